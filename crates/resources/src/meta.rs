@@ -1,0 +1,369 @@
+//! What every object has: its kind, its name, its age.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer};
+
+/// The API group of the Gateway API.
+pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
+/// The API group of the Gateway API's experimental kinds.
+pub const GATEWAY_X_GROUP: &str = "gateway.networking.x-k8s.io";
+/// The API group of the multi-cluster Services API.
+pub const MCS_GROUP: &str = "multicluster.x-k8s.io";
+/// The API group of certificates, home of ClusterTrustBundle.
+pub const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
+/// Our own API group.
+pub const POINTSMAN_GROUP: &str = "pointsman.io";
+
+/// A kind that Pointsman reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "each variant is the kind of that name")]
+pub enum Kind {
+    GatewayClass,
+    Gateway,
+    ListenerSet,
+    HTTPRoute,
+    GRPCRoute,
+    TLSRoute,
+    TCPRoute,
+    UDPRoute,
+    ReferenceGrant,
+    BackendTLSPolicy,
+    XBackend,
+    XBackendTrafficPolicy,
+    XTelemetryPolicy,
+    XMesh,
+    MeshSettings,
+    Service,
+    ServiceImport,
+    EndpointSlice,
+    Namespace,
+    Pod,
+    Secret,
+    ConfigMap,
+    ClusterTrustBundle,
+}
+
+impl Kind {
+    /// Every kind, in the order in which they are shown.
+    pub const ALL: [Kind; 23] = [
+        Kind::GatewayClass,
+        Kind::Gateway,
+        Kind::ListenerSet,
+        Kind::HTTPRoute,
+        Kind::GRPCRoute,
+        Kind::TLSRoute,
+        Kind::TCPRoute,
+        Kind::UDPRoute,
+        Kind::ReferenceGrant,
+        Kind::BackendTLSPolicy,
+        Kind::XBackend,
+        Kind::XBackendTrafficPolicy,
+        Kind::XTelemetryPolicy,
+        Kind::XMesh,
+        Kind::MeshSettings,
+        Kind::Service,
+        Kind::ServiceImport,
+        Kind::EndpointSlice,
+        Kind::Namespace,
+        Kind::Pod,
+        Kind::Secret,
+        Kind::ConfigMap,
+        Kind::ClusterTrustBundle,
+    ];
+
+    /// The kind's name, its API group, and the versions that are read, the current one first.
+    const fn facts(self) -> (&'static str, &'static str, &'static [&'static str]) {
+        match self {
+            Kind::GatewayClass => ("GatewayClass", GATEWAY_GROUP, &["v1", "v1beta1"]),
+            Kind::Gateway => ("Gateway", GATEWAY_GROUP, &["v1", "v1beta1"]),
+            Kind::ListenerSet => ("ListenerSet", GATEWAY_GROUP, &["v1"]),
+            Kind::HTTPRoute => ("HTTPRoute", GATEWAY_GROUP, &["v1", "v1beta1"]),
+            Kind::GRPCRoute => ("GRPCRoute", GATEWAY_GROUP, &["v1"]),
+            Kind::TLSRoute => ("TLSRoute", GATEWAY_GROUP, &["v1", "v1alpha3", "v1alpha2"]),
+            Kind::TCPRoute => ("TCPRoute", GATEWAY_GROUP, &["v1", "v1alpha2"]),
+            Kind::UDPRoute => ("UDPRoute", GATEWAY_GROUP, &["v1", "v1alpha2"]),
+            Kind::ReferenceGrant => ("ReferenceGrant", GATEWAY_GROUP, &["v1", "v1beta1"]),
+            Kind::BackendTLSPolicy => ("BackendTLSPolicy", GATEWAY_GROUP, &["v1", "v1alpha3"]),
+            Kind::XBackend => ("XBackend", GATEWAY_X_GROUP, &["v1alpha1"]),
+            Kind::XBackendTrafficPolicy => {
+                ("XBackendTrafficPolicy", GATEWAY_X_GROUP, &["v1alpha1"])
+            }
+            Kind::XTelemetryPolicy => ("XTelemetryPolicy", GATEWAY_X_GROUP, &["v1alpha1"]),
+            Kind::XMesh => ("XMesh", GATEWAY_X_GROUP, &["v1alpha1"]),
+            Kind::MeshSettings => ("MeshSettings", POINTSMAN_GROUP, &["v1alpha1"]),
+            Kind::Service => ("Service", "", &["v1"]),
+            Kind::ServiceImport => ("ServiceImport", MCS_GROUP, &["v1beta1", "v1alpha1"]),
+            Kind::EndpointSlice => ("EndpointSlice", "discovery.k8s.io", &["v1", "v1beta1"]),
+            Kind::Namespace => ("Namespace", "", &["v1"]),
+            Kind::Pod => ("Pod", "", &["v1"]),
+            Kind::Secret => ("Secret", "", &["v1"]),
+            Kind::ConfigMap => ("ConfigMap", "", &["v1"]),
+            Kind::ClusterTrustBundle => {
+                ("ClusterTrustBundle", CERTIFICATES_GROUP, &["v1", "v1beta1", "v1alpha1"])
+            }
+        }
+    }
+
+    /// The kind's name as it is written in documents.
+    pub const fn name(self) -> &'static str {
+        self.facts().0
+    }
+
+    /// The kind's API group; the core group is the empty string.
+    pub const fn group(self) -> &'static str {
+        self.facts().1
+    }
+
+    /// The versions that are read, the current one first.
+    pub const fn versions(self) -> &'static [&'static str] {
+        self.facts().2
+    }
+
+    /// The kind of this group and name, if it is one of ours.
+    pub fn find(group: &str, name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name && kind.group() == group)
+    }
+
+    /// The `apiVersion` under which status is written.
+    pub fn api_version(self) -> String {
+        match self.group() {
+            "" => self.versions()[0].to_owned(),
+            group => format!("{group}/{}", self.versions()[0]),
+        }
+    }
+
+    /// Whether objects of this kind live outside namespaces.
+    pub const fn is_cluster_scoped(self) -> bool {
+        matches!(
+            self,
+            Kind::GatewayClass
+                | Kind::XMesh
+                | Kind::MeshSettings
+                | Kind::Namespace
+                | Kind::ClusterTrustBundle
+        )
+    }
+
+    /// Whether this is one of the five route kinds.
+    pub const fn is_route(self) -> bool {
+        matches!(
+            self,
+            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute
+        )
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A namespace and a name; cluster-scoped objects have an empty namespace. Cheap to clone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    /// The namespace, empty for cluster-scoped objects.
+    pub namespace: Arc<str>,
+    /// The name.
+    pub name: Arc<str>,
+}
+
+impl Name {
+    /// The object `name` in `namespace`.
+    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Name { namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// Which object: kind, namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// The kind.
+    pub kind: Kind,
+    /// Namespace and name.
+    pub name: Name,
+}
+
+impl ObjectKey {
+    /// The object of this kind, namespace and name.
+    pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        ObjectKey { kind, name: Name::new(namespace, name) }
+    }
+
+    /// The object's namespace, empty if it is cluster-scoped.
+    pub fn namespace(&self) -> &str {
+        &self.name.namespace
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// How old an object is. Older is less.
+///
+/// Objects with a `creationTimestamp` are older than all without; those without are ordered by their place in the input.
+/// Equal ages are told apart by namespace and name, which is the caller's second key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Age {
+    /// Created at this second (Unix time).
+    At(i64),
+    /// No time known: the place in the input.
+    Place(u64),
+}
+
+/// An object's metadata, as far as it is used.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Meta {
+    /// The name.
+    pub name: Arc<str>,
+    /// The namespace, empty for cluster-scoped objects.
+    #[serde(default = "empty")]
+    pub namespace: Arc<str>,
+    /// The generation of the spec; 1 if the document does not say.
+    #[serde(default = "one", deserialize_with = "generation")]
+    pub generation: i64,
+    /// Labels.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub labels: BTreeMap<String, String>,
+    /// When it was created.
+    #[serde(default, deserialize_with = "seconds")]
+    pub creation_timestamp: Option<i64>,
+    /// The place in the input, counted over all documents; what stands for age where no time is known.
+    #[serde(skip)]
+    pub place: u64,
+}
+
+impl Meta {
+    /// Namespace and name.
+    pub fn key(&self) -> Name {
+        Name { namespace: self.namespace.clone(), name: self.name.clone() }
+    }
+
+    /// The object's age.
+    pub fn age(&self) -> Age {
+        self.creation_timestamp.map_or(Age::Place(self.place), Age::At)
+    }
+}
+
+fn empty() -> Arc<str> {
+    "".into()
+}
+
+fn one() -> i64 {
+    1
+}
+
+fn generation<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
+    // The API server starts at 1; a document that was exported without one says 0 or null.
+    Ok(Option::<i64>::deserialize(d)?.filter(|&g| g > 0).unwrap_or(1))
+}
+
+/// Reads `null` as if the field were left out, as the API server does.
+pub(crate) fn null_as_default<'de, D, T>(d: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::<T>::deserialize(d)?.unwrap_or_default())
+}
+
+fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Option<i64>, D::Error> {
+    match Option::<String>::deserialize(d)? {
+        None => Ok(None),
+        Some(text) => rfc3339(&text).map(Some).ok_or_else(|| {
+            serde::de::Error::custom(format!("`{text}` is not a time such as 2026-01-31T12:00:00Z"))
+        }),
+    }
+}
+
+/// Unix seconds of an RFC 3339 time. Fractions are cut off: the API server keeps whole seconds.
+pub fn rfc3339(text: &str) -> Option<i64> {
+    let bytes = text.as_bytes();
+    if bytes.len() < 20 || !text.is_ascii() {
+        return None;
+    }
+    let number = |range: std::ops::Range<usize>| -> Option<i64> {
+        let part = text.get(range)?;
+        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
+    };
+    let separators = [(4, b"-"), (7, b"-"), (10, b"T"), (13, b":"), (16, b":")];
+    if separators.iter().any(|&(at, expected)| !bytes[at].eq_ignore_ascii_case(&expected[0])) {
+        return None;
+    }
+    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
+    let (hour, minute, second) = (number(11..13)?, number(14..16)?, number(17..19)?);
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days_in_month = match month {
+        2 if leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return None,
+    };
+    if !(1..=days_in_month).contains(&day) || hour > 23 || minute > 59 || second > 60 {
+        return None;
+    }
+    let mut rest = &text[19..];
+    if let Some(fraction) = rest.strip_prefix('.') {
+        let digits = fraction.bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            return None;
+        }
+        rest = &fraction[digits..];
+    }
+    let offset = match rest.as_bytes() {
+        [b'Z' | b'z'] => 0,
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
+            let digit = |b: u8| b.is_ascii_digit().then(|| i64::from(b - b'0'));
+            let minutes = (digit(*h1)? * 10 + digit(*h2)?) * 60 + digit(*m1)? * 10 + digit(*m2)?;
+            if *sign == b'-' { -minutes * 60 } else { minutes * 60 }
+        }
+        _ => return None,
+    };
+    // Days since 1970 by counting years from March, so that a leap day is the year's last.
+    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = y * 365 + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400)
+        + (m * 153 + 2) / 5 + day - 1 - 719_468;
+    Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_offsets_and_fractions() {
+        assert_eq!(rfc3339("1970-01-01T00:00:00Z"), Some(0));
+        assert_eq!(rfc3339("2000-02-29T12:30:15Z"), Some(951_827_415));
+        assert_eq!(rfc3339("2000-02-29T14:30:15.25+02:00"), Some(951_827_415));
+        assert_eq!(rfc3339("1969-12-31T23:59:59Z"), Some(-1));
+        for wrong in ["", "2000-02-30T00:00:00Z", "2001-02-29T00:00:00Z", "2000-01-01 00:00:00Z",
+            "2000-01-01T00:00:00", "2000-01-01T00:00:00.Z", "yesterday, around noon"] {
+            assert_eq!(rfc3339(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn objects_with_a_time_are_older_than_all_without() {
+        assert!(Age::At(5) < Age::At(6));
+        assert!(Age::At(i64::MAX) < Age::Place(0));
+        assert!(Age::Place(0) < Age::Place(1));
+    }
+}

@@ -1,0 +1,348 @@
+//! The five route kinds as one type: they differ in what they match and which fields are set, not in shape.
+
+use serde::Deserialize;
+
+use crate::gateway::ExternalAuth;
+use crate::meta::{Kind, Meta, null_as_default};
+use crate::refs::{BackendObjectReference, LocalObjectReference, ParentReference};
+
+/// A route of any of the five kinds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Route {
+    /// Which of the five it is.
+    #[serde(skip, default = "http_route")]
+    pub kind: Kind,
+    /// Name and age.
+    pub metadata: Meta,
+    /// What is wanted.
+    pub spec: RouteSpec,
+}
+
+/// The spec of a [`Route`].
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteSpec {
+    /// What it wants to attach to.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub parent_refs: Vec<ParentReference>,
+    /// Whether it also attaches to default Gateways: `All` or `None`.
+    pub use_default_gateways: Option<String>,
+    /// The hostnames it serves; all that its parents serve if empty. HTTPRoute, GRPCRoute, TLSRoute.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub hostnames: Vec<String>,
+    /// The rules.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub rules: Vec<RouteRule>,
+}
+
+/// What happens to some of a route's traffic.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteRule {
+    /// A name, unique within the route.
+    pub name: Option<String>,
+    /// Which requests; any one of these suffices. HTTPRoute, GRPCRoute.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub matches: Vec<RouteMatch>,
+    /// What is done to them. HTTPRoute, GRPCRoute.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub filters: Vec<RouteFilter>,
+    /// Where they go.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub backend_refs: Vec<RouteBackendRef>,
+    /// How long it may take. HTTPRoute.
+    pub timeouts: Option<Timeouts>,
+    /// What is tried again. HTTPRoute.
+    pub retry: Option<Retry>,
+    /// Whether a client stays with its endpoint. HTTPRoute, GRPCRoute.
+    pub session_persistence: Option<SessionPersistence>,
+}
+
+/// Which requests a rule takes: all of what is set must hold.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteMatch {
+    /// The path. HTTPRoute.
+    pub path: Option<PathMatch>,
+    /// The headers.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub headers: Vec<ValueMatch>,
+    /// The query parameters. HTTPRoute.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub query_params: Vec<ValueMatch>,
+    /// An HTTP method, or a gRPC service and method.
+    pub method: Option<MethodMatch>,
+}
+
+/// A path, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct PathMatch {
+    /// `Exact`, `PathPrefix` or `RegularExpression`.
+    #[serde(rename = "type", default)]
+    pub kind: PathMatchType,
+    /// The path.
+    #[serde(default = "slash")]
+    pub value: String,
+}
+
+/// How a path is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "named as in the API")]
+pub enum PathMatchType {
+    Exact,
+    #[default]
+    PathPrefix,
+    RegularExpression,
+}
+
+/// A header or query parameter and the value wanted.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ValueMatch {
+    /// `Exact` or `RegularExpression`.
+    #[serde(rename = "type", default)]
+    pub kind: MatchType,
+    /// The name of the header or parameter.
+    pub name: String,
+    /// The value, or an expression for it.
+    pub value: String,
+}
+
+/// How a value is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "named as in the API")]
+pub enum MatchType {
+    #[default]
+    Exact,
+    RegularExpression,
+}
+
+/// The `method` of a match.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub enum MethodMatch {
+    /// An HTTP method (HTTPRoute).
+    Http(String),
+    /// A gRPC service and method (GRPCRoute).
+    Grpc(GrpcMethodMatch),
+}
+
+/// A gRPC service and method.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct GrpcMethodMatch {
+    /// `Exact` or `RegularExpression`.
+    #[serde(rename = "type", default)]
+    pub kind: MatchType,
+    /// The service; any if left out.
+    pub service: Option<String>,
+    /// The method; any if left out.
+    pub method: Option<String>,
+}
+
+/// What is done to a request or its response.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RouteFilter {
+    /// Which of the fields below is set.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Changes the request's headers.
+    pub request_header_modifier: Option<HeaderModifier>,
+    /// Changes the response's headers.
+    pub response_header_modifier: Option<HeaderModifier>,
+    /// Sends a copy elsewhere.
+    pub request_mirror: Option<RequestMirror>,
+    /// Answers with a redirect.
+    pub request_redirect: Option<RequestRedirect>,
+    /// Changes host or path.
+    pub url_rewrite: Option<UrlRewrite>,
+    /// Answers browsers that ask before they send.
+    pub cors: Option<Cors>,
+    /// Asks another service whether the request may pass.
+    pub external_auth: Option<ExternalAuth>,
+    /// A filter of some implementation.
+    pub extension_ref: Option<LocalObjectReference>,
+}
+
+/// Changes to headers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct HeaderModifier {
+    /// Overwrites.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub set: Vec<Header>,
+    /// Appends.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub add: Vec<Header>,
+    /// Removes.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub remove: Vec<String>,
+}
+
+/// A header.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Header {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// Sends a copy of requests elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestMirror {
+    /// Where to.
+    pub backend_ref: BackendObjectReference,
+    /// Of how many in a hundred; all if neither this nor `fraction` is set.
+    pub percent: Option<u32>,
+    /// Of how many.
+    pub fraction: Option<Fraction>,
+}
+
+/// A part of a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Fraction {
+    /// So many
+    pub numerator: u32,
+    /// of so many.
+    #[serde(default = "hundred")]
+    pub denominator: u32,
+}
+
+/// Answers with a redirect.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RequestRedirect {
+    /// The scheme of the new address; the request's if left out.
+    pub scheme: Option<String>,
+    /// The host of the new address; the request's if left out.
+    pub hostname: Option<String>,
+    /// The path of the new address; the request's if left out.
+    pub path: Option<PathModifier>,
+    /// The port of the new address.
+    pub port: Option<u16>,
+    /// The status of the answer.
+    #[serde(default = "found")]
+    pub status_code: u16,
+}
+
+/// Changes the host or path of a request.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct UrlRewrite {
+    /// The new host.
+    pub hostname: Option<String>,
+    /// The new path.
+    pub path: Option<PathModifier>,
+}
+
+/// A new path.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PathModifier {
+    /// `ReplaceFullPath` or `ReplacePrefixMatch`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The whole new path.
+    pub replace_full_path: Option<String>,
+    /// What stands in place of the prefix that matched.
+    pub replace_prefix_match: Option<String>,
+}
+
+/// Which other origins may use a route.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cors {
+    /// The origins.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub allow_origins: Vec<String>,
+    /// Whether they may send credentials.
+    pub allow_credentials: Option<bool>,
+    /// The methods they may use.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub allow_methods: Vec<String>,
+    /// The headers they may send.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub allow_headers: Vec<String>,
+    /// The headers they may read.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub expose_headers: Vec<String>,
+    /// For how many seconds the answer holds.
+    #[serde(default = "five")]
+    pub max_age: i32,
+}
+
+/// Where traffic goes, and how much of it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct RouteBackendRef {
+    /// The backend.
+    #[serde(flatten)]
+    pub target: BackendObjectReference,
+    /// Its part of the sum of all weights.
+    #[serde(default = "weight_one")]
+    pub weight: u32,
+    /// What is done to what goes there. HTTPRoute, GRPCRoute.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub filters: Vec<RouteFilter>,
+}
+
+/// How long a request may take.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// From the client's view, all tries together.
+    pub request: Option<String>,
+    /// One try.
+    pub backend_request: Option<String>,
+}
+
+/// What is tried again.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Retry {
+    /// The statuses that are.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub codes: Vec<u16>,
+    /// How often, beside the first time.
+    #[serde(default = "one_attempt")]
+    pub attempts: u32,
+    /// The least time between two tries.
+    pub backoff: Option<String>,
+}
+
+/// Whether a client stays with its endpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SessionPersistence {
+    /// `Cookie` or `Header`.
+    #[serde(rename = "type", default = "cookie")]
+    pub kind: String,
+}
+
+fn http_route() -> Kind {
+    Kind::HTTPRoute
+}
+
+fn slash() -> String {
+    "/".to_owned()
+}
+
+fn hundred() -> u32 {
+    100
+}
+
+fn found() -> u16 {
+    302
+}
+
+fn five() -> i32 {
+    5
+}
+
+fn weight_one() -> u32 {
+    1
+}
+
+fn one_attempt() -> u32 {
+    1
+}
+
+fn cookie() -> String {
+    "Cookie".to_owned()
+}
