@@ -148,7 +148,12 @@ pub struct CertifiedKey {
 
 impl fmt::Debug for CertifiedKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CertifiedKey({}, {} certificates)", self.secret, self.chain.len())
+        write!(
+            f,
+            "CertifiedKey({}, {} certificates)",
+            self.secret,
+            self.chain.len()
+        )
     }
 }
 
@@ -210,7 +215,7 @@ impl fmt::Display for Hostname {
 }
 
 /// A route that governs some of a frontend's traffic.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BoundRoute {
     /// Which route.
     pub route: ObjectKey,
@@ -225,7 +230,7 @@ pub struct BoundRoute {
 }
 
 /// One rule of a route.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BoundRule {
     /// Its place in the route.
     pub index: usize,
@@ -270,7 +275,7 @@ pub struct Fault {
 }
 
 /// One match of a rule: all of it must hold.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct BoundMatch {
     /// Its place in the rule.
     pub index: usize,
@@ -287,21 +292,21 @@ pub struct BoundMatch {
 }
 
 /// A predicate on the path.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum PathPredicate {
     /// This very path.
     Exact(Arc<str>),
     /// This path and all below it, by whole segments. Without a trailing slash, except for `/` itself.
     Prefix(Arc<str>),
     /// The whole path matches.
-    Regex(Regex),
+    Regex(Pattern),
 }
 
 /// What a gRPC match that is not one exact path asks of `/service/method`.
 ///
 /// An exact service and method is [`PathPredicate::Exact`]; an exact service alone is [`PathPredicate::Prefix`] of `/service` with no
 /// predicate here. What remains is a prefix with one of these.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct GrpcPredicate {
     /// The service.
     pub service: Option<StringPredicate>,
@@ -310,7 +315,7 @@ pub struct GrpcPredicate {
 }
 
 /// A header or query parameter and what its value must be.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ValuePredicate {
     /// The name.
     pub name: Arc<str>,
@@ -319,12 +324,12 @@ pub struct ValuePredicate {
 }
 
 /// A predicate on a string.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum StringPredicate {
     /// This very string.
     Exact(Arc<str>),
     /// All of it matches.
-    Regex(Regex),
+    Regex(Pattern),
 }
 
 impl StringPredicate {
@@ -345,17 +350,37 @@ impl StringPredicate {
     }
 }
 
+/// A compiled expression; two are equal when they were written alike.
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl std::ops::Deref for Pattern {
+    type Target = Regex;
+
+    fn deref(&self) -> &Regex {
+        &self.0
+    }
+}
+
 /// Compiles an expression so that it must cover the whole of a value.
-pub fn whole(expression: &str) -> Result<Regex, regex::Error> {
+pub fn whole(expression: &str) -> Result<Pattern, regex::Error> {
     // Compiled alone first, so that `a)(b` is an error and not a way out of the group.
     Regex::new(expression)?;
-    Regex::new(&format!("^(?:{expression})$"))
+    Regex::new(&format!("^(?:{expression})$")).map(Pattern)
 }
 
 /// The expression that [`whole`] was given.
 pub fn expression(regex: &Regex) -> &str {
     let text = regex.as_str();
-    text.strip_prefix("^(?:").and_then(|text| text.strip_suffix(")$")).unwrap_or(text)
+    text.strip_prefix("^(?:")
+        .and_then(|text| text.strip_suffix(")$"))
+        .unwrap_or(text)
 }
 
 /// What is done to a request or its response. Only filters that are carried out get here.

@@ -1,19 +1,604 @@
 //! Who attaches to whom, what conflicts, what merges, what each reference resolves to.
+//!
+//! [`Binder::apply`] takes changes to objects and returns what changed in the bound form and in status. It keeps what it has
+//! computed, and knows who has read what, so a change costs what it touches and not what the cluster holds. Nothing here does
+//! I/O or reads a clock.
 
+mod backends;
 pub mod bound;
+mod certificates;
+pub mod features;
+mod gateway;
+mod grants;
+mod listener;
+mod mesh;
+mod namespaces;
+mod parents;
+mod policy;
+mod route;
+mod rules;
+pub mod status;
+mod store;
+mod warnings;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bound::{Backend, BackendId, BoundRoute, Frontend, FrontendId};
-use pointsman_resources::ObjectKey;
+use gateway::GatewayView;
+use mesh::{Group, Member};
+use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
+use pointsman_resources::refs::ParentReference;
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+use route::{Context, RouteView};
+use status::{CONTROLLER_NAME, Condition, ListenerStatus, ParentStatus, Status, StatusBody};
+use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
-/// What changed in the bound form. `None` is gone.
+pub use mesh::scope_of;
+pub use store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
+pub use warnings::Warning;
+
+/// A change to one object.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// It is there, perhaps anew.
+    Put(Box<Resource>),
+    /// It is gone.
+    Delete(ObjectKey),
+}
+
+/// A frontend and a route that governs some of its traffic.
+pub type Attachment = (FrontendId, ObjectKey);
+
+/// What changed. `None` is gone.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
     /// Frontends.
     pub frontends: Vec<(FrontendId, Option<Arc<Frontend>>)>,
     /// Which routes govern which frontends.
-    pub attachments: Vec<((FrontendId, ObjectKey), Option<Arc<BoundRoute>>)>,
+    pub attachments: Vec<(Attachment, Option<Arc<BoundRoute>>)>,
     /// Backends, with their endpoints.
     pub backends: Vec<(BackendId, Option<Arc<Backend>>)>,
+    /// What is said of resources.
+    pub statuses: Vec<(ObjectKey, Option<Arc<Status>>)>,
+}
+
+/// A route that names a parent but governs none of its traffic, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The route.
+    pub route: ObjectKey,
+    /// The reason of its condition.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// Binds routes to their parents.
+#[derive(Default)]
+pub struct Binder {
+    store: Store,
+    tracker: Tracker,
+    settings: MeshSettingsSpec,
+    gateways: FastMap<Name, Arc<GatewayView>>,
+    routes: FastMap<ObjectKey, Arc<RouteView>>,
+    groups: FastMap<ObjectKey, Group>,
+    backends: FastMap<BackendId, Arc<Backend>>,
+    statuses: FastMap<ObjectKey, Arc<Status>>,
+    /// How many routes are attached to each listener.
+    attached: FastMap<FrontendId, usize>,
+    /// How many attached routes use each backend, and how many per Gateway.
+    users: FastMap<BackendId, usize>,
+    reach: FastMap<ObjectKey, BTreeMap<Name, usize>>,
+    /// The routes that name each mesh parent, and the mesh routes that use each object as a backend.
+    members: FastMap<ObjectKey, BTreeSet<ObjectKey>>,
+    mesh_users: FastMap<ObjectKey, BTreeSet<ObjectKey>>,
+}
+
+impl Binder {
+    /// A binder that knows no object.
+    pub fn new() -> Self {
+        Binder::default()
+    }
+
+    /// Takes changes and returns what came of them. Only the last change of an object counts.
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
+        for change in changes {
+            let (key, resource) = match change {
+                Change::Put(resource) => (resource.key(), Some(*resource)),
+                Change::Delete(key) => (key, None),
+            };
+            let topics = self.store.put(&key, resource);
+            if topics.is_empty() {
+                continue;
+            }
+            for topic in &topics {
+                self.tracker.changed(topic);
+            }
+            self.mark(&key);
+        }
+        let mut delta = Delta::default();
+        while let Some(unit) = self.tracker.next() {
+            self.compute(&unit, &mut delta);
+        }
+        delta
+    }
+
+    /// Marks what an object gives rise to by being there.
+    fn mark(&mut self, key: &ObjectKey) {
+        match key.kind {
+            Kind::Gateway => self.tracker.mark(Unit::Gateway(key.name.clone())),
+            kind if kind.is_route() => self.tracker.mark(Unit::Route(key.clone())),
+            Kind::XMesh | Kind::MeshSettings => self.tracker.mark(Unit::Settings),
+            _ => {}
+        }
+        if has_status(key.kind) {
+            self.tracker.mark(Unit::Status(key.clone()));
+        }
+    }
+
+    fn compute(&mut self, unit: &Unit, delta: &mut Delta) {
+        match unit {
+            Unit::Settings => self.compute_settings(unit),
+            Unit::Gateway(name) => self.compute_gateway(unit, name, delta),
+            Unit::Route(key) => self.compute_route(unit, key, delta),
+            Unit::Group(parent) => self.compute_group(unit, parent, delta),
+            Unit::Backend(id) => self.compute_backend(unit, id, delta),
+            Unit::Status(key) => self.compute_status(unit, key, delta),
+        }
+    }
+
+    fn compute_settings(&mut self, unit: &Unit) {
+        let reader = Reader::new(&self.store);
+        let settings = mesh::settings(&reader);
+        self.tracker.note(unit, reader.into_topics());
+        if settings != self.settings {
+            if settings.binding != self.settings.binding {
+                let groups: Vec<ObjectKey> = self.members.keys().cloned().collect();
+                for parent in groups {
+                    self.tracker.mark(Unit::Group(parent));
+                }
+            }
+            self.settings = settings;
+            self.tracker.changed(&Topic::Result(unit.clone()));
+        }
+    }
+
+    fn compute_gateway(&mut self, unit: &Unit, name: &Name, delta: &mut Delta) {
+        let reader = Reader::new(&self.store);
+        let view = gateway::view(&reader, name);
+        self.tracker.note(unit, reader.into_topics());
+        let old = self.gateways.get(name);
+        if old.map(Arc::as_ref) == view.as_ref() {
+            return;
+        }
+        let frontends = |view: Option<&GatewayView>| -> BTreeMap<FrontendId, Frontend> {
+            view.into_iter()
+                .flat_map(GatewayView::frontends)
+                .map(|f| (f.id.clone(), f))
+                .collect()
+        };
+        let before = frontends(old.map(Arc::as_ref));
+        let after = frontends(view.as_ref());
+        difference(&before, &after, &mut delta.frontends);
+        match view {
+            Some(view) => self.gateways.insert(name.clone(), Arc::new(view)),
+            None => self.gateways.remove(name),
+        };
+        self.tracker.changed(&Topic::Result(unit.clone()));
+    }
+
+    fn compute_route(&mut self, unit: &Unit, key: &ObjectKey, delta: &mut Delta) {
+        let context = Context {
+            reader: Reader::new(&self.store),
+            gateways: &self.gateways,
+            settings: &self.settings,
+        };
+        let view = route::view(&context, key);
+        self.tracker.note(unit, context.reader.into_topics());
+        let old = self.routes.get(key).cloned();
+        if old.as_deref() == view.as_ref() {
+            return;
+        }
+        let view = view.map(Arc::new);
+        self.count(key, old.as_deref(), false);
+        self.count(key, view.as_deref(), true);
+        let listeners = |view: Option<&Arc<RouteView>>| -> BTreeMap<Attachment, Arc<BoundRoute>> {
+            let parents = view.into_iter().flat_map(|view| &view.parents);
+            parents
+                .flat_map(|parent| &parent.attached)
+                .filter(|(id, _)| matches!(id, FrontendId::Listener { .. }))
+                .map(|(id, bound)| ((id.clone(), key.clone()), bound.clone()))
+                .collect()
+        };
+        difference_arc(
+            &listeners(old.as_ref()),
+            &listeners(view.as_ref()),
+            &mut delta.attachments,
+        );
+        for view in [old.as_deref(), view.as_deref()].into_iter().flatten() {
+            self.mark_groups(view);
+        }
+        match view {
+            Some(view) => self.routes.insert(key.clone(), view),
+            None => self.routes.remove(key),
+        };
+        self.tracker.changed(&Topic::Result(unit.clone()));
+    }
+
+    /// Marks the groups that a route has to do with.
+    fn mark_groups(&mut self, view: &RouteView) {
+        for parent in view.mesh_parents() {
+            self.tracker.mark(Unit::Group(parent.clone()));
+        }
+        if self.settings.binding != MeshBinding::Strict {
+            return;
+        }
+        // Under the earlier GEP-1426 a Service is a parent or a backend, so both sides of each must be asked again.
+        let mut touched = BTreeSet::new();
+        if view.mesh_parents().next().is_some() {
+            touched.extend(view.uses.iter().map(|id| id.object.clone()));
+        }
+        for parent in view.mesh_parents() {
+            for user in self.mesh_users.get(parent).into_iter().flatten() {
+                let user = self.routes.get(user);
+                touched.extend(
+                    user.into_iter()
+                        .flat_map(|user| user.mesh_parents().cloned()),
+                );
+            }
+        }
+        for object in touched {
+            if self.members.contains_key(&object) || self.groups.contains_key(&object) {
+                self.tracker.mark(Unit::Group(object));
+            }
+        }
+    }
+
+    /// Counts what a route is attached to and uses, in or out.
+    fn count(&mut self, key: &ObjectKey, view: Option<&RouteView>, up: bool) {
+        let Some(view) = view else { return };
+        let mut gateways = BTreeSet::new();
+        let mut listeners = BTreeSet::new();
+        for (id, _) in view.parents.iter().flat_map(|parent| &parent.attached) {
+            if let FrontendId::Listener { gateway, owner, .. } = id {
+                gateways.insert(gateway);
+                if listeners.insert(id) {
+                    store::count(&mut self.attached, id.clone(), up);
+                    self.tracker.changed(&Topic::Attached(owner.clone()));
+                }
+            }
+        }
+        for id in &view.uses {
+            if store::count(&mut self.users, id.clone(), up) {
+                self.tracker.mark(Unit::Backend(id.clone()));
+            }
+        }
+        let objects: BTreeSet<&ObjectKey> = view.uses.iter().map(|id| &id.object).collect();
+        for &object in &objects {
+            let reach = self.reach.entry(object.clone()).or_default();
+            let before = reach.len();
+            for &gateway in &gateways {
+                let number = reach.entry(gateway.clone()).or_default();
+                *number = if up { *number + 1 } else { *number - 1 };
+                if *number == 0 {
+                    reach.remove(gateway);
+                }
+            }
+            let changed = reach.len() != before;
+            if reach.is_empty() {
+                self.reach.remove(object);
+            }
+            if changed {
+                self.tracker.changed(&Topic::Reach(object.clone()));
+            }
+        }
+        let set = |map: &mut FastMap<ObjectKey, BTreeSet<ObjectKey>>, of: &ObjectKey| {
+            let routes = map.entry(of.clone()).or_default();
+            if up {
+                routes.insert(key.clone())
+            } else {
+                routes.remove(key)
+            };
+            if routes.is_empty() {
+                map.remove(of);
+            }
+        };
+        let mut in_mesh = false;
+        for parent in view.mesh_parents() {
+            in_mesh = true;
+            set(&mut self.members, parent);
+        }
+        if in_mesh {
+            for object in objects {
+                set(&mut self.mesh_users, object);
+            }
+        }
+    }
+
+    fn compute_group(&mut self, unit: &Unit, parent: &ObjectKey, delta: &mut Delta) {
+        let member = |key| {
+            let (key, view) = self.routes.get_key_value(key)?;
+            Some(Member { key, view })
+        };
+        let keys = self.members.get(parent);
+        let members: Vec<Member<'_>> = keys.into_iter().flatten().filter_map(member).collect();
+        let mut others: BTreeSet<&ObjectKey> = BTreeSet::new();
+        if self.settings.binding == MeshBinding::Strict {
+            others.extend(self.mesh_users.get(parent).into_iter().flatten());
+            let used = members.iter().flat_map(|member| &member.view.uses);
+            others.extend(used.filter_map(|id| self.members.get(&id.object)).flatten());
+        }
+        let others: Vec<Member<'_>> = others.into_iter().filter_map(member).collect();
+        let group = mesh::group(&self.settings, parent, members, &others);
+        let old = self.groups.remove(parent).unwrap_or_default();
+        difference(&old.frontends, &group.frontends, &mut delta.frontends);
+        difference_arc(&old.attachments, &group.attachments, &mut delta.attachments);
+        if group.lost != old.lost || group.strict != old.strict {
+            self.tracker.changed(&Topic::Result(unit.clone()));
+        }
+        if group != Group::default() {
+            self.groups.insert(parent.clone(), group);
+        }
+    }
+
+    fn compute_backend(&mut self, unit: &Unit, id: &BackendId, delta: &mut Delta) {
+        let reader = Reader::new(&self.store);
+        let view = match self.users.contains_key(id) {
+            true => backends::view(&reader, id).map(Arc::new),
+            false => None,
+        };
+        self.tracker.note(unit, reader.into_topics());
+        let old = self.backends.get(id);
+        if old.map(Arc::as_ref) != view.as_deref() {
+            delta.backends.push((id.clone(), view.clone()));
+            match view {
+                Some(view) => self.backends.insert(id.clone(), view),
+                None => self.backends.remove(id),
+            };
+        }
+    }
+
+    fn compute_status(&mut self, unit: &Unit, key: &ObjectKey, delta: &mut Delta) {
+        let reader = Reader::new(&self.store);
+        let status = self.status_of(&reader, key).map(Arc::new);
+        self.tracker.note(unit, reader.into_topics());
+        if self.statuses.get(key) != status.as_ref() {
+            delta.statuses.push((key.clone(), status.clone()));
+            match status {
+                Some(status) => self.statuses.insert(key.clone(), status),
+                None => self.statuses.remove(key),
+            };
+        }
+    }
+
+    fn status_of(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<Status> {
+        let generation = reader.object(key)?.meta().generation;
+        let reach = |object: &ObjectKey| -> Vec<Name> {
+            reader.note(Topic::Reach(object.clone()));
+            self.reach
+                .get(object)
+                .into_iter()
+                .flat_map(|gateways| gateways.keys().cloned())
+                .collect()
+        };
+        let body = match key.kind {
+            Kind::GatewayClass => StatusBody::Class {
+                conditions: class_conditions(reader, &key.name)?,
+                features: features::GATEWAY,
+            },
+            Kind::XMesh => StatusBody::Class {
+                conditions: mesh::mesh_conditions(reader, &key.name)?,
+                features: features::MESH,
+            },
+            Kind::Gateway => self.gateway_status(reader, key)?,
+            Kind::ListenerSet => self.listener_set_status(reader, key)?,
+            Kind::BackendTLSPolicy => {
+                let policy = reader.tls_policy(&key.name)?;
+                StatusBody::Policy(policy::tls_policy_status(reader, policy, reach))
+            }
+            Kind::XBackendTrafficPolicy => {
+                let policy = reader.traffic_policy(&key.name)?;
+                StatusBody::Policy(policy::traffic_policy_status(reader, policy, reach))
+            }
+            Kind::XTelemetryPolicy => {
+                let policy = reader.telemetry_policy(&key.name)?;
+                StatusBody::Policy(policy::telemetry_policy_status(reader, policy))
+            }
+            Kind::XBackend => {
+                StatusBody::Policy(policy::x_backend_status(reader, &key.name, reach))
+            }
+            _ => self.route_status(reader, key)?,
+        };
+        Some(Status { generation, body })
+    }
+
+    fn gateway_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
+        reader.note(Topic::Result(Unit::Gateway(key.name.clone())));
+        let view = self.gateways.get(&key.name)?;
+        let attached = view.sets.iter().filter(|set| set.is_accepted()).count();
+        Some(StatusBody::Gateway {
+            conditions: view.conditions(),
+            addresses: view.addresses.clone(),
+            listeners: self.listener_statuses(reader, key, view, &view.listeners),
+            attached_listener_sets: (view.allows_sets || !view.sets.is_empty()).then_some(attached),
+        })
+    }
+
+    fn listener_set_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
+        let parent = &reader.listener_set(&key.name)?.spec.parent_ref;
+        let namespace = parent.namespace.as_deref().unwrap_or(key.namespace());
+        let gateway = Name::new(namespace, parent.name.as_str());
+        reader.note(Topic::Result(Unit::Gateway(gateway.clone())));
+        let view = self.gateways.get(&gateway)?;
+        let set = view.sets.iter().find(|set| set.name == key.name)?;
+        Some(StatusBody::Gateway {
+            conditions: view.set_conditions(set),
+            addresses: Vec::new(),
+            listeners: self.listener_statuses(reader, key, view, &set.listeners),
+            attached_listener_sets: None,
+        })
+    }
+
+    fn listener_statuses(
+        &self,
+        reader: &Reader<'_>,
+        owner: &ObjectKey,
+        gateway: &GatewayView,
+        listeners: &[listener::ListenerView],
+    ) -> Vec<ListenerStatus> {
+        reader.note(Topic::Attached(owner.clone()));
+        let why = gateway
+            .refused
+            .as_ref()
+            .or(gateway.unusable.as_ref())
+            .map(|(_, m)| m.as_str());
+        listeners
+            .iter()
+            .map(|listener| ListenerStatus {
+                name: listener.spec.name.clone(),
+                supported_kinds: listener.kinds.clone(),
+                attached_routes: self.attached.get(&listener.id).copied().unwrap_or(0),
+                conditions: listener.conditions(why),
+            })
+            .collect()
+    }
+
+    fn route_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
+        reader.note(Topic::Result(Unit::Route(key.clone())));
+        let view = self.routes.get(key)?;
+        let parents = view
+            .parents
+            .iter()
+            .map(|parent| ParentStatus {
+                parent: parent.reference.clone(),
+                conditions: {
+                    let lost = match parent.attached.first() {
+                        Some((FrontendId::Mesh { .. }, _)) => {
+                            reader.note(Topic::Result(Unit::Group(parent.parent.clone())));
+                            self.groups
+                                .get(&parent.parent)
+                                .and_then(|group| group.verdict(key, &parent.attached))
+                        }
+                        _ => None,
+                    };
+                    parent.conditions(lost)
+                },
+            })
+            .collect();
+        Some(StatusBody::Route(parents))
+    }
+
+    /// What is said of an object; none if nothing is ours to say.
+    pub fn status(&self, key: &ObjectKey) -> Option<&Arc<Status>> {
+        self.statuses.get(key)
+    }
+
+    /// An object as it was last put.
+    pub fn object(&self, key: &ObjectKey) -> Option<&Arc<Resource>> {
+        self.store.get(key)
+    }
+
+    /// Parents that a route names and of which nothing is known: they do not exist, or are not ours.
+    pub fn unknown_parents(&self, route: &ObjectKey) -> &[ParentReference] {
+        self.routes.get(route).map_or(&[], |view| &view.unknown)
+    }
+
+    /// The routes that name a parent but govern none of its traffic. Looks at every route: for people, not for proxies.
+    pub fn refusals(&self, parent: &ObjectKey) -> Vec<Refusal> {
+        let mut all: Vec<Refusal> = self
+            .routes
+            .iter()
+            .flat_map(|(key, view)| view.parents.iter().map(move |parent| (key, parent)))
+            .filter(|(_, view)| view.parent == *parent)
+            .filter_map(|(key, view)| {
+                let lost = self
+                    .groups
+                    .get(parent)
+                    .and_then(|g| g.verdict(key, &view.attached));
+                let accepted = view.conditions(lost).into_iter().next()?;
+                (!accepted.status).then(|| Refusal {
+                    route: key.clone(),
+                    reason: accepted.reason,
+                    message: accepted.message.into_owned(),
+                })
+            })
+            .collect();
+        all.sort_by(|a, b| a.route.cmp(&b.route));
+        all
+    }
+}
+
+/// Whether something is said of objects of this kind.
+fn has_status(kind: Kind) -> bool {
+    kind.is_route()
+        || matches!(
+            kind,
+            Kind::GatewayClass
+                | Kind::Gateway
+                | Kind::ListenerSet
+                | Kind::BackendTLSPolicy
+                | Kind::XBackend
+                | Kind::XBackendTrafficPolicy
+                | Kind::XTelemetryPolicy
+                | Kind::XMesh
+        )
+}
+
+/// The conditions of a GatewayClass; none if it is not ours.
+fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> {
+    let class = reader.class(name)?;
+    if class.spec.controller_name != CONTROLLER_NAME {
+        return None;
+    }
+    let accepted = match &class.spec.parameters_ref {
+        Some(reference) => Condition::no(
+            "Accepted",
+            "InvalidParameters",
+            format!(
+                "parametersRef: {} {} is not supported; no kind is",
+                reference.kind, reference.name
+            ),
+        ),
+        None => Condition::yes("Accepted", "Accepted", ""),
+    };
+    Some(vec![
+        accepted,
+        Condition::yes("SupportedVersion", "SupportedVersion", ""),
+    ])
+}
+
+/// What is to be done to get from one map to another.
+fn difference<K: Ord + Clone, V: PartialEq + Clone>(
+    before: &BTreeMap<K, V>,
+    after: &BTreeMap<K, V>,
+    out: &mut Vec<(K, Option<Arc<V>>)>,
+) {
+    for key in before.keys().filter(|key| !after.contains_key(key)) {
+        out.push((key.clone(), None));
+    }
+    for (key, value) in after {
+        if before.get(key) != Some(value) {
+            out.push((key.clone(), Some(Arc::new(value.clone()))));
+        }
+    }
+}
+
+/// The same, where values are shared already.
+fn difference_arc<K: Ord + Clone, V: PartialEq>(
+    before: &BTreeMap<K, Arc<V>>,
+    after: &BTreeMap<K, Arc<V>>,
+    out: &mut Vec<(K, Option<Arc<V>>)>,
+) {
+    for key in before.keys().filter(|key| !after.contains_key(key)) {
+        out.push((key.clone(), None));
+    }
+    for (key, value) in after {
+        let same = before
+            .get(key)
+            .is_some_and(|old| Arc::ptr_eq(old, value) || old == value);
+        if !same {
+            out.push((key.clone(), Some(value.clone())));
+        }
+    }
 }

@@ -46,9 +46,14 @@ impl Resource {
             Kind::GatewayClass => Resource::GatewayClass(read(value)?),
             Kind::Gateway => Resource::Gateway(read(value)?),
             Kind::ListenerSet => Resource::ListenerSet(read(value)?),
-            Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
-                Resource::Route(route::Route { kind, ..read(value)? })
-            }
+            Kind::HTTPRoute
+            | Kind::GRPCRoute
+            | Kind::TLSRoute
+            | Kind::TCPRoute
+            | Kind::UDPRoute => Resource::Route(route::Route {
+                kind,
+                ..read(value)?
+            }),
             Kind::ReferenceGrant => Resource::ReferenceGrant(read(value)?),
             Kind::BackendTLSPolicy => Resource::BackendTLSPolicy(read(value)?),
             Kind::XBackend => Resource::XBackend(read(value)?),
@@ -144,6 +149,9 @@ impl Resource {
 
     /// Which object this is.
     pub fn key(&self) -> ObjectKey {
-        ObjectKey { kind: self.kind(), name: self.meta().key() }
+        ObjectKey {
+            kind: self.kind(),
+            name: self.meta().key(),
+        }
     }
 }

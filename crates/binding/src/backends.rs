@@ -1,0 +1,387 @@
+//! Where traffic goes: what a backendRef resolves to, and what a backend is made of.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use pointsman_resources::core::{Pod, ServicePort, ServiceType};
+use pointsman_resources::policy::{XBackend, XBackendTlsMode, XBackendType};
+use pointsman_resources::refs::BackendObjectReference;
+use pointsman_resources::{Kind, ObjectKey};
+
+use crate::bound::{
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault,
+};
+use crate::certificates;
+use crate::grants::Reference;
+use crate::policy;
+use crate::store::Reader;
+
+/// Who refers to a backend, and under which rules.
+#[derive(Clone, Copy)]
+pub(crate) struct Referrer<'a> {
+    /// The route's kind.
+    pub kind: Kind,
+    /// The route's namespace.
+    pub namespace: &'a str,
+    /// What a reference into another namespace needs.
+    pub across: Across,
+}
+
+/// What a reference into another namespace needs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Across {
+    /// A ReferenceGrant.
+    Grant,
+    /// Nothing: routes in the mesh augment Services, they do not expose them (GEP-1426, "Namespace boundaries").
+    Free,
+    /// It is not allowed (the earlier GEP-1426).
+    Never,
+}
+
+/// What a reference resolves to. Kind is judged first, then permission, then existence.
+pub(crate) fn resolve(
+    reader: &Reader<'_>,
+    referrer: Referrer<'_>,
+    reference: &BackendObjectReference,
+) -> Result<BackendId, Fault> {
+    let fault = |reason, message| {
+        Err(Fault {
+            status: 500,
+            reason,
+            message,
+        })
+    };
+    let BackendObjectReference {
+        group,
+        kind: kind_name,
+        name,
+        namespace,
+        port,
+    } = reference;
+    let to_namespace = namespace.as_deref().unwrap_or(referrer.namespace);
+    let kind = match Kind::find(group, kind_name) {
+        Some(kind @ (Kind::Service | Kind::ServiceImport | Kind::XBackend)) => kind,
+        _ => {
+            let full = if group.is_empty() {
+                kind_name.clone()
+            } else {
+                format!("{kind_name}.{group}")
+            };
+            let message = format!(
+                "{full} {name} can't be a backend; Service, ServiceImport.multicluster.x-k8s.io and XBackend.gateway.networking.x-k8s.io can"
+            );
+            return fault("InvalidKind", message);
+        }
+    };
+    if to_namespace != referrer.namespace {
+        let reference = Reference {
+            from: referrer.kind,
+            namespace: referrer.namespace,
+            group,
+            kind: kind_name,
+            to_namespace,
+            name,
+        };
+        if kind == Kind::XBackend {
+            let message = format!(
+                "XBackend {to_namespace}/{name} is in another namespace than the route; an XBackend can't be"
+            );
+            return fault("RefNotPermitted", message);
+        }
+        match referrer.across {
+            Across::Grant if !reference.is_permitted(reader) => {
+                return fault("RefNotPermitted", reference.missing());
+            }
+            Across::Never => {
+                let message = format!(
+                    "{kind} {to_namespace}/{name} is in another namespace, which `binding: Strict` does not allow"
+                );
+                return fault("RefNotPermitted", message);
+            }
+            _ => {}
+        }
+    }
+    let object = ObjectKey::new(kind, to_namespace, name.as_str());
+    let missing = |object: &ObjectKey| format!("there is no {object}");
+    let ports = match kind {
+        Kind::Service => {
+            let Some(service) = reader.service(&object.name) else {
+                return fault("BackendNotFound", missing(&object));
+            };
+            if service.spec.kind == ServiceType::ExternalName {
+                let message = format!("{object} is of type ExternalName, which can't be a backend");
+                return fault("InvalidKind", message);
+            }
+            &service.spec.ports
+        }
+        Kind::ServiceImport => match reader.service_import(&object.name) {
+            Some(import) => &import.spec.ports,
+            None => return fault("BackendNotFound", missing(&object)),
+        },
+        _ => {
+            return match reader.backend(&object.name) {
+                Some(backend) => x_backend_id(object, backend),
+                None => fault("BackendNotFound", missing(&object)),
+            };
+        }
+    };
+    let Some(port) = *port else {
+        return fault(
+            "BackendNotFound",
+            format!("the reference to {object} names no port"),
+        );
+    };
+    let wanted = transport(referrer.kind);
+    let of_number: Vec<&ServicePort> = ports.iter().filter(|p| p.port == port).collect();
+    match of_number.iter().find(|p| p.protocol == wanted) {
+        Some(found) if speaks(referrer.kind, found.app_protocol.as_deref()) => {
+            Ok(BackendId { object, port })
+        }
+        Some(found) => {
+            let app = found.app_protocol.as_deref().unwrap_or_default();
+            let message = format!(
+                "port {port} of {object} has appProtocol {app}, which a {} can't use",
+                referrer.kind
+            );
+            fault("UnsupportedProtocol", message)
+        }
+        None if of_number.is_empty() => {
+            let known: Vec<String> = ports.iter().map(|p| p.port.to_string()).collect();
+            let message = match known.is_empty() {
+                true => format!("{object} has no port"),
+                false => format!("{object} has no port {port}, but {}", known.join(", ")),
+            };
+            fault("BackendNotFound", message)
+        }
+        None => {
+            let message = format!(
+                "port {port} of {object} is not a {wanted} port, as a {} needs",
+                referrer.kind
+            );
+            fault("UnsupportedProtocol", message)
+        }
+    }
+}
+
+/// The transport that a kind of route runs over.
+pub(crate) fn transport(kind: Kind) -> &'static str {
+    if kind == Kind::UDPRoute { "UDP" } else { "TCP" }
+}
+
+/// Whether a kind of route can speak an application protocol. Streams of bytes can carry any.
+fn speaks(kind: Kind, app_protocol: Option<&str>) -> bool {
+    !matches!(kind, Kind::HTTPRoute | Kind::GRPCRoute)
+        || app_protocol.is_none_or(|app| protocol(app).is_some())
+}
+
+/// What an `appProtocol` means to HTTP; none if it is something else.
+fn protocol(app_protocol: &str) -> Option<BackendProtocol> {
+    Some(match app_protocol.to_ascii_lowercase().as_str() {
+        "" => BackendProtocol::Unspecified,
+        "http" | "https" => BackendProtocol::Http1,
+        "kubernetes.io/h2c" | "h2c" | "http2" => BackendProtocol::Http2,
+        "grpc" | "grpc-web" => BackendProtocol::Grpc,
+        "kubernetes.io/ws" | "kubernetes.io/wss" | "ws" | "wss" => BackendProtocol::WebSocket,
+        _ => return None,
+    })
+}
+
+fn x_backend_id(object: ObjectKey, backend: &XBackend) -> Result<BackendId, Fault> {
+    let fault = |reason, message| {
+        Err(Fault {
+            status: 500,
+            reason,
+            message,
+        })
+    };
+    if let Some(why) = x_backend_unsupported(backend) {
+        return fault("UnsupportedProtocol", format!("{object}: {why}"));
+    }
+    match backend.spec.port.number {
+        Some(port) => Ok(BackendId { object, port }),
+        None => fault("BackendNotFound", format!("{object} has no port number")),
+    }
+}
+
+/// What of an XBackend is not carried out.
+pub(crate) fn x_backend_unsupported(backend: &XBackend) -> Option<String> {
+    if backend.spec.protocol.as_deref() == Some("MCP") {
+        return Some("protocol MCP is not supported".to_owned());
+    }
+    backend
+        .spec
+        .session_persistence
+        .is_some()
+        .then(|| "sessionPersistence is not supported".to_owned())
+}
+
+/// What a backend is made of. None if the object is gone.
+pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
+    match id.object.kind {
+        Kind::Service => {
+            let service = reader.service(&id.object.name)?;
+            of_ports(reader, id, &service.spec.ports)
+        }
+        Kind::ServiceImport => {
+            let import = reader.service_import(&id.object.name)?;
+            of_ports(reader, id, &import.spec.ports)
+        }
+        Kind::XBackend => Some(of_x_backend(reader, id, reader.backend(&id.object.name)?)),
+        _ => None,
+    }
+}
+
+fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Option<Backend> {
+    // A number may stand for a TCP and a UDP port; only their slices differ, by the port's name.
+    let matching: Vec<&ServicePort> = ports.iter().filter(|port| port.port == id.port).collect();
+    let port = matching.first()?;
+    let mut endpoints: Vec<BoundEndpoint> = Vec::new();
+    for slice in reader.slices(&id.object) {
+        let named = |p: &&ServicePort, name: &str| p.name.as_deref().unwrap_or_default() == name;
+        let numbers = slice
+            .ports
+            .iter()
+            .filter(|p| {
+                matching
+                    .iter()
+                    .any(|port| named(port, &p.name) && port.protocol == p.protocol)
+            })
+            .filter_map(|p| p.port);
+        for number in numbers {
+            for endpoint in &slice.endpoints {
+                let conditions = endpoint.conditions;
+                let ready = conditions.ready != Some(false);
+                let leaving = conditions.terminating == Some(true);
+                let serving = conditions.serving.unwrap_or(ready);
+                let Some(Ok(ip)) = endpoint.addresses.first().map(|a| a.parse::<IpAddr>()) else {
+                    continue;
+                };
+                if ready || (leaving && serving) {
+                    let address = SocketAddr::new(ip, number);
+                    endpoints.push(BoundEndpoint {
+                        address,
+                        terminating: !ready,
+                    });
+                }
+            }
+        }
+    }
+    endpoints.sort();
+    endpoints.dedup_by_key(|endpoint| endpoint.address);
+    let app = port.app_protocol.as_deref().unwrap_or_default();
+    let unknown = if port.protocol == "UDP" {
+        BackendProtocol::Udp
+    } else {
+        BackendProtocol::Tcp
+    };
+    Some(Backend {
+        id: id.clone(),
+        protocol: protocol(app)
+            .filter(|_| port.protocol != "UDP")
+            .unwrap_or(unknown),
+        tls: policy::backend_tls(reader, &id.object, port.name.as_deref()),
+        endpoints: Endpoints::Addresses(endpoints),
+        retry_budget: policy::retry_budget(reader, &id.object),
+    })
+}
+
+fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> Backend {
+    let spec = &backend.spec;
+    let endpoints = match (spec.kind, &spec.external_hostname, &spec.endpoint_selector) {
+        (XBackendType::ExternalHostname, Some(name), _) => {
+            Endpoints::Dns(name.hostname.as_str().into(), id.port)
+        }
+        (XBackendType::EndpointSelector, _, Some(selector)) => {
+            let wanted = &selector.match_labels;
+            let selected = |pod: &&Pod| {
+                wanted
+                    .iter()
+                    .all(|(key, value)| pod.metadata.labels.get(key) == Some(value))
+            };
+            let mut found: Vec<BoundEndpoint> = reader
+                .pods(id.object.namespace())
+                .filter(selected)
+                .filter(|pod| is_ready(pod))
+                .filter_map(|pod| pod.status.pod_ip.as_deref()?.parse::<IpAddr>().ok())
+                .map(|ip| BoundEndpoint {
+                    address: SocketAddr::new(ip, id.port),
+                    terminating: false,
+                })
+                .collect();
+            found.sort();
+            Endpoints::Addresses(found)
+        }
+        _ => Endpoints::Addresses(Vec::new()),
+    };
+    let protocol = match spec.protocol.as_deref() {
+        Some("HTTP11") => BackendProtocol::Http1,
+        Some("HTTP2" | "H2C") => BackendProtocol::Http2,
+        Some("GRPC") => BackendProtocol::Grpc,
+        Some("WSS") => BackendProtocol::WebSocket,
+        Some("TCP") => BackendProtocol::Tcp,
+        _ => BackendProtocol::Unspecified,
+    };
+    Backend {
+        id: id.clone(),
+        protocol,
+        tls: x_backend_tls(reader, backend),
+        endpoints,
+        retry_budget: policy::retry_budget(reader, &id.object),
+    }
+}
+
+/// A Pod is ready when it says so; in files that only give its address, it is.
+fn is_ready(pod: &Pod) -> bool {
+    match pod
+        .status
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == "Ready")
+    {
+        Some(condition) => condition.status == "True",
+        None => !matches!(
+            pod.status.phase.as_deref(),
+            Some("Pending" | "Succeeded" | "Failed")
+        ),
+    }
+}
+
+fn x_backend_tls(
+    reader: &Reader<'_>,
+    backend: &XBackend,
+) -> Option<Result<Arc<BackendTls>, Fault>> {
+    let tls = &backend.spec.tls;
+    let validation = tls
+        .validation
+        .as_ref()
+        .filter(|_| tls.mode != XBackendTlsMode::None)?;
+    let namespace = &backend.metadata.namespace;
+    let (found, problems) = policy::trust(reader, Kind::XBackend, namespace, validation);
+    let fault = |reason, message| {
+        Some(Err(Fault {
+            status: 502,
+            reason,
+            message,
+        }))
+    };
+    let Some(trust) = found else {
+        let message = problems
+            .into_iter()
+            .map(|(_, message)| message)
+            .collect::<Vec<_>>();
+        return fault("NoValidCACertificate", message.join("; "));
+    };
+    let mut client_certificate = None;
+    if let Some(reference) = &tls.client_certificate_ref {
+        match certificates::certified_key(reader, Kind::XBackend, namespace, reference) {
+            Ok(key) => client_certificate = Some(key),
+            Err((_, message)) => return fault("InvalidClientCertificateRef", message),
+        }
+    }
+    Some(Ok(Arc::new(BackendTls {
+        hostname: validation.hostname.as_str().into(),
+        trust,
+        names: validation.subject_alt_names.clone(),
+        client_certificate,
+    })))
+}

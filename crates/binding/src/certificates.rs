@@ -1,0 +1,196 @@
+//! Certificates and keys out of Secrets, ConfigMaps and ClusterTrustBundles, really parsed.
+
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use pointsman_resources::core::Secret;
+use pointsman_resources::meta::CERTIFICATES_GROUP;
+use pointsman_resources::refs::SecretObjectReference;
+use pointsman_resources::{Kind, Name};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::bound::{CertifiedKey, PrivateKey};
+use crate::grants::Reference;
+use crate::store::Reader;
+
+/// Why a reference gives no certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// The reference is not granted.
+    NotPermitted,
+    /// Not a kind that holds such a thing.
+    Kind,
+    /// It is missing or holds something else.
+    Content,
+}
+
+/// Resolves a reference to a certificate and key. Permission is judged before existence.
+pub(crate) fn certified_key(
+    reader: &Reader<'_>,
+    from: Kind,
+    namespace: &str,
+    reference: &SecretObjectReference,
+) -> Result<Arc<CertifiedKey>, (Wrong, String)> {
+    let SecretObjectReference {
+        group,
+        kind,
+        name,
+        namespace: other,
+    } = reference;
+    if !group.is_empty() || kind != "Secret" {
+        let found = if group.is_empty() {
+            kind.clone()
+        } else {
+            format!("{kind}.{group}")
+        };
+        return Err((
+            Wrong::Kind,
+            format!("{found} {name} can't hold a certificate; a Secret can"),
+        ));
+    }
+    let to_namespace = other.as_deref().unwrap_or(namespace);
+    let reference = Reference {
+        from,
+        namespace,
+        group,
+        kind,
+        to_namespace,
+        name,
+    };
+    if !reference.is_permitted(reader) {
+        return Err((Wrong::NotPermitted, reference.missing()));
+    }
+    let secret_name = Name::new(to_namespace, name.as_str());
+    let secret = reader
+        .secret(&secret_name)
+        .ok_or_else(|| (Wrong::Content, format!("there is no Secret {secret_name}")))?;
+    let wrong = |what: String| (Wrong::Content, format!("Secret {secret_name}: {what}"));
+    let certificate = value(secret, "tls.crt").map_err(wrong)?;
+    let key = value(secret, "tls.key").map_err(wrong)?;
+    let chain = certificates(&certificate).map_err(|what| wrong(format!("tls.crt {what}")))?;
+    let key = private_key(&key).map_err(|what| wrong(format!("tls.key {what}")))?;
+    Ok(Arc::new(CertifiedKey {
+        secret: secret_name,
+        chain,
+        key,
+    }))
+}
+
+/// Resolves a reference to the certificates of authorities: a ConfigMap or a ClusterTrustBundle.
+pub(crate) fn authorities(
+    reader: &Reader<'_>,
+    from: Kind,
+    namespace: &str,
+    (group, kind, name, other): (&str, &str, &str, Option<&str>),
+) -> Result<Vec<Arc<[u8]>>, (Wrong, String)> {
+    let (place, pem) = match (group, kind) {
+        ("", "ConfigMap") => {
+            let to_namespace = other.unwrap_or(namespace);
+            let reference = Reference {
+                from,
+                namespace,
+                group,
+                kind,
+                to_namespace,
+                name,
+            };
+            if !reference.is_permitted(reader) {
+                return Err((Wrong::NotPermitted, reference.missing()));
+            }
+            let name = Name::new(to_namespace, name);
+            let map = reader
+                .config_map(&name)
+                .ok_or_else(|| (Wrong::Content, format!("there is no ConfigMap {name}")))?;
+            let pem = map.data.get("ca.crt").ok_or_else(|| {
+                (
+                    Wrong::Content,
+                    format!("ConfigMap {name} has no key `ca.crt`"),
+                )
+            })?;
+            (format!("ConfigMap {name}: ca.crt"), pem)
+        }
+        (CERTIFICATES_GROUP, "ClusterTrustBundle") => {
+            let name = Name::new("", name);
+            let bundle = reader.trust_bundle(&name).ok_or_else(|| {
+                (
+                    Wrong::Content,
+                    format!("there is no ClusterTrustBundle {name}"),
+                )
+            })?;
+            (
+                format!("ClusterTrustBundle {name}: spec.trustBundle"),
+                &bundle.spec.trust_bundle,
+            )
+        }
+        _ => {
+            let found = if group.is_empty() {
+                kind.to_owned()
+            } else {
+                format!("{kind}.{group}")
+            };
+            return Err((
+                Wrong::Kind,
+                format!(
+                    "{found} {name} can't hold certificates of authorities; a ConfigMap or a ClusterTrustBundle can"
+                ),
+            ));
+        }
+    };
+    let chain =
+        certificates(pem.as_bytes()).map_err(|what| (Wrong::Content, format!("{place} {what}")))?;
+    for der in &chain {
+        webpki::anchor_from_trusted_cert(&CertificateDer::from(&**der))
+            .map_err(|error| (Wrong::Content, format!("{place} can't be trusted: {error}")))?;
+    }
+    Ok(chain)
+}
+
+fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
+    if let Some(text) = secret.string_data.get(key) {
+        return Ok(text.clone().into_bytes());
+    }
+    let text = secret
+        .data
+        .get(key)
+        .ok_or_else(|| format!("has no key `{key}`"))?;
+    // The API server takes line breaks within base64.
+    let packed: Vec<u8> = text
+        .bytes()
+        .filter(|byte| !byte.is_ascii_whitespace())
+        .collect();
+    STANDARD
+        .decode(packed)
+        .map_err(|error| format!("{key} is not base64: {error}"))
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
+    let mut chain = Vec::new();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let der = certificate.map_err(|error| format!("is not PEM: {error}"))?;
+        webpki::EndEntityCert::try_from(&der)
+            .map_err(|error| format!("holds a certificate that can't be read: {error}"))?;
+        chain.push(Arc::from(der.as_ref()));
+    }
+    if chain.is_empty() {
+        return Err("holds no PEM certificate".to_owned());
+    }
+    Ok(chain)
+}
+
+fn private_key(pem: &[u8]) -> Result<PrivateKey, String> {
+    let key = PrivateKeyDer::from_pem_slice(pem)
+        .map_err(|error| format!("holds no PEM private key: {error}"))?;
+    let der: Arc<[u8]> = Arc::from(key.secret_der());
+    // A DER key is one SEQUENCE.
+    if der.first() != Some(&0x30) {
+        return Err("holds a private key that can't be read".to_owned());
+    }
+    match key {
+        PrivateKeyDer::Pkcs8(_) => Ok(PrivateKey::Pkcs8(der)),
+        PrivateKeyDer::Pkcs1(_) => Ok(PrivateKey::Pkcs1(der)),
+        PrivateKeyDer::Sec1(_) => Ok(PrivateKey::Sec1(der)),
+        _ => Err("holds a private key of an unknown form".to_owned()),
+    }
+}

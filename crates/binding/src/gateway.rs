@@ -1,0 +1,374 @@
+//! A Gateway with its ListenerSets: whether it is ours, which listeners it has, what is said of them.
+
+use std::sync::Arc;
+
+use pointsman_resources::gateway::{From, Gateway, GatewayAddress, ListenerSet};
+use pointsman_resources::{Kind, Name, ObjectKey};
+
+use crate::bound::{CertifiedKey, Frontend};
+use crate::certificates::{self, Wrong};
+use crate::listener::{self, ListenerView};
+use crate::namespaces;
+use crate::status::{CONTROLLER_NAME, Condition};
+use crate::store::Reader;
+
+/// A Gateway that is ours, as it was found to be. How many routes are attached is counted elsewhere, so that a route that
+/// comes or goes changes nothing here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GatewayView {
+    /// The Gateway's generation.
+    pub generation: i64,
+    /// Why it is not accepted as a whole.
+    pub refused: Option<(&'static str, String)>,
+    /// Why nothing can be served under its addresses.
+    pub unusable: Option<(&'static str, String)>,
+    /// Its own listeners.
+    pub listeners: Vec<ListenerView>,
+    /// The ListenerSets that name it, oldest first.
+    pub sets: Vec<SetView>,
+    /// What of the Gateway itself could not be resolved.
+    pub unresolved: Option<(&'static str, String)>,
+    /// The certificate shown to backends.
+    pub client_certificate: Option<Arc<CertifiedKey>>,
+    /// The addresses asked for by value.
+    pub addresses: Vec<(String, String)>,
+    /// Whether some port lets clients in without a valid certificate.
+    pub insecure_fallback: bool,
+    /// Whether ListenerSets may attach at all.
+    pub allows_sets: bool,
+}
+
+/// A ListenerSet under its Gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SetView {
+    /// Which one.
+    pub name: Name,
+    /// Why the Gateway does not let it in.
+    pub refused: Option<(&'static str, String)>,
+    /// Its listeners; none if it is not let in.
+    pub listeners: Vec<ListenerView>,
+}
+
+impl SetView {
+    /// Whether at least one of its listeners is accepted.
+    pub fn is_accepted(&self) -> bool {
+        self.refused.is_none() && self.listeners.iter().any(ListenerView::is_accepted)
+    }
+}
+
+impl GatewayView {
+    /// The listeners that this Gateway or ListenerSet declares; none if it is not let in.
+    pub fn listeners_of(&self, owner: &ObjectKey) -> Option<&[ListenerView]> {
+        if owner.kind == Kind::Gateway {
+            return Some(&self.listeners);
+        }
+        self.sets
+            .iter()
+            .find(|set| set.name == owner.name)
+            .map(|set| &set.listeners[..])
+    }
+
+    /// What clients connect to.
+    pub fn frontends(&self) -> impl Iterator<Item = Frontend> {
+        let serves = self.refused.is_none() && self.unusable.is_none();
+        self.listeners
+            .iter()
+            .chain(self.sets.iter().flat_map(|set| &set.listeners))
+            .filter(move |_| serves)
+            .filter_map(|listener| listener.frontend(self.client_certificate.as_ref()))
+    }
+
+    /// Why none of its listeners serves traffic, if so.
+    pub fn not_programmed(&self) -> Option<(&'static str, String)> {
+        if let Some((_, message)) = &self.refused {
+            return Some(("Invalid", message.clone()));
+        }
+        if let Some(unusable) = &self.unusable {
+            return Some(unusable.clone());
+        }
+        let mut all = self
+            .listeners
+            .iter()
+            .chain(self.sets.iter().flat_map(|set| &set.listeners));
+        (!all.any(ListenerView::is_programmed))
+            .then(|| ("Invalid", "no listener can serve traffic".to_owned()))
+    }
+
+    /// The Gateway's own conditions.
+    pub fn conditions(&self) -> Vec<Condition> {
+        let mut all = Vec::new();
+        let broken: Vec<&str> = self
+            .listeners
+            .iter()
+            .filter(|listener| !listener.is_accepted())
+            .map(|listener| listener.spec.name.as_str())
+            .collect();
+        all.push(match &self.refused {
+            Some((reason, message)) => Condition::no("Accepted", reason, message.clone()),
+            None if broken.is_empty() => Condition::yes("Accepted", "Accepted", ""),
+            None => {
+                let message = format!("not accepted: listener {}", broken.join(", "));
+                let status = broken.len() < self.listeners.len();
+                Condition {
+                    kind: "Accepted",
+                    status,
+                    reason: "ListenersNotValid",
+                    message: message.into(),
+                }
+            }
+        });
+        all.push(match self.not_programmed() {
+            Some((reason, message)) => Condition::no("Programmed", reason, message),
+            None => Condition::yes("Programmed", "Programmed", ""),
+        });
+        let unresolved: Vec<&str> = self
+            .listeners
+            .iter()
+            .filter(|listener| !listener.unresolved.is_empty())
+            .map(|listener| listener.spec.name.as_str())
+            .collect();
+        all.push(match &self.unresolved {
+            Some((reason, message)) => Condition::no("ResolvedRefs", reason, message.clone()),
+            None if unresolved.is_empty() => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
+            None => Condition::no(
+                "ResolvedRefs",
+                "ListenersNotResolved",
+                format!("not resolved: listener {}", unresolved.join(", ")),
+            ),
+        });
+        if self.insecure_fallback {
+            all.push(Condition::yes(
+                "InsecureFrontendValidationMode",
+                "ConfigurationChanged",
+                "clients without a valid certificate are let in: mode is AllowInsecureFallback",
+            ));
+        }
+        all
+    }
+
+    /// The conditions of one of its ListenerSets.
+    pub fn set_conditions(&self, set: &SetView) -> Vec<Condition> {
+        let both = |reason: &'static str, message: &str| {
+            vec![
+                Condition::no("Accepted", reason, message.to_owned()),
+                Condition::no("Programmed", reason, message.to_owned()),
+            ]
+        };
+        if let Some((reason, message)) = &set.refused {
+            return both(reason, message);
+        }
+        if self.refused.is_some() {
+            return both("ParentNotAccepted", "its Gateway is not accepted");
+        }
+        let names = |test: fn(&ListenerView) -> bool| -> Vec<&str> {
+            let found = set.listeners.iter().filter(|listener| test(listener));
+            found.map(|listener| listener.spec.name.as_str()).collect()
+        };
+        let broken = names(|listener| !listener.is_accepted());
+        let silent = names(|listener| !listener.is_programmed());
+        let of = |kind, failed: &[&str]| {
+            let status = failed.len() < set.listeners.len();
+            match failed {
+                [] => Condition::yes(kind, kind, ""),
+                _ => Condition {
+                    kind,
+                    status,
+                    reason: "ListenersNotValid",
+                    message: format!("not valid: listener {}", failed.join(", ")).into(),
+                },
+            }
+        };
+        let programmed = match &self.unusable {
+            Some((_, message)) => {
+                Condition::no("Programmed", "ParentNotProgrammed", message.clone())
+            }
+            None => of("Programmed", &silent),
+        };
+        vec![of("Accepted", &broken), programmed]
+    }
+}
+
+/// Whether a GatewayClass is ours to serve.
+pub(crate) fn is_our_class(reader: &Reader<'_>, name: &str) -> bool {
+    reader
+        .class(&Name::new("", name))
+        .is_some_and(|class| class.spec.controller_name == CONTROLLER_NAME)
+}
+
+/// Looks at a Gateway. None if it does not exist or is not ours.
+pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
+    let gateway = reader.gateway(name)?;
+    let class = &gateway.spec.gateway_class_name;
+    if !is_our_class(reader, class) {
+        return None;
+    }
+    let spec = &gateway.spec;
+    let tls = spec.tls.as_ref();
+    let owner = ObjectKey {
+        kind: Kind::Gateway,
+        name: name.clone(),
+    };
+    let see = |owner: &ObjectKey, listener| listener::view(reader, name, owner, tls, listener);
+    let mut listeners: Vec<ListenerView> = spec
+        .listeners
+        .iter()
+        .map(|listener| see(&owner, listener))
+        .collect();
+    let mut sets: Vec<SetView> = reader
+        .listener_sets(name)
+        .into_iter()
+        .filter(|set| {
+            let parent = &set.spec.parent_ref;
+            Kind::find(&parent.group, &parent.kind) == Some(Kind::Gateway)
+        })
+        .map(|set| {
+            let owner = ObjectKey {
+                kind: Kind::ListenerSet,
+                name: set.metadata.key(),
+            };
+            let refused = refuse_set(reader, gateway, set);
+            let listeners = match refused {
+                Some(_) => Vec::new(),
+                None => set
+                    .spec
+                    .listeners
+                    .iter()
+                    .map(|listener| see(&owner, listener))
+                    .collect(),
+            };
+            SetView {
+                name: owner.name,
+                refused,
+                listeners,
+            }
+        })
+        .collect();
+    let mut owners = vec![&mut listeners];
+    owners.extend(sets.iter_mut().map(|set| &mut set.listeners));
+    listener::resolve_conflicts(&mut owners);
+
+    let class_parameters = reader
+        .class(&Name::new("", class.as_str()))
+        .and_then(|class| class.spec.parameters_ref.as_ref());
+    let own_parameters = spec
+        .infrastructure
+        .as_ref()
+        .and_then(|i| i.parameters_ref.as_ref());
+    let mut refused = None;
+    if let Some(reference) = own_parameters {
+        let message = format!(
+            "infrastructure.parametersRef: {} {} is not supported; no kind is",
+            reference.kind, reference.name
+        );
+        refused = Some(("InvalidParameters", message));
+    } else if class_parameters.is_some() {
+        refused = Some((
+            "InvalidParameters",
+            format!("GatewayClass {class} is not accepted"),
+        ));
+    }
+    let mut unusable = None;
+    for address in &spec.addresses {
+        judge_address(address, &mut refused, &mut unusable);
+    }
+    let (client_certificate, unresolved) = client_certificate(reader, gateway);
+    let addresses = spec
+        .addresses
+        .iter()
+        .filter_map(|a| Some((a.kind.clone(), a.value.clone().filter(|v| !v.is_empty())?)))
+        .filter(|_| refused.is_none() && unusable.is_none())
+        .collect();
+    let allowed = spec
+        .allowed_listeners
+        .as_ref()
+        .and_then(|a| a.namespaces.as_ref());
+    Some(GatewayView {
+        generation: gateway.metadata.generation,
+        refused,
+        unusable,
+        listeners,
+        sets,
+        unresolved,
+        client_certificate,
+        addresses,
+        insecure_fallback: listener::has_insecure_fallback(tls),
+        allows_sets: allowed
+            .and_then(|a| a.from)
+            .is_some_and(|from| from != From::None),
+    })
+}
+
+fn refuse_set(
+    reader: &Reader<'_>,
+    gateway: &Gateway,
+    set: &ListenerSet,
+) -> Option<(&'static str, String)> {
+    let choice = gateway
+        .spec
+        .allowed_listeners
+        .as_ref()
+        .and_then(|a| a.namespaces.as_ref());
+    let (home, namespace) = (&gateway.metadata.namespace, &set.metadata.namespace);
+    let rule = namespaces::allowed(reader, choice, From::None, home, namespace).err()?;
+    let name = gateway.metadata.key();
+    Some((
+        "NotAllowed",
+        format!("Gateway {name} does not let it in: allowedListeners.{rule}"),
+    ))
+}
+
+fn judge_address(
+    address: &GatewayAddress,
+    refused: &mut Option<(&'static str, String)>,
+    unusable: &mut Option<(&'static str, String)>,
+) {
+    if let Some(scope) = address
+        .routability
+        .as_deref()
+        .filter(|scope| !scope.is_empty())
+    {
+        let message =
+            format!("an address of routability {scope} can't be had; leave routability out");
+        refused.get_or_insert(("UnsupportedAddress", message));
+    }
+    match (address.kind.as_str(), address.value.as_deref()) {
+        ("IPAddress", _) => {}
+        ("Hostname", value) => {
+            let message = format!(
+                "nothing can listen on hostname {}; ask for an IPAddress",
+                value.unwrap_or("(any)")
+            );
+            unusable.get_or_insert(("AddressNotUsable", message));
+        }
+        (other, _) => {
+            let message = format!("addresses of type {other} are not supported; IPAddress is");
+            refused.get_or_insert(("UnsupportedAddress", message));
+        }
+    }
+}
+
+/// The certificate that a Gateway shows to backends, or why there is none.
+#[allow(
+    clippy::type_complexity,
+    reason = "the two halves are what is found and what is missing"
+)]
+fn client_certificate(
+    reader: &Reader<'_>,
+    gateway: &Gateway,
+) -> (Option<Arc<CertifiedKey>>, Option<(&'static str, String)>) {
+    let backend = gateway
+        .spec
+        .tls
+        .as_ref()
+        .and_then(|tls| tls.backend.as_ref());
+    let Some(reference) = backend.and_then(|backend| backend.client_certificate_ref.as_ref())
+    else {
+        return (None, None);
+    };
+    let namespace = &gateway.metadata.namespace;
+    match certificates::certified_key(reader, Kind::Gateway, namespace, reference) {
+        Ok(key) => (Some(key), None),
+        Err((Wrong::NotPermitted, message)) => (None, Some(("RefNotPermitted", message))),
+        Err((_, message)) => (None, Some(("InvalidClientCertificateRef", message))),
+    }
+}

@@ -1,0 +1,427 @@
+//! One listener: what it takes, what it refers to, and whether it clashes with another on its port.
+
+use std::sync::Arc;
+
+use pointsman_resources::gateway::{
+    FrontendTlsValidation, FrontendValidationMode, GatewayTls, Listener, TlsMode,
+};
+use pointsman_resources::{Kind, Name, ObjectKey};
+
+use crate::bound::{
+    CertifiedKey, ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol,
+};
+use crate::certificates::{self, Wrong};
+use crate::status::Condition;
+use crate::store::Reader;
+
+/// A listener of a Gateway or ListenerSet, as it was found to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ListenerView {
+    /// Which frontend it is.
+    pub id: FrontendId,
+    /// The listener as written.
+    pub spec: Arc<Listener>,
+    /// What it speaks; none if that is unknown.
+    pub protocol: Option<Protocol>,
+    /// Its hostname.
+    pub hostname: Option<Hostname>,
+    /// The kinds of routes that may attach.
+    pub kinds: Vec<Kind>,
+    /// Whether it clashes with another: the reason, and with which.
+    pub conflict: Option<(&'static str, String)>,
+    /// Whether it overlaps another HTTPS listener of its port.
+    pub overlap: Option<String>,
+    /// Why it is not accepted.
+    pub refused: Option<(&'static str, String)>,
+    /// What could not be resolved, the first first.
+    pub unresolved: Vec<(&'static str, String)>,
+    /// Certificates and client verification.
+    pub tls: Option<Arc<FrontendTls>>,
+    /// Whether all that it needs to serve traffic is there.
+    pub can_serve: bool,
+}
+
+impl ListenerView {
+    /// Whether it is accepted.
+    pub fn is_accepted(&self) -> bool {
+        self.refused.is_none() && self.conflict.is_none()
+    }
+
+    /// Whether it serves traffic.
+    pub fn is_programmed(&self) -> bool {
+        self.is_accepted() && self.can_serve
+    }
+
+    /// What a client connects to, if it serves traffic.
+    pub fn frontend(&self, client_certificate: Option<&Arc<CertifiedKey>>) -> Option<Frontend> {
+        Some(Frontend {
+            id: self.id.clone(),
+            protocol: self.protocol.filter(|_| self.is_programmed())?,
+            port: self.spec.port,
+            hostname: self.hostname.clone(),
+            tls: self.tls.clone(),
+            client_certificate: client_certificate.cloned(),
+            kind: None,
+        })
+    }
+
+    /// The conditions. `parent` says why nothing of the whole Gateway is served.
+    pub fn conditions(&self, parent: Option<&str>) -> Vec<Condition> {
+        let mut all = Vec::new();
+        match (&self.conflict, &self.refused) {
+            (Some((reason, message)), _) | (None, Some((reason, message))) => {
+                all.push(Condition::no("Accepted", reason, message.clone()));
+            }
+            (None, None) => all.push(Condition::yes("Accepted", "Accepted", "")),
+        }
+        all.push(match self.unresolved.first() {
+            Some((reason, _)) => {
+                let messages: Vec<&str> = self.unresolved.iter().map(|(_, m)| m.as_str()).collect();
+                Condition::no("ResolvedRefs", reason, messages.join("; "))
+            }
+            None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
+        });
+        all.push(if let Some((reason, message)) = &self.conflict {
+            Condition::no("Programmed", reason, message.clone())
+        } else if !self.is_programmed() {
+            let why = self.refused.as_ref().or(self.unresolved.first());
+            Condition::no(
+                "Programmed",
+                "Invalid",
+                why.map_or(String::new(), |(_, m)| m.clone()),
+            )
+        } else if let Some(why) = parent {
+            Condition::no("Programmed", "Invalid", why.to_owned())
+        } else {
+            Condition::yes("Programmed", "Programmed", "")
+        });
+        if let Some((reason, message)) = &self.conflict {
+            all.push(Condition::yes("Conflicted", reason, message.clone()));
+        }
+        if let Some(message) = &self.overlap {
+            let reason = "OverlappingHostnames";
+            all.push(Condition::yes(
+                "OverlappingTLSConfig",
+                reason,
+                message.clone(),
+            ));
+        }
+        all
+    }
+}
+
+/// Looks at one listener by itself.
+pub(crate) fn view(
+    reader: &Reader<'_>,
+    gateway: &Name,
+    owner: &ObjectKey,
+    gateway_tls: Option<&GatewayTls>,
+    spec: &Listener,
+) -> ListenerView {
+    let id = FrontendId::Listener {
+        gateway: gateway.clone(),
+        owner: owner.clone(),
+        listener: spec.name.as_str().into(),
+    };
+    let mode = spec.tls.as_ref().map_or(TlsMode::Terminate, |tls| tls.mode);
+    let (protocol, supported): (Option<Protocol>, &[Kind]) = match spec.protocol.as_str() {
+        "HTTP" => (Some(Protocol::Http), &[Kind::HTTPRoute, Kind::GRPCRoute]),
+        "HTTPS" => (Some(Protocol::Https), &[Kind::HTTPRoute, Kind::GRPCRoute]),
+        "TLS" => (Some(Protocol::Tls(mode.into())), &[Kind::TLSRoute]),
+        "TCP" => (Some(Protocol::Tcp), &[Kind::TCPRoute]),
+        "UDP" => (Some(Protocol::Udp), &[Kind::UDPRoute]),
+        _ => (None, &[]),
+    };
+    let mut view = ListenerView {
+        id,
+        spec: Arc::new(spec.clone()),
+        protocol,
+        hostname: spec
+            .hostname
+            .as_deref()
+            .filter(|h| !h.is_empty())
+            .map(Hostname::new),
+        kinds: Vec::new(),
+        conflict: None,
+        overlap: None,
+        refused: None,
+        unresolved: Vec::new(),
+        tls: None,
+        can_serve: true,
+    };
+    if protocol.is_none() {
+        let message = format!(
+            "protocol {} is not supported; HTTP, HTTPS, TLS, TCP and UDP are",
+            spec.protocol
+        );
+        view.refused = Some(("UnsupportedProtocol", message));
+    }
+    view.kinds(supported);
+    if spec
+        .filters
+        .as_ref()
+        .is_some_and(|filters| !filters.requests.is_empty())
+    {
+        let message = "filters on listeners are not supported; put them on the routes".to_owned();
+        view.refused.get_or_insert(("UnsupportedValue", message));
+    }
+    if let Some(option) = spec.tls.as_ref().and_then(|tls| tls.options.keys().next()) {
+        let message = format!("tls.options `{option}` is not supported; no option is");
+        view.refused.get_or_insert(("UnsupportedValue", message));
+    }
+    let terminates =
+        spec.protocol == "HTTPS" || (spec.protocol == "TLS" && mode == TlsMode::Terminate);
+    if terminates {
+        view.terminate(reader, owner, gateway, gateway_tls);
+    }
+    view
+}
+
+impl ListenerView {
+    /// Which kinds of routes may attach: those that the protocol takes, as far as the listener allows them.
+    fn kinds(&mut self, supported: &[Kind]) {
+        let wanted = &self.spec.allowed_routes.kinds;
+        if wanted.is_empty() {
+            self.kinds = supported.to_vec();
+            return;
+        }
+        for kind in wanted {
+            match Kind::find(&kind.group, &kind.kind).filter(|kind| supported.contains(kind)) {
+                Some(kind) if !self.kinds.contains(&kind) => self.kinds.push(kind),
+                Some(_) => {}
+                None => {
+                    let names: Vec<&str> = supported.iter().map(|kind| kind.name()).collect();
+                    let message = format!(
+                        "allowedRoutes.kinds: {} can't attach to a listener of protocol {}; {} can",
+                        kind.kind,
+                        self.spec.protocol,
+                        if names.is_empty() {
+                            "no kind".to_owned()
+                        } else {
+                            names.join(" and ")
+                        },
+                    );
+                    self.unresolved.push(("InvalidRouteKinds", message));
+                    // A listener that lets nothing in serves nothing.
+                    self.can_serve = !self.kinds.is_empty();
+                }
+            }
+        }
+        self.can_serve = !self.kinds.is_empty();
+    }
+
+    fn terminate(
+        &mut self,
+        reader: &Reader<'_>,
+        owner: &ObjectKey,
+        gateway: &Name,
+        gateway_tls: Option<&GatewayTls>,
+    ) {
+        let mut found = Vec::new();
+        let spec = self.spec.clone();
+        let references = spec
+            .tls
+            .as_ref()
+            .map_or(&[][..], |tls| &tls.certificate_refs);
+        if references.is_empty() {
+            let message = format!("protocol {} needs tls.certificateRefs", spec.protocol);
+            self.unresolved.push(("InvalidCertificateRef", message));
+        }
+        for reference in references {
+            match certificates::certified_key(reader, owner.kind, owner.namespace(), reference) {
+                Ok(key) => found.push(key),
+                Err((wrong, message)) => {
+                    let reason = match wrong {
+                        Wrong::NotPermitted => "RefNotPermitted",
+                        Wrong::Kind | Wrong::Content => "InvalidCertificateRef",
+                    };
+                    self.unresolved.push((reason, message));
+                }
+            }
+        }
+        if found.is_empty() {
+            self.can_serve = false;
+        }
+        let mut clients = None;
+        if let Some(validation) = client_validation(gateway_tls, self.spec.port) {
+            let authorities = self.authorities(reader, gateway, validation);
+            if authorities.is_empty() {
+                let message = "no valid certificate of an authority is left to verify clients with";
+                self.refused
+                    .get_or_insert(("NoValidCACertificate", message.to_owned()));
+            }
+            clients = Some(ClientValidation {
+                authorities,
+                mode: validation.mode,
+            });
+        }
+        if self.can_serve {
+            self.tls = Some(Arc::new(FrontendTls {
+                certificates: found,
+                clients,
+            }));
+        }
+    }
+
+    fn authorities(
+        &mut self,
+        reader: &Reader<'_>,
+        gateway: &Name,
+        validation: &FrontendTlsValidation,
+    ) -> Vec<Arc<[u8]>> {
+        let mut all = Vec::new();
+        for reference in &validation.ca_certificate_refs {
+            let parts = (
+                reference.group.as_str(),
+                reference.kind.as_str(),
+                reference.name.as_str(),
+                reference.namespace.as_deref(),
+            );
+            match certificates::authorities(reader, Kind::Gateway, &gateway.namespace, parts) {
+                Ok(some) => all.extend(some),
+                Err((wrong, message)) => {
+                    let reason = match wrong {
+                        Wrong::NotPermitted => "RefNotPermitted",
+                        Wrong::Kind => "InvalidCACertificateKind",
+                        Wrong::Content => "InvalidCACertificateRef",
+                    };
+                    self.unresolved.push((reason, message));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// How clients are verified on a port: its own setting, else the Gateway's default.
+pub(crate) fn client_validation(
+    tls: Option<&GatewayTls>,
+    port: u16,
+) -> Option<&FrontendTlsValidation> {
+    let frontend = tls?.frontend.as_ref()?;
+    match frontend.per_port.iter().find(|config| config.port == port) {
+        Some(config) => config.tls.validation.as_ref(),
+        None => frontend.default.validation.as_ref(),
+    }
+}
+
+/// Whether some port lets clients in without a valid certificate.
+pub(crate) fn has_insecure_fallback(tls: Option<&GatewayTls>) -> bool {
+    let Some(frontend) = tls.and_then(|tls| tls.frontend.as_ref()) else {
+        return false;
+    };
+    std::iter::once(&frontend.default)
+        .chain(frontend.per_port.iter().map(|config| &config.tls))
+        .filter_map(|config| config.validation.as_ref())
+        .any(|validation| validation.mode == FrontendValidationMode::AllowInsecureFallback)
+}
+
+/// What shares a port: listeners of one group may, with different hostnames; others may not, except TCP's kin and UDP.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Group {
+    Http,
+    /// HTTPS and TLS tell their hostnames apart by SNI.
+    Sni,
+    Tcp,
+    Udp,
+}
+
+fn group(protocol: Protocol) -> Group {
+    match protocol {
+        Protocol::Http => Group::Http,
+        Protocol::Https | Protocol::Tls(_) => Group::Sni,
+        Protocol::Tcp => Group::Tcp,
+        Protocol::Udp => Group::Udp,
+    }
+}
+
+/// Whether two listeners can't both have their port, and why.
+fn clash(a: &ListenerView, b: &ListenerView) -> Option<&'static str> {
+    let (a_group, b_group) = (group(a.protocol?), group(b.protocol?));
+    if a.spec.port != b.spec.port || (a_group == Group::Udp) != (b_group == Group::Udp) {
+        None
+    } else if a_group != b_group {
+        Some("ProtocolConflict")
+    } else {
+        (a.hostname == b.hostname).then_some("HostnameConflict")
+    }
+}
+
+/// Marks the listeners that clash. `owners` come in order of precedence: the Gateway, then its ListenerSets, oldest first.
+///
+/// Within one owner nobody can be preferred, so all that clash lose; between owners the earlier one keeps its port.
+pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
+    let mut claimed: Vec<ListenerView> = Vec::new();
+    for listeners in owners.iter_mut() {
+        let marks: Vec<Option<(&'static str, String)>> = listeners
+            .iter()
+            .enumerate()
+            .map(|(at, listener)| {
+                let siblings = listeners.iter().enumerate();
+                let among = siblings
+                    .filter(|&(other, _)| other != at)
+                    .map(|(_, other)| other);
+                claimed.iter().chain(among).find_map(|other| {
+                    let reason = clash(listener, other)?;
+                    Some((reason, conflict_message(reason, listener, other)))
+                })
+            })
+            .collect();
+        for (listener, mark) in listeners.iter_mut().zip(marks) {
+            listener.conflict = mark;
+        }
+        claimed.extend(listeners.iter().filter(|l| l.conflict.is_none()).cloned());
+    }
+    for listeners in owners.iter_mut() {
+        for listener in listeners.iter_mut().filter(|l| l.is_accepted()) {
+            listener.overlap = overlap(listener, &claimed);
+        }
+    }
+}
+
+fn conflict_message(reason: &str, listener: &ListenerView, other: &ListenerView) -> String {
+    let (owner, port) = (other.id.parent(), other.spec.port);
+    let place = if owner == listener.id.parent() {
+        String::new()
+    } else {
+        format!(" of {owner}")
+    };
+    let other_name = &other.spec.name;
+    match (reason, &listener.hostname) {
+        ("ProtocolConflict", _) => {
+            format!(
+                "listener {other_name}{place} already speaks {} on port {port}",
+                other.spec.protocol
+            )
+        }
+        (_, Some(hostname)) => {
+            format!("listener {other_name}{place} already has hostname {hostname} on port {port}")
+        }
+        (_, None) => {
+            format!("listener {other_name}{place} already has all hostnames on port {port}")
+        }
+    }
+}
+
+/// Browsers reuse a connection for every name that its certificate covers, so overlapping HTTPS listeners see requests that
+/// are meant for each other (GEP-3567).
+fn overlap(listener: &ListenerView, all: &[ListenerView]) -> Option<String> {
+    let hostname = |l: &ListenerView| l.hostname.clone();
+    let is_https = |l: &ListenerView| l.protocol == Some(Protocol::Https);
+    if !is_https(listener) {
+        return None;
+    }
+    let others: Vec<&str> = all
+        .iter()
+        .filter(|other| other.id != listener.id && is_https(other) && other.is_accepted())
+        .filter(|other| other.spec.port == listener.spec.port)
+        .filter(|other| match (hostname(listener), hostname(other)) {
+            (Some(a), Some(b)) => a.intersects(&b),
+            _ => true,
+        })
+        .map(|other| other.spec.name.as_str())
+        .collect();
+    (!others.is_empty()).then(|| {
+        format!("its hostname overlaps with listener {}; a request for another listener's host is answered with 421", others.join(", "))
+    })
+}

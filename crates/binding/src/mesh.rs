@@ -1,0 +1,306 @@
+//! The mesh: who may attach routes to Services, and how routes on one Service fare among each other.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pointsman_resources::gateway::From;
+use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
+use pointsman_resources::{Age, Kind, Name, ObjectKey};
+
+use crate::bound::{BoundRoute, Frontend, FrontendId, Protocol, Scope};
+use crate::namespaces;
+use crate::route::{Lost, RouteView};
+use crate::status::{CONTROLLER_NAME, Condition};
+use crate::store::Reader;
+
+/// The settings in effect: those that the oldest of our meshes names, else those named `default`, else the defaults.
+pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {
+    let named = reader
+        .meshes()
+        .into_iter()
+        .filter(|mesh| mesh.spec.controller_name == CONTROLLER_NAME)
+        .find_map(|mesh| mesh.spec.parameters_ref.as_ref())
+        .filter(|reference| {
+            Kind::find(&reference.group, &reference.kind) == Some(Kind::MeshSettings)
+        })
+        .map_or("default", |reference| reference.name.as_str());
+    reader
+        .mesh_settings(&Name::new("", named))
+        .map(|found| found.spec.clone())
+        .unwrap_or_default()
+}
+
+/// The conditions of an XMesh; none if it is not ours.
+pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> {
+    let mesh = reader.mesh(name)?;
+    if mesh.spec.controller_name != CONTROLLER_NAME {
+        return None;
+    }
+    let accepted = match &mesh.spec.parameters_ref {
+        None => Condition::yes("Accepted", "Accepted", ""),
+        Some(reference) => {
+            let kind = Kind::find(&reference.group, &reference.kind);
+            let name = Name::new("", reference.name.as_str());
+            if kind != Some(Kind::MeshSettings) {
+                let message = format!(
+                    "parametersRef: {} {name} is not supported; MeshSettings.pointsman.io is",
+                    reference.kind
+                );
+                Condition::no("Accepted", "InvalidParameters", message)
+            } else if reader.mesh_settings(&name).is_none() {
+                Condition::no(
+                    "Accepted",
+                    "InvalidParameters",
+                    format!("there is no MeshSettings {name}"),
+                )
+            } else {
+                Condition::yes("Accepted", "Accepted", "")
+            }
+        }
+    };
+    Some(vec![accepted])
+}
+
+/// Whether the operator lets routes of this namespace attach to this parent.
+pub(crate) fn allowed(
+    reader: &Reader<'_>,
+    settings: &MeshSettingsSpec,
+    parent: &ObjectKey,
+    namespace: &str,
+) -> Result<(), (&'static str, String)> {
+    let (role, scope) = match namespace == parent.namespace() {
+        true => ("producers", &settings.allowed_routes.producers),
+        false => ("consumers", &settings.allowed_routes.consumers),
+    };
+    let choice = scope.as_ref().and_then(|scope| scope.namespaces.as_ref());
+    namespaces::allowed(reader, choice, From::All, parent.namespace(), namespace).map_err(|rule| {
+        (
+            "NotAllowedByMesh",
+            format!("MeshSettings: allowedRoutes.{role}.{rule}"),
+        )
+    })
+}
+
+/// The routes of one mesh parent, sorted out among each other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Group {
+    /// Which kind of route governs each frontend.
+    pub frontends: BTreeMap<FrontendId, Frontend>,
+    /// Which routes govern it.
+    pub attachments: BTreeMap<(FrontendId, ObjectKey), Arc<BoundRoute>>,
+    /// Where a route lost to another kind: the winner.
+    pub lost: BTreeMap<(FrontendId, ObjectKey), ObjectKey>,
+    /// Routes that the earlier GEP-1426 refuses, and why.
+    pub strict: BTreeMap<ObjectKey, String>,
+}
+
+impl Group {
+    /// What became of a route that wanted these frontends.
+    pub fn verdict(
+        &self,
+        route: &ObjectKey,
+        wanted: &[(FrontendId, Arc<BoundRoute>)],
+    ) -> Option<Lost> {
+        if let Some(why) = self.strict.get(route) {
+            return Some(Lost::All("ParentRefConflict", why.clone()));
+        }
+        let mut ports = Vec::new();
+        let mut winner = None;
+        for (id, _) in wanted {
+            if let (Some(won), FrontendId::Mesh { port, .. }) =
+                (self.lost.get(&(id.clone(), route.clone())), id)
+            {
+                ports.push(format!("port {port} to {won}"));
+                winner = Some(won);
+            }
+        }
+        let winner = winner?;
+        Some(match ports.len() == wanted.len() {
+            true => Lost::All(
+                "Conflicted",
+                format!(
+                    "{winner} governs the same port, and {} goes before {}",
+                    winner.kind, route.kind
+                ),
+            ),
+            false => Lost::Some(format!("it lost {}", ports.join(", "))),
+        })
+    }
+}
+
+/// "Route type specificity is defined in the following order (first one wins)" (GEP-1426, "Route types"). UDP is orthogonal.
+fn specificity(kind: Kind) -> usize {
+    match kind {
+        Kind::GRPCRoute => 0,
+        Kind::HTTPRoute => 1,
+        Kind::TLSRoute => 2,
+        _ => 3,
+    }
+}
+
+/// A route that names the parent, and how it is known to others.
+pub(crate) struct Member<'a> {
+    /// The route.
+    pub key: &'a ObjectKey,
+    /// What was found of it.
+    pub view: &'a RouteView,
+}
+
+impl Member<'_> {
+    fn order(&self) -> (Age, &Name, Kind) {
+        (self.view.age, &self.key.name, self.key.kind)
+    }
+
+    /// The mesh parents that this route attaches to.
+    fn parents(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.view.mesh_parents()
+    }
+
+    fn uses(&self, object: &ObjectKey) -> bool {
+        self.view.uses.iter().any(|id| id.object == *object)
+    }
+}
+
+impl RouteView {
+    /// The mesh parents that this route attaches to, before it is compared with others.
+    pub fn mesh_parents(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.parents
+            .iter()
+            .filter(|parent| matches!(parent.attached.first(), Some((FrontendId::Mesh { .. }, _))))
+            .map(|parent| &parent.parent)
+    }
+}
+
+/// Sorts out the routes of one parent. `members` name it as a parent; `others` have to do with it under the earlier GEP-1426:
+/// they use it as a backend, or have one of the members' backends as a parent.
+pub(crate) fn group(
+    settings: &MeshSettingsSpec,
+    parent: &ObjectKey,
+    mut members: Vec<Member<'_>>,
+    others: &[Member<'_>],
+) -> Group {
+    let mut group = Group::default();
+    members.sort_by(|a, b| a.order().cmp(&b.order()));
+    if settings.binding == MeshBinding::Strict {
+        for (at, member) in members.iter().enumerate() {
+            if let Some(why) = strict_conflict(parent, member, &members[..at], others) {
+                group.strict.insert(member.key.clone(), why);
+            }
+        }
+    }
+    let mut wanted: BTreeMap<&FrontendId, Vec<(&Member<'_>, &Arc<BoundRoute>)>> = BTreeMap::new();
+    for member in &members {
+        if group.strict.contains_key(member.key) {
+            continue;
+        }
+        for view in member
+            .view
+            .parents
+            .iter()
+            .filter(|view| view.parent == *parent)
+        {
+            for (id, bound) in &view.attached {
+                wanted.entry(id).or_default().push((member, bound));
+            }
+        }
+    }
+    for (id, mut claims) in wanted {
+        claims.dedup_by_key(|(member, _)| member.key);
+        let is_udp = |kind: Kind| kind == Kind::UDPRoute;
+        let winner = claims
+            .iter()
+            .map(|(member, _)| member.key)
+            .filter(|key| !is_udp(key.kind))
+            .min_by_key(|key| specificity(key.kind))
+            .cloned();
+        for (member, bound) in claims {
+            let attachment = (id.clone(), member.key.clone());
+            match &winner {
+                Some(winner) if !is_udp(member.key.kind) && winner.kind != member.key.kind => {
+                    group.lost.insert(attachment, winner.clone());
+                }
+                _ => {
+                    group.attachments.insert(attachment, bound.clone());
+                    let kind = member.key.kind;
+                    group
+                        .frontends
+                        .entry(id.clone())
+                        .or_insert_with(|| frontend(id, kind));
+                }
+            }
+        }
+    }
+    group
+}
+
+fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
+    let port = match id {
+        FrontendId::Mesh { port, .. } => *port,
+        FrontendId::Listener { .. } => 0,
+    };
+    Frontend {
+        id: id.clone(),
+        protocol: match kind {
+            Kind::HTTPRoute | Kind::GRPCRoute => Protocol::Http,
+            Kind::TLSRoute => Protocol::Tls(crate::bound::TlsModeKey::Passthrough),
+            Kind::UDPRoute => Protocol::Udp,
+            _ => Protocol::Tcp,
+        },
+        port,
+        hostname: None,
+        tls: None,
+        client_certificate: None,
+        kind: Some(kind),
+    }
+}
+
+/// The earlier GEP-1426, "Limiting graph depth, preventing conflicts and cycles": the younger of two routes loses.
+fn strict_conflict(
+    parent: &ObjectKey,
+    member: &Member<'_>,
+    older: &[Member<'_>],
+    others: &[Member<'_>],
+) -> Option<String> {
+    // "NOT already specified as a parentRef of another HTTPRoute [in the same namespace]"
+    let same = older.iter().find(|other| {
+        other.key != member.key
+            && other.key.kind == member.key.kind
+            && other.key.namespace() == member.key.namespace()
+    });
+    if let Some(other) = same {
+        return Some(format!(
+            "{parent} is already the parent of {}, which is older",
+            other.key
+        ));
+    }
+    // "NOT already specified as a backendRef of any other HTTPRoute with a Service parentRef"
+    let is_older = |other: &&Member<'_>| other.key != member.key && other.order() < member.order();
+    let using = others
+        .iter()
+        .chain(older)
+        .filter(is_older)
+        .find(|other| other.uses(parent));
+    if let Some(other) = using {
+        return Some(format!(
+            "{parent} is already a backend of {}, which is older",
+            other.key
+        ));
+    }
+    others.iter().filter(is_older).find_map(|other| {
+        let shared = other
+            .parents()
+            .find(|theirs| *theirs != parent && member.uses(theirs))?;
+        Some(format!(
+            "its backend {shared} is already the parent of {}, which is older",
+            other.key
+        ))
+    })
+}
+
+/// For people: whose calls a route in `namespace` shapes.
+pub fn scope_of(parent: &ObjectKey, namespace: &str) -> Scope {
+    match parent.namespace() == namespace {
+        true => Scope::Everyone,
+        false => Scope::Namespace(namespace.into()),
+    }
+}

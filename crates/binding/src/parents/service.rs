@@ -1,0 +1,36 @@
+//! A Service as a parent (GEP-1426, "Allowed service types").
+
+use pointsman_resources::core::ServiceType;
+use pointsman_resources::{Kind, Name};
+
+use super::{MeshParent, MeshParentKind, ParentPort};
+use crate::store::Reader;
+
+pub(super) const PARENT: MeshParentKind = MeshParentKind {
+    kind: Kind::Service,
+    read,
+};
+
+fn read(reader: &Reader<'_>, name: &Name) -> Option<MeshParent> {
+    let spec = &reader.service(name)?.spec;
+    let refused = if spec.kind == ServiceType::ExternalName {
+        Some(format!(
+            "Service {name} is of type ExternalName, which has no frontend to attach to"
+        ))
+    } else if spec.is_headless() {
+        Some(format!(
+            "Service {name} is headless, so it has no frontend to attach to; give it a clusterIP"
+        ))
+    } else {
+        None
+    };
+    let ports = spec.ports.iter().map(|port| ParentPort {
+        name: port.name.clone(),
+        port: port.port,
+        transport: port.protocol.clone(),
+    });
+    Some(MeshParent {
+        ports: ports.collect(),
+        refused: refused.map(|message| ("UnsupportedValue", message)),
+    })
+}

@@ -1,0 +1,29 @@
+//! A ServiceImport as a parent (GEP-1748): its ClusterSetIP is the frontend.
+
+use pointsman_resources::{Kind, Name};
+
+use super::{MeshParent, MeshParentKind, ParentPort};
+use crate::store::Reader;
+
+pub(super) const PARENT: MeshParentKind = MeshParentKind {
+    kind: Kind::ServiceImport,
+    read,
+};
+
+fn read(reader: &Reader<'_>, name: &Name) -> Option<MeshParent> {
+    let spec = &reader.service_import(name)?.spec;
+    let headless = spec.kind == "Headless";
+    let ports = spec.ports.iter().map(|port| ParentPort {
+        name: port.name.clone(),
+        port: port.port,
+        transport: port.protocol.clone(),
+    });
+    Some(MeshParent {
+        ports: ports.collect(),
+        refused: headless.then(|| {
+            let message =
+                format!("ServiceImport {name} is headless, so it has no frontend to attach to");
+            ("UnsupportedValue", message)
+        }),
+    })
+}

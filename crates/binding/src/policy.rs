@@ -1,0 +1,363 @@
+//! Policies on backends and Gateways: which one applies, and what is said of each.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pointsman_resources::policy::{
+    BackendTLSPolicy, BackendTlsValidation, XBackendTrafficPolicy, XTelemetryPolicy,
+};
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+
+use crate::backends;
+use crate::bound::{BackendTls, Fault, RetryBudget, Trust, duration};
+use crate::certificates::{self, Wrong};
+use crate::gateway;
+use crate::status::{AncestorStatus, Condition};
+use crate::store::Reader;
+
+/// Whom to trust by a validation, or nobody, and what is wrong with its references.
+pub(crate) fn trust(
+    reader: &Reader<'_>,
+    from: Kind,
+    namespace: &str,
+    validation: &BackendTlsValidation,
+) -> (Option<Trust>, Vec<(&'static str, String)>) {
+    match validation.well_known_ca_certificates.as_deref() {
+        Some("System") => return (Some(Trust::System), Vec::new()),
+        Some(other) => {
+            let message =
+                format!("wellKnownCACertificates `{other}` is not supported; `System` is");
+            return (None, vec![("Invalid", message)]);
+        }
+        None => {}
+    }
+    let (mut all, mut problems) = (Vec::new(), Vec::new());
+    for reference in &validation.ca_certificate_refs {
+        let parts = (&*reference.group, &*reference.kind, &*reference.name, None);
+        match certificates::authorities(reader, from, namespace, parts) {
+            Ok(some) => all.extend(some),
+            Err((Wrong::Kind, message)) => problems.push(("InvalidKind", message)),
+            Err((_, message)) => problems.push(("InvalidCACertificateRef", message)),
+        }
+    }
+    (
+        (!all.is_empty()).then_some(Trust::Authorities(all)),
+        problems,
+    )
+}
+
+/// The BackendTLSPolicy that applies to a port: one that names the port before one that names the whole Service, then the
+/// oldest.
+fn tls_policy<'a>(
+    reader: &Reader<'a>,
+    target: &ObjectKey,
+    port: Option<&str>,
+) -> Option<&'a BackendTLSPolicy> {
+    let policies: Vec<&BackendTLSPolicy> = reader
+        .policies(Kind::BackendTLSPolicy, target)
+        .into_iter()
+        .filter_map(|policy| match policy {
+            Resource::BackendTLSPolicy(policy) => Some(policy),
+            _ => None,
+        })
+        .collect();
+    let naming = |section: Option<&str>| {
+        policies.iter().copied().find(|policy| {
+            policy.spec.target_refs.iter().any(|reference| {
+                Kind::find(&reference.group, &reference.kind) == Some(target.kind)
+                    && *reference.name == *target.name.name
+                    && reference.section_name.as_deref() == section
+            })
+        })
+    };
+    port.and_then(|port| naming(Some(port)))
+        .or_else(|| naming(None))
+}
+
+/// How TLS is spoken to a port of a Service, by the policy that applies.
+pub(crate) fn backend_tls(
+    reader: &Reader<'_>,
+    target: &ObjectKey,
+    port: Option<&str>,
+) -> Option<Result<Arc<BackendTls>, Fault>> {
+    let policy = tls_policy(reader, target, port)?;
+    let validation = &policy.spec.validation;
+    let from = Kind::BackendTLSPolicy;
+    let (found, problems) = trust(reader, from, &policy.metadata.namespace, validation);
+    let found = found.filter(|_| policy.spec.options.is_empty());
+    Some(match found {
+        Some(trust) => Ok(Arc::new(BackendTls {
+            hostname: validation.hostname.as_str().into(),
+            trust,
+            names: validation.subject_alt_names.clone(),
+            client_certificate: None,
+        })),
+        None => {
+            let why: Vec<String> = problems.into_iter().map(|(_, message)| message).collect();
+            let name = policy.metadata.key();
+            let message = format!("BackendTLSPolicy {name} is not valid: {}", why.join("; "));
+            Err(Fault {
+                status: 502,
+                reason: "NoValidCACertificate",
+                message,
+            })
+        }
+    })
+}
+
+/// What is said of a BackendTLSPolicy under each Gateway through which its targets are reached.
+pub(crate) fn tls_policy_status(
+    reader: &Reader<'_>,
+    policy: &BackendTLSPolicy,
+    reach: impl Fn(&ObjectKey) -> Vec<Name>,
+) -> Vec<AncestorStatus> {
+    let namespace = &policy.metadata.namespace;
+    let mut gateways: BTreeSet<Name> = BTreeSet::new();
+    let (mut found, mut missing, mut lost) = (0, Vec::new(), Vec::new());
+    for reference in &policy.spec.target_refs {
+        let Some(kind @ (Kind::Service | Kind::ServiceImport)) =
+            Kind::find(&reference.group, &reference.kind)
+        else {
+            missing.push(format!(
+                "{} {} can't be a target",
+                reference.kind, reference.name
+            ));
+            continue;
+        };
+        let target = ObjectKey::new(kind, namespace.clone(), reference.name.as_str());
+        gateways.extend(reach(&target));
+        let section = reference.section_name.as_deref();
+        let ports = match kind {
+            Kind::Service => reader
+                .service(&target.name)
+                .map(|service| &service.spec.ports),
+            _ => reader
+                .service_import(&target.name)
+                .map(|import| &import.spec.ports),
+        };
+        match ports {
+            None => missing.push(format!("there is no {target}")),
+            Some(ports)
+                if section.is_some_and(|s| !ports.iter().any(|p| p.name.as_deref() == Some(s))) =>
+            {
+                missing.push(format!(
+                    "{target} has no port named {}",
+                    section.unwrap_or_default()
+                ));
+            }
+            Some(_) => {
+                found += 1;
+                match tls_policy(reader, &target, section) {
+                    Some(winner)
+                        if winner.metadata.name != policy.metadata.name
+                            && has_target(winner, &target, section) =>
+                    {
+                        let place = section.map(|s| format!(" port {s}")).unwrap_or_default();
+                        lost.push(format!(
+                            "BackendTLSPolicy {} is older and has {target}{place}",
+                            winner.metadata.key()
+                        ));
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+    let validation = &policy.spec.validation;
+    let (trusted, problems) = trust(reader, Kind::BackendTLSPolicy, namespace, validation);
+    let text = |problems: &[(&'static str, String)]| {
+        problems
+            .iter()
+            .map(|(_, message)| message.as_str())
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    let accepted = if found == 0 {
+        Condition::no("Accepted", "TargetNotFound", missing.join("; "))
+    } else if lost.len() == found {
+        Condition::no("Accepted", "Conflicted", lost.join("; "))
+    } else if let Some(option) = policy.spec.options.keys().next() {
+        Condition::no(
+            "Accepted",
+            "Invalid",
+            format!("option `{option}` is not supported; no option is"),
+        )
+    } else if let Some((reason @ "Invalid", message)) = problems.first() {
+        Condition::no("Accepted", reason, message.clone())
+    } else if trusted.is_none() {
+        Condition::no("Accepted", "NoValidCACertificate", text(&problems))
+    } else {
+        missing.extend(lost);
+        Condition::yes("Accepted", "Accepted", missing.join("; "))
+    };
+    let unresolved = problems.iter().find(|(reason, _)| *reason != "Invalid");
+    let resolved = match unresolved {
+        Some((reason, _)) => Condition::no("ResolvedRefs", reason, text(&problems)),
+        None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
+    };
+    under(gateways, &[accepted, resolved])
+}
+
+fn has_target(policy: &BackendTLSPolicy, target: &ObjectKey, section: Option<&str>) -> bool {
+    policy.spec.target_refs.iter().any(|reference| {
+        *reference.name == *target.name.name && reference.section_name.as_deref() == section
+    })
+}
+
+fn under(gateways: BTreeSet<Name>, conditions: &[Condition]) -> Vec<AncestorStatus> {
+    gateways
+        .into_iter()
+        .map(|name| AncestorStatus {
+            ancestor: ObjectKey {
+                kind: Kind::Gateway,
+                name,
+            },
+            conditions: conditions.to_vec(),
+        })
+        .collect()
+}
+
+fn traffic_policy<'a>(
+    reader: &Reader<'a>,
+    target: &ObjectKey,
+) -> Option<&'a XBackendTrafficPolicy> {
+    match reader
+        .policies(Kind::XBackendTrafficPolicy, target)
+        .into_iter()
+        .next()?
+    {
+        Resource::XBackendTrafficPolicy(policy) => Some(policy),
+        _ => None,
+    }
+}
+
+/// How much may be tried again towards a backend.
+pub(crate) fn retry_budget(reader: &Reader<'_>, target: &ObjectKey) -> Option<RetryBudget> {
+    let policy = traffic_policy(reader, target)?;
+    let constraint = policy
+        .spec
+        .retry_constraint
+        .as_ref()
+        .filter(|_| policy.spec.session_persistence.is_none())?;
+    Some(RetryBudget {
+        percent: constraint.budget.percent,
+        interval: duration(&constraint.budget.interval)?,
+        min_count: constraint.min_retry_rate.count,
+        min_interval: duration(&constraint.min_retry_rate.interval)?,
+    })
+}
+
+/// What is said of an XBackendTrafficPolicy.
+pub(crate) fn traffic_policy_status(
+    reader: &Reader<'_>,
+    policy: &XBackendTrafficPolicy,
+    reach: impl Fn(&ObjectKey) -> Vec<Name>,
+) -> Vec<AncestorStatus> {
+    let mut gateways = BTreeSet::new();
+    let (mut found, mut missing, mut lost) = (0, Vec::new(), Vec::new());
+    for reference in &policy.spec.target_refs {
+        let kind = Kind::find(&reference.group, &reference.kind);
+        let Some(kind @ (Kind::Service | Kind::ServiceImport | Kind::XBackend)) = kind else {
+            missing.push(format!(
+                "{} {} can't be a target",
+                reference.kind, reference.name
+            ));
+            continue;
+        };
+        let target = ObjectKey::new(
+            kind,
+            policy.metadata.namespace.clone(),
+            reference.name.as_str(),
+        );
+        gateways.extend(reach(&target));
+        if reader.object(&target).is_none() {
+            missing.push(format!("there is no {target}"));
+            continue;
+        }
+        found += 1;
+        if let Some(winner) = traffic_policy(reader, &target)
+            && winner.metadata.name != policy.metadata.name
+        {
+            let winner = winner.metadata.key();
+            lost.push(format!(
+                "XBackendTrafficPolicy {winner} is older and has {target}"
+            ));
+        }
+    }
+    let accepted = if found == 0 {
+        Condition::no("Accepted", "TargetNotFound", missing.join("; "))
+    } else if lost.len() == found {
+        Condition::no("Accepted", "Conflicted", lost.join("; "))
+    } else if policy.spec.session_persistence.is_some() {
+        Condition::no("Accepted", "Invalid", "sessionPersistence is not supported")
+    } else {
+        missing.extend(lost);
+        Condition::yes("Accepted", "Accepted", missing.join("; "))
+    };
+    under(gateways, &[accepted])
+}
+
+/// What is said of an XTelemetryPolicy under each Gateway that it names.
+pub(crate) fn telemetry_policy_status(
+    reader: &Reader<'_>,
+    policy: &XTelemetryPolicy,
+) -> Vec<AncestorStatus> {
+    let mut ancestors = Vec::new();
+    for reference in &policy.spec.target_refs {
+        if Kind::find(&reference.group, &reference.kind) != Some(Kind::Gateway) {
+            continue;
+        }
+        let namespace = policy.metadata.namespace.clone();
+        let target = ObjectKey::new(Kind::Gateway, namespace, reference.name.as_str());
+        let ours = reader
+            .gateway(&target.name)
+            .is_some_and(|found| gateway::is_our_class(reader, &found.spec.gateway_class_name));
+        if !ours {
+            continue;
+        }
+        let oldest = reader
+            .policies(Kind::XTelemetryPolicy, &target)
+            .into_iter()
+            .next();
+        let winner = oldest.map(|policy| policy.meta().key());
+        let accepted = if winner.as_ref() != Some(&policy.metadata.key()) {
+            let name = winner.map(|winner| winner.to_string()).unwrap_or_default();
+            let message = format!("XTelemetryPolicy {name} is older and has this Gateway");
+            Condition::no("Accepted", "Conflicted", message)
+        } else if policy.spec.tracing.mode == "Enabled" {
+            Condition::no(
+                "Accepted",
+                "Invalid",
+                "tracing.mode Enabled is not supported",
+            )
+        } else {
+            Condition::yes("Accepted", "Accepted", "")
+        };
+        let resolved = Condition::yes("ResolvedRefs", "ResolvedRefs", "");
+        ancestors.push(AncestorStatus {
+            ancestor: target,
+            conditions: vec![accepted, resolved],
+        });
+    }
+    ancestors
+}
+
+/// What is said of an XBackend under each Gateway through which it is reached.
+pub(crate) fn x_backend_status(
+    reader: &Reader<'_>,
+    name: &Name,
+    reach: impl Fn(&ObjectKey) -> Vec<Name>,
+) -> Vec<AncestorStatus> {
+    let Some(backend) = reader.backend(name) else {
+        return Vec::new();
+    };
+    let accepted = match backends::x_backend_unsupported(backend) {
+        Some(why) => Condition::no("Accepted", "UnsupportedValue", why),
+        None => Condition::yes("Accepted", "Accepted", ""),
+    };
+    let key = ObjectKey {
+        kind: Kind::XBackend,
+        name: name.clone(),
+    };
+    under(reach(&key).into_iter().collect(), &[accepted])
+}

@@ -1,0 +1,425 @@
+//! A route: what it attaches to under each of its parents, and with which rules.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pointsman_resources::meta::GATEWAY_GROUP;
+use pointsman_resources::policy::{MeshBinding, MeshReferenceGrants, MeshSettingsSpec};
+use pointsman_resources::refs::ParentReference;
+use pointsman_resources::route::Route;
+use pointsman_resources::{Age, Kind, Name, ObjectKey};
+
+use crate::backends::{Across, Referrer};
+use crate::bound::{BackendId, BoundRoute, FrontendId, Hostname, Scope};
+use crate::gateway::GatewayView;
+use crate::mesh;
+use crate::parents::{self, MeshParentKind, Parent};
+use crate::rules::{self, Lowered};
+use crate::status::Condition;
+use crate::store::{FastMap, Reader, Topic, Unit};
+
+/// A route, as it was found to be. How mesh routes fare among each other is decided later.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RouteView {
+    /// The route's generation.
+    pub generation: i64,
+    /// Its age.
+    pub age: Age,
+    /// An entry for each parent that is ours.
+    pub parents: Vec<ParentView>,
+    /// The backends in use.
+    pub uses: BTreeSet<BackendId>,
+    /// References that name nothing of ours, as far as can be told.
+    pub unknown: Vec<ParentReference>,
+}
+
+/// A route under one parent.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ParentView {
+    /// The reference, as the route has it.
+    pub reference: ParentReference,
+    /// The parent.
+    pub parent: ObjectKey,
+    /// Why it may not attach.
+    pub refused: Option<(&'static str, String)>,
+    /// What it attaches to.
+    pub attached: Vec<(FrontendId, Arc<BoundRoute>)>,
+    /// What could not be resolved: reason and message.
+    pub unresolved: Vec<(&'static str, String)>,
+    /// Rules that are not carried out as written.
+    pub invalid: Vec<(usize, String)>,
+    /// What else there is to say to people.
+    pub remarks: Vec<String>,
+}
+
+impl ParentView {
+    /// The conditions. `lost` says what became of it among other routes of the mesh.
+    pub fn conditions(&self, lost: Option<Lost>) -> Vec<Condition> {
+        let mut remarks = self.remarks.clone();
+        let mut refused = self.refused.clone();
+        match lost {
+            Some(Lost::All(reason, message)) => refused = refused.or(Some((reason, message))),
+            Some(Lost::Some(message)) => remarks.push(message),
+            None => {}
+        }
+        let mut all = vec![match refused {
+            Some((reason, message)) => Condition::no("Accepted", reason, message),
+            None => Condition::yes("Accepted", "Accepted", remarks.join("; ")),
+        }];
+        all.push(match self.unresolved.first() {
+            Some((reason, _)) => {
+                let messages: Vec<&str> = self.unresolved.iter().map(|(_, m)| m.as_str()).collect();
+                Condition::no("ResolvedRefs", reason, messages.join("; "))
+            }
+            None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
+        });
+        if !self.invalid.is_empty() && self.refused.is_none() {
+            let messages: Vec<String> = self
+                .invalid
+                .iter()
+                .map(|(index, why)| format!("rule {index}: {why}"))
+                .collect();
+            let message = format!("Dropped Rule: {}", messages.join("; "));
+            all.push(Condition::yes(
+                "PartiallyInvalid",
+                "UnsupportedValue",
+                message,
+            ));
+        }
+        all
+    }
+}
+
+/// What became of a route among others on the same mesh parent.
+pub(crate) enum Lost {
+    /// It lost everywhere: reason and message.
+    All(&'static str, String),
+    /// It lost on some ports only.
+    Some(String),
+}
+
+/// What routes read beside objects.
+pub(crate) struct Context<'a> {
+    /// Reads objects and notes it.
+    pub reader: Reader<'a>,
+    /// The Gateways that are ours.
+    pub gateways: &'a FastMap<Name, Arc<GatewayView>>,
+    /// The settings of the mesh.
+    pub settings: &'a MeshSettingsSpec,
+}
+
+impl<'a> Context<'a> {
+    fn gateway(&self, name: &Name) -> Option<&'a GatewayView> {
+        self.reader.note(Topic::Result(Unit::Gateway(name.clone())));
+        self.gateways.get(name).map(Arc::as_ref)
+    }
+
+    fn settings(&self) -> &'a MeshSettingsSpec {
+        self.reader.note(Topic::Result(Unit::Settings));
+        self.settings
+    }
+}
+
+/// Looks at a route. None if it does not exist.
+pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> {
+    let route = context.reader.route(key)?;
+    let mut looking = Looking {
+        context,
+        route,
+        key,
+        hostnames: route
+            .spec
+            .hostnames
+            .iter()
+            .map(|name| Hostname::new(name))
+            .collect(),
+        behind_listeners: None,
+        uses: BTreeSet::new(),
+    };
+    let (mut parents, mut unknown) = (Vec::new(), Vec::new());
+    for reference in looking.references() {
+        match looking.parent(&reference) {
+            Some(parent) => parents.push(parent),
+            None => unknown.push(reference),
+        }
+    }
+    Some(RouteView {
+        generation: route.metadata.generation,
+        age: route.metadata.age(),
+        parents,
+        uses: looking.uses,
+        unknown,
+    })
+}
+
+struct Looking<'a> {
+    context: &'a Context<'a>,
+    route: &'a Route,
+    key: &'a ObjectKey,
+    hostnames: Vec<Hostname>,
+    /// The rules as they are behind listeners: the same for all of them.
+    behind_listeners: Option<(Arc<Lowered>, Arc<BoundRoute>)>,
+    uses: BTreeSet<BackendId>,
+}
+
+impl Looking<'_> {
+    /// The references of the route, and those that `useDefaultGateways` adds.
+    fn references(&self) -> Vec<ParentReference> {
+        let mut all = self.route.spec.parent_refs.clone();
+        if self.route.spec.use_default_gateways.as_deref() != Some("All") {
+            return all;
+        }
+        let own: Vec<Parent> = all
+            .iter()
+            .map(|r| parents::of(r, &self.route.metadata.namespace))
+            .collect();
+        for gateway in self.context.reader.default_gateways() {
+            let named = |p: &Parent| matches!(p, Parent::Listeners(key) if key.kind == Kind::Gateway && key.name == gateway);
+            if !own.iter().any(named) {
+                all.push(ParentReference {
+                    group: GATEWAY_GROUP.to_owned(),
+                    kind: "Gateway".to_owned(),
+                    namespace: Some(gateway.namespace.to_string()),
+                    name: gateway.name.to_string(),
+                    section_name: None,
+                    port: None,
+                });
+            }
+        }
+        all
+    }
+
+    fn parent(&mut self, reference: &ParentReference) -> Option<ParentView> {
+        match parents::of(reference, &self.route.metadata.namespace) {
+            Parent::Listeners(owner) => self.listeners(reference, owner),
+            Parent::Mesh(parent, kind) => Some(self.mesh(reference, parent, kind)),
+            Parent::Foreign => None,
+        }
+    }
+
+    /// "A parent Gateway that doesn't exist or isn't ours" gets no entry.
+    fn listeners(&mut self, reference: &ParentReference, owner: ObjectKey) -> Option<ParentView> {
+        let gateway = match owner.kind {
+            Kind::Gateway => owner.name.clone(),
+            _ => {
+                let set = self.context.reader.listener_set(&owner.name)?;
+                let parent = &set.spec.parent_ref;
+                let namespace = parent.namespace.as_deref().unwrap_or(owner.namespace());
+                Name::new(namespace, parent.name.as_str())
+            }
+        };
+        let listeners = self.context.gateway(&gateway)?.listeners_of(&owner)?;
+        let (lowered, bound) = self.behind_listeners();
+        let mut refused = None;
+        let mut attached = Vec::new();
+        if lowered.is_wholly_invalid(self.route) {
+            refused = Some(("UnsupportedValue", no_rule_left(&lowered)));
+        } else {
+            let reader = &self.context.reader;
+            let hostnames = &self.hostnames;
+            match parents::gateway::attach(
+                reader, &owner, listeners, reference, self.route, hostnames,
+            ) {
+                Ok(frontends) => {
+                    self.uses.extend(lowered.uses.iter().cloned());
+                    attached = frontends
+                        .into_iter()
+                        .map(|id| (id, bound.clone()))
+                        .collect();
+                }
+                Err(why) => refused = Some(why),
+            }
+        }
+        Some(ParentView {
+            reference: reference.clone(),
+            parent: owner,
+            refused,
+            attached,
+            unresolved: lowered.unresolved.clone(),
+            invalid: lowered.invalid.clone(),
+            remarks: Vec::new(),
+        })
+    }
+
+    fn behind_listeners(&mut self) -> (Arc<Lowered>, Arc<BoundRoute>) {
+        if let Some(both) = &self.behind_listeners {
+            return both.clone();
+        }
+        let lowered = self.lower(Across::Grant, None);
+        let bound = Arc::new(self.bind(&lowered, self.hostnames.clone()));
+        let both = (Arc::new(lowered), bound);
+        self.behind_listeners = Some(both.clone());
+        both
+    }
+
+    fn lower(&self, across: Across, implicit: Option<&BackendId>) -> Lowered {
+        let namespace = &*self.route.metadata.namespace;
+        let referrer = Referrer {
+            kind: self.route.kind,
+            namespace,
+            across,
+        };
+        rules::lower(&self.context.reader, self.route, referrer, implicit)
+    }
+
+    fn bind(&self, lowered: &Lowered, hostnames: Vec<Hostname>) -> BoundRoute {
+        BoundRoute {
+            route: self.key.clone(),
+            age: self.route.metadata.age(),
+            generation: self.route.metadata.generation,
+            hostnames,
+            rules: lowered.rules.clone(),
+        }
+    }
+
+    fn mesh(
+        &mut self,
+        reference: &ParentReference,
+        parent: ObjectKey,
+        kind: &MeshParentKind,
+    ) -> ParentView {
+        let settings = self.context.settings();
+        let across = match (settings.binding, settings.reference_grants) {
+            (MeshBinding::Strict, _) => Across::Never,
+            (MeshBinding::Merge, MeshReferenceGrants::Required) => Across::Grant,
+            (MeshBinding::Merge, MeshReferenceGrants::Ignored) => Across::Free,
+        };
+        let namespace = self.route.metadata.namespace.clone();
+        let scope = match *namespace == *parent.namespace() {
+            true => Scope::Everyone,
+            false => Scope::Namespace(namespace),
+        };
+        let port = self.mesh_ports(reference, &parent, kind);
+        // A rule without backendRefs goes to the port that the request came to, so each port has rules of its own.
+        let has_implicit = self
+            .route
+            .spec
+            .rules
+            .iter()
+            .any(|rule| rule.backend_refs.is_empty());
+        let first = port
+            .as_ref()
+            .ok()
+            .and_then(|ports| ports.first())
+            .copied()
+            .unwrap_or(0);
+        let id = |port| BackendId {
+            object: parent.clone(),
+            port,
+        };
+        let lowered = self.lower(across, Some(&id(first)));
+        let mut refused = match lowered.is_wholly_invalid(self.route) {
+            true => Some(("UnsupportedValue", no_rule_left(&lowered))),
+            false => None,
+        };
+        let mut attached = Vec::new();
+        match port {
+            Err(why) => refused = Some(why),
+            Ok(ports) if refused.is_none() => {
+                let shared = Arc::new(self.bind(&lowered, Vec::new()));
+                self.uses.extend(lowered.uses.iter().cloned());
+                for port in ports {
+                    let bound = if has_implicit && port != first {
+                        let lowered = self.lower(across, Some(&id(port)));
+                        self.uses.extend(lowered.uses.iter().cloned());
+                        Arc::new(self.bind(&lowered, Vec::new()))
+                    } else {
+                        shared.clone()
+                    };
+                    let (parent, scope) = (parent.clone(), scope.clone());
+                    attached.push((
+                        FrontendId::Mesh {
+                            parent,
+                            port,
+                            scope,
+                        },
+                        bound,
+                    ));
+                }
+            }
+            Ok(_) => {}
+        }
+        let mut remarks = Vec::new();
+        if !self.hostnames.is_empty() {
+            remarks.push(
+                "hostnames are ignored in the mesh; match the header Host instead".to_owned(),
+            );
+        }
+        ParentView {
+            reference: reference.clone(),
+            parent,
+            refused,
+            attached,
+            unresolved: lowered.unresolved,
+            invalid: lowered.invalid,
+            remarks,
+        }
+    }
+
+    /// The ports that a reference to a mesh parent names, if the mesh lets the route in.
+    fn mesh_ports(
+        &self,
+        reference: &ParentReference,
+        parent: &ObjectKey,
+        kind: &MeshParentKind,
+    ) -> Result<Vec<u16>, (&'static str, String)> {
+        let reader = &self.context.reader;
+        let Some(found) = (kind.read)(reader, &parent.name) else {
+            return Err(("NoMatchingParent", format!("there is no {parent}")));
+        };
+        if let Some(why) = found.refused {
+            return Err(why);
+        }
+        mesh::allowed(
+            reader,
+            self.context.settings(),
+            parent,
+            &self.route.metadata.namespace,
+        )?;
+        let transport = crate::backends::transport(self.route.kind);
+        // "If port is not set, the implementation MUST associate the route with all ports defined in the Service."
+        let mut ports: Vec<u16> = found
+            .ports
+            .iter()
+            .filter(|port| reference.port.is_none_or(|wanted| wanted == port.port))
+            .filter(|port| reference.section_name.is_none() || reference.section_name == port.name)
+            .filter(|port| port.transport == transport)
+            .map(|port| port.port)
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        if ports.is_empty() {
+            let known: Vec<String> = found
+                .ports
+                .iter()
+                .map(|p| match &p.name {
+                    Some(name) => format!("{} ({name}, {})", p.port, p.transport),
+                    None => format!("{} ({})", p.port, p.transport),
+                })
+                .collect();
+            let wanted = match (&reference.section_name, reference.port) {
+                (Some(name), Some(port)) => format!(" {port} named {name}"),
+                (Some(name), None) => format!(" named {name}"),
+                (None, Some(port)) => format!(" {port}"),
+                (None, None) => String::new(),
+            };
+            let known = if known.is_empty() {
+                "none at all".to_owned()
+            } else {
+                known.join(", ")
+            };
+            let message = format!("{parent} has no {transport} port{wanted}, but {known}");
+            return Err(("NoMatchingParent", message));
+        }
+        Ok(ports)
+    }
+}
+
+fn no_rule_left(lowered: &Lowered) -> String {
+    let all: Vec<String> = lowered
+        .invalid
+        .iter()
+        .map(|(index, why)| format!("rule {index}: {why}"))
+        .collect();
+    format!("no rule can be carried out: {}", all.join("; "))
+}

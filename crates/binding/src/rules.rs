@@ -1,0 +1,421 @@
+//! A route's rules, lowered: expressions compiled, filters sorted out, backends resolved.
+//!
+//! The failure policy, once for all: a rule that can be matched but not served answers with an error; a rule that can't be
+//! matched is dropped; neither touches its neighbours, and both are reported.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pointsman_resources::Kind;
+use pointsman_resources::route::{
+    Fraction, GrpcMethodMatch, MatchType, MethodMatch, PathMatchType, RequestMirror, Route,
+    RouteBackendRef, RouteFilter, RouteMatch, RouteRule, ValueMatch,
+};
+
+use crate::backends::{self, Referrer};
+use crate::bound::{
+    BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, GrpcPredicate, Mirror,
+    PathPredicate, Pattern, RetryPolicy, StringPredicate, ValuePredicate, WeightedBackend,
+    duration, whole,
+};
+use crate::store::Reader;
+
+/// The rules of a route, for one kind of parent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Lowered {
+    /// The rules that can be matched.
+    pub rules: Vec<Arc<BoundRule>>,
+    /// What could not be resolved: reason and message.
+    pub unresolved: Vec<(&'static str, String)>,
+    /// Rules that are not carried out as written: place and why. Dropped, or answered with an error.
+    pub invalid: Vec<(usize, String)>,
+    /// The backends in use.
+    pub uses: BTreeSet<BackendId>,
+}
+
+impl Lowered {
+    /// Whether nothing of the route can be carried out.
+    pub fn is_wholly_invalid(&self, route: &Route) -> bool {
+        !self.invalid.is_empty() && self.invalid.len() == route.spec.rules.len()
+    }
+}
+
+/// Lowers a route's rules. `implicit` is where a rule without backendRefs goes: a mesh parent's own endpoints.
+pub(crate) fn lower(
+    reader: &Reader<'_>,
+    route: &Route,
+    referrer: Referrer<'_>,
+    implicit: Option<&BackendId>,
+) -> Lowered {
+    let mut lowering = Lowering {
+        reader,
+        route,
+        referrer,
+        implicit,
+        out: Lowered::default(),
+    };
+    for (index, rule) in route.spec.rules.iter().enumerate() {
+        lowering.rule(index, rule);
+    }
+    lowering.out
+}
+
+struct Lowering<'a> {
+    reader: &'a Reader<'a>,
+    route: &'a Route,
+    referrer: Referrer<'a>,
+    implicit: Option<&'a BackendId>,
+    out: Lowered,
+}
+
+impl Lowering<'_> {
+    fn rule(&mut self, index: usize, rule: &RouteRule) {
+        let matches = match self.matches(rule) {
+            Ok(matches) => matches,
+            Err(why) => {
+                self.out.invalid.push((index, why));
+                return;
+            }
+        };
+        let (filters, mut fault) = self.filters(index, &rule.filters, false);
+        if rule.session_persistence.is_some() {
+            let message = "sessionPersistence is not supported".to_owned();
+            fault.get_or_insert_with(|| self.unsupported(index, message));
+        }
+        let mut backends = Vec::new();
+        for reference in &rule.backend_refs {
+            backends.push(self.backend(index, reference));
+        }
+        let answers = filters
+            .iter()
+            .any(|filter| matches!(filter, Filter::Redirect(_)));
+        if backends.is_empty() && !answers && fault.is_none() {
+            match self.implicit {
+                Some(id) => backends.push(self.implicit_backend(id)),
+                None => {
+                    let message = "the rule has no backendRefs".to_owned();
+                    fault = Some(Fault {
+                        status: 500,
+                        reason: "NoBackendRefs",
+                        message,
+                    });
+                }
+            }
+        }
+        let timeouts = rule.timeouts.as_ref();
+        let time = |text: Option<&String>| text.and_then(|text| duration(text));
+        self.out.rules.push(Arc::new(BoundRule {
+            index,
+            name: rule.name.as_deref().map(Arc::from),
+            matches,
+            filters,
+            backends,
+            fault,
+            request_timeout: time(timeouts.and_then(|t| t.request.as_ref())),
+            backend_timeout: time(timeouts.and_then(|t| t.backend_request.as_ref())),
+            retry: rule.retry.as_ref().map(|retry| RetryPolicy {
+                codes: retry.codes.clone(),
+                attempts: retry.attempts,
+                backoff: time(retry.backoff.as_ref()),
+            }),
+        }));
+    }
+
+    fn unsupported(&mut self, index: usize, message: String) -> Fault {
+        if self
+            .out
+            .invalid
+            .last()
+            .is_none_or(|(last, _)| *last != index)
+        {
+            self.out.invalid.push((index, message.clone()));
+        }
+        Fault {
+            status: 500,
+            reason: "UnsupportedValue",
+            message,
+        }
+    }
+
+    fn implicit_backend(&mut self, id: &BackendId) -> WeightedBackend {
+        self.out.uses.insert(id.clone());
+        let reference = BackendName {
+            kind: id.object.kind.name().into(),
+            name: id.object.name.clone(),
+            port: Some(id.port),
+        };
+        WeightedBackend {
+            reference,
+            weight: 1,
+            target: Ok(id.clone()),
+            filters: Vec::new(),
+        }
+    }
+
+    fn backend(&mut self, index: usize, reference: &RouteBackendRef) -> WeightedBackend {
+        let target = &reference.target;
+        let namespace = target
+            .namespace
+            .as_deref()
+            .unwrap_or(self.referrer.namespace);
+        let (filters, fault) = self.filters(index, &reference.filters, true);
+        let mut resolved = self.resolve(&reference.target);
+        if let (Some(fault), Ok(_)) = (fault, &resolved) {
+            resolved = Err(fault);
+        }
+        let port = match &resolved {
+            Ok(id) => Some(id.port),
+            Err(_) => target.port,
+        };
+        let name = pointsman_resources::Name::new(namespace, target.name.as_str());
+        let reference_name = BackendName {
+            kind: target.kind.as_str().into(),
+            name,
+            port,
+        };
+        WeightedBackend {
+            reference: reference_name,
+            weight: reference.weight,
+            target: resolved,
+            filters,
+        }
+    }
+
+    fn resolve(
+        &mut self,
+        reference: &pointsman_resources::refs::BackendObjectReference,
+    ) -> Result<BackendId, Fault> {
+        let resolved = backends::resolve(self.reader, self.referrer, reference);
+        match &resolved {
+            Ok(id) => {
+                self.out.uses.insert(id.clone());
+            }
+            Err(fault) => {
+                let entry = (fault.reason, fault.message.clone());
+                if !self.out.unresolved.contains(&entry) {
+                    self.out.unresolved.push(entry);
+                }
+            }
+        }
+        resolved
+    }
+
+    /// The filters that are carried out, and why the rest makes the rule (or the backend) answer with an error.
+    fn filters(
+        &mut self,
+        index: usize,
+        filters: &[RouteFilter],
+        on_backend: bool,
+    ) -> (Vec<Filter>, Option<Fault>) {
+        let (mut all, mut fault) = (Vec::new(), None);
+        for filter in filters {
+            let lowered = match filter.kind.as_str() {
+                "RequestHeaderModifier" => filter
+                    .request_header_modifier
+                    .as_ref()
+                    .map(|change| Filter::RequestHeaders(Arc::new(change.clone()))),
+                "ResponseHeaderModifier" => filter
+                    .response_header_modifier
+                    .as_ref()
+                    .map(|change| Filter::ResponseHeaders(Arc::new(change.clone()))),
+                "URLRewrite" => filter
+                    .url_rewrite
+                    .as_ref()
+                    .map(|rewrite| Filter::Rewrite(Arc::new(rewrite.clone()))),
+                "RequestMirror" => filter
+                    .request_mirror
+                    .as_ref()
+                    .map(|mirror| self.mirror(mirror)),
+                "RequestRedirect" if !on_backend => filter
+                    .request_redirect
+                    .as_ref()
+                    .map(|redirect| Filter::Redirect(Arc::new(redirect.clone()))),
+                "CORS" if !on_backend => filter
+                    .cors
+                    .as_ref()
+                    .map(|cors| Filter::Cors(Arc::new(cors.clone()))),
+                _ => None,
+            };
+            if let Some(lowered) = lowered {
+                all.push(lowered);
+                continue;
+            }
+            let why = match (&filter.extension_ref, on_backend) {
+                (Some(reference), _) => {
+                    let message = format!(
+                        "filter {}.{} {} is not known; no ExtensionRef is",
+                        reference.kind, reference.group, reference.name
+                    );
+                    self.out.unresolved.push(("InvalidKind", message.clone()));
+                    Fault {
+                        status: 500,
+                        reason: "InvalidKind",
+                        message,
+                    }
+                }
+                (None, true) => {
+                    let message =
+                        format!("filter {} is not supported on a backendRef", filter.kind);
+                    self.unsupported(index, message)
+                }
+                (None, false) => {
+                    let message = format!("filter {} is not supported", filter.kind);
+                    self.unsupported(index, message)
+                }
+            };
+            fault.get_or_insert(why);
+        }
+        (all, fault)
+    }
+
+    fn mirror(&mut self, mirror: &RequestMirror) -> Filter {
+        let fraction = match (mirror.percent, mirror.fraction) {
+            (Some(numerator), _) => Fraction {
+                numerator,
+                denominator: 100,
+            },
+            (None, Some(fraction)) => fraction,
+            (None, None) => Fraction {
+                numerator: 1,
+                denominator: 1,
+            },
+        };
+        Filter::Mirror(Mirror {
+            target: self.resolve(&mirror.backend_ref),
+            fraction,
+        })
+    }
+
+    fn matches(&self, rule: &RouteRule) -> Result<Vec<BoundMatch>, String> {
+        if !matches!(self.route.kind, Kind::HTTPRoute | Kind::GRPCRoute) {
+            return Ok(Vec::new());
+        }
+        if rule.matches.is_empty() {
+            // "If no matches are specified, the default is a prefix path match on /."
+            return one_match(0, &RouteMatch::default()).map(|only| vec![only]);
+        }
+        rule.matches
+            .iter()
+            .enumerate()
+            .map(|(index, wanted)| one_match(index, wanted))
+            .collect()
+    }
+}
+
+fn one_match(index: usize, wanted: &RouteMatch) -> Result<BoundMatch, String> {
+    let (mut path, mut grpc, mut method) = (PathPredicate::Prefix("/".into()), None, None);
+    if let Some(wanted) = &wanted.path {
+        path = match wanted.kind {
+            PathMatchType::Exact => PathPredicate::Exact(wanted.value.as_str().into()),
+            PathMatchType::PathPrefix => PathPredicate::Prefix(prefix(&wanted.value)),
+            PathMatchType::RegularExpression => {
+                PathPredicate::Regex(compile(index, "path", &wanted.value)?)
+            }
+        };
+    }
+    match &wanted.method {
+        Some(MethodMatch::Http(name)) => method = Some(name.as_str().into()),
+        Some(MethodMatch::Grpc(wanted)) => (path, grpc) = grpc_match(index, wanted)?,
+        None => {}
+    }
+    Ok(BoundMatch {
+        index,
+        path,
+        grpc,
+        method,
+        headers: values(index, "header", &wanted.headers, |name| {
+            name.to_ascii_lowercase()
+        })?,
+        query: values(
+            index,
+            "query parameter",
+            &wanted.query_params,
+            str::to_owned,
+        )?,
+    })
+}
+
+/// "When a trailing slash is given it is ignored": `/abc/` is `/abc`.
+fn prefix(value: &str) -> Arc<str> {
+    match value.trim_end_matches('/') {
+        "" => "/".into(),
+        trimmed => trimmed.into(),
+    }
+}
+
+fn grpc_match(
+    index: usize,
+    wanted: &GrpcMethodMatch,
+) -> Result<(PathPredicate, Option<GrpcPredicate>), String> {
+    let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let (service, method) = (named(&wanted.service), named(&wanted.method));
+    if wanted.kind == MatchType::Exact {
+        return Ok(match (service, method) {
+            (Some(service), Some(method)) => (
+                PathPredicate::Exact(format!("/{service}/{method}").into()),
+                None,
+            ),
+            (Some(service), None) => (PathPredicate::Prefix(format!("/{service}").into()), None),
+            (None, Some(method)) => {
+                let method = Some(StringPredicate::Exact(method.into()));
+                (
+                    PathPredicate::Prefix("/".into()),
+                    Some(GrpcPredicate {
+                        service: None,
+                        method,
+                    }),
+                )
+            }
+            (None, None) => (PathPredicate::Prefix("/".into()), None),
+        });
+    }
+    let part = |what, text: Option<String>| {
+        text.map(|text| compile(index, what, &text).map(StringPredicate::Regex))
+            .transpose()
+    };
+    let predicate = GrpcPredicate {
+        service: part("service", service)?,
+        method: part("method", method)?,
+    };
+    Ok((PathPredicate::Prefix("/".into()), Some(predicate)))
+}
+
+fn compile(index: usize, what: &str, text: &str) -> Result<Pattern, String> {
+    whole(text).map_err(|error| {
+        let why = error.to_string();
+        let why = why
+            .lines()
+            .last()
+            .unwrap_or_default()
+            .trim_start_matches("error: ");
+        format!("match {index}: {what} `{text}` is not a regular expression in RE2 syntax: {why}")
+    })
+}
+
+/// "Only the first entry with an equivalent name is considered": later ones are ignored.
+fn values(
+    index: usize,
+    what: &str,
+    wanted: &[ValueMatch],
+    normal: impl Fn(&str) -> String,
+) -> Result<Vec<ValuePredicate>, String> {
+    let mut all: Vec<ValuePredicate> = Vec::new();
+    for entry in wanted {
+        let name = normal(&entry.name);
+        if all.iter().any(|known| *known.name == *name) {
+            continue;
+        }
+        let value = match entry.kind {
+            MatchType::Exact => StringPredicate::Exact(entry.value.as_str().into()),
+            MatchType::RegularExpression => {
+                let what = format!("{what} {}", entry.name);
+                StringPredicate::Regex(compile(index, &what, &entry.value)?)
+            }
+        };
+        all.push(ValuePredicate {
+            name: name.into(),
+            value,
+        });
+    }
+    Ok(all)
+}

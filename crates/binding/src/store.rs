@@ -1,0 +1,447 @@
+//! The objects that are known, and who has read what of them.
+//!
+//! Everything that is computed (a [`Unit`]) reads through a [`Reader`], which notes each [`Topic`] it touches, objects that do
+//! not exist included. A change marks the readers of its topics, and only these are computed again. So what a result depends
+//! on is never written down by hand, and can't be forgotten.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use pointsman_resources::core::{ConfigMap, EndpointSlice, Pod, Secret, Service, ServiceImport};
+use pointsman_resources::gateway::{Gateway, GatewayClass, ListenerSet};
+use pointsman_resources::policy::{
+    BackendTLSPolicy, MeshSettings, ReferenceGrant, XBackend, XBackendTrafficPolicy, XMesh,
+    XTelemetryPolicy,
+};
+use pointsman_resources::route::Route;
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+
+use crate::bound::BackendId;
+
+/// A hash map with a fast hasher; keys come from the API server or from files, and a collision costs only time.
+pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+/// A hash set, likewise.
+pub(crate) type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
+
+/// Something that is computed. The order of the variants is the order of computation: a unit reads only results of those
+/// before it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Unit {
+    /// The settings of the mesh in effect.
+    Settings,
+    /// A Gateway with its ListenerSets.
+    Gateway(Name),
+    /// A route: what it attaches to, and its rules.
+    Route(ObjectKey),
+    /// The routes of one mesh parent among each other.
+    Group(ObjectKey),
+    /// A backend's endpoints, protocol and TLS.
+    Backend(BackendId),
+    /// What is said of an object.
+    Status(ObjectKey),
+}
+
+/// Something that can be read, and change.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Topic {
+    /// An object.
+    Object(ObjectKey),
+    /// The objects of an index.
+    Index(Index),
+    /// The result of a unit.
+    Result(Unit),
+    /// How many routes are attached to the listeners of a Gateway or ListenerSet.
+    Attached(ObjectKey),
+    /// Through which Gateways a backend is reached.
+    Reach(ObjectKey),
+}
+
+/// A set of objects that is asked for together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Index {
+    /// The ReferenceGrants of a namespace.
+    GrantsIn(Arc<str>),
+    /// The ListenerSets that name a Gateway.
+    ListenerSetsOf(Name),
+    /// The EndpointSlices of a Service or ServiceImport.
+    SlicesOf(ObjectKey),
+    /// The Pods of a namespace.
+    PodsIn(Arc<str>),
+    /// The policies of a kind that name an object of their namespace.
+    PoliciesOf(Kind, ObjectKey),
+    /// The Gateways that are default parents.
+    DefaultGateways,
+    /// All meshes.
+    Meshes,
+}
+
+/// The label that names an EndpointSlice's Service.
+pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+/// The label that names an EndpointSlice's ServiceImport (KEP-1645).
+pub const MCS_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
+
+/// The indexes that an object belongs to.
+fn indexes(resource: &Resource) -> Vec<Index> {
+    let namespace = &resource.meta().namespace;
+    let local = |group: &str, kind: &str, name: &str| {
+        Kind::find(group, kind).map(|kind| ObjectKey::new(kind, namespace.clone(), name))
+    };
+    match resource {
+        Resource::ReferenceGrant(_) => vec![Index::GrantsIn(namespace.clone())],
+        Resource::ListenerSet(set) => {
+            let parent = &set.spec.parent_ref;
+            let of: Arc<str> = parent
+                .namespace
+                .as_deref()
+                .map_or(namespace.clone(), Arc::from);
+            vec![Index::ListenerSetsOf(Name::new(of, parent.name.as_str()))]
+        }
+        Resource::EndpointSlice(slice) => {
+            let of = |kind, label| {
+                let name = slice.metadata.labels.get(label)?;
+                Some(Index::SlicesOf(ObjectKey::new(
+                    kind,
+                    namespace.clone(),
+                    name.as_str(),
+                )))
+            };
+            [
+                of(Kind::Service, SERVICE_NAME_LABEL),
+                of(Kind::ServiceImport, MCS_SERVICE_NAME_LABEL),
+            ]
+            .into_iter()
+            .flatten()
+            .collect()
+        }
+        Resource::Pod(_) => vec![Index::PodsIn(namespace.clone())],
+        Resource::BackendTLSPolicy(policy) => policy
+            .spec
+            .target_refs
+            .iter()
+            .filter_map(|target| local(&target.group, &target.kind, &target.name))
+            .map(|target| Index::PoliciesOf(Kind::BackendTLSPolicy, target))
+            .collect(),
+        Resource::XBackendTrafficPolicy(policy) => policy
+            .spec
+            .target_refs
+            .iter()
+            .filter_map(|target| local(&target.group, &target.kind, &target.name))
+            .map(|target| Index::PoliciesOf(Kind::XBackendTrafficPolicy, target))
+            .collect(),
+        Resource::XTelemetryPolicy(policy) => policy
+            .spec
+            .target_refs
+            .iter()
+            .filter_map(|target| local(&target.group, &target.kind, &target.name))
+            .map(|target| Index::PoliciesOf(Kind::XTelemetryPolicy, target))
+            .collect(),
+        Resource::Gateway(gateway) if gateway.spec.default_scope.as_deref() == Some("All") => {
+            vec![Index::DefaultGateways]
+        }
+        Resource::XMesh(_) => vec![Index::Meshes],
+        _ => Vec::new(),
+    }
+}
+
+/// All objects.
+#[derive(Default)]
+pub(crate) struct Store {
+    objects: FastMap<ObjectKey, Arc<Resource>>,
+    indexes: FastMap<Index, BTreeSet<ObjectKey>>,
+}
+
+impl Store {
+    /// Puts an object in place of the one of its name, or removes it. Returns the topics that changed; none if it is the same.
+    pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Topic> {
+        if self.objects.get(key).map(Arc::as_ref) == resource.as_ref() {
+            return Vec::new();
+        }
+        let resource = resource.map(Arc::new);
+        let mut changed = vec![Topic::Object(key.clone())];
+        let new = resource.as_deref().map(indexes).unwrap_or_default();
+        if let Some(old) = self.objects.remove(key) {
+            for index in indexes(&old) {
+                if !new.contains(&index)
+                    && let Some(members) = self.indexes.get_mut(&index)
+                {
+                    members.remove(key);
+                    if members.is_empty() {
+                        self.indexes.remove(&index);
+                    }
+                }
+                changed.push(Topic::Index(index));
+            }
+        }
+        for index in new {
+            self.indexes
+                .entry(index.clone())
+                .or_default()
+                .insert(key.clone());
+            changed.push(Topic::Index(index));
+        }
+        if let Some(resource) = resource {
+            self.objects.insert(key.clone(), resource);
+        }
+        changed
+    }
+
+    /// An object.
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Resource>> {
+        self.objects.get(key)
+    }
+}
+
+/// Who has read what.
+#[derive(Default)]
+pub(crate) struct Tracker {
+    readers: FastMap<Topic, FastSet<Unit>>,
+    reads: FastMap<Unit, Vec<Topic>>,
+    due: BTreeSet<Unit>,
+}
+
+impl Tracker {
+    /// Marks everyone who has read this.
+    pub fn changed(&mut self, topic: &Topic) {
+        if let Some(units) = self.readers.get(topic) {
+            self.due.extend(units.iter().cloned());
+        }
+    }
+
+    /// Marks a unit.
+    pub fn mark(&mut self, unit: Unit) {
+        self.due.insert(unit);
+    }
+
+    /// The next unit to compute.
+    pub fn next(&mut self) -> Option<Unit> {
+        self.due.pop_first()
+    }
+
+    /// Notes what a unit has read this time; nothing if it is no more.
+    pub fn note(&mut self, unit: &Unit, mut topics: Vec<Topic>) {
+        let mut seen = FastSet::default();
+        topics.retain(|topic| seen.insert(topic.clone()));
+        let old = self.reads.remove(unit).unwrap_or_default();
+        for topic in &old {
+            if !seen.contains(topic)
+                && let Some(units) = self.readers.get_mut(topic)
+            {
+                units.remove(unit);
+                if units.is_empty() {
+                    self.readers.remove(topic);
+                }
+            }
+        }
+        for topic in &topics {
+            self.readers
+                .entry(topic.clone())
+                .or_default()
+                .insert(unit.clone());
+        }
+        if !topics.is_empty() {
+            topics.shrink_to_fit();
+            self.reads.insert(unit.clone(), topics);
+        }
+    }
+}
+
+/// Reads objects on behalf of a unit and notes what it has read.
+pub(crate) struct Reader<'a> {
+    store: &'a Store,
+    topics: RefCell<Vec<Topic>>,
+}
+
+macro_rules! getters {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident -> $type:ty;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&self, name: &Name) -> Option<&'a $type> {
+            match self.object(&ObjectKey { kind: Kind::$kind, name: name.clone() })? {
+                Resource::$kind(object) => Some(object),
+                _ => None,
+            }
+        }
+    )*};
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(store: &'a Store) -> Self {
+        Reader {
+            store,
+            topics: RefCell::default(),
+        }
+    }
+
+    /// What was read.
+    pub fn into_topics(self) -> Vec<Topic> {
+        self.topics.into_inner()
+    }
+
+    /// Notes that something else than an object was read.
+    pub fn note(&self, topic: Topic) {
+        self.topics.borrow_mut().push(topic);
+    }
+
+    /// An object.
+    pub fn object(&self, key: &ObjectKey) -> Option<&'a Resource> {
+        self.note(Topic::Object(key.clone()));
+        self.store.objects.get(key).map(Arc::as_ref)
+    }
+
+    getters! {
+        class: GatewayClass -> GatewayClass;
+        gateway: Gateway -> Gateway;
+        listener_set: ListenerSet -> ListenerSet;
+        service: Service -> Service;
+        service_import: ServiceImport -> ServiceImport;
+        secret: Secret -> Secret;
+        config_map: ConfigMap -> ConfigMap;
+        mesh_settings: MeshSettings -> MeshSettings;
+        mesh: XMesh -> XMesh;
+        backend: XBackend -> XBackend;
+        trust_bundle: ClusterTrustBundle -> pointsman_resources::core::ClusterTrustBundle;
+        tls_policy: BackendTLSPolicy -> BackendTLSPolicy;
+        traffic_policy: XBackendTrafficPolicy -> XBackendTrafficPolicy;
+        telemetry_policy: XTelemetryPolicy -> XTelemetryPolicy;
+    }
+
+    /// A route of any kind.
+    pub fn route(&self, key: &ObjectKey) -> Option<&'a Route> {
+        match self.object(key)? {
+            Resource::Route(route) => Some(route),
+            _ => None,
+        }
+    }
+
+    /// A namespace's labels. Every namespace has its own name as a label; one without an object has that alone.
+    pub fn namespace_labels(&self, namespace: &str) -> BTreeMap<String, String> {
+        let key = ObjectKey::new(Kind::Namespace, "", namespace);
+        let mut labels = match self.object(&key) {
+            Some(Resource::Namespace(object)) => object.metadata.labels.clone(),
+            _ => BTreeMap::new(),
+        };
+        labels.insert(
+            "kubernetes.io/metadata.name".to_owned(),
+            namespace.to_owned(),
+        );
+        labels
+    }
+
+    fn members(&self, index: Index) -> impl Iterator<Item = &'a Resource> + use<'a> {
+        let store = self.store;
+        let keys = store.indexes.get(&index);
+        self.note(Topic::Index(index));
+        keys.into_iter()
+            .flatten()
+            .filter_map(|key| store.objects.get(key).map(Arc::as_ref))
+    }
+
+    /// The ReferenceGrants of a namespace.
+    pub fn grants(&self, namespace: &str) -> impl Iterator<Item = &'a ReferenceGrant> + use<'a> {
+        self.members(Index::GrantsIn(namespace.into()))
+            .filter_map(|object| match object {
+                Resource::ReferenceGrant(grant) => Some(grant),
+                _ => None,
+            })
+    }
+
+    /// The ListenerSets that name a Gateway, oldest first.
+    pub fn listener_sets(&self, gateway: &Name) -> Vec<&'a ListenerSet> {
+        let mut sets: Vec<&ListenerSet> = self
+            .members(Index::ListenerSetsOf(gateway.clone()))
+            .filter_map(|object| match object {
+                Resource::ListenerSet(set) => Some(set),
+                _ => None,
+            })
+            .collect();
+        sets.sort_by_key(|set| (set.metadata.age(), set.metadata.key()));
+        sets
+    }
+
+    /// The EndpointSlices of a Service or ServiceImport.
+    pub fn slices(&self, of: &ObjectKey) -> impl Iterator<Item = &'a EndpointSlice> + use<'a> {
+        self.members(Index::SlicesOf(of.clone()))
+            .filter_map(|object| match object {
+                Resource::EndpointSlice(slice) => Some(slice),
+                _ => None,
+            })
+    }
+
+    /// The Pods of a namespace.
+    pub fn pods(&self, namespace: &str) -> impl Iterator<Item = &'a Pod> + use<'a> {
+        self.members(Index::PodsIn(namespace.into()))
+            .filter_map(|object| match object {
+                Resource::Pod(pod) => Some(pod),
+                _ => None,
+            })
+    }
+
+    /// The policies of a kind that name an object, oldest first.
+    pub fn policies(&self, kind: Kind, target: &ObjectKey) -> Vec<&'a Resource> {
+        let mut policies: Vec<&Resource> = self
+            .members(Index::PoliciesOf(kind, target.clone()))
+            .collect();
+        policies.sort_by_key(|policy| (policy.meta().age(), policy.meta().key()));
+        policies
+    }
+
+    /// The Gateways that are default parents.
+    pub fn default_gateways(&self) -> Vec<Name> {
+        self.members(Index::DefaultGateways)
+            .map(|gateway| gateway.meta().key())
+            .collect()
+    }
+
+    /// All meshes, oldest first.
+    pub fn meshes(&self) -> Vec<&'a XMesh> {
+        let mut meshes: Vec<&XMesh> = self
+            .members(Index::Meshes)
+            .filter_map(|object| match object {
+                Resource::XMesh(mesh) => Some(mesh),
+                _ => None,
+            })
+            .collect();
+        meshes.sort_by_key(|mesh| (mesh.metadata.age(), mesh.metadata.key()));
+        meshes
+    }
+}
+
+/// Changes a count and tells whether it went from or to nothing.
+pub(crate) fn count<K: Hash + Eq>(counts: &mut FastMap<K, usize>, key: K, up: bool) -> bool {
+    let number = counts.entry(key);
+    match (number, up) {
+        (std::collections::hash_map::Entry::Occupied(mut entry), true) => {
+            *entry.get_mut() += 1;
+            false
+        }
+        (std::collections::hash_map::Entry::Vacant(entry), true) => {
+            entry.insert(1);
+            true
+        }
+        (std::collections::hash_map::Entry::Occupied(mut entry), false) => {
+            *entry.get_mut() -= 1;
+            let gone = *entry.get() == 0;
+            if gone {
+                entry.remove();
+            }
+            gone
+        }
+        (std::collections::hash_map::Entry::Vacant(_), false) => false,
+    }
+}
+
+impl Store {
+    /// The namespaces that carry a label, or have a Pod that does.
+    pub fn enrolled_namespaces(&self, label: &str) -> BTreeSet<&str> {
+        self.objects
+            .values()
+            .filter(|object| object.meta().labels.contains_key(label))
+            .filter_map(|object| match &**object {
+                Resource::Namespace(namespace) => Some(&*namespace.metadata.name),
+                Resource::Pod(pod) => Some(&*pod.metadata.namespace),
+                _ => None,
+            })
+            .collect()
+    }
+}
