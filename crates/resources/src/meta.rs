@@ -101,9 +101,11 @@ impl Kind {
             Kind::Pod => ("Pod", "", &["v1"]),
             Kind::Secret => ("Secret", "", &["v1"]),
             Kind::ConfigMap => ("ConfigMap", "", &["v1"]),
-            Kind::ClusterTrustBundle => {
-                ("ClusterTrustBundle", CERTIFICATES_GROUP, &["v1", "v1beta1", "v1alpha1"])
-            }
+            Kind::ClusterTrustBundle => (
+                "ClusterTrustBundle",
+                CERTIFICATES_GROUP,
+                &["v1", "v1beta1", "v1alpha1"],
+            ),
         }
     }
 
@@ -124,7 +126,9 @@ impl Kind {
 
     /// The kind of this group and name, if it is one of ours.
     pub fn find(group: &str, name: &str) -> Option<Kind> {
-        Kind::ALL.into_iter().find(|kind| kind.name() == name && kind.group() == group)
+        Kind::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name && kind.group() == group)
     }
 
     /// The `apiVersion` under which status is written.
@@ -174,7 +178,10 @@ pub struct Name {
 impl Name {
     /// The object `name` in `namespace`.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        Name { namespace: namespace.into(), name: name.into() }
+        Name {
+            namespace: namespace.into(),
+            name: name.into(),
+        }
     }
 }
 
@@ -200,7 +207,10 @@ pub struct ObjectKey {
 impl ObjectKey {
     /// The object of this kind, namespace and name.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
-        ObjectKey { kind, name: Name::new(namespace, name) }
+        ObjectKey {
+            kind,
+            name: Name::new(namespace, name),
+        }
     }
 
     /// The object's namespace, empty if it is cluster-scoped.
@@ -253,12 +263,16 @@ pub struct Meta {
 impl Meta {
     /// Namespace and name.
     pub fn key(&self) -> Name {
-        Name { namespace: self.namespace.clone(), name: self.name.clone() }
+        Name {
+            namespace: self.namespace.clone(),
+            name: self.name.clone(),
+        }
     }
 
     /// The object's age.
     pub fn age(&self) -> Age {
-        self.creation_timestamp.map_or(Age::Place(self.place), Age::At)
+        self.creation_timestamp
+            .map_or(Age::Place(self.place), Age::At)
     }
 }
 
@@ -272,7 +286,9 @@ fn one() -> i64 {
 
 fn generation<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
     // The API server starts at 1; a document that was exported without one says 0 or null.
-    Ok(Option::<i64>::deserialize(d)?.filter(|&g| g > 0).unwrap_or(1))
+    Ok(Option::<i64>::deserialize(d)?
+        .filter(|&g| g > 0)
+        .unwrap_or(1))
 }
 
 /// Reads `null` as if the field were left out, as the API server does.
@@ -288,7 +304,9 @@ fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Option<i64>, D::Error> {
     match Option::<String>::deserialize(d)? {
         None => Ok(None),
         Some(text) => rfc3339(&text).map(Some).ok_or_else(|| {
-            serde::de::Error::custom(format!("`{text}` is not a time such as 2026-01-31T12:00:00Z"))
+            serde::de::Error::custom(format!(
+                "`{text}` is not a time such as 2026-01-31T12:00:00Z"
+            ))
         }),
     }
 }
@@ -301,10 +319,15 @@ pub fn rfc3339(text: &str) -> Option<i64> {
     }
     let number = |range: std::ops::Range<usize>| -> Option<i64> {
         let part = text.get(range)?;
-        part.bytes().all(|b| b.is_ascii_digit()).then(|| part.parse().ok())?
+        part.bytes()
+            .all(|b| b.is_ascii_digit())
+            .then(|| part.parse().ok())?
     };
     let separators = [(4, b"-"), (7, b"-"), (10, b"T"), (13, b":"), (16, b":")];
-    if separators.iter().any(|&(at, expected)| !bytes[at].eq_ignore_ascii_case(&expected[0])) {
+    if separators
+        .iter()
+        .any(|&(at, expected)| !bytes[at].eq_ignore_ascii_case(&expected[0]))
+    {
         return None;
     }
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
@@ -333,14 +356,24 @@ pub fn rfc3339(text: &str) -> Option<i64> {
         [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
             let digit = |b: u8| b.is_ascii_digit().then(|| i64::from(b - b'0'));
             let minutes = (digit(*h1)? * 10 + digit(*h2)?) * 60 + digit(*m1)? * 10 + digit(*m2)?;
-            if *sign == b'-' { -minutes * 60 } else { minutes * 60 }
+            if *sign == b'-' {
+                -minutes * 60
+            } else {
+                minutes * 60
+            }
         }
         _ => return None,
     };
     // Days since 1970 by counting years from March, so that a leap day is the year's last.
-    let (y, m) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
-    let days = y * 365 + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400)
-        + (m * 153 + 2) / 5 + day - 1 - 719_468;
+    let (y, m) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
+    let days =
+        y * 365 + y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400) + (m * 153 + 2) / 5 + day
+            - 1
+            - 719_468;
     Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
 }
 
@@ -354,8 +387,15 @@ mod tests {
         assert_eq!(rfc3339("2000-02-29T12:30:15Z"), Some(951_827_415));
         assert_eq!(rfc3339("2000-02-29T14:30:15.25+02:00"), Some(951_827_415));
         assert_eq!(rfc3339("1969-12-31T23:59:59Z"), Some(-1));
-        for wrong in ["", "2000-02-30T00:00:00Z", "2001-02-29T00:00:00Z", "2000-01-01 00:00:00Z",
-            "2000-01-01T00:00:00", "2000-01-01T00:00:00.Z", "yesterday, around noon"] {
+        for wrong in [
+            "",
+            "2000-02-30T00:00:00Z",
+            "2001-02-29T00:00:00Z",
+            "2000-01-01 00:00:00Z",
+            "2000-01-01T00:00:00",
+            "2000-01-01T00:00:00.Z",
+            "yesterday, around noon",
+        ] {
             assert_eq!(rfc3339(wrong), None, "{wrong}");
         }
     }

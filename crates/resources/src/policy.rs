@@ -232,7 +232,10 @@ pub struct RetryBudget {
 
 impl Default for RetryBudget {
     fn default() -> Self {
-        RetryBudget { percent: 20, interval: "10s".to_owned() }
+        RetryBudget {
+            percent: 20,
+            interval: "10s".to_owned(),
+        }
     }
 }
 
@@ -248,7 +251,10 @@ pub struct RequestRate {
 
 impl Default for RequestRate {
     fn default() -> Self {
-        RequestRate { count: 10, interval: "1s".to_owned() }
+        RequestRate {
+            count: 10,
+            interval: "1s".to_owned(),
+        }
     }
 }
 

@@ -126,8 +126,16 @@ impl LabelSelector {
     ///
     /// `Err` names what makes the selector invalid; the CRDs leave the operator open, so the API server accepts any.
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> Result<bool, String> {
-        let mut all = self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value));
-        for LabelSelectorRequirement { key, operator, values } in &self.match_expressions {
+        let mut all = self
+            .match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value));
+        for LabelSelectorRequirement {
+            key,
+            operator,
+            values,
+        } in &self.match_expressions
+        {
             let holds = match (operator.as_str(), values.is_empty()) {
                 ("In", false) => labels.get(key).is_some_and(|value| values.contains(value)),
                 ("NotIn", false) => labels.get(key).is_none_or(|value| !values.contains(value)),
@@ -137,7 +145,9 @@ impl LabelSelector {
                     return Err(format!("operator {operator} on label `{key}` needs values"));
                 }
                 ("Exists" | "DoesNotExist", false) => {
-                    return Err(format!("operator {operator} on label `{key}` takes no values"));
+                    return Err(format!(
+                        "operator {operator} on label `{key}` takes no values"
+                    ));
                 }
                 _ => {
                     return Err(format!(
