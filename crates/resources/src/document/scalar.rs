@@ -1,0 +1,95 @@
+//! What a plain scalar means: the rules of the YAML library under kubectl, which are those of YAML 1.1 in most parts.
+
+use serde_json::Number;
+
+use super::Value;
+
+/// The value of a plain, untagged scalar.
+pub(super) fn plain(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+        "y" | "Y" | "yes" | "Yes" | "YES" | "true" | "True" | "TRUE" | "on" | "On" | "ON" => {
+            return Value::Bool(true);
+        }
+        "n" | "N" | "no" | "No" | "NO" | "false" | "False" | "FALSE" | "off" | "Off" | "OFF" => {
+            return Value::Bool(false);
+        }
+        ".inf" | ".Inf" | ".INF" | "+.inf" | "+.Inf" | "+.INF" => {
+            return Value::Float(f64::INFINITY);
+        }
+        "-.inf" | "-.Inf" | "-.INF" => return Value::Float(f64::NEG_INFINITY),
+        ".nan" | ".NaN" | ".NAN" => return Value::Float(f64::NAN),
+        _ => {}
+    }
+    // Most scalars are words: told by their first byte.
+    if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) {
+        return Value::String(text.to_owned());
+    }
+    let digits = text.replace('_', "");
+    integer(&digits)
+        .map(Value::Int)
+        .or_else(|| float(&digits).map(whole_or_float))
+        .unwrap_or_else(|| Value::String(text.to_owned()))
+}
+
+/// The value of a scalar with a tag of YAML's own, such as `!!str`.
+pub(super) fn tagged(tag: &str, text: &str) -> Option<Value> {
+    let value = plain(text);
+    match (tag, &value) {
+        ("str" | "binary" | "timestamp", _) => Some(Value::String(text.to_owned())),
+        ("null", Value::Null) | ("bool", Value::Bool(_)) | ("int", Value::Int(_)) => Some(value),
+        ("float", Value::Int(_) | Value::Float(_)) => Some(value),
+        _ => None,
+    }
+}
+
+/// The value of a JSON number.
+pub(super) fn number(number: &Number) -> Value {
+    match (number.as_i64(), number.as_f64()) {
+        (Some(integer), _) => Value::Int(integer),
+        (None, Some(float)) => whole_or_float(float),
+        (None, None) => Value::String(number.to_string()),
+    }
+}
+
+/// A number without a fraction is an integer however it is written, as it is to the API server.
+fn whole_or_float(float: f64) -> Value {
+    // Both bounds are powers of two and so exact.
+    if float.fract() == 0.0
+        && (-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&float)
+    {
+        Value::Int(float as i64)
+    } else {
+        Value::Float(float)
+    }
+}
+
+/// Decimal, `0x1f`, `0o17`, `017` and `0b1`, each with a sign.
+fn integer(text: &str) -> Option<i64> {
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (digits, radix) = match digits.as_bytes() {
+        [b'0', b'x' | b'X', ..] => (&digits[2..], 16),
+        [b'0', b'o' | b'O', ..] => (&digits[2..], 8),
+        [b'0', b'b' | b'B', ..] => (&digits[2..], 2),
+        [b'0', _, ..] => (&digits[1..], 8),
+        _ => (digits, 10),
+    };
+    // `from_str_radix` takes a sign of its own.
+    if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
+        return None;
+    }
+    let magnitude = i128::from(u64::from_str_radix(digits, radix).ok()?);
+    i64::try_from(if negative { -magnitude } else { magnitude }).ok()
+}
+
+fn float(text: &str) -> Option<f64> {
+    let looks_like_one = text
+        .bytes()
+        .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E'))
+        && text.bytes().any(|b| b.is_ascii_digit());
+    looks_like_one.then(|| text.parse().ok())?
+}

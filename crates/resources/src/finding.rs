@@ -1,0 +1,53 @@
+//! What is wrong with a document, and where.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Something that the author of a document should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Whether the document is refused for it.
+    pub severity: Severity,
+    /// The file, as its reader named it.
+    pub file: Arc<str>,
+    /// The line, from 1.
+    pub line: usize,
+    /// The column in characters, from 1.
+    pub column: usize,
+    /// The field, such as `spec.rules[0].matches[1].path.value`; empty for the whole document.
+    pub field: String,
+    /// What was found and what is allowed.
+    pub message: String,
+}
+
+/// How bad a [`Finding`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Severity {
+    /// The document is refused.
+    Error,
+    /// The document is read all the same.
+    Warning,
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        })
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}:{}: {}: ",
+            self.file, self.line, self.column, self.severity
+        )?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}

@@ -1,0 +1,415 @@
+//! Files to resources: documents are parsed, filled with defaults, checked and typed, and every mistake is reported.
+//!
+//! A document with a mistake is left out and its neighbours are kept. What is refused here is what the API server would
+//! refuse from the CRDs; a field that nobody knows is a warning.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+
+use crate::document::{self, Node, Position, Value};
+use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP, Kind, ObjectKey, POINTSMAN_GROUP};
+use crate::schema::{self, check};
+use crate::{Finding, Resource, Severity};
+
+/// What was read.
+#[derive(Clone, Debug, Default)]
+pub struct Input {
+    /// The documents without mistakes, in the order of the input.
+    pub documents: Vec<Document>,
+    /// Everything that was found, in the order of the input.
+    pub findings: Vec<Finding>,
+    /// How many objects of each kind that is not ours were passed over, by `apiVersion/kind`.
+    pub passed_over: BTreeMap<String, usize>,
+}
+
+/// A valid object and where it stands.
+#[derive(Clone, Debug)]
+pub struct Document {
+    /// The file, as its reader named it.
+    pub file: Arc<str>,
+    /// The line at which it begins, from 1.
+    pub line: usize,
+    /// The column at which it begins, from 1.
+    pub column: usize,
+    /// What it says.
+    pub resource: Resource,
+    /// The object as written, with defaults, fields that nobody knows, and status.
+    pub object: Json,
+    /// The places of all nodes of `object`, parents before their parts.
+    positions: Box<[Position]>,
+}
+
+impl Document {
+    /// Line and column of a field such as `spec.rules[0]`, or of the nearest parent that exists.
+    pub fn position(&self, field: &str) -> (usize, usize) {
+        let mut value = &self.object;
+        let mut index = 0;
+        for step in field
+            .split(['.', '['])
+            .map(|step| step.trim_end_matches(']'))
+        {
+            let found = match value {
+                Json::Object(map) => map.keys().position(|key| key == step),
+                Json::Array(items) => step
+                    .parse()
+                    .ok()
+                    .filter(|&place: &usize| place < items.len()),
+                _ => None,
+            };
+            // A key with dots in it, such as a label's, is where the path ends.
+            let Some(place) = found else { break };
+            index += 1 + parts(value).take(place).map(size).sum::<usize>();
+            match parts(value).nth(place) {
+                Some(part) => value = part,
+                None => break,
+            }
+        }
+        let at = self.positions.get(index).copied().unwrap_or_default();
+        (at.line as usize, at.column as usize)
+    }
+}
+
+fn parts(value: &Json) -> Box<dyn Iterator<Item = &Json> + '_> {
+    match value {
+        Json::Array(items) => Box::new(items.iter()),
+        Json::Object(map) => Box::new(map.values()),
+        _ => Box::new(std::iter::empty()),
+    }
+}
+
+fn size(value: &Json) -> usize {
+    1 + parts(value).map(size).sum::<usize>()
+}
+
+/// Reads texts one after another.
+#[derive(Default)]
+pub struct Reader {
+    input: Input,
+    /// Where each object stands, so that a second one of the same name can be told.
+    seen: HashMap<ObjectKey, (Arc<str>, Position)>,
+    place: u64,
+}
+
+impl Reader {
+    /// Nothing read yet.
+    pub fn new() -> Self {
+        Reader::default()
+    }
+
+    /// Reads a text. `file` is its name in findings; texts are read in the order in which they stand for age.
+    pub fn read(&mut self, file: &str, bytes: &[u8]) {
+        let file: Arc<str> = file.into();
+        for document in document::parse(bytes) {
+            match document {
+                Ok(node) => self.take(&file, node, "", None),
+                Err(error) => self.error(&file, error.at, String::new(), error.message),
+            }
+        }
+    }
+
+    /// What all texts hold together.
+    pub fn finish(self) -> Input {
+        self.input
+    }
+
+    /// Takes an object; `prefix` is its place in a list, `inherited` its apiVersion and kind if the list says it.
+    fn take(&mut self, file: &Arc<str>, node: Node, prefix: &str, inherited: Option<(&str, &str)>) {
+        if !matches!(node.value, Value::Map(_)) {
+            let message = format!("this is {}, not an object", node.describe());
+            return self.error(
+                file,
+                node.at,
+                prefix.trim_end_matches('.').to_owned(),
+                message,
+            );
+        }
+        let api_version = self.word(
+            file,
+            &node,
+            prefix,
+            "apiVersion",
+            inherited.map(|(version, _)| version),
+        );
+        let kind = self.word(file, &node, prefix, "kind", inherited.map(|(_, kind)| kind));
+        let (Some(api_version), Some(kind)) = (api_version, kind) else {
+            return;
+        };
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        if let Some(item) = kind
+            .strip_suffix("List")
+            .filter(|_| node.get("items").is_some())
+        {
+            let known = Kind::find(group, item).is_some();
+            if known || (item.is_empty() && group.is_empty()) {
+                let inherited = known.then_some((api_version.as_str(), item));
+                return self.unpack(file, node, prefix, inherited);
+            }
+        }
+        match Kind::find(group, &kind) {
+            None => self.pass_over(file, &node, prefix, group, &api_version, &kind),
+            Some(found) => match schema::of(found, version) {
+                Some(schema) => self.keep(file, node, prefix, found, schema),
+                None => {
+                    let read: Vec<_> = found
+                        .versions()
+                        .iter()
+                        .map(|known| join(group, known))
+                        .collect();
+                    let at = node.get("apiVersion").map_or(node.at, |node| node.at);
+                    let message = format!(
+                        "{kind} is read in {}, not in `{api_version}`",
+                        read.join(", ")
+                    );
+                    self.error(file, at, format!("{prefix}apiVersion"), message);
+                }
+            },
+        }
+    }
+
+    /// The text of `apiVersion` or `kind`.
+    fn word(
+        &mut self,
+        file: &Arc<str>,
+        node: &Node,
+        prefix: &str,
+        field: &str,
+        inherited: Option<&str>,
+    ) -> Option<String> {
+        let found = node.get(field).filter(|found| found.value != Value::Null);
+        let (at, message) = match (found, inherited) {
+            (Some(found), _) => match found.as_str() {
+                Some(text) if !text.is_empty() => return Some(text.to_owned()),
+                Some(_) => (found.at, "this is empty".to_owned()),
+                None => (
+                    found.at,
+                    format!("this is {}, not a string", found.describe()),
+                ),
+            },
+            (None, Some(inherited)) => return Some(inherited.to_owned()),
+            (None, None) => (node.at, "this required field is missing".to_owned()),
+        };
+        self.error(file, at, format!("{prefix}{field}"), message);
+        None
+    }
+
+    fn unpack(
+        &mut self,
+        file: &Arc<str>,
+        mut node: Node,
+        prefix: &str,
+        inherited: Option<(&str, &str)>,
+    ) {
+        let Some(items) = node.get_mut("items") else {
+            return;
+        };
+        let at = items.at;
+        match std::mem::replace(&mut items.value, Value::Null) {
+            Value::List(items) => {
+                for (index, item) in items.into_iter().enumerate() {
+                    self.take(file, item, &format!("{prefix}items[{index}]."), inherited);
+                }
+            }
+            Value::Null => {}
+            value => {
+                let message = format!("this is {}, not a list", Node { at, value }.describe());
+                self.error(file, at, format!("{prefix}items"), message);
+            }
+        }
+    }
+
+    fn pass_over(
+        &mut self,
+        file: &Arc<str>,
+        node: &Node,
+        prefix: &str,
+        group: &str,
+        api_version: &str,
+        kind: &str,
+    ) {
+        *self
+            .input
+            .passed_over
+            .entry(format!("{api_version}/{kind}"))
+            .or_default() += 1;
+        // Within our groups a kind that nobody knows is probably mistyped.
+        if [GATEWAY_GROUP, GATEWAY_X_GROUP, POINTSMAN_GROUP].contains(&group) {
+            let names = Kind::ALL
+                .iter()
+                .filter(|known| known.group() == group)
+                .map(|known| known.name());
+            if let Some(meant) = check::closest(kind, names) {
+                let at = node.get("kind").map_or(node.at, |node| node.at);
+                let message =
+                    format!("`{kind}` is not known and passed over; did you mean `{meant}`?");
+                self.add(
+                    Severity::Warning,
+                    file,
+                    at,
+                    format!("{prefix}kind"),
+                    message,
+                );
+            }
+        }
+    }
+
+    fn keep(
+        &mut self,
+        file: &Arc<str>,
+        mut node: Node,
+        prefix: &str,
+        kind: Kind,
+        schema: &schema::Schema,
+    ) {
+        self.place += 1;
+        let at = node.at;
+        self.settle_namespace(file, &mut node, prefix, kind);
+        check::fill(&mut node, schema);
+        let mut found = check::check(&node, schema);
+        found.sort_by_key(|found| found.at);
+        let mut valid = !found.iter().any(|found| found.severity == Severity::Error);
+        for found in found {
+            self.add(
+                found.severity,
+                file,
+                found.at,
+                format!("{prefix}{}", found.field),
+                found.message,
+            );
+        }
+        if let Some(first) = self.register(file, &node, kind) {
+            let field = format!("{prefix}metadata.name");
+            let at = node
+                .get("metadata")
+                .and_then(|meta| meta.get("name"))
+                .map_or(at, |name| name.at);
+            self.error(file, at, field, first);
+            valid = false;
+        }
+        if !valid {
+            return;
+        }
+        let object = node.to_json();
+        match Resource::from_ref(kind, &object) {
+            Ok(mut resource) => {
+                resource.meta_mut().place = self.place;
+                let mut positions = Vec::new();
+                gather(&node, &mut positions);
+                self.input.documents.push(Document {
+                    file: file.clone(),
+                    line: at.line as usize,
+                    column: at.column as usize,
+                    resource,
+                    object,
+                    positions: positions.into(),
+                });
+            }
+            Err(error) => {
+                let message = format!("this {kind} is valid but can't be read: {error}");
+                self.error(file, at, prefix.trim_end_matches('.').to_owned(), message);
+            }
+        }
+    }
+
+    /// An object of a namespaced kind is in `default` unless it says otherwise; one of another kind is in none.
+    fn settle_namespace(&mut self, file: &Arc<str>, node: &mut Node, prefix: &str, kind: Kind) {
+        let Some(metadata) = node.get_mut("metadata") else {
+            return;
+        };
+        let Value::Map(entries) = &mut metadata.value else {
+            return;
+        };
+        // Empty is how Kubernetes writes "none".
+        entries.retain(|entry| {
+            entry.key != "namespace"
+                || !matches!(entry.node.value, Value::Null) && entry.node.as_str() != Some("")
+        });
+        let stated = entries.iter().position(|entry| entry.key == "namespace");
+        match (kind.is_cluster_scoped(), stated) {
+            (true, Some(index)) => {
+                let at = entries.remove(index).at;
+                let message = format!("a {kind} is in no namespace; this is ignored");
+                self.add(
+                    Severity::Warning,
+                    file,
+                    at,
+                    format!("{prefix}metadata.namespace"),
+                    message,
+                );
+            }
+            (false, None) => {
+                let at = metadata.at;
+                metadata.set(
+                    "namespace",
+                    Node {
+                        at,
+                        value: Value::String("default".to_owned()),
+                    },
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// Remembers where an object stands, or says where the first one of its name does.
+    fn register(&mut self, file: &Arc<str>, node: &Node, kind: Kind) -> Option<String> {
+        let metadata = node.get("metadata")?;
+        let name = metadata.get("name")?.as_str()?;
+        let namespace = match metadata.get("namespace") {
+            Some(namespace) => namespace.as_str()?,
+            None => "",
+        };
+        let key = ObjectKey::new(kind, namespace, name);
+        if let Some((first, at)) = self.seen.get(&key) {
+            return Some(format!(
+                "{key} stands at {first}:{}:{} already",
+                at.line, at.column
+            ));
+        }
+        self.seen.insert(key, (file.clone(), node.at));
+        None
+    }
+
+    fn error(&mut self, file: &Arc<str>, at: Position, field: String, message: String) {
+        self.add(Severity::Error, file, at, field, message);
+    }
+
+    fn add(
+        &mut self,
+        severity: Severity,
+        file: &Arc<str>,
+        at: Position,
+        field: String,
+        message: String,
+    ) {
+        let (line, column) = (at.line as usize, at.column as usize);
+        self.input.findings.push(Finding {
+            severity,
+            file: file.clone(),
+            line,
+            column,
+            field,
+            message,
+        });
+    }
+}
+
+fn join(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+fn gather(node: &Node, positions: &mut Vec<Position>) {
+    positions.push(node.at);
+    match &node.value {
+        Value::List(items) => items.iter().for_each(|item| gather(item, positions)),
+        Value::Map(entries) => entries
+            .iter()
+            .for_each(|entry| gather(&entry.node, positions)),
+        _ => {}
+    }
+}

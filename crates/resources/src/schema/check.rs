@@ -1,0 +1,337 @@
+//! Carries a schema out on a document: first defaults, then demands.
+//!
+//! Both as the API server has them: a `null` counts as left out, the default of a field applies where its parent is
+//! present, and a default is itself filled with defaults. Nothing cascades: a value of the wrong type gets that one finding.
+
+use std::collections::HashSet;
+
+use super::report::{Found, Step};
+use super::{Field, Report, Schema, Shape, Unique};
+use crate::document::{Entry, Node, Value};
+
+/// Drops the nulls and fills in the defaults.
+pub(crate) fn fill(node: &mut Node, schema: &Schema) {
+    match (&schema.shape, &mut node.value) {
+        (Shape::Object { fields, .. }, Value::Map(entries)) => {
+            entries.retain(|entry| {
+                entry.node.value != Value::Null
+                    || !fields.iter().any(|field| field.name == entry.key)
+            });
+            for field in fields {
+                if let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) {
+                    fill(&mut entry.node, &field.schema);
+                } else if let Some(default) = &field.schema.default {
+                    let mut filled = Node::from_json(default, node.at);
+                    fill(&mut filled, &field.schema);
+                    entries.push(Entry {
+                        key: field.name.to_owned(),
+                        at: node.at,
+                        node: filled,
+                    });
+                }
+            }
+        }
+        (Shape::Map { values, .. }, Value::Map(entries)) => {
+            entries.retain(|entry| entry.node.value != Value::Null);
+            entries
+                .iter_mut()
+                .for_each(|entry| fill(&mut entry.node, values));
+        }
+        (Shape::List { items, .. }, Value::List(nodes)) => {
+            nodes.iter_mut().for_each(|item| fill(item, items));
+        }
+        _ => {}
+    }
+}
+
+/// Everything that is wrong with a document whose defaults are filled in.
+pub(crate) fn check(node: &Node, schema: &Schema) -> Vec<Found> {
+    let mut report = Report::default();
+    visit(node, schema, &mut report);
+    report.found
+}
+
+fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
+    let fits = match (&schema.shape, &node.value) {
+        (Shape::Object { fields, open, min }, Value::Map(entries)) => {
+            visit_object(node, entries, fields, *open, *min, report);
+            true
+        }
+        (Shape::Map { values, min, max }, Value::Map(entries)) => {
+            count(
+                node,
+                entries.len(),
+                *min,
+                *max,
+                ["entry", "entries"],
+                report,
+            );
+            for entry in entries {
+                report.within(Step::Key(&entry.key), |report| {
+                    visit(&entry.node, values, report)
+                });
+            }
+            true
+        }
+        (
+            Shape::List {
+                items,
+                min,
+                max,
+                unique,
+            },
+            Value::List(nodes),
+        ) => {
+            count(node, nodes.len(), *min, *max, ["item", "items"], report);
+            for (index, item) in nodes.iter().enumerate() {
+                report.within(Step::Index(index), |report| visit(item, items, report));
+            }
+            visit_unique(nodes, unique, report);
+            true
+        }
+        (Shape::String { .. }, Value::String(text)) => {
+            visit_string(node, text, &schema.shape, report)
+        }
+        (Shape::Integer { min, max, one_of }, Value::Int(number)) => {
+            if !one_of.is_empty() && !one_of.contains(number) {
+                let allowed: Vec<_> = one_of.iter().map(i64::to_string).collect();
+                report.error(node, format!("{number} is none of {}", allowed.join(", ")));
+                false
+            } else if !(*min..=*max).contains(number) {
+                report.error(node, format!("{number} is not {}", range(*min, *max)));
+                false
+            } else {
+                true
+            }
+        }
+        (Shape::Bool, Value::Bool(_)) => true,
+        (Shape::IntOrString, Value::Int(_) | Value::String(_)) => true,
+        (Shape::Any, _) => true,
+        (shape, _) => {
+            let hint = match (shape, &node.value) {
+                (Shape::String { .. }, Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
+                    "; quotes make it one"
+                }
+                _ => "",
+            };
+            report.error(
+                node,
+                format!("this is {}, not {}{hint}", node.describe(), wanted(shape)),
+            );
+            false
+        }
+    };
+    if fits {
+        for rule in &schema.rules {
+            rule(node, report);
+        }
+    }
+}
+
+fn visit_object<'a>(
+    node: &'a Node,
+    entries: &'a [Entry],
+    fields: &'a [Field],
+    open: bool,
+    min: usize,
+    report: &mut Report<'a>,
+) {
+    for field in fields {
+        match entries.iter().find(|entry| entry.key == field.name) {
+            Some(entry) => {
+                report.within(Step::Field(field.name), |report| {
+                    visit(&entry.node, &field.schema, report)
+                });
+            }
+            None if field.required => {
+                report.error_in(
+                    &format!(".{}", field.name),
+                    node,
+                    "this required field is missing",
+                );
+            }
+            None => {}
+        }
+    }
+    if entries.len() < min {
+        let names: Vec<_> = fields.iter().map(|field| field.name).collect();
+        report.error(
+            node,
+            format!("at least {min} of {} must be set", names.join(", ")),
+        );
+    }
+    if !open {
+        for entry in entries
+            .iter()
+            .filter(|entry| !fields.iter().any(|field| field.name == entry.key))
+        {
+            let meant = closest(&entry.key, fields.iter().map(|field| field.name));
+            let hint = meant
+                .map(|name| format!("; did you mean `{name}`?"))
+                .unwrap_or_default();
+            report.warn(
+                &format!(".{}", entry.key),
+                entry.at,
+                format!("this field is unknown{hint}"),
+            );
+        }
+    }
+}
+
+fn visit_string(node: &Node, text: &str, shape: &Shape, report: &mut Report<'_>) -> bool {
+    let Shape::String {
+        min,
+        max,
+        pattern,
+        one_of,
+    } = shape
+    else {
+        return true;
+    };
+    if !one_of.is_empty() && !one_of.contains(&text) {
+        let hint = closest(text, one_of.iter().copied())
+            .map(|word| format!("; did you mean `{word}`?"))
+            .unwrap_or_default();
+        report.error(
+            node,
+            format!("`{}` is none of {}{hint}", shorten(text), one_of.join(", ")),
+        );
+        return false;
+    }
+    let before = report.found.len();
+    // Counting is cheap when the bytes fit already.
+    if text.len() < *min || text.len() > *max {
+        count(
+            node,
+            text.chars().count(),
+            *min,
+            *max,
+            ["character", "characters"],
+            report,
+        );
+    }
+    // An empty text where none may be has been said already.
+    if let Some(pattern) = pattern.filter(|_| report.found.len() == before || !text.is_empty()) {
+        if !pattern.matches(text) {
+            report.error(node, format!("`{}` is not {}", shorten(text), pattern.says));
+        }
+    }
+    report.found.len() == before
+}
+
+fn visit_unique(nodes: &[Node], unique: &Unique, report: &mut Report<'_>) {
+    let mut seen = HashSet::new();
+    for (index, node) in nodes.iter().enumerate() {
+        let (key, what) = match unique {
+            Unique::No => return,
+            Unique::Items => (part(node), String::new()),
+            Unique::Keys(keys) => {
+                let parts: Option<Vec<_>> = keys.iter().map(|key| part(node.get(key)?)).collect();
+                (parts.map(|parts| parts.join("\u{1}")), keys.join(", "))
+            }
+        };
+        // Parts that are missing or no scalars have findings of their own.
+        let Some(key) = key else { continue };
+        if !seen.insert(key.clone()) {
+            let shown = shorten(&key.replace('\u{1}', ", "));
+            let message = match what.as_str() {
+                "" => format!("`{shown}` stands in this list twice"),
+                what => format!("an earlier item has the same {what} (`{shown}`)"),
+            };
+            report.error_in(&format!("[{index}]"), node, message);
+        }
+    }
+}
+
+fn part(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::String(text) => Some(text.clone()),
+        Value::Int(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+fn count(
+    node: &Node,
+    have: usize,
+    min: usize,
+    max: usize,
+    [one, many]: [&str; 2],
+    report: &mut Report<'_>,
+) {
+    if (min..=max).contains(&have) {
+        return;
+    }
+    let noun = |n: usize| if n == 1 { one } else { many };
+    let allowed = if have < min {
+        format!("at least {min} must be there")
+    } else {
+        format!("at most {max} are allowed")
+    };
+    let message = match have {
+        0 => format!("this is empty; at least {min} {} must be there", noun(min)),
+        _ => format!("this has {have} {}; {allowed}", noun(have)),
+    };
+    report.error(node, message);
+}
+
+fn range(min: i64, max: i64) -> String {
+    match (min, max) {
+        (min, i64::MAX) => format!("{min} or more"),
+        (min, max) => format!("between {min} and {max}"),
+    }
+}
+
+fn wanted(shape: &Shape) -> &'static str {
+    match shape {
+        Shape::Object { .. } | Shape::Map { .. } => "an object",
+        Shape::List { .. } => "a list",
+        Shape::String { .. } => "a string",
+        Shape::Integer { .. } => "an integer",
+        Shape::Bool => "a boolean",
+        Shape::IntOrString => "an integer or a string",
+        Shape::Any => "a value",
+    }
+}
+
+/// A text short enough for a message.
+pub(crate) fn shorten(text: &str) -> String {
+    match text.char_indices().nth(60) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The word that was probably meant: the same but for case, or a typing mistake away.
+pub(crate) fn closest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+    let allowed = (word.chars().count() / 3).min(2);
+    known
+        .map(|candidate| {
+            (
+                distance(&word.to_lowercase(), &candidate.to_lowercase(), allowed),
+                candidate,
+            )
+        })
+        .filter(|&(distance, _)| distance <= allowed)
+        .min_by_key(|&(distance, _)| distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// How many insertions, deletions and replacements lie between two words; more than `limit` is not counted further.
+fn distance(a: &str, b: &str, limit: usize) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    if a.len().abs_diff(b.len()) > limit {
+        return limit + 1;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, &x) in a.iter().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, &y) in b.iter().enumerate() {
+            let replaced = corner + usize::from(x != y);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}

@@ -1,0 +1,249 @@
+//! Filters of HTTPRoute and GRPCRoute.
+
+use serde_json::json;
+
+use super::rules::{Union, items, lone_star, text, union};
+use super::shared::{
+    backend_reference, external_auth, header_name, headers, local_reference, part_of, port,
+    precise_hostname,
+};
+use super::text::ORIGIN;
+use super::{Report, Schema, boolean, int32, integer, list, number_of, object, one_of, string};
+use crate::document::Node;
+
+pub(super) const METHODS: &[&str] = &[
+    "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
+];
+
+const HTTP: Union = &[
+    ("RequestHeaderModifier", "requestHeaderModifier"),
+    ("ResponseHeaderModifier", "responseHeaderModifier"),
+    ("RequestMirror", "requestMirror"),
+    ("RequestRedirect", "requestRedirect"),
+    ("URLRewrite", "urlRewrite"),
+    ("ExtensionRef", "extensionRef"),
+    ("CORS", "cors"),
+    ("ExternalAuth", "externalAuth"),
+];
+
+const GRPC: Union = &[
+    ("ResponseHeaderModifier", "responseHeaderModifier"),
+    ("RequestHeaderModifier", "requestHeaderModifier"),
+    ("RequestMirror", "requestMirror"),
+    ("ExtensionRef", "extensionRef"),
+];
+
+/// The filters of an HTTPRoute's rule or backendRef.
+pub(super) fn http() -> Schema {
+    let filter = common(&[
+        "RequestHeaderModifier",
+        "ResponseHeaderModifier",
+        "RequestMirror",
+        "RequestRedirect",
+        "URLRewrite",
+        "ExtensionRef",
+        "CORS",
+        "ExternalAuth",
+    ])
+    .field("requestRedirect", redirect())
+    .field(
+        "urlRewrite",
+        object()
+            .field("hostname", precise_hostname())
+            .field("path", path_modifier()),
+    )
+    .field("cors", cors())
+    .field("externalAuth", external_auth())
+    .rule(union("type", HTTP));
+    list(filter).max(16).rule(redirect_or_rewrite).rule(once(&[
+        "RequestHeaderModifier",
+        "ResponseHeaderModifier",
+        "RequestRedirect",
+        "URLRewrite",
+        "CORS",
+    ]))
+}
+
+/// The filters of a GRPCRoute's rule or backendRef.
+pub(super) fn grpc() -> Schema {
+    let filter = common(&[
+        "ResponseHeaderModifier",
+        "RequestHeaderModifier",
+        "RequestMirror",
+        "ExtensionRef",
+    ])
+    .rule(union("type", GRPC));
+    list(filter)
+        .max(16)
+        .rule(once(&["RequestHeaderModifier", "ResponseHeaderModifier"]))
+}
+
+fn common(types: &'static [&'static str]) -> Schema {
+    object()
+        .required("type", one_of(types))
+        .field("requestHeaderModifier", header_modifier())
+        .field("responseHeaderModifier", header_modifier())
+        .field("requestMirror", mirror())
+        .field("extensionRef", local_reference())
+}
+
+fn header_modifier() -> Schema {
+    object()
+        .field("set", headers())
+        .field("add", headers())
+        .field("remove", list(string()).max(16).set())
+}
+
+fn mirror() -> Schema {
+    object()
+        .required("backendRef", backend_reference())
+        .field("percent", integer(0..=100))
+        .field("fraction", part_of())
+        .rule(percent_or_fraction)
+}
+
+fn percent_or_fraction(node: &Node, report: &mut Report<'_>) {
+    if let (Some(_), Some(fraction)) = (node.get("percent"), node.get("fraction")) {
+        report.error_in(
+            ".fraction",
+            fraction,
+            "either `percent` or `fraction` is allowed, not both",
+        );
+    }
+}
+
+fn redirect() -> Schema {
+    object()
+        .field("scheme", one_of(&["http", "https"]))
+        .field("hostname", precise_hostname())
+        .field("path", path_modifier())
+        .field("port", port())
+        .field(
+            "statusCode",
+            number_of(&[301, 302, 303, 307, 308]).default(json!(302)),
+        )
+}
+
+fn path_modifier() -> Schema {
+    object()
+        .required("type", one_of(&["ReplaceFullPath", "ReplacePrefixMatch"]))
+        .field("replaceFullPath", string().max(1024))
+        .field("replacePrefixMatch", string().max(1024))
+        .rule(union(
+            "type",
+            &[
+                ("ReplaceFullPath", "replaceFullPath"),
+                ("ReplacePrefixMatch", "replacePrefixMatch"),
+            ],
+        ))
+}
+
+fn cors() -> Schema {
+    let method = one_of(&[
+        "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "*",
+    ]);
+    object()
+        .field(
+            "allowOrigins",
+            list(string().size(1..=253).like(&ORIGIN))
+                .max(64)
+                .set()
+                .rule(lone_star),
+        )
+        .field("allowCredentials", boolean())
+        .field("allowMethods", list(method).max(9).set().rule(lone_star))
+        .field(
+            "allowHeaders",
+            list(header_name()).max(64).set().rule(lone_star),
+        )
+        .field("exposeHeaders", list(header_name()).max(64).set())
+        .field("maxAge", int32(1).default(json!(5)))
+}
+
+fn redirect_or_rewrite(node: &Node, report: &mut Report<'_>) {
+    let has = |wanted| {
+        node.items()
+            .iter()
+            .any(|filter| text(filter, "type") == Some(wanted))
+    };
+    if has("RequestRedirect") && has("URLRewrite") {
+        report.error(
+            node,
+            "either a RequestRedirect or a URLRewrite filter is allowed, not both",
+        );
+    }
+}
+
+/// Filters of these types stand at most once.
+fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Report<'_>) {
+    move |node, report| {
+        for wanted in types {
+            let mut same = node
+                .items()
+                .iter()
+                .enumerate()
+                .filter(|(_, filter)| text(filter, "type") == Some(wanted));
+            if let Some((index, filter)) = same.nth(1) {
+                report.error_in(
+                    &format!("[{index}]"),
+                    filter,
+                    format!("a {wanted} filter stands here twice"),
+                );
+            }
+        }
+    }
+}
+
+/// Replacing a prefix needs exactly one match, and that of a prefix: otherwise there is nothing to replace.
+///
+/// The CRD looks at backendRefs only if exactly one of them replaces a prefix. So do we: a file and a cluster agree.
+pub(super) fn prefix_to_replace(node: &Node, report: &mut Report<'_>) {
+    let mut matches = items(node, "matches");
+    let only = matches.next().filter(|_| matches.next().is_none());
+    let path = only.and_then(|(_, only)| only.get("path"));
+    if path.and_then(|path| text(path, "type")) == Some("PathPrefix") {
+        return;
+    }
+    for field in ["requestRedirect", "urlRewrite"] {
+        let mut found: Vec<_> = replaced_prefix(node, field).into_iter().collect();
+        let mut backends = items(node, "backendRefs").filter_map(|(index, backend)| {
+            let (part, path) = replaced_prefix(backend, field)?;
+            Some((format!(".backendRefs[{index}]{part}"), path))
+        });
+        found.extend(backends.next().filter(|_| backends.next().is_none()));
+        for (part, path) in found {
+            report.error_in(
+                &part,
+                path,
+                "ReplacePrefixMatch needs exactly one match in the rule, with a path of type PathPrefix",
+            );
+        }
+    }
+}
+
+/// The one filter that replaces a prefix, in a rule or backendRef.
+fn replaced_prefix<'n>(holder: &'n Node, field: &str) -> Option<(String, &'n Node)> {
+    let mut found = items(holder, "filters").filter_map(|(index, filter)| {
+        let path = filter.get(field)?.get("path")?;
+        let replaces = text(path, "type") == Some("ReplacePrefixMatch")
+            && path.get("replacePrefixMatch").is_some();
+        replaces.then(|| (format!(".filters[{index}].{field}.path"), path))
+    });
+    found.next().filter(|_| found.next().is_none())
+}
+
+/// A rule that redirects sends nothing on.
+pub(super) fn redirect_without_backends(node: &Node, report: &mut Report<'_>) {
+    if items(node, "backendRefs").next().is_none() {
+        return;
+    }
+    for (index, filter) in items(node, "filters") {
+        if let Some(redirect) = filter.get("requestRedirect") {
+            report.error_in(
+                &format!(".filters[{index}].requestRedirect"),
+                redirect,
+                "a rule with a RequestRedirect filter takes no `backendRefs`",
+            );
+        }
+    }
+}

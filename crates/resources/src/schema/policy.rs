@@ -1,0 +1,212 @@
+//! Policies and backends: ReferenceGrant, BackendTLSPolicy, XBackend, XBackendTrafficPolicy, MeshSettings.
+
+use serde_json::json;
+
+use super::gateway::mesh_namespaces;
+use super::rules::{lasts, needed_with, only_with, text, union};
+use super::shared::{
+    backend_validation, distinct, duration, group, kind, local_reference, namespace, object_name,
+    options, port, precise_hostname, secret_reference, section_name, session_persistence,
+};
+use super::text::{LABEL_KEY, LABEL_VALUE, is_qualified_name};
+use super::{Report, Schema, integer, list, map, object, one_of, string};
+use crate::document::Node;
+
+const HOUR: u64 = 3_600_000;
+
+/// The spec of a ReferenceGrant.
+pub(super) fn reference_grant() -> Schema {
+    let from = object()
+        .required("group", group())
+        .required("kind", kind())
+        .required("namespace", namespace());
+    let to = object()
+        .required("group", group())
+        .required("kind", kind())
+        .field("name", object_name());
+    object()
+        .required("from", list(from).size(1..=16))
+        .required("to", list(to).size(1..=16))
+}
+
+/// The spec of a BackendTLSPolicy.
+pub(super) fn backend_tls() -> Schema {
+    let targets = list(local_reference().field("sectionName", section_name()))
+        .size(1..=16)
+        .rule(|node, report| distinct(node, report, &["group", "kind", "name"], &["sectionName"]));
+    object()
+        .required("targetRefs", targets)
+        .required("validation", backend_validation())
+        .field("options", options())
+}
+
+/// The spec of an XBackend.
+pub(super) fn backend() -> Schema {
+    let labels = map(string().max(63).like(&LABEL_VALUE))
+        .size(1..=64)
+        .rule(qualified_keys);
+    let protocols = &[
+        "TCP", "HTTP", "HTTP2", "HTTP11", "H2C", "MCP", "GRPC", "WSS",
+    ];
+    object()
+        .required("type", one_of(&["ExternalHostname", "EndpointSelector"]))
+        .field(
+            "externalHostname",
+            object().required("hostname", precise_hostname().rule(outside_the_cluster)),
+        )
+        .field("endpointSelector", object().required("matchLabels", labels))
+        .required("port", object().field("number", port()).at_least(1))
+        .field("protocol", one_of(protocols))
+        .field("tls", backend_tls_settings())
+        .field("sessionPersistence", session_persistence())
+        .rule(union(
+            "type",
+            &[
+                ("ExternalHostname", "externalHostname"),
+                ("EndpointSelector", "endpointSelector"),
+            ],
+        ))
+        .rule(tls_fits_protocol)
+        .rule(only_with(
+            "sessionPersistence",
+            "type",
+            &["EndpointSelector"],
+        ))
+}
+
+fn backend_tls_settings() -> Schema {
+    object()
+        .required("mode", one_of(&["None", "ServerOnly", "ClientAndServer"]))
+        .field("validation", backend_validation())
+        .field("clientCertificateRef", secret_reference())
+        .default(json!({"mode": "None"}))
+        .rule(needed_with(
+            "clientCertificateRef",
+            "mode",
+            &["ClientAndServer"],
+        ))
+        .rule(only_with(
+            "clientCertificateRef",
+            "mode",
+            &["ClientAndServer"],
+        ))
+        .rule(needed_with(
+            "validation",
+            "mode",
+            &["ServerOnly", "ClientAndServer"],
+        ))
+        .rule(only_with(
+            "validation",
+            "mode",
+            &["ServerOnly", "ClientAndServer"],
+        ))
+}
+
+fn tls_fits_protocol(node: &Node, report: &mut Report<'_>) {
+    let (Some(protocol), Some(tls)) = (text(node, "protocol"), node.get("tls")) else {
+        return;
+    };
+    let Some(mode) = text(tls, "mode") else {
+        return;
+    };
+    match (protocol, mode) {
+        ("H2C", "ServerOnly" | "ClientAndServer") => report.error_in(
+            ".tls.mode",
+            tls,
+            "protocol H2C goes without TLS; HTTP2 is HTTP/2 with TLS",
+        ),
+        ("HTTP2", "None") => {
+            report.error_in(
+                ".tls.mode",
+                tls,
+                "protocol HTTP2 needs TLS; H2C is HTTP/2 without TLS",
+            );
+        }
+        ("WSS", "None") => report.error_in(".tls.mode", tls, "protocol WSS needs TLS"),
+        _ => {}
+    }
+}
+
+fn outside_the_cluster(node: &Node, report: &mut Report<'_>) {
+    if node
+        .as_str()
+        .is_some_and(|name| name.ends_with(".cluster.local"))
+    {
+        report.error(
+            node,
+            "a name within the cluster (.cluster.local) is not an external hostname",
+        );
+    }
+}
+
+fn qualified_keys(node: &Node, report: &mut Report<'_>) {
+    for entry in node
+        .entries()
+        .iter()
+        .filter(|entry| !is_qualified_name(&entry.key))
+    {
+        report.error_in(
+            &format!("[{}]", entry.key),
+            &entry.node,
+            format!("the key is not {}", LABEL_KEY.says),
+        );
+    }
+}
+
+/// The spec of an XBackendTrafficPolicy.
+pub(super) fn backend_traffic() -> Schema {
+    let budget = object()
+        .field("percent", integer(0..=100).default(json!(20)))
+        .field(
+            "interval",
+            duration().default(json!("10s")).rule(lasts(
+                1_000,
+                HOUR,
+                "at least one second and at most one hour is allowed",
+            )),
+        )
+        .default(json!({"percent": 20, "interval": "10s"}));
+    let rate = object()
+        .field("count", integer(1..=1_000_000))
+        .field(
+            "interval",
+            duration().rule(lasts(
+                1,
+                HOUR,
+                "more than 0 and at most one hour is allowed",
+            )),
+        )
+        .default(json!({"count": 10, "interval": "1s"}));
+    object()
+        .required(
+            "targetRefs",
+            list(local_reference())
+                .size(1..=16)
+                .keyed(&["group", "kind", "name"]),
+        )
+        .field(
+            "retryConstraint",
+            object().field("budget", budget).field("minRetryRate", rate),
+        )
+        .field("sessionPersistence", session_persistence())
+}
+
+/// The spec of MeshSettings.
+pub(super) fn mesh_settings() -> Schema {
+    let scope = || object().field("namespaces", mesh_namespaces());
+    object()
+        .field(
+            "allowedRoutes",
+            object()
+                .field("producers", scope())
+                .field("consumers", scope()),
+        )
+        .field(
+            "binding",
+            one_of(&["Merge", "Strict"]).default(json!("Merge")),
+        )
+        .field(
+            "referenceGrants",
+            one_of(&["Ignored", "Required"]).default(json!("Ignored")),
+        )
+}

@@ -1,0 +1,254 @@
+//! The five route kinds.
+
+use serde_json::{Value as Json, json};
+
+use super::filters::{self, METHODS, prefix_to_replace, redirect_without_backends};
+use super::gateway::is_ip;
+use super::rules::{text, unique_names};
+use super::shared::{
+    backend_reference, duration, header_name, header_value, hostname, parent_references,
+    section_name, session_persistence,
+};
+use super::text::{GRPC_METHOD, GRPC_SERVICE, PATH, milliseconds};
+use super::{Report, Schema, integer, list, object, one_of, string};
+use crate::document::Node;
+
+/// The most matches that all rules of a route may have together.
+const MAX_MATCHES: usize = 128;
+
+/// The spec of an HTTPRoute.
+pub(super) fn http() -> Schema {
+    let rule = object()
+        .field("name", section_name())
+        .field("matches", list(http_match()).max(64).default(any_path()))
+        .field("filters", filters::http())
+        .field(
+            "backendRefs",
+            list(weighted().field("filters", filters::http())).max(16),
+        )
+        .field("timeouts", timeouts())
+        .field("retry", retry())
+        .field("sessionPersistence", session_persistence())
+        .rule(redirect_without_backends)
+        .rule(prefix_to_replace);
+    let rules = list(rule)
+        .size(1..=16)
+        .default(json!([{"matches": any_path()}]))
+        .rule(unique_names)
+        .rule(few_matches);
+    route()
+        .field("hostnames", list(hostname()).max(16))
+        .field("rules", rules)
+}
+
+/// The spec of a GRPCRoute.
+pub(super) fn grpc() -> Schema {
+    let headers = list(value_match(string().size(1..=4096)))
+        .max(16)
+        .keyed(&["name"]);
+    let matches = object()
+        .field("method", grpc_method())
+        .field("headers", headers);
+    let rule = object()
+        .field("name", section_name())
+        .field("matches", list(matches).max(64))
+        .field("filters", filters::grpc())
+        .field(
+            "backendRefs",
+            list(weighted().field("filters", filters::grpc())).max(16),
+        )
+        .field("sessionPersistence", session_persistence());
+    let rules = list(rule).max(16).rule(unique_names).rule(few_matches);
+    route()
+        .field("hostnames", list(hostname()).max(16))
+        .field("rules", rules)
+}
+
+/// The spec of a TLSRoute. Before v1alpha3 hostnames were optional and rules up to 16.
+pub(super) fn tls(version: &str) -> Schema {
+    let hostnames = list(hostname());
+    match version {
+        "v1alpha2" => l4(version).field("hostnames", hostnames.max(1024)),
+        _ => l4("v1").required("hostnames", hostnames.size(1..=1024).rule(no_addresses)),
+    }
+}
+
+/// The spec of a TCPRoute or UDPRoute. Before v1 there were up to 16 rules.
+pub(super) fn l4(version: &str) -> Schema {
+    let rule = object()
+        .field("name", section_name())
+        .required("backendRefs", list(weighted()).size(1..=16));
+    let rules = if version == "v1alpha2" {
+        list(rule).size(1..=16).rule(unique_names)
+    } else {
+        list(rule).size(1..=1)
+    };
+    route().required("rules", rules)
+}
+
+fn route() -> Schema {
+    object()
+        .field("parentRefs", parent_references())
+        .field("useDefaultGateways", one_of(&["All", "None"]))
+}
+
+fn weighted() -> Schema {
+    backend_reference().field("weight", integer(0..=1_000_000).default(json!(1)))
+}
+
+fn any_path() -> Json {
+    json!([{"path": {"type": "PathPrefix", "value": "/"}}])
+}
+
+fn http_match() -> Schema {
+    let path = object()
+        .field(
+            "type",
+            one_of(&["Exact", "PathPrefix", "RegularExpression"]).default(json!("PathPrefix")),
+        )
+        .field("value", string().max(1024).default(json!("/")))
+        .default(json!({"type": "PathPrefix", "value": "/"}))
+        .rule(plain_path);
+    let parameters = list(value_match(string().size(1..=1024)))
+        .max(16)
+        .keyed(&["name"]);
+    object()
+        .field("path", path)
+        .field(
+            "headers",
+            list(value_match(header_value())).max(16).keyed(&["name"]),
+        )
+        .field("queryParams", parameters)
+        .field("method", one_of(METHODS))
+}
+
+fn value_match(value: Schema) -> Schema {
+    object()
+        .field(
+            "type",
+            one_of(&["Exact", "RegularExpression"]).default(json!("Exact")),
+        )
+        .required("name", header_name())
+        .required("value", value)
+}
+
+/// A path that is compared as it stands is absolute and has nothing in it that a server might take away.
+fn plain_path(node: &Node, report: &mut Report<'_>) {
+    let (Some(kind @ ("Exact" | "PathPrefix")), Some(node)) =
+        (text(node, "type"), node.get("value"))
+    else {
+        return;
+    };
+    let Some(value) = node.as_str() else { return };
+    let inside = ["//", "/./", "/../", "%2f", "%2F", "#"];
+    let at_end = ["/..", "/."];
+    let message = if !value.starts_with('/') {
+        "must begin with `/`".to_owned()
+    } else if let Some(part) = inside.iter().find(|part| value.contains(*part)) {
+        format!("must not contain `{part}`")
+    } else if let Some(part) = at_end.iter().find(|part| value.ends_with(*part)) {
+        format!("must not end with `{part}`")
+    } else if !PATH.matches(value) {
+        format!("is not {}", PATH.says)
+    } else {
+        return;
+    };
+    let value = super::check::shorten(value);
+    report.error_in(
+        ".value",
+        node,
+        format!("`{value}`: a path of type {kind} {message}"),
+    );
+}
+
+fn grpc_method() -> Schema {
+    object()
+        .field(
+            "type",
+            one_of(&["Exact", "RegularExpression"]).default(json!("Exact")),
+        )
+        .field("service", string().max(1024))
+        .field("method", string().max(1024))
+        .rule(service_or_method)
+        .rule(exact_names)
+}
+
+fn service_or_method(node: &Node, report: &mut Report<'_>) {
+    if node.get("service").is_none() && node.get("method").is_none() {
+        report.error(node, "`service` or `method` or both must be set");
+    }
+}
+
+fn exact_names(node: &Node, report: &mut Report<'_>) {
+    if text(node, "type") != Some("Exact") {
+        return;
+    }
+    for (field, pattern) in [("service", &GRPC_SERVICE), ("method", &GRPC_METHOD)] {
+        let Some(node) = node.get(field) else {
+            continue;
+        };
+        if let Some(value) = node.as_str().filter(|value| !pattern.matches(value)) {
+            report.error_in(
+                &format!(".{field}"),
+                node,
+                format!("`{value}` is not {}", pattern.says),
+            );
+        }
+    }
+}
+
+fn few_matches(node: &Node, report: &mut Report<'_>) {
+    let matches = |rule: &Node| {
+        rule.get("matches")
+            .map_or(0, |matches| matches.items().len())
+    };
+    let total: usize = node.items().iter().map(matches).sum();
+    if total > MAX_MATCHES {
+        report.error(
+            node,
+            format!("the rules have {total} matches together; at most {MAX_MATCHES} are allowed"),
+        );
+    }
+}
+
+fn timeouts() -> Schema {
+    object()
+        .field("request", duration())
+        .field("backendRequest", duration())
+        .rule(one_try_fits)
+}
+
+/// One try lasts no longer than the whole request; 0 is no limit.
+fn one_try_fits(node: &Node, report: &mut Report<'_>) {
+    let time = |field| text(node, field).and_then(milliseconds);
+    let (Some(request), Some(backend)) = (time("request"), time("backendRequest")) else {
+        return;
+    };
+    if request != 0 && backend > request {
+        let node = node.get("backendRequest").unwrap_or(node);
+        report.error_in(
+            ".backendRequest",
+            node,
+            "`backendRequest` is longer than `request`",
+        );
+    }
+}
+
+fn retry() -> Schema {
+    object()
+        .field("codes", list(integer(400..=599)).set())
+        .field("attempts", integer(0..=i64::MAX).default(json!(1)))
+        .field("backoff", duration())
+}
+
+fn no_addresses(node: &Node, report: &mut Report<'_>) {
+    for (index, name) in node.items().iter().enumerate() {
+        if let Some(address) = name.as_str().filter(|name| is_ip(name)) {
+            report.error_in(
+                &format!("[{index}]"),
+                name,
+                format!("`{address}` is an IP address, not a hostname"),
+            );
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! What several kinds share: references, selectors, headers, session persistence, trust.
+
+use serde_json::json;
+
+use super::rules::{fraction, text, union};
+use super::text::{
+    DURATION, GROUP, HEADER_NAME, HEADER_VALUE, HOSTNAME, KIND, LABEL, SUBDOMAIN, URI, WELL_KNOWN,
+};
+use super::{Report, Schema, int32, integer, list, map, object, one_of, string};
+use crate::document::Node;
+use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP};
+
+pub(super) fn group() -> Schema {
+    string().max(253).like(&GROUP)
+}
+
+pub(super) fn kind() -> Schema {
+    string().size(1..=63).like(&KIND)
+}
+
+/// The name of another object. Its form depends on its kind, so it is open.
+pub(super) fn object_name() -> Schema {
+    string().size(1..=253)
+}
+
+pub(super) fn namespace() -> Schema {
+    string().size(1..=63).like(&LABEL)
+}
+
+/// The name of a listener, a port or a rule.
+pub(super) fn section_name() -> Schema {
+    string().size(1..=253).like(&SUBDOMAIN)
+}
+
+pub(super) fn port() -> Schema {
+    integer(1..=65535)
+}
+
+/// A hostname that may begin with a wildcard.
+pub(super) fn hostname() -> Schema {
+    string().size(1..=253).like(&HOSTNAME)
+}
+
+pub(super) fn precise_hostname() -> Schema {
+    string().size(1..=253).like(&SUBDOMAIN)
+}
+
+pub(super) fn duration() -> Schema {
+    string().like(&DURATION)
+}
+
+pub(super) fn header_name() -> Schema {
+    string().size(1..=256).like(&HEADER_NAME)
+}
+
+pub(super) fn header_value() -> Schema {
+    string().size(1..=4096).like(&HEADER_VALUE)
+}
+
+/// Headers with values, at most 16.
+pub(super) fn headers() -> Schema {
+    list(
+        object()
+            .required("name", header_name())
+            .required("value", header_value()),
+    )
+    .max(16)
+    .keyed(&["name"])
+}
+
+/// Settings of some implementation.
+pub(super) fn options() -> Schema {
+    map(string().max(4096)).max(16)
+}
+
+pub(super) fn local_reference() -> Schema {
+    object()
+        .required("group", group())
+        .required("kind", kind())
+        .required("name", object_name())
+}
+
+pub(super) fn object_reference() -> Schema {
+    local_reference().field("namespace", namespace())
+}
+
+pub(super) fn secret_reference() -> Schema {
+    object()
+        .field("group", group().default(json!("")))
+        .field("kind", kind().default(json!("Secret")))
+        .required("name", object_name())
+        .field("namespace", namespace())
+}
+
+/// A backend without a weight.
+pub(super) fn backend_reference() -> Schema {
+    object()
+        .field("group", group().default(json!("")))
+        .field("kind", kind().default(json!("Service")))
+        .required("name", object_name())
+        .field("namespace", namespace())
+        .field("port", port())
+        .rule(service_needs_port)
+        .rule(backend_has_port_of_its_own)
+}
+
+fn service_needs_port(node: &Node, report: &mut Report<'_>) {
+    let is_service = text(node, "group") == Some("") && text(node, "kind") == Some("Service");
+    if is_service && node.get("port").is_none() {
+        report.error_in(".port", node, "a reference to a Service needs `port`");
+    }
+}
+
+fn backend_has_port_of_its_own(node: &Node, report: &mut Report<'_>) {
+    let is_backend =
+        text(node, "group") == Some(GATEWAY_X_GROUP) && text(node, "kind") == Some("XBackend");
+    if let Some(port) = node.get("port").filter(|_| is_backend) {
+        report.error_in(
+            ".port",
+            port,
+            "a reference to an XBackend takes no `port`: the XBackend has its own",
+        );
+    }
+}
+
+pub(super) fn parent_reference() -> Schema {
+    object()
+        .field("group", group().default(json!(GATEWAY_GROUP)))
+        .field("kind", kind().default(json!("Gateway")))
+        .field("namespace", namespace())
+        .required("name", object_name())
+        .field("sectionName", section_name())
+        .field("port", port())
+}
+
+pub(super) fn parent_references() -> Schema {
+    list(parent_reference()).max(32).rule(|node, report| {
+        distinct(
+            node,
+            report,
+            &["group", "kind", "namespace", "name"],
+            &["sectionName", "port"],
+        )
+    })
+}
+
+/// Items that name the same object tell themselves apart: all by the same of the `parts`, and each by other values.
+pub(super) fn distinct(node: &Node, report: &mut Report<'_>, same: &[&str], parts: &[&str]) {
+    let value = |item: &Node, field: &&str| item.get(field).map(|node| node.value.clone());
+    let object = |item: &Node| {
+        same.iter()
+            .map(|field| value(item, field))
+            .collect::<Vec<_>>()
+    };
+    let part = |item: &Node| {
+        parts
+            .iter()
+            .map(|field| value(item, field))
+            .collect::<Vec<_>>()
+    };
+    let items = node.items();
+    for (index, item) in items.iter().enumerate() {
+        // A name that is missing has its own finding.
+        if text(item, "name").is_none() {
+            continue;
+        }
+        let mut earlier = items[..index]
+            .iter()
+            .enumerate()
+            .filter(|(_, other)| object(other) == object(item));
+        let names = parts.join(" or ");
+        let clash = earlier.find_map(|(other_index, other)| {
+            let (ours, theirs) = (part(item), part(other));
+            let alike = ours.iter().zip(&theirs).all(|(a, b)| a.is_some() == b.is_some());
+            if ours == theirs {
+                Some(format!("this names the same as item {other_index}; they must differ in {names}"))
+            } else if !alike {
+                Some(format!("this and item {other_index} name the same object; both must set {names}, or neither"))
+            } else {
+                None
+            }
+        });
+        if let Some(message) = clash {
+            report.error_in(&format!("[{index}]"), item, message);
+        }
+    }
+}
+
+/// A selector of labels. The CRDs leave the operator open; what uses the selector says what it makes of it.
+pub(super) fn label_selector() -> Schema {
+    let expression = object()
+        .required("key", string())
+        .required("operator", string())
+        .field("values", list(string()));
+    object()
+        .field("matchLabels", map(string()))
+        .field("matchExpressions", list(expression))
+}
+
+/// A choice of namespaces.
+pub(super) fn namespaces(from: &'static [&'static str], default: &'static str) -> Schema {
+    object()
+        .field("from", one_of(from).default(json!(default)))
+        .field("selector", label_selector())
+        .default(json!({"from": default}))
+}
+
+/// A part of a whole.
+pub(super) fn part_of() -> Schema {
+    object()
+        .required("numerator", int32(0))
+        .field("denominator", int32(1).default(json!(100)))
+        .rule(fraction)
+}
+
+pub(super) fn session_persistence() -> Schema {
+    let cookie = object()
+        .field("name", header_name())
+        .field("path", string().max(1024).default(json!("/")))
+        .field(
+            "lifetimeType",
+            one_of(&["Permanent", "Session"]).default(json!("Session")),
+        );
+    object()
+        .field(
+            "type",
+            one_of(&["Cookie", "Header"]).default(json!("Cookie")),
+        )
+        .field("absoluteTimeout", duration())
+        .field("cookie", cookie)
+        .field("header", object().required("name", header_name()))
+        .rule(union("type", &[("Cookie", "cookie"), ("Header", "header")]))
+        .rule(permanent_needs_timeout)
+}
+
+fn permanent_needs_timeout(node: &Node, report: &mut Report<'_>) {
+    let lifetime = node
+        .get("cookie")
+        .and_then(|cookie| text(cookie, "lifetimeType"));
+    if lifetime == Some("Permanent") && node.get("absoluteTimeout").is_none() {
+        report.error_in(
+            ".absoluteTimeout",
+            node,
+            "a cookie with lifetimeType Permanent needs `absoluteTimeout`",
+        );
+    }
+}
+
+/// How a backend's certificate is verified.
+pub(super) fn backend_validation() -> Schema {
+    let alternative_name = object()
+        .required("type", one_of(&["Hostname", "URI"]))
+        .field("hostname", hostname())
+        .field("uri", string().size(1..=253).like(&URI))
+        .rule(union("type", &[("Hostname", "hostname"), ("URI", "uri")]));
+    object()
+        .field("caCertificateRefs", list(local_reference()).size(1..=8))
+        .field(
+            "wellKnownCACertificates",
+            string().size(1..=253).like(&WELL_KNOWN),
+        )
+        .required("hostname", precise_hostname())
+        .field("subjectAltNames", list(alternative_name).max(5))
+        .rule(one_source_of_trust)
+}
+
+fn one_source_of_trust(node: &Node, report: &mut Report<'_>) {
+    match (
+        node.get("caCertificateRefs"),
+        node.get("wellKnownCACertificates"),
+    ) {
+        (Some(_), Some(_)) => {
+            report.error(
+                node,
+                "either `caCertificateRefs` or `wellKnownCACertificates` is allowed, not both",
+            );
+        }
+        (None, None) => report.error(
+            node,
+            "one of `caCertificateRefs` and `wellKnownCACertificates` is needed",
+        ),
+        _ => {}
+    }
+}
+
+/// Asks another service whether a request may pass.
+pub(super) fn external_auth() -> Schema {
+    let allowed = || list(string()).max(64).set();
+    let http = object()
+        .field("path", string().max(1024).like(&super::text::PATH))
+        .field("allowedHeaders", allowed())
+        .field("allowedResponseHeaders", allowed());
+    object()
+        .required("protocol", one_of(&["HTTP", "GRPC"]))
+        .required("backendRef", backend_reference())
+        .field("grpc", object().field("allowedHeaders", allowed()))
+        .field("http", http)
+        .field("forwardBody", object().field("maxSize", int32(0)))
+        .rule(union("protocol", &[("GRPC", "grpc"), ("HTTP", "http")]))
+}

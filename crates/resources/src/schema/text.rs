@@ -1,0 +1,207 @@
+//! What strings must look like: each pattern once, with words for it, compiled when it is first used.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::meta::rfc3339;
+
+/// A form that a string must have.
+pub(crate) struct Pattern {
+    /// The form in words, to stand after "is not".
+    pub(crate) says: &'static str,
+    form: Form,
+}
+
+enum Form {
+    Regex(LazyLock<Regex>),
+    Function(fn(&str) -> bool),
+}
+
+impl Pattern {
+    pub(crate) fn matches(&self, text: &str) -> bool {
+        match &self.form {
+            Form::Regex(regex) => regex.is_match(text),
+            Form::Function(function) => function(text),
+        }
+    }
+
+    const fn function(function: fn(&str) -> bool, says: &'static str) -> Self {
+        Pattern {
+            says,
+            form: Form::Function(function),
+        }
+    }
+}
+
+macro_rules! patterns {
+    ($($name:ident = $regex:expr, $says:expr;)*) => {
+        $(pub(crate) static $name: Pattern = Pattern {
+            says: $says,
+            form: Form::Regex(LazyLock::new(|| {
+                Regex::new($regex).expect("a constant expression that a test compiles")
+            })),
+        };)*
+        /// Every pattern, for the test that compiles them.
+        #[cfg(test)]
+        pub(crate) static ALL: &[&Pattern] = &[$(&$name),*];
+    };
+}
+
+patterns! {
+    GROUP = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "an API group: a lowercase DNS name such as `gateway.networking.k8s.io`, or empty";
+    KIND = r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$",
+        "a kind: letters, digits and `-`, beginning with a letter";
+    LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "a DNS label: lowercase letters, digits and `-`, beginning and ending with a letter or digit";
+    SERVICE_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
+        "a Service's name: lowercase letters, digits and `-`, beginning with a letter and not ending with `-`";
+    SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "a lowercase DNS name such as `shop.example.com`";
+    BUNDLE_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?:)*[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "a lowercase DNS name, perhaps after its signer and `:`";
+    HOSTNAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        "a lowercase hostname such as `shop.example.com` or `*.example.com`";
+    ADDRESS_TYPE = r"^Hostname|IPAddress|NamedAddress|[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$",
+        "IPAddress, Hostname, NamedAddress, or a type such as `example.com/type`";
+    PROTOCOL = r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$|[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9]+$",
+        "a protocol such as HTTP, HTTPS, TLS, TCP, UDP or `example.com/protocol`";
+    CONTROLLER = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$",
+        "a controller's name: a DNS name, `/` and a path, such as `example.com/controller`";
+    HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$",
+        "a name of letters, digits and the marks that HTTP allows in header names";
+    HEADER_VALUE = r"^[!-~]+([\t ]?[!-~]+)*$",
+        "a header value: visible ASCII characters, with single spaces or tabs only between them";
+    ORIGIN = r"(^\*$)|(^(http(s)?):\/\/(((\*\.)?([a-zA-Z0-9\-]+\.)*[a-zA-Z0-9-]+|\*)(:([0-9]{1,5}))?)$)",
+        "an origin such as `https://example.com:8443`, `https://*.example.com` or `*`";
+    DURATION = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$",
+        "a duration such as `10s`, `500ms` or `1h30m`";
+    PATH = r"^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$",
+        "a path: letters, digits, `-/._~!$&'()*+,;=:@` and bytes written as `%2E`";
+    GRPC_SERVICE = r"^(?i)\.?[a-z_][a-z_0-9]*(\.[a-z_][a-z_0-9]*)*$",
+        "a gRPC service such as `shop.v1.Cart`";
+    GRPC_METHOD = r"^[A-Za-z_][A-Za-z_0-9]*$",
+        "a gRPC method: letters, digits and `_`, not beginning with a digit";
+    LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
+        "a label's value: letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit";
+    LABEL_KEY = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$",
+        "a key: at most 63 letters, digits, `-`, `_` and `.`, perhaps after a DNS name and `/`";
+    URI = r"^(([^:/?#]+):)(//([^/?#]*))([^?#]*)(\?([^#]*))?(#(.*))?",
+        "a URI with scheme and host, such as `spiffe://example.com/ns/shop`";
+    WELL_KNOWN = r"^(System|([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]))$",
+        "`System` or a name such as `example.com/roots`";
+    ATTRIBUTE_NAME = r"^[a-zA-Z0-9_.:/-]+$",
+        "a name of letters, digits and `_.:/-`";
+    SPAN_NAME = r"^[a-zA-Z0-9_.:/-]+( [a-zA-Z0-9_.:/-]+)*$",
+        "a name of letters, digits and `_.:/-`, with single spaces between words";
+    ATTRIBUTE_KEY = r"^[a-z0-9_.-]+$",
+        "an attribute's key: lowercase letters, digits and `_.-`";
+    DATA_KEY = r"^[-._a-zA-Z0-9]+$",
+        "a key of letters, digits, `-`, `_` and `.`";
+}
+
+/// A time as `metadata.creationTimestamp` has it.
+pub(crate) static TIME: Pattern = Pattern::function(
+    |text| rfc3339(text).is_some(),
+    "a time such as `2026-01-31T12:00:00Z`",
+);
+
+/// Data of a Secret.
+pub(crate) static BASE64: Pattern = Pattern::function(is_base64, "base64");
+
+/// A port of a Pod by its name.
+pub(crate) static PORT_NAME: Pattern = Pattern::function(
+    is_port_name,
+    "a port's name: at most 15 lowercase letters, digits and single `-`, with a letter among them",
+);
+
+/// A key of labels and annotations with its prefix no longer than a DNS name may be.
+pub(crate) fn is_qualified_name(key: &str) -> bool {
+    LABEL_KEY.matches(key)
+        && key
+            .split_once('/')
+            .is_none_or(|(prefix, _)| prefix.len() <= 253)
+}
+
+fn is_base64(text: &str) -> bool {
+    // Go's decoder skips line ends.
+    let symbols = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).count();
+    let padding = text
+        .trim_end_matches(['\r', '\n'])
+        .bytes()
+        .rev()
+        .take_while(|&b| b == b'=')
+        .count();
+    let data = text
+        .bytes()
+        .filter(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/'))
+        .count();
+    symbols % 4 == 0 && padding <= 2 && data + padding == symbols
+}
+
+fn is_port_name(text: &str) -> bool {
+    (1..=15).contains(&text.len())
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        && text.bytes().any(|b| b.is_ascii_lowercase())
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+        && !text.contains("--")
+}
+
+/// Milliseconds of a [`DURATION`].
+pub(crate) fn milliseconds(text: &str) -> Option<u64> {
+    if !DURATION.matches(text) {
+        return None;
+    }
+    let (mut total, mut number) = (0, 0);
+    let mut bytes = text.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        let unit = match byte {
+            b'0'..=b'9' => {
+                number = number * 10 + u64::from(byte - b'0');
+                continue;
+            }
+            b'h' => 3_600_000,
+            b'm' if bytes.next_if_eq(&b's').is_some() => 1,
+            b'm' => 60_000,
+            _ => 1_000,
+        };
+        total += number * unit;
+        number = 0;
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pattern_compiles() {
+        assert!(ALL.len() > 20);
+        for pattern in ALL {
+            assert!(!pattern.matches("\n"), "{}", pattern.says);
+        }
+    }
+
+    #[test]
+    fn durations_add_up() {
+        assert_eq!(milliseconds("1h30m2s5ms"), Some(5_402_005));
+        assert_eq!(milliseconds("10s"), Some(10_000));
+        assert_eq!(milliseconds("0ms"), Some(0));
+        assert_eq!(milliseconds("1.5s"), None);
+    }
+
+    #[test]
+    fn base64_is_told_from_other_text() {
+        for right in ["", "YQ==", "YWI=", "YWJj", "YW\nJj\n"] {
+            assert!(is_base64(right), "{right}");
+        }
+        for wrong in ["a", "YQ=", "Y===", "YQ==YQ==", "not base64!"] {
+            assert!(!is_base64(wrong), "{wrong}");
+        }
+    }
+}
