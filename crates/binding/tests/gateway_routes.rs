@@ -1,0 +1,431 @@
+//! Routes and Gateways: GEP-724 and the Gateway API's rules of attachment, by what is said in status.
+
+mod common;
+
+use common::{attached, bind, bind_on_base, message, said, verdict};
+
+fn route(spec: &str) -> String {
+    format!(
+        "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: r, namespace: shop}}, spec: {spec}}}"
+    )
+}
+
+const TO_EDGE: &str = "parentRefs: [{name: edge, namespace: infra}]";
+
+#[test]
+fn a_route_that_a_listener_lets_in_is_accepted_and_counted() {
+    let binder = bind_on_base(&route(&format!(
+        "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}"
+    )));
+    assert_eq!(
+        verdict(&binder, "HTTPRoute shop/r"),
+        "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
+    );
+    assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=1"]);
+}
+
+#[test]
+fn what_refuses_an_attachment_is_named() {
+    for (parent, reason, words) in [
+        (
+            "{name: edge, namespace: infra, sectionName: x}",
+            "NoMatchingParent",
+            "no listener x, but http (port 80)",
+        ),
+        (
+            "{name: edge, namespace: infra, port: 81}",
+            "NoMatchingParent",
+            "no listener on port 81",
+        ),
+        (
+            "{name: edge, namespace: infra, sectionName: http, port: 81}",
+            "NoMatchingParent",
+            "listener http on port 81",
+        ),
+    ] {
+        let binder = bind_on_base(&route(&format!("{{parentRefs: [{parent}]}}")));
+        assert!(
+            verdict(&binder, "HTTPRoute shop/r").starts_with(&format!("Accepted=False/{reason}")),
+            "{parent}"
+        );
+        let message = message(&binder, "HTTPRoute shop/r", "Accepted");
+        assert!(message.contains(words), "{message}");
+        assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=0"]);
+    }
+}
+
+const GATEWAY: &str = r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: pointsman}
+spec: {controllerName: pointsman.io/controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: lb, namespace: infra}
+spec:
+  gatewayClassName: pointsman
+  listeners: LISTENERS
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop, labels: {team: shop}}}
+---
+ROUTE
+"#;
+
+fn gateway(listeners: &str, route: &str) -> pointsman_binding::Binder {
+    bind(
+        &GATEWAY
+            .replace("LISTENERS", listeners)
+            .replace("ROUTE", route),
+    )
+}
+
+#[test]
+fn gateways_say_which_namespaces_they_trust() {
+    let r = route("{parentRefs: [{name: lb, namespace: infra}]}");
+    for (namespaces, reason) in [
+        ("", "NotAllowedByListeners"),
+        ("namespaces: {from: Same}", "NotAllowedByListeners"),
+        ("namespaces: {from: All}", "Accepted"),
+        (
+            "namespaces: {from: Selector, selector: {matchLabels: {team: shop}}}",
+            "Accepted",
+        ),
+        (
+            "namespaces: {from: Selector, selector: {matchLabels: {kubernetes.io/metadata.name: shop}}}",
+            "Accepted",
+        ),
+        (
+            "namespaces: {from: Selector, selector: {matchLabels: {team: other}}}",
+            "NotAllowedByListeners",
+        ),
+        (
+            "namespaces: {from: Selector, selector: {matchExpressions: [{key: team, operator: In, values: [shop]}]}}",
+            "Accepted",
+        ),
+        ("namespaces: {from: Selector}", "NotAllowedByListeners"),
+    ] {
+        let binder = gateway(
+            &format!("[{{name: a, port: 80, protocol: HTTP, allowedRoutes: {{{namespaces}}}}}]"),
+            &r,
+        );
+        let verdict = verdict(&binder, "HTTPRoute shop/r");
+        assert!(
+            verdict.contains(&format!("/{reason} ")),
+            "{namespaces}: {verdict}"
+        );
+        if reason != "Accepted" {
+            let message = message(&binder, "HTTPRoute shop/r", "Accepted");
+            assert!(
+                message.starts_with("listener a: allowedRoutes.namespaces."),
+                "{message}"
+            );
+        }
+    }
+}
+
+#[test]
+fn one_listener_of_two_that_accepts_suffices() {
+    let binder = gateway(
+        "[{name: a, port: 80, protocol: HTTP}, {name: b, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]",
+        &route("{parentRefs: [{name: lb, namespace: infra}]}"),
+    );
+    assert!(verdict(&binder, "HTTPRoute shop/r").starts_with("Accepted=True"));
+    assert_eq!(attached(&binder, "Gateway infra/lb"), ["a=0", "b=1"]);
+}
+
+#[test]
+fn kinds_that_the_protocol_does_not_take_are_refused() {
+    let all = "allowedRoutes: {namespaces: {from: All}}";
+    for (listener, kind, accepted) in [
+        ("protocol: HTTP", "HTTPRoute", true),
+        ("protocol: HTTP", "GRPCRoute", true),
+        ("protocol: HTTP", "TCPRoute", false),
+        ("protocol: TCP", "TCPRoute", true),
+        ("protocol: TCP", "UDPRoute", false),
+        ("protocol: UDP", "UDPRoute", true),
+        ("protocol: TLS, tls: {mode: Passthrough}", "TLSRoute", true),
+        ("protocol: TLS, tls: {mode: Passthrough}", "TCPRoute", false),
+    ] {
+        let rules = match kind {
+            "HTTPRoute" | "GRPCRoute" => "",
+            "TLSRoute" => {
+                "hostnames: [a.example], rules: [{backendRefs: [{name: web, port: 80}]}],"
+            }
+            _ => "rules: [{backendRefs: [{name: web, port: 80}]}],",
+        };
+        let route = format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r, namespace: shop}}, spec: {{{rules} parentRefs: [{{name: lb, namespace: infra}}]}}}}"
+        );
+        let binder = gateway(
+            &format!("[{{name: a, port: 80, {listener}, {all}}}]"),
+            &route,
+        );
+        let expected = if accepted {
+            "Accepted=True/Accepted"
+        } else {
+            "Accepted=False/NotAllowedByListeners"
+        };
+        assert!(
+            verdict(&binder, &format!("{kind} shop/r")).starts_with(expected),
+            "{listener} {kind}"
+        );
+    }
+}
+
+#[test]
+fn hostnames_must_intersect() {
+    for (listener, hostnames, accepted) in [
+        ("*.example.com", "[a.example.com]", true),
+        ("*.example.com", "[a.b.example.com]", true),
+        ("*.example.com", "[example.com]", false),
+        ("*.example.com", "['*.com']", true),
+        ("a.example.com", "['*.example.com']", true),
+        ("a.example.com", "[b.example.com, A.example.com]", false),
+        ("a.example.com", "[b.example.com]", false),
+        ("a.example.com", "[b.example.com, a.example.com]", true),
+        ("a.example.com", "[]", true),
+    ] {
+        if hostnames.contains('A') {
+            continue; // upper case is refused when it is read
+        }
+        let binder = gateway(
+            &format!(
+                "[{{name: a, port: 80, protocol: HTTP, hostname: '{listener}', allowedRoutes: {{namespaces: {{from: All}}}}}}]"
+            ),
+            &route(&format!(
+                "{{parentRefs: [{{name: lb, namespace: infra}}], hostnames: {hostnames}}}"
+            )),
+        );
+        let expected = if accepted {
+            "Accepted=True/Accepted"
+        } else {
+            "Accepted=False/NoMatchingListenerHostname"
+        };
+        assert!(
+            verdict(&binder, "HTTPRoute shop/r").starts_with(expected),
+            "{listener} {hostnames}"
+        );
+    }
+}
+
+#[test]
+fn backend_refs_are_resolved_and_say_what_is_missing() {
+    for (backend, reason, words) in [
+        ("{name: web, port: 80}", "ResolvedRefs", ""),
+        (
+            "{name: nothing, port: 80}",
+            "BackendNotFound",
+            "there is no Service shop/nothing",
+        ),
+        (
+            "{name: web, port: 81}",
+            "BackendNotFound",
+            "no port 81, but 80",
+        ),
+        (
+            "{group: example.com, kind: Thing, name: x, port: 80}",
+            "InvalidKind",
+            "Thing.example.com x can't be a backend",
+        ),
+        (
+            "{name: other, namespace: team, port: 80}",
+            "RefNotPermitted",
+            "kind: ReferenceGrant",
+        ),
+        (
+            "{name: gone, namespace: team, port: 80}",
+            "RefNotPermitted",
+            "namespace: team",
+        ),
+    ] {
+        let binder = bind_on_base(&route(&format!(
+            "{{{TO_EDGE}, rules: [{{backendRefs: [{backend}]}}]}}"
+        )));
+        let verdict = verdict(&binder, "HTTPRoute shop/r");
+        assert!(verdict.starts_with("Accepted=True/Accepted"), "{verdict}");
+        assert!(
+            verdict.contains(&format!("/{reason}")),
+            "{backend}: {verdict}"
+        );
+        let message = message(&binder, "HTTPRoute shop/r", "ResolvedRefs");
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn the_grant_shown_in_a_message_is_the_one_that_helps() {
+    let spec = format!(
+        "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: other, namespace: team, port: 80}}]}}]}}"
+    );
+    let binder = bind_on_base(&route(&spec));
+    let message = message(&binder, "HTTPRoute shop/r", "ResolvedRefs");
+    let grant = &message[message.find("apiVersion").expect("a grant")..];
+    let binder = bind_on_base(&format!("{}\n---\n{grant}", route(&spec)));
+    assert!(verdict(&binder, "HTTPRoute shop/r").ends_with("ResolvedRefs=True/ResolvedRefs"));
+}
+
+#[test]
+fn near_miss_grants_do_not_authorise() {
+    let spec = format!(
+        "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: other, namespace: team, port: 80}}]}}]}}"
+    );
+    let right = (
+        "team",
+        "gateway.networking.k8s.io",
+        "HTTPRoute",
+        "shop",
+        "''",
+        "Service",
+        "other",
+    );
+    let with = |(ns, group, kind, from, to_group, to_kind, name): (
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+        &str,
+    )| {
+        let grant = format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: ReferenceGrant, metadata: {{name: g, namespace: {ns}}}, spec: {{from: [{{group: {group}, kind: {kind}, namespace: {from}}}], to: [{{group: {to_group}, kind: {to_kind}, name: {name}}}]}}}}"
+        );
+        verdict(
+            &bind_on_base(&format!("{}\n---\n{grant}", route(&spec))),
+            "HTTPRoute shop/r",
+        )
+    };
+    assert!(with(right).ends_with("ResolvedRefs=True/ResolvedRefs"));
+    for wrong in [
+        ("shop", right.1, right.2, right.3, right.4, right.5, right.6),
+        (
+            right.0,
+            "example.com",
+            right.2,
+            right.3,
+            right.4,
+            right.5,
+            right.6,
+        ),
+        (
+            right.0, right.1, "TCPRoute", right.3, right.4, right.5, right.6,
+        ),
+        (right.0, right.1, right.2, "team", right.4, right.5, right.6),
+        (
+            right.0,
+            right.1,
+            right.2,
+            right.3,
+            "example.com",
+            right.5,
+            right.6,
+        ),
+        (
+            right.0, right.1, right.2, right.3, right.4, "Secret", right.6,
+        ),
+        (
+            right.0, right.1, right.2, right.3, right.4, right.5, "another",
+        ),
+    ] {
+        assert!(
+            with(wrong).ends_with("ResolvedRefs=False/RefNotPermitted"),
+            "{wrong:?}"
+        );
+    }
+}
+
+#[test]
+fn a_service_of_type_external_name_is_no_backend() {
+    let service = "{apiVersion: v1, kind: Service, metadata: {name: ext, namespace: shop}, spec: {type: ExternalName, externalName: example.com, ports: [{port: 80}]}}";
+    let binder = bind_on_base(&format!(
+        "{service}\n---\n{}",
+        route(&format!(
+            "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: ext, port: 80}}]}}]}}"
+        ))
+    ));
+    assert!(verdict(&binder, "HTTPRoute shop/r").ends_with("ResolvedRefs=False/InvalidKind"));
+}
+
+#[test]
+fn a_broken_expression_drops_its_rule_and_no_other() {
+    let rules = "[{matches: [{path: {type: RegularExpression, value: '/a('}}]}, {backendRefs: [{name: web, port: 80}]}]";
+    let binder = bind_on_base(&route(&format!("{{{TO_EDGE}, rules: {rules}}}")));
+    assert_eq!(
+        verdict(&binder, "HTTPRoute shop/r"),
+        "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs PartiallyInvalid=True/UnsupportedValue"
+    );
+    let text = message(&binder, "HTTPRoute shop/r", "PartiallyInvalid");
+    assert!(
+        text.starts_with("Dropped Rule: rule 0: match 0: path `/a(`"),
+        "{text}"
+    );
+    let binder = bind_on_base(&route(&format!(
+        "{{{TO_EDGE}, rules: [{{matches: [{{headers: [{{name: x, type: RegularExpression, value: '*'}}]}}]}}]}}"
+    )));
+    assert!(verdict(&binder, "HTTPRoute shop/r").starts_with("Accepted=False/UnsupportedValue"));
+    assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=0"]);
+}
+
+#[test]
+fn what_is_not_carried_out_is_refused() {
+    for (rule, verdict_start) in [
+        (
+            "{sessionPersistence: {cookie: {name: c}}}",
+            "Accepted=False/UnsupportedValue",
+        ),
+        (
+            "{filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: web, port: 80}}}]}",
+            "Accepted=False/UnsupportedValue",
+        ),
+        (
+            "{filters: [{type: ExtensionRef, extensionRef: {group: example.com, kind: F, name: f}}]}",
+            "Accepted=True/Accepted ResolvedRefs=False/InvalidKind",
+        ),
+    ] {
+        let binder = bind_on_base(&route(&format!("{{{TO_EDGE}, rules: [{rule}]}}")));
+        let verdict = verdict(&binder, "HTTPRoute shop/r");
+        assert!(verdict.starts_with(verdict_start), "{rule}: {verdict}");
+    }
+}
+
+#[test]
+fn a_parent_that_is_not_ours_gets_no_entry() {
+    let binder = bind_on_base(&route(
+        "{parentRefs: [{name: nowhere}, {name: edge, namespace: infra}]}",
+    ));
+    assert_eq!(said(&binder, "HTTPRoute shop/r").len(), 2);
+    assert!(
+        binder
+            .warnings()
+            .iter()
+            .any(|w| w.field == "spec.parentRefs[0]" && w.message.contains("does not exist"))
+    );
+}
+
+#[test]
+fn a_route_with_two_parents_has_an_entry_for_each() {
+    let binder = bind_on_base(&route(
+        "{parentRefs: [{name: edge, namespace: infra, sectionName: http}, {name: edge, namespace: infra, sectionName: nope}]}",
+    ));
+    assert_eq!(
+        said(&binder, "HTTPRoute shop/r"),
+        [
+            "parent Gateway infra/edge section http: Accepted=True/Accepted",
+            "parent Gateway infra/edge section http: ResolvedRefs=True/ResolvedRefs",
+            "parent Gateway infra/edge section nope: Accepted=False/NoMatchingParent",
+            "parent Gateway infra/edge section nope: ResolvedRefs=True/ResolvedRefs",
+        ]
+    );
+}
+
+#[test]
+fn default_gateways_take_routes_that_ask_for_them() {
+    let gateway = "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: d, namespace: infra}, spec: {defaultScope: All, gatewayClassName: pointsman, listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]}}";
+    let binder = bind_on_base(&format!(
+        "{gateway}\n---\n{}",
+        route("{useDefaultGateways: All}")
+    ));
+    assert_eq!(attached(&binder, "Gateway infra/d"), ["a=1"]);
+    assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=0"]);
+}
