@@ -27,8 +27,8 @@ pub(crate) struct RouteView {
     pub age: Age,
     /// An entry for each parent that is ours.
     pub parents: Vec<ParentView>,
-    /// The backends in use.
-    pub uses: BTreeSet<BackendId>,
+    /// The backends in use, sorted.
+    pub uses: Box<[BackendId]>,
     /// References that name nothing of ours, as far as can be told.
     pub unknown: Vec<ParentReference>,
 }
@@ -147,7 +147,7 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
         generation: route.metadata.generation,
         age: route.metadata.age(),
         parents,
-        uses: looking.uses,
+        uses: looking.uses.into_iter().collect(),
         unknown,
     })
 }
