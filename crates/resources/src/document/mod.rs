@@ -252,3 +252,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
