@@ -21,7 +21,11 @@ pub(super) struct Case {
 /// All cases of a kind in a version.
 pub(super) fn cases(kind: crate::Kind, version: &str) -> Vec<Case> {
     let schema = of(kind, version).expect("a version that is read");
-    let mut maker = Maker { cases: Vec::new(), seen: BTreeSet::new(), base: Json::Null };
+    let mut maker = Maker {
+        cases: Vec::new(),
+        seen: BTreeSet::new(),
+        base: Json::Null,
+    };
     for object in valid(kind, version) {
         maker.base = object.clone();
         maker.walk(schema, &object, &Place::default());
@@ -49,7 +53,11 @@ impl Place {
 
     fn part(&self, key: &str) -> Place {
         Place {
-            pointer: format!("{}/{}", self.pointer, key.replace('~', "~0").replace('/', "~1")),
+            pointer: format!(
+                "{}/{}",
+                self.pointer,
+                key.replace('~', "~0").replace('/', "~1")
+            ),
             field: format!("{}[{key}]", self.field),
             pattern: format!("{}[]", self.pattern),
         }
@@ -66,7 +74,9 @@ impl Maker {
     /// A case in which the value at a place is another one.
     fn put(&mut self, at: &Place, value: Json, says: impl Into<String>) {
         let mut object = self.base.clone();
-        *object.pointer_mut(&at.pointer).expect("a place in the document") = value;
+        *object
+            .pointer_mut(&at.pointer)
+            .expect("a place in the document") = value;
         self.cases.push(Case {
             object,
             field: at.field.clone(),
@@ -81,7 +91,9 @@ impl Maker {
             (Shape::Object { fields, open, .. }, Json::Object(map)) => {
                 for field in fields {
                     let place = at.field(field.name);
-                    if map.contains_key(field.name) && self.seen.insert(format!("{}?", place.pattern)) {
+                    if map.contains_key(field.name)
+                        && self.seen.insert(format!("{}?", place.pattern))
+                    {
                         self.leave_out(&place, field.required);
                     }
                     if let Some(value) = map.get(field.name) {
@@ -111,7 +123,9 @@ impl Maker {
                     }
                     if *max < 1000 {
                         let value = map.values().next().expect("an entry");
-                        let many = (0..=*max).map(|n| (format!("key{n}"), value.clone())).collect();
+                        let many = (0..=*max)
+                            .map(|n| (format!("key{n}"), value.clone()))
+                            .collect();
                         self.put(at, Json::Object(many), format!("at most {max} are allowed"));
                     }
                 }
@@ -131,7 +145,11 @@ impl Maker {
 
     fn leave_out(&mut self, place: &Place, required: bool) {
         for null in [true, false] {
-            let says = if required { "this required field is missing" } else { "" };
+            let says = if required {
+                "this required field is missing"
+            } else {
+                ""
+            };
             self.put(place, Json::Null, says);
             let case = self.cases.last_mut().expect("just put");
             if !required {
@@ -139,39 +157,62 @@ impl Maker {
             }
             if !null {
                 let (parent, name) = place.pointer.rsplit_once('/').expect("a field's place");
-                let parent = case.object.pointer_mut(parent).and_then(Json::as_object_mut);
+                let parent = case
+                    .object
+                    .pointer_mut(parent)
+                    .and_then(Json::as_object_mut);
                 parent.expect("the parent is an object").remove(name);
             }
         }
     }
 
     fn list(&mut self, schema: &Schema, list: &[Json], at: &Place) {
-        let Shape::List { min, max, unique, .. } = &schema.shape else { return };
+        let Shape::List {
+            min, max, unique, ..
+        } = &schema.shape
+        else {
+            return;
+        };
         self.put(at, json!("x"), "this is a string, not a list");
         let mut with_null = list.to_vec();
         with_null.push(Json::Null);
         if list.len() < *max {
             self.put(at, Json::Array(with_null), "this is null");
-            self.cases.last_mut().expect("just put").field = format!("{}[{}]", at.field, list.len());
+            self.cases.last_mut().expect("just put").field =
+                format!("{}[{}]", at.field, list.len());
         }
         if *min > 0 {
             self.put(at, json!([]), "this is empty");
         }
         if *max < 5000 {
-            self.put(at, Json::Array(vec![list[0].clone(); max + 1]), format!("at most {max} are allowed"));
+            self.put(
+                at,
+                Json::Array(vec![list[0].clone(); max + 1]),
+                format!("at most {max} are allowed"),
+            );
         }
         if !matches!(unique, Unique::No) {
             let mut twice = list.to_vec();
             twice.push(list[0].clone());
-            let says = if matches!(unique, Unique::Items) { "twice" } else { "has the same" };
+            let says = if matches!(unique, Unique::Items) {
+                "twice"
+            } else {
+                "has the same"
+            };
             self.put(at, Json::Array(twice), says);
-            self.cases.last_mut().expect("just put").field = format!("{}[{}]", at.field, list.len());
+            self.cases.last_mut().expect("just put").field =
+                format!("{}[{}]", at.field, list.len());
         }
     }
 
     fn scalar(&mut self, schema: &Schema, at: &Place) {
         match &schema.shape {
-            Shape::String { min, max, pattern, one_of } => {
+            Shape::String {
+                min,
+                max,
+                pattern,
+                one_of,
+            } => {
                 self.put(at, json!(5), "this is an integer, not a string");
                 if !one_of.is_empty() {
                     self.put(at, json!("Nonsense"), "`Nonsense` is none of ");
@@ -181,7 +222,11 @@ impl Maker {
                 }
                 if *max < 5000 {
                     // Characters count, not bytes.
-                    self.put(at, json!("ü".repeat(max + 1)), format!("at most {max} are allowed"));
+                    self.put(
+                        at,
+                        json!("ü".repeat(max + 1)),
+                        format!("at most {max} are allowed"),
+                    );
                 }
                 if pattern.is_some() {
                     self.put(at, json!("\u{7f}ü"), "is not");
@@ -210,13 +255,25 @@ impl Maker {
 fn every_limit_of_every_field_is_kept() {
     let mut count = 0;
     for (kind, version) in kinds() {
-        for Case { object, field, says, severity } in cases(kind, version) {
+        for Case {
+            object,
+            field,
+            says,
+            severity,
+        } in cases(kind, version)
+        {
             let Some(says) = says else { continue };
             let input = read(&object);
             let found = input.findings.iter().find(|finding| {
-                finding.severity == severity && finding.field == field && finding.message.contains(&says)
+                finding.severity == severity
+                    && finding.field == field
+                    && finding.message.contains(&says)
             });
-            assert!(found.is_some(), "{kind} {version}: {field}: {says}\n{:#?}", input.findings);
+            assert!(
+                found.is_some(),
+                "{kind} {version}: {field}: {says}\n{:#?}",
+                input.findings
+            );
             assert_eq!(input.documents.is_empty(), severity == Severity::Error);
             count += 1;
         }
@@ -227,10 +284,21 @@ fn every_limit_of_every_field_is_kept() {
 #[test]
 fn a_value_of_the_wrong_type_has_one_finding() {
     for (kind, version) in kinds() {
-        for Case { object, field, says, .. } in cases(kind, version) {
+        for Case {
+            object,
+            field,
+            says,
+            ..
+        } in cases(kind, version)
+        {
             if says.is_some_and(|says| says.starts_with("this is a")) {
                 let input = read(&object);
-                assert_eq!(errors(&input).len(), 1, "{kind} {version}: {field}: {:#?}", input.findings);
+                assert_eq!(
+                    errors(&input).len(),
+                    1,
+                    "{kind} {version}: {field}: {:#?}",
+                    input.findings
+                );
             }
         }
     }

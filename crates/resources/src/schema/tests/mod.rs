@@ -15,21 +15,63 @@ use crate::{Finding, Resource, Severity, document};
 
 /// Documents that together set every field of their kind.
 const VALID: &[(Kind, &str)] = &[
-    (Kind::GatewayClass, include_str!("../../../tests/valid/GatewayClass.yaml")),
-    (Kind::Gateway, include_str!("../../../tests/valid/Gateway.yaml")),
-    (Kind::ListenerSet, include_str!("../../../tests/valid/ListenerSet.yaml")),
-    (Kind::HTTPRoute, include_str!("../../../tests/valid/HTTPRoute.yaml")),
-    (Kind::GRPCRoute, include_str!("../../../tests/valid/GRPCRoute.yaml")),
-    (Kind::TLSRoute, include_str!("../../../tests/valid/TLSRoute.yaml")),
-    (Kind::TCPRoute, include_str!("../../../tests/valid/TCPRoute.yaml")),
-    (Kind::UDPRoute, include_str!("../../../tests/valid/UDPRoute.yaml")),
-    (Kind::ReferenceGrant, include_str!("../../../tests/valid/ReferenceGrant.yaml")),
-    (Kind::BackendTLSPolicy, include_str!("../../../tests/valid/BackendTLSPolicy.yaml")),
-    (Kind::XBackend, include_str!("../../../tests/valid/XBackend.yaml")),
-    (Kind::XBackendTrafficPolicy, include_str!("../../../tests/valid/XBackendTrafficPolicy.yaml")),
-    (Kind::XTelemetryPolicy, include_str!("../../../tests/valid/XTelemetryPolicy.yaml")),
+    (
+        Kind::GatewayClass,
+        include_str!("../../../tests/valid/GatewayClass.yaml"),
+    ),
+    (
+        Kind::Gateway,
+        include_str!("../../../tests/valid/Gateway.yaml"),
+    ),
+    (
+        Kind::ListenerSet,
+        include_str!("../../../tests/valid/ListenerSet.yaml"),
+    ),
+    (
+        Kind::HTTPRoute,
+        include_str!("../../../tests/valid/HTTPRoute.yaml"),
+    ),
+    (
+        Kind::GRPCRoute,
+        include_str!("../../../tests/valid/GRPCRoute.yaml"),
+    ),
+    (
+        Kind::TLSRoute,
+        include_str!("../../../tests/valid/TLSRoute.yaml"),
+    ),
+    (
+        Kind::TCPRoute,
+        include_str!("../../../tests/valid/TCPRoute.yaml"),
+    ),
+    (
+        Kind::UDPRoute,
+        include_str!("../../../tests/valid/UDPRoute.yaml"),
+    ),
+    (
+        Kind::ReferenceGrant,
+        include_str!("../../../tests/valid/ReferenceGrant.yaml"),
+    ),
+    (
+        Kind::BackendTLSPolicy,
+        include_str!("../../../tests/valid/BackendTLSPolicy.yaml"),
+    ),
+    (
+        Kind::XBackend,
+        include_str!("../../../tests/valid/XBackend.yaml"),
+    ),
+    (
+        Kind::XBackendTrafficPolicy,
+        include_str!("../../../tests/valid/XBackendTrafficPolicy.yaml"),
+    ),
+    (
+        Kind::XTelemetryPolicy,
+        include_str!("../../../tests/valid/XTelemetryPolicy.yaml"),
+    ),
     (Kind::XMesh, include_str!("../../../tests/valid/XMesh.yaml")),
-    (Kind::MeshSettings, include_str!("../../../tests/valid/MeshSettings.yaml")),
+    (
+        Kind::MeshSettings,
+        include_str!("../../../tests/valid/MeshSettings.yaml"),
+    ),
 ];
 
 /// Kubernetes' own kinds.
@@ -37,7 +79,10 @@ const CORE: &str = include_str!("../../../tests/valid/core.yaml");
 
 /// The valid documents of a kind, in one of its versions.
 fn valid(kind: Kind, version: &str) -> Vec<Json> {
-    let (_, text) = VALID.iter().find(|(known, _)| *known == kind).expect("every kind has documents");
+    let (_, text) = VALID
+        .iter()
+        .find(|(known, _)| *known == kind)
+        .expect("every kind has documents");
     let mut objects = objects(text);
     for object in &mut objects {
         object["apiVersion"] = json!(format!("{}/{version}", kind.group()));
@@ -47,7 +92,9 @@ fn valid(kind: Kind, version: &str) -> Vec<Json> {
 
 fn objects(text: &str) -> Vec<Json> {
     let documents = document::parse(text.as_bytes()).into_iter();
-    documents.map(|document| document.expect("valid YAML").to_json()).collect()
+    documents
+        .map(|document| document.expect("valid YAML").to_json())
+        .collect()
 }
 
 fn read(object: &Json) -> Input {
@@ -57,12 +104,18 @@ fn read(object: &Json) -> Input {
 }
 
 fn errors(input: &Input) -> Vec<&Finding> {
-    input.findings.iter().filter(|finding| finding.severity == Severity::Error).collect()
+    input
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Error)
+        .collect()
 }
 
 /// Every kind of the Gateway API and our own, in every version that is read.
 fn kinds() -> impl Iterator<Item = (Kind, &'static str)> {
-    VALID.iter().flat_map(|(kind, _)| kind.versions().iter().map(|version| (*kind, *version)))
+    VALID
+        .iter()
+        .flat_map(|(kind, _)| kind.versions().iter().map(|version| (*kind, *version)))
 }
 
 #[test]
@@ -87,7 +140,9 @@ fn paths(schema: &Schema, path: &str, found: &mut BTreeSet<String>) {
     found.insert(path.to_owned());
     match &schema.shape {
         Shape::Object { fields, .. } => {
-            fields.iter().for_each(|field| paths(&field.schema, &format!("{path}.{}", field.name), found));
+            fields
+                .iter()
+                .for_each(|field| paths(&field.schema, &format!("{path}.{}", field.name), found));
         }
         Shape::Map { values, .. } => paths(values, &format!("{path}{{}}"), found),
         Shape::List { items, .. } => paths(items, &format!("{path}[]"), found),
@@ -101,15 +156,22 @@ fn set_paths(schema: &Schema, value: &Json, path: &str, found: &mut BTreeSet<Str
         (Shape::Object { fields, .. }, Json::Object(map)) => {
             for field in fields {
                 if let Some(value) = map.get(field.name) {
-                    set_paths(&field.schema, value, &format!("{path}.{}", field.name), found);
+                    set_paths(
+                        &field.schema,
+                        value,
+                        &format!("{path}.{}", field.name),
+                        found,
+                    );
                 }
             }
         }
         (Shape::Map { values, .. }, Json::Object(map)) => {
-            map.values().for_each(|value| set_paths(values, value, &format!("{path}{{}}"), found));
+            map.values()
+                .for_each(|value| set_paths(values, value, &format!("{path}{{}}"), found));
         }
         (Shape::List { items, .. }, Json::Array(list)) => {
-            list.iter().for_each(|value| set_paths(items, value, &format!("{path}[]"), found));
+            list.iter()
+                .for_each(|value| set_paths(items, value, &format!("{path}[]"), found));
         }
         _ => {}
     }
@@ -121,29 +183,62 @@ fn the_valid_documents_set_every_field_of_their_kind() {
         let schema = of(kind, version).expect("a version that is read");
         let (mut all, mut set) = (BTreeSet::new(), BTreeSet::new());
         paths(schema, "", &mut all);
-        valid(kind, version).iter().for_each(|object| set_paths(schema, object, "", &mut set));
-        let missing: Vec<_> =
-            all.difference(&set).filter(|path| !path.starts_with(".metadata") && *path != ".status").collect();
+        valid(kind, version)
+            .iter()
+            .for_each(|object| set_paths(schema, object, "", &mut set));
+        let missing: Vec<_> = all
+            .difference(&set)
+            .filter(|path| !path.starts_with(".metadata") && *path != ".status")
+            .collect();
         assert!(missing.is_empty(), "{kind} {version}: {missing:?}");
     }
 }
 
 /// A document with every field of a schema set, whatever its rules say of that.
 fn maximal(schema: &Schema) -> Json {
-    let samples =
-        ["a", "A", "example.com/a", "/", "10s", "https://example.com", "2026-01-31T12:00:00Z", "YQ==", "System"];
+    let samples = [
+        "a",
+        "A",
+        "example.com/a",
+        "/",
+        "10s",
+        "https://example.com",
+        "2026-01-31T12:00:00Z",
+        "YQ==",
+        "System",
+    ];
     match &schema.shape {
-        Shape::Object { fields, .. } => {
-            Json::Object(fields.iter().map(|field| (field.name.to_owned(), maximal(&field.schema))).collect())
-        }
+        Shape::Object { fields, .. } => Json::Object(
+            fields
+                .iter()
+                .map(|field| (field.name.to_owned(), maximal(&field.schema)))
+                .collect(),
+        ),
         Shape::Map { values, .. } => json!({"a": maximal(values)}),
         Shape::List { items, .. } => json!([maximal(items)]),
-        Shape::String { one_of: [], pattern: None, .. } => json!("a"),
-        Shape::String { one_of: [], pattern: Some(pattern), .. } => {
-            json!(samples.iter().find(|sample| pattern.matches(sample)).expect(pattern.says))
+        Shape::String {
+            one_of: [],
+            pattern: None,
+            ..
+        } => json!("a"),
+        Shape::String {
+            one_of: [],
+            pattern: Some(pattern),
+            ..
+        } => {
+            json!(
+                samples
+                    .iter()
+                    .find(|sample| pattern.matches(sample))
+                    .expect(pattern.says)
+            )
         }
-        Shape::String { one_of: [.., last], .. } => json!(last),
-        Shape::Integer { one_of: [last, ..], .. } => json!(last),
+        Shape::String {
+            one_of: [.., last], ..
+        } => json!(last),
+        Shape::Integer {
+            one_of: [last, ..], ..
+        } => json!(last),
         Shape::Integer { max, .. } => json!(max),
         Shape::Bool => json!(true),
         Shape::IntOrString => json!("a"),
@@ -191,7 +286,10 @@ fn a_document_without_optional_fields_gets_the_defaults() {
             ],
         })
     );
-    assert_eq!(input.documents[0].object["metadata"], json!({"name": "a", "namespace": "default"}));
+    assert_eq!(
+        input.documents[0].object["metadata"],
+        json!({"name": "a", "namespace": "default"})
+    );
 }
 
 #[test]
@@ -205,7 +303,10 @@ fn a_default_object_is_itself_filled_with_defaults() {
         read(&object).documents[0].object["spec"]["retryConstraint"].clone()
     };
     let budget = json!({"percent": 20, "interval": "10s"});
-    assert_eq!(spec(json!({})), json!({"budget": budget, "minRetryRate": {"count": 10, "interval": "1s"}}));
+    assert_eq!(
+        spec(json!({})),
+        json!({"budget": budget, "minRetryRate": {"count": 10, "interval": "1s"}})
+    );
     // The default of a nested field applies only where its parent is present, and the parent's default only where it is not.
     assert_eq!(
         spec(json!({"budget": {"percent": null}, "minRetryRate": {"count": 5}})),
