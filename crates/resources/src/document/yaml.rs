@@ -1,6 +1,5 @@
 //! YAML events to trees, without recursion: open collections lie on a stack.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
@@ -270,12 +269,7 @@ fn close(open: Open) -> Result<(usize, Node)> {
     Ok((open.anchor, Node { at: open.at, value }))
 }
 
-fn scalar_value(
-    text: &Cow<'_, str>,
-    style: ScalarStyle,
-    tag: Option<&Tag>,
-    at: Position,
-) -> Result<Value> {
+fn scalar_value(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Result<Value> {
     match tag.filter(|tag| tag.is_yaml_core_schema()) {
         Some(tag) => scalar::tagged(&tag.suffix, text).ok_or_else(|| {
             SyntaxError::new(
@@ -284,6 +278,6 @@ fn scalar_value(
             )
         }),
         None if style == ScalarStyle::Plain => Ok(scalar::plain(text)),
-        None => Ok(Value::String(text.to_string())),
+        None => Ok(Value::String(text.to_owned())),
     }
 }

@@ -115,20 +115,19 @@ fn distinct_ports(node: &Node, report: &mut Report<'_>) {
         ))
     };
     for (index, port) in node.items().iter().enumerate() {
-        if let Some(ours) = key(port) {
-            if node.items()[..index]
+        if let Some(ours) = key(port)
+            && node.items()[..index]
                 .iter()
                 .any(|other| key(other).as_ref() == Some(&ours))
-            {
-                report.error_in(
-                    &format!("[{index}]"),
-                    port,
-                    format!(
-                        "an earlier port has the number {} and protocol {} too",
-                        ours.0, ours.1
-                    ),
-                );
-            }
+        {
+            report.error_in(
+                &format!("[{index}]"),
+                port,
+                format!(
+                    "an earlier port has the number {} and protocol {} too",
+                    ours.0, ours.1
+                ),
+            );
         }
     }
 }

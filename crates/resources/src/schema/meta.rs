@@ -15,7 +15,7 @@ pub(super) fn metadata(kind: Kind) -> Schema {
     open_object()
         // That it is missing is said by a rule, which knows of `generateName`.
         .field("name", name(kind))
-        .field("namespace", string().size(1..=63).like(&LABEL))
+        .field("namespace", string().max(63).like(&LABEL))
         .field(
             "labels",
             map(string().max(63).like(&LABEL_VALUE)).rule(label_keys),
