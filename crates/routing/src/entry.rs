@@ -6,6 +6,7 @@ use pointsman_binding::bound::{
     BoundMatch, BoundRoute, BoundRule, GrpcPredicate, Hostname, StringPredicate, ValuePredicate,
 };
 
+use crate::filters::RuleFilters;
 use crate::precedence::Rank;
 use crate::request::{Context, Request};
 
@@ -20,6 +21,8 @@ pub struct Entry {
     pub rule: Arc<BoundRule>,
     /// The route's hostname that it stands under.
     pub hostname: Option<Hostname>,
+    /// The rule's filters, compiled; none if it has none.
+    pub filters: Option<Arc<RuleFilters>>,
     /// Where its match stands in `rule.matches`.
     position: usize,
     /// Whether it asks nothing beyond host and path, so that neither rule nor match need be looked at.
@@ -35,9 +38,14 @@ impl Entry {
         if hostnames.is_empty() {
             hostnames.push(None);
         }
+        let filters: Vec<_> = route
+            .rules
+            .iter()
+            .map(|rule| RuleFilters::compile(rule))
+            .collect();
         let mut entries = Vec::new();
         for hostname in hostnames {
-            for rule in &route.rules {
+            for (rule, filters) in route.rules.iter().zip(&filters) {
                 // A stream's rule has no match and takes everything.
                 for position in 0..rule.matches.len().max(1) {
                     let matched = rule.matches.get(position);
@@ -46,6 +54,7 @@ impl Entry {
                         route: route.clone(),
                         rule: rule.clone(),
                         hostname: hostname.cloned(),
+                        filters: filters.clone(),
                         position,
                         plain: matched.is_none_or(asks_nothing_more),
                     }));
@@ -237,6 +246,8 @@ pub struct Hit<'t> {
     pub hostname: Option<&'t Hostname>,
     /// How strong the match is.
     pub rank: &'t Rank,
+    /// The rule's filters, compiled; none if it has none.
+    pub filters: Option<&'t Arc<RuleFilters>>,
 }
 
 impl<'t> From<&'t Entry> for Hit<'t> {
@@ -248,6 +259,7 @@ impl<'t> From<&'t Entry> for Hit<'t> {
             matched: entry.matched(),
             hostname: entry.hostname.as_ref(),
             rank: &entry.rank,
+            filters: entry.filters.as_ref(),
         }
     }
 }
