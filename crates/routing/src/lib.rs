@@ -5,6 +5,7 @@
 //! number of routes. Nothing here does I/O, reads a clock or knows an HTTP library.
 
 mod entry;
+pub mod explain;
 pub mod filters;
 mod host;
 mod hosts;

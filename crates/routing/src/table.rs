@@ -53,6 +53,11 @@ impl FrontendTable {
         self.routes.is_empty()
     }
 
+    /// Whether nothing stands under any hostname: so it is when no route governs it.
+    pub fn is_bare(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
     /// Puts a route in the place of the one of the same name, or takes it away.
     pub fn set_route(&mut self, key: &ObjectKey, route: Option<Arc<BoundRoute>>) {
         if let Some(old) = self.routes.remove(key) {
