@@ -69,11 +69,6 @@ impl Entry {
         self.rule.matches.get(self.position)
     }
 
-    /// Whether it asks nothing beyond host and path.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.plain
-    }
-
     /// Whether a request whose host and path fit satisfies the rest. The first thing that it does not is recorded.
     pub(crate) fn admits<R: Request, T: Recorder>(
         &self,
@@ -240,8 +235,6 @@ pub struct Hit<'t> {
     pub rule: &'t Arc<BoundRule>,
     /// Which of the rule's matches, as its `index`; 0 for a stream.
     pub match_index: usize,
-    /// The match itself; none for a stream.
-    pub matched: Option<&'t BoundMatch>,
     /// The route's hostname that was matched.
     pub hostname: Option<&'t Hostname>,
     /// How strong the match is.
@@ -250,13 +243,22 @@ pub struct Hit<'t> {
     pub filters: Option<&'t Arc<RuleFilters>>,
 }
 
+impl<'t> Hit<'t> {
+    /// The match itself; none for a stream.
+    pub fn matched(&self) -> Option<&'t BoundMatch> {
+        self.rule
+            .matches
+            .iter()
+            .find(|matched| matched.index == self.match_index)
+    }
+}
+
 impl<'t> From<&'t Entry> for Hit<'t> {
     fn from(entry: &'t Entry) -> Self {
         Hit {
             route: &entry.route,
             rule: &entry.rule,
             match_index: entry.rank.matched,
-            matched: entry.matched(),
             hostname: entry.hostname.as_ref(),
             rank: &entry.rank,
             filters: entry.filters.as_ref(),

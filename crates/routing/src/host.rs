@@ -16,7 +16,7 @@ use crate::request::{Context, Request};
 /// The rules of one hostname.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostTable {
-    pub(crate) root: Arc<Node>,
+    pub(crate) root: Node,
     pub(crate) regexes: Ranked<Expressions>,
 }
 
@@ -78,6 +78,19 @@ fn place(entry: &Entry) -> Place<'_> {
         Some(PathPredicate::Prefix(prefix)) => Place::Prefix(prefix),
         Some(PathPredicate::Regex(_)) => Place::Regex,
         None => Place::Prefix("/"),
+    }
+}
+
+/// Whether two entries of one rank stand at the same place, so that one replaces the other.
+pub(crate) fn same_place(a: &Entry, b: &Entry) -> bool {
+    match (place(a), place(b)) {
+        (Place::Exact(a), Place::Exact(b)) => a == b,
+        (Place::Prefix(a), Place::Prefix(b)) => {
+            path::prefix_segments(a).eq(path::prefix_segments(b))
+        }
+        // All expressions of a host stand together.
+        (Place::Regex, Place::Regex) => true,
+        _ => false,
     }
 }
 
@@ -155,6 +168,7 @@ impl HostTable {
                 .exact
                 .find(|entry| entry.admits(context, recorder))
                 .or_else(|| self.expression(context, recorder)),
+            Some(_) if node.children.is_empty() => self.expression(context, recorder),
             Some(rest) => {
                 let (segment, rest) = match rest.split_once('/') {
                     Some((segment, rest)) => (segment, Some(rest)),
@@ -204,24 +218,23 @@ impl HostTable {
 /// Changes the node at these segments, copying what is shared on the way. Nodes are made where they are missing and go when they
 /// are empty.
 fn edit<'s>(
-    node: &mut Arc<Node>,
+    node: &mut Node,
     segments: &mut dyn Iterator<Item = &'s str>,
     change: &mut dyn FnMut(&mut Node),
 ) {
-    let node = Arc::make_mut(node);
     let Some(segment) = segments.next() else {
         return change(node);
     };
     if let Some(child) = node.children.get_mut(segment) {
-        edit(child, segments, change);
+        edit(Arc::make_mut(child), segments, change);
         if child.is_empty() {
             node.children.remove(segment);
         }
         return;
     }
-    let mut child = Arc::default();
+    let mut child = Node::default();
     edit(&mut child, segments, change);
     if !child.is_empty() {
-        node.children.insert(segment.into(), child);
+        node.children.insert(segment.into(), Arc::new(child));
     }
 }

@@ -38,16 +38,6 @@ impl<T: Clone> Hosts<T> {
             .chain(&self.any)
     }
 
-    pub(crate) fn get(&self, hostname: Option<&Hostname>) -> Option<&T> {
-        match hostname {
-            None => self.any.as_ref(),
-            Some(name) => match name.suffix() {
-                Some(suffix) => self.wildcard.get(suffix),
-                None => self.exact.get(name.as_str()),
-            },
-        }
-    }
-
     /// Changes what stands at a hostname; `change` gets a default where there was nothing and says whether the result is to be kept.
     pub(crate) fn edit(&mut self, hostname: Option<&Hostname>, change: impl FnOnce(&mut T) -> bool)
     where

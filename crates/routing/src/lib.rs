@@ -13,6 +13,7 @@ mod path;
 pub mod precedence;
 mod ranked;
 mod request;
+mod shadow;
 mod table;
 mod tables;
 
@@ -20,6 +21,7 @@ pub use entry::{Entry, Hit, Miss, Recorder};
 pub use path::{PathError, normalize_path};
 pub use precedence::{Criterion, Rank};
 pub use request::{Parameters, Request};
+pub use shadow::{Extent, Shadow, shadowed};
 pub use table::FrontendTable;
 pub use tables::{PortTable, Tables};
 

@@ -7,7 +7,7 @@ use pointsman_resources::ObjectKey;
 
 use crate::Map;
 use crate::entry::{Entry, Hit, Recorder};
-use crate::host::HostTable;
+use crate::host::{HostTable, same_place};
 use crate::hosts::Hosts;
 use crate::request::{Context, Request};
 
@@ -58,26 +58,43 @@ impl FrontendTable {
         self.hosts.is_empty()
     }
 
-    /// Puts a route in the place of the one of the same name, or takes it away.
+    /// Puts a route in the place of the one of the same name, or takes it away. Nothing else is touched.
     pub fn set_route(&mut self, key: &ObjectKey, route: Option<Arc<BoundRoute>>) {
-        if let Some(old) = self.routes.remove(key) {
-            for entry in Entry::all(&old) {
-                self.hosts.edit(entry.hostname.as_ref(), |host| {
-                    let host = Arc::make_mut(host);
-                    host.remove(&entry);
-                    !host.is_empty()
-                });
+        let mut fresh = route.as_ref().map(Entry::all).unwrap_or_default();
+        for entry in &fresh {
+            self.edit(entry, |host| host.insert(entry));
+        }
+        let old = match route {
+            Some(route) => self.routes.insert(key.clone(), route),
+            None => self.routes.remove(key),
+        };
+        // What a fresh entry has replaced already is not there any more.
+        fresh.sort_by(|a, b| {
+            a.rank
+                .cmp(&b.rank)
+                .then_with(|| a.hostname.cmp(&b.hostname))
+        });
+        for entry in old.as_ref().map(Entry::all).unwrap_or_default() {
+            let order = |other: &Arc<Entry>| {
+                other
+                    .rank
+                    .cmp(&entry.rank)
+                    .then_with(|| other.hostname.cmp(&entry.hostname))
+            };
+            let replaced = fresh.binary_search_by(order);
+            if !replaced.is_ok_and(|at| same_place(&fresh[at], &entry)) {
+                self.edit(&entry, |host| host.remove(&entry));
             }
         }
-        if let Some(route) = route {
-            for entry in Entry::all(&route) {
-                self.hosts.edit(entry.hostname.as_ref(), |host| {
-                    Arc::make_mut(host).insert(&entry);
-                    !host.is_empty()
-                });
-            }
-            self.routes.insert(key.clone(), route);
-        }
+    }
+
+    /// Changes the table of an entry's host; one that is empty goes.
+    fn edit(&mut self, entry: &Entry, change: impl FnOnce(&mut HostTable)) {
+        self.hosts.edit(entry.hostname.as_ref(), |host| {
+            let host = Arc::make_mut(host);
+            change(host);
+            !host.is_empty()
+        });
     }
 
     /// The rule that takes a request.

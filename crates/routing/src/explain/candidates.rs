@@ -149,7 +149,7 @@ pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
         name: hit.route.route.name.name.to_string(),
         rule: Some(hit.rule.index),
         rule_name: hit.rule.name.as_deref().map(str::to_owned),
-        matched: hit.matched.map(|matched| matched.index),
+        matched: hit.matched().map(|matched| matched.index),
     }
 }
 
@@ -317,7 +317,7 @@ fn outranked(winner: &Hit<'_>, entry: &Entry) -> (Criterion, String) {
     let (_, criterion) = winner.rank.compare(&entry.rank);
     (
         criterion,
-        advantage(winner.rank, winner.matched, entry, criterion),
+        advantage(winner.rank, winner.matched(), entry, criterion),
     )
 }
 
