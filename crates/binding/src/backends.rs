@@ -9,7 +9,7 @@ use pointsman_resources::refs::BackendObjectReference;
 use pointsman_resources::{Kind, ObjectKey};
 
 use crate::bound::{
-    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault,
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, Transport,
 };
 use crate::certificates;
 use crate::grants::Reference;
@@ -120,7 +120,7 @@ pub(crate) fn resolve(
         },
         _ => {
             return match reader.backend(&object.name) {
-                Some(backend) => x_backend_id(object, backend),
+                Some(backend) => x_backend_id(object, backend, referrer.kind),
                 None => fault("BackendNotFound", missing(&object)),
             };
         }
@@ -131,12 +131,14 @@ pub(crate) fn resolve(
             format!("the reference to {object} names no port"),
         );
     };
-    let wanted = transport(referrer.kind);
+    let transport = Transport::of(referrer.kind);
     let of_number: Vec<&ServicePort> = ports.iter().filter(|p| p.port == port).collect();
-    match of_number.iter().find(|p| p.protocol == wanted) {
-        Some(found) if speaks(referrer.kind, found.app_protocol.as_deref()) => {
-            Ok(BackendId { object, port })
-        }
+    match of_number.iter().find(|p| p.protocol == transport.name()) {
+        Some(found) if speaks(referrer.kind, found.app_protocol.as_deref()) => Ok(BackendId {
+            object,
+            port,
+            transport,
+        }),
         Some(found) => {
             let app = found.app_protocol.as_deref().unwrap_or_default();
             let message = format!(
@@ -155,17 +157,12 @@ pub(crate) fn resolve(
         }
         None => {
             let message = format!(
-                "port {port} of {object} is not a {wanted} port, as a {} needs",
+                "port {port} of {object} is not a {transport} port, as a {} needs",
                 referrer.kind
             );
             fault("UnsupportedProtocol", message)
         }
     }
-}
-
-/// The transport that a kind of route runs over.
-pub(crate) fn transport(kind: Kind) -> &'static str {
-    if kind == Kind::UDPRoute { "UDP" } else { "TCP" }
 }
 
 /// Whether a kind of route can speak an application protocol. Streams of bytes can carry any.
@@ -186,7 +183,7 @@ fn protocol(app_protocol: &str) -> Option<BackendProtocol> {
     })
 }
 
-fn x_backend_id(object: ObjectKey, backend: &XBackend) -> Result<BackendId, Fault> {
+fn x_backend_id(object: ObjectKey, backend: &XBackend, from: Kind) -> Result<BackendId, Fault> {
     let fault = |reason, message| {
         Err(Fault {
             status: 500,
@@ -197,8 +194,19 @@ fn x_backend_id(object: ObjectKey, backend: &XBackend) -> Result<BackendId, Faul
     if let Some(why) = x_backend_unsupported(backend) {
         return fault("UnsupportedProtocol", format!("{object}: {why}"));
     }
+    let transport = Transport::of(from);
+    let is_stream = backend.spec.protocol.as_deref() == Some("TCP");
+    let wants_http = matches!(from, Kind::HTTPRoute | Kind::GRPCRoute);
+    if transport == Transport::Udp || (is_stream && wants_http) {
+        let message = format!("{object} speaks TCP, which a {from} can't use");
+        return fault("UnsupportedProtocol", message);
+    }
     match backend.spec.port.number {
-        Some(port) => Ok(BackendId { object, port }),
+        Some(port) => Ok(BackendId {
+            object,
+            port,
+            transport,
+        }),
         None => fault("BackendNotFound", format!("{object} has no port number")),
     }
 }
@@ -232,20 +240,17 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
 }
 
 fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Option<Backend> {
-    // A number may stand for a TCP and a UDP port; only their slices differ, by the port's name.
-    let matching: Vec<&ServicePort> = ports.iter().filter(|port| port.port == id.port).collect();
-    let port = matching.first()?;
+    let transport = id.transport.name();
+    let port = ports
+        .iter()
+        .find(|port| port.port == id.port && port.protocol == transport)?;
+    let name = port.name.as_deref().unwrap_or_default();
     let mut endpoints: Vec<BoundEndpoint> = Vec::new();
     for slice in reader.slices(&id.object) {
-        let named = |p: &&ServicePort, name: &str| p.name.as_deref().unwrap_or_default() == name;
         let numbers = slice
             .ports
             .iter()
-            .filter(|p| {
-                matching
-                    .iter()
-                    .any(|port| named(port, &p.name) && port.protocol == p.protocol)
-            })
+            .filter(|p| p.name == name && p.protocol == transport)
             .filter_map(|p| p.port);
         for number in numbers {
             for endpoint in &slice.endpoints {
@@ -269,16 +274,13 @@ fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Optio
     endpoints.sort();
     endpoints.dedup_by_key(|endpoint| endpoint.address);
     let app = port.app_protocol.as_deref().unwrap_or_default();
-    let unknown = if port.protocol == "UDP" {
-        BackendProtocol::Udp
-    } else {
-        BackendProtocol::Tcp
+    let protocol = match id.transport {
+        Transport::Udp => BackendProtocol::Udp,
+        Transport::Tcp => protocol(app).unwrap_or(BackendProtocol::Tcp),
     };
     Some(Backend {
         id: id.clone(),
-        protocol: protocol(app)
-            .filter(|_| port.protocol != "UDP")
-            .unwrap_or(unknown),
+        protocol,
         tls: policy::backend_tls(reader, &id.object, port.name.as_deref()),
         endpoints: Endpoints::Addresses(endpoints),
         retry_budget: policy::retry_budget(reader, &id.object),

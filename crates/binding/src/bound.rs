@@ -32,6 +32,8 @@ pub enum FrontendId {
         parent: ObjectKey,
         /// The port.
         port: u16,
+        /// What the port carries.
+        transport: Transport,
         /// Whose calls.
         scope: Scope,
     },
@@ -44,6 +46,39 @@ impl FrontendId {
             FrontendId::Listener { owner, .. } => owner,
             FrontendId::Mesh { parent, .. } => parent,
         }
+    }
+}
+
+/// What a port carries. One number may stand for a port of each, with endpoints of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Transport {
+    /// Streams of bytes.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
+impl Transport {
+    /// What a kind of route runs over.
+    pub fn of(kind: Kind) -> Self {
+        match kind {
+            Kind::UDPRoute => Transport::Udp,
+            _ => Transport::Tcp,
+        }
+    }
+
+    /// As ports of Services write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Transport::Tcp => "TCP",
+            Transport::Udp => "UDP",
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 
@@ -440,6 +475,8 @@ pub struct BackendId {
     pub object: ObjectKey,
     /// Its port.
     pub port: u16,
+    /// What the port carries.
+    pub transport: Transport,
 }
 
 impl fmt::Display for BackendId {

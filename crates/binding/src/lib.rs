@@ -239,7 +239,7 @@ impl Binder {
         // Under the earlier GEP-1426 a Service is a parent or a backend, so both sides of each must be asked again.
         let mut touched = BTreeSet::new();
         if view.mesh_parents().next().is_some() {
-            touched.extend(view.uses.iter().map(|id| id.object.clone()));
+            touched.extend(view.in_mesh.iter().map(|id| id.object.clone()));
         }
         for parent in view.mesh_parents() {
             for user in self
@@ -276,13 +276,15 @@ impl Binder {
                 }
             }
         }
-        for id in &view.uses {
+        for id in view.behind_listeners.union(&view.in_mesh) {
             if store::count(&mut self.users, id.clone(), up) {
                 self.tracker.mark(Unit::Backend(id.clone()));
             }
         }
-        let objects: BTreeSet<&ObjectKey> = view.uses.iter().map(|id| &id.object).collect();
-        for &object in &objects {
+        let objects = |uses: &BTreeSet<BackendId>| -> BTreeSet<ObjectKey> {
+            uses.iter().map(|id| id.object.clone()).collect()
+        };
+        for object in &objects(&view.behind_listeners) {
             let reach = self.reach.entry(object.clone()).or_default();
             let before = reach.len();
             for &gateway in &gateways {
@@ -316,15 +318,11 @@ impl Binder {
                 map.remove(of);
             }
         };
-        let mut in_mesh = false;
         for parent in view.mesh_parents() {
-            in_mesh = true;
             set(&mut self.members, parent);
         }
-        if in_mesh {
-            for object in objects {
-                set(&mut self.mesh_users, object);
-            }
+        for object in &objects(&view.in_mesh) {
+            set(&mut self.mesh_users, object);
         }
     }
 
@@ -347,7 +345,7 @@ impl Binder {
                     .into_iter()
                     .flat_map(SmallSet::iter),
             );
-            let used = members.iter().flat_map(|member| &member.view.uses);
+            let used = members.iter().flat_map(|member| &member.view.in_mesh);
             others.extend(
                 used.filter_map(|id| self.members.get(&id.object))
                     .flat_map(SmallSet::iter),

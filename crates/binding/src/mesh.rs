@@ -23,9 +23,12 @@ pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {
         .filter(|reference| {
             Kind::find(&reference.group, &reference.kind) == Some(Kind::MeshSettings)
         })
-        .map_or("default", |reference| reference.name.as_str());
-    reader
-        .mesh_settings(&Name::new("", named))
+        .map(|reference| reference.name.as_str());
+    // A name that is mistaken must not open what `default` closes.
+    [named, Some("default")]
+        .into_iter()
+        .flatten()
+        .find_map(|name| reader.mesh_settings(&Name::new("", name)))
         .map(|found| found.spec.clone())
         .unwrap_or_default()
 }
@@ -105,30 +108,32 @@ impl Group {
             return Some(Lost::All("ParentRefConflict", why.clone()));
         }
         let mut ports = Vec::new();
-        let mut winner = None;
         for (id, _) in wanted {
-            if let (Some(won), FrontendId::Mesh { port, .. }) =
+            if let (Some(winner), FrontendId::Mesh { port, .. }) =
                 (self.lost.get(&(id.clone(), route.clone())), id)
             {
-                ports.push(format!("port {port} to {won}"));
-                winner = Some(won);
+                ports.push(format!("port {port} to {winner}"));
             }
         }
-        let winner = winner?;
+        if ports.is_empty() {
+            return None;
+        }
+        let message = format!("it lost {}", ports.join(", "));
         Some(match ports.len() == wanted.len() {
             true => Lost::All(
                 "Conflicted",
                 format!(
-                    "{winner} governs the same port, and {} goes before {}",
-                    winner.kind, route.kind
+                    "{message}: one kind governs a port, and {} comes after",
+                    route.kind
                 ),
             ),
-            false => Lost::Some(format!("it lost {}", ports.join(", "))),
+            false => Lost::Some(message),
         })
     }
 }
 
-/// "Route type specificity is defined in the following order (first one wins)" (GEP-1426, "Route types"). UDP is orthogonal.
+/// "Route type specificity is defined in the following order (first one wins)" (GEP-1426, "Route types"). UDP is
+/// orthogonal: its ports are other frontends.
 fn specificity(kind: Kind) -> usize {
     match kind {
         Kind::GRPCRoute => 0,
@@ -157,7 +162,7 @@ impl Member<'_> {
     }
 
     fn uses(&self, object: &ObjectKey) -> bool {
-        self.view.uses.iter().any(|id| id.object == *object)
+        self.view.in_mesh.iter().any(|id| id.object == *object)
     }
 }
 
@@ -206,17 +211,15 @@ pub(crate) fn group(
     }
     for (id, mut claims) in wanted {
         claims.dedup_by_key(|(member, _)| member.key);
-        let is_udp = |kind: Kind| kind == Kind::UDPRoute;
         let winner = claims
             .iter()
             .map(|(member, _)| member.key)
-            .filter(|key| !is_udp(key.kind))
             .min_by_key(|key| specificity(key.kind))
             .cloned();
         for (member, bound) in claims {
             let attachment = (id.clone(), member.key.clone());
             match &winner {
-                Some(winner) if !is_udp(member.key.kind) && winner.kind != member.key.kind => {
+                Some(winner) if winner.kind != member.key.kind => {
                     group.lost.insert(attachment, winner.clone());
                 }
                 _ => {

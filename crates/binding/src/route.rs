@@ -10,7 +10,7 @@ use pointsman_resources::route::Route;
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
 use crate::backends::{Across, Referrer};
-use crate::bound::{BackendId, BoundRoute, FrontendId, Hostname, Scope};
+use crate::bound::{BackendId, BoundRoute, FrontendId, Hostname, Transport};
 use crate::gateway::GatewayView;
 use crate::mesh;
 use crate::parents::{self, MeshParentKind, Parent};
@@ -27,8 +27,10 @@ pub(crate) struct RouteView {
     pub age: Age,
     /// An entry for each parent that is ours.
     pub parents: Vec<ParentView>,
-    /// The backends in use, sorted.
-    pub uses: Box<[BackendId]>,
+    /// The backends that it uses behind listeners, and those in the mesh: grants and omissions make them differ.
+    pub behind_listeners: Box<[BackendId]>,
+    /// Both sorted.
+    pub in_mesh: Box<[BackendId]>,
     /// References that name nothing of ours, as far as can be told.
     pub unknown: Vec<ParentReference>,
 }
@@ -62,6 +64,7 @@ impl ParentView {
             Some(Lost::Some(message)) => remarks.push(message),
             None => {}
         }
+        let accepted = refused.is_none();
         let mut all = vec![match refused {
             Some((reason, message)) => Condition::no("Accepted", reason, message),
             None => Condition::yes("Accepted", "Accepted", remarks.join("; ")),
@@ -73,7 +76,7 @@ impl ParentView {
             }
             None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
         });
-        if !self.invalid.is_empty() && self.refused.is_none() {
+        if !self.invalid.is_empty() && accepted {
             let messages: Vec<String> = self
                 .invalid
                 .iter()
@@ -134,7 +137,8 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
             .map(|name| Hostname::new(name))
             .collect(),
         behind_listeners: None,
-        uses: BTreeSet::new(),
+        used_behind_listeners: BTreeSet::new(),
+        used_in_mesh: BTreeSet::new(),
     };
     let (mut parents, mut unknown) = (Vec::new(), Vec::new());
     for reference in looking.references() {
@@ -147,7 +151,8 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
         generation: route.metadata.generation,
         age: route.metadata.age(),
         parents,
-        uses: looking.uses.into_iter().collect(),
+        behind_listeners: looking.used_behind_listeners.into_iter().collect(),
+        in_mesh: looking.used_in_mesh.into_iter().collect(),
         unknown,
     })
 }
@@ -159,7 +164,8 @@ struct Looking<'a> {
     hostnames: Vec<Hostname>,
     /// The rules as they are behind listeners: the same for all of them.
     behind_listeners: Option<(Arc<Lowered>, Arc<BoundRoute>)>,
-    uses: BTreeSet<BackendId>,
+    used_behind_listeners: BTreeSet<BackendId>,
+    used_in_mesh: BTreeSet<BackendId>,
 }
 
 impl Looking<'_> {
@@ -221,7 +227,8 @@ impl Looking<'_> {
                 reader, &owner, listeners, reference, self.route, hostnames,
             ) {
                 Ok(frontends) => {
-                    self.uses.extend(lowered.uses.iter().cloned());
+                    self.used_behind_listeners
+                        .extend(lowered.uses.iter().cloned());
                     attached = frontends
                         .into_iter()
                         .map(|id| (id, bound.clone()))
@@ -284,11 +291,8 @@ impl Looking<'_> {
             (MeshBinding::Merge, MeshReferenceGrants::Required) => Across::Grant,
             (MeshBinding::Merge, MeshReferenceGrants::Ignored) => Across::Free,
         };
-        let namespace = self.route.metadata.namespace.clone();
-        let scope = match *namespace == *parent.namespace() {
-            true => Scope::Everyone,
-            false => Scope::Namespace(namespace),
-        };
+        let scope = mesh::scope_of(&parent, &self.route.metadata.namespace);
+        let transport = Transport::of(self.route.kind);
         let port = self.mesh_ports(reference, &parent, kind);
         // A rule without backendRefs goes to the port that the request came to, so each port has rules of its own.
         let has_implicit = self
@@ -306,6 +310,7 @@ impl Looking<'_> {
         let id = |port| BackendId {
             object: parent.clone(),
             port,
+            transport,
         };
         let lowered = self.lower(across, Some(&id(first)));
         let mut refused = match lowered.is_wholly_invalid(self.route) {
@@ -317,11 +322,11 @@ impl Looking<'_> {
             Err(why) => refused = Some(why),
             Ok(ports) if refused.is_none() => {
                 let shared = Arc::new(self.bind(&lowered, Vec::new()));
-                self.uses.extend(lowered.uses.iter().cloned());
+                self.used_in_mesh.extend(lowered.uses.iter().cloned());
                 for port in ports {
                     let bound = if has_implicit && port != first {
                         let lowered = self.lower(across, Some(&id(port)));
-                        self.uses.extend(lowered.uses.iter().cloned());
+                        self.used_in_mesh.extend(lowered.uses.iter().cloned());
                         Arc::new(self.bind(&lowered, Vec::new()))
                     } else {
                         shared.clone()
@@ -331,6 +336,7 @@ impl Looking<'_> {
                         FrontendId::Mesh {
                             parent,
                             port,
+                            transport,
                             scope,
                         },
                         bound,
@@ -376,14 +382,14 @@ impl Looking<'_> {
             parent,
             &self.route.metadata.namespace,
         )?;
-        let transport = crate::backends::transport(self.route.kind);
+        let transport = Transport::of(self.route.kind);
         // "If port is not set, the implementation MUST associate the route with all ports defined in the Service."
         let mut ports: Vec<u16> = found
             .ports
             .iter()
             .filter(|port| reference.port.is_none_or(|wanted| wanted == port.port))
             .filter(|port| reference.section_name.is_none() || reference.section_name == port.name)
-            .filter(|port| port.transport == transport)
+            .filter(|port| port.transport == transport.name())
             .map(|port| port.port)
             .collect();
         ports.sort_unstable();

@@ -5,8 +5,14 @@
     reason = "each test binary uses a part of this"
 )]
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pointsman_binding::bound::{
+    Backend, BackendId, BoundRoute, Endpoints, Fault, Frontend, FrontendId, Scope,
+};
 use pointsman_binding::status::StatusBody;
-use pointsman_binding::{Binder, Change};
+use pointsman_binding::{Attachment, Binder, Change, Delta};
 use pointsman_resources::read::Reader;
 use pointsman_resources::{Kind, ObjectKey, Resource};
 
@@ -41,6 +47,15 @@ metadata: {name: other, namespace: team}
 spec: {clusterIP: 10.0.0.3, ports: [{name: http, port: 80}]}
 "#;
 
+/// Two versions of a Service in `shop` and one in `team`.
+pub const MESH_SERVICES: &str = r#"
+{apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80}, {name: admin, port: 8080}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: web-v2, namespace: shop}, spec: {clusterIP: 10.0.0.2, ports: [{name: http, port: 80}]}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: other, namespace: team}, spec: {clusterIP: 10.0.0.3, ports: [{name: http, port: 80}]}}
+"#;
+
 pub fn read(yaml: &str) -> Vec<Resource> {
     let mut reader = Reader::new();
     reader.read("test.yaml", yaml.as_bytes());
@@ -71,6 +86,169 @@ pub fn bind(yaml: &str) -> Binder {
 /// Binds `yaml` on top of [`BASE`].
 pub fn bind_on_base(yaml: &str) -> Binder {
     bind(&format!("{BASE}\n---\n{yaml}"))
+}
+
+/// A document of the Gateway API's own group: `doc("HTTPRoute", "shop/cart", "{…}")`.
+pub fn doc(kind: &str, name: &str, spec: &str) -> String {
+    document("gateway.networking.k8s.io/v1", kind, name, spec)
+}
+
+/// A document of any group.
+pub fn document(api_version: &str, kind: &str, name: &str, spec: &str) -> String {
+    let metadata = match name.split_once('/') {
+        Some((namespace, name)) => format!("{{namespace: {namespace}, name: {name}}}"),
+        None => format!("{{name: {name}}}"),
+    };
+    format!(
+        "\n---\n{{apiVersion: {api_version}, kind: {kind}, metadata: {metadata}, spec: {spec}}}"
+    )
+}
+
+/// A Service: `service("shop/web", "{ports: [{port: 80}]}")`.
+pub fn service(name: &str, spec: &str) -> String {
+    document("v1", "Service", name, spec)
+}
+
+/// An EndpointSlice of a Service's port.
+pub fn slice(service: &str, port: &str, number: u16, address: &str) -> String {
+    let (namespace, name) = service.split_once('/').expect("namespace and name");
+    format!(
+        "\n---\n{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, metadata: {{namespace: {namespace}, name: {name}-{port}-{number}, labels: {{kubernetes.io/service-name: {name}}}}}, ports: [{{name: '{port}', port: {number}}}], endpoints: [{{addresses: [{address}]}}]}}"
+    )
+}
+
+/// A binder, and all that its deltas have said so far: what a proxy would know.
+#[derive(Default)]
+pub struct Bound {
+    pub binder: Binder,
+    pub frontends: BTreeMap<FrontendId, Arc<Frontend>>,
+    pub attachments: BTreeMap<Attachment, Arc<BoundRoute>>,
+    pub backends: BTreeMap<BackendId, Arc<Backend>>,
+}
+
+impl std::ops::Deref for Bound {
+    type Target = Binder;
+
+    fn deref(&self) -> &Binder {
+        &self.binder
+    }
+}
+
+impl Bound {
+    pub fn of(yaml: &str) -> Bound {
+        let mut bound = Bound::default();
+        bound.apply(puts(yaml));
+        bound
+    }
+
+    pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
+        let delta = self.binder.apply(changes);
+        lay(&mut self.frontends, &delta.frontends);
+        lay(&mut self.attachments, &delta.attachments);
+        lay(&mut self.backends, &delta.backends);
+        delta
+    }
+
+    /// Which routes govern what: `shop/web:80 everyone HTTPRoute shop/r`, `infra/edge http HTTPRoute shop/r`.
+    pub fn governed(&self) -> Vec<String> {
+        self.attachments
+            .keys()
+            .map(|(id, route)| format!("{} {route}", place(id)))
+            .collect()
+    }
+
+    /// What clients can connect to: `shop/web:80 everyone`, `infra/edge http`.
+    pub fn serves(&self) -> Vec<String> {
+        self.frontends.keys().map(place).collect()
+    }
+
+    /// Where each rule of a route goes, under each of its frontends: `shop/web:80 everyone #0: shop/web:80=1`.
+    pub fn goes(&self, route: &str) -> Vec<String> {
+        let route = key(route);
+        let mut lines = Vec::new();
+        for ((id, _), bound) in self.attachments.iter().filter(|((_, r), _)| *r == route) {
+            for rule in &bound.rules {
+                let to: Vec<String> = match &rule.fault {
+                    Some(fault) => vec![fault_text(fault)],
+                    None => rule
+                        .backends
+                        .iter()
+                        .map(|backend| match &backend.target {
+                            Ok(id) => format!("{}:{}={}", id.object.name, id.port, backend.weight),
+                            Err(fault) => format!("{}={}", fault_text(fault), backend.weight),
+                        })
+                        .collect(),
+                };
+                lines.push(format!("{} #{}: {}", place(id), rule.index, to.join(" ")));
+            }
+        }
+        lines
+    }
+
+    /// The addresses of the backends of a Service's port.
+    pub fn endpoints(&self, service: &str, port: u16) -> Vec<String> {
+        let (namespace, name) = service.split_once('/').expect("namespace and name");
+        let mut all = Vec::new();
+        for (id, backend) in &self.backends {
+            let object = &id.object.name;
+            if *object.namespace == *namespace && *object.name == *name && id.port == port {
+                match &backend.endpoints {
+                    Endpoints::Addresses(list) => {
+                        all.extend(list.iter().map(|e| e.address.to_string()));
+                    }
+                    Endpoints::Dns(name, port) => all.push(format!("{name}:{port}")),
+                }
+            }
+        }
+        all
+    }
+}
+
+fn fault_text(fault: &Fault) -> String {
+    format!("{} {}", fault.status, fault.reason)
+}
+
+fn place(id: &FrontendId) -> String {
+    match id {
+        FrontendId::Listener {
+            owner, listener, ..
+        } => format!("{} {listener}", owner.name),
+        FrontendId::Mesh {
+            parent,
+            port,
+            scope,
+            ..
+        } => match scope {
+            Scope::Everyone => format!("{}:{port} everyone", parent.name),
+            Scope::Namespace(namespace) => format!("{}:{port} {namespace}", parent.name),
+        },
+    }
+}
+
+fn lay<K: Ord + Clone, V: Clone>(known: &mut BTreeMap<K, V>, changes: &[(K, Option<V>)]) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => known.insert(key.clone(), value.clone()),
+            None => known.remove(key),
+        };
+    }
+}
+
+/// The first Accepted condition of an object, as `True/Accepted`.
+pub fn accepted(binder: &Binder, object: &str) -> String {
+    condition(binder, object, "Accepted")
+}
+
+/// The first condition of a type of an object, as `True/Accepted`.
+pub fn condition(binder: &Binder, object: &str, kind: &str) -> String {
+    let prefix = format!("{kind}=");
+    let said = said(binder, object);
+    let found = said.iter().find_map(|line| {
+        line.rsplit(": ")
+            .next()
+            .and_then(|line| line.strip_prefix(&prefix))
+    });
+    found.unwrap_or("not set").to_owned()
 }
 
 /// `HTTPRoute shop/cart` as a key.
