@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p pointsman-binding`
 
+#![allow(missing_docs, reason = "the macros write functions without")]
+
 use std::hint::black_box;
 
 use cap::Cap;

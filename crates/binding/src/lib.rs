@@ -276,12 +276,14 @@ impl Binder {
                 }
             }
         }
-        for id in view.behind_listeners.union(&view.in_mesh) {
+        let used: BTreeSet<&BackendId> =
+            view.behind_listeners.iter().chain(&view.in_mesh).collect();
+        for id in used {
             if store::count(&mut self.users, id.clone(), up) {
                 self.tracker.mark(Unit::Backend(id.clone()));
             }
         }
-        let objects = |uses: &BTreeSet<BackendId>| -> BTreeSet<ObjectKey> {
+        let objects = |uses: &[BackendId]| -> BTreeSet<ObjectKey> {
             uses.iter().map(|id| id.object.clone()).collect()
         };
         for object in &objects(&view.behind_listeners) {

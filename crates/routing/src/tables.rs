@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use pointsman_binding::Delta;
-use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Scope};
+use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Scope, Transport};
 use pointsman_resources::{Name, ObjectKey};
 
 use crate::Map;
@@ -17,7 +17,7 @@ use crate::table::FrontendTable;
 pub struct Tables {
     frontends: OrdMap<FrontendId, Arc<FrontendTable>>,
     ports: Map<PortKey, Arc<PortTable>>,
-    mesh: Map<(ObjectKey, u16), Arc<MeshPort>>,
+    mesh: Map<(ObjectKey, Transport, u16), Arc<MeshPort>>,
     backends: Map<BackendId, Arc<Backend>>,
 }
 
@@ -117,9 +117,14 @@ impl Tables {
             FrontendId::Mesh {
                 parent,
                 port,
+                transport,
                 scope,
             } => {
-                let port = Arc::make_mut(self.mesh.entry((parent.clone(), *port)).or_default());
+                let port = Arc::make_mut(
+                    self.mesh
+                        .entry((parent.clone(), *transport, *port))
+                        .or_default(),
+                );
                 port.scopes.insert(scope.clone(), table.clone());
             }
         }
@@ -146,9 +151,10 @@ impl Tables {
             FrontendId::Mesh {
                 parent,
                 port,
+                transport,
                 scope,
             } => {
-                let key = (parent.clone(), *port);
+                let key = (parent.clone(), *transport, *port);
                 let Some(port) = self.mesh.get_mut(&key).map(Arc::make_mut) else {
                     return;
                 };
@@ -205,10 +211,11 @@ impl Tables {
     pub fn mesh(
         &self,
         parent: &ObjectKey,
+        transport: Transport,
         port: u16,
         client_namespace: Option<&str>,
     ) -> Option<&Arc<FrontendTable>> {
-        let scopes = &self.mesh.get(&(parent.clone(), port))?.scopes;
+        let scopes = &self.mesh.get(&(parent.clone(), transport, port))?.scopes;
         let own = client_namespace
             .and_then(|namespace| scopes.get(&Scope::Namespace(namespace.into())))
             .filter(|table| !table.is_empty());

@@ -477,7 +477,7 @@ fn a_namespaces_own_table_governs_its_calls_and_everyones_the_rest() {
         added(mesh(80, scope("bare"), Kind::HTTPRoute), vec![]),
         added(mesh(81, scope("team"), Kind::HTTPRoute), one("only")),
     ]);
-    let go = |tables: &Tables, port, from| match tables.mesh(&cart(), port, from) {
+    let go = |tables: &Tables, port, from| match tables.mesh(&cart(), Transport::Tcp, port, from) {
         Some(table) => to(table, &get("cart", "/")),
         None => "the Service".into(),
     };

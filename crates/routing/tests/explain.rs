@@ -527,6 +527,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
 #[test]
 fn a_service_port_without_routes_is_its_own_backend() {
     let id = BackendId {
+        transport: pointsman_binding::bound::Transport::Tcp,
         object: cart(),
         port: 81,
     };

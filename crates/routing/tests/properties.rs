@@ -47,8 +47,8 @@ const PATHS: [&str; 12] = [
 ];
 
 /// Expressions are few and compiling them is slow.
-fn compiled(text: &'static str) -> regex::Regex {
-    static COMPILED: Mutex<BTreeMap<&str, regex::Regex>> = Mutex::new(BTreeMap::new());
+fn compiled(text: &'static str) -> Pattern {
+    static COMPILED: Mutex<BTreeMap<&str, Pattern>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().expect("no test panics while it holds this");
     compiled
         .entry(text)

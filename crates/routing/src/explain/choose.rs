@@ -75,7 +75,7 @@ fn at_service<'t>(
         let why = format!("{object} has no port {port}");
         return Some(Chosen::Nowhere { why, status: None });
     }
-    let Some(table) = tables.mesh(object, port, from) else {
+    let Some(table) = tables.mesh(object, query.target.scheme.transport(), port, from) else {
         let why = format!("no route governs port {port} of {object}: calls go to its endpoints");
         return Some(Chosen::Implicit { parent, port, why });
     };

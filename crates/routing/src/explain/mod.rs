@@ -73,6 +73,7 @@ pub fn explain(
             });
             let id = BackendId {
                 object: parent.object.clone(),
+                transport: query.target.scheme.transport(),
                 port,
             };
             explanation.backends = vec![effect::implicit(tables, &id, tongue)];

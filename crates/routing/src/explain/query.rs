@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use pointsman_binding::bound::Transport;
 use pointsman_resources::{Name, ObjectKey};
 
 use crate::filters::redirect::default_port;
@@ -52,6 +53,14 @@ impl Scheme {
             Scheme::Tls => "tls",
             Scheme::Tcp => "tcp",
             Scheme::Udp => "udp",
+        }
+    }
+
+    /// What it runs over.
+    pub fn transport(self) -> Transport {
+        match self {
+            Scheme::Udp => Transport::Udp,
+            _ => Transport::Tcp,
         }
     }
 

@@ -151,6 +151,7 @@ pub fn backend(service: &str, weight: u32) -> WeightedBackend {
 
 pub fn backend_id(service: &str) -> BackendId {
     BackendId {
+        transport: pointsman_binding::bound::Transport::Tcp,
         object: ObjectKey::new(Kind::Service, "infra", service),
         port: 8080,
     }
@@ -220,6 +221,7 @@ pub fn mesh(port: u16, scope: Scope, kind: Kind) -> Frontend {
     Frontend {
         id: FrontendId::Mesh {
             parent: cart(),
+            transport: pointsman_binding::bound::Transport::of(kind),
             port,
             scope,
         },
@@ -243,7 +245,7 @@ pub fn added(frontend: Frontend, routes: Vec<BoundRoute>) -> Delta {
     Delta {
         attachments: routes.into_iter().map(attach).collect(),
         frontends: vec![(id.clone(), Some(Arc::new(frontend)))],
-        backends: vec![],
+        ..Delta::default()
     }
 }
 
