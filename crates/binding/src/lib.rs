@@ -555,7 +555,7 @@ impl Binder {
 }
 
 /// Whether something is said of objects of this kind.
-fn has_status(kind: Kind) -> bool {
+pub fn has_status(kind: Kind) -> bool {
     kind.is_route()
         || matches!(
             kind,
