@@ -293,7 +293,7 @@ fn condition_lines(paint: &Paint, condition: &Condition, indent: usize, out: &mu
         condition.reason
     };
     let line = format!(
-        "{:<13} {} {}",
+        "{:<16} {} {}",
         condition.kind,
         paint.paint(style, &format!("{status:<5}")),
         reason
