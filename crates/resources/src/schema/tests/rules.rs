@@ -9,7 +9,7 @@ use crate::meta::Kind;
 pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) object: Json,
-    change: String,
+    pub(super) change: String,
     field: String,
     says: String,
 }
