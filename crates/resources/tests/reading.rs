@@ -293,9 +293,9 @@ fn metadata_is_checked() {
         ),
         (
             "Pod",
-            "{name: a, generation: -1}",
+            "{name: a, generation: one}",
             "metadata.generation",
-            "-1 is not 0 or more",
+            "this is a string, not an integer",
         ),
         ("Pod", "[]", "metadata", "this is a list, not an object"),
         ("Pod", "~", "metadata", "this required field is missing"),

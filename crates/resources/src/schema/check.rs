@@ -12,10 +12,10 @@ use crate::document::{Entry, Node, Value};
 /// Drops the nulls and fills in the defaults.
 pub(crate) fn fill(node: &mut Node, schema: &Schema) {
     match (&schema.shape, &mut node.value) {
-        (Shape::Object { fields, .. }, Value::Map(entries)) => {
+        (Shape::Object { fields, open, .. }, Value::Map(entries)) => {
             entries.retain(|entry| {
-                entry.node.value != Value::Null
-                    || !fields.iter().any(|field| field.name == entry.key)
+                let field = fields.iter().find(|field| field.name == entry.key);
+                field.is_none_or(|field| !is_absent(&entry.node, &field.schema, *open))
             });
             for field in fields {
                 if let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) {
@@ -41,6 +41,18 @@ pub(crate) fn fill(node: &mut Node, schema: &Schema) {
             nodes.iter_mut().for_each(|item| fill(item, items));
         }
         _ => {}
+    }
+}
+
+/// Whether a field counts as left out. In Kubernetes' own kinds, whose objects are open, so does a zero where there is
+/// a default: they are structs in Go.
+fn is_absent(node: &Node, schema: &Schema, open: bool) -> bool {
+    let defaulted = schema.default.is_some() || matches!(schema.shape, Shape::IntOrString);
+    match &node.value {
+        Value::Null => true,
+        Value::Int(0) => open && defaulted,
+        Value::String(text) => open && defaulted && text.is_empty(),
+        _ => false,
     }
 }
 
@@ -153,7 +165,9 @@ fn visit_object<'a>(
             None => {}
         }
     }
-    if entries.len() < min {
+    // Fields that nobody knows don't count: the API server drops them first.
+    let known = |entry: &&Entry| fields.iter().any(|field| field.name == entry.key);
+    if min > 0 && entries.iter().filter(known).count() < min {
         let names: Vec<_> = fields.iter().map(|field| field.name).collect();
         report.error(
             node,

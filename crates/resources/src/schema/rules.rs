@@ -3,7 +3,7 @@
 use crate::document::Node;
 
 use super::Report;
-use super::text::milliseconds;
+use super::text::{LABEL_KEY, is_qualified_name, milliseconds};
 
 /// The text of a field.
 pub(super) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
@@ -149,5 +149,20 @@ pub(super) fn unique_names(node: &Node, report: &mut Report<'_>) {
                 format!("an earlier item has the name `{name}` too"),
             );
         }
+    }
+}
+
+/// Keys are those that labels may have.
+pub(super) fn qualified_keys(node: &Node, report: &mut Report<'_>) {
+    for entry in node
+        .entries()
+        .iter()
+        .filter(|entry| !is_qualified_name(&entry.key))
+    {
+        report.error_in(
+            &format!("[{}]", entry.key),
+            &entry.node,
+            format!("the key is not {}", LABEL_KEY.says),
+        );
     }
 }

@@ -1,15 +1,20 @@
 //! Each demand of one field on another: broken once, and almost broken.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value as Json, json};
 
-use super::{errors, objects, read, valid};
+use super::{errors, objects, of, read, valid};
+use crate::document::{Node, Position};
 use crate::meta::Kind;
+use crate::schema::check::fill;
+use crate::schema::{Report, Schema, Shape};
 
 /// A valid document with changes, and the finding that they must cause.
 pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) object: Json,
-    change: String,
+    pub(super) change: String,
     field: String,
     says: String,
 }
@@ -149,16 +154,20 @@ fn older_versions_have_their_own_rules() {
     }
 }
 
+/// A route whose rules have so many matches.
+fn with_matches(kind: Kind, counts: &[usize]) -> Json {
+    let mut object = valid(kind, "v1").swap_remove(0);
+    let header = |n: usize| json!({"headers": [{"name": "x", "value": n.to_string()}]});
+    let rule = |n: &usize| json!({"matches": (0..*n).map(header).collect::<Vec<_>>()});
+    object["spec"]["rules"] = counts.iter().map(rule).collect();
+    object
+}
+
 #[test]
 fn all_rules_of_a_route_have_at_most_128_matches() {
     for kind in [Kind::HTTPRoute, Kind::GRPCRoute] {
-        let mut object = valid(kind, "v1").swap_remove(0);
-        let header = |n: usize| json!({"headers": [{"name": "x", "value": n.to_string()}]});
-        let rule = |n: usize| json!({"matches": (0..n).map(header).collect::<Vec<_>>()});
-        object["spec"]["rules"] = json!([rule(64), rule(64)]);
-        assert_eq!(read(&object).findings, []);
-        object["spec"]["rules"] = json!([rule(64), rule(64), rule(1)]);
-        let input = read(&object);
+        assert_eq!(read(&with_matches(kind, &[64, 64])).findings, []);
+        let input = read(&with_matches(kind, &[64, 64, 1]));
         assert_eq!(errors(&input)[0].field, "spec.rules");
         assert!(
             errors(&input)[0].message.contains("129 matches"),
@@ -166,4 +175,70 @@ fn all_rules_of_a_route_have_at_most_128_matches() {
             input.findings
         );
     }
+}
+
+/// Which rules stand in a schema, and which of them find something in a document.
+fn run(
+    schema: &Schema,
+    node: &Node,
+    path: &str,
+    all: &mut BTreeSet<String>,
+    broken: &mut BTreeSet<String>,
+) {
+    for (number, rule) in schema.rules.iter().enumerate() {
+        let mut report = Report::default();
+        rule(node, &mut report);
+        all.insert(format!("{path} rule {number}"));
+        if !report.found.is_empty() {
+            broken.insert(format!("{path} rule {number}"));
+        }
+    }
+    match &schema.shape {
+        Shape::Object { fields, .. } => {
+            for field in fields {
+                if let Some(node) = node.get(field.name) {
+                    run(
+                        &field.schema,
+                        node,
+                        &format!("{path}.{}", field.name),
+                        all,
+                        broken,
+                    );
+                }
+            }
+        }
+        Shape::Map { values, .. } => {
+            let nodes = node.entries().iter();
+            nodes.for_each(|entry| run(values, &entry.node, &format!("{path}{{}}"), all, broken));
+        }
+        Shape::List { items, .. } => {
+            let nodes = node.items().iter();
+            nodes.for_each(|item| run(items, item, &format!("{path}[]"), all, broken));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn every_rule_in_every_place_is_broken_by_some_document() {
+    let mut documents: Vec<_> = broken()
+        .into_iter()
+        .map(|case| (case.kind, case.object))
+        .collect();
+    let routes = [Kind::HTTPRoute, Kind::GRPCRoute];
+    documents.extend(routes.map(|kind| (kind, with_matches(kind, &[64, 64, 1]))));
+    let (mut all, mut broken) = (BTreeSet::new(), BTreeSet::new());
+    for (kind, object) in documents {
+        let schema = of(kind, kind.versions()[0]).expect("the current version");
+        let mut node = Node::from_json(&object, Position::default());
+        fill(&mut node, schema);
+        run(schema, &node, kind.name(), &mut all, &mut broken);
+    }
+    // The rules of metadata are the same for all kinds and have their own tests.
+    let left: Vec<_> = all
+        .difference(&broken)
+        .filter(|rule| !rule.contains(".metadata"))
+        .collect();
+    assert!(left.is_empty(), "{left:#?}");
+    assert!(all.len() > 100, "{}", all.len());
 }
