@@ -414,12 +414,12 @@ impl Binder {
     fn gateway_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
         reader.note(Topic::Result(Unit::Gateway(key.name.clone())));
         let view = self.gateways.get(&key.name)?;
-        let attached = view.sets.iter().filter(|set| set.is_accepted()).count();
         Some(StatusBody::Gateway {
             conditions: view.conditions(),
             addresses: view.addresses.clone(),
             listeners: self.listener_statuses(reader, key, view, &view.listeners),
-            attached_listener_sets: (view.allows_sets || !view.sets.is_empty()).then_some(attached),
+            attached_listener_sets: (view.allows_sets || !view.sets.is_empty())
+                .then_some(view.attached_sets()),
         })
     }
 

@@ -5,6 +5,8 @@
     reason = "each test binary uses a part of this"
 )]
 
+pub mod certificates;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -302,6 +304,35 @@ pub fn verdict(binder: &Binder, route: &str) -> String {
         .filter_map(|line| line.rsplit(": ").next())
         .collect();
     conditions.join(" ")
+}
+
+/// The kinds of routes that each listener takes: `http=HTTPRoute,GRPCRoute`.
+pub fn supported(binder: &Binder, gateway: &str) -> Vec<String> {
+    match binder.status(&key(gateway)).map(|s| &s.body) {
+        Some(StatusBody::Gateway { listeners, .. }) => listeners
+            .iter()
+            .map(|l| {
+                let kinds: Vec<&str> = l.supported_kinds.iter().map(|k| k.name()).collect();
+                format!("{}={}", l.name, kinds.join(","))
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What is said of one listener, without its place: `Accepted=True/Accepted`.
+pub fn listener(binder: &Binder, gateway: &str, name: &str) -> Vec<String> {
+    let prefix = format!("listener {name}: ");
+    let all = said(binder, gateway);
+    all.iter()
+        .filter_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
+        .collect()
+}
+
+/// What is said of the object itself, without its parts.
+pub fn itself(binder: &Binder, object: &str) -> Vec<String> {
+    let all = said(binder, object);
+    all.into_iter().filter(|l| !l.contains(": ")).collect()
 }
 
 /// How many routes are attached to each listener: `http=2`.
