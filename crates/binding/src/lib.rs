@@ -277,7 +277,8 @@ impl Binder {
         let objects = |uses: &BTreeSet<BackendId>| -> BTreeSet<ObjectKey> {
             uses.iter().map(|id| id.object.clone()).collect()
         };
-        for object in &objects(&view.behind_listeners) {
+        let reached = objects(&view.behind_listeners);
+        for object in reached.union(&view.unusable) {
             let reach = self.reach.entry(object.clone()).or_default();
             let before = reach.len();
             for &gateway in &gateways {

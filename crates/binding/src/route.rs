@@ -30,6 +30,8 @@ pub(crate) struct RouteView {
     /// The backends that it uses behind listeners, and those in the mesh: grants and omissions make them differ.
     pub behind_listeners: BTreeSet<BackendId>,
     pub in_mesh: BTreeSet<BackendId>,
+    /// XBackends that it names behind listeners but can't use.
+    pub unusable: BTreeSet<ObjectKey>,
     /// References that name nothing of ours, as far as can be told.
     pub unknown: Vec<ParentReference>,
 }
@@ -138,6 +140,7 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
         behind_listeners: None,
         used_behind_listeners: BTreeSet::new(),
         used_in_mesh: BTreeSet::new(),
+        unusable: BTreeSet::new(),
     };
     let (mut parents, mut unknown) = (Vec::new(), Vec::new());
     for reference in looking.references() {
@@ -152,6 +155,7 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
         parents,
         behind_listeners: looking.used_behind_listeners,
         in_mesh: looking.used_in_mesh,
+        unusable: looking.unusable,
         unknown,
     })
 }
@@ -165,6 +169,7 @@ struct Looking<'a> {
     behind_listeners: Option<(Arc<Lowered>, Arc<BoundRoute>)>,
     used_behind_listeners: BTreeSet<BackendId>,
     used_in_mesh: BTreeSet<BackendId>,
+    unusable: BTreeSet<ObjectKey>,
 }
 
 impl Looking<'_> {
@@ -228,6 +233,7 @@ impl Looking<'_> {
                 Ok(frontends) => {
                     self.used_behind_listeners
                         .extend(lowered.uses.iter().cloned());
+                    self.unusable.extend(lowered.unusable.iter().cloned());
                     attached = frontends
                         .into_iter()
                         .map(|id| (id, bound.clone()))

@@ -119,6 +119,40 @@ pub fn slice(service: &str, port: &str, number: u16, address: &str) -> String {
     )
 }
 
+/// Two Gateways of ours in `infra`; a route from `edge` to the Service `web` and from both to `api`.
+pub fn two_gateways(documents: &str) -> Bound {
+    let gateway = |name: &str| {
+        doc(
+            "Gateway",
+            name,
+            "{gatewayClassName: ours, listeners: [{name: http, port: 80, protocol: HTTP}]}",
+        )
+    };
+    let ports = "{ports: [{name: tls, port: 443}, {name: plain, port: 80}]}";
+    Bound::of(&format!(
+        "{}{}{}{}{}{}{}{documents}",
+        doc(
+            "GatewayClass",
+            "ours",
+            "{controllerName: pointsman.io/controller}"
+        ),
+        gateway("infra/edge"),
+        gateway("infra/inner"),
+        service("infra/web", ports),
+        service("infra/api", ports),
+        doc(
+            "HTTPRoute",
+            "infra/a",
+            "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 443}, {name: web, port: 80}]}]}"
+        ),
+        doc(
+            "HTTPRoute",
+            "infra/b",
+            "{parentRefs: [{name: edge}, {name: inner}], rules: [{backendRefs: [{name: api, port: 443}]}]}"
+        ),
+    ))
+}
+
 /// A binder, and all that its deltas have said so far: what a proxy would know.
 #[derive(Default)]
 pub struct Bound {
@@ -344,4 +378,18 @@ pub fn attached(binder: &Binder, gateway: &str) -> Vec<String> {
             .collect(),
         _ => Vec::new(),
     }
+}
+
+/// The SNI for each port of a Service, or why TLS can't be spoken, or plain.
+pub fn spoken(bound: &Bound, name: &str) -> Vec<String> {
+    let ours = bound
+        .backends
+        .values()
+        .filter(|b| *b.id.object.name.name == *name);
+    ours.map(|backend| match &backend.tls {
+        None => format!("{} plain", backend.id.port),
+        Some(Ok(tls)) => format!("{} {}", backend.id.port, tls.hostname),
+        Some(Err(fault)) => format!("{} {} {}", backend.id.port, fault.status, fault.reason),
+    })
+    .collect()
 }
