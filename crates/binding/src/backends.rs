@@ -348,7 +348,8 @@ fn is_ready(pod: &Pod) -> bool {
     }
 }
 
-fn x_backend_tls(
+/// How TLS is spoken to an XBackend, or why it can't be.
+pub(crate) fn x_backend_tls(
     reader: &Reader<'_>,
     backend: &XBackend,
 ) -> Option<Result<Arc<BackendTls>, Fault>> {

@@ -50,9 +50,9 @@ pub(crate) struct SetView {
 }
 
 impl SetView {
-    /// Whether at least one of its listeners is accepted.
-    pub fn is_accepted(&self) -> bool {
-        self.refused.is_none() && self.listeners.iter().any(ListenerView::is_accepted)
+    /// Whether at least one of its listeners is valid: accepted, and with all that it needs to serve.
+    fn is_valid(&self) -> bool {
+        self.refused.is_none() && self.listeners.iter().any(ListenerView::is_programmed)
     }
 }
 
@@ -66,6 +66,16 @@ impl GatewayView {
             .iter()
             .find(|set| set.name == owner.name)
             .map(|set| &set.listeners[..])
+    }
+
+    /// How many ListenerSets are attached: those that are accepted.
+    pub fn attached_sets(&self) -> usize {
+        let all = self.sets.iter().filter(|set| set.is_valid());
+        if self.refused.is_some() {
+            0
+        } else {
+            all.count()
+        }
     }
 
     /// What clients connect to.
@@ -160,31 +170,27 @@ impl GatewayView {
         if self.refused.is_some() {
             return both("ParentNotAccepted", "its Gateway is not accepted");
         }
-        let names = |test: fn(&ListenerView) -> bool| -> Vec<&str> {
-            let found = set.listeners.iter().filter(|listener| test(listener));
-            found.map(|listener| listener.spec.name.as_str()).collect()
-        };
-        let broken = names(|listener| !listener.is_accepted());
-        let silent = names(|listener| !listener.is_programmed());
-        let of = |kind, failed: &[&str]| {
-            let status = failed.len() < set.listeners.len();
-            match failed {
-                [] => Condition::yes(kind, kind, ""),
-                _ => Condition {
-                    kind,
-                    status,
-                    reason: "ListenersNotValid",
-                    message: format!("not valid: listener {}", failed.join(", ")).into(),
-                },
-            }
+        let invalid: Vec<&str> = set
+            .listeners
+            .iter()
+            .filter(|listener| !listener.is_programmed())
+            .map(|listener| listener.spec.name.as_str())
+            .collect();
+        let message = format!("not valid: listener {}", invalid.join(", "));
+        if !set.is_valid() {
+            return both("ListenersNotValid", &message);
+        }
+        let accepted = match invalid.is_empty() {
+            true => Condition::yes("Accepted", "Accepted", ""),
+            false => Condition::yes("Accepted", "ListenersNotValid", message),
         };
         let programmed = match &self.unusable {
             Some((_, message)) => {
                 Condition::no("Programmed", "ParentNotProgrammed", message.clone())
             }
-            None => of("Programmed", &silent),
+            None => Condition::yes("Programmed", "Programmed", ""),
         };
-        vec![of("Accepted", &broken), programmed]
+        vec![accepted, programmed]
     }
 }
 

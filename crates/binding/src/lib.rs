@@ -286,7 +286,9 @@ impl Binder {
         let objects = |uses: &[BackendId]| -> BTreeSet<ObjectKey> {
             uses.iter().map(|id| id.object.clone()).collect()
         };
-        for object in &objects(&view.behind_listeners) {
+        let mut reached = objects(&view.behind_listeners);
+        reached.extend(view.unusable.iter().cloned());
+        for object in &reached {
             let reach = self.reach.entry(object.clone()).or_default();
             let before = reach.len();
             for &gateway in &gateways {
@@ -441,12 +443,12 @@ impl Binder {
     fn gateway_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
         reader.note(Topic::Result(Unit::Gateway(key.name.clone())));
         let view = self.gateways.get(&key.name)?;
-        let attached = view.sets.iter().filter(|set| set.is_accepted()).count();
         Some(StatusBody::Gateway {
             conditions: view.conditions(),
             addresses: view.addresses.clone(),
             listeners: self.listener_statuses(reader, key, view, &view.listeners),
-            attached_listener_sets: (view.allows_sets || !view.sets.is_empty()).then_some(attached),
+            attached_listener_sets: (view.allows_sets || !view.sets.is_empty())
+                .then_some(view.attached_sets()),
         })
     }
 

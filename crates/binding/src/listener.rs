@@ -349,26 +349,22 @@ fn clash(a: &ListenerView, b: &ListenerView) -> Option<&'static str> {
 
 /// Marks the listeners that clash. `owners` come in order of precedence: the Gateway, then its ListenerSets, oldest first.
 ///
-/// Within one owner nobody can be preferred, so all that clash lose; between owners the earlier one keeps its port.
+/// Between owners the earlier one keeps its port. Within one owner nobody can be preferred, so all that clash lose; but what has
+/// lost to an earlier owner is out, and takes none of its siblings with it.
 pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
     let mut claimed: Vec<ListenerView> = Vec::new();
     for listeners in owners.iter_mut() {
-        let marks: Vec<Option<(&'static str, String)>> = listeners
+        for listener in listeners.iter_mut() {
+            listener.conflict = conflict_with(listener, claimed.iter());
+        }
+        let siblings: Vec<ListenerView> = listeners
             .iter()
-            .enumerate()
-            .map(|(at, listener)| {
-                let siblings = listeners.iter().enumerate();
-                let among = siblings
-                    .filter(|&(other, _)| other != at)
-                    .map(|(_, other)| other);
-                claimed.iter().chain(among).find_map(|other| {
-                    let reason = clash(listener, other)?;
-                    Some((reason, conflict_message(reason, listener, other)))
-                })
-            })
+            .filter(|l| l.conflict.is_none())
+            .cloned()
             .collect();
-        for (listener, mark) in listeners.iter_mut().zip(marks) {
-            listener.conflict = mark;
+        for listener in listeners.iter_mut().filter(|l| l.conflict.is_none()) {
+            let others = siblings.iter().filter(|other| other.id != listener.id);
+            listener.conflict = conflict_with(listener, others);
         }
         claimed.extend(listeners.iter().filter(|l| l.conflict.is_none()).cloned());
     }
@@ -377,6 +373,16 @@ pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
             listener.overlap = overlap(listener, &claimed);
         }
     }
+}
+
+fn conflict_with<'a>(
+    listener: &ListenerView,
+    mut others: impl Iterator<Item = &'a ListenerView>,
+) -> Option<(&'static str, String)> {
+    others.find_map(|other| {
+        let reason = clash(listener, other)?;
+        Some((reason, conflict_message(reason, listener, other)))
+    })
 }
 
 fn conflict_message(reason: &str, listener: &ListenerView, other: &ListenerView) -> String {

@@ -84,8 +84,8 @@ pub(crate) fn backend_tls(
     let validation = &policy.spec.validation;
     let from = Kind::BackendTLSPolicy;
     let (found, problems) = trust(reader, from, &policy.metadata.namespace, validation);
-    let found = found.filter(|_| policy.spec.options.is_empty());
-    Some(match found {
+    let option = unsupported_option(policy);
+    Some(match found.filter(|_| option.is_none()) {
         Some(trust) => Ok(Arc::new(BackendTls {
             hostname: validation.hostname.as_str().into(),
             trust,
@@ -93,16 +93,28 @@ pub(crate) fn backend_tls(
             client_certificate: None,
         })),
         None => {
-            let why: Vec<String> = problems.into_iter().map(|(_, message)| message).collect();
+            let reason = match option {
+                Some(_) => "Invalid",
+                None => "NoValidCACertificate",
+            };
+            let why: Vec<String> = option
+                .into_iter()
+                .chain(problems.into_iter().map(|(_, message)| message))
+                .collect();
             let name = policy.metadata.key();
             let message = format!("BackendTLSPolicy {name} is not valid: {}", why.join("; "));
             Err(Fault {
                 status: 502,
-                reason: "NoValidCACertificate",
+                reason,
                 message,
             })
         }
     })
+}
+
+fn unsupported_option(policy: &BackendTLSPolicy) -> Option<String> {
+    let option = policy.spec.options.keys().next()?;
+    Some(format!("option `{option}` is not supported; no option is"))
 }
 
 /// What is said of a BackendTLSPolicy under each Gateway through which its targets are reached.
@@ -176,12 +188,8 @@ pub(crate) fn tls_policy_status(
         Condition::no("Accepted", "TargetNotFound", missing.join("; "))
     } else if lost.len() == found {
         Condition::no("Accepted", "Conflicted", lost.join("; "))
-    } else if let Some(option) = policy.spec.options.keys().next() {
-        Condition::no(
-            "Accepted",
-            "Invalid",
-            format!("option `{option}` is not supported; no option is"),
-        )
+    } else if let Some(why) = unsupported_option(policy) {
+        Condition::no("Accepted", "Invalid", why)
     } else if let Some((reason @ "Invalid", message)) = problems.first() {
         Condition::no("Accepted", reason, message.clone())
     } else if trusted.is_none() {
@@ -351,9 +359,11 @@ pub(crate) fn x_backend_status(
     let Some(backend) = reader.backend(name) else {
         return Vec::new();
     };
-    let accepted = match backends::x_backend_unsupported(backend) {
-        Some(why) => Condition::no("Accepted", "UnsupportedValue", why),
-        None => Condition::yes("Accepted", "Accepted", ""),
+    let unsupported = backends::x_backend_unsupported(backend);
+    let accepted = match (unsupported, backends::x_backend_tls(reader, backend)) {
+        (Some(why), _) => Condition::no("Accepted", "UnsupportedValue", why),
+        (None, Some(Err(fault))) => Condition::no("Accepted", fault.reason, fault.message),
+        (None, _) => Condition::yes("Accepted", "Accepted", ""),
     };
     let key = ObjectKey {
         kind: Kind::XBackend,

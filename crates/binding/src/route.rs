@@ -31,6 +31,8 @@ pub(crate) struct RouteView {
     pub behind_listeners: Box<[BackendId]>,
     /// Both sorted.
     pub in_mesh: Box<[BackendId]>,
+    /// XBackends that it names behind listeners but can't use.
+    pub unusable: Box<[ObjectKey]>,
     /// References that name nothing of ours, as far as can be told.
     pub unknown: Vec<ParentReference>,
 }
@@ -139,6 +141,7 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
         behind_listeners: None,
         used_behind_listeners: BTreeSet::new(),
         used_in_mesh: BTreeSet::new(),
+        unusable: BTreeSet::new(),
     };
     let (mut parents, mut unknown) = (Vec::new(), Vec::new());
     for reference in looking.references() {
@@ -153,6 +156,7 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
         parents,
         behind_listeners: looking.used_behind_listeners.into_iter().collect(),
         in_mesh: looking.used_in_mesh.into_iter().collect(),
+        unusable: looking.unusable.into_iter().collect(),
         unknown,
     })
 }
@@ -166,6 +170,7 @@ struct Looking<'a> {
     behind_listeners: Option<(Arc<Lowered>, Arc<BoundRoute>)>,
     used_behind_listeners: BTreeSet<BackendId>,
     used_in_mesh: BTreeSet<BackendId>,
+    unusable: BTreeSet<ObjectKey>,
 }
 
 impl Looking<'_> {
@@ -229,6 +234,7 @@ impl Looking<'_> {
                 Ok(frontends) => {
                     self.used_behind_listeners
                         .extend(lowered.uses.iter().cloned());
+                    self.unusable.extend(lowered.unusable.iter().cloned());
                     attached = frontends
                         .into_iter()
                         .map(|id| (id, bound.clone()))

@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pointsman_resources::Kind;
 use pointsman_resources::route::{
     Fraction, GrpcMethodMatch, MatchType, MethodMatch, PathMatchType, RequestMirror, Route,
     RouteBackendRef, RouteFilter, RouteMatch, RouteRule, ValueMatch,
 };
+use pointsman_resources::{Kind, ObjectKey};
 
 use crate::backends::{self, Referrer};
 use crate::bound::{
@@ -31,6 +31,8 @@ pub(crate) struct Lowered {
     pub invalid: Vec<(usize, String)>,
     /// The backends in use.
     pub uses: BTreeSet<BackendId>,
+    /// XBackends that are named but can't be used: they have a status to say so in.
+    pub unusable: BTreeSet<ObjectKey>,
 }
 
 impl Lowered {
@@ -191,6 +193,12 @@ impl Lowering<'_> {
                 self.out.uses.insert(id.clone());
             }
             Err(fault) => {
+                let namespace = reference.namespace.as_deref();
+                let namespace = namespace.unwrap_or(self.referrer.namespace);
+                if Kind::find(&reference.group, &reference.kind) == Some(Kind::XBackend) {
+                    let object = ObjectKey::new(Kind::XBackend, namespace, reference.name.as_str());
+                    self.out.unusable.insert(object);
+                }
                 let entry = (fault.reason, fault.message.clone());
                 if !self.out.unresolved.contains(&entry) {
                     self.out.unresolved.push(entry);

@@ -5,6 +5,8 @@
     reason = "each test binary uses a part of this"
 )]
 
+pub mod certificates;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -115,6 +117,40 @@ pub fn slice(service: &str, port: &str, number: u16, address: &str) -> String {
     format!(
         "\n---\n{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, metadata: {{namespace: {namespace}, name: {name}-{port}-{number}, labels: {{kubernetes.io/service-name: {name}}}}}, ports: [{{name: '{port}', port: {number}}}], endpoints: [{{addresses: [{address}]}}]}}"
     )
+}
+
+/// Two Gateways of ours in `infra`; a route from `edge` to the Service `web` and from both to `api`.
+pub fn two_gateways(documents: &str) -> Bound {
+    let gateway = |name: &str| {
+        doc(
+            "Gateway",
+            name,
+            "{gatewayClassName: ours, listeners: [{name: http, port: 80, protocol: HTTP}]}",
+        )
+    };
+    let ports = "{ports: [{name: tls, port: 443}, {name: plain, port: 80}]}";
+    Bound::of(&format!(
+        "{}{}{}{}{}{}{}{documents}",
+        doc(
+            "GatewayClass",
+            "ours",
+            "{controllerName: pointsman.io/controller}"
+        ),
+        gateway("infra/edge"),
+        gateway("infra/inner"),
+        service("infra/web", ports),
+        service("infra/api", ports),
+        doc(
+            "HTTPRoute",
+            "infra/a",
+            "{parentRefs: [{name: edge}], rules: [{backendRefs: [{name: web, port: 443}, {name: web, port: 80}]}]}"
+        ),
+        doc(
+            "HTTPRoute",
+            "infra/b",
+            "{parentRefs: [{name: edge}, {name: inner}], rules: [{backendRefs: [{name: api, port: 443}]}]}"
+        ),
+    ))
 }
 
 /// A binder, and all that its deltas have said so far: what a proxy would know.
@@ -304,6 +340,35 @@ pub fn verdict(binder: &Binder, route: &str) -> String {
     conditions.join(" ")
 }
 
+/// The kinds of routes that each listener takes: `http=HTTPRoute,GRPCRoute`.
+pub fn supported(binder: &Binder, gateway: &str) -> Vec<String> {
+    match binder.status(&key(gateway)).map(|s| &s.body) {
+        Some(StatusBody::Gateway { listeners, .. }) => listeners
+            .iter()
+            .map(|l| {
+                let kinds: Vec<&str> = l.supported_kinds.iter().map(|k| k.name()).collect();
+                format!("{}={}", l.name, kinds.join(","))
+            })
+            .collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// What is said of one listener, without its place: `Accepted=True/Accepted`.
+pub fn listener(binder: &Binder, gateway: &str, name: &str) -> Vec<String> {
+    let prefix = format!("listener {name}: ");
+    let all = said(binder, gateway);
+    all.iter()
+        .filter_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
+        .collect()
+}
+
+/// What is said of the object itself, without its parts.
+pub fn itself(binder: &Binder, object: &str) -> Vec<String> {
+    let all = said(binder, object);
+    all.into_iter().filter(|l| !l.contains(": ")).collect()
+}
+
 /// How many routes are attached to each listener: `http=2`.
 pub fn attached(binder: &Binder, gateway: &str) -> Vec<String> {
     match binder.status(&key(gateway)).map(|s| &s.body) {
@@ -313,4 +378,18 @@ pub fn attached(binder: &Binder, gateway: &str) -> Vec<String> {
             .collect(),
         _ => Vec::new(),
     }
+}
+
+/// The SNI for each port of a Service, or why TLS can't be spoken, or plain.
+pub fn spoken(bound: &Bound, name: &str) -> Vec<String> {
+    let ours = bound
+        .backends
+        .values()
+        .filter(|b| *b.id.object.name.name == *name);
+    ours.map(|backend| match &backend.tls {
+        None => format!("{} plain", backend.id.port),
+        Some(Ok(tls)) => format!("{} {}", backend.id.port, tls.hostname),
+        Some(Err(fault)) => format!("{} {} {}", backend.id.port, fault.status, fault.reason),
+    })
+    .collect()
 }

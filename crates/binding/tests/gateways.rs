@@ -1,0 +1,474 @@
+//! Gateways and their listeners: protocols, kinds, conflicts, addresses, counts.
+
+mod common;
+
+use common::{
+    Bound, attached, bind, condition, doc, itself, key, listener, message, puts, said, service,
+    supported,
+};
+use pointsman_binding::status::StatusBody;
+
+const OURS: &str = "{controllerName: pointsman.io/controller}";
+
+/// A Gateway `infra/g` of our class, with these fields beside its class.
+fn gateway(fields: &str) -> String {
+    doc("GatewayClass", "ours", OURS)
+        + &doc(
+            "Gateway",
+            "infra/g",
+            &format!("{{gatewayClassName: ours, {fields}}}"),
+        )
+}
+
+fn with_listeners(listeners: &str) -> Bound {
+    Bound::of(&gateway(&format!("listeners: [{listeners}]")))
+}
+
+const G: &str = "Gateway infra/g";
+const GOOD: [&str; 3] = [
+    "Accepted=True/Accepted",
+    "ResolvedRefs=True/ResolvedRefs",
+    "Programmed=True/Programmed",
+];
+
+#[test]
+fn a_class_is_ours_by_its_controller_name() {
+    let binder = bind(
+        &(doc("GatewayClass", "ours", OURS)
+            + &doc(
+                "GatewayClass",
+                "theirs",
+                "{controllerName: example.com/other}",
+            )),
+    );
+    assert_eq!(
+        said(&binder, "GatewayClass ours"),
+        [
+            "Accepted=True/Accepted",
+            "SupportedVersion=True/SupportedVersion"
+        ]
+    );
+    assert!(said(&binder, "GatewayClass theirs").is_empty());
+    let status = binder.status(&key("GatewayClass ours")).expect("a status");
+    let StatusBody::Class { features, .. } = status.body else {
+        panic!("not a class")
+    };
+    assert!(features.is_sorted() && features.contains(&"HTTPRoute"));
+}
+
+#[test]
+fn nothing_is_said_of_a_gateway_of_another_class() {
+    let theirs = doc(
+        "GatewayClass",
+        "ours",
+        "{controllerName: example.com/other}",
+    );
+    let mut bound = Bound::of(&gateway("listeners: [{name: a, port: 80, protocol: HTTP}]"));
+    assert_eq!(bound.serves(), ["infra/g a"]);
+    bound.apply(puts(&theirs));
+    assert!(said(&bound, G).is_empty() && bound.serves().is_empty());
+}
+
+#[test]
+fn parameters_that_nobody_knows_are_refused() {
+    let class = doc(
+        "GatewayClass",
+        "ours",
+        "{controllerName: pointsman.io/controller, parametersRef: {group: x.io, kind: P, name: p}}",
+    );
+    let gateway = doc(
+        "Gateway",
+        "infra/g",
+        "{gatewayClassName: ours, listeners: [{name: a, port: 80, protocol: HTTP}]}",
+    );
+    let bound = Bound::of(&(class + &gateway));
+    assert_eq!(
+        condition(&bound, "GatewayClass ours", "Accepted"),
+        "False/InvalidParameters"
+    );
+    assert_eq!(condition(&bound, G, "Accepted"), "False/InvalidParameters");
+    let bound = Bound::of(&self::gateway(
+        "infrastructure: {parametersRef: {group: x.io, kind: P, name: p}}, listeners: [{name: a, port: 80, protocol: HTTP}]",
+    ));
+    assert_eq!(
+        itself(&bound, G)[..2],
+        [
+            "Accepted=False/InvalidParameters",
+            "Programmed=False/Invalid"
+        ]
+    );
+    assert_eq!(
+        listener(&bound, G, "a"),
+        [
+            "Accepted=True/Accepted",
+            "ResolvedRefs=True/ResolvedRefs",
+            "Programmed=False/Invalid"
+        ]
+    );
+    assert!(bound.serves().is_empty());
+}
+
+#[test]
+fn a_protocol_says_which_kinds_may_attach() {
+    for (fields, kinds) in [
+        ("protocol: HTTP", "HTTPRoute,GRPCRoute"),
+        (
+            "protocol: HTTPS, tls: {certificateRefs: [{name: c}]}",
+            "HTTPRoute,GRPCRoute",
+        ),
+        ("protocol: TLS, tls: {mode: Passthrough}", "TLSRoute"),
+        (
+            "protocol: TLS, tls: {certificateRefs: [{name: c}]}",
+            "TLSRoute",
+        ),
+        ("protocol: TCP", "TCPRoute"),
+        ("protocol: UDP", "UDPRoute"),
+        (
+            "protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}]}",
+            "HTTPRoute",
+        ),
+        (
+            "protocol: HTTP, allowedRoutes: {kinds: [{kind: GRPCRoute}, {kind: HTTPRoute}]}",
+            "GRPCRoute,HTTPRoute",
+        ),
+    ] {
+        let bound = with_listeners(&format!("{{name: a, port: 80, {fields}}}"));
+        assert_eq!(supported(&bound, G), [format!("a={kinds}")], "{fields}");
+        assert_eq!(listener(&bound, G, "a")[0], "Accepted=True/Accepted");
+    }
+}
+
+// "Listener Accepted=False/UnsupportedProtocol, supportedKinds empty; Gateway Accepted=False/ListenersNotValid, or
+// True/ListenersNotValid when another listener is fine."
+#[test]
+fn a_protocol_that_nobody_speaks_is_refused_and_its_neighbours_stay() {
+    let bad = "{name: bad, port: 1111, protocol: INVALID}";
+    let bound = with_listeners(bad);
+    assert_eq!(
+        itself(&bound, G)[..2],
+        [
+            "Accepted=False/ListenersNotValid",
+            "Programmed=False/Invalid"
+        ]
+    );
+    assert_eq!(
+        listener(&bound, G, "bad"),
+        [
+            "Accepted=False/UnsupportedProtocol",
+            "ResolvedRefs=True/ResolvedRefs",
+            "Programmed=False/Invalid"
+        ]
+    );
+    assert_eq!(supported(&bound, G), ["bad="]);
+    let bound = with_listeners(&format!("{bad}, {{name: good, port: 80, protocol: HTTP}}"));
+    assert_eq!(
+        itself(&bound, G)[..2],
+        [
+            "Accepted=True/ListenersNotValid",
+            "Programmed=True/Programmed"
+        ]
+    );
+    assert_eq!(listener(&bound, G, "good"), GOOD);
+    assert_eq!(bound.serves(), ["infra/g good"]);
+}
+
+// "supportedKinds MUST represent the kinds supported … invalid ones MUST NOT appear, ResolvedRefs=False/InvalidRouteKinds."
+#[test]
+fn kinds_that_the_protocol_does_not_know_are_named() {
+    for (kinds, left, serves) in [
+        ("[{kind: InvalidRoute}]", "", false),
+        ("[{kind: TCPRoute}]", "", false),
+        ("[{group: example.com, kind: HTTPRoute}]", "", false),
+        (
+            "[{kind: InvalidRoute}, {kind: HTTPRoute}]",
+            "HTTPRoute",
+            true,
+        ),
+        (
+            "[{kind: HTTPRoute}, {kind: InvalidRoute}]",
+            "HTTPRoute",
+            true,
+        ),
+    ] {
+        let bound = with_listeners(&format!(
+            "{{name: a, port: 80, protocol: HTTP, allowedRoutes: {{kinds: {kinds}}}}}"
+        ));
+        assert_eq!(supported(&bound, G), [format!("a={left}")], "{kinds}");
+        assert_eq!(
+            listener(&bound, G, "a")[..2],
+            [
+                "Accepted=True/Accepted",
+                "ResolvedRefs=False/InvalidRouteKinds"
+            ]
+        );
+        assert_eq!(
+            condition(&bound, G, "ResolvedRefs"),
+            "False/ListenersNotResolved"
+        );
+        assert_eq!(!bound.serves().is_empty(), serves, "{kinds}");
+    }
+}
+
+// "Indistinct listeners inside one Gateway must all lose."
+#[test]
+fn listeners_of_one_gateway_that_clash_all_lose() {
+    let tls = "tls: {mode: Passthrough}";
+    for (a, b, clash) in [
+        (
+            "port: 80, protocol: HTTP, hostname: a.example",
+            "port: 80, protocol: HTTP, hostname: b.example",
+            None,
+        ),
+        (
+            "port: 80, protocol: HTTP, hostname: a.example",
+            "port: 80, protocol: HTTP",
+            None,
+        ),
+        (
+            "port: 80, protocol: HTTP, hostname: a.example",
+            "port: 80, protocol: HTTP, hostname: '*.example'",
+            None,
+        ),
+        ("port: 80, protocol: HTTP", "port: 81, protocol: TCP", None),
+        ("port: 80, protocol: TCP", "port: 80, protocol: UDP", None),
+        ("port: 80, protocol: HTTP", "port: 80, protocol: UDP", None),
+        (
+            "port: 80, protocol: HTTP",
+            "port: 80, protocol: TCP",
+            Some("ProtocolConflict"),
+        ),
+        (
+            "port: 80, protocol: HTTP, hostname: a.example",
+            &format!("port: 80, protocol: TLS, hostname: b.example, {tls}"),
+            Some("ProtocolConflict"),
+        ),
+        (
+            &format!("port: 80, protocol: TLS, {tls}"),
+            "port: 80, protocol: TCP",
+            Some("ProtocolConflict"),
+        ),
+        (
+            &format!("port: 80, protocol: TLS, hostname: a.example, {tls}"),
+            "port: 80, protocol: HTTPS, hostname: a.example, tls: {certificateRefs: [{name: c}]}",
+            Some("HostnameConflict"),
+        ),
+        (
+            &format!("port: 80, protocol: TLS, hostname: a.example, {tls}"),
+            "port: 80, protocol: HTTPS, hostname: b.example, tls: {certificateRefs: [{name: c}]}",
+            None,
+        ),
+        // Terminate and Passthrough on one port, by hostname.
+        (
+            &format!("port: 80, protocol: TLS, hostname: a.example, {tls}"),
+            "port: 80, protocol: TLS, hostname: b.example, tls: {certificateRefs: [{name: c}]}",
+            None,
+        ),
+    ] {
+        let bound = with_listeners(&format!(
+            "{{name: a, {a}}}, {{name: b, {b}}}, {{name: other, port: 9, protocol: HTTP}}"
+        ));
+        for name in ["a", "b"] {
+            let said = listener(&bound, G, name);
+            match clash {
+                None => assert!(
+                    said[0] == "Accepted=True/Accepted"
+                        && !said.iter().any(|l| l.starts_with("Conflicted")),
+                    "{a} {b}: {said:?}"
+                ),
+                Some(reason) => assert_eq!(
+                    said.iter()
+                        .filter(|l| !l.starts_with("ResolvedRefs"))
+                        .cloned()
+                        .collect::<Vec<_>>(),
+                    [
+                        format!("Accepted=False/{reason}"),
+                        format!("Programmed=False/{reason}"),
+                        format!("Conflicted=True/{reason}")
+                    ],
+                    "{a} {b}"
+                ),
+            }
+        }
+        assert_eq!(listener(&bound, G, "other"), GOOD);
+        let expected = if clash.is_some() {
+            "True/ListenersNotValid"
+        } else {
+            "True/Accepted"
+        };
+        assert_eq!(condition(&bound, G, "Accepted"), expected);
+    }
+}
+
+#[test]
+fn addresses_are_ip_addresses() {
+    for (addresses, accepted, programmed, given) in [
+        (
+            "[{type: IPAddress, value: 127.0.0.1}]",
+            "True/Accepted",
+            "True/Programmed",
+            1,
+        ),
+        (
+            "[{value: 127.0.0.1}, {value: '::1'}]",
+            "True/Accepted",
+            "True/Programmed",
+            2,
+        ),
+        ("[{type: IPAddress}]", "True/Accepted", "True/Programmed", 0),
+        (
+            "[{type: test/fake-invalid-type, value: x}, {value: 127.0.0.1}]",
+            "False/UnsupportedAddress",
+            "False/Invalid",
+            0,
+        ),
+        (
+            "[{type: Hostname, value: bogus.example.com}, {value: 127.0.0.1}]",
+            "True/Accepted",
+            "False/AddressNotUsable",
+            0,
+        ),
+        (
+            "[{value: 127.0.0.1, routability: Cluster}]",
+            "False/UnsupportedAddress",
+            "False/Invalid",
+            0,
+        ),
+    ] {
+        let bound = Bound::of(&gateway(&format!(
+            "addresses: {addresses}, listeners: [{{name: a, port: 80, protocol: HTTP}}]"
+        )));
+        assert_eq!(condition(&bound, G, "Accepted"), accepted, "{addresses}");
+        assert_eq!(
+            condition(&bound, G, "Programmed"),
+            programmed,
+            "{addresses}"
+        );
+        let status = bound.status(&key(G)).expect("a status");
+        let StatusBody::Gateway {
+            addresses: found, ..
+        } = &status.body
+        else {
+            panic!("not a Gateway")
+        };
+        assert_eq!(found.len(), given, "{addresses}");
+        assert_eq!(bound.serves().is_empty(), programmed != "True/Programmed");
+    }
+}
+
+// What is not carried out is refused, never ignored.
+#[test]
+fn what_a_listener_asks_beyond_us_is_refused() {
+    for (fields, words) in [
+        (
+            "protocol: HTTP, filters: {requests: [{type: ExtensionRef, extensionRef: {group: x.io, kind: F, name: f}}]}",
+            "filters on listeners are not supported",
+        ),
+        (
+            "protocol: HTTPS, tls: {certificateRefs: [{name: c}], options: {example.com/x: z}}",
+            "option",
+        ),
+    ] {
+        let bound = with_listeners(&format!("{{name: a, port: 80, {fields}}}"));
+        assert_eq!(
+            listener(&bound, G, "a")[0],
+            "Accepted=False/UnsupportedValue",
+            "{fields}"
+        );
+        let found = bound
+            .status(&key(G))
+            .expect("a status")
+            .conditions()
+            .iter()
+            .any(|(place, c)| place == "listener a" && c.message.contains(words));
+        assert!(found, "{fields}");
+    }
+}
+
+fn route(kind: &str, name: &str, spec: &str) -> String {
+    doc(kind, name, spec)
+}
+
+// "attachedRoutes counts only Accepted=True routes, even on a not-accepted listener."
+#[test]
+fn routes_are_counted_where_they_are_accepted() {
+    let web = service("infra/web", "{ports: [{port: 80}]}");
+    let g = "listeners: [{name: a, port: 80, protocol: HTTP, hostname: a.example}, {name: b, port: 81, protocol: HTTP}, {name: broken, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: nothing}]}}]";
+    for (spec, counts) in [
+        ("{parentRefs: [{name: g}]}", ["a=1", "b=1", "broken=1"]),
+        (
+            "{parentRefs: [{name: g, sectionName: a}]}",
+            ["a=1", "b=0", "broken=0"],
+        ),
+        // Two references to one listener are one route.
+        (
+            "{parentRefs: [{name: g, sectionName: a}, {name: g, namespace: infra, sectionName: a}]}",
+            ["a=1", "b=0", "broken=0"],
+        ),
+        (
+            "{parentRefs: [{name: g, sectionName: a}, {name: g, sectionName: b}]}",
+            ["a=1", "b=1", "broken=0"],
+        ),
+        (
+            "{parentRefs: [{name: g}], hostnames: [b.example]}",
+            ["a=0", "b=1", "broken=1"],
+        ),
+        (
+            "{parentRefs: [{name: g, sectionName: a}], hostnames: [b.example]}",
+            ["a=0", "b=0", "broken=0"],
+        ),
+        // A listener whose references are unresolved still counts, and so does a route with an unresolved backend.
+        (
+            "{parentRefs: [{name: g, sectionName: broken}], rules: [{backendRefs: [{name: nothing, port: 80}]}]}",
+            ["a=0", "b=0", "broken=1"],
+        ),
+    ] {
+        let bound = Bound::of(&(gateway(g) + &web + &route("HTTPRoute", "infra/r", spec)));
+        assert_eq!(attached(&bound, G), counts, "{spec}");
+    }
+    // "TCP/UDP: oldest wins, still both Accepted and counted."
+    let tcp = |name: &str| {
+        route(
+            "TCPRoute",
+            name,
+            "{parentRefs: [{name: g}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
+        )
+    };
+    let bound = Bound::of(
+        &(gateway("listeners: [{name: t, port: 80, protocol: TCP}]")
+            + &web
+            + &tcp("infra/x")
+            + &tcp("infra/z")),
+    );
+    assert_eq!(attached(&bound, G), ["t=2"]);
+}
+
+#[test]
+fn counts_follow_routes_that_come_and_go() {
+    let mut bound = Bound::of(&gateway("listeners: [{name: a, port: 80, protocol: HTTP}]"));
+    bound.apply(puts(
+        &(route("HTTPRoute", "infra/x", "{parentRefs: [{name: g}]}")
+            + &route("GRPCRoute", "infra/z", "{parentRefs: [{name: g}]}")),
+    ));
+    assert_eq!(attached(&bound, G), ["a=2"]);
+    bound.apply([pointsman_binding::Change::Delete(key("HTTPRoute infra/x"))]);
+    assert_eq!(attached(&bound, G), ["a=1"]);
+    bound.apply(puts(&gateway(
+        "listeners: [{name: b, port: 80, protocol: HTTP}]",
+    )));
+    assert_eq!(attached(&bound, G), ["b=1"]);
+    bound.apply(puts(&gateway("listeners: [{name: b, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}]}}]")));
+    assert_eq!(attached(&bound, G), ["b=0"]);
+    assert!(
+        message(&bound, "GRPCRoute infra/z", "Accepted").contains("takes HTTPRoute, not GRPCRoute")
+    );
+}
+
+#[test]
+fn the_generation_is_the_one_that_was_seen() {
+    let mut bound = Bound::of(&gateway("listeners: [{name: a, port: 80, protocol: HTTP}]"));
+    assert_eq!(bound.status(&key(G)).map(|s| s.generation), Some(1));
+    let newer = gateway("listeners: [{name: a, port: 80, protocol: HTTP}]")
+        .replace("namespace: infra", "generation: 7, namespace: infra");
+    bound.apply(puts(&newer));
+    assert_eq!(bound.status(&key(G)).map(|s| s.generation), Some(7));
+}

@@ -1,0 +1,137 @@
+//! XBackends (GEP-4894): names outside the cluster, and Pods by label.
+
+mod common;
+
+use common::certificates::fresh_secret;
+use common::{condition, doc, document, said, spoken, two_gateways};
+use pointsman_binding::bound::Endpoints;
+
+const X: &str = "gateway.networking.x-k8s.io/v1alpha1";
+
+fn x_backend(name: &str, spec: &str) -> String {
+    document(X, "XBackend", name, spec)
+}
+
+fn to_x(name: &str) -> String {
+    doc(
+        "HTTPRoute",
+        "infra/x",
+        &format!(
+            "{{parentRefs: [{{name: edge}}], rules: [{{backendRefs: [{{group: gateway.networking.x-k8s.io, kind: XBackend, name: {name}}}]}}]}}"
+        ),
+    )
+}
+
+#[test]
+fn an_x_backend_is_a_backend_like_any_other() {
+    let bound = two_gateways(
+        &(x_backend(
+            "infra/out",
+            "{type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}, tls: {mode: ServerOnly, validation: {hostname: api.example.com, wellKnownCACertificates: System}}}",
+        ) + &to_x("out")),
+    );
+    assert_eq!(
+        condition(&bound, "HTTPRoute infra/x", "ResolvedRefs"),
+        "True/ResolvedRefs"
+    );
+    assert_eq!(
+        said(&bound, "XBackend infra/out"),
+        ["ancestor Gateway infra/edge: Accepted=True/Accepted"]
+    );
+    assert_eq!(bound.endpoints("infra/out", 443), ["api.example.com:443"]);
+    assert_eq!(spoken(&bound, "out"), ["443 api.example.com"]);
+}
+
+#[test]
+fn an_x_backend_selects_ready_pods_of_its_namespace() {
+    let pod = |name: &str, ip: &str, status: &str| {
+        let (namespace, name) = name.split_once('/').expect("namespace and name");
+        format!(
+            "\n---\n{{apiVersion: v1, kind: Pod, metadata: {{namespace: {namespace}, name: {name}, labels: {{app: x}}}}, status: {{podIP: {ip}{status}}}}}"
+        )
+    };
+    let backend = x_backend(
+        "infra/pods",
+        "{type: EndpointSelector, endpointSelector: {matchLabels: {app: x}}, port: {number: 8080}}",
+    );
+    let ready = |is: &str| format!(", conditions: [{{type: Ready, status: '{is}'}}]");
+    let bound = two_gateways(
+        &(backend
+            + &to_x("pods")
+            + &pod("infra/a", "10.1.0.1", &ready("True"))
+            + &pod("infra/b", "10.1.0.2", &ready("False"))
+            + &pod("infra/c", "10.1.0.3", "")
+            + &pod("team/d", "10.1.0.4", "")),
+    );
+    assert_eq!(
+        bound.endpoints("infra/pods", 8080),
+        ["10.1.0.1:8080", "10.1.0.3:8080"]
+    );
+}
+
+// What is not carried out is refused in status, never ignored; so is what can't be resolved.
+#[test]
+fn an_x_backend_that_can_not_be_used_says_so_itself() {
+    let host = "type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}";
+    for (spec, accepted, resolved) in [
+        (format!("{{{host}, protocol: MCP}}"), "False/UnsupportedValue", "False/UnsupportedProtocol"),
+        (
+            "{type: EndpointSelector, endpointSelector: {matchLabels: {app: x}}, port: {number: 80}, sessionPersistence: {cookie: {name: c}}}".to_owned(),
+            "False/UnsupportedValue",
+            "False/UnsupportedProtocol",
+        ),
+        (
+            format!("{{{host}, tls: {{mode: ServerOnly, validation: {{hostname: a.example, caCertificateRefs: [{{group: '', kind: ConfigMap, name: nothing}}]}}}}}}"),
+            "False/NoValidCACertificate",
+            "True/ResolvedRefs",
+        ),
+        (
+            format!("{{{host}, tls: {{mode: ClientAndServer, clientCertificateRef: {{name: nothing}}, validation: {{hostname: a.example, wellKnownCACertificates: System}}}}}}"),
+            "False/InvalidClientCertificateRef",
+            "True/ResolvedRefs",
+        ),
+    ] {
+        let bound = two_gateways(&(x_backend("infra/out", &spec) + &to_x("out")));
+        assert_eq!(condition(&bound, "XBackend infra/out", "Accepted"), accepted, "{spec}");
+        assert_eq!(condition(&bound, "HTTPRoute infra/x", "ResolvedRefs"), resolved, "{spec}");
+    }
+}
+
+#[test]
+fn an_x_backend_stays_in_its_namespace_and_speaks_what_it_says() {
+    let host = "{type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}, protocol: TCP}";
+    let away = doc(
+        "HTTPRoute",
+        "infra/x",
+        "{parentRefs: [{name: edge}], rules: [{backendRefs: [{group: gateway.networking.x-k8s.io, kind: XBackend, name: out, namespace: team}]}]}",
+    );
+    let bound = two_gateways(&(x_backend("team/out", host) + &away));
+    assert_eq!(
+        condition(&bound, "HTTPRoute infra/x", "ResolvedRefs"),
+        "False/RefNotPermitted"
+    );
+    let bound = two_gateways(&(x_backend("infra/out", host) + &to_x("out")));
+    assert_eq!(
+        condition(&bound, "HTTPRoute infra/x", "ResolvedRefs"),
+        "False/UnsupportedProtocol"
+    );
+}
+
+#[test]
+fn an_x_backend_shows_its_client_certificate() {
+    let spec = "{type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}, tls: {mode: ClientAndServer, clientCertificateRef: {name: c}, validation: {hostname: a.example, wellKnownCACertificates: System}}}";
+    let bound =
+        two_gateways(&(x_backend("infra/out", spec) + &to_x("out") + &fresh_secret("infra/c")));
+    let backend = bound
+        .backends
+        .values()
+        .find(|b| matches!(b.endpoints, Endpoints::Dns(..)))
+        .expect("a backend");
+    let spoken = backend
+        .tls
+        .as_ref()
+        .expect("TLS")
+        .as_ref()
+        .expect("no fault");
+    assert!(spoken.client_certificate.is_some());
+}
