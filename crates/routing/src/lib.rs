@@ -29,3 +29,7 @@ pub use tables::{PortTable, Tables};
 /// the same input giving the same table.
 pub(crate) type Map<K, V> =
     imbl::GenericHashMap<K, V, foldhash::fast::FixedState, imbl::shared_ptr::DefaultSharedPtr>;
+
+/// A set of the same making.
+pub(crate) type Set<T> =
+    imbl::GenericHashSet<T, foldhash::fast::FixedState, imbl::shared_ptr::DefaultSharedPtr>;

@@ -1,11 +1,13 @@
 //! The table of one frontend: hostname, then path, then the rest.
 
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{BoundRoute, Frontend};
 use pointsman_resources::ObjectKey;
 
-use crate::Map;
+use crate::Set;
 use crate::entry::{Entry, Hit, Recorder};
 use crate::host::{HostTable, same_place};
 use crate::hosts::Hosts;
@@ -16,8 +18,32 @@ use crate::request::{Context, Request};
 pub struct FrontendTable {
     frontend: Arc<Frontend>,
     pub(crate) hosts: Hosts<Arc<HostTable>>,
-    routes: Map<ObjectKey, Arc<BoundRoute>>,
+    routes: Set<ByKey>,
 }
+
+/// A route, found by its key. The key is not kept beside it: copying a node of the set is what a change costs.
+#[derive(Clone, Debug)]
+struct ByKey(Arc<BoundRoute>);
+
+impl Borrow<ObjectKey> for ByKey {
+    fn borrow(&self) -> &ObjectKey {
+        &self.0.route
+    }
+}
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.route.hash(state);
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.route == other.0.route
+    }
+}
+
+impl Eq for ByKey {}
 
 impl FrontendTable {
     /// The table of a frontend without routes.
@@ -25,7 +51,7 @@ impl FrontendTable {
         FrontendTable {
             frontend,
             hosts: Hosts::default(),
-            routes: Map::default(),
+            routes: Set::default(),
         }
     }
 
@@ -40,12 +66,7 @@ impl FrontendTable {
 
     /// The routes that govern it, in no order.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
-        self.routes.values()
-    }
-
-    /// The route of this name, if it governs some of its traffic.
-    pub fn route(&self, key: &ObjectKey) -> Option<&Arc<BoundRoute>> {
-        self.routes.get(key)
+        self.routes.iter().map(|route| &route.0)
     }
 
     /// Whether no route governs it.
@@ -65,7 +86,7 @@ impl FrontendTable {
             self.edit(entry, |host| host.insert(entry));
         }
         let old = match route {
-            Some(route) => self.routes.insert(key.clone(), route),
+            Some(route) => self.routes.insert(ByKey(route)),
             None => self.routes.remove(key),
         };
         // What a fresh entry has replaced already is not there any more.
@@ -74,7 +95,7 @@ impl FrontendTable {
                 .cmp(&b.rank)
                 .then_with(|| a.hostname.cmp(&b.hostname))
         });
-        for entry in old.as_ref().map(Entry::all).unwrap_or_default() {
+        for entry in old.map(|old| Entry::all(&old.0)).unwrap_or_default() {
             let order = |other: &Arc<Entry>| {
                 other
                     .rank

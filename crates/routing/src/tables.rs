@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 use pointsman_binding::Delta;
-use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Scope, Transport};
+use pointsman_binding::bound::{
+    Backend, BackendId, BoundRoute, FrontendId, Protocol, Scope, Transport,
+};
 use pointsman_resources::{Name, ObjectKey};
 
 use crate::Map;
@@ -19,6 +21,8 @@ pub struct Tables {
     ports: Map<PortKey, Arc<PortTable>>,
     mesh: Map<(ObjectKey, Transport, u16), Arc<MeshPort>>,
     backends: Map<BackendId, Arc<Backend>>,
+    /// Routes of frontends that do not serve: they may come, or come back, without their routes being told again.
+    waiting: Map<FrontendId, Map<ObjectKey, Arc<BoundRoute>>>,
 }
 
 /// A port of a Gateway. The same number may be used once for streams and once for datagrams.
@@ -64,8 +68,20 @@ impl Tables {
                 self.unlist(&old.clone());
             }
             let old = self.frontends.get(id);
+            if let (Some(old), None) = (old, frontend) {
+                let routes = old
+                    .routes()
+                    .map(|route| (route.route.clone(), route.clone()));
+                self.waiting.insert(id.clone(), routes.collect());
+            }
             let table = frontend.as_ref().map(|frontend| match old {
-                None => FrontendTable::new(frontend.clone()),
+                None => {
+                    let mut table = FrontendTable::new(frontend.clone());
+                    for (key, route) in self.waiting.remove(id).unwrap_or_default() {
+                        table.set_route(&key, Some(route));
+                    }
+                    table
+                }
                 Some(old) => {
                     let mut table = (**old).clone();
                     table.set_frontend(frontend.clone());
@@ -78,9 +94,9 @@ impl Tables {
             let table = changed
                 .entry(id)
                 .or_insert_with(|| self.frontends.get(id).map(|table| (**table).clone()));
-            // A frontend that is gone took its attachments with it.
-            if let Some(table) = table {
-                table.set_route(route, bound.clone());
+            match table {
+                Some(table) => table.set_route(route, bound.clone()),
+                None => self.wait(id, route, bound.clone()),
             }
         }
         for (id, table) in changed {
@@ -98,6 +114,18 @@ impl Tables {
                 Some(backend) => drop(self.backends.insert(id.clone(), backend.clone())),
                 None => drop(self.backends.remove(id)),
             }
+        }
+    }
+
+    /// Keeps a route for a frontend that does not serve.
+    fn wait(&mut self, id: &FrontendId, route: &ObjectKey, bound: Option<Arc<BoundRoute>>) {
+        let routes = self.waiting.entry(id.clone()).or_default();
+        match bound {
+            Some(bound) => drop(routes.insert(route.clone(), bound)),
+            None => drop(routes.remove(route)),
+        }
+        if routes.is_empty() {
+            self.waiting.remove(id);
         }
     }
 

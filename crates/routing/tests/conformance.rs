@@ -338,7 +338,12 @@ fn routes_with_the_same_hostname_intersection_are_told_apart_by_their_own_hostna
 /// HTTPRouteHostnameIntersection: which hosts reach a route on a listener.
 #[test]
 fn http_route_hostname_intersection() {
-    let cases: [(&str, &[&str], &[(&str, bool)]); 4] = [
+    type Case = (
+        &'static str,
+        &'static [&'static str],
+        &'static [(&'static str, bool)],
+    );
+    let cases: [Case; 4] = [
         (
             "very.specific.com",
             &[

@@ -369,3 +369,61 @@ fn a_snapshot_never_changes() {
     };
     assert_eq!((at(&before), at(&now)), ("v1".into(), "v2".into()));
 }
+
+#[test]
+fn hundreds_of_matches_at_one_path_come_and_go_one_by_one() {
+    let frontend = listener("http", 80, Protocol::Http, None);
+    let id = frontend.id.clone();
+    let mut tables = tables([added(frontend, vec![])]);
+    // Every name once, in an order that is neither theirs nor that of their ages.
+    let order: Vec<usize> = (0..300).map(|n| n * 7 % 300).collect();
+    let make = |n: usize, path: fn(usize) -> BoundMatch| {
+        let matched = path(n).with_header("x", &n.to_string());
+        Arc::new(route(
+            &format!("r{n}"),
+            (n % 5) as i64,
+            &[],
+            vec![rule(vec![matched], &n.to_string())],
+        ))
+    };
+    let kinds: [fn(usize) -> BoundMatch; 2] = [|_| prefix("/p"), |n| regex(&format!("/p/{n}?.*"))];
+    for path in kinds {
+        let mut change = |n: usize, there: bool| {
+            let bound = make(n, path);
+            let attachment = ((id.clone(), bound.route.clone()), there.then_some(bound));
+            let attachments = vec![attachment];
+            tables.apply(&pointsman_binding::Delta {
+                attachments,
+                ..Default::default()
+            });
+            let table = tables.frontend(&id).expect("there");
+            let go = |n: usize| {
+                to(
+                    table,
+                    &get("h", &format!("/p/{n}")).header("x", &n.to_string()),
+                )
+            };
+            (go(n), go(order[0]), go(order[299]))
+        };
+        for (step, n) in order.iter().enumerate() {
+            let last = if step == 299 {
+                n.to_string()
+            } else {
+                "-".into()
+            };
+            assert_eq!(
+                change(*n, true),
+                (n.to_string(), order[0].to_string(), last)
+            );
+        }
+        for (step, n) in order.iter().enumerate() {
+            let last = if step == 299 {
+                "-".into()
+            } else {
+                order[299].to_string()
+            };
+            assert_eq!(change(*n, false), ("-".into(), "-".into(), last));
+        }
+        assert!(tables.frontend(&id).expect("there").is_bare());
+    }
+}

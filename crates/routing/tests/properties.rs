@@ -134,6 +134,28 @@ fn a_route() -> impl Strategy<Value = BoundRoute> {
         })
 }
 
+/// Routes so alike that one often replaces another at the same rank, at the same place or at another.
+fn an_alike_route() -> impl Strategy<Value = BoundRoute> {
+    let matched = prop_oneof![
+        select(vec!["/a", "/b"]).prop_map(prefix),
+        select(vec!["/a", "/b"]).prop_map(exact),
+        select(vec!["/a", "/[ab]"]).prop_map(|text| matched(PathPredicate::Regex(compiled(text)))),
+    ];
+    let hostnames = select(vec![
+        &[][..],
+        &["x.org"],
+        &["a.example.com", "b.example.com"],
+    ]);
+    (select(vec!["p", "q"]), hostnames, matched, any::<bool>()).prop_map(
+        |(name, hostnames, matched, second)| {
+            let rule_of = |matched| rule(vec![matched], "v");
+            let mut rules = vec![rule_of(matched)];
+            rules.extend(second.then(|| rule_of(prefix("/"))));
+            route(name, 0, hostnames, rules)
+        },
+    )
+}
+
 fn a_request() -> impl Strategy<Value = Req> {
     let headers = prop::collection::vec(
         (
@@ -289,6 +311,7 @@ proptest! {
         steps in prop::collection::vec(
             prop_oneof![
                 4 => a_route().prop_map(|route| (route.route.clone(), Some(route))),
+                4 => an_alike_route().prop_map(|route| (route.route.clone(), Some(route))),
                 1 => a_route().prop_map(|route| (route.route, None)),
             ],
             1..25,
