@@ -18,7 +18,7 @@ kind: Gateway
 metadata: {name: edge, namespace: infra}
 spec:
   gatewayClassName: pointsman
-  addresses: [{type: ADDRESS, value: ADDRESS.example}]
+  addresses: [{type: ADDRESS, value: edge.example}]
   listeners: [{name: http, port: 80, protocol: HTTP}]
 ---
 apiVersion: gateway.networking.k8s.io/v1
@@ -41,7 +41,7 @@ fn changes(yaml: &str) -> Vec<Change> {
 fn a_listener_that_starts_to_serve_late_has_its_routes() {
     let silent = WORLD.replace("ADDRESS", "Hostname");
     let serving = WORLD.replace(
-        "addresses: [{type: ADDRESS, value: ADDRESS.example}]",
+        "addresses: [{type: ADDRESS, value: edge.example}]",
         "addresses: []",
     );
     let (mut binder, mut tables) = (Binder::new(), Tables::default());
