@@ -5,12 +5,13 @@
 //! on is never written down by hand, and can't be forgotten.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
 use pointsman_resources::core::{ConfigMap, EndpointSlice, Pod, Secret, Service, ServiceImport};
 use pointsman_resources::gateway::{Gateway, GatewayClass, ListenerSet};
+use pointsman_resources::meta::Labels;
 use pointsman_resources::policy::{
     BackendTLSPolicy, MeshSettings, ReferenceGrant, XBackend, XBackendTrafficPolicy, XMesh,
     XTelemetryPolicy,
@@ -115,7 +116,7 @@ fn indexes(resource: &Resource) -> Vec<Index> {
                 Some(Index::SlicesOf(ObjectKey::new(
                     kind,
                     namespace.clone(),
-                    name.as_str(),
+                    name,
                 )))
             };
             [
@@ -347,17 +348,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A namespace's labels. Every namespace has its own name as a label; one without an object has that alone.
-    pub fn namespace_labels(&self, namespace: &str) -> BTreeMap<String, String> {
+    pub fn namespace_labels(&self, namespace: &str) -> Labels {
         let key = ObjectKey::new(Kind::Namespace, "", namespace);
-        let mut labels = match self.object(&key) {
+        let labels = match self.object(&key) {
             Some(Resource::Namespace(object)) => object.metadata.labels.clone(),
-            _ => BTreeMap::new(),
+            _ => Labels::default(),
         };
-        labels.insert(
-            "kubernetes.io/metadata.name".to_owned(),
-            namespace.to_owned(),
-        );
-        labels
+        labels.with("kubernetes.io/metadata.name", namespace)
     }
 
     fn members(&self, index: Index) -> impl Iterator<Item = &'a Resource> + use<'a> {
@@ -468,7 +465,7 @@ impl Store {
     pub fn enrolled_namespaces(&self, label: &str) -> BTreeSet<&str> {
         self.objects
             .values()
-            .filter(|object| object.meta().labels.contains_key(label))
+            .filter(|object| object.meta().labels.get(label).is_some())
             .filter_map(|object| match &**object {
                 Resource::Namespace(namespace) => Some(&*namespace.metadata.name),
                 Resource::Pod(pod) => Some(&*pod.metadata.namespace),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use pointsman_resources::{Name, Resource};
+use pointsman_resources::{Name, ObjectKey, Resource};
 use pointsman_routing::Criterion;
 use pointsman_routing::explain::{
     Directory, Explanation, MeshParent, Outcome, Query, Received, RefusedCandidate, RuleRef,
@@ -84,6 +84,7 @@ fn answer(world: &World, query: &Query) -> Explanation {
             .refusals(parent)
             .into_iter()
             .map(|refusal| RefusedCandidate {
+                rules: rules(world, &refusal.route),
                 route: refusal.route,
                 lost_on: match refusal.reason {
                     "Conflicted" => Criterion::Kind,
@@ -93,6 +94,19 @@ fn answer(world: &World, query: &Query) -> Explanation {
             })
             .collect()
     })
+}
+
+/// The rules of a route: the name of each, and how many matches it has.
+fn rules(world: &World, route: &ObjectKey) -> Vec<(Option<String>, usize)> {
+    match world.binder.object(route).map(|object| &**object) {
+        Some(Resource::Route(route)) => {
+            let rules = route.spec.rules.iter();
+            rules
+                .map(|rule| (rule.name.clone(), rule.matches.len()))
+                .collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// The Services and their kin that a URL may name.
@@ -209,16 +223,22 @@ fn text(explanation: &Explanation) -> String {
         }
     }
     for mirror in &explanation.mirrors {
-        let name = match (&mirror.kind, &mirror.namespace, &mirror.name) {
-            (Some(kind), Some(namespace), Some(name)) => format!("{kind} {namespace}/{name}"),
-            _ => mirror.reason.clone().unwrap_or_default(),
-        };
-        let _ = writeln!(
-            out,
-            "{}   {:>5.1}%  {name}",
+        let port = mirror
+            .port
+            .map(|port| format!(" port {port}"))
+            .unwrap_or_default();
+        let name = format!("{} {}/{}{port}", mirror.kind, mirror.namespace, mirror.name);
+        let fate = mirror
+            .reason
+            .as_deref()
+            .map(|reason| paint.paint(Style::Bad, reason))
+            .unwrap_or_default();
+        let line = format!(
+            "{}   {:>5.1}%  {name}  {fate}",
             strong("mirror"),
             mirror.share * 100.0
         );
+        let _ = writeln!(out, "{}", line.trim_end());
     }
     if !explanation.candidates.is_empty() {
         let _ = writeln!(out, "{}", strong("not taken"));

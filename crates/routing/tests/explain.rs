@@ -95,6 +95,7 @@ fn a_forward_is_told_whole() {
             ..(*set("X-Out", "2")).clone()
         })),
         Filter::Mirror(Mirror {
+            reference: backend("v2", 1).reference,
             target: Ok(backend_id("v2")),
             fraction: Fraction {
                 numerator: 1,
@@ -500,6 +501,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
         assert_eq!((parent, port), (&cart(), 80));
         vec![RefusedCandidate {
             route: ObjectKey::new(Kind::TCPRoute, "shop", "bytes"),
+            rules: vec![(None, 0)],
             lost_on: Criterion::Kind,
             detail: "an HTTPRoute governs this port".into(),
         }]
@@ -513,7 +515,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
     let wanted = json!([
         {"kind": "HTTPRoute", "namespace": "infra", "name": "producer", "rule": 0, "match": 0,
          "lostOn": "scope", "detail": "it governs the calls of every client"},
-        {"kind": "TCPRoute", "namespace": "shop", "name": "bytes", "lostOn": "kind", "detail": "an HTTPRoute governs this port"},
+        {"kind": "TCPRoute", "namespace": "shop", "name": "bytes", "rule": 0, "match": 0, "lostOn": "kind", "detail": "an HTTPRoute governs this port"},
     ]);
     assert_eq!(told["candidates"], wanted);
     query.from = Some(("other".into(), None));

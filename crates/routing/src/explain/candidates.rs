@@ -95,19 +95,34 @@ pub(crate) fn candidates<R: Request>(
         .filter(told_once)
         .map(|(_, candidate)| candidate)
         .collect();
-    candidates.extend(refused.into_iter().map(|refused| Candidate {
+    candidates.extend(refused.into_iter().flat_map(refusals));
+    candidates
+}
+
+/// A candidate for each match of each rule of a route that is not attached.
+fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
+    let of = |rule: Option<(usize, &Option<String>)>, matched: Option<usize>| Candidate {
         rule: RuleRef {
             kind: refused.route.kind.name(),
             namespace: refused.route.name.namespace.to_string(),
             name: refused.route.name.name.to_string(),
-            rule: None,
-            rule_name: None,
-            matched: None,
+            rule: rule.map(|(index, _)| index),
+            rule_name: rule.and_then(|(_, name)| name.clone()),
+            matched,
         },
         lost_on: refused.lost_on,
-        detail: refused.detail,
-    }));
-    candidates
+        detail: refused.detail.clone(),
+    };
+    if refused.rules.is_empty() {
+        return vec![of(None, None)];
+    }
+    let rules = refused.rules.iter().enumerate();
+    rules
+        .flat_map(|(index, (name, matches))| {
+            (0..(*matches).max(1)).map(move |matched| ((index, name), matched))
+        })
+        .map(|(rule, matched)| of(Some(rule), Some(matched)))
+        .collect()
 }
 
 /// Whether two ranks are of the same match of the same rule.

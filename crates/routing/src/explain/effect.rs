@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRule, Endpoints, Fault, Mirror, Protocol, WeightedBackend,
+    Backend, BackendId, BackendName, BoundRule, Endpoints, Fault, Mirror, Protocol, WeightedBackend,
 };
 
 use super::model::{BackendShare, MirrorShare, Received, Response, Status, Timeouts};
@@ -294,12 +294,12 @@ pub(crate) fn mirrors<'f>(mirrors: impl Iterator<Item = &'f Mirror>) -> Vec<Mirr
     let shown = |mirror: &Mirror| {
         let share =
             f64::from(mirror.fraction.numerator) / f64::from(mirror.fraction.denominator.max(1));
-        let id = mirror.target.as_ref().ok();
+        let BackendName { kind, name, port } = &mirror.reference;
         MirrorShare {
-            kind: id.map(|id| id.object.kind.name()),
-            namespace: id.map(|id| id.object.name.namespace.to_string()),
-            name: id.map(|id| id.object.name.name.to_string()),
-            port: id.map(|id| id.port),
+            kind: kind.to_string(),
+            namespace: name.namespace.to_string(),
+            name: name.name.to_string(),
+            port: *port,
             share: share.min(1.0),
             reason: mirror
                 .target

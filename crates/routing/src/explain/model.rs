@@ -194,14 +194,11 @@ pub struct BackendShare {
 #[serde(rename_all = "camelCase")]
 pub struct MirrorShare {
     /// Its kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<&'static str>,
+    pub kind: String,
     /// Its namespace.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
+    pub namespace: String,
     /// Its name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+    pub name: String,
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
@@ -242,6 +239,8 @@ pub struct Candidate {
 pub struct RefusedCandidate {
     /// The route.
     pub route: pointsman_resources::ObjectKey,
+    /// Its rules: the name of each, and how many matches it has.
+    pub rules: Vec<(Option<String>, usize)>,
     /// [`Criterion::Refused`], or [`Criterion::Kind`] for a route that lost to one of another kind.
     pub lost_on: Criterion,
     /// For people.
