@@ -8,6 +8,7 @@ use std::hint::black_box;
 
 use cap::Cap;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use mimalloc::MiMalloc;
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::{Kind, Resource};
 use serde_json::{Value, json};
@@ -80,9 +81,9 @@ fn bound(size: usize) -> Binder {
     binder
 }
 
-/// Counts what is allocated.
+/// The binary's allocator, counting.
 #[global_allocator]
-static MEMORY: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
+static MEMORY: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
 
 #[allow(clippy::print_stderr, reason = "a benchmark reports")]
 fn memory(_: &mut Criterion) {

@@ -361,7 +361,9 @@ fn parent_value(parent: &ParentReference) -> Value {
 }
 
 fn ancestor_value(ancestor: &ObjectKey) -> Value {
-    let Name { namespace, name } = &ancestor.name;
+    let Name {
+        namespace, name, ..
+    } = &ancestor.name;
     json!({
         "group": ancestor.kind.group(),
         "kind": ancestor.kind.name(),

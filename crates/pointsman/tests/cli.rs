@@ -99,7 +99,7 @@ fn check_ends_with_2_when_something_cannot_be_read_and_still_tells_of_the_rest()
     let error = &list["errors"][0];
     assert_eq!(
         (&error["file"], &error["line"]),
-        (&"-".into(), &12.into()),
+        (&"-".into(), &13.into()),
         "{error}"
     );
     assert_eq!(error["field"], "spec.listeners[0].port");

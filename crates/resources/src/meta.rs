@@ -1,8 +1,10 @@
 //! What every object has: its kind, its name, its age.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::hash::{BuildHasher, Hash, Hasher};
+use std::sync::{Arc, LazyLock};
 
 use serde::{Deserialize, Deserializer};
 
@@ -166,22 +168,55 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A namespace and a name; cluster-scoped objects have an empty namespace. Cheap to clone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A namespace and a name; cluster-scoped objects have an empty namespace. Cheap to clone, and hashed once: names are what
+/// everything is found by.
+#[derive(Clone, Debug, Eq)]
 pub struct Name {
     /// The namespace, empty for cluster-scoped objects.
     pub namespace: Arc<str>,
     /// The name.
     pub name: Arc<str>,
+    hash: u64,
 }
+
+/// The hasher of names, with a seed of this process's own.
+static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(Default::default);
 
 impl Name {
     /// The object `name` in `namespace`.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        let (namespace, name) = (namespace.into(), name.into());
+        let hash = HASHER.hash_one((&*namespace, &*name));
         Name {
-            namespace: namespace.into(),
-            name: name.into(),
+            namespace,
+            name,
+            hash,
         }
+    }
+}
+
+impl Hash for Name {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl PartialEq for Name {
+    fn eq(&self, other: &Self) -> bool {
+        self.hash == other.hash && self.name == other.name && self.namespace == other.namespace
+    }
+}
+
+impl Ord for Name {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let namespaces = self.namespace.cmp(&other.namespace);
+        namespaces.then_with(|| self.name.cmp(&other.name))
+    }
+}
+
+impl PartialOrd for Name {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -263,10 +298,7 @@ pub struct Meta {
 impl Meta {
     /// Namespace and name.
     pub fn key(&self) -> Name {
-        Name {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
-        }
+        Name::new(self.namespace.clone(), self.name.clone())
     }
 
     /// The object's age.
