@@ -37,9 +37,13 @@ fn pool() -> Vec<Vec<Resource>> {
         .map(|spec| doc("GatewayClass", "ours", spec)),
     ));
     for namespace in NAMESPACES {
-        pool.push(forms(["", "labels: {trusted: 'yes'}, "].map(|labels| {
-            format!("{{apiVersion: v1, kind: Namespace, metadata: {{{labels}name: {namespace}}}}}")
-        })));
+        pool.push(forms(
+            ["", "labels: {trusted: 'yes', pointsman.io/mesh: enabled}, "].map(|labels| {
+                format!(
+                    "{{apiVersion: v1, kind: Namespace, metadata: {{{labels}name: {namespace}}}}}"
+                )
+            }),
+        ));
         pool.push(gateways(namespace));
         pool.push(listener_sets(namespace));
         for name in ["x", "z"] {
@@ -103,9 +107,15 @@ fn others() -> Vec<Vec<Resource>> {
         forms([include_str!("data/rsa.crt"), "broken"].map(|pem| authority("a/ca", pem))),
         forms([include_str!("data/ec.crt"), "broken"].map(|pem| secret("a/c", pem, include_str!("data/ec-sec1.key")))),
         forms(
-            ["", ", protocol: MCP"]
-                .map(|protocol| document(x, "XBackend", "a/out", &format!("{{type: ExternalHostname, externalHostname: {{hostname: api.example.com}}, port: {{number: 443}}{protocol}}}"))),
+            [
+                "type: ExternalHostname, externalHostname: {hostname: api.example.com}",
+                "type: ExternalHostname, externalHostname: {hostname: api.example.com}, protocol: MCP",
+                "type: EndpointSelector, endpointSelector: {matchLabels: {app: x}}",
+            ]
+            .map(|spec| document(x, "XBackend", "a/out", &format!("{{{spec}, port: {{number: 443}}}}"))),
         ),
+        forms(["x", "z"].map(|app| format!("{{apiVersion: v1, kind: Pod, metadata: {{namespace: a, name: pod, labels: {{app: {app}}}}}, status: {{podIP: 10.1.0.9}}}}"))),
+        forms(["ClusterSetIP", "Headless"].map(|kind| document("multicluster.x-k8s.io/v1beta1", "ServiceImport", "a/far", &format!("{{type: {kind}, ports: [{{name: http, port: 80, protocol: TCP}}]}}")))),
         forms(["x", "z"].map(|name| document(x, "XBackendTrafficPolicy", "a/t", &format!("{{targetRefs: [{{group: '', kind: Service, name: {name}}}], retryConstraint: {{}}}}")))),
         forms(["Disabled", "ImplementationDefault"].map(|mode| document(x, "XTelemetryPolicy", "a/o", &format!("{{targetRefs: [{{group: gateway.networking.k8s.io, kind: Gateway, name: g}}], tracing: {{mode: {mode}}}}}")))),
     ]
@@ -190,6 +200,7 @@ fn routes(kind: &str, name: &str) -> Vec<Resource> {
         service("namespace: a, name: x, port: 80"),
         service("namespace: a, name: z, sectionName: http"),
         service("namespace: b, name: x"),
+        "{group: multicluster.x-k8s.io, kind: ServiceImport, namespace: a, name: far}".to_owned(),
         format!(
             "{{namespace: a, name: g}}, {}",
             service("namespace: a, name: x")
@@ -210,6 +221,10 @@ fn routes(kind: &str, name: &str) -> Vec<Resource> {
     ];
     if http {
         backends.push("[]");
+        backends.push(
+            "[], sessionPersistence: {cookie: {name: c}}}, {backendRefs: [{name: x, port: 80}]",
+        );
+        backends.push("[{group: multicluster.x-k8s.io, kind: ServiceImport, name: far, port: 80}]");
     }
     let hostnames = if kind == "TLSRoute" {
         "hostnames: [h.example], "
@@ -260,13 +275,13 @@ fn change((slot, form): Fate) -> Change {
 
 /// A fate for every object of the pool: most are there.
 fn worlds() -> impl Strategy<Value = Vec<Fate>> {
-    let one = prop_oneof![4 => (0..48usize).prop_map(Some), 1 => Just(None)];
+    let one = prop_oneof![4 => (0..72usize).prop_map(Some), 1 => Just(None)];
     proptest::collection::vec(one, POOL.len())
         .prop_map(|forms| forms.into_iter().enumerate().collect())
 }
 
 fn changes() -> impl Strategy<Value = Vec<Vec<Fate>>> {
-    let form = prop_oneof![3 => (0..48usize).prop_map(Some), 1 => Just(None)];
+    let form = prop_oneof![3 => (0..72usize).prop_map(Some), 1 => Just(None)];
     let fate = (0..POOL.len(), form);
     proptest::collection::vec(proptest::collection::vec(fate, 1..4), 1..12)
 }
