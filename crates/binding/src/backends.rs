@@ -298,7 +298,7 @@ fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> Back
             let selected = |pod: &&Pod| {
                 wanted
                     .iter()
-                    .all(|(key, value)| pod.metadata.labels.get(key) == Some(value))
+                    .all(|(key, value)| pod.metadata.labels.get(key) == Some(value.as_str()))
             };
             let mut found: Vec<BoundEndpoint> = reader
                 .pods(id.object.namespace())

@@ -438,6 +438,8 @@ pub enum Filter {
 /// Sends a copy of some requests elsewhere.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mirror {
+    /// The reference as written, for people.
+    pub reference: BackendName,
     /// Where to; a fault means that no copy is sent.
     pub target: Result<BackendId, Fault>,
     /// Of how many.

@@ -18,6 +18,7 @@ mod policy;
 mod route;
 mod rules;
 mod said;
+mod sets;
 pub mod status;
 mod store;
 mod warnings;
@@ -32,6 +33,7 @@ use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use route::{Context, RouteView};
+use sets::SmallSet;
 use status::Status;
 use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
@@ -90,10 +92,10 @@ pub struct Binder {
     attached: FastMap<FrontendId, usize>,
     /// How many attached routes use each backend, and how many per Gateway.
     users: FastMap<BackendId, usize>,
-    reach: FastMap<ObjectKey, BTreeMap<Name, usize>>,
+    reach: FastMap<ObjectKey, Vec<(Name, usize)>>,
     /// The routes that name each mesh parent, and the mesh routes that use each object as a backend.
-    members: FastMap<ObjectKey, BTreeSet<ObjectKey>>,
-    mesh_users: FastMap<ObjectKey, BTreeSet<ObjectKey>>,
+    members: FastMap<ObjectKey, SmallSet<ObjectKey>>,
+    mesh_users: FastMap<ObjectKey, SmallSet<ObjectKey>>,
 }
 
 impl Binder {
@@ -241,7 +243,12 @@ impl Binder {
             touched.extend(view.in_mesh.iter().map(|id| id.object.clone()));
         }
         for parent in view.mesh_parents() {
-            for user in self.mesh_users.get(parent).into_iter().flatten() {
+            for user in self
+                .mesh_users
+                .get(parent)
+                .into_iter()
+                .flat_map(SmallSet::iter)
+            {
                 let user = self.routes.get(user);
                 touched.extend(
                     user.into_iter()
@@ -270,23 +277,31 @@ impl Binder {
                 }
             }
         }
-        for id in view.behind_listeners.union(&view.in_mesh) {
+        let used: BTreeSet<&BackendId> =
+            view.behind_listeners.iter().chain(&view.in_mesh).collect();
+        for id in used {
             if store::count(&mut self.users, id.clone(), up) {
                 self.tracker.mark(Unit::Backend(id.clone()));
             }
         }
-        let objects = |uses: &BTreeSet<BackendId>| -> BTreeSet<ObjectKey> {
+        let objects = |uses: &[BackendId]| -> BTreeSet<ObjectKey> {
             uses.iter().map(|id| id.object.clone()).collect()
         };
-        let reached = objects(&view.behind_listeners);
-        for object in reached.union(&view.unusable) {
+        let mut reached = objects(&view.behind_listeners);
+        reached.extend(view.unusable.iter().cloned());
+        for object in &reached {
             let reach = self.reach.entry(object.clone()).or_default();
             let before = reach.len();
             for &gateway in &gateways {
-                let number = reach.entry(gateway.clone()).or_default();
-                *number = if up { *number + 1 } else { *number - 1 };
-                if *number == 0 {
-                    reach.remove(gateway);
+                match reach.binary_search_by(|(known, _)| known.cmp(gateway)) {
+                    Ok(at) if !up && reach[at].1 == 1 => {
+                        reach.remove(at);
+                    }
+                    Ok(at) => reach[at].1 = if up { reach[at].1 + 1 } else { reach[at].1 - 1 },
+                    Err(at) => {
+                        reach.reserve_exact(1);
+                        reach.insert(at, (gateway.clone(), 1));
+                    }
                 }
             }
             let changed = reach.len() != before;
@@ -297,7 +312,7 @@ impl Binder {
                 self.tracker.changed(&Topic::Reach(object.clone()));
             }
         }
-        let set = |map: &mut FastMap<ObjectKey, BTreeSet<ObjectKey>>, of: &ObjectKey| {
+        let set = |map: &mut FastMap<ObjectKey, SmallSet<ObjectKey>>, of: &ObjectKey| {
             let routes = map.entry(of.clone()).or_default();
             if up {
                 routes.insert(key.clone())
@@ -322,12 +337,24 @@ impl Binder {
             Some(Member { key, view })
         };
         let keys = self.members.get(parent);
-        let members: Vec<Member<'_>> = keys.into_iter().flatten().filter_map(member).collect();
+        let members: Vec<Member<'_>> = keys
+            .into_iter()
+            .flat_map(SmallSet::iter)
+            .filter_map(member)
+            .collect();
         let mut others: BTreeSet<&ObjectKey> = BTreeSet::new();
         if self.settings.binding == MeshBinding::Strict {
-            others.extend(self.mesh_users.get(parent).into_iter().flatten());
+            others.extend(
+                self.mesh_users
+                    .get(parent)
+                    .into_iter()
+                    .flat_map(SmallSet::iter),
+            );
             let used = members.iter().flat_map(|member| &member.view.in_mesh);
-            others.extend(used.filter_map(|id| self.members.get(&id.object)).flatten());
+            others.extend(
+                used.filter_map(|id| self.members.get(&id.object))
+                    .flat_map(SmallSet::iter),
+            );
         }
         let others: Vec<Member<'_>> = others.into_iter().filter_map(member).collect();
         let group = mesh::group(&self.settings, parent, members, &others);
@@ -413,7 +440,7 @@ impl Binder {
 }
 
 /// Whether something is said of objects of this kind.
-fn has_status(kind: Kind) -> bool {
+pub fn has_status(kind: Kind) -> bool {
     kind.is_route()
         || matches!(
             kind,

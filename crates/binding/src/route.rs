@@ -28,10 +28,11 @@ pub(crate) struct RouteView {
     /// An entry for each parent that is ours.
     pub parents: Vec<ParentView>,
     /// The backends that it uses behind listeners, and those in the mesh: grants and omissions make them differ.
-    pub behind_listeners: BTreeSet<BackendId>,
-    pub in_mesh: BTreeSet<BackendId>,
+    pub behind_listeners: Box<[BackendId]>,
+    /// Both sorted.
+    pub in_mesh: Box<[BackendId]>,
     /// XBackends that it names behind listeners but can't use.
-    pub unusable: BTreeSet<ObjectKey>,
+    pub unusable: Box<[ObjectKey]>,
     /// References that name nothing of ours, as far as can be told.
     pub unknown: Vec<ParentReference>,
 }
@@ -153,9 +154,9 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
         generation: route.metadata.generation,
         age: route.metadata.age(),
         parents,
-        behind_listeners: looking.used_behind_listeners,
-        in_mesh: looking.used_in_mesh,
-        unusable: looking.unusable,
+        behind_listeners: looking.used_behind_listeners.into_iter().collect(),
+        in_mesh: looking.used_in_mesh.into_iter().collect(),
+        unusable: looking.unusable.into_iter().collect(),
         unknown,
     })
 }

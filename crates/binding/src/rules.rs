@@ -6,11 +6,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use pointsman_resources::refs::BackendObjectReference;
 use pointsman_resources::route::{
     Fraction, GrpcMethodMatch, MatchType, MethodMatch, PathMatchType, RequestMirror, Route,
     RouteBackendRef, RouteFilter, RouteMatch, RouteRule, ValueMatch,
 };
-use pointsman_resources::{Kind, ObjectKey};
+use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::backends::{self, Referrer};
 use crate::bound::{
@@ -155,38 +156,38 @@ impl Lowering<'_> {
     }
 
     fn backend(&mut self, index: usize, reference: &RouteBackendRef) -> WeightedBackend {
-        let target = &reference.target;
-        let namespace = target
-            .namespace
-            .as_deref()
-            .unwrap_or(self.referrer.namespace);
         let (filters, fault) = self.filters(index, &reference.filters, true);
         let mut resolved = self.resolve(&reference.target);
         if let (Some(fault), Ok(_)) = (fault, &resolved) {
             resolved = Err(fault);
         }
-        let port = match &resolved {
-            Ok(id) => Some(id.port),
-            Err(_) => target.port,
-        };
-        let name = pointsman_resources::Name::new(namespace, target.name.as_str());
-        let reference_name = BackendName {
-            kind: target.kind.as_str().into(),
-            name,
-            port,
-        };
         WeightedBackend {
-            reference: reference_name,
+            reference: self.named(&reference.target, &resolved),
             weight: reference.weight,
             target: resolved,
             filters,
         }
     }
 
-    fn resolve(
-        &mut self,
-        reference: &pointsman_resources::refs::BackendObjectReference,
-    ) -> Result<BackendId, Fault> {
+    /// A reference as it is written, with the port that it resolves to.
+    fn named(
+        &self,
+        reference: &BackendObjectReference,
+        resolved: &Result<BackendId, Fault>,
+    ) -> BackendName {
+        let namespace = reference.namespace.as_deref();
+        let namespace = namespace.unwrap_or(self.referrer.namespace);
+        BackendName {
+            kind: reference.kind.as_str().into(),
+            name: Name::new(namespace, reference.name.as_str()),
+            port: match resolved {
+                Ok(id) => Some(id.port),
+                Err(_) => reference.port,
+            },
+        }
+    }
+
+    fn resolve(&mut self, reference: &BackendObjectReference) -> Result<BackendId, Fault> {
         let resolved = backends::resolve(self.reader, self.referrer, reference);
         match &resolved {
             Ok(id) => {
@@ -288,8 +289,10 @@ impl Lowering<'_> {
                 denominator: 1,
             },
         };
+        let target = self.resolve(&mirror.backend_ref);
         Filter::Mirror(Mirror {
-            target: self.resolve(&mirror.backend_ref),
+            reference: self.named(&mirror.backend_ref, &target),
+            target,
             fraction,
         })
     }

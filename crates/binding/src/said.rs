@@ -18,7 +18,8 @@ impl Binder {
             self.reach
                 .get(object)
                 .into_iter()
-                .flat_map(|gateways| gateways.keys().cloned())
+                .flatten()
+                .map(|(gateway, _)| gateway.clone())
                 .collect()
         };
         let body = match key.kind {

@@ -5,12 +5,13 @@
 //! on is never written down by hand, and can't be forgotten.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
 use pointsman_resources::core::{ConfigMap, EndpointSlice, Pod, Secret, Service, ServiceImport};
 use pointsman_resources::gateway::{Gateway, GatewayClass, ListenerSet};
+use pointsman_resources::meta::Labels;
 use pointsman_resources::policy::{
     BackendTLSPolicy, MeshSettings, ReferenceGrant, XBackend, XBackendTrafficPolicy, XMesh,
     XTelemetryPolicy,
@@ -19,15 +20,13 @@ use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::bound::BackendId;
+use crate::sets::{Interner, SmallSet};
 
 /// A hash map with a fast hasher; keys come from the API server or from files, and a collision costs only time.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
-/// A hash set, likewise.
-pub(crate) type FastSet<K> = HashSet<K, foldhash::fast::RandomState>;
 
-/// Something that is computed. The order of the variants is the order of computation: a unit reads only results of those
-/// before it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// Something that is computed, in this order: a unit reads only results of those before it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Unit {
     /// The settings of the mesh in effect.
     Settings,
@@ -41,6 +40,19 @@ pub(crate) enum Unit {
     Backend(BackendId),
     /// What is said of an object.
     Status(ObjectKey),
+}
+
+impl Unit {
+    fn phase(&self) -> u8 {
+        match self {
+            Unit::Settings => 0,
+            Unit::Gateway(_) => 1,
+            Unit::Route(_) => 2,
+            Unit::Group(_) => 3,
+            Unit::Backend(_) => 4,
+            Unit::Status(_) => 5,
+        }
+    }
 }
 
 /// Something that can be read, and change.
@@ -104,7 +116,7 @@ fn indexes(resource: &Resource) -> Vec<Index> {
                 Some(Index::SlicesOf(ObjectKey::new(
                     kind,
                     namespace.clone(),
-                    name.as_str(),
+                    name,
                 )))
             };
             [
@@ -149,7 +161,7 @@ fn indexes(resource: &Resource) -> Vec<Index> {
 #[derive(Default)]
 pub(crate) struct Store {
     objects: FastMap<ObjectKey, Arc<Resource>>,
-    indexes: FastMap<Index, BTreeSet<ObjectKey>>,
+    indexes: FastMap<Index, SmallSet<ObjectKey>>,
 }
 
 impl Store {
@@ -193,57 +205,78 @@ impl Store {
     }
 }
 
-/// Who has read what.
+/// Who has read what. Units and topics go by number, as there are many of both.
 #[derive(Default)]
 pub(crate) struct Tracker {
-    readers: FastMap<Topic, FastSet<Unit>>,
-    reads: FastMap<Unit, Vec<Topic>>,
-    due: BTreeSet<Unit>,
+    topics: Interner<Topic>,
+    /// Who has read each topic.
+    readers: Vec<SmallSet<u32>>,
+    units: Interner<Unit>,
+    /// What each unit has read, sorted.
+    reads: Vec<Box<[u32]>>,
+    /// The units to compute, in the order of their phases.
+    due: BTreeSet<(u8, u32)>,
 }
 
 impl Tracker {
     /// Marks everyone who has read this.
     pub fn changed(&mut self, topic: &Topic) {
-        if let Some(units) = self.readers.get(topic) {
-            self.due.extend(units.iter().cloned());
+        let Some(topic) = self.topics.find(topic) else {
+            return;
+        };
+        for &id in self.readers[topic as usize].iter() {
+            if let Some(unit) = self.units.thing(id) {
+                self.due.insert((unit.phase(), id));
+            }
         }
     }
 
     /// Marks a unit.
     pub fn mark(&mut self, unit: Unit) {
-        self.due.insert(unit);
+        let phase = unit.phase();
+        let id = self.units.number(unit);
+        self.due.insert((phase, id));
     }
 
     /// The next unit to compute.
     pub fn next(&mut self) -> Option<Unit> {
-        self.due.pop_first()
+        let (_, id) = self.due.pop_first()?;
+        self.units.thing(id).cloned()
     }
 
-    /// Notes what a unit has read this time; nothing if it is no more.
-    pub fn note(&mut self, unit: &Unit, mut topics: Vec<Topic>) {
-        let mut seen = FastSet::default();
-        topics.retain(|topic| seen.insert(topic.clone()));
-        let old = self.reads.remove(unit).unwrap_or_default();
-        for topic in &old {
-            if !seen.contains(topic)
-                && let Some(units) = self.readers.get_mut(topic)
-            {
-                units.remove(unit);
-                if units.is_empty() {
-                    self.readers.remove(topic);
-                }
+    /// Notes what a unit has read this time. A unit that has read nothing is no more.
+    pub fn note(&mut self, unit: &Unit, topics: Vec<Topic>) {
+        let id = self.units.number(unit.clone());
+        let mut new: Vec<u32> = topics
+            .into_iter()
+            .map(|topic| self.topics.number(topic))
+            .collect();
+        new.sort_unstable();
+        new.dedup();
+        if let Some(&last) = new.last()
+            && self.readers.len() <= last as usize
+        {
+            self.readers
+                .resize_with(last as usize + 1, SmallSet::default);
+        }
+        if self.reads.len() <= id as usize {
+            self.reads.resize_with(id as usize + 1, Box::default);
+        }
+        let old = std::mem::take(&mut self.reads[id as usize]);
+        for topic in new.iter().filter(|topic| old.binary_search(topic).is_err()) {
+            self.readers[*topic as usize].insert(id);
+        }
+        for topic in old.iter().filter(|topic| new.binary_search(topic).is_err()) {
+            let readers = &mut self.readers[*topic as usize];
+            readers.remove(&id);
+            if readers.is_empty() {
+                self.topics.forget(*topic);
             }
         }
-        for topic in &topics {
-            self.readers
-                .entry(topic.clone())
-                .or_default()
-                .insert(unit.clone());
+        if new.is_empty() {
+            self.units.forget(id);
         }
-        if !topics.is_empty() {
-            topics.shrink_to_fit();
-            self.reads.insert(unit.clone(), topics);
-        }
+        self.reads[id as usize] = new.into_boxed_slice();
     }
 }
 
@@ -315,17 +348,13 @@ impl<'a> Reader<'a> {
     }
 
     /// A namespace's labels. Every namespace has its own name as a label; one without an object has that alone.
-    pub fn namespace_labels(&self, namespace: &str) -> BTreeMap<String, String> {
+    pub fn namespace_labels(&self, namespace: &str) -> Labels {
         let key = ObjectKey::new(Kind::Namespace, "", namespace);
-        let mut labels = match self.object(&key) {
+        let labels = match self.object(&key) {
             Some(Resource::Namespace(object)) => object.metadata.labels.clone(),
-            _ => BTreeMap::new(),
+            _ => Labels::default(),
         };
-        labels.insert(
-            "kubernetes.io/metadata.name".to_owned(),
-            namespace.to_owned(),
-        );
-        labels
+        labels.with("kubernetes.io/metadata.name", namespace)
     }
 
     fn members(&self, index: Index) -> impl Iterator<Item = &'a Resource> + use<'a> {
@@ -333,7 +362,7 @@ impl<'a> Reader<'a> {
         let keys = store.indexes.get(&index);
         self.note(Topic::Index(index));
         keys.into_iter()
-            .flatten()
+            .flat_map(SmallSet::iter)
             .filter_map(|key| store.objects.get(key).map(Arc::as_ref))
     }
 
@@ -436,7 +465,7 @@ impl Store {
     pub fn enrolled_namespaces(&self, label: &str) -> BTreeSet<&str> {
         self.objects
             .values()
-            .filter(|object| object.meta().labels.contains_key(label))
+            .filter(|object| object.meta().labels.get(label).is_some())
             .filter_map(|object| match &**object {
                 Resource::Namespace(namespace) => Some(&*namespace.metadata.name),
                 Resource::Pod(pod) => Some(&*pod.metadata.namespace),

@@ -80,8 +80,17 @@ fn problems(bound: &Bound) -> Vec<String> {
     all
 }
 
-/// What each folder gives: the routes that govern, where the first of them goes, and what is refused.
+/// What each folder gives: the routes that govern, and what is refused.
 const EXPECTED: &[(&str, &[&str], &[&str])] = &[
+    (
+        "broken",
+        &["infra/edge http HTTPRoute shop/cart"],
+        &[
+            "HTTPRoute shop/admin NotAllowedByListeners",
+            "HTTPRoute shop/admin BackendNotFound",
+            "HTTPRoute shop/cart RefNotPermitted",
+        ],
+    ),
     (
         "gateway-cross-namespace",
         &["infra/lb foo HTTPRoute foo/foo"],

@@ -1,1 +1,26 @@
-fn main() {}
+//! The binary: verbs and wiring, nothing else.
+
+mod check;
+mod cli;
+mod clock;
+mod explain;
+mod input;
+mod output;
+mod yaml;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Verb};
+
+fn main() -> ExitCode {
+    // clap ends with 2 on a wrong command line, which is what unreadable input ends with too.
+    let outcome = match Cli::parse().verb {
+        Verb::Check(arguments) => check::run(&arguments),
+        Verb::Explain(arguments) => explain::run(&arguments),
+    };
+    outcome.unwrap_or_else(|error| {
+        output::complain(&format!("pointsman: {error:#}"));
+        ExitCode::from(2)
+    })
+}

@@ -274,6 +274,44 @@ pub struct ExternalAuth {
     pub protocol: String,
     /// The service that is asked.
     pub backend_ref: BackendObjectReference,
+    /// What it is asked over gRPC; set if that is the protocol.
+    pub grpc: Option<GrpcAuth>,
+    /// What it is asked over HTTP; set if that is the protocol.
+    pub http: Option<HttpAuth>,
+    /// Whether it sees the body.
+    pub forward_body: Option<ForwardBody>,
+}
+
+/// What a service is asked over gRPC.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GrpcAuth {
+    /// The request's headers that it sees; all if empty.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub allowed_headers: Vec<String>,
+}
+
+/// What a service is asked over HTTP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HttpAuth {
+    /// What stands before the request's path.
+    pub path: Option<String>,
+    /// The request's headers that it sees, beside those it always sees.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub allowed_headers: Vec<String>,
+    /// The headers of its answer that the backend sees.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub allowed_response_headers: Vec<String>,
+}
+
+/// How much of a body is shown to the service that is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ForwardBody {
+    /// So many bytes; a larger body is not shown. Nothing is shown if this is 0 or left out.
+    #[serde(default)]
+    pub max_size: u32,
 }
 
 /// Listeners that are added to a Gateway from outside it.

@@ -251,7 +251,7 @@ pub struct Meta {
     pub generation: i64,
     /// Labels.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// When it was created.
     #[serde(default, deserialize_with = "seconds")]
     pub creation_timestamp: Option<i64>,
@@ -273,6 +273,36 @@ impl Meta {
     pub fn age(&self) -> Age {
         self.creation_timestamp
             .map_or(Age::Place(self.place), Age::At)
+    }
+}
+
+/// Labels, sorted by key. Most objects have a few, and there are many objects, so they are kept tightly.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels(Box<[(Box<str>, Box<str>)]>);
+
+impl Labels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        let at = self
+            .0
+            .binary_search_by(|(known, _)| (**known).cmp(key))
+            .ok()?;
+        Some(&self.0[at].1)
+    }
+
+    /// The same labels with one more, or one changed.
+    pub fn with(&self, key: &str, value: &str) -> Labels {
+        let others = self.0.iter().filter(|(known, _)| **known != *key).cloned();
+        let mut all: Vec<_> = others.chain([(key.into(), value.into())]).collect();
+        all.sort();
+        Labels(all.into())
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let sorted = BTreeMap::<Box<str>, Box<str>>::deserialize(d)?;
+        Ok(Labels(sorted.into_iter().collect()))
     }
 }
 

@@ -11,7 +11,7 @@ use crate::refs::{
     BackendObjectReference, LocalObjectReference, ObjectReference, PolicyTargetReference,
     SecretObjectReference,
 };
-use crate::route::SessionPersistence;
+use crate::route::{Fraction, Header, SessionPersistence};
 
 /// Lets objects of other namespaces refer to objects of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -277,14 +277,26 @@ pub struct XTelemetryPolicySpec {
     pub tracing: Tracing,
 }
 
-/// Traces.
+/// Traces. Everything but the mode is set with `Enabled` only.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Tracing {
     /// `Enabled`, `Disabled` or `ImplementationDefault`.
     #[serde(default = "implementation_default")]
     pub mode: String,
     /// Where they are sent.
     pub provider: Option<TracingProvider>,
+    /// Of how many requests.
+    pub sampling_rate: Option<Fraction>,
+    /// Whether the client's own decision counts.
+    pub parent_based_sampling: Option<ParentBasedSampling>,
+    /// The name under which the Gateway appears.
+    pub service_name: Option<String>,
+    /// The name of its spans.
+    pub span_name: Option<String>,
+    /// What spans carry beside the usual.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub attributes: Vec<SpanAttribute>,
 }
 
 /// Where traces are sent.
@@ -293,6 +305,36 @@ pub struct Tracing {
 pub struct TracingProvider {
     /// The collector.
     pub backend_ref: BackendObjectReference,
+    /// Headers that are sent to it.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub headers: Vec<Header>,
+}
+
+/// Whether the client's own decision to trace counts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ParentBasedSampling {
+    /// `Enabled`, `Disabled` or `ImplementationDefault`.
+    #[serde(default = "implementation_default")]
+    pub mode: String,
+    /// Of how many requests that the client traces; all if left out.
+    pub sampling_rate: Option<Fraction>,
+}
+
+/// Something that spans carry.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SpanAttribute {
+    /// Its name in the span.
+    pub name: String,
+    /// `Header`, `Literal` or `Attribute`: which of the following is set.
+    pub source_type: String,
+    /// The value of this request header.
+    pub header_name: Option<String>,
+    /// This value.
+    pub literal_value: Option<String>,
+    /// The value of this attribute of the request.
+    pub attribute_key: Option<String>,
 }
 
 /// A mesh and the controller that serves it.

@@ -46,10 +46,7 @@ impl Document {
     pub fn position(&self, field: &str) -> (usize, usize) {
         let mut value = &self.object;
         let mut index = 0;
-        for step in field
-            .split(['.', '['])
-            .map(|step| step.trim_end_matches(']'))
-        {
+        for step in steps(field) {
             let found = match value {
                 Json::Object(map) => map.keys().position(|key| key == step),
                 Json::Array(items) => step
@@ -58,7 +55,6 @@ impl Document {
                     .filter(|&place: &usize| place < items.len()),
                 _ => None,
             };
-            // A key with dots in it, such as a label's, is where the path ends.
             let Some(place) = found else { break };
             index += 1 + parts(value).take(place).map(size).sum::<usize>();
             match parts(value).nth(place) {
@@ -69,6 +65,20 @@ impl Document {
         let at = self.positions.get(index).copied().unwrap_or_default();
         (at.line as usize, at.column as usize)
     }
+}
+
+/// The steps of a path: names after dots, and indexes or keys in brackets.
+fn steps(mut path: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let (step, rest) = if let Some(inner) = path.strip_prefix('[') {
+            inner.split_once(']').unwrap_or((inner, ""))
+        } else {
+            let path = path.strip_prefix('.').unwrap_or(path);
+            path.split_at(path.find(['.', '[']).unwrap_or(path.len()))
+        };
+        path = rest;
+        (!step.is_empty()).then_some(step)
+    })
 }
 
 fn parts(value: &Json) -> Box<dyn Iterator<Item = &Json> + '_> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::meta::{GATEWAY_GROUP, null_as_default};
+use crate::meta::{GATEWAY_GROUP, Labels, null_as_default};
 
 /// The parent that a route wants to attach to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -125,11 +125,11 @@ impl LabelSelector {
     /// Whether these labels are selected. An empty selector selects everything.
     ///
     /// `Err` names what makes the selector invalid; the CRDs leave the operator open, so the API server accepts any.
-    pub fn matches(&self, labels: &BTreeMap<String, String>) -> Result<bool, String> {
+    pub fn matches(&self, labels: &Labels) -> Result<bool, String> {
         let mut all = self
             .match_labels
             .iter()
-            .all(|(key, value)| labels.get(key) == Some(value));
+            .all(|(key, value)| labels.get(key) == Some(value.as_str()));
         for LabelSelectorRequirement {
             key,
             operator,
@@ -137,10 +137,14 @@ impl LabelSelector {
         } in &self.match_expressions
         {
             let holds = match (operator.as_str(), values.is_empty()) {
-                ("In", false) => labels.get(key).is_some_and(|value| values.contains(value)),
-                ("NotIn", false) => labels.get(key).is_none_or(|value| !values.contains(value)),
-                ("Exists", true) => labels.contains_key(key),
-                ("DoesNotExist", true) => !labels.contains_key(key),
+                ("In", false) => labels
+                    .get(key)
+                    .is_some_and(|value| values.iter().any(|v| v == value)),
+                ("NotIn", false) => labels
+                    .get(key)
+                    .is_none_or(|value| values.iter().all(|v| v != value)),
+                ("Exists", true) => labels.get(key).is_some(),
+                ("DoesNotExist", true) => labels.get(key).is_none(),
                 ("In" | "NotIn", true) => {
                     return Err(format!("operator {operator} on label `{key}` needs values"));
                 }

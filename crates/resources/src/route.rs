@@ -301,7 +301,7 @@ pub struct Retry {
     #[serde(default, deserialize_with = "null_as_default")]
     pub codes: Vec<u16>,
     /// How often, beside the first time.
-    #[serde(default = "one_attempt")]
+    #[serde(default = "one_attempt", deserialize_with = "saturating")]
     pub attempts: u32,
     /// The least time between two tries.
     pub backoff: Option<String>,
@@ -309,10 +309,38 @@ pub struct Retry {
 
 /// Whether a client stays with its endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct SessionPersistence {
     /// `Cookie` or `Header`.
     #[serde(rename = "type", default = "cookie")]
     pub kind: String,
+    /// When a session ends, whatever happens.
+    pub absolute_timeout: Option<String>,
+    /// The cookie; set if that is the type.
+    pub cookie: Option<SessionCookie>,
+    /// The header; set if that is the type.
+    pub header: Option<SessionHeader>,
+}
+
+/// A cookie that carries a session.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionCookie {
+    /// Its name; the implementation's choice if left out.
+    pub name: Option<String>,
+    /// The path it is sent for.
+    #[serde(default = "slash")]
+    pub path: String,
+    /// `Session` or `Permanent`.
+    #[serde(default = "session")]
+    pub lifetime_type: String,
+}
+
+/// A header that carries a session.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SessionHeader {
+    /// Its name.
+    pub name: String,
 }
 
 fn http_route() -> Kind {
@@ -345,4 +373,13 @@ fn one_attempt() -> u32 {
 
 fn cookie() -> String {
     "Cookie".to_owned()
+}
+
+fn session() -> String {
+    "Session".to_owned()
+}
+
+/// The CRD sets no upper limit; more than this many nobody can try.
+fn saturating<'de, D: serde::Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
+    Ok(u32::try_from(u64::deserialize(d)?).unwrap_or(u32::MAX))
 }

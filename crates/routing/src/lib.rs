@@ -1,1 +1,35 @@
-//! .
+//! Compiled tables: which rule takes a request, and why.
+//!
+//! [`Tables`] are made of the bound form and changed by its [`Delta`](pointsman_binding::Delta)s. They share structure between versions: a
+//! change costs what it touches, and a clone is a snapshot. [`FrontendTable::lookup`] costs the length of the path, whatever the
+//! number of routes. Nothing here does I/O, reads a clock or knows an HTTP library.
+
+mod entry;
+pub mod explain;
+pub mod filters;
+mod host;
+mod hosts;
+mod path;
+pub mod precedence;
+mod ranked;
+mod request;
+mod shadow;
+mod table;
+mod tables;
+
+pub use entry::{Entry, Hit, Miss, Recorder};
+pub use path::{PathError, normalize_path};
+pub use precedence::{Criterion, Rank};
+pub use request::{Parameters, Request};
+pub use shadow::{Extent, Shadow, shadowed};
+pub use table::FrontendTable;
+pub use tables::{PortTable, Tables};
+
+/// A map that shares structure between versions. Its keys come from configuration, so its hasher need not be secret; a fixed one keeps
+/// the same input giving the same table.
+pub(crate) type Map<K, V> =
+    imbl::GenericHashMap<K, V, foldhash::fast::FixedState, imbl::shared_ptr::DefaultSharedPtr>;
+
+/// A set of the same making.
+pub(crate) type Set<T> =
+    imbl::GenericHashSet<T, foldhash::fast::FixedState, imbl::shared_ptr::DefaultSharedPtr>;

@@ -101,11 +101,11 @@ fn parse_part(text: &str, line: u32, documents: &mut Vec<Result<Node, SyntaxErro
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     // JSON is YAML but for tabs, surrogate pairs and long keys, so it has a parser of its own; what is not quite JSON
     // may still be YAML in braces.
-    if text.trim_start().starts_with(['{', '[']) {
-        if let Ok(nodes) = json::parse(text, line) {
-            documents.extend(nodes.into_iter().map(Ok));
-            return;
-        }
+    if text.trim_start().starts_with(['{', '['])
+        && let Ok(nodes) = json::parse(text, line)
+    {
+        documents.extend(nodes.into_iter().map(Ok));
+        return;
     }
     yaml::parse(text, line, documents);
 }
@@ -252,3 +252,6 @@ impl Node {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

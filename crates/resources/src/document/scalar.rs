@@ -54,10 +54,9 @@ pub(super) fn number(number: &Number) -> Value {
 
 /// A number without a fraction is an integer however it is written, as it is to the API server.
 fn whole_or_float(float: f64) -> Value {
-    // Both bounds are powers of two and so exact.
-    if float.fract() == 0.0
-        && (-9.223_372_036_854_775_8e18..9.223_372_036_854_775_8e18).contains(&float)
-    {
+    // The first float beyond the range of i64 on either side is a power of two and so exact.
+    const LIMIT: f64 = (1_u64 << 63) as f64;
+    if float.fract() == 0.0 && (-LIMIT..LIMIT).contains(&float) {
         Value::Int(float as i64)
     } else {
         Value::Float(float)
@@ -91,5 +90,7 @@ fn float(text: &str) -> Option<f64> {
         .bytes()
         .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E'))
         && text.bytes().any(|b| b.is_ascii_digit());
-    looks_like_one.then(|| text.parse().ok())?
+    looks_like_one
+        .then(|| text.parse().ok())?
+        .filter(|float: &f64| float.is_finite())
 }

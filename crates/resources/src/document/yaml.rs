@@ -1,6 +1,5 @@
 //! YAML events to trees, without recursion: open collections lie on a stack.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
@@ -193,7 +192,7 @@ impl Builder {
             Value::Bool(value) => value.to_string(),
             Value::Int(value) => value.to_string(),
             Value::Float(value) => value.to_string(),
-            _ => "null".to_owned(),
+            _ => return Err(SyntaxError::new(node.at, "a key can't be null")),
         };
         if !merge && !keys.insert(name.clone()) {
             return Err(SyntaxError::new(
@@ -270,13 +269,10 @@ fn close(open: Open) -> Result<(usize, Node)> {
     Ok((open.anchor, Node { at: open.at, value }))
 }
 
-fn scalar_value(
-    text: &Cow<'_, str>,
-    style: ScalarStyle,
-    tag: Option<&Tag>,
-    at: Position,
-) -> Result<Value> {
-    match tag.filter(|tag| tag.is_yaml_core_schema()) {
+fn scalar_value(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Result<Value> {
+    match tag {
+        // `!` alone says that the text is meant as it stands, and of a foreign tag nobody knows better.
+        Some(tag) if !tag.is_yaml_core_schema() => Ok(Value::String(text.to_owned())),
         Some(tag) => scalar::tagged(&tag.suffix, text).ok_or_else(|| {
             SyntaxError::new(
                 at,
@@ -284,6 +280,6 @@ fn scalar_value(
             )
         }),
         None if style == ScalarStyle::Plain => Ok(scalar::plain(text)),
-        None => Ok(Value::String(text.to_string())),
+        None => Ok(Value::String(text.to_owned())),
     }
 }

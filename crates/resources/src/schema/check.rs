@@ -12,10 +12,10 @@ use crate::document::{Entry, Node, Value};
 /// Drops the nulls and fills in the defaults.
 pub(crate) fn fill(node: &mut Node, schema: &Schema) {
     match (&schema.shape, &mut node.value) {
-        (Shape::Object { fields, .. }, Value::Map(entries)) => {
+        (Shape::Object { fields, open, .. }, Value::Map(entries)) => {
             entries.retain(|entry| {
-                entry.node.value != Value::Null
-                    || !fields.iter().any(|field| field.name == entry.key)
+                let field = fields.iter().find(|field| field.name == entry.key);
+                field.is_none_or(|field| !is_absent(&entry.node, &field.schema, *open))
             });
             for field in fields {
                 if let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) {
@@ -41,6 +41,18 @@ pub(crate) fn fill(node: &mut Node, schema: &Schema) {
             nodes.iter_mut().for_each(|item| fill(item, items));
         }
         _ => {}
+    }
+}
+
+/// Whether a field counts as left out. In Kubernetes' own kinds, whose objects are open, so does a zero where there is
+/// a default: they are structs in Go.
+fn is_absent(node: &Node, schema: &Schema, open: bool) -> bool {
+    let defaulted = schema.default.is_some() || matches!(schema.shape, Shape::IntOrString);
+    match &node.value {
+        Value::Null => true,
+        Value::Int(0) => open && defaulted,
+        Value::String(text) => open && defaulted && text.is_empty(),
+        _ => false,
     }
 }
 
@@ -153,7 +165,9 @@ fn visit_object<'a>(
             None => {}
         }
     }
-    if entries.len() < min {
+    // Fields that nobody knows don't count: the API server drops them first.
+    let known = |entry: &&Entry| fields.iter().any(|field| field.name == entry.key);
+    if min > 0 && entries.iter().filter(known).count() < min {
         let names: Vec<_> = fields.iter().map(|field| field.name).collect();
         report.error(
             node,
@@ -211,10 +225,10 @@ fn visit_string(node: &Node, text: &str, shape: &Shape, report: &mut Report<'_>)
         );
     }
     // An empty text where none may be has been said already.
-    if let Some(pattern) = pattern.filter(|_| report.found.len() == before || !text.is_empty()) {
-        if !pattern.matches(text) {
-            report.error(node, format!("`{}` is not {}", shorten(text), pattern.says));
-        }
+    if let Some(pattern) = pattern.filter(|_| report.found.len() == before || !text.is_empty())
+        && !pattern.matches(text)
+    {
+        report.error(node, format!("`{}` is not {}", shorten(text), pattern.says));
     }
     report.found.len() == before
 }
@@ -317,21 +331,28 @@ pub(crate) fn closest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> O
         .map(|(_, candidate)| candidate)
 }
 
-/// How many insertions, deletions and replacements lie between two words; more than `limit` is not counted further.
+/// How many insertions, deletions, replacements and swaps of neighbours lie between two words; beyond `limit` it is not
+/// counted exactly.
 fn distance(a: &str, b: &str, limit: usize) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > limit {
         return limit + 1;
     }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, &x) in a.iter().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
-        for (j, &y) in b.iter().enumerate() {
-            let replaced = corner + usize::from(x != y);
-            corner = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = match (i, j) {
+                (i, 0) => i,
+                (0, j) => j,
+                _ => {
+                    let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+                    let swapped = (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                        .then(|| rows[i - 2][j - 2] + 1);
+                    let shifted = rows[i - 1][j].min(rows[i][j - 1]) + 1;
+                    replaced.min(shifted).min(swapped.unwrap_or(usize::MAX))
+                }
+            };
         }
     }
-    row[b.len()]
+    rows[a.len()][b.len()]
 }

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::gateway::is_ip;
-use super::rules::{items, text, unique_names};
-use super::text::{BASE64, DATA_KEY, LABEL, LABEL_VALUE, PORT_NAME, SUBDOMAIN};
+use super::rules::{items, qualified_keys, text, unique_names};
+use super::text::{BASE64, DATA_KEY, LABEL, LABEL_VALUE, PORT_NAME, QUALIFIED_NAME, SUBDOMAIN};
 use super::{
     Report, Schema, Shape, boolean, int_or_string, integer, list, map, one_of, open_object, string,
 };
@@ -39,10 +39,14 @@ fn service() -> Schema {
         .field("clusterIP", string().rule(cluster_ip))
         .field("clusterIPs", list(string().rule(cluster_ip)).max(2))
         .field("ports", service_ports())
-        .field("selector", map(string().max(63).like(&LABEL_VALUE)))
+        .field(
+            "selector",
+            map(string().max(63).like(&LABEL_VALUE)).rule(qualified_keys),
+        )
         .field("externalName", string().max(253))
         .rule(external_name)
         .rule(ports_needed)
+        .rule(headless_is_internal)
 }
 
 fn service_import() -> Schema {
@@ -60,7 +64,7 @@ fn service_ports() -> Schema {
         .field("name", string().max(63).rule(port_name))
         .required("port", integer(1..=65535))
         .field("protocol", one_of(PROTOCOLS).default(json!("TCP")))
-        .field("appProtocol", string())
+        .field("appProtocol", string().like(&QUALIFIED_NAME))
         .field("targetPort", int_or_string().rule(target_port));
     list(port)
         .rule(unique_names)
@@ -115,20 +119,19 @@ fn distinct_ports(node: &Node, report: &mut Report<'_>) {
         ))
     };
     for (index, port) in node.items().iter().enumerate() {
-        if let Some(ours) = key(port) {
-            if node.items()[..index]
+        if let Some(ours) = key(port)
+            && node.items()[..index]
                 .iter()
                 .any(|other| key(other).as_ref() == Some(&ours))
-            {
-                report.error_in(
-                    &format!("[{index}]"),
-                    port,
-                    format!(
-                        "an earlier port has the number {} and protocol {} too",
-                        ours.0, ours.1
-                    ),
-                );
-            }
+        {
+            report.error_in(
+                &format!("[{index}]"),
+                port,
+                format!(
+                    "an earlier port has the number {} and protocol {} too",
+                    ours.0, ours.1
+                ),
+            );
         }
     }
 }
@@ -181,19 +184,32 @@ fn ports_needed(node: &Node, report: &mut Report<'_>) {
     }
 }
 
+/// What has no address within the cluster can't be published outside it.
+fn headless_is_internal(node: &Node, report: &mut Report<'_>) {
+    if let (Some(kind @ ("NodePort" | "LoadBalancer")), Some("None")) =
+        (text(node, "type"), text(node, "clusterIP"))
+    {
+        report.error_in(
+            ".clusterIP",
+            node,
+            format!("type {kind} needs an address, so not `None`"),
+        );
+    }
+}
+
 fn endpoint_slice(object: Schema) -> Schema {
     let conditions = open_object()
         .field("ready", boolean())
         .field("serving", boolean())
         .field("terminating", boolean());
     let endpoint = open_object()
-        .required("addresses", list(string()).size(1..=100).set())
+        .required("addresses", list(string()).size(1..=100))
         .field("conditions", conditions);
     let port = open_object()
-        .field("name", string().max(63).rule(port_name))
+        .field("name", string().max(63).rule(port_name).default(json!("")))
         .field("port", integer(1..=65535))
         .field("protocol", one_of(PROTOCOLS).default(json!("TCP")))
-        .field("appProtocol", string());
+        .field("appProtocol", string().like(&QUALIFIED_NAME));
     object
         .required("addressType", one_of(&["IPv4", "IPv6", "FQDN"]))
         .field("endpoints", list(endpoint).max(1000))

@@ -9,7 +9,7 @@ use super::shared::{
 };
 use super::text::ORIGIN;
 use super::{Report, Schema, boolean, int32, integer, list, number_of, object, one_of, string};
-use crate::document::Node;
+use crate::document::{Node, Value};
 
 pub(super) const METHODS: &[&str] = &[
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
@@ -198,11 +198,17 @@ fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Report<'_>) {
 ///
 /// The CRD looks at backendRefs only if exactly one of them replaces a prefix. So do we: a file and a cluster agree.
 pub(super) fn prefix_to_replace(node: &Node, report: &mut Report<'_>) {
-    let mut matches = items(node, "matches");
-    let only = matches.next().filter(|_| matches.next().is_none());
-    let path = only.and_then(|(_, only)| only.get("path"));
-    if path.and_then(|path| text(path, "type")) == Some("PathPrefix") {
-        return;
+    let matches = node.get("matches").map(|matches| &matches.value);
+    match matches {
+        Some(Value::List(matches)) if matches.len() == 1 => {
+            let kind = matches[0].get("path").and_then(|path| text(path, "type"));
+            // What is no type of path has its own finding.
+            if !matches!(kind, Some("Exact" | "RegularExpression")) {
+                return;
+            }
+        }
+        Some(Value::List(_)) => {}
+        _ => return,
     }
     for field in ["requestRedirect", "urlRewrite"] {
         let mut found: Vec<_> = replaced_prefix(node, field).into_iter().collect();

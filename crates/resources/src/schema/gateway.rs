@@ -221,7 +221,7 @@ fn address_value(node: &Node, report: &mut Report<'_>) {
         return;
     };
     match text(node, "type") {
-        Some("IPAddress") if !is_ip(address) => {
+        Some("IPAddress") if !is_ip(address) && !is_padded_ip(address) => {
             report.error_in(".value", value, format!("`{address}` is not an IP address"));
         }
         Some("Hostname") if !HOSTNAME.matches(address) => {
@@ -238,6 +238,14 @@ fn address_value(node: &Node, report: &mut Report<'_>) {
 /// Whether a text is an IP address.
 pub(super) fn is_ip(text: &str) -> bool {
     text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv6Addr>().is_ok()
+}
+
+/// An IPv4 address with zeros before its numbers, which the API server accepts as well.
+fn is_padded_ip(text: &str) -> bool {
+    let number = |part: &str| {
+        part.bytes().all(|b| b.is_ascii_digit()) && part.parse::<u64>().is_ok_and(|n| n <= 255)
+    };
+    text.split('.').count() == 4 && text.split('.').all(number)
 }
 
 fn distinct_addresses(node: &Node, report: &mut Report<'_>) {

@@ -15,7 +15,7 @@ pub(super) fn metadata(kind: Kind) -> Schema {
     open_object()
         // That it is missing is said by a rule, which knows of `generateName`.
         .field("name", name(kind))
-        .field("namespace", string().size(1..=63).like(&LABEL))
+        .field("namespace", string().max(63).like(&LABEL))
         .field(
             "labels",
             map(string().max(63).like(&LABEL_VALUE)).rule(label_keys),
@@ -25,7 +25,8 @@ pub(super) fn metadata(kind: Kind) -> Schema {
             map(string()).rule(annotation_keys).rule(annotations_size),
         )
         .field("creationTimestamp", string().like(&TIME))
-        .field("generation", integer(0..=i64::MAX))
+        // The API server counts by itself and takes no notice of what a document says.
+        .field("generation", integer(i64::MIN..=i64::MAX))
         .rule(named)
 }
 

@@ -320,3 +320,6 @@ fn build(kind: Kind, version: &str) -> Schema {
         _ => core::fields(kind, object),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,12 +3,12 @@
 use serde_json::json;
 
 use super::gateway::mesh_namespaces;
-use super::rules::{lasts, needed_with, only_with, text, union};
+use super::rules::{lasts, needed_with, only_with, qualified_keys, text, union};
 use super::shared::{
     backend_validation, distinct, duration, group, kind, local_reference, namespace, object_name,
     options, port, precise_hostname, secret_reference, section_name, session_persistence,
 };
-use super::text::{LABEL_KEY, LABEL_VALUE, is_qualified_name};
+use super::text::LABEL_VALUE;
 use super::{Report, Schema, integer, list, map, object, one_of, string};
 use crate::document::Node;
 
@@ -135,20 +135,6 @@ fn outside_the_cluster(node: &Node, report: &mut Report<'_>) {
         report.error(
             node,
             "a name within the cluster (.cluster.local) is not an external hostname",
-        );
-    }
-}
-
-fn qualified_keys(node: &Node, report: &mut Report<'_>) {
-    for entry in node
-        .entries()
-        .iter()
-        .filter(|entry| !is_qualified_name(&entry.key))
-    {
-        report.error_in(
-            &format!("[{}]", entry.key),
-            &entry.node,
-            format!("the key is not {}", LABEL_KEY.says),
         );
     }
 }

@@ -3,7 +3,7 @@
 use crate::document::Node;
 
 use super::Report;
-use super::text::milliseconds;
+use super::text::{LABEL_KEY, is_qualified_name, milliseconds};
 
 /// The text of a field.
 pub(super) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
@@ -57,17 +57,17 @@ pub(super) fn only_with(
     values: &'static [&'static str],
 ) -> impl Fn(&Node, &mut Report<'_>) {
     move |node, report| {
-        if let (Some(set), Some(value)) = (node.get(field), text(node, other)) {
-            if !values.contains(&value) {
-                report.error_in(
-                    &format!(".{field}"),
-                    set,
-                    format!(
-                        "`{field}` goes with {other} {} only, but {other} is {value}",
-                        values.join(" or ")
-                    ),
-                );
-            }
+        if let (Some(set), Some(value)) = (node.get(field), text(node, other))
+            && !values.contains(&value)
+        {
+            report.error_in(
+                &format!(".{field}"),
+                set,
+                format!(
+                    "`{field}` goes with {other} {} only, but {other} is {value}",
+                    values.join(" or ")
+                ),
+            );
         }
     }
 }
@@ -79,14 +79,14 @@ pub(super) fn needed_with(
     values: &'static [&'static str],
 ) -> impl Fn(&Node, &mut Report<'_>) {
     move |node, report| {
-        if let (None, Some(value)) = (node.get(field), text(node, other)) {
-            if values.contains(&value) {
-                report.error_in(
-                    &format!(".{field}"),
-                    node,
-                    format!("{other} {value} needs `{field}`"),
-                );
-            }
+        if let (None, Some(value)) = (node.get(field), text(node, other))
+            && values.contains(&value)
+        {
+            report.error_in(
+                &format!(".{field}"),
+                node,
+                format!("{other} {value} needs `{field}`"),
+            );
         }
     }
 }
@@ -110,13 +110,13 @@ pub(super) fn lone_star(node: &Node, report: &mut Report<'_>) {
 /// A part is no more than its whole.
 pub(super) fn fraction(node: &Node, report: &mut Report<'_>) {
     let number = |field| node.get(field).and_then(Node::as_int);
-    if let (Some(numerator), Some(denominator)) = (number("numerator"), number("denominator")) {
-        if numerator > denominator {
-            report.error(
-                node,
-                format!("the numerator {numerator} is more than the denominator {denominator}"),
-            );
-        }
+    if let (Some(numerator), Some(denominator)) = (number("numerator"), number("denominator"))
+        && numerator > denominator
+    {
+        report.error(
+            node,
+            format!("the numerator {numerator} is more than the denominator {denominator}"),
+        );
     }
 }
 
@@ -149,5 +149,20 @@ pub(super) fn unique_names(node: &Node, report: &mut Report<'_>) {
                 format!("an earlier item has the name `{name}` too"),
             );
         }
+    }
+}
+
+/// Keys are those that labels may have.
+pub(super) fn qualified_keys(node: &Node, report: &mut Report<'_>) {
+    for entry in node
+        .entries()
+        .iter()
+        .filter(|entry| !is_qualified_name(&entry.key))
+    {
+        report.error_in(
+            &format!("[{}]", entry.key),
+            &entry.node,
+            format!("the key is not {}", LABEL_KEY.says),
+        );
     }
 }

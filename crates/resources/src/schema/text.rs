@@ -110,6 +110,12 @@ pub(crate) static TIME: Pattern = Pattern::function(
 /// Data of a Secret.
 pub(crate) static BASE64: Pattern = Pattern::function(is_base64, "base64");
 
+/// The application's protocol of a port.
+pub(crate) static QUALIFIED_NAME: Pattern = Pattern::function(
+    is_qualified_name,
+    "a name such as `http` or `kubernetes.io/h2c`",
+);
+
 /// A port of a Pod by its name.
 pub(crate) static PORT_NAME: Pattern = Pattern::function(
     is_port_name,

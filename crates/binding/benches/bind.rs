@@ -1,0 +1,139 @@
+//! What binding costs: from scratch, for one changed route, and in memory, on one Gateway.
+//!
+//! `cargo bench -p pointsman-binding`
+
+#![allow(missing_docs, reason = "the macros write functions without")]
+
+use std::hint::black_box;
+
+use cap::Cap;
+use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
+use pointsman_binding::{Binder, Change};
+use pointsman_resources::{Kind, Resource};
+use serde_json::{Value, json};
+
+fn resource(kind: Kind, value: Value) -> Resource {
+    Resource::from_value(kind, value).expect("a valid object")
+}
+
+fn put(resource: &Resource) -> Change {
+    Change::Put(Box::new(resource.clone()))
+}
+
+fn route(index: usize, weight: u32) -> Resource {
+    resource(
+        Kind::HTTPRoute,
+        json!({
+            "metadata": {"name": format!("route-{index}"), "namespace": "shop", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "parentRefs": [{"name": "edge", "namespace": "infra"}],
+                "hostnames": [format!("host-{index}.example.com")],
+                "rules": [{
+                    "matches": [{"path": {"type": "PathPrefix", "value": format!("/api/{index}")}}],
+                    "backendRefs": [{"name": format!("svc-{index}"), "port": 80, "weight": weight}],
+                }],
+            },
+        }),
+    )
+}
+
+/// A class, a Gateway, and `size` routes, each with a Service and an EndpointSlice of its own.
+fn world(size: usize) -> Vec<Resource> {
+    let mut all = vec![
+        resource(
+            Kind::GatewayClass,
+            json!({"metadata": {"name": "pointsman"}, "spec": {"controllerName": "pointsman.io/controller"}}),
+        ),
+        resource(
+            Kind::Gateway,
+            json!({
+                "metadata": {"name": "edge", "namespace": "infra"},
+                "spec": {"gatewayClassName": "pointsman", "listeners": [
+                    {"name": "http", "port": 80, "protocol": "HTTP", "allowedRoutes": {"namespaces": {"from": "All"}}},
+                ]},
+            }),
+        ),
+    ];
+    for index in 0..size {
+        let name = format!("svc-{index}");
+        all.push(resource(
+            Kind::Service,
+            json!({"metadata": {"name": name, "namespace": "shop"}, "spec": {"ports": [{"name": "http", "port": 80}]}}),
+        ));
+        all.push(resource(
+            Kind::EndpointSlice,
+            json!({
+                "metadata": {"name": name, "namespace": "shop", "labels": {"kubernetes.io/service-name": name}},
+                "addressType": "IPv4",
+                "endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2"]}],
+                "ports": [{"name": "http", "port": 8080}],
+            }),
+        ));
+        all.push(route(index, 1));
+    }
+    all
+}
+
+fn bound(size: usize) -> Binder {
+    let mut binder = Binder::new();
+    binder.apply(world(size).iter().map(put));
+    binder
+}
+
+/// Counts what is allocated.
+#[global_allocator]
+static MEMORY: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
+
+#[allow(clippy::print_stderr, reason = "a benchmark reports")]
+fn memory(_: &mut Criterion) {
+    const SIZE: usize = 10_000;
+    let before = MEMORY.allocated();
+    let binder = bound(SIZE);
+    let bytes = (MEMORY.allocated() - before) / SIZE;
+    eprintln!(
+        "memory: {bytes} bytes per route, with its Service and EndpointSlice, at {SIZE} routes"
+    );
+    drop(black_box(binder));
+}
+
+fn from_scratch(c: &mut Criterion) {
+    let mut group = c.benchmark_group("from scratch");
+    group.sample_size(10);
+    for size in [100, 10_000] {
+        let world = world(size);
+        group.bench_function(format!("{size} routes"), |bencher| {
+            bencher.iter_batched(
+                || world.iter().map(put).collect::<Vec<_>>(),
+                |changes| {
+                    let mut binder = Binder::new();
+                    binder.apply(changes);
+                    binder
+                },
+                BatchSize::LargeInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+fn one_route_changed(c: &mut Criterion) {
+    let mut group = c.benchmark_group("one route changed");
+    for size in [100, 10_000] {
+        let mut binder = bound(size);
+        let mut weight = 1;
+        group.bench_function(format!("of {size}"), |bencher| {
+            bencher.iter_batched(
+                || {
+                    weight = 3 - weight;
+                    put(&route(size / 2, weight))
+                },
+                |change| black_box(binder.apply([change])),
+                BatchSize::SmallInput,
+            );
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, memory, from_scratch, one_route_changed);
+criterion_main!(benches);

@@ -1,0 +1,179 @@
+//! Small building blocks for what is kept per object: a cluster has tens of thousands of them.
+
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hash};
+
+use hashbrown::HashTable;
+
+/// A sorted set that costs little while it is small, which most are.
+#[derive(Clone, Debug)]
+pub(crate) enum SmallSet<T> {
+    /// At most [`FEW`] members, sorted.
+    Few(Vec<T>),
+    /// More.
+    Many(BTreeSet<T>),
+}
+
+const FEW: usize = 8;
+
+impl<T> Default for SmallSet<T> {
+    fn default() -> Self {
+        SmallSet::Few(Vec::new())
+    }
+}
+
+impl<T: Ord> SmallSet<T> {
+    /// Puts a member in.
+    pub fn insert(&mut self, member: T) {
+        match self {
+            SmallSet::Few(members) => match members.binary_search(&member) {
+                Ok(_) => {}
+                Err(at) if members.len() < FEW => {
+                    members.reserve_exact(1);
+                    members.insert(at, member);
+                }
+                Err(_) => {
+                    let mut many: BTreeSet<T> = std::mem::take(members).into_iter().collect();
+                    many.insert(member);
+                    *self = SmallSet::Many(many);
+                }
+            },
+            SmallSet::Many(members) => {
+                members.insert(member);
+            }
+        }
+    }
+
+    /// Takes a member out.
+    pub fn remove(&mut self, member: &T) {
+        match self {
+            SmallSet::Few(members) => {
+                if let Ok(at) = members.binary_search(member) {
+                    members.remove(at);
+                }
+            }
+            SmallSet::Many(members) => {
+                members.remove(member);
+            }
+        }
+    }
+
+    /// Whether it has no member.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            SmallSet::Few(members) => members.is_empty(),
+            SmallSet::Many(members) => members.is_empty(),
+        }
+    }
+
+    /// The members, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        let (few, many) = match self {
+            SmallSet::Few(members) => (Some(members), None),
+            SmallSet::Many(members) => (None, Some(members)),
+        };
+        few.into_iter().flatten().chain(many.into_iter().flatten())
+    }
+}
+
+/// Gives things numbers, so that they are kept once and compared cheaply. A number is used again after its thing is gone.
+pub(crate) struct Interner<T> {
+    table: HashTable<u32>,
+    things: Vec<Option<T>>,
+    free: Vec<u32>,
+    hasher: foldhash::fast::RandomState,
+}
+
+impl<T> Default for Interner<T> {
+    fn default() -> Self {
+        Interner {
+            table: HashTable::new(),
+            things: Vec::new(),
+            free: Vec::new(),
+            hasher: foldhash::fast::RandomState::default(),
+        }
+    }
+}
+
+impl<T: Hash + Eq> Interner<T> {
+    /// The number of a thing, if it has one.
+    pub fn find(&self, thing: &T) -> Option<u32> {
+        let same = |&id: &u32| self.things[id as usize].as_ref() == Some(thing);
+        self.table.find(self.hasher.hash_one(thing), same).copied()
+    }
+
+    /// The number of a thing, which has one from now on.
+    pub fn number(&mut self, thing: T) -> u32 {
+        if let Some(id) = self.find(&thing) {
+            return id;
+        }
+        let hash = self.hasher.hash_one(&thing);
+        let id = match self.free.pop() {
+            Some(id) => {
+                self.things[id as usize] = Some(thing);
+                id
+            }
+            None => {
+                self.things.push(Some(thing));
+                (self.things.len() - 1) as u32
+            }
+        };
+        let (things, hasher) = (&self.things, &self.hasher);
+        self.table.insert_unique(hash, id, |&id| {
+            // Every number in the table has its thing.
+            things[id as usize]
+                .as_ref()
+                .map_or(0, |thing| hasher.hash_one(thing))
+        });
+        id
+    }
+
+    /// The thing of a number.
+    pub fn thing(&self, id: u32) -> Option<&T> {
+        self.things.get(id as usize)?.as_ref()
+    }
+
+    /// Takes a number back.
+    pub fn forget(&mut self, id: u32) {
+        let Some(thing) = self.things[id as usize].take() else {
+            return;
+        };
+        let hash = self.hasher.hash_one(&thing);
+        if let Ok(entry) = self.table.find_entry(hash, |&other| other == id) {
+            entry.remove();
+        }
+        self.free.push(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_set_stays_sorted_and_grows() {
+        let mut set = SmallSet::default();
+        for number in (0..20).rev().chain(0..20) {
+            set.insert(number);
+        }
+        assert!(set.iter().copied().eq(0..20));
+        for number in 0..19 {
+            set.remove(&number);
+        }
+        assert!(set.iter().copied().eq([19]));
+        set.remove(&19);
+        assert!(set.is_empty());
+    }
+
+    #[test]
+    fn numbers_are_stable_and_used_again() {
+        let mut interner = Interner::default();
+        let ids: Vec<u32> = (0..100).map(|n| interner.number(n)).collect();
+        assert_eq!(interner.number(42), ids[42]);
+        interner.forget(ids[42]);
+        assert_eq!(interner.find(&42), None);
+        assert_eq!(interner.number(1000), ids[42]);
+        assert_eq!(interner.thing(ids[42]), Some(&1000));
+        assert_eq!(interner.find(&99), Some(ids[99]));
+    }
+}

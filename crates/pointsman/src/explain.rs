@@ -1,0 +1,306 @@
+//! `explain`: which rule takes a request, and why.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use pointsman_resources::{Name, ObjectKey, Resource};
+use pointsman_routing::Criterion;
+use pointsman_routing::explain::{
+    Directory, Explanation, MeshParent, Outcome, Query, Received, RefusedCandidate, RuleRef,
+    Status, explain,
+};
+
+use crate::cli::{Explain, Format};
+use crate::input::{self, World};
+use crate::output::{self, Paint, Style};
+
+/// Runs `explain`.
+pub fn run(arguments: &Explain) -> Result<ExitCode> {
+    let query = query(arguments)?;
+    let world = input::load(&arguments.sources.paths)?;
+    let errors = world
+        .input
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == pointsman_resources::Severity::Error);
+    let mut unreadable = false;
+    for error in errors {
+        output::complain(&error.to_string());
+        unreadable = true;
+    }
+    let explanation = answer(&world, &query);
+    match arguments.sources.output {
+        Format::Text => output::print(&text(&explanation))?,
+        format => output::structured(format, &explanation)?,
+    }
+    Ok(
+        match (unreadable, explanation.outcome, &explanation.status) {
+            (true, ..) => ExitCode::from(2),
+            (_, Outcome::Forward | Outcome::Redirect, None) => ExitCode::SUCCESS,
+            (_, Outcome::Redirect, _) => ExitCode::SUCCESS,
+            (_, Outcome::Respond, Some(Status::Http(status))) if *status < 400 => ExitCode::SUCCESS,
+            _ => ExitCode::from(1),
+        },
+    )
+}
+
+fn query(arguments: &Explain) -> Result<Query> {
+    let mut query = Query::new(&arguments.url).with_context(|| arguments.url.clone())?;
+    if let Some(method) = &arguments.method {
+        query.method = method.clone();
+    }
+    for header in &arguments.headers {
+        let Some((name, value)) = header.split_once(':') else {
+            bail!("-H `{header}`: a header is written `name: value`");
+        };
+        query
+            .headers
+            .push((name.trim().to_ascii_lowercase(), value.trim().to_owned()));
+    }
+    if let Some(gateway) = &arguments.gateway {
+        let mut parts = gateway.splitn(3, '/');
+        let (namespace, name) = (parts.next().unwrap_or_default(), parts.next());
+        let Some(name) = name.filter(|name| !name.is_empty() && !namespace.is_empty()) else {
+            bail!("--gateway `{gateway}`: write NAMESPACE/NAME or NAMESPACE/NAME/LISTENER");
+        };
+        query.gateway = Some((Name::new(namespace, name), parts.next().map(str::to_owned)));
+    }
+    if let Some(from) = &arguments.from {
+        query.from = Some(match from.split_once('/') {
+            Some((namespace, pod)) => (namespace.to_owned(), Some(pod.to_owned())),
+            None => (from.clone(), None),
+        });
+    }
+    query.sni = arguments.sni.clone();
+    Ok(query)
+}
+
+fn answer(world: &World, query: &Query) -> Explanation {
+    explain(&world.tables, &directory(world), query, |parent, _| {
+        world
+            .binder
+            .refusals(parent)
+            .into_iter()
+            .map(|refusal| RefusedCandidate {
+                rules: rules(world, &refusal.route),
+                route: refusal.route,
+                lost_on: match refusal.reason {
+                    "Conflicted" => Criterion::Kind,
+                    _ => Criterion::Refused,
+                },
+                detail: format!("{}: {}", refusal.reason, refusal.message),
+            })
+            .collect()
+    })
+}
+
+/// The rules of a route: the name of each, and how many matches it has.
+fn rules(world: &World, route: &ObjectKey) -> Vec<(Option<String>, usize)> {
+    match world.binder.object(route).map(|object| &**object) {
+        Some(Resource::Route(route)) => {
+            let rules = route.spec.rules.iter();
+            rules
+                .map(|rule| (rule.name.clone(), rule.matches.len()))
+                .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The Services and their kin that a URL may name.
+fn directory(world: &World) -> Directory {
+    let parents = world.input.documents.iter().filter_map(|document| {
+        let (ports, addresses) = match &document.resource {
+            Resource::Service(service) => {
+                let spec = &service.spec;
+                (
+                    &spec.ports,
+                    spec.cluster_ips
+                        .iter()
+                        .chain(&spec.cluster_ip)
+                        .collect::<Vec<_>>(),
+                )
+            }
+            Resource::ServiceImport(import) => {
+                (&import.spec.ports, import.spec.ips.iter().collect())
+            }
+            _ => return None,
+        };
+        Some(MeshParent {
+            object: document.resource.key(),
+            addresses: addresses
+                .iter()
+                .filter_map(|text| text.parse::<IpAddr>().ok())
+                .collect(),
+            ports: ports.iter().map(|port| port.port).collect(),
+        })
+    });
+    Directory {
+        parents: parents.collect(),
+    }
+}
+
+fn text(explanation: &Explanation) -> String {
+    let paint = Paint::new();
+    let mut out = String::new();
+    let strong = |text: &str| paint.paint(Style::Strong, text);
+    match &explanation.frontend {
+        Some(frontend) => {
+            let section = frontend
+                .section
+                .as_ref()
+                .map(|s| format!(" listener {s}"))
+                .unwrap_or_default();
+            let name = format!(
+                "{} {}/{}{section} port {}",
+                frontend.kind, frontend.namespace, frontend.name, frontend.port
+            );
+            let _ = writeln!(out, "{} {}", strong("frontend"), name);
+        }
+        None => {
+            let _ = writeln!(out, "{} none", strong("frontend"));
+        }
+    }
+    let _ = writeln!(
+        out,
+        "         {}",
+        paint.paint(Style::Faint, &explanation.why)
+    );
+    if let Some(rule) = &explanation.rule {
+        let _ = writeln!(out, "{}     {}", strong("rule"), rule_text(rule));
+    }
+    let _ = writeln!(
+        out,
+        "{}  {}",
+        strong("outcome"),
+        outcome(explanation, &paint)
+    );
+    if let Some(timeouts) = &explanation.timeouts {
+        let named = [
+            ("request", &timeouts.request),
+            ("backendRequest", &timeouts.backend_request),
+        ];
+        let parts: Vec<String> = named
+            .iter()
+            .filter_map(|(name, time)| Some(format!("{name} {}", time.as_ref()?)))
+            .collect();
+        let _ = writeln!(out, "{} {}", strong("timeouts"), parts.join(", "));
+    }
+    if let Some(request) = &explanation.request {
+        received(&mut out, &strong("the backend receives"), request);
+    }
+    if let Some(response) = &explanation.response {
+        let _ = writeln!(out, "{}", strong("the client gets"));
+        for (name, value) in &response.headers {
+            let _ = writeln!(out, "    {name}: {value}");
+        }
+        for name in &response.removed {
+            let _ = writeln!(out, "    without {name}");
+        }
+    }
+    for backend in &explanation.backends {
+        let port = backend
+            .port
+            .map(|port| format!(" port {port}"))
+            .unwrap_or_default();
+        let share = format!("{:>5.1}%", backend.share * 100.0);
+        let fate = match (&backend.status, &backend.reason) {
+            (Some(status), reason) => {
+                let reason = reason.as_deref().unwrap_or_default();
+                paint.paint(Style::Bad, &format!("{}: {reason}", status_text(status)))
+            }
+            (None, _) => backend.endpoints.join(", "),
+        };
+        let name = format!(
+            "{} {}/{}{port}",
+            backend.kind, backend.namespace, backend.name
+        );
+        let _ = writeln!(out, "{}  {share}  {name}  {fate}", strong("backend"));
+        if let Some(request) = &backend.request {
+            received(&mut out, "    it receives", request);
+        }
+    }
+    for mirror in &explanation.mirrors {
+        let port = mirror
+            .port
+            .map(|port| format!(" port {port}"))
+            .unwrap_or_default();
+        let name = format!("{} {}/{}{port}", mirror.kind, mirror.namespace, mirror.name);
+        let fate = mirror
+            .reason
+            .as_deref()
+            .map(|reason| paint.paint(Style::Bad, reason))
+            .unwrap_or_default();
+        let line = format!(
+            "{}   {:>5.1}%  {name}  {fate}",
+            strong("mirror"),
+            mirror.share * 100.0
+        );
+        let _ = writeln!(out, "{}", line.trim_end());
+    }
+    if !explanation.candidates.is_empty() {
+        let _ = writeln!(out, "{}", strong("not taken"));
+        for candidate in &explanation.candidates {
+            let _ = writeln!(out, "    {}", rule_text(&candidate.rule));
+            let _ = writeln!(out, "        {}", candidate.detail);
+        }
+    }
+    out
+}
+
+fn received(out: &mut String, heading: &str, request: &Received) {
+    let _ = writeln!(out, "{heading}\n    {} {}", request.method, request.url);
+    for (name, value) in &request.headers {
+        let _ = writeln!(out, "    {name}: {value}");
+    }
+}
+
+fn rule_text(rule: &RuleRef) -> String {
+    let mut text = format!("{} {}/{}", rule.kind, rule.namespace, rule.name);
+    if let Some(index) = rule.rule {
+        let _ = write!(text, " rule {index}");
+    }
+    if let Some(name) = &rule.rule_name {
+        let _ = write!(text, " ({name})");
+    }
+    if let Some(matched) = rule.matched {
+        let _ = write!(text, " match {matched}");
+    }
+    text
+}
+
+fn status_text(status: &Status) -> String {
+    match status {
+        Status::Http(status) => status.to_string(),
+        Status::Reset => "reset".to_owned(),
+    }
+}
+
+fn outcome(explanation: &Explanation, paint: &Paint) -> String {
+    let status = explanation.status.as_ref().map(status_text);
+    let status = match (&status, explanation.grpc_status) {
+        (_, Some(code)) => format!(" with gRPC status {code}"),
+        (Some(status), None) => format!(" with {status}"),
+        (None, None) => String::new(),
+    };
+    let reason = explanation
+        .reason
+        .as_ref()
+        .map(|r| format!(": {r}"))
+        .unwrap_or_default();
+    match explanation.outcome {
+        Outcome::Forward => paint.paint(Style::Good, "forward") + &status + &reason,
+        Outcome::Redirect => {
+            let status = explanation.response.as_ref().and_then(|r| r.status);
+            let status = status
+                .map(|status| format!(" with {status}"))
+                .unwrap_or_default();
+            paint.paint(Style::Good, "redirect") + &status
+        }
+        Outcome::Respond => format!("answered here{status}{reason}"),
+        Outcome::NoFrontend => paint.paint(Style::Bad, "nobody listens") + &status,
+        Outcome::NoRoute => paint.paint(Style::Bad, "no rule takes it") + &status,
+    }
+}

@@ -1,0 +1,292 @@
+//! `check` and `explain` as a user runs them: what is printed, and the exit status.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+const WELL: &str = r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: pointsman}
+spec: {controllerName: pointsman.io/controller}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: infra}
+spec:
+  gatewayClassName: pointsman
+  listeners:
+  - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {clusterIP: 10.0.0.1, ports: [{port: 80}]}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: web-1, namespace: shop, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [127.0.0.1]}]
+ports: [{port: 8080}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: shop, generation: 7}
+spec:
+  parentRefs: [{name: edge, namespace: infra}]
+  rules:
+  - backendRefs: [{name: web, port: 80}]
+"#;
+
+fn pointsman(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_pointsman"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    // A command line that is refused never reads its input.
+    let _ = stdin.write_all(input.as_bytes());
+    drop(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn check_ends_with_0_when_all_is_well() {
+    let output = pointsman(&["check", "-f", "-"], WELL);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(
+        text(&output).ends_with("5 resources, all is well\n"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
+fn check_ends_with_1_when_something_is_refused_or_unresolved() {
+    for broken in [
+        WELL.replace("from: All", "from: Same"),
+        WELL.replace("{name: web, port: 80}]\n", "{name: nope, port: 80}]\n"),
+    ] {
+        let output = pointsman(&["check", "-f", "-"], &broken);
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+        assert!(
+            text(&output).starts_with("✗ HTTPRoute shop/web"),
+            "problems come first"
+        );
+    }
+}
+
+#[test]
+fn check_ends_with_2_when_something_cannot_be_read_and_still_tells_of_the_rest() {
+    let broken = WELL.replace("port: 80, protocol: HTTP", "port: 80000, protocol: HTTP");
+    let output = pointsman(&["check", "-f", "-", "-o", "json"], &broken);
+    assert_eq!(output.status.code(), Some(2));
+    let list = json(&output);
+    let error = &list["errors"][0];
+    assert_eq!(
+        (&error["file"], &error["line"]),
+        (&"-".into(), &12.into()),
+        "{error}"
+    );
+    assert_eq!(error["field"], "spec.listeners[0].port");
+    assert!(error["column"].as_u64().is_some_and(|column| column > 1));
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("80000")),
+        "{error}"
+    );
+    let kinds: Vec<&str> = list["items"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|item| item["kind"].as_str())
+        .collect();
+    assert_eq!(kinds, ["GatewayClass", "HTTPRoute"]);
+    assert_eq!(
+        pointsman(&["check", "-f", "no/such/file.yaml"], "")
+            .status
+            .code(),
+        Some(2)
+    );
+    assert_eq!(pointsman(&["check"], "").status.code(), Some(2));
+}
+
+#[test]
+fn warnings_count_with_strict_only() {
+    let odd = WELL.replace(
+        "{name: web, port: 80}]\n",
+        "{name: web, port: 80, wieght: 1}]\n",
+    );
+    assert_eq!(
+        pointsman(&["check", "-f", "-"], &odd).status.code(),
+        Some(0)
+    );
+    let strict = pointsman(&["check", "--strict", "-f", "-"], &odd);
+    assert_eq!(strict.status.code(), Some(1));
+    assert!(
+        text(&strict).contains("did you mean `weight`?"),
+        "{}",
+        text(&strict)
+    );
+}
+
+#[test]
+fn check_in_json_carries_the_status_that_a_controller_would_write() {
+    let list = json(&pointsman(&["check", "-f", "-", "-o", "json"], WELL));
+    assert_eq!(
+        (&list["apiVersion"], &list["kind"]),
+        (&"v1".into(), &"List".into())
+    );
+    let route = &list["items"][2];
+    let parent = &route["status"]["parents"][0];
+    assert_eq!(parent["controllerName"], "pointsman.io/controller");
+    assert_eq!(parent["parentRef"]["kind"], "Gateway");
+    assert_eq!(parent["parentRef"]["group"], "gateway.networking.k8s.io");
+    for (at, kind) in ["Accepted", "ResolvedRefs"].iter().enumerate() {
+        let condition = &parent["conditions"][at];
+        assert_eq!(condition["type"], *kind);
+        assert_eq!(condition["status"], "True");
+        assert_eq!(condition["observedGeneration"], 7);
+        assert!(
+            condition["lastTransitionTime"]
+                .as_str()
+                .is_some_and(|time| time.ends_with('Z'))
+        );
+    }
+    let gateway = &list["items"][1]["status"];
+    assert_eq!(gateway["listeners"][0]["attachedRoutes"], 1);
+    assert_eq!(
+        gateway["listeners"][0]["supportedKinds"][0]["kind"],
+        "HTTPRoute"
+    );
+}
+
+#[test]
+fn yaml_output_can_be_read_again() {
+    let output = pointsman(&["check", "-f", "-", "-o", "yaml"], WELL);
+    let again = pointsman(&["check", "-f", "-", "-o", "json"], &text(&output));
+    let kinds = json(&again)["items"].as_array().map(Vec::len);
+    assert_eq!(kinds, Some(3), "{}", text(&again));
+}
+
+#[test]
+fn folders_are_searched_and_hidden_files_left_alone() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("folder");
+    std::fs::create_dir_all(folder.join("deep/er")).expect("a folder");
+    std::fs::create_dir_all(folder.join("..data")).expect("a folder");
+    std::fs::write(folder.join("deep/er/all.yml"), WELL).expect("a file");
+    std::fs::write(folder.join("..data/all.yml"), WELL).expect("a file");
+    std::fs::write(folder.join("notes.txt"), "not a manifest").expect("a file");
+    let output = pointsman(&["check", "-f", folder.to_str().expect("text")], "");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).contains("5 resources"));
+}
+
+#[test]
+fn explain_says_which_rule_takes_a_request() {
+    let output = pointsman(
+        &[
+            "explain",
+            "-f",
+            "-",
+            "-o",
+            "json",
+            "-H",
+            "X-Test: 1",
+            "http://a.example/x?y=z",
+        ],
+        WELL,
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let answer = json(&output);
+    assert_eq!(answer["outcome"], "forward");
+    assert_eq!(answer["frontend"]["name"], "edge");
+    assert_eq!(answer["frontend"]["section"], "http");
+    assert_eq!(answer["rule"]["name"], "web");
+    assert_eq!(
+        (&answer["rule"]["rule"], &answer["rule"]["match"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(answer["request"]["url"], "http://a.example/x?y=z");
+    assert_eq!(answer["request"]["headers"]["x-test"], "1");
+    assert_eq!(answer["backends"][0]["endpoints"][0], "127.0.0.1:8080");
+    assert_eq!(answer["backends"][0]["share"], 1.0);
+    assert!(answer.get("status").is_none());
+}
+
+#[test]
+fn explain_names_refused_routes_too() {
+    let refused = WELL.replace("from: All", "from: Same");
+    let output = pointsman(
+        &["explain", "-f", "-", "-o", "json", "http://a.example/"],
+        &refused,
+    );
+    assert_eq!(output.status.code(), Some(1));
+    let answer = json(&output);
+    assert_eq!(answer["outcome"], "no-route");
+    assert_eq!(answer["status"], 404);
+    assert_eq!(answer["candidates"][0]["lostOn"], "refused");
+    assert_eq!(answer["candidates"][0]["name"], "web");
+}
+
+#[test]
+fn explain_answers_for_clients_in_the_mesh() {
+    let mesh = format!(
+        "{WELL}---\n{}",
+        r#"
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: mesh, namespace: shop}
+spec:
+  parentRefs: [{group: "", kind: Service, name: web}]
+  rules:
+  - matches: [{path: {value: /only}}]
+"#
+    );
+    let ask = |url: &str| {
+        json(&pointsman(
+            &["explain", "-f", "-", "-o", "json", "--from", "team", url],
+            &mesh,
+        ))
+    };
+    let answer = ask("http://web.shop/only");
+    assert_eq!(answer["frontend"]["kind"], "Service");
+    assert_eq!(answer["rule"]["name"], "mesh");
+    assert_eq!(answer["backends"][0]["endpoints"][0], "127.0.0.1:8080");
+    assert_eq!(ask("http://10.0.0.1/else")["status"], 404);
+}
+
+#[test]
+fn wrong_arguments_of_explain_are_named() {
+    for (arguments, words) in [
+        (
+            ["explain", "-f", "-", "-H", "nocolon", "http://a/"],
+            "`name: value`",
+        ),
+        (
+            ["explain", "-f", "-", "--gateway", "edge", "http://a/"],
+            "NAMESPACE/NAME",
+        ),
+        (["explain", "-f", "-", "-X", "GET", "ftp://a/"], "ftp"),
+    ] {
+        let output = pointsman(&arguments, WELL);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(words), "{said}");
+    }
+}

@@ -1,0 +1,137 @@
+//! The same documents to a real API server: it must accept and refuse what we do.
+//!
+//! Runs only where `KUBECONFIG_COMPARE` names the kubeconfig of a cluster with the CRDs of the experimental channel
+//! (Gateway API v1.7.0). `KUBECTL` is the command, `kubectl` if it is not set. Nothing is written: all is a dry run.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::process::Command;
+
+use serde_json::{Value as Json, json};
+
+use super::{errors, kinds, limits, read, rules, valid};
+use crate::meta::Kind;
+
+/// All documents that the other tests try, but those that change what an object is called.
+fn documents() -> Vec<(String, Json)> {
+    let mut all = Vec::new();
+    for (kind, version) in kinds().filter(|(kind, _)| *kind != Kind::MeshSettings) {
+        all.extend(
+            valid(kind, version)
+                .into_iter()
+                .map(|object| (format!("{kind} {version}: valid"), object)),
+        );
+        all.extend(limits::cases(kind, version).into_iter().filter_map(|case| {
+            let named = [
+                "metadata",
+                "metadata.name",
+                "metadata.namespace",
+                "apiVersion",
+                "kind",
+            ];
+            let what = format!("{kind} {version}: {}: {:?}", case.field, case.says);
+            (!named.contains(&case.field.as_str())).then_some((what, case.object))
+        }));
+    }
+    let cases = rules::broken().into_iter().chain(rules::kept());
+    all.extend(cases.map(|case| (format!("{}: {}", case.kind, case.change), case.object)));
+    all
+}
+
+/// What the API server would store of each document, by its name, and what it said of the others.
+fn store(kubeconfig: &OsStr, documents: &[(String, Json)]) -> (HashMap<String, Json>, String) {
+    let folder = std::env::temp_dir().join(format!("pointsman-compare-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for the documents");
+    for (number, (_, object)) in documents.iter().enumerate() {
+        let file = folder.join(format!("case-{number}.json"));
+        std::fs::write(file, object.to_string()).expect("a file for a document");
+    }
+    let kubectl = std::env::var("KUBECTL").unwrap_or_else(|_| "kubectl".to_owned());
+    let output = Command::new(kubectl)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .args([
+            "create",
+            "--dry-run=server",
+            "--validate=ignore",
+            "-o",
+            "json",
+            "-f",
+        ])
+        .arg(&folder)
+        .output()
+        .expect("kubectl runs");
+    std::fs::remove_dir_all(&folder).expect("the folder is ours");
+    // One value after another, or all in one list.
+    let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Json>();
+    let objects = values.flat_map(|value| {
+        let mut value = value.expect("kubectl writes JSON");
+        match value["items"].take() {
+            Json::Array(items) => items,
+            _ => vec![value],
+        }
+    });
+    let stored = objects
+        .map(|object| {
+            (
+                object["metadata"]["name"]
+                    .as_str()
+                    .expect("a name")
+                    .to_owned(),
+                object,
+            )
+        })
+        .collect();
+    (stored, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn the_api_server_gives_the_same_verdict_and_the_same_defaults() {
+    let Some(kubeconfig) = std::env::var_os("KUBECONFIG_COMPARE") else {
+        return;
+    };
+    let mut documents = documents();
+    for (number, (_, object)) in documents.iter_mut().enumerate() {
+        object["metadata"]["name"] = json!(format!("case-{number}"));
+        // The namespace must exist; a cluster-scoped object has none.
+        object["metadata"]
+            .as_object_mut()
+            .expect("an object")
+            .remove("namespace");
+    }
+    let (stored, refused) = store(&kubeconfig, &documents);
+    assert!(stored.len() > 50, "{refused}");
+    let mut differences = Vec::new();
+    for (number, (what, object)) in documents.iter().enumerate() {
+        let input = read(object);
+        let theirs = stored.get(&format!("case-{number}"));
+        match (input.documents.first(), theirs) {
+            (Some(ours), Some(theirs)) => {
+                // What nobody knows is kept by us, with a warning, and dropped by the API server.
+                if input.findings.is_empty() && ours.object["spec"] != theirs["spec"] {
+                    let (ours, theirs) = (&ours.object["spec"], &theirs["spec"]);
+                    differences.push(format!("{what}: ours {ours}, theirs {theirs}"));
+                }
+            }
+            (None, None) => {}
+            (Some(_), None) => {
+                let file = format!("case-{number}.json");
+                let why = refused
+                    .lines()
+                    .find(|line| line.contains(&file))
+                    .unwrap_or_default();
+                differences.push(format!("{what}: we accept, the API server refuses: {why}"));
+            }
+            (None, Some(_)) => {
+                let why = errors(&input)[0];
+                differences.push(format!("{what}: we refuse, the API server accepts: {why}"));
+            }
+        }
+    }
+    let (count, all) = (differences.len(), documents.len());
+    assert!(
+        differences.is_empty(),
+        "{count} of {all} differ:\n{}",
+        differences.join("\n")
+    );
+}

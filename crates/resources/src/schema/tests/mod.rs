@@ -1,0 +1,315 @@
+//! Valid documents of every kind, and what each limit and rule does to them.
+
+mod api_server;
+mod limits;
+mod rules;
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value as Json, json};
+
+use super::{Schema, Shape, of};
+use crate::meta::Kind;
+use crate::read::{Input, Reader};
+use crate::{Finding, Resource, Severity, document};
+
+/// Documents that together set every field of their kind.
+const VALID: &[(Kind, &str)] = &[
+    (
+        Kind::GatewayClass,
+        include_str!("../../../tests/valid/GatewayClass.yaml"),
+    ),
+    (
+        Kind::Gateway,
+        include_str!("../../../tests/valid/Gateway.yaml"),
+    ),
+    (
+        Kind::ListenerSet,
+        include_str!("../../../tests/valid/ListenerSet.yaml"),
+    ),
+    (
+        Kind::HTTPRoute,
+        include_str!("../../../tests/valid/HTTPRoute.yaml"),
+    ),
+    (
+        Kind::GRPCRoute,
+        include_str!("../../../tests/valid/GRPCRoute.yaml"),
+    ),
+    (
+        Kind::TLSRoute,
+        include_str!("../../../tests/valid/TLSRoute.yaml"),
+    ),
+    (
+        Kind::TCPRoute,
+        include_str!("../../../tests/valid/TCPRoute.yaml"),
+    ),
+    (
+        Kind::UDPRoute,
+        include_str!("../../../tests/valid/UDPRoute.yaml"),
+    ),
+    (
+        Kind::ReferenceGrant,
+        include_str!("../../../tests/valid/ReferenceGrant.yaml"),
+    ),
+    (
+        Kind::BackendTLSPolicy,
+        include_str!("../../../tests/valid/BackendTLSPolicy.yaml"),
+    ),
+    (
+        Kind::XBackend,
+        include_str!("../../../tests/valid/XBackend.yaml"),
+    ),
+    (
+        Kind::XBackendTrafficPolicy,
+        include_str!("../../../tests/valid/XBackendTrafficPolicy.yaml"),
+    ),
+    (
+        Kind::XTelemetryPolicy,
+        include_str!("../../../tests/valid/XTelemetryPolicy.yaml"),
+    ),
+    (Kind::XMesh, include_str!("../../../tests/valid/XMesh.yaml")),
+    (
+        Kind::MeshSettings,
+        include_str!("../../../tests/valid/MeshSettings.yaml"),
+    ),
+];
+
+/// Kubernetes' own kinds.
+const CORE: &str = include_str!("../../../tests/valid/core.yaml");
+
+/// The valid documents of a kind, in one of its versions.
+fn valid(kind: Kind, version: &str) -> Vec<Json> {
+    let (_, text) = VALID
+        .iter()
+        .find(|(known, _)| *known == kind)
+        .expect("every kind has documents");
+    let mut objects = objects(text);
+    for object in &mut objects {
+        object["apiVersion"] = json!(format!("{}/{version}", kind.group()));
+    }
+    objects
+}
+
+fn objects(text: &str) -> Vec<Json> {
+    let documents = document::parse(text.as_bytes()).into_iter();
+    documents
+        .map(|document| document.expect("valid YAML").to_json())
+        .collect()
+}
+
+fn read(object: &Json) -> Input {
+    let mut reader = Reader::new();
+    reader.read("case.json", object.to_string().as_bytes());
+    reader.finish()
+}
+
+fn errors(input: &Input) -> Vec<&Finding> {
+    input
+        .findings
+        .iter()
+        .filter(|finding| finding.severity == Severity::Error)
+        .collect()
+}
+
+/// Every kind of the Gateway API and our own, in every version that is read.
+fn kinds() -> impl Iterator<Item = (Kind, &'static str)> {
+    VALID
+        .iter()
+        .flat_map(|(kind, _)| kind.versions().iter().map(|version| (*kind, *version)))
+}
+
+#[test]
+fn valid_documents_are_read_without_findings_in_every_version() {
+    for (kind, version) in kinds() {
+        for object in valid(kind, version) {
+            let input = read(&object);
+            assert_eq!(input.findings, [], "{kind} {version}");
+            assert_eq!(input.documents.len(), 1);
+            assert_eq!(input.documents[0].resource.kind(), kind);
+        }
+    }
+    for object in objects(CORE) {
+        let input = read(&object);
+        assert_eq!(input.findings, [], "{object}");
+        assert_eq!(input.documents.len(), 1, "{object}");
+    }
+}
+
+/// The paths of a schema, with `[]` for items and `{}` for entries.
+fn paths(schema: &Schema, path: &str, found: &mut BTreeSet<String>) {
+    found.insert(path.to_owned());
+    match &schema.shape {
+        Shape::Object { fields, .. } => {
+            fields
+                .iter()
+                .for_each(|field| paths(&field.schema, &format!("{path}.{}", field.name), found));
+        }
+        Shape::Map { values, .. } => paths(values, &format!("{path}{{}}"), found),
+        Shape::List { items, .. } => paths(items, &format!("{path}[]"), found),
+        _ => {}
+    }
+}
+
+fn set_paths(schema: &Schema, value: &Json, path: &str, found: &mut BTreeSet<String>) {
+    found.insert(path.to_owned());
+    match (&schema.shape, value) {
+        (Shape::Object { fields, .. }, Json::Object(map)) => {
+            for field in fields {
+                if let Some(value) = map.get(field.name) {
+                    set_paths(
+                        &field.schema,
+                        value,
+                        &format!("{path}.{}", field.name),
+                        found,
+                    );
+                }
+            }
+        }
+        (Shape::Map { values, .. }, Json::Object(map)) => {
+            map.values()
+                .for_each(|value| set_paths(values, value, &format!("{path}{{}}"), found));
+        }
+        (Shape::List { items, .. }, Json::Array(list)) => {
+            list.iter()
+                .for_each(|value| set_paths(items, value, &format!("{path}[]"), found));
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn the_valid_documents_set_every_field_of_their_kind() {
+    for (kind, version) in kinds() {
+        let schema = of(kind, version).expect("a version that is read");
+        let (mut all, mut set) = (BTreeSet::new(), BTreeSet::new());
+        paths(schema, "", &mut all);
+        valid(kind, version)
+            .iter()
+            .for_each(|object| set_paths(schema, object, "", &mut set));
+        let missing: Vec<_> = all
+            .difference(&set)
+            .filter(|path| !path.starts_with(".metadata") && *path != ".status")
+            .collect();
+        assert!(missing.is_empty(), "{kind} {version}: {missing:?}");
+    }
+}
+
+/// A document with every field of a schema set, whatever its rules say of that.
+fn maximal(schema: &Schema) -> Json {
+    let samples = [
+        "a",
+        "A",
+        "example.com/a",
+        "/",
+        "10s",
+        "https://example.com",
+        "2026-01-31T12:00:00Z",
+        "YQ==",
+        "System",
+    ];
+    match &schema.shape {
+        Shape::Object { fields, .. } => Json::Object(
+            fields
+                .iter()
+                .map(|field| (field.name.to_owned(), maximal(&field.schema)))
+                .collect(),
+        ),
+        Shape::Map { values, .. } => json!({"a": maximal(values)}),
+        Shape::List { items, .. } => json!([maximal(items)]),
+        Shape::String {
+            one_of: [],
+            pattern: None,
+            ..
+        } => json!("a"),
+        Shape::String {
+            one_of: [],
+            pattern: Some(pattern),
+            ..
+        } => {
+            json!(
+                samples
+                    .iter()
+                    .find(|sample| pattern.matches(sample))
+                    .expect(pattern.says)
+            )
+        }
+        Shape::String {
+            one_of: [.., last], ..
+        } => json!(last),
+        Shape::Integer {
+            one_of: [last, ..], ..
+        } => json!(last),
+        Shape::Integer { max, .. } => json!(max),
+        Shape::Bool => json!(true),
+        Shape::IntOrString => json!("a"),
+        Shape::Any => Json::Null,
+    }
+}
+
+#[test]
+fn whatever_fits_a_schema_fits_the_types() {
+    for kind in Kind::ALL {
+        for version in kind.versions() {
+            let object = maximal(of(kind, version).expect("a version that is read"));
+            let resource = Resource::from_ref(kind, &object);
+            assert!(resource.is_ok(), "{kind} {version}: {resource:?}");
+        }
+    }
+}
+
+#[test]
+fn a_document_without_optional_fields_gets_the_defaults() {
+    let route = json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "metadata": {"name": "a"},
+        "spec": {
+            "parentRefs": [{"name": "gateway"}],
+            "rules": [
+                {"backendRefs": [{"name": "cart", "port": 80}], "retry": {}},
+                {"matches": [{"headers": [{"name": "x", "value": "y"}]}], "filters": null},
+            ],
+        },
+    });
+    let input = read(&route);
+    assert_eq!(input.findings, []);
+    let any = json!({"type": "PathPrefix", "value": "/"});
+    assert_eq!(
+        input.documents[0].object["spec"],
+        json!({
+            "parentRefs": [{"name": "gateway", "group": "gateway.networking.k8s.io", "kind": "Gateway"}],
+            "rules": [
+                {
+                    "backendRefs": [{"name": "cart", "port": 80, "group": "", "kind": "Service", "weight": 1}],
+                    "retry": {"attempts": 1},
+                    "matches": [{"path": any}],
+                },
+                {"matches": [{"headers": [{"name": "x", "value": "y", "type": "Exact"}], "path": any}]},
+            ],
+        })
+    );
+    assert_eq!(
+        input.documents[0].object["metadata"],
+        json!({"name": "a", "namespace": "default"})
+    );
+}
+
+#[test]
+fn a_default_object_is_itself_filled_with_defaults() {
+    let spec = |rules: Json| {
+        let object = json!({
+            "apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",
+            "metadata": {"name": "a"},
+            "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "a"}], "retryConstraint": rules},
+        });
+        read(&object).documents[0].object["spec"]["retryConstraint"].clone()
+    };
+    let budget = json!({"percent": 20, "interval": "10s"});
+    assert_eq!(
+        spec(json!({})),
+        json!({"budget": budget, "minRetryRate": {"count": 10, "interval": "1s"}})
+    );
+    // The default of a nested field applies only where its parent is present, and the parent's default only where it is not.
+    assert_eq!(
+        spec(json!({"budget": {"percent": null}, "minRetryRate": {"count": 5}})),
+        json!({"budget": {"interval": "10s", "percent": 20}, "minRetryRate": {"count": 5}})
+    );
+}

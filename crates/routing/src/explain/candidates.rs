@@ -1,0 +1,408 @@
+//! Why every other rule did not take a request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pointsman_binding::bound::{
+    BoundMatch, BoundRoute, FrontendId, PathPredicate, StringPredicate, expression,
+};
+use pointsman_resources::ObjectKey;
+
+use super::model::{Candidate, RefusedCandidate, RuleRef};
+use crate::entry::{Entry, Hit, Miss, Recorder};
+use crate::path::has_prefix;
+use crate::precedence::{Criterion, HostRank, PathRank, Rank};
+use crate::request::{Context, Request};
+use crate::table::FrontendTable;
+use crate::tables::Tables;
+
+/// What arrives: a request, or a stream with or without an SNI.
+pub(crate) enum Arrival<'r, R> {
+    Request(&'r R),
+    Stream(Option<&'r str>),
+}
+
+impl<R: Request> Arrival<'_, R> {
+    fn host(&self) -> &str {
+        match self {
+            Arrival::Request(request) => request.authority(),
+            Arrival::Stream(sni) => sni.unwrap_or_default(),
+        }
+    }
+}
+
+/// Every rule of routes that name the same parent, except the winner, strongest first.
+pub(crate) fn candidates<R: Request>(
+    tables: &Tables,
+    chosen: Option<&FrontendTable>,
+    parent: &ObjectKey,
+    port: u16,
+    arrival: &Arrival<'_, R>,
+    winner: Option<&Hit<'_>>,
+    refused: Vec<RefusedCandidate>,
+) -> Vec<Candidate> {
+    let mut all: Vec<(Rank, Candidate)> = Vec::new();
+    let mut seen = BTreeSet::new();
+    if let Some(table) = chosen {
+        for route in table.routes() {
+            seen.insert(route.route.clone());
+            for entry in nearest(route, arrival.host()) {
+                if winner.is_some_and(|winner| same(winner.rank, &entry.rank)) {
+                    continue;
+                }
+                let (lost_on, detail) = judge(&entry, arrival, winner);
+                let rule = rule_of(&entry);
+                all.push((
+                    entry.rank.clone(),
+                    Candidate {
+                        rule,
+                        lost_on,
+                        detail,
+                    },
+                ));
+            }
+        }
+    }
+    for table in tables
+        .frontends()
+        .filter(|table| table.frontend().id.parent() == parent)
+    {
+        if chosen.is_some_and(|chosen| chosen.frontend().id == table.frontend().id) {
+            continue;
+        }
+        let (lost_on, detail) = elsewhere(table, port, arrival.host());
+        for route in table.routes().filter(|route| !seen.contains(&route.route)) {
+            for entry in nearest(route, arrival.host()) {
+                let (detail, rule) = (detail.clone(), rule_of(&entry));
+                all.push((
+                    entry.rank.clone(),
+                    Candidate {
+                        rule,
+                        lost_on,
+                        detail,
+                    },
+                ));
+            }
+        }
+    }
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    // A route may be attached to several of the others; it is told once.
+    let mut told = BTreeSet::new();
+    let told_once =
+        |(rank, _): &(Rank, Candidate)| told.insert((rank.route.clone(), rank.rule, rank.matched));
+    let mut candidates: Vec<Candidate> = all
+        .into_iter()
+        .filter(told_once)
+        .map(|(_, candidate)| candidate)
+        .collect();
+    candidates.extend(refused.into_iter().flat_map(refusals));
+    candidates
+}
+
+/// A candidate for each match of each rule of a route that is not attached.
+fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
+    let of = |rule: Option<(usize, &Option<String>)>, matched: Option<usize>| Candidate {
+        rule: RuleRef {
+            kind: refused.route.kind.name(),
+            namespace: refused.route.name.namespace.to_string(),
+            name: refused.route.name.name.to_string(),
+            rule: rule.map(|(index, _)| index),
+            rule_name: rule.and_then(|(_, name)| name.clone()),
+            matched,
+        },
+        lost_on: refused.lost_on,
+        detail: refused.detail.clone(),
+    };
+    if refused.rules.is_empty() {
+        return vec![of(None, None)];
+    }
+    let rules = refused.rules.iter().enumerate();
+    rules
+        .flat_map(|(index, (name, matches))| {
+            (0..(*matches).max(1)).map(move |matched| ((index, name), matched))
+        })
+        .map(|(rule, matched)| of(Some(rule), Some(matched)))
+        .collect()
+}
+
+/// Whether two ranks are of the same match of the same rule.
+fn same(a: &Rank, b: &Rank) -> bool {
+    (a.rule, a.matched) == (b.rule, b.matched) && a.route == b.route
+}
+
+/// Each match of each rule once: under the hostname that is most specific for the host, or any where none is for it.
+fn nearest(route: &Arc<BoundRoute>, host: &str) -> Vec<Arc<Entry>> {
+    let mut nearest: BTreeMap<(usize, usize), Arc<Entry>> = BTreeMap::new();
+    let strength = |entry: &Entry| (!serves(entry, host), entry.rank.host);
+    for entry in Entry::all(route) {
+        let key = (entry.rank.rule, entry.rank.matched);
+        match nearest.get(&key) {
+            Some(other) if strength(other) <= strength(&entry) => {}
+            _ => drop(nearest.insert(key, entry)),
+        }
+    }
+    nearest.into_values().collect()
+}
+
+fn serves(entry: &Entry, host: &str) -> bool {
+    entry
+        .hostname
+        .as_ref()
+        .is_none_or(|hostname| hostname.matches(host))
+}
+
+pub(crate) fn rule_of(entry: &Entry) -> RuleRef {
+    let hit = Hit::from(entry);
+    rule_ref(&hit)
+}
+
+/// A rule as it is shown.
+pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
+    RuleRef {
+        kind: hit.route.route.kind.name(),
+        namespace: hit.route.route.name.namespace.to_string(),
+        name: hit.route.route.name.name.to_string(),
+        rule: Some(hit.rule.index),
+        rule_name: hit.rule.name.as_deref().map(str::to_owned),
+        matched: hit.matched().map(|matched| matched.index),
+    }
+}
+
+/// Why routes of another frontend of the same parent have no say.
+fn elsewhere(table: &FrontendTable, port: u16, host: &str) -> (Criterion, String) {
+    let frontend = table.frontend();
+    match &frontend.id {
+        FrontendId::Listener { listener, .. } if frontend.port == port => {
+            let serves = match &frontend.hostname {
+                Some(hostname) => format!("`{hostname}`"),
+                None => "hosts that no other listener names".to_owned(),
+            };
+            (
+                Criterion::Host,
+                format!("host: listener {listener} serves {serves}, got `{host}`"),
+            )
+        }
+        FrontendId::Listener { listener, .. } => (
+            Criterion::Scope,
+            format!("attached to listener {listener} on port {}", frontend.port),
+        ),
+        FrontendId::Mesh { scope, .. } if frontend.port == port => {
+            (Criterion::Scope, format!("it governs the calls of {scope}"))
+        }
+        FrontendId::Mesh { .. } => (
+            Criterion::Scope,
+            format!("attached to port {}", frontend.port),
+        ),
+    }
+}
+
+/// The first thing that keeps an entry from taking what arrives: what it asks for, else what the winner has over it.
+fn judge<R: Request>(
+    entry: &Entry,
+    arrival: &Arrival<'_, R>,
+    winner: Option<&Hit<'_>>,
+) -> (Criterion, String) {
+    if !serves(entry, arrival.host()) {
+        let names: Vec<String> = entry
+            .route
+            .hostnames
+            .iter()
+            .map(|name| format!("`{name}`"))
+            .collect();
+        let detail = format!(
+            "host: wanted {}, got `{}`",
+            names.join(" or "),
+            arrival.host()
+        );
+        return (Criterion::Host, detail);
+    }
+    if let Arrival::Request(request) = arrival {
+        if let Some(detail) = entry
+            .matched()
+            .and_then(|matched| path_miss(matched, request.path()))
+        {
+            return (Criterion::Path, detail);
+        }
+        let mut noted = Noted {
+            request: *request,
+            miss: None,
+        };
+        if !entry.admits(&Context::new(*request), &mut noted)
+            && let Some(miss) = noted.miss
+        {
+            return miss;
+        }
+    }
+    match winner {
+        Some(winner) => outranked(winner, entry),
+        // Not reached: what matches has a winner above it, or is the winner.
+        None => (
+            Criterion::Refused,
+            "it takes the request, and yet nothing does".to_owned(),
+        ),
+    }
+}
+
+fn path_miss(matched: &BoundMatch, path: &str) -> Option<String> {
+    match &matched.path {
+        PathPredicate::Exact(wanted) => {
+            (**wanted != *path).then(|| format!("path: wanted `{wanted}` exactly, got `{path}`"))
+        }
+        PathPredicate::Prefix(prefix) => (!has_prefix(path, prefix))
+            .then(|| format!("path: wanted `{prefix}` or below, got `{path}`")),
+        PathPredicate::Regex(regex) => (!regex.is_match(path)).then(|| {
+            format!(
+                "path: wanted all of it to match `{}`, got `{path}`",
+                expression(regex)
+            )
+        }),
+    }
+}
+
+/// Hears the first miss and puts it in words.
+struct Noted<'r, R> {
+    request: &'r R,
+    miss: Option<(Criterion, String)>,
+}
+
+impl<R: Request> Recorder for Noted<'_, R> {
+    fn miss(&mut self, _: &Entry, miss: Miss<'_>) {
+        let wanted = |predicate: &StringPredicate| match predicate {
+            StringPredicate::Exact(text) => format!("wanted `{text}`"),
+            StringPredicate::Regex(regex) => format!("wanted a match of `{}`", expression(regex)),
+        };
+        let got =
+            |got: Option<&str>| got.map_or("got none".to_owned(), |got| format!("got `{got}`"));
+        let told = match miss {
+            Miss::GrpcPath => {
+                let path = self.request.path();
+                (
+                    Criterion::Path,
+                    format!("path: wanted /service/method, got `{path}`"),
+                )
+            }
+            Miss::GrpcService {
+                wanted: service,
+                got,
+            } => (
+                Criterion::Path,
+                format!("service: {}, got `{got}`", wanted(service)),
+            ),
+            Miss::GrpcMethod {
+                wanted: method,
+                got,
+            } => (
+                Criterion::Path,
+                format!("gRPC method: {}, got `{got}`", wanted(method)),
+            ),
+            Miss::Method { wanted, got } => (
+                Criterion::Method,
+                format!("method: wanted `{wanted}`, got `{got}`"),
+            ),
+            Miss::Header { predicate } => {
+                let values: Vec<_> = self
+                    .request
+                    .header(&predicate.name)
+                    .map(String::from_utf8_lossy)
+                    .collect();
+                let values = (!values.is_empty()).then(|| values.join(","));
+                let (name, wanted) = (&predicate.name, wanted(&predicate.value));
+                (
+                    Criterion::Header,
+                    format!("header {name}: {wanted}, {}", got(values.as_deref())),
+                )
+            }
+            Miss::Query {
+                predicate,
+                got: value,
+            } => {
+                let (name, wanted) = (&predicate.name, wanted(&predicate.value));
+                (
+                    Criterion::Query,
+                    format!("query {name}: {wanted}, {}", got(value)),
+                )
+            }
+        };
+        self.miss.get_or_insert(told);
+    }
+}
+
+/// What the winner has over an entry that would take the request too.
+fn outranked(winner: &Hit<'_>, entry: &Entry) -> (Criterion, String) {
+    let (_, criterion) = winner.rank.compare(&entry.rank);
+    (
+        criterion,
+        advantage(winner.rank, winner.matched(), entry, criterion),
+    )
+}
+
+/// What a stronger match has over an entry, in words.
+pub(crate) fn advantage(
+    winner: &Rank,
+    matched: Option<&BoundMatch>,
+    entry: &Entry,
+    criterion: Criterion,
+) -> String {
+    let loser = &entry.rank;
+    let route = &winner.route.name;
+    match criterion {
+        Criterion::Host => match (&entry.hostname, winner.host) {
+            (Some(hostname), HostRank::Exact(_)) => {
+                format!("host: {route} names the host itself, this one `{hostname}`")
+            }
+            (Some(hostname), _) => {
+                format!("host: a hostname of {route} is longer than `{hostname}`")
+            }
+            (None, _) => format!("host: {route} has a hostname for it, this one has none"),
+        },
+        Criterion::Path => path_advantage(winner, matched, entry),
+        Criterion::Method => format!("method: {route} asks for a method, this one does not"),
+        Criterion::Header => {
+            format!(
+                "header: {route} asks for {} headers, this one for {}",
+                winner.headers, loser.headers
+            )
+        }
+        Criterion::Query => format!(
+            "query: {route} asks for {} query parameters, this one for {}",
+            winner.query, loser.query
+        ),
+        Criterion::Age => format!("older route {route} has the same match"),
+        Criterion::Name => {
+            format!("route {route} of the same age has the same match and comes first by name")
+        }
+        Criterion::Kind => format!("{} {route} has the same match", winner.route.kind),
+        _ if winner.rule != loser.rule => {
+            format!(
+                "rule {} of the same route has the same match and comes first",
+                winner.rule
+            )
+        }
+        _ => format!(
+            "match {} of the same rule holds and comes first",
+            winner.matched
+        ),
+    }
+}
+
+fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) -> String {
+    let text = |matched: Option<&BoundMatch>| match matched.map(|matched| &matched.path) {
+        Some(PathPredicate::Exact(path) | PathPredicate::Prefix(path)) => path.to_string(),
+        Some(PathPredicate::Regex(regex)) => expression(regex).to_owned(),
+        None => String::new(),
+    };
+    let (strong, weak) = (text(matched), text(entry.matched()));
+    match (winner.path, entry.rank.path) {
+        (PathRank::Exact, PathRank::Regex) => {
+            format!("path: `{strong}` exactly comes before the expression `{weak}`")
+        }
+        (PathRank::Exact, _) => {
+            format!("path: `{strong}` exactly comes before the prefix `{weak}`")
+        }
+        (PathRank::Regex, _) => {
+            format!("path: the expression `{strong}` comes before the prefix `{weak}`")
+        }
+        (a, b) if a != b => format!("path: `{strong}` is a longer prefix than `{weak}`"),
+        _ => "path: the winner asks more of the gRPC service or method".to_owned(),
+    }
+}

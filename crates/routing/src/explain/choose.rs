@@ -1,0 +1,297 @@
+//! Which frontend a request arrives at, and why that one.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pointsman_binding::bound::{Frontend, FrontendId, Protocol, Scope};
+use pointsman_resources::{Kind, Name};
+
+use super::model::{FrontendRef, Status};
+use super::query::{Directory, MeshParent, Query, Scheme, Seen};
+use crate::precedence::HostRank;
+use crate::table::FrontendTable;
+use crate::tables::Tables;
+
+/// Where a request arrives.
+pub(crate) enum Chosen<'t> {
+    /// At a frontend with routes, or a listener with or without.
+    Frontend {
+        table: &'t Arc<FrontendTable>,
+        why: String,
+    },
+    /// At a mesh parent whose port no route governs.
+    Implicit {
+        parent: &'t MeshParent,
+        port: u16,
+        why: String,
+    },
+    /// At a listener by its SNI, but the host it asks for belongs to another.
+    Misdirected {
+        table: &'t Arc<FrontendTable>,
+        why: String,
+    },
+    /// Nowhere. With a status where a connection is made at all.
+    Nowhere { why: String, status: Option<Status> },
+}
+
+/// Chooses the frontend. From inside the mesh Services come first, otherwise Gateways do.
+pub(crate) fn choose<'t>(
+    tables: &'t Tables,
+    directory: &'t Directory,
+    query: &Query,
+) -> Chosen<'t> {
+    if query.gateway.is_some() {
+        return at_gateway(tables, query);
+    }
+    let (first, second) = if query.from.is_some() {
+        (at_service(tables, directory, query), None)
+    } else {
+        (
+            Some(at_gateway(tables, query)),
+            at_service(tables, directory, query),
+        )
+    };
+    match (first, second) {
+        (Some(Chosen::Nowhere { .. }), Some(mesh)) => mesh,
+        (Some(first), _) => first,
+        (None, _) => at_gateway(tables, query),
+    }
+}
+
+fn at_service<'t>(
+    tables: &'t Tables,
+    directory: &'t Directory,
+    query: &Query,
+) -> Option<Chosen<'t>> {
+    let from = query.from.as_ref().map(|(namespace, _)| namespace.as_str());
+    let parent = directory.find(&query.target.host, from)?;
+    let object = &parent.object;
+    let port = match (query.target.port, parent.ports.as_slice()) {
+        (Some(port), _) => port,
+        (None, [only]) => *only,
+        (None, _) => query.target.scheme.default_port().unwrap_or_default(),
+    };
+    if !parent.ports.contains(&port) {
+        let why = format!("{object} has no port {port}");
+        return Some(Chosen::Nowhere { why, status: None });
+    }
+    let Some(table) = tables.mesh(object, query.target.scheme.transport(), port, from) else {
+        let why = format!("no route governs port {port} of {object}: calls go to its endpoints");
+        return Some(Chosen::Implicit { parent, port, why });
+    };
+    let why = match &table.frontend().id {
+        FrontendId::Mesh {
+            scope: Scope::Namespace(namespace),
+            ..
+        } => {
+            format!("namespace {namespace} has routes of its own for port {port} of {object}")
+        }
+        _ => match from {
+            Some(from) => format!(
+                "port {port} of {object}, for all clients: namespace {from} has no routes of its own for it"
+            ),
+            None => format!("port {port} of {object}, for all clients"),
+        },
+    };
+    Some(Chosen::Frontend { table, why })
+}
+
+/// Whether what a URL speaks can be sent to a listener of this protocol. Bytes are bytes: a TCP listener takes all streams.
+fn fits(scheme: Scheme, protocol: Protocol) -> bool {
+    match scheme {
+        Scheme::Http => matches!(protocol, Protocol::Http | Protocol::Tcp),
+        Scheme::Https => matches!(protocol, Protocol::Https | Protocol::Tls(_) | Protocol::Tcp),
+        Scheme::Grpc => !matches!(protocol, Protocol::Udp),
+        Scheme::Tls => matches!(protocol, Protocol::Tls(_) | Protocol::Tcp),
+        Scheme::Tcp => matches!(protocol, Protocol::Tcp),
+        Scheme::Udp => matches!(protocol, Protocol::Udp),
+    }
+}
+
+fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
+    let scheme = query.target.scheme;
+    let nowhere = |why: String, status| Chosen::Nowhere { why, status };
+    let named = |table: &&Arc<FrontendTable>| match (&table.frontend().id, &query.gateway) {
+        (FrontendId::Mesh { .. }, _) => false,
+        (FrontendId::Listener { gateway, .. }, Some((name, _))) => gateway == name,
+        (FrontendId::Listener { .. }, None) => true,
+    };
+    let listeners: Vec<&Arc<FrontendTable>> = tables.frontends().filter(named).collect();
+    if let (Some((name, _)), true) = (&query.gateway, listeners.is_empty()) {
+        return nowhere(format!("Gateway {name} has no listener that works"), None);
+    }
+    let fitting: Vec<&Frontend> = listeners
+        .iter()
+        .map(|table| &**table.frontend())
+        .filter(|frontend| fits(scheme, frontend.protocol))
+        .collect();
+    let Some(port) = port(query, &fitting) else {
+        let wanted = match query.target.port.or(scheme.default_port()) {
+            Some(port) => format!("port {port}"),
+            None => "any port".to_owned(),
+        };
+        return nowhere(
+            format!("no listener speaks {} on {wanted}", scheme.as_str()),
+            None,
+        );
+    };
+    let gateways: BTreeSet<&Name> = fitting
+        .iter()
+        .filter(|frontend| frontend.port == port)
+        .filter_map(|frontend| match &frontend.id {
+            FrontendId::Listener { gateway, .. } => Some(gateway),
+            FrontendId::Mesh { .. } => None,
+        })
+        .collect();
+    let encrypted = fitting
+        .iter()
+        .any(|f| f.port == port && matches!(f.protocol, Protocol::Https | Protocol::Tls(_)));
+    let host = if encrypted {
+        query.sni()
+    } else {
+        Some(query.host())
+    };
+    let host = host.as_deref();
+    // Each Gateway has an address of its own. The URL does not say which: the one that is most specific for the host is meant, then
+    // the one that has a rule for it.
+    let mut found: Vec<&Arc<FrontendTable>> = gateways
+        .iter()
+        .filter_map(|gateway| match scheme {
+            Scheme::Udp => tables.datagrams(gateway, port),
+            _ => tables.listener(gateway, port, host),
+        })
+        .filter(|table| fits(scheme, table.frontend().protocol))
+        .collect();
+    let seen = Seen {
+        query,
+        host: query.host(),
+    };
+    found.sort_by_key(|table| {
+        let frontend = table.frontend();
+        let hit = match frontend.protocol {
+            Protocol::Http | Protocol::Https => table.lookup(&seen).is_some(),
+            _ => table.lookup_stream(host).is_some(),
+        };
+        (
+            HostRank::of(frontend.hostname.as_ref()),
+            !hit,
+            frontend.id.clone(),
+        )
+    });
+    let Some(table) = found.first() else {
+        let status = if scheme.is_http() && !encrypted {
+            Status::Http(404)
+        } else {
+            Status::Reset
+        };
+        let why = format!(
+            "no listener on port {port} serves `{}`",
+            host.unwrap_or_default()
+        );
+        return nowhere(why, Some(status));
+    };
+    let why = why(table, host, found.len() - 1);
+    if table.frontend().protocol == Protocol::Https
+        && let FrontendId::Listener { gateway, .. } = &table.frontend().id
+    {
+        let by_host = tables.listener(gateway, port, Some(&query.host()));
+        if by_host.map(|other| &other.frontend().id) != Some(&table.frontend().id) {
+            let why = format!(
+                "{why}; but the host `{}` belongs to another listener",
+                query.host()
+            );
+            return Chosen::Misdirected { table, why };
+        }
+    }
+    Chosen::Frontend { table, why }
+}
+
+/// The port that is meant: of a listener that is named, else the URL's, else the scheme's. Where the Gateway is named, or the scheme
+/// has none, the lowest on which what is spoken fits.
+fn port(query: &Query, fitting: &[&Frontend]) -> Option<u16> {
+    let listener = query
+        .gateway
+        .as_ref()
+        .and_then(|(_, listener)| listener.as_deref());
+    if let Some(wanted) = listener {
+        return fitting
+            .iter()
+            .find(|frontend| section(frontend).is_some_and(|name| name == wanted))
+            .map(|frontend| frontend.port);
+    }
+    let wanted = query.target.port.or(query.target.scheme.default_port());
+    if let Some(wanted) = wanted
+        && fitting.iter().any(|frontend| frontend.port == wanted)
+    {
+        return Some(wanted);
+    }
+    let strict = matches!(query.target.scheme, Scheme::Http | Scheme::Https);
+    let free = query.target.port.is_none() && (query.gateway.is_some() || !strict);
+    fitting
+        .iter()
+        .map(|frontend| frontend.port)
+        .min()
+        .filter(|_| free)
+}
+
+fn section(frontend: &Frontend) -> Option<&str> {
+    match &frontend.id {
+        FrontendId::Listener { listener, .. } => Some(listener),
+        FrontendId::Mesh { .. } => None,
+    }
+}
+
+fn why(table: &FrontendTable, host: Option<&str>, others: usize) -> String {
+    let frontend = table.frontend();
+    let reference = reference(frontend);
+    let listener = reference.section.unwrap_or_default();
+    let mut why = format!(
+        "listener {listener} of {} {}/{} on port {}",
+        reference.kind, reference.namespace, reference.name, frontend.port
+    );
+    match (&frontend.hostname, host) {
+        (Some(hostname), Some(host)) => {
+            why.push_str(&format!(
+                ": `{hostname}` is the most specific hostname for `{host}`"
+            ));
+        }
+        (None, Some(host)) => why.push_str(&format!(
+            ": it serves every host, and no listener of the port names `{host}`"
+        )),
+        _ => {}
+    }
+    match others {
+        0 => {}
+        1 => why.push_str("; another Gateway would take it too"),
+        others => why.push_str(&format!("; {others} other Gateways would take it too")),
+    }
+    why
+}
+
+/// A frontend as it is shown.
+pub(crate) fn reference(frontend: &Frontend) -> FrontendRef {
+    let parent = frontend.id.parent();
+    let (section, gateway, scope) = match &frontend.id {
+        FrontendId::Listener {
+            gateway,
+            owner,
+            listener,
+        } => {
+            let gateway = (owner.kind != Kind::Gateway).then(|| gateway.to_string());
+            (Some(listener.to_string()), gateway, None)
+        }
+        FrontendId::Mesh { scope, .. } => match scope {
+            Scope::Everyone => (None, None, None),
+            Scope::Namespace(namespace) => (None, None, Some(namespace.to_string())),
+        },
+    };
+    FrontendRef {
+        kind: parent.kind.name(),
+        namespace: parent.name.namespace.to_string(),
+        name: parent.name.name.to_string(),
+        section,
+        port: frontend.port,
+        gateway,
+        scope,
+    }
+}

@@ -1,0 +1,373 @@
+//! What is asked of `explain`: a URL and what a client would send with it.
+
+use std::net::IpAddr;
+
+use pointsman_binding::bound::Transport;
+use pointsman_resources::{Name, ObjectKey};
+
+use crate::filters::redirect::default_port;
+use crate::path::{PathError, normalize_path};
+use crate::request::Request;
+
+/// A request that may never be sent, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Where it goes.
+    pub target: Target,
+    /// The HTTP method.
+    pub method: String,
+    /// Header lines in order. `host` stands for the host of the URL.
+    pub headers: Vec<(String, String)>,
+    /// The Gateway, and perhaps the listener, that it is sent to; chosen by the URL if none.
+    pub gateway: Option<(Name, Option<String>)>,
+    /// The namespace, and perhaps the Pod, that it comes from.
+    pub from: Option<(String, Option<String>)>,
+    /// The SNI; the host of the URL if none.
+    pub sni: Option<String>,
+}
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// `http://`
+    Http,
+    /// `https://`
+    Https,
+    /// `grpc://`: gRPC without TLS where that is listened for, else with it.
+    Grpc,
+    /// `tls://`
+    Tls,
+    /// `tcp://`
+    Tcp,
+    /// `udp://`
+    Udp,
+}
+
+impl Scheme {
+    /// As it is written in a URL.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+            Scheme::Https => "https",
+            Scheme::Grpc => "grpc",
+            Scheme::Tls => "tls",
+            Scheme::Tcp => "tcp",
+            Scheme::Udp => "udp",
+        }
+    }
+
+    /// What it runs over.
+    pub fn transport(self) -> Transport {
+        match self {
+            Scheme::Udp => Transport::Udp,
+            _ => Transport::Tcp,
+        }
+    }
+
+    /// Whether requests are seen, or only bytes.
+    pub fn is_http(self) -> bool {
+        matches!(self, Scheme::Http | Scheme::Https | Scheme::Grpc)
+    }
+
+    /// The port where the URL has none.
+    pub fn default_port(self) -> Option<u16> {
+        match self {
+            Scheme::Grpc => Some(80),
+            Scheme::Tls => Some(443),
+            scheme => default_port(scheme.as_str()),
+        }
+    }
+}
+
+/// A URL, read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What is spoken.
+    pub scheme: Scheme,
+    /// The host in lower case; an IPv6 address without brackets.
+    pub host: String,
+    /// The port, if one is written.
+    pub port: Option<u16>,
+    /// The path, normalised.
+    pub path: String,
+    /// The query.
+    pub query: Option<String>,
+}
+
+/// Why a URL can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    /// The scheme.
+    #[error("`{0}://` is none of http, https, grpc, tls, tcp, udp")]
+    Scheme(String),
+    /// The host.
+    #[error("the URL has no host")]
+    Host,
+    /// The port.
+    #[error("`{0}` is no port")]
+    Port(String),
+    /// The path.
+    #[error(transparent)]
+    Path(#[from] PathError),
+}
+
+impl Target {
+    /// Reads a URL; without a scheme it is an HTTP one.
+    pub fn parse(url: &str) -> Result<Self, QueryError> {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" | "ws" => Scheme::Http,
+            "https" | "wss" => Scheme::Https,
+            "grpc" => Scheme::Grpc,
+            "tls" => Scheme::Tls,
+            "tcp" => Scheme::Tcp,
+            "udp" => Scheme::Udp,
+            _ => return Err(QueryError::Scheme(scheme.to_owned())),
+        };
+        let rest = rest.split('#').next().unwrap_or(rest);
+        let (authority, target) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (target, None),
+        };
+        let path = if path.is_empty() { "/" } else { path };
+        let authority = authority
+            .rsplit_once('@')
+            .map_or(authority, |(_, host)| host);
+        let (host, port) = split_port(authority);
+        let port = match port {
+            None | Some("") => None,
+            Some(text) => Some(
+                text.parse()
+                    .map_err(|_| QueryError::Port(text.to_owned()))?,
+            ),
+        };
+        if host.is_empty() {
+            return Err(QueryError::Host);
+        }
+        Ok(Target {
+            scheme,
+            host: host.to_ascii_lowercase(),
+            port,
+            path: normalize_path(path)?.into_owned(),
+            query,
+        })
+    }
+}
+
+/// Host and port of an authority; brackets around an IPv6 address go.
+pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
+    if let Some(rest) = authority.strip_prefix('[')
+        && let Some((host, rest)) = rest.split_once(']')
+    {
+        return (host, rest.strip_prefix(':'));
+    }
+    match authority.rsplit_once(':') {
+        // Several colons without brackets are an address, not a port.
+        Some((host, port)) if !host.contains(':') => (host, Some(port)),
+        _ => (authority, None),
+    }
+}
+
+impl Query {
+    /// A GET of this URL; for gRPC a POST.
+    pub fn new(url: &str) -> Result<Self, QueryError> {
+        let target = Target::parse(url)?;
+        let method = if target.scheme == Scheme::Grpc {
+            "POST"
+        } else {
+            "GET"
+        };
+        Ok(Query {
+            target,
+            method: method.to_owned(),
+            headers: Vec::new(),
+            gateway: None,
+            from: None,
+            sni: None,
+        })
+    }
+
+    /// The host that is asked for, in lower case and without a port: that of a `host` header, else the URL's.
+    pub fn host(&self) -> String {
+        match self
+            .headers
+            .iter()
+            .find(|(name, _)| name.eq_ignore_ascii_case("host"))
+        {
+            Some((_, value)) => split_port(value).0.to_ascii_lowercase(),
+            None => self.target.host.clone(),
+        }
+    }
+
+    /// The SNI that is sent; none for an address.
+    pub fn sni(&self) -> Option<String> {
+        match &self.sni {
+            Some(sni) => Some(sni.to_ascii_lowercase()),
+            None => Some(self.target.host.clone()).filter(|host| host.parse::<IpAddr>().is_err()),
+        }
+    }
+
+    /// Whether it is a gRPC call.
+    pub fn is_grpc(&self) -> bool {
+        self.target.scheme == Scheme::Grpc
+            || self.target.scheme.is_http()
+                && self.headers.iter().any(|(name, value)| {
+                    name.eq_ignore_ascii_case("content-type")
+                        && value.starts_with("application/grpc")
+                })
+    }
+}
+
+/// A [`Query`] as the table sees it.
+pub(crate) struct Seen<'q> {
+    pub(crate) query: &'q Query,
+    pub(crate) host: String,
+}
+
+impl Request for Seen<'_> {
+    fn method(&self) -> &str {
+        &self.query.method
+    }
+    fn authority(&self) -> &str {
+        &self.host
+    }
+    fn path(&self) -> &str {
+        &self.query.target.path
+    }
+    fn query(&self) -> Option<&str> {
+        self.query.target.query.as_deref()
+    }
+    fn header(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.query
+            .headers
+            .iter()
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_bytes())
+    }
+}
+
+/// The mesh parents that names and addresses in URLs stand for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// The parents.
+    pub parents: Vec<MeshParent>,
+}
+
+/// A Service or its kin, as clients find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshParent {
+    /// Which one.
+    pub object: ObjectKey,
+    /// Its virtual addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Its ports.
+    pub ports: Vec<u16>,
+}
+
+impl Directory {
+    /// The parent that a host stands for, seen from a namespace: `svc`, `svc.ns`, `svc.ns.svc`, `svc.ns.svc.cluster.local`,
+    /// `svc.ns.svc.clusterset.local`, or one of its addresses.
+    pub fn find(&self, host: &str, from: Option<&str>) -> Option<&MeshParent> {
+        let address = host.parse::<IpAddr>().ok();
+        self.parents.iter().find(|parent| {
+            if let Some(address) = address {
+                return parent.addresses.contains(&address);
+            }
+            let name = &parent.object.name;
+            let Some(rest) = host.strip_prefix(&*name.name) else {
+                return false;
+            };
+            if rest.is_empty() {
+                return from == Some(&*name.namespace);
+            }
+            let Some(rest) = rest.strip_prefix('.') else {
+                return false;
+            };
+            let Some(rest) = rest.strip_prefix(&*name.namespace) else {
+                return false;
+            };
+            matches!(
+                rest.trim_end_matches('.'),
+                "" | ".svc" | ".svc.cluster.local"
+            ) || rest == ".svc.clusterset.local"
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_resources::Kind;
+
+    #[test]
+    fn a_url_is_read() {
+        let target =
+            Target::parse("https://User@Shop.Example:8443/a/../b?q=1&r#frag").expect("good");
+        let wanted = Target {
+            scheme: Scheme::Https,
+            host: "shop.example".into(),
+            port: Some(8443),
+            path: "/b".into(),
+            query: Some("q=1&r".into()),
+        };
+        assert_eq!(target, wanted);
+        let target = Target::parse("[2001:db8::1]:80?x").expect("good");
+        assert_eq!(
+            (&*target.host, target.port, &*target.path),
+            ("2001:db8::1", Some(80), "/")
+        );
+        assert_eq!(
+            Target::parse("tcp://10.0.0.1:5432").expect("good").port,
+            Some(5432)
+        );
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_read_says_why() {
+        assert_eq!(
+            Target::parse("ftp://x/"),
+            Err(QueryError::Scheme("ftp".into()))
+        );
+        assert_eq!(Target::parse("http:///x"), Err(QueryError::Host));
+        assert_eq!(
+            Target::parse("http://x:99999/"),
+            Err(QueryError::Port("99999".into()))
+        );
+        assert_eq!(
+            Target::parse("http://x/%zz"),
+            Err(QueryError::Path(PathError::Escape))
+        );
+    }
+
+    #[test]
+    fn a_service_is_found_by_its_names_and_addresses() {
+        let directory = Directory {
+            parents: vec![MeshParent {
+                object: ObjectKey::new(Kind::Service, "shop", "cart"),
+                addresses: vec!["10.0.0.1".parse().expect("an address")],
+                ports: vec![80],
+            }],
+        };
+        let table = [
+            ("cart", Some("shop"), true),
+            ("cart", Some("other"), false),
+            ("cart", None, false),
+            ("cart.shop", None, true),
+            ("cart.shop.svc", None, true),
+            ("cart.shop.svc.cluster.local", None, true),
+            ("cart.shop.svc.cluster.local.", None, true),
+            ("cart.shop.example", None, false),
+            ("cart2.shop", None, false),
+            ("10.0.0.1", None, true),
+            ("10.0.0.2", None, false),
+        ];
+        for (host, from, wanted) in table {
+            assert_eq!(
+                directory.find(host, from).is_some(),
+                wanted,
+                "{host} {from:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! New paths: a whole one, or another prefix.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use pointsman_resources::route::PathModifier;
+
+/// A new path for a request or a redirect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PathRewrite {
+    /// This path.
+    Full(Arc<str>),
+    /// This in place of the prefix that matched; both without a slash at the end.
+    Prefix {
+        /// What matched.
+        from: Arc<str>,
+        /// What stands in its place.
+        to: Arc<str>,
+    },
+}
+
+impl PathRewrite {
+    /// Compiles what a filter says for a rule whose match is this prefix. None where nothing is to be replaced.
+    pub fn compile(modifier: &PathModifier, prefix: Option<&str>) -> Option<Self> {
+        if let Some(path) = &modifier.replace_full_path {
+            return Some(PathRewrite::Full(path.as_str().into()));
+        }
+        let trimmed = |path: &str| path.strip_suffix('/').unwrap_or(path).into();
+        let to = modifier.replace_prefix_match.as_deref()?;
+        Some(PathRewrite::Prefix {
+            from: trimmed(prefix?),
+            to: trimmed(to),
+        })
+    }
+
+    /// The new path of a request for this one.
+    pub fn apply<'p>(&'p self, path: &str) -> Cow<'p, str> {
+        match self {
+            PathRewrite::Full(full) => Cow::Borrowed(full),
+            PathRewrite::Prefix { from, to } => {
+                // What matched the prefix goes on with a slash or not at all.
+                let rest = path.strip_prefix(&**from).unwrap_or(path);
+                match (&**to, rest) {
+                    ("", "") => Cow::Borrowed("/"),
+                    (to, "") => Cow::Borrowed(to),
+                    (to, rest) => Cow::Owned(format!("{to}{rest}")),
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replaced(path: &str, prefix: &str, with: &str) -> String {
+        let modifier = PathModifier {
+            kind: "ReplacePrefixMatch".into(),
+            replace_full_path: None,
+            replace_prefix_match: Some(with.into()),
+        };
+        PathRewrite::compile(&modifier, Some(prefix))
+            .expect("a rewrite")
+            .apply(path)
+            .into_owned()
+    }
+
+    #[test]
+    fn a_prefix_is_replaced_as_the_specifications_table_has_it() {
+        let table = [
+            ("/foo/bar", "/foo", "/xyz", "/xyz/bar"),
+            ("/foo/bar", "/foo", "/xyz/", "/xyz/bar"),
+            ("/foo/bar", "/foo/", "/xyz", "/xyz/bar"),
+            ("/foo/bar", "/foo/", "/xyz/", "/xyz/bar"),
+            ("/foo", "/foo", "/xyz", "/xyz"),
+            ("/foo/", "/foo", "/xyz", "/xyz/"),
+            ("/foo/bar", "/foo", "", "/bar"),
+            ("/foo/", "/foo", "", "/"),
+            ("/foo", "/foo", "", "/"),
+            ("/foo/", "/foo", "/", "/"),
+            ("/foo", "/foo", "/", "/"),
+            ("/x", "/", "/v2", "/v2/x"),
+            ("/", "/", "/v2", "/v2/"),
+            ("/prefix/one/two", "/prefix/one", "/one", "/one/two"),
+            ("/strip-prefix/three", "/strip-prefix", "/", "/three"),
+        ];
+        for (path, prefix, with, wanted) in table {
+            assert_eq!(
+                replaced(path, prefix, with),
+                wanted,
+                "{path} {prefix} {with}"
+            );
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Which of several matches takes a request: the specification's order, as [`Ord`] on a small summary.
+//!
+//! A [`Rank`] says how specific one match of one rule is, and breaks ties. Less is stronger. It is only meaningful between
+//! matches that a request satisfies; the table keeps its entries sorted by it, so that the first that holds is the winner.
+
+use std::cmp::{Ordering, Reverse};
+use std::fmt;
+
+use pointsman_binding::bound::{
+    BoundMatch, BoundRoute, BoundRule, Hostname, PathPredicate, StringPredicate,
+};
+use pointsman_resources::{Age, ObjectKey};
+use serde::Serialize;
+
+/// What decides between two candidates, or what keeps one from being considered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Criterion {
+    /// The hostname.
+    Host,
+    /// The path; for gRPC also the service and method.
+    Path,
+    /// The HTTP method.
+    Method,
+    /// A header.
+    Header,
+    /// A query parameter.
+    Query,
+    /// The route's age.
+    Age,
+    /// The route's namespace and name.
+    Name,
+    /// The order of rules and matches in the route.
+    Order,
+    /// Another listener, or other clients.
+    Scope,
+    /// The route's kind.
+    Kind,
+    /// The route was not let in.
+    Refused,
+}
+
+impl fmt::Display for Criterion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Criterion::Host => "host",
+            Criterion::Path => "path",
+            Criterion::Method => "method",
+            Criterion::Header => "header",
+            Criterion::Query => "query",
+            Criterion::Age => "age",
+            Criterion::Name => "name",
+            Criterion::Order => "order",
+            Criterion::Scope => "scope",
+            Criterion::Kind => "kind",
+            Criterion::Refused => "refused",
+        })
+    }
+}
+
+/// How specific a hostname is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum HostRank {
+    /// One host: so many characters.
+    Exact(Reverse<usize>),
+    /// A wildcard: so many characters.
+    Wildcard(Reverse<usize>),
+    /// The route has no hostname.
+    Any,
+}
+
+impl HostRank {
+    /// How specific this hostname is.
+    pub fn of(hostname: Option<&Hostname>) -> Self {
+        match hostname {
+            None => HostRank::Any,
+            Some(name) if name.suffix().is_some() => {
+                HostRank::Wildcard(Reverse(name.as_str().len()))
+            }
+            Some(name) => HostRank::Exact(Reverse(name.as_str().len())),
+        }
+    }
+}
+
+/// How specific a path match is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PathRank {
+    /// One path.
+    Exact,
+    /// A regular expression.
+    Regex,
+    /// A prefix: so many characters.
+    Prefix(Reverse<usize>),
+}
+
+/// How specific a predicate on a string is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Precision {
+    /// One value.
+    Exact,
+    /// A regular expression.
+    Regex,
+    /// No predicate.
+    Any,
+}
+
+impl Precision {
+    fn of(predicate: Option<&StringPredicate>) -> Self {
+        match predicate {
+            Some(StringPredicate::Exact(_)) => Precision::Exact,
+            Some(StringPredicate::Regex(_)) => Precision::Regex,
+            None => Precision::Any,
+        }
+    }
+}
+
+/// How strong a match is against others that hold too. Less is stronger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rank {
+    /// "the most characters in a matching non-wildcard hostname", then "the most characters in a matching hostname": the
+    /// route's own hostname, not what is left of it on the listener.
+    pub host: HostRank,
+    /// "`Exact` path match", then regular expressions (the specification leaves their place open), then "`Prefix` path match with
+    /// largest number of characters".
+    pub path: PathRank,
+    /// GRPCRoute: "characters in a matching service".
+    pub grpc_service: Precision,
+    /// GRPCRoute: "characters in a matching method".
+    pub grpc_method: Precision,
+    /// "method match".
+    pub method: bool,
+    /// "largest number of header matches".
+    pub headers: usize,
+    /// "largest number of query param matches".
+    pub query: usize,
+    /// "the oldest Route based on creation timestamp".
+    pub age: Age,
+    /// "the Route appearing first in alphabetical order by {namespace}/{name}". Routes of two kinds may share a name: then the kind.
+    pub route: ObjectKey,
+    /// "the first matching rule (in list order)".
+    pub rule: usize,
+    /// Matches of one rule lead to the same place; the first is the one that is reported.
+    pub matched: usize,
+}
+
+impl Rank {
+    /// The rank of one match of a rule, under one of its route's hostnames. Streams have no match.
+    pub fn of(
+        route: &BoundRoute,
+        hostname: Option<&Hostname>,
+        rule: &BoundRule,
+        matched: Option<&BoundMatch>,
+    ) -> Self {
+        let grpc = matched.and_then(|matched| matched.grpc.as_ref());
+        Rank {
+            host: HostRank::of(hostname),
+            path: match matched.map(|matched| &matched.path) {
+                Some(PathPredicate::Exact(_)) => PathRank::Exact,
+                Some(PathPredicate::Regex(_)) => PathRank::Regex,
+                Some(PathPredicate::Prefix(prefix)) => {
+                    PathRank::Prefix(Reverse(prefix.strip_suffix('/').unwrap_or(prefix).len()))
+                }
+                None => PathRank::Prefix(Reverse(0)),
+            },
+            grpc_service: Precision::of(grpc.and_then(|grpc| grpc.service.as_ref())),
+            grpc_method: Precision::of(grpc.and_then(|grpc| grpc.method.as_ref())),
+            method: matched.is_some_and(|matched| matched.method.is_some()),
+            headers: matched.map_or(0, |matched| matched.headers.len()),
+            query: matched.map_or(0, |matched| matched.query.len()),
+            age: route.age,
+            route: route.route.clone(),
+            rule: rule.index,
+            matched: matched.map_or(0, |matched| matched.index),
+        }
+    }
+
+    /// How this compares to another, and the criterion that decides.
+    pub fn compare(&self, other: &Rank) -> (Ordering, Criterion) {
+        let criteria = [
+            (self.host.cmp(&other.host), Criterion::Host),
+            (self.path.cmp(&other.path), Criterion::Path),
+            (self.grpc_service.cmp(&other.grpc_service), Criterion::Path),
+            (self.grpc_method.cmp(&other.grpc_method), Criterion::Path),
+            // Present, and more, is stronger: hence the other's first.
+            (other.method.cmp(&self.method), Criterion::Method),
+            (other.headers.cmp(&self.headers), Criterion::Header),
+            (other.query.cmp(&self.query), Criterion::Query),
+            (self.age.cmp(&other.age), Criterion::Age),
+            (self.route.name.cmp(&other.route.name), Criterion::Name),
+            (self.route.kind.cmp(&other.route.kind), Criterion::Kind),
+            (self.rule.cmp(&other.rule), Criterion::Order),
+            (self.matched.cmp(&other.matched), Criterion::Order),
+        ];
+        criteria
+            .into_iter()
+            .find(|(order, _)| order.is_ne())
+            .unwrap_or((Ordering::Equal, Criterion::Order))
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.compare(other).0
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}

@@ -1,0 +1,147 @@
+//! Entries in precedence order, shared between versions.
+//!
+//! A node of the table holds one entry as a rule, sometimes thousands (one path, many headers). They are kept in sorted chunks, so that
+//! changing one copies a chunk and a list of pointers.
+
+use std::sync::Arc;
+
+use crate::entry::Entry;
+use crate::precedence::Rank;
+
+/// The most entries in one chunk.
+const CHUNK: usize = 32;
+
+/// What is compiled once for a chunk of entries.
+pub(crate) trait Compiled: Sized {
+    fn compile(entries: &[Arc<Entry>]) -> Self;
+}
+
+impl Compiled for () {
+    fn compile(_: &[Arc<Entry>]) {}
+}
+
+/// Entries in precedence order.
+#[derive(Debug)]
+pub(crate) enum Ranked<C = ()> {
+    /// The common case, without a step to a chunk.
+    One(Arc<Entry>),
+    Chunks(Vec<Arc<Chunk<C>>>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Chunk<C> {
+    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) compiled: C,
+}
+
+impl<C> Clone for Ranked<C> {
+    fn clone(&self) -> Self {
+        match self {
+            Ranked::One(entry) => Ranked::One(entry.clone()),
+            Ranked::Chunks(chunks) => Ranked::Chunks(chunks.clone()),
+        }
+    }
+}
+
+impl<C> Default for Ranked<C> {
+    fn default() -> Self {
+        Ranked::Chunks(Vec::new())
+    }
+}
+
+impl<C: Compiled> Ranked<C> {
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self, Ranked::Chunks(chunks) if chunks.is_empty())
+    }
+
+    /// The entries, strongest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        let (one, chunks) = match self {
+            Ranked::One(entry) => (Some(entry), [].as_slice()),
+            Ranked::Chunks(chunks) => (None, chunks.as_slice()),
+        };
+        one.into_iter()
+            .chain(chunks.iter().flat_map(|chunk| &chunk.entries))
+    }
+
+    /// The first entry for which something is found.
+    #[inline]
+    pub(crate) fn find<'t>(
+        &'t self,
+        mut wanted: impl FnMut(&'t Entry) -> bool,
+    ) -> Option<&'t Entry> {
+        match self {
+            Ranked::One(entry) => wanted(entry).then_some(&**entry),
+            Ranked::Chunks(chunks) => chunks
+                .iter()
+                .flat_map(|chunk| &chunk.entries)
+                .map(|entry| &**entry)
+                .find(|entry| wanted(entry)),
+        }
+    }
+
+    pub(crate) fn insert(&mut self, entry: Arc<Entry>) {
+        let chunks = match self {
+            Ranked::Chunks(chunks) if chunks.is_empty() => {
+                *self = Ranked::One(entry);
+                return;
+            }
+            Ranked::Chunks(chunks) => chunks,
+            Ranked::One(first) => {
+                let first = first.clone();
+                *self = Ranked::Chunks(vec![chunk(vec![first])]);
+                return self.insert(entry);
+            }
+        };
+        let at = position(chunks, &entry.rank);
+        let mut entries = chunks[at].entries.clone();
+        match entries.binary_search_by(|other| other.rank.cmp(&entry.rank)) {
+            Ok(same) => entries[same] = entry,
+            Err(place) => entries.insert(place, entry),
+        }
+        if entries.len() > CHUNK {
+            let second = entries.split_off(CHUNK / 2);
+            chunks.insert(at + 1, chunk(second));
+        }
+        chunks[at] = chunk(entries);
+    }
+
+    pub(crate) fn remove(&mut self, rank: &Rank) {
+        let chunks = match self {
+            Ranked::One(entry) => {
+                if entry.rank == *rank {
+                    *self = Ranked::default();
+                }
+                return;
+            }
+            Ranked::Chunks(chunks) if chunks.is_empty() => return,
+            Ranked::Chunks(chunks) => chunks,
+        };
+        let at = position(chunks, rank);
+        let Ok(place) = chunks[at]
+            .entries
+            .binary_search_by(|other| other.rank.cmp(rank))
+        else {
+            return;
+        };
+        let mut entries = chunks[at].entries.clone();
+        entries.remove(place);
+        match entries.len() {
+            0 => drop(chunks.remove(at)),
+            1 if chunks.len() == 1 => *self = Ranked::One(entries.remove(0)),
+            _ => chunks[at] = chunk(entries),
+        }
+    }
+}
+
+/// The chunk in which an entry of this rank is, or belongs.
+fn position<C>(chunks: &[Arc<Chunk<C>>], rank: &Rank) -> usize {
+    chunks
+        .partition_point(|chunk| chunk.entries[0].rank <= *rank)
+        .saturating_sub(1)
+}
+
+fn chunk<C: Compiled>(entries: Vec<Arc<Entry>>) -> Arc<Chunk<C>> {
+    let compiled = C::compile(&entries);
+    Arc::new(Chunk { entries, compiled })
+}

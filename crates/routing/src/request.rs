@@ -1,0 +1,137 @@
+//! A request as matching sees it, so that routing needs no HTTP library, and what is worked out of it once.
+
+use std::borrow::Cow;
+use std::cell::OnceCell;
+
+/// A request's head.
+pub trait Request {
+    /// The method, as sent.
+    fn method(&self) -> &str;
+    /// The host that is asked for: lower case, without a port.
+    fn authority(&self) -> &str;
+    /// The path, normalised ([`crate::normalize_path`]), without the query.
+    fn path(&self) -> &str;
+    /// What follows `?`, as sent.
+    fn query(&self) -> Option<&str>;
+    /// The values of the header of this name, in order. The name given is in lower case; the request's may be in any.
+    fn header(&self, name: &str) -> impl Iterator<Item = &[u8]>;
+}
+
+impl<R: Request> Request for &R {
+    fn method(&self) -> &str {
+        (**self).method()
+    }
+    fn authority(&self) -> &str {
+        (**self).authority()
+    }
+    fn path(&self) -> &str {
+        (**self).path()
+    }
+    fn query(&self) -> Option<&str> {
+        (**self).query()
+    }
+    fn header(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        (**self).header(name)
+    }
+}
+
+/// A request and its query, parsed when first asked for.
+pub(crate) struct Context<'r, R> {
+    pub(crate) request: &'r R,
+    query: OnceCell<Parameters<'r>>,
+}
+
+impl<'r, R: Request> Context<'r, R> {
+    pub(crate) fn new(request: &'r R) -> Self {
+        Context {
+            request,
+            query: OnceCell::new(),
+        }
+    }
+
+    /// The value of this query parameter.
+    pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
+        let query = self.request.query()?;
+        self.query
+            .get_or_init(|| Parameters::parse(query))
+            .get(name)
+    }
+}
+
+/// The parameters of a query string. Names and values are percent-decoded, `+` is a space.
+///
+/// The specification leaves a repeated name to the implementation: its first value counts.
+#[derive(Debug)]
+pub struct Parameters<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
+
+impl<'q> Parameters<'q> {
+    /// Reads a query string, without its `?`.
+    pub fn parse(query: &'q str) -> Self {
+        let mut parameters: Vec<_> = query
+            .split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                (form_decoded(name), form_decoded(value))
+            })
+            .collect();
+        // Sorted, so that a long hostile query costs each predicate a binary search. The sort is stable: the first stays first.
+        parameters.sort_by(|a, b| a.0.cmp(&b.0));
+        parameters.dedup_by(|later, first| later.0 == first.0);
+        Parameters(parameters)
+    }
+
+    /// The value of the parameter of this name.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let at = self
+            .0
+            .binary_search_by(|(other, _)| (**other).cmp(name))
+            .ok()?;
+        Some(&self.0[at].1)
+    }
+}
+
+/// Decodes `%XX` and `+`. What is no escape stays as it is; what is no UTF-8 becomes U+FFFD.
+fn form_decoded(text: &str) -> Cow<'_, str> {
+    if !text.contains(['%', '+']) {
+        return Cow::Borrowed(text);
+    }
+    let bytes = text.as_bytes();
+    let mut decoded = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        match (bytes[at], crate::path::escape(&bytes[at..])) {
+            (_, Some(byte)) => {
+                decoded.push(byte);
+                at += 3;
+                continue;
+            }
+            (b'+', None) => decoded.push(b' '),
+            (byte, None) => decoded.push(byte),
+        }
+        at += 1;
+    }
+    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_values_are_decoded_and_the_first_of_a_name_counts() {
+        let parameters = Parameters::parse("b=2&a=1&a=3&sp%61ce=x+y%2B&flag&&bad=%zz");
+        let wanted = [
+            ("a", Some("1")),
+            ("b", Some("2")),
+            ("space", Some("x y+")),
+            ("flag", Some("")),
+            ("bad", Some("%zz")),
+            ("A", None),
+            ("", None),
+        ];
+        for (name, value) in wanted {
+            assert_eq!(parameters.get(name), value, "{name}");
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Rules that never get a request, or fewer than they ask for, because others are stronger.
+//!
+//! Only what is certain is told. Two entries are compared where one can take the other's requests: at the same path, or at a path above
+//! it with a stronger claim (regular expressions on the same host). So the cost follows the tree and not the square of the routes.
+
+use std::sync::Arc;
+
+use pointsman_binding::bound::{
+    BoundMatch, BoundRoute, BoundRule, PathPredicate, StringPredicate, ValuePredicate,
+};
+
+use crate::entry::Entry;
+use crate::explain::advantage;
+use crate::host::Node;
+use crate::precedence::Criterion;
+use crate::ranked::Ranked;
+use crate::table::FrontendTable;
+
+/// A match of a rule that loses requests to another.
+#[derive(Clone, Debug)]
+pub struct Shadow {
+    /// The route that loses.
+    pub route: Arc<BoundRoute>,
+    /// The rule that loses.
+    pub rule: Arc<BoundRule>,
+    /// Which of its matches, as its `index`.
+    pub match_index: usize,
+    /// The route that wins.
+    pub by_route: Arc<BoundRoute>,
+    /// The rule that wins.
+    pub by: Arc<BoundRule>,
+    /// Which of its matches, as its `index`.
+    pub by_match: usize,
+    /// How much is lost.
+    pub extent: Extent,
+    /// The criterion that decides.
+    pub criterion: Criterion,
+    /// For people.
+    pub detail: String,
+}
+
+/// How much of a match's requests another takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Extent {
+    /// All: it never gets one.
+    Fully,
+    /// Some, and only age, name or order decides; or an expression before a prefix.
+    Partly,
+}
+
+/// How many of the strongest entries at one place each entry is held against. A path with thousands of header matches is legal, and
+/// comparing each with each is not worth its time.
+const NEIGHBOURS: usize = 64;
+
+/// The matches of a frontend's rules that lose requests, ordered by route, rule and match; for each the strongest that takes them.
+///
+/// A match of a route with several hostnames is told if it loses under one of them.
+pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
+    let mut found = Vec::new();
+    for host in table.hosts.values() {
+        let expressions: Vec<&Entry> = host
+            .regexes
+            .iter()
+            .take(NEIGHBOURS)
+            .map(|entry| &**entry)
+            .collect();
+        within(&host.regexes, &mut found);
+        at_node(&host.root, &expressions, &mut found);
+    }
+    let key = |shadow: &Shadow| {
+        (
+            shadow.route.route.clone(),
+            shadow.rule.index,
+            shadow.match_index,
+            shadow.extent,
+        )
+    };
+    found.sort_by_cached_key(key);
+    found.dedup_by_key(|shadow| {
+        (
+            shadow.route.route.clone(),
+            shadow.rule.index,
+            shadow.match_index,
+        )
+    });
+    found
+}
+
+fn at_node(node: &Node, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+    within(&node.exact, found);
+    within(&node.prefix, found);
+    for entry in node.prefix.iter() {
+        hidden_by_expression(entry, expressions, found);
+    }
+    for entry in node.exact.iter() {
+        hiding_from_expression(entry, expressions, found);
+    }
+    // Recursion is as deep as the longest path of a rule.
+    for child in node.children.values() {
+        at_node(child, expressions, found);
+    }
+}
+
+/// Entries at one place: the stronger come first.
+fn within<C: crate::ranked::Compiled>(entries: &Ranked<C>, found: &mut Vec<Shadow>) {
+    let mut stronger: Vec<&Entry> = Vec::new();
+    for entry in entries.iter() {
+        let partly = |other: &&&Entry| {
+            let (_, criterion) = other.rank.compare(&entry.rank);
+            let tie = matches!(
+                criterion,
+                Criterion::Age | Criterion::Name | Criterion::Kind | Criterion::Order
+            );
+            // Matches of one rule go to the same place: nobody loses.
+            tie && !Arc::ptr_eq(&other.rule, &entry.rule) && overlaps(other, entry)
+        };
+        if let Some(winner) = stronger
+            .iter()
+            .find(|other| same_path(other, entry) && covers(other, entry))
+        {
+            if !Arc::ptr_eq(&winner.rule, &entry.rule) {
+                found.push(shadow(winner, entry, Extent::Fully));
+            }
+        } else if let Some(winner) = stronger.iter().find(partly) {
+            found.push(shadow(winner, entry, Extent::Partly));
+        }
+        if stronger.len() < NEIGHBOURS {
+            stronger.push(entry);
+        }
+    }
+}
+
+/// A prefix loses what an expression on the same host matches: all if the expression matches every path, else what is at the prefix
+/// itself if it matches that.
+fn hidden_by_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+    let Some(PathPredicate::Prefix(prefix)) = entry.matched().map(|matched| &matched.path) else {
+        return;
+    };
+    for winner in expressions {
+        let Some(PathPredicate::Regex(regex)) = winner.matched().map(|matched| &matched.path)
+        else {
+            continue;
+        };
+        let everything = matches!(
+            pointsman_binding::bound::expression(regex),
+            ".*" | "/.*" | "^/.*" | "^.*" | ".*$" | "^.*$" | "^/.*$" | "/.*$"
+        );
+        if everything && covers(winner, entry) {
+            found.push(shadow(winner, entry, Extent::Fully));
+            return;
+        }
+        if regex.is_match(prefix) && covers(winner, entry) {
+            found.push(shadow(winner, entry, Extent::Partly));
+            return;
+        }
+    }
+}
+
+/// An expression loses a path that an exact match names.
+fn hiding_from_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+    let Some(PathPredicate::Exact(path)) = entry.matched().map(|matched| &matched.path) else {
+        return;
+    };
+    for loser in expressions {
+        let Some(PathPredicate::Regex(regex)) = loser.matched().map(|matched| &matched.path) else {
+            continue;
+        };
+        // Written without anything special, it is one path, and the exact match has it.
+        let literal = pointsman_binding::bound::expression(regex) == &**path
+            && path
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
+        if literal && covers(entry, loser) && !Arc::ptr_eq(&entry.rule, &loser.rule) {
+            found.push(shadow(entry, loser, Extent::Fully));
+        }
+    }
+}
+
+fn shadow(winner: &Entry, loser: &Entry, extent: Extent) -> Shadow {
+    let (_, criterion) = winner.rank.compare(&loser.rank);
+    Shadow {
+        route: loser.route.clone(),
+        rule: loser.rule.clone(),
+        match_index: loser.rank.matched,
+        by_route: winner.route.clone(),
+        by: winner.rule.clone(),
+        by_match: winner.rank.matched,
+        extent,
+        criterion,
+        detail: advantage(&winner.rank, winner.matched(), loser, criterion),
+    }
+}
+
+/// Whether two entries at one place have the same path; expressions stand together and differ.
+fn same_path(a: &Entry, b: &Entry) -> bool {
+    match (a.matched().map(|a| &a.path), b.matched().map(|b| &b.path)) {
+        (Some(PathPredicate::Regex(a)), Some(PathPredicate::Regex(b))) => a.as_str() == b.as_str(),
+        _ => true,
+    }
+}
+
+/// Whether every request that satisfies `narrow` beyond its path satisfies `wide` too.
+fn covers(wide: &Entry, narrow: &Entry) -> bool {
+    let (Some(wide), Some(narrow)) = (wide.matched(), narrow.matched()) else {
+        return wide.matched().is_none();
+    };
+    let grpc = match (&wide.grpc, &narrow.grpc) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(wide), Some(narrow)) => {
+            implied(wide.service.as_ref(), narrow.service.as_ref())
+                && implied(wide.method.as_ref(), narrow.method.as_ref())
+        }
+    };
+    grpc && (wide.method.is_none() || wide.method == narrow.method)
+        && all_implied(&wide.headers, &narrow.headers)
+        && all_implied(&wide.query, &narrow.query)
+}
+
+/// Whether each predicate of `wide` holds where those of `narrow` hold.
+fn all_implied(wide: &[ValuePredicate], narrow: &[ValuePredicate]) -> bool {
+    wide.iter().all(|wide| {
+        narrow.iter().any(|narrow| {
+            wide.name == narrow.name && implied(Some(&wide.value), Some(&narrow.value))
+        })
+    })
+}
+
+fn implied(wide: Option<&StringPredicate>, narrow: Option<&StringPredicate>) -> bool {
+    match (wide, narrow) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(wide), Some(StringPredicate::Exact(value))) => wide.matches(value),
+        (Some(StringPredicate::Regex(wide)), Some(StringPredicate::Regex(narrow))) => {
+            wide.as_str() == narrow.as_str()
+        }
+        (Some(StringPredicate::Exact(_)), Some(StringPredicate::Regex(_))) => false,
+    }
+}
+
+/// Whether some request certainly satisfies both. Two expressions might exclude each other, so they don't count, nor do two values of one
+/// query parameter; two values of one header might come on two lines, which nobody means.
+fn overlaps(a: &Entry, b: &Entry) -> bool {
+    let (Some(a), Some(b)) = (a.matched(), b.matched()) else {
+        return true;
+    };
+    let paths = match (&a.path, &b.path) {
+        (PathPredicate::Regex(a), PathPredicate::Regex(b)) => a.as_str() == b.as_str(),
+        _ => true,
+    };
+    let methods = a.method.is_none() || b.method.is_none() || a.method == b.method;
+    let values = |a: &[ValuePredicate], b: &[ValuePredicate]| {
+        a.iter().all(|a| {
+            b.iter()
+                .filter(|b| a.name == b.name)
+                .all(|b| compatible(&a.value, &b.value))
+        })
+    };
+    paths
+        && methods
+        && grpc_compatible(a, b)
+        && values(&a.headers, &b.headers)
+        && values(&a.query, &b.query)
+}
+
+fn grpc_compatible(a: &BoundMatch, b: &BoundMatch) -> bool {
+    let (Some(a), Some(b)) = (&a.grpc, &b.grpc) else {
+        return true;
+    };
+    let both = |a: &Option<StringPredicate>, b: &Option<StringPredicate>| match (a, b) {
+        (Some(a), Some(b)) => compatible(a, b),
+        _ => true,
+    };
+    both(&a.service, &b.service) && both(&a.method, &b.method)
+}
+
+fn compatible(a: &StringPredicate, b: &StringPredicate) -> bool {
+    match (a, b) {
+        (StringPredicate::Exact(value), other) | (other, StringPredicate::Exact(value)) => {
+            other.matches(value)
+        }
+        (StringPredicate::Regex(a), StringPredicate::Regex(b)) => a.as_str() == b.as_str(),
+    }
+}

@@ -1,0 +1,148 @@
+//! The table of one frontend: hostname, then path, then the rest.
+
+use std::borrow::Borrow;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use pointsman_binding::bound::{BoundRoute, Frontend};
+use pointsman_resources::ObjectKey;
+
+use crate::Set;
+use crate::entry::{Entry, Hit, Recorder};
+use crate::host::{HostTable, same_place};
+use crate::hosts::Hosts;
+use crate::request::{Context, Request};
+
+/// What governs the traffic of one frontend.
+#[derive(Clone, Debug)]
+pub struct FrontendTable {
+    frontend: Arc<Frontend>,
+    pub(crate) hosts: Hosts<Arc<HostTable>>,
+    routes: Set<ByKey>,
+}
+
+/// A route, found by its key. The key is not kept beside it: copying a node of the set is what a change costs.
+#[derive(Clone, Debug)]
+struct ByKey(Arc<BoundRoute>);
+
+impl Borrow<ObjectKey> for ByKey {
+    fn borrow(&self) -> &ObjectKey {
+        &self.0.route
+    }
+}
+
+impl Hash for ByKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.route.hash(state);
+    }
+}
+
+impl PartialEq for ByKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.route == other.0.route
+    }
+}
+
+impl Eq for ByKey {}
+
+impl FrontendTable {
+    /// The table of a frontend without routes.
+    pub fn new(frontend: Arc<Frontend>) -> Self {
+        FrontendTable {
+            frontend,
+            hosts: Hosts::default(),
+            routes: Set::default(),
+        }
+    }
+
+    /// The frontend.
+    pub fn frontend(&self) -> &Arc<Frontend> {
+        &self.frontend
+    }
+
+    pub(crate) fn set_frontend(&mut self, frontend: Arc<Frontend>) {
+        self.frontend = frontend;
+    }
+
+    /// The routes that govern it, in no order.
+    pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
+        self.routes.iter().map(|route| &route.0)
+    }
+
+    /// Whether no route governs it.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
+    /// Whether nothing stands under any hostname: so it is when no route governs it.
+    pub fn is_bare(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// Puts a route in the place of the one of the same name, or takes it away. Nothing else is touched.
+    pub fn set_route(&mut self, key: &ObjectKey, route: Option<Arc<BoundRoute>>) {
+        let mut fresh = route.as_ref().map(Entry::all).unwrap_or_default();
+        for entry in &fresh {
+            self.edit(entry, |host| host.insert(entry));
+        }
+        let old = match route {
+            Some(route) => self.routes.insert(ByKey(route)),
+            None => self.routes.remove(key),
+        };
+        // What a fresh entry has replaced already is not there any more.
+        fresh.sort_by(|a, b| {
+            a.rank
+                .cmp(&b.rank)
+                .then_with(|| a.hostname.cmp(&b.hostname))
+        });
+        for entry in old.map(|old| Entry::all(&old.0)).unwrap_or_default() {
+            let order = |other: &Arc<Entry>| {
+                other
+                    .rank
+                    .cmp(&entry.rank)
+                    .then_with(|| other.hostname.cmp(&entry.hostname))
+            };
+            let replaced = fresh.binary_search_by(order);
+            if !replaced.is_ok_and(|at| same_place(&fresh[at], &entry)) {
+                self.edit(&entry, |host| host.remove(&entry));
+            }
+        }
+    }
+
+    /// Changes the table of an entry's host; one that is empty goes.
+    fn edit(&mut self, entry: &Entry, change: impl FnOnce(&mut HostTable)) {
+        self.hosts.edit(entry.hostname.as_ref(), |host| {
+            let host = Arc::make_mut(host);
+            change(host);
+            !host.is_empty()
+        });
+    }
+
+    /// The rule that takes a request.
+    ///
+    /// It may be one that can't be served; it takes the request all the same, and no weaker one is tried.
+    pub fn lookup<R: Request>(&self, request: &R) -> Option<Hit<'_>> {
+        self.lookup_recording(request, &mut ())
+    }
+
+    /// As [`lookup`](Self::lookup), telling a recorder what was tried on the way.
+    pub fn lookup_recording<R: Request, T: Recorder>(
+        &self,
+        request: &R,
+        recorder: &mut T,
+    ) -> Option<Hit<'_>> {
+        let context = Context::new(request);
+        // A request that the most specific hostname has no rule for goes on to the next less specific one.
+        self.hosts
+            .find(request.authority(), |host| host.lookup(&context, recorder))
+            .map(Hit::from)
+    }
+
+    /// The rule that takes a connection or a datagram, by its SNI where it has one: the most specific hostname, then the oldest.
+    pub fn lookup_stream(&self, sni: Option<&str>) -> Option<Hit<'_>> {
+        // No hostname, exact or wildcard, is the empty string.
+        self.hosts
+            .find(sni.unwrap_or(""), |host| host.root.prefix.iter().next())
+            .map(|entry| Hit::from(&**entry))
+    }
+}

@@ -1,0 +1,280 @@
+//! Short ways to write frontends, routes and requests, for tests and benchmarks.
+#![allow(dead_code, reason = "each test file uses some of it")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pointsman_binding::Delta;
+use pointsman_binding::bound::*;
+use pointsman_resources::{Age, Kind, Name, ObjectKey};
+use pointsman_routing::{FrontendTable, Request, Tables};
+
+/// A request from its parts.
+#[derive(Clone, Debug)]
+pub struct Req {
+    pub method: String,
+    pub host: String,
+    pub path: String,
+    pub query: Option<String>,
+    pub headers: Vec<(String, String)>,
+}
+
+impl Request for Req {
+    fn method(&self) -> &str {
+        &self.method
+    }
+    fn authority(&self) -> &str {
+        &self.host
+    }
+    fn path(&self) -> &str {
+        &self.path
+    }
+    fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+    fn header(&self, name: &str) -> impl Iterator<Item = &[u8]> {
+        self.headers
+            .iter()
+            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_bytes())
+    }
+}
+
+/// A GET for a host, path and query.
+pub fn get(host: &str, target: &str) -> Req {
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query.to_owned())),
+        None => (target, None),
+    };
+    Req {
+        method: "GET".into(),
+        host: host.into(),
+        path: path.into(),
+        query,
+        headers: Vec::new(),
+    }
+}
+
+impl Req {
+    pub fn method(mut self, method: &str) -> Self {
+        self.method = method.into();
+        self
+    }
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+/// A match, to be filled.
+pub fn matched(path: PathPredicate) -> BoundMatch {
+    BoundMatch {
+        index: 0,
+        path,
+        grpc: None,
+        method: None,
+        headers: vec![],
+        query: vec![],
+    }
+}
+
+pub fn prefix(path: &str) -> BoundMatch {
+    matched(PathPredicate::Prefix(path.into()))
+}
+
+pub fn exact(path: &str) -> BoundMatch {
+    matched(PathPredicate::Exact(path.into()))
+}
+
+pub fn regex(path: &str) -> BoundMatch {
+    matched(PathPredicate::Regex(
+        whole(path).expect("a good expression"),
+    ))
+}
+
+pub fn value(name: &str, value: &str) -> ValuePredicate {
+    ValuePredicate {
+        name: name.into(),
+        value: StringPredicate::Exact(value.into()),
+    }
+}
+
+/// What a match asks beyond its path.
+pub trait Ask: Sized {
+    fn with_method(self, method: &str) -> Self;
+    fn with_header(self, name: &str, value: &str) -> Self;
+    fn with_query(self, name: &str, value: &str) -> Self;
+}
+
+impl Ask for BoundMatch {
+    fn with_method(mut self, method: &str) -> Self {
+        self.method = Some(method.into());
+        self
+    }
+    fn with_header(mut self, name: &str, wanted: &str) -> Self {
+        self.headers.push(value(name, wanted));
+        self
+    }
+    fn with_query(mut self, name: &str, wanted: &str) -> Self {
+        self.query.push(value(name, wanted));
+        self
+    }
+}
+
+/// A rule that sends all to one Service.
+pub fn rule(matches: Vec<BoundMatch>, service: &str) -> BoundRule {
+    BoundRule {
+        index: 0,
+        name: None,
+        matches,
+        filters: vec![],
+        backends: vec![backend(service, 1)],
+        fault: None,
+        request_timeout: None,
+        backend_timeout: None,
+        retry: None,
+    }
+}
+
+pub fn backend(service: &str, weight: u32) -> WeightedBackend {
+    WeightedBackend {
+        reference: BackendName {
+            kind: "Service".into(),
+            name: Name::new("infra", service),
+            port: Some(8080),
+        },
+        weight,
+        target: Ok(backend_id(service)),
+        filters: vec![],
+    }
+}
+
+pub fn backend_id(service: &str) -> BackendId {
+    BackendId {
+        transport: pointsman_binding::bound::Transport::Tcp,
+        object: ObjectKey::new(Kind::Service, "infra", service),
+        port: 8080,
+    }
+}
+
+/// A backend with these endpoints.
+pub fn service(name: &str, addresses: &[&str]) -> (BackendId, Option<Arc<Backend>>) {
+    let id = backend_id(name);
+    let endpoints = addresses
+        .iter()
+        .map(|address| BoundEndpoint {
+            address: address.parse().expect("an address"),
+            terminating: false,
+        })
+        .collect();
+    let backend = Backend {
+        id: id.clone(),
+        protocol: BackendProtocol::Unspecified,
+        tls: None,
+        endpoints: Endpoints::Addresses(endpoints),
+        retry_budget: None,
+    };
+    (id, Some(Arc::new(backend)))
+}
+
+/// An HTTPRoute `infra/name` of this age; rules and matches are numbered here.
+pub fn route(name: &str, age: i64, hostnames: &[&str], rules: Vec<BoundRule>) -> BoundRoute {
+    let number = |(index, mut rule): (usize, BoundRule)| {
+        rule.index = index;
+        for (index, matched) in rule.matches.iter_mut().enumerate() {
+            matched.index = index;
+        }
+        Arc::new(rule)
+    };
+    BoundRoute {
+        route: ObjectKey::new(Kind::HTTPRoute, "infra", name),
+        age: Age::At(age),
+        generation: 1,
+        hostnames: hostnames.iter().map(|name| Hostname::new(name)).collect(),
+        rules: rules.into_iter().enumerate().map(number).collect(),
+    }
+}
+
+pub fn gateway() -> Name {
+    Name::new("infra", "edge")
+}
+
+/// A listener of the Gateway `infra/edge`.
+pub fn listener(name: &str, port: u16, protocol: Protocol, hostname: Option<&str>) -> Frontend {
+    Frontend {
+        id: FrontendId::Listener {
+            gateway: gateway(),
+            owner: ObjectKey::new(Kind::Gateway, "infra", "edge"),
+            listener: name.into(),
+        },
+        protocol,
+        port,
+        hostname: hostname.map(Hostname::new),
+        tls: None,
+        client_certificate: None,
+        kind: None,
+    }
+}
+
+/// A port of the Service `shop/cart`.
+pub fn mesh(port: u16, scope: Scope, kind: Kind) -> Frontend {
+    Frontend {
+        id: FrontendId::Mesh {
+            parent: cart(),
+            transport: pointsman_binding::bound::Transport::of(kind),
+            port,
+            scope,
+        },
+        protocol: Protocol::Http,
+        port,
+        hostname: None,
+        tls: None,
+        client_certificate: None,
+        kind: Some(kind),
+    }
+}
+
+pub fn cart() -> ObjectKey {
+    ObjectKey::new(Kind::Service, "shop", "cart")
+}
+
+/// The change that adds a frontend and the routes attached to it.
+pub fn added(frontend: Frontend, routes: Vec<BoundRoute>) -> Delta {
+    let id = frontend.id.clone();
+    let attach = |route: BoundRoute| ((id.clone(), route.route.clone()), Some(Arc::new(route)));
+    Delta {
+        attachments: routes.into_iter().map(attach).collect(),
+        frontends: vec![(id.clone(), Some(Arc::new(frontend)))],
+        ..Delta::default()
+    }
+}
+
+/// Tables of these changes.
+pub fn tables(deltas: impl IntoIterator<Item = Delta>) -> Tables {
+    let mut tables = Tables::default();
+    for delta in deltas {
+        tables.apply(&delta);
+    }
+    tables
+}
+
+/// The table of one HTTP listener with these routes.
+pub fn http(routes: Vec<BoundRoute>) -> Arc<FrontendTable> {
+    let tables = tables([added(listener("http", 80, Protocol::Http, None), routes)]);
+    tables
+        .listener(&gateway(), 80, Some("x"))
+        .expect("the listener")
+        .clone()
+}
+
+/// Where a request goes: the Service of the rule that takes it, `-` if none does.
+pub fn to(table: &FrontendTable, request: &Req) -> String {
+    match table.lookup(request) {
+        Some(hit) => hit.rule.backends[0].reference.name.name.to_string(),
+        None => "-".into(),
+    }
+}
+
+pub fn seconds(seconds: u64) -> Option<Duration> {
+    Some(Duration::from_secs(seconds))
+}

@@ -1,0 +1,556 @@
+//! What `explain` says, in the JSON that tools read.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::*;
+use pointsman_binding::Delta;
+use pointsman_binding::bound::*;
+use pointsman_resources::route::{
+    Cors, Fraction, Header, HeaderModifier, PathModifier, RequestRedirect, UrlRewrite,
+};
+use pointsman_resources::{Kind, ObjectKey};
+use pointsman_routing::explain::{Directory, MeshParent, Query, RefusedCandidate, explain};
+use pointsman_routing::{Criterion, Tables};
+use serde_json::{Value, json};
+
+fn ask(tables: &Tables, query: &Query) -> Value {
+    serde_json::to_value(explain(tables, &directory(), query, |_, _| vec![])).expect("JSON")
+}
+
+fn url(text: &str) -> Query {
+    Query::new(text).expect("a URL")
+}
+
+fn with(mut query: Query, headers: &[(&str, &str)]) -> Query {
+    query.headers.extend(
+        headers
+            .iter()
+            .map(|(n, v)| ((*n).to_owned(), (*v).to_owned())),
+    );
+    query
+}
+
+fn directory() -> Directory {
+    Directory {
+        parents: vec![MeshParent {
+            object: cart(),
+            addresses: vec!["10.0.0.10".parse().expect("an address")],
+            ports: vec![80, 81],
+        }],
+    }
+}
+
+fn backends() -> Delta {
+    Delta {
+        backends: vec![
+            service("v1", &["10.1.0.1:8080"]),
+            service("v2", &["10.1.0.2:8080"]),
+            service("empty", &[]),
+        ],
+        ..Delta::default()
+    }
+}
+
+/// One HTTP listener on port 80 with these rules in a route `infra/r`.
+fn with_rules(rules: Vec<BoundRule>) -> Tables {
+    let http = listener("http", 80, Protocol::Http, None);
+    tables([added(http, vec![route("r", 1, &[], rules)]), backends()])
+}
+
+fn filtered(matched: BoundMatch, filters: Vec<Filter>) -> BoundRule {
+    BoundRule {
+        filters,
+        ..rule(vec![matched], "v1")
+    }
+}
+
+fn set(name: &str, value: &str) -> Arc<HeaderModifier> {
+    let header = Header {
+        name: name.into(),
+        value: value.into(),
+    };
+    Arc::new(HeaderModifier {
+        set: vec![header],
+        ..HeaderModifier::default()
+    })
+}
+
+#[test]
+fn a_forward_is_told_whole() {
+    let mut canary = rule(
+        vec![exact("/no"), prefix("/v1").with_header("x-env", "canary")],
+        "v1",
+    );
+    canary.name = Some("canary".into());
+    canary.filters = vec![
+        Filter::RequestHeaders(set("X-Added", "1")),
+        Filter::Rewrite(Arc::new(UrlRewrite {
+            hostname: Some("inner.example".into()),
+            path: None,
+        })),
+        Filter::ResponseHeaders(Arc::new(HeaderModifier {
+            remove: vec!["Server".into()],
+            ..(*set("X-Out", "2")).clone()
+        })),
+        Filter::Mirror(Mirror {
+            reference: backend("v2", 1).reference,
+            target: Ok(backend_id("v2")),
+            fraction: Fraction {
+                numerator: 1,
+                denominator: 10,
+            },
+        }),
+    ];
+    canary.request_timeout = seconds(10);
+    canary.backends = vec![backend("v1", 9), backend("empty", 1)];
+    canary.backends[1].filters = vec![Filter::RequestHeaders(set("x-share", "small"))];
+    let tables = with_rules(vec![canary, rule(vec![prefix("/")], "v2")]);
+    let query = with(url("http://shop.example/v1/x?q=1"), &[("X-Env", "canary")]);
+    let headers = json!({"host": "inner.example", "x-added": "1", "x-env": "canary"});
+    let mut small = headers.clone();
+    small["x-share"] = "small".into();
+    let wanted = json!({
+        "frontend": {"kind": "Gateway", "namespace": "infra", "name": "edge", "section": "http", "port": 80},
+        "why": "listener http of Gateway infra/edge on port 80: it serves every host, and no listener of the port names `shop.example`",
+        "outcome": "forward",
+        "rule": {"kind": "HTTPRoute", "namespace": "infra", "name": "r", "rule": 0, "ruleName": "canary", "match": 1},
+        "request": {"method": "GET", "url": "http://inner.example/v1/x?q=1", "headers": headers},
+        "response": {"headers": {"x-out": "2"}, "removed": ["server"]},
+        "backends": [
+            {"kind": "Service", "namespace": "infra", "name": "v1", "port": 8080, "share": 0.9, "endpoints": ["10.1.0.1:8080"]},
+            {"kind": "Service", "namespace": "infra", "name": "empty", "port": 8080, "share": 0.1, "status": 503,
+             "reason": "no ready endpoint",
+             "request": {"method": "GET", "url": "http://inner.example/v1/x?q=1", "headers": small}},
+        ],
+        "mirrors": [{"kind": "Service", "namespace": "infra", "name": "v2", "port": 8080, "share": 0.1}],
+        "timeouts": {"request": "10s"},
+        "candidates": [
+            {"kind": "HTTPRoute", "namespace": "infra", "name": "r", "rule": 0, "ruleName": "canary", "match": 0,
+             "lostOn": "path", "detail": "path: wanted `/no` exactly, got `/v1/x`"},
+            {"kind": "HTTPRoute", "namespace": "infra", "name": "r", "rule": 1, "match": 0,
+             "lostOn": "path", "detail": "path: `/v1` is a longer prefix than `/`"},
+        ],
+    });
+    assert_eq!(ask(&tables, &query), wanted);
+}
+
+#[test]
+fn every_candidate_says_the_first_criterion_that_it_lost_on() {
+    let one = |name: &str, age, hosts: &[&str], matched| {
+        route(name, age, hosts, vec![rule(vec![matched], "v1")])
+    };
+    let any = || prefix("/p");
+    let routes = vec![
+        one("winner", 1, &["*.example.com"], any()),
+        one("a-host", 1, &["other.com", "*.org"], any()),
+        one("b-host-shorter", 1, &["*.com"], any()),
+        one("c-host-none", 1, &[], any()),
+        one("d-path", 1, &["*.example.com"], prefix("/q")),
+        one("e-path-shorter", 1, &["*.example.com"], prefix("/")),
+        one("f-regex", 1, &["*.example.com"], regex("/[0-9]+")),
+        one("g-method", 1, &["*.example.com"], any().with_method("PUT")),
+        one(
+            "h-header",
+            1,
+            &["*.example.com"],
+            any().with_header("x-env", "canary"),
+        ),
+        one(
+            "i-header-none",
+            1,
+            &["*.example.com"],
+            any().with_header("x-other", "1"),
+        ),
+        one("j-query", 1, &["*.example.com"], any().with_query("q", "2")),
+        one("k-age", 2, &["*.example.com"], any()),
+        one("z-name", 1, &["*.example.com"], any()),
+        route("w-order", 0, &["*.example.com"], vec![]),
+    ];
+    let tables = tables([added(listener("http", 80, Protocol::Http, None), routes)]);
+    let query = with(url("http://a.example.com/p?q=1"), &[("x-env", "prod")]);
+    let told = ask(&tables, &query);
+    assert_eq!(told["rule"]["name"], "winner");
+    let wanted = [
+        (
+            "a-host",
+            "host",
+            "host: wanted `other.com` or `*.org`, got `a.example.com`",
+        ),
+        (
+            "b-host-shorter",
+            "host",
+            "host: a hostname of infra/winner is longer than `*.com`",
+        ),
+        (
+            "c-host-none",
+            "host",
+            "host: infra/winner has a hostname for it, this one has none",
+        ),
+        ("d-path", "path", "path: wanted `/q` or below, got `/p`"),
+        (
+            "e-path-shorter",
+            "path",
+            "path: `/p` is a longer prefix than `/`",
+        ),
+        (
+            "f-regex",
+            "path",
+            "path: wanted all of it to match `/[0-9]+`, got `/p`",
+        ),
+        ("g-method", "method", "method: wanted `PUT`, got `GET`"),
+        (
+            "h-header",
+            "header",
+            "header x-env: wanted `canary`, got `prod`",
+        ),
+        (
+            "i-header-none",
+            "header",
+            "header x-other: wanted `1`, got none",
+        ),
+        ("j-query", "query", "query q: wanted `2`, got `1`"),
+        (
+            "k-age",
+            "age",
+            "older route infra/winner has the same match",
+        ),
+        (
+            "z-name",
+            "name",
+            "route infra/winner of the same age has the same match and comes first by name",
+        ),
+    ];
+    let candidates = told["candidates"].as_array().expect("a list");
+    assert_eq!(candidates.len(), wanted.len());
+    for (name, lost_on, detail) in wanted {
+        let found = candidates
+            .iter()
+            .find(|candidate| candidate["name"] == name)
+            .expect(name);
+        assert_eq!(
+            (&found["lostOn"], &found["detail"]),
+            (&json!(lost_on), &json!(detail))
+        );
+    }
+}
+
+#[test]
+fn what_the_winner_has_over_those_that_match_too_is_told() {
+    let strong = || {
+        prefix("/")
+            .with_method("GET")
+            .with_header("a", "1")
+            .with_query("q", "1")
+    };
+    let rules = vec![
+        rule(vec![strong(), strong()], "v1"),
+        rule(vec![strong()], "v1"),
+        rule(vec![prefix("/").with_header("a", "1")], "v1"),
+        rule(vec![prefix("/").with_method("GET")], "v1"),
+        rule(
+            vec![prefix("/").with_method("GET").with_header("a", "1")],
+            "v1",
+        ),
+    ];
+    let told = ask(
+        &with_rules(rules),
+        &with(url("http://h/?q=1"), &[("a", "1")]),
+    );
+    let lost: Vec<(Value, Value)> = told["candidates"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|candidate| (candidate["rule"].clone(), candidate["lostOn"].clone()))
+        .collect();
+    let wanted = [
+        (0, "order"),
+        (1, "order"),
+        (4, "query"),
+        (3, "header"),
+        (2, "method"),
+    ];
+    assert_eq!(lost, wanted.map(|(rule, on)| (json!(rule), json!(on))));
+}
+
+#[test]
+fn a_prefix_is_rewritten_and_the_query_kept() {
+    let rewrite = Filter::Rewrite(Arc::new(UrlRewrite {
+        hostname: None,
+        path: Some(PathModifier {
+            kind: "ReplacePrefixMatch".into(),
+            replace_full_path: None,
+            replace_prefix_match: Some("/v2".into()),
+        }),
+    }));
+    let tables = with_rules(vec![filtered(prefix("/v1"), vec![rewrite])]);
+    let told = ask(&tables, &url("http://h:8080/v1/x?q=1"));
+    assert_eq!(told["outcome"], "no-frontend");
+    let told = ask(&tables, &url("http://h/v1/x?q=1"));
+    assert_eq!(told["request"]["url"], "http://h/v2/x?q=1");
+}
+
+#[test]
+fn a_redirect_is_told_with_its_location() {
+    let redirect = Filter::Redirect(Arc::new(RequestRedirect {
+        scheme: Some("https".into()),
+        hostname: None,
+        path: None,
+        port: None,
+        status_code: 301,
+    }));
+    let told = ask(
+        &with_rules(vec![filtered(prefix("/"), vec![redirect])]),
+        &url("http://h/x?q"),
+    );
+    assert_eq!(told["outcome"], "redirect");
+    assert_eq!(told["status"], 301);
+    assert_eq!(
+        told["response"],
+        json!({"status": 301, "headers": {"location": "https://h/x?q"}})
+    );
+    assert_eq!(told["backends"], Value::Null);
+}
+
+#[test]
+fn a_preflight_is_answered_and_a_simple_request_goes_on() {
+    let cors = Filter::Cors(Arc::new(Cors {
+        allow_origins: vec!["https://a.com".into()],
+        max_age: 5,
+        ..Cors::default()
+    }));
+    let tables = with_rules(vec![filtered(prefix("/"), vec![cors])]);
+    let mut query = with(
+        url("http://h/"),
+        &[
+            ("Origin", "https://a.com"),
+            ("Access-Control-Request-Method", "PUT"),
+        ],
+    );
+    let told = ask(&tables, &query);
+    assert_eq!(told["outcome"], "forward");
+    let shared = json!({"access-control-allow-origin": "https://a.com", "vary": "Origin"});
+    assert_eq!(told["response"]["headers"], shared);
+    query.method = "OPTIONS".into();
+    let told = ask(&tables, &query);
+    assert_eq!(
+        (&told["outcome"], &told["status"]),
+        (&json!("respond"), &json!(204))
+    );
+    assert_eq!(told["response"]["headers"]["access-control-max-age"], "5");
+}
+
+#[test]
+fn what_pointsman_answers_itself_is_told_in_the_clients_protocol() {
+    let mut broken = rule(vec![prefix("/broken")], "v1");
+    let fault = Fault {
+        status: 500,
+        reason: "InvalidKind",
+        message: "kind Pod is no backend".into(),
+    };
+    broken.fault = Some(fault.clone());
+    let mut idle = rule(vec![prefix("/idle")], "v1");
+    idle.backends[0].weight = 0;
+    let mut share = rule(vec![prefix("/share")], "v1");
+    share.backends[0].target = Err(fault);
+    let tables = with_rules(vec![broken, idle, share]);
+    let table = [
+        ("http://h/broken", json!("respond"), json!(500), Value::Null),
+        (
+            "grpc://h/broken/Get",
+            json!("respond"),
+            Value::Null,
+            json!(14),
+        ),
+        ("http://h/idle", json!("respond"), json!(503), Value::Null),
+        ("http://h/none", json!("no-route"), json!(404), Value::Null),
+        (
+            "grpc://h/none/Get",
+            json!("no-route"),
+            Value::Null,
+            json!(12),
+        ),
+        ("http://h/share", json!("forward"), Value::Null, Value::Null),
+        (
+            "http://h:81/",
+            json!("no-frontend"),
+            Value::Null,
+            Value::Null,
+        ),
+        ("tls://h", json!("no-frontend"), Value::Null, Value::Null),
+    ];
+    for (text, outcome, status, grpc) in table {
+        let told = ask(&tables, &url(text));
+        let got = (&told["outcome"], &told["status"], &told["grpcStatus"]);
+        assert_eq!(got, (&outcome, &status, &grpc), "{text}");
+    }
+    let told = ask(&tables, &url("http://h/share"));
+    assert_eq!(told["backends"][0]["status"], 500);
+    assert_eq!(told["backends"][0]["reason"], "kind Pod is no backend");
+    assert_eq!(
+        ask(&tables, &url("grpc://h/share/Get"))["backends"][0]["grpcStatus"],
+        14
+    );
+}
+
+#[test]
+fn a_stream_is_told_by_its_sni_and_cut_where_nothing_takes_it() {
+    let mut by_sni = route("sni", 1, &["a.example.com"], vec![rule(vec![], "v1")]);
+    by_sni.route.kind = Kind::TLSRoute;
+    let passthrough = Protocol::Tls(TlsModeKey::Passthrough);
+    let tables = tables([
+        added(
+            listener("tls", 8443, passthrough, Some("*.example.com")),
+            vec![by_sni],
+        ),
+        backends(),
+    ]);
+    let told = ask(&tables, &url("tls://a.example.com"));
+    assert_eq!(
+        (&told["outcome"], &told["rule"]["kind"]),
+        (&json!("forward"), &json!("TLSRoute"))
+    );
+    assert_eq!(told["rule"].get("match"), None);
+    assert_eq!(told.get("request"), None);
+    let told = ask(&tables, &url("tls://b.example.com:8443"));
+    assert_eq!(
+        (&told["outcome"], &told["status"]),
+        (&json!("no-route"), &json!("reset"))
+    );
+    let told = ask(&tables, &url("tls://other.org:8443"));
+    assert_eq!(
+        (&told["outcome"], &told["status"]),
+        (&json!("no-frontend"), &json!("reset"))
+    );
+    let mut query = url("tls://other.org:8443");
+    query.sni = Some("A.example.com".into());
+    assert_eq!(ask(&tables, &query)["outcome"], "forward");
+}
+
+#[test]
+fn a_host_of_another_listener_than_the_snis_is_misdirected() {
+    let one = || vec![route("r", 1, &[], vec![rule(vec![prefix("/")], "v1")])];
+    let tables = tables([
+        added(listener("a", 443, Protocol::Https, Some("a.com")), one()),
+        added(listener("b", 443, Protocol::Https, Some("b.com")), one()),
+        backends(),
+    ]);
+    assert_eq!(ask(&tables, &url("https://a.com/"))["outcome"], "forward");
+    let told = ask(&tables, &with(url("https://a.com/"), &[("Host", "b.com")]));
+    assert_eq!(
+        (&told["outcome"], &told["status"]),
+        (&json!("respond"), &json!(421))
+    );
+}
+
+#[test]
+fn the_gateway_is_the_one_that_is_named_or_the_most_specific() {
+    let one = |name: &str| vec![route(name, 1, &[], vec![rule(vec![prefix("/")], "v1")])];
+    let other = |hostname| {
+        let mut listener = listener("http", 80, Protocol::Http, hostname);
+        listener.id = FrontendId::Listener {
+            gateway: pointsman_resources::Name::new("infra", "a-first"),
+            owner: ObjectKey::new(Kind::Gateway, "infra", "a-first"),
+            listener: "http".into(),
+        };
+        listener
+    };
+    let tables = tables([
+        added(other(None), one("wide")),
+        added(
+            listener("http", 80, Protocol::Http, Some("*.example.com")),
+            one("narrow"),
+        ),
+        added(listener("alt", 8080, Protocol::Http, None), one("alt")),
+        backends(),
+    ]);
+    assert_eq!(
+        ask(&tables, &url("http://a.example.com/"))["rule"]["name"],
+        "narrow"
+    );
+    assert_eq!(
+        ask(&tables, &url("http://other.org/"))["rule"]["name"],
+        "wide"
+    );
+    let mut query = url("http://a.example.com/");
+    query.gateway = Some((pointsman_resources::Name::new("infra", "a-first"), None));
+    assert_eq!(ask(&tables, &query)["rule"]["name"], "wide");
+    query.gateway = Some((gateway(), Some("alt".into())));
+    let told = ask(&tables, &query);
+    assert_eq!(told["rule"]["name"], "alt");
+    let elsewhere = json!([{"kind": "HTTPRoute", "namespace": "infra", "name": "narrow", "rule": 0, "match": 0,
+        "lostOn": "scope", "detail": "attached to listener http on port 80"}]);
+    assert_eq!(told["candidates"], elsewhere);
+}
+
+#[test]
+fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
+    let one = |name: &str| vec![route(name, 1, &[], vec![rule(vec![prefix("/")], "v1")])];
+    let tables = tables([
+        added(mesh(80, Scope::Everyone, Kind::HTTPRoute), one("producer")),
+        added(
+            mesh(80, Scope::Namespace("team".into()), Kind::HTTPRoute),
+            one("consumer"),
+        ),
+        backends(),
+    ]);
+    let mut query = url("http://cart.shop/");
+    query.from = Some(("team".into(), None));
+    let refused = |parent: &ObjectKey, port| {
+        assert_eq!((parent, port), (&cart(), 80));
+        vec![RefusedCandidate {
+            route: ObjectKey::new(Kind::TCPRoute, "shop", "bytes"),
+            rules: vec![(None, 0)],
+            lost_on: Criterion::Kind,
+            detail: "an HTTPRoute governs this port".into(),
+        }]
+    };
+    let told = serde_json::to_value(explain(&tables, &directory(), &query, refused)).expect("JSON");
+    assert_eq!(
+        told["frontend"],
+        json!({"kind": "Service", "namespace": "shop", "name": "cart", "port": 80, "scope": "team"})
+    );
+    assert_eq!(told["rule"]["name"], "consumer");
+    let wanted = json!([
+        {"kind": "HTTPRoute", "namespace": "infra", "name": "producer", "rule": 0, "match": 0,
+         "lostOn": "scope", "detail": "it governs the calls of every client"},
+        {"kind": "TCPRoute", "namespace": "shop", "name": "bytes", "rule": 0, "match": 0, "lostOn": "kind", "detail": "an HTTPRoute governs this port"},
+    ]);
+    assert_eq!(told["candidates"], wanted);
+    query.from = Some(("other".into(), None));
+    assert_eq!(ask(&tables, &query)["rule"]["name"], "producer");
+    assert_eq!(
+        ask(&tables, &url("http://10.0.0.10/"))["rule"]["name"],
+        "producer"
+    );
+}
+
+#[test]
+fn a_service_port_without_routes_is_its_own_backend() {
+    let id = BackendId {
+        transport: pointsman_binding::bound::Transport::Tcp,
+        object: cart(),
+        port: 81,
+    };
+    let (_, some) = service("v1", &["10.1.0.9:80"]);
+    let own = Arc::new(Backend {
+        id: id.clone(),
+        ..(*some.expect("a backend")).clone()
+    });
+    let tables = tables([Delta {
+        backends: vec![(id, Some(own))],
+        ..Delta::default()
+    }]);
+    let mut query = url("http://cart:81/x");
+    query.from = Some(("shop".into(), None));
+    let told = ask(&tables, &query);
+    assert_eq!(
+        (&told["outcome"], told.get("rule")),
+        (&json!("forward"), None)
+    );
+    assert_eq!(told["backends"][0]["endpoints"], json!(["10.1.0.9:80"]));
+    assert_eq!(told["request"]["headers"], json!({"host": "cart:81"}));
+    query = url("http://cart.shop:82/");
+    assert_eq!(ask(&tables, &query)["outcome"], "no-frontend");
+}

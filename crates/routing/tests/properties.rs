@@ -1,0 +1,388 @@
+//! Random routes and requests: the table against a slow, obvious matcher, and against itself built in other ways.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use common::*;
+use pointsman_binding::Delta;
+use pointsman_binding::bound::*;
+use pointsman_resources::{Age, Kind, ObjectKey};
+use pointsman_routing::explain::{Directory, Query, explain};
+use pointsman_routing::{FrontendTable, Parameters, Rank, Tables};
+use proptest::prelude::*;
+use proptest::sample::select;
+
+const HOSTS: [&str; 7] = [
+    "a.example.com",
+    "b.example.com",
+    "a.b.example.com",
+    "example.com",
+    "x.org",
+    "com",
+    "",
+];
+const NAMES: [&str; 6] = [
+    "a.example.com",
+    "*.example.com",
+    "*.b.example.com",
+    "*.com",
+    "x.org",
+    "b.example.com",
+];
+const PATHS: [&str; 12] = [
+    "/",
+    "/a",
+    "/a/",
+    "/a/b",
+    "/a/b/c",
+    "/a//b",
+    "/ab",
+    "/b",
+    "/b/a",
+    "/svc/Get",
+    "/svc.x/Put",
+    "*",
+];
+
+/// Expressions are few and compiling them is slow.
+fn compiled(text: &'static str) -> Pattern {
+    static COMPILED: Mutex<BTreeMap<&str, Pattern>> = Mutex::new(BTreeMap::new());
+    let mut compiled = COMPILED.lock().expect("no test panics while it holds this");
+    compiled
+        .entry(text)
+        .or_insert_with(|| whole(text).expect("a good expression"))
+        .clone()
+}
+
+fn string_predicate(values: &'static [&'static str]) -> impl Strategy<Value = StringPredicate> {
+    let exact = select(values).prop_map(|value| StringPredicate::Exact(value.into()));
+    let regex = select(vec!["[a-c]+", "1|2", ".*", "S.*|G.*"])
+        .prop_map(|text| StringPredicate::Regex(compiled(text)));
+    prop_oneof![3 => exact, 1 => regex]
+}
+
+fn predicates(names: &'static [&'static str]) -> impl Strategy<Value = Vec<ValuePredicate>> {
+    let one = (select(names), string_predicate(&["1", "2", "a"]));
+    prop::collection::btree_map(select(names), one, 0..3).prop_map(|all| {
+        let named = |(name, (_, value)): (&str, (&str, StringPredicate))| ValuePredicate {
+            name: name.into(),
+            value,
+        };
+        all.into_iter().map(named).collect()
+    })
+}
+
+fn a_match() -> impl Strategy<Value = BoundMatch> {
+    let path = prop_oneof![
+        2 => select(&PATHS[..11]).prop_map(|path| PathPredicate::Exact(path.into())),
+        4 => select(vec!["/", "/a", "/a/b", "/a/", "/b", "/svc", "/a/b/c", "/a/"])
+            .prop_map(|path| PathPredicate::Prefix(path.into())),
+        1 => select(vec!["/a.*", "/[ab]", ".*/b.*", "/a/b/c", "[*]"])
+            .prop_map(|text| PathPredicate::Regex(compiled(text))),
+    ];
+    let grpc = (
+        proptest::option::of(string_predicate(&["svc", "svc.x", "a"])),
+        proptest::option::of(string_predicate(&["Get", "Put", "b"])),
+    );
+    let grpc = proptest::option::weighted(
+        0.2,
+        grpc.prop_map(|(service, method)| GrpcPredicate { service, method }),
+    );
+    let method = proptest::option::weighted(0.3, select(vec!["GET", "POST"]));
+    (
+        path,
+        grpc,
+        method,
+        predicates(&["x-a", "x-b", "x-c"]),
+        predicates(&["q", "r"]),
+    )
+        .prop_map(|(path, grpc, method, headers, query)| BoundMatch {
+            index: 0,
+            path,
+            grpc,
+            method: method.map(Into::into),
+            headers,
+            query,
+        })
+}
+
+fn a_route() -> impl Strategy<Value = BoundRoute> {
+    let rules = prop::collection::vec(prop::collection::vec(a_match(), 1..3), 1..4);
+    let hostnames = prop::collection::vec(select(&NAMES[..]), 0..3);
+    (
+        select(vec!["p", "q", "r", "s", "t", "u"]),
+        0..3i64,
+        hostnames,
+        rules,
+        any::<bool>(),
+    )
+        .prop_map(|(name, age, hostnames, rules, grpc)| {
+            let rules = rules
+                .into_iter()
+                .map(|matches| rule(matches, "v"))
+                .collect();
+            let mut route = route(name, age, &hostnames, rules);
+            if grpc {
+                route.route = ObjectKey::new(Kind::GRPCRoute, "infra", name);
+            }
+            if age == 2 {
+                route.age = Age::Place(7);
+            }
+            route
+        })
+}
+
+/// Routes so alike that one often replaces another at the same rank, at the same place or at another.
+fn an_alike_route() -> impl Strategy<Value = BoundRoute> {
+    let matched = prop_oneof![
+        select(vec!["/a", "/b"]).prop_map(prefix),
+        select(vec!["/a", "/b"]).prop_map(exact),
+        select(vec!["/a", "/[ab]"]).prop_map(|text| matched(PathPredicate::Regex(compiled(text)))),
+    ];
+    let hostnames = select(vec![
+        &[][..],
+        &["x.org"],
+        &["a.example.com", "b.example.com"],
+    ]);
+    (select(vec!["p", "q"]), hostnames, matched, any::<bool>()).prop_map(
+        |(name, hostnames, matched, second)| {
+            let rule_of = |matched| rule(vec![matched], "v");
+            let mut rules = vec![rule_of(matched)];
+            rules.extend(second.then(|| rule_of(prefix("/"))));
+            route(name, 0, hostnames, rules)
+        },
+    )
+}
+
+fn a_request() -> impl Strategy<Value = Req> {
+    let headers = prop::collection::vec(
+        (
+            select(vec!["X-A", "x-b", "x-c"]),
+            select(vec!["1", "2", "a", "b"]),
+        ),
+        0..4,
+    );
+    let query = proptest::option::of(select(vec![
+        "q=1", "q=1&r=2", "r=a&q=2", "q=2&q=1", "%71=1", "q",
+    ]));
+    (
+        select(&HOSTS[..]),
+        select(&PATHS[..]),
+        query,
+        headers,
+        select(vec!["GET", "POST", "PUT"]),
+    )
+        .prop_map(|(host, path, query, headers, method)| Req {
+            method: method.into(),
+            host: host.into(),
+            path: path.into(),
+            query: query.map(str::to_owned),
+            headers: headers
+                .into_iter()
+                .map(|(n, v)| (n.to_owned(), v.to_owned()))
+                .collect(),
+        })
+}
+
+/// Which rule and match: the route, the rule's place, the match's.
+type Answer = Option<(ObjectKey, usize, usize)>;
+
+fn fast(table: &FrontendTable, request: &Req) -> Answer {
+    table
+        .lookup(request)
+        .map(|hit| (hit.route.route.clone(), hit.rule.index, hit.match_index))
+}
+
+/// Every match of every rule, one after the other; the strongest of those that hold.
+fn slow<'r>(routes: impl Iterator<Item = &'r BoundRoute>, request: &Req) -> Answer {
+    let mut holding: Vec<(Rank, Answer)> = Vec::new();
+    for route in routes {
+        let any = [None];
+        let named: Vec<Option<&Hostname>> = route.hostnames.iter().map(Some).collect();
+        for hostname in if named.is_empty() {
+            any.as_slice()
+        } else {
+            &named
+        } {
+            if !hostname.is_none_or(|name| name.matches(&request.host)) {
+                continue;
+            }
+            for rule in &route.rules {
+                for matched in rule
+                    .matches
+                    .iter()
+                    .filter(|matched| holds(matched, request))
+                {
+                    let answer = Some((route.route.clone(), rule.index, matched.index));
+                    holding.push((Rank::of(route, *hostname, rule, Some(matched)), answer));
+                }
+            }
+        }
+    }
+    holding
+        .into_iter()
+        .min_by(|a, b| a.0.cmp(&b.0))
+        .and_then(|(_, answer)| answer)
+}
+
+fn holds(matched: &BoundMatch, request: &Req) -> bool {
+    let path = &request.path;
+    let path_holds = match &matched.path {
+        PathPredicate::Exact(wanted) => **wanted == **path,
+        PathPredicate::Prefix(prefix) => {
+            let prefix = prefix.trim_end_matches('/');
+            path.starts_with('/') && (**path == *prefix || path.starts_with(&format!("{prefix}/")))
+        }
+        PathPredicate::Regex(regex) => regex.is_match(path),
+    };
+    let grpc_holds = matched.grpc.as_ref().is_none_or(|grpc| {
+        let parts: Vec<&str> = path.splitn(3, '/').collect();
+        parts.len() == 3
+            && grpc
+                .service
+                .as_ref()
+                .is_none_or(|wanted| wanted.matches(parts[1]))
+            && grpc
+                .method
+                .as_ref()
+                .is_none_or(|wanted| wanted.matches(parts[2]))
+    });
+    let header_holds = |predicate: &ValuePredicate| {
+        let values: Vec<&str> = request
+            .headers
+            .iter()
+            .filter(|(name, _)| name.to_lowercase() == *predicate.name)
+            .map(|(_, value)| value.as_str())
+            .collect();
+        !values.is_empty()
+            && (values.iter().any(|value| predicate.value.matches(value))
+                || predicate.value.matches(&values.join(",")))
+    };
+    let parameters = Parameters::parse(request.query.as_deref().unwrap_or(""));
+    let query_holds = |predicate: &ValuePredicate| {
+        parameters
+            .get(&predicate.name)
+            .is_some_and(|value| predicate.value.matches(value))
+    };
+    path_holds
+        && grpc_holds
+        && matched
+            .method
+            .as_ref()
+            .is_none_or(|method| **method == *request.method)
+        && matched.headers.iter().all(header_holds)
+        && matched.query.iter().all(query_holds)
+}
+
+fn table_of(routes: &BTreeMap<ObjectKey, BoundRoute>) -> Tables {
+    tables([added(
+        listener("http", 80, Protocol::Http, None),
+        routes.values().cloned().collect(),
+    )])
+}
+
+fn by_name(routes: Vec<BoundRoute>) -> BTreeMap<ObjectKey, BoundRoute> {
+    routes
+        .into_iter()
+        .map(|route| (route.route.clone(), route))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_tables_answer_is_that_of_the_obvious_matcher(
+        routes in prop::collection::vec(a_route(), 0..8),
+        requests in prop::collection::vec(a_request(), 1..12),
+    ) {
+        let routes = by_name(routes);
+        let tables = table_of(&routes);
+        let table = tables.listener(&gateway(), 80, None).expect("a listener");
+        for request in &requests {
+            prop_assert_eq!(fast(table, request), slow(routes.values(), request), "{:?}", request);
+        }
+    }
+
+    #[test]
+    fn changed_step_by_step_it_equals_one_made_from_scratch(
+        steps in prop::collection::vec(
+            prop_oneof![
+                4 => a_route().prop_map(|route| (route.route.clone(), Some(route))),
+                4 => an_alike_route().prop_map(|route| (route.route.clone(), Some(route))),
+                1 => a_route().prop_map(|route| (route.route, None)),
+            ],
+            1..25,
+        ),
+        requests in prop::collection::vec(a_request(), 1..6),
+    ) {
+        let frontend = listener("http", 80, Protocol::Http, None);
+        let id = frontend.id.clone();
+        let mut stepwise = tables([added(frontend, vec![])]);
+        let mut routes = BTreeMap::new();
+        let mut versions = Vec::new();
+        for (key, route) in steps {
+            stepwise.apply(&Delta {
+                attachments: vec![((id.clone(), key.clone()), route.clone().map(Arc::new))],
+                ..Delta::default()
+            });
+            match route {
+                Some(route) => drop(routes.insert(key, route)),
+                None => drop(routes.remove(&key)),
+            }
+            versions.push((stepwise.clone(), routes.clone()));
+        }
+        // Every version, not only the last: later changes leave a snapshot alone.
+        for (tables, routes) in &versions {
+            let table = tables.frontend(&id).expect("a listener");
+            prop_assert_eq!(table.routes().count(), routes.len());
+            let scratch = table_of(routes);
+            let scratch = scratch.frontend(&id).expect("a listener");
+            for request in &requests {
+                prop_assert_eq!(fast(table, request), fast(scratch, request), "{:?}", request);
+            }
+        }
+        // Nothing is left behind by what is gone.
+        for key in routes.keys() {
+            stepwise.apply(&Delta {
+                attachments: vec![((id.clone(), key.clone()), None)],
+                ..Delta::default()
+            });
+        }
+        let table = stepwise.frontend(&id).expect("a listener");
+        prop_assert!(table.is_empty() && table.is_bare());
+    }
+
+    #[test]
+    fn explain_names_the_rule_that_the_lookup_finds_and_every_other_once(
+        routes in prop::collection::vec(a_route(), 0..6),
+        request in a_request(),
+    ) {
+        prop_assume!(!request.host.is_empty() && request.path.starts_with('/'));
+        let routes = by_name(routes);
+        let tables = table_of(&routes);
+        let table = tables.listener(&gateway(), 80, None).expect("a listener");
+        let query = request.query.as_ref().map_or(String::new(), |query| format!("?{query}"));
+        let mut asked =
+            Query::new(&format!("http://{}{}{query}", request.host, request.path)).expect("a URL");
+        asked.method = request.method.clone();
+        asked.headers = request.headers.clone();
+        let told = explain(&tables, &Directory::default(), &asked, |_, _| vec![]);
+        let winner = told.rule.as_ref().map(|rule| {
+            (rule.kind, rule.name.clone(), rule.rule, rule.matched)
+        });
+        let found = fast(table, &request);
+        let wanted = found.as_ref().map(|(key, rule, matched)| {
+            (key.kind.name(), key.name.name.to_string(), Some(*rule), Some(*matched))
+        });
+        prop_assert_eq!(winner, wanted);
+        let all: usize =
+            routes.values().flat_map(|route| &route.rules).map(|rule| rule.matches.len()).sum();
+        prop_assert_eq!(told.candidates.len() + usize::from(found.is_some()), all);
+        for candidate in &told.candidates {
+            prop_assert!(!candidate.detail.is_empty() && !candidate.detail.contains("and yet"));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Which rules are told to lose requests, and to whom.
+
+mod common;
+
+use common::*;
+use pointsman_binding::bound::*;
+use pointsman_routing::{Criterion, Extent, shadowed};
+
+/// Losing route and rule, winning route and rule, how much, and why.
+fn told(routes: Vec<BoundRoute>) -> Vec<(String, String, Extent, Criterion)> {
+    let id =
+        |route: &BoundRoute, rule: &BoundRule| format!("{}/{}", route.route.name.name, rule.index);
+    shadowed(&http(routes))
+        .into_iter()
+        .map(|s| {
+            (
+                id(&s.route, &s.rule),
+                id(&s.by_route, &s.by),
+                s.extent,
+                s.criterion,
+            )
+        })
+        .collect()
+}
+
+fn line(
+    loser: &str,
+    winner: &str,
+    extent: Extent,
+    by: Criterion,
+) -> (String, String, Extent, Criterion) {
+    (loser.into(), winner.into(), extent, by)
+}
+
+#[test]
+fn the_same_match_in_a_younger_route_never_gets_a_request() {
+    let routes = vec![
+        route("old", 1, &["a.com"], vec![rule(vec![prefix("/x")], "v1")]),
+        route("young", 2, &["a.com"], vec![rule(vec![prefix("/x")], "v2")]),
+        route(
+            "elsewhere",
+            3,
+            &["b.com"],
+            vec![rule(vec![prefix("/x")], "v2")],
+        ),
+    ];
+    assert_eq!(
+        told(routes),
+        [line("young/0", "old/0", Extent::Fully, Criterion::Age)]
+    );
+}
+
+#[test]
+fn the_same_headers_in_another_order_are_the_same_match() {
+    let routes = vec![route(
+        "r",
+        1,
+        &[],
+        vec![
+            rule(
+                vec![exact("/o").with_header("a", "1").with_header("b", "2")],
+                "v1",
+            ),
+            rule(
+                vec![exact("/o").with_header("b", "2").with_header("a", "1")],
+                "v2",
+            ),
+        ],
+    )];
+    assert_eq!(
+        told(routes),
+        [line("r/1", "r/0", Extent::Fully, Criterion::Order)]
+    );
+}
+
+#[test]
+fn matches_that_can_meet_are_told_when_only_age_decides() {
+    let routes = vec![
+        route(
+            "old",
+            1,
+            &[],
+            vec![rule(vec![prefix("/").with_header("a", "1")], "v1")],
+        ),
+        route(
+            "young",
+            2,
+            &[],
+            vec![rule(vec![prefix("/").with_header("b", "1")], "v2")],
+        ),
+    ];
+    assert_eq!(
+        told(routes),
+        [line("young/0", "old/0", Extent::Partly, Criterion::Age)]
+    );
+}
+
+#[test]
+fn matches_that_exclude_each_other_or_differ_in_rank_are_not_told() {
+    let header = |name: &str, value: &str| prefix("/").with_header(name, value);
+    let routes = vec![
+        route("a", 1, &[], vec![rule(vec![header("x", "1")], "v1")]),
+        route("b", 2, &[], vec![rule(vec![header("x", "2")], "v2")]),
+        route("c", 3, &[], vec![rule(vec![prefix("/")], "v2")]),
+        route("d", 4, &[], vec![rule(vec![prefix("/d")], "v2")]),
+        route(
+            "e",
+            5,
+            &[],
+            vec![rule(vec![prefix("/").with_method("GET")], "v2")],
+        ),
+        route(
+            "f",
+            6,
+            &[],
+            vec![rule(vec![prefix("/").with_method("PUT")], "v2")],
+        ),
+    ];
+    assert_eq!(told(routes), []);
+}
+
+#[test]
+fn two_matches_of_one_rule_take_nothing_from_each_other() {
+    let routes = vec![route(
+        "r",
+        1,
+        &[],
+        vec![rule(vec![prefix("/"), prefix("/")], "v1")],
+    )];
+    assert_eq!(told(routes), []);
+}
+
+#[test]
+fn an_expression_hides_prefixes_fully_or_partly_and_may_be_hidden() {
+    let routes = vec![
+        route("all", 9, &["a.com"], vec![rule(vec![regex("/.*")], "v1")]),
+        route(
+            "prefix",
+            1,
+            &["a.com"],
+            vec![rule(vec![prefix("/x")], "v2")],
+        ),
+        route(
+            "some",
+            9,
+            &["b.com"],
+            vec![rule(vec![regex("/x|/y")], "v1")],
+        ),
+        route(
+            "some-prefix",
+            1,
+            &["b.com"],
+            vec![rule(vec![prefix("/x")], "v2")],
+        ),
+        route(
+            "exact",
+            9,
+            &["c.com"],
+            vec![rule(vec![exact("/one")], "v1")],
+        ),
+        route(
+            "plain",
+            1,
+            &["c.com"],
+            vec![rule(vec![regex("/one")], "v2")],
+        ),
+    ];
+    let wanted = [
+        line("plain/0", "exact/0", Extent::Fully, Criterion::Path),
+        line("prefix/0", "all/0", Extent::Fully, Criterion::Path),
+        line("some-prefix/0", "some/0", Extent::Partly, Criterion::Path),
+    ];
+    assert_eq!(told(routes), wanted);
+}
+
+#[test]
+fn ten_thousand_routes_are_looked_through_in_no_time() {
+    let routes = (0..10_000)
+        .map(|n| {
+            let path = format!("/p{n}");
+            route(
+                &format!("r{n}"),
+                n,
+                &["one.com"],
+                vec![rule(vec![prefix(&path)], "v1")],
+            )
+        })
+        .chain((0..10_000).map(|n| {
+            let value = n.to_string();
+            let matched = prefix("/same").with_header("x", &value);
+            route(
+                &format!("h{n}"),
+                n,
+                &["one.com"],
+                vec![rule(vec![matched], "v1")],
+            )
+        }))
+        .collect();
+    assert_eq!(told(routes), []);
+}

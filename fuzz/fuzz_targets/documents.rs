@@ -1,0 +1,14 @@
+//! Any bytes as a file of manifests: reading ends and never panics.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pointsman_resources::read::Reader;
+
+fuzz_target!(|bytes: &[u8]| {
+    let mut reader = Reader::new();
+    reader.read("input", bytes);
+    for document in &reader.finish().documents {
+        document.position("spec.rules[0].matches[0].path");
+    }
+});
