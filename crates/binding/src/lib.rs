@@ -17,6 +17,7 @@ mod parents;
 mod policy;
 mod route;
 mod rules;
+mod said;
 mod sets;
 pub mod status;
 mod store;
@@ -33,7 +34,7 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use route::{Context, RouteView};
 use sets::SmallSet;
-use status::{CONTROLLER_NAME, Condition, ListenerStatus, ParentStatus, Status, StatusBody};
+use status::Status;
 use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
 pub use mesh::scope_of;
@@ -398,124 +399,6 @@ impl Binder {
         }
     }
 
-    fn status_of(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<Status> {
-        let generation = reader.object(key)?.meta().generation;
-        let reach = |object: &ObjectKey| -> Vec<Name> {
-            reader.note(Topic::Reach(object.clone()));
-            self.reach
-                .get(object)
-                .into_iter()
-                .flatten()
-                .map(|(gateway, _)| gateway.clone())
-                .collect()
-        };
-        let body = match key.kind {
-            Kind::GatewayClass => StatusBody::Class {
-                conditions: class_conditions(reader, &key.name)?,
-                features: features::GATEWAY,
-            },
-            Kind::XMesh => StatusBody::Class {
-                conditions: mesh::mesh_conditions(reader, &key.name)?,
-                features: features::MESH,
-            },
-            Kind::Gateway => self.gateway_status(reader, key)?,
-            Kind::ListenerSet => self.listener_set_status(reader, key)?,
-            Kind::BackendTLSPolicy => {
-                let policy = reader.tls_policy(&key.name)?;
-                StatusBody::Policy(policy::tls_policy_status(reader, policy, reach))
-            }
-            Kind::XBackendTrafficPolicy => {
-                let policy = reader.traffic_policy(&key.name)?;
-                StatusBody::Policy(policy::traffic_policy_status(reader, policy, reach))
-            }
-            Kind::XTelemetryPolicy => {
-                let policy = reader.telemetry_policy(&key.name)?;
-                StatusBody::Policy(policy::telemetry_policy_status(reader, policy))
-            }
-            Kind::XBackend => {
-                StatusBody::Policy(policy::x_backend_status(reader, &key.name, reach))
-            }
-            _ => self.route_status(reader, key)?,
-        };
-        Some(Status { generation, body })
-    }
-
-    fn gateway_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
-        reader.note(Topic::Result(Unit::Gateway(key.name.clone())));
-        let view = self.gateways.get(&key.name)?;
-        Some(StatusBody::Gateway {
-            conditions: view.conditions(),
-            addresses: view.addresses.clone(),
-            listeners: self.listener_statuses(reader, key, view, &view.listeners),
-            attached_listener_sets: (view.allows_sets || !view.sets.is_empty())
-                .then_some(view.attached_sets()),
-        })
-    }
-
-    fn listener_set_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
-        let parent = &reader.listener_set(&key.name)?.spec.parent_ref;
-        let namespace = parent.namespace.as_deref().unwrap_or(key.namespace());
-        let gateway = Name::new(namespace, parent.name.as_str());
-        reader.note(Topic::Result(Unit::Gateway(gateway.clone())));
-        let view = self.gateways.get(&gateway)?;
-        let set = view.sets.iter().find(|set| set.name == key.name)?;
-        Some(StatusBody::Gateway {
-            conditions: view.set_conditions(set),
-            addresses: Vec::new(),
-            listeners: self.listener_statuses(reader, key, view, &set.listeners),
-            attached_listener_sets: None,
-        })
-    }
-
-    fn listener_statuses(
-        &self,
-        reader: &Reader<'_>,
-        owner: &ObjectKey,
-        gateway: &GatewayView,
-        listeners: &[listener::ListenerView],
-    ) -> Vec<ListenerStatus> {
-        reader.note(Topic::Attached(owner.clone()));
-        let why = gateway
-            .refused
-            .as_ref()
-            .or(gateway.unusable.as_ref())
-            .map(|(_, m)| m.as_str());
-        listeners
-            .iter()
-            .map(|listener| ListenerStatus {
-                name: listener.spec.name.clone(),
-                supported_kinds: listener.kinds.clone(),
-                attached_routes: self.attached.get(&listener.id).copied().unwrap_or(0),
-                conditions: listener.conditions(why),
-            })
-            .collect()
-    }
-
-    fn route_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
-        reader.note(Topic::Result(Unit::Route(key.clone())));
-        let view = self.routes.get(key)?;
-        let parents = view
-            .parents
-            .iter()
-            .map(|parent| ParentStatus {
-                parent: parent.reference.clone(),
-                conditions: {
-                    let lost = match parent.attached.first() {
-                        Some((FrontendId::Mesh { .. }, _)) => {
-                            reader.note(Topic::Result(Unit::Group(parent.parent.clone())));
-                            self.groups
-                                .get(&parent.parent)
-                                .and_then(|group| group.verdict(key, &parent.attached))
-                        }
-                        _ => None,
-                    };
-                    parent.conditions(lost)
-                },
-            })
-            .collect();
-        Some(StatusBody::Route(parents))
-    }
-
     /// What is said of an object; none if nothing is ours to say.
     pub fn status(&self, key: &ObjectKey) -> Option<&Arc<Status>> {
         self.statuses.get(key)
@@ -570,29 +453,6 @@ pub fn has_status(kind: Kind) -> bool {
                 | Kind::XTelemetryPolicy
                 | Kind::XMesh
         )
-}
-
-/// The conditions of a GatewayClass; none if it is not ours.
-fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> {
-    let class = reader.class(name)?;
-    if class.spec.controller_name != CONTROLLER_NAME {
-        return None;
-    }
-    let accepted = match &class.spec.parameters_ref {
-        Some(reference) => Condition::no(
-            "Accepted",
-            "InvalidParameters",
-            format!(
-                "parametersRef: {} {} is not supported; no kind is",
-                reference.kind, reference.name
-            ),
-        ),
-        None => Condition::yes("Accepted", "Accepted", ""),
-    };
-    Some(vec![
-        accepted,
-        Condition::yes("SupportedVersion", "SupportedVersion", ""),
-    ])
 }
 
 /// What is to be done to get from one map to another.

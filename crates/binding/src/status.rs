@@ -216,18 +216,23 @@ impl Status {
                 let entries = parents
                     .iter()
                     .map(|p| ("parentRef", parent_value(&p.parent), &p.conditions));
-                writer.entries(&mut status, "parents", entries);
+                writer.entries(&mut status, "parents", MAX_PARENTS, entries);
             }
             StatusBody::Policy(ancestors) => {
                 let entries = ancestors
                     .iter()
                     .map(|a| ("ancestorRef", ancestor_value(&a.ancestor), &a.conditions));
-                writer.entries(&mut status, "ancestors", entries);
+                writer.entries(&mut status, "ancestors", MAX_ANCESTORS, entries);
             }
         }
         Value::Object(status)
     }
 }
+
+/// How many entries a route's status may have.
+const MAX_PARENTS: usize = 32;
+/// How many entries a policy's status may have.
+const MAX_ANCESTORS: usize = 16;
 
 struct Writer<'a> {
     generation: i64,
@@ -304,6 +309,7 @@ impl Writer<'_> {
         &self,
         status: &mut Map<String, Value>,
         field: &str,
+        most: usize,
         ours: impl Iterator<Item = (&'static str, Value, &'c Vec<Condition>)>,
     ) {
         let existing = match status.remove(field) {
@@ -325,6 +331,8 @@ impl Writer<'_> {
             self.conditions(&mut entry, conditions);
             list.push(Value::Object(entry));
         }
+        // The API server refuses a longer list as a whole; entries of other controllers come first and stay.
+        list.truncate(most);
         status.insert(field.to_owned(), Value::Array(list));
     }
 }
@@ -429,6 +437,22 @@ mod tests {
             merged["parents"][1]["conditions"][0]["observedGeneration"],
             2
         );
+    }
+
+    #[test]
+    fn a_policy_under_many_gateways_keeps_to_the_limit() {
+        let entry = |at: usize| AncestorStatus {
+            ancestor: ObjectKey::new(Kind::Gateway, "infra", format!("g{at}")),
+            conditions: vec![Condition::yes("Accepted", "Accepted", "")],
+        };
+        let status = Status {
+            generation: 1,
+            body: StatusBody::Policy((0..20).map(entry).collect()),
+        };
+        let foreign = json!({"ancestorRef": {"name": "other"}, "controllerName": "example.com/c", "conditions": []});
+        let merged = status.merge(Some(&json!({ "ancestors": [foreign] })), "T1");
+        let list = merged["ancestors"].as_array().expect("a list");
+        assert_eq!((list.len(), &list[0]), (16, &foreign));
     }
 
     #[test]

@@ -123,13 +123,12 @@ impl Binder {
                 }
             }
         }
-        self.enrolment_warnings(key, view, &mut warn);
+        self.enrolment_warnings(view, &mut warn);
     }
 
     /// A mesh route for a Service that nobody enrolled calls does nothing. Told only where enrolment is in use.
     fn enrolment_warnings(
         &self,
-        key: &ObjectKey,
         view: &crate::route::RouteView,
         warn: &mut impl FnMut(String, String),
     ) {
@@ -142,7 +141,6 @@ impl Binder {
                 && let crate::bound::Scope::Namespace(namespace) = scope
                 && !enrolled.contains(&**namespace)
             {
-                let _ = key;
                 let message = format!(
                     "namespace {namespace} has nothing enrolled in the mesh (label {MESH_LABEL}), so nobody follows this route to {}",
                     parent.parent

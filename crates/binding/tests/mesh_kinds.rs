@@ -153,6 +153,29 @@ fn every_winner_is_named_where_several_took_the_ports() {
     }
 }
 
+// For people who ask why a route does nothing.
+#[test]
+fn refusals_of_a_parent_are_listed_with_their_reasons() {
+    let bound = web(&format!(
+        "{}{}{}",
+        route("HTTPRoute", "shop/h", "80"),
+        route("TCPRoute", "shop/t", "80"),
+        route("HTTPRoute", "team/k", "99")
+    ));
+    let found: Vec<String> = bound
+        .refusals(&common::key("Service shop/web"))
+        .iter()
+        .map(|r| format!("{} {}", r.route, r.reason))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "HTTPRoute team/k NoMatchingParent",
+            "TCPRoute shop/t Conflicted"
+        ]
+    );
+}
+
 // Kinds conflict within one scope: a consumer's TCPRoute does not lose to the producer's HTTPRoute, it replaces it there.
 #[test]
 fn kinds_conflict_within_one_scope_only() {

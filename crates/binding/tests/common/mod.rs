@@ -13,7 +13,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::{
     Backend, BackendId, BoundRoute, Endpoints, Fault, Frontend, FrontendId, Scope,
 };
-use pointsman_binding::status::StatusBody;
+use pointsman_binding::status::{Status, StatusBody};
 use pointsman_binding::{Attachment, Binder, Change, Delta};
 use pointsman_resources::read::Reader;
 use pointsman_resources::{Kind, ObjectKey, Resource};
@@ -160,6 +160,7 @@ pub struct Bound {
     pub frontends: BTreeMap<FrontendId, Arc<Frontend>>,
     pub attachments: BTreeMap<Attachment, Arc<BoundRoute>>,
     pub backends: BTreeMap<BackendId, Arc<Backend>>,
+    pub statuses: BTreeMap<ObjectKey, Arc<Status>>,
 }
 
 impl std::ops::Deref for Bound {
@@ -182,6 +183,7 @@ impl Bound {
         lay(&mut self.frontends, &delta.frontends);
         lay(&mut self.attachments, &delta.attachments);
         lay(&mut self.backends, &delta.backends);
+        lay(&mut self.statuses, &delta.statuses);
         delta
     }
 

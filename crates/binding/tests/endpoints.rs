@@ -1,0 +1,176 @@
+//! What a Service's port resolves to: endpoints by readiness, and what is spoken there.
+
+mod common;
+
+use common::{Bound, bind_on_base, condition, doc, service};
+use pointsman_binding::bound::{BackendProtocol, Endpoints};
+
+fn world(service_spec: &str, slices: &str) -> Bound {
+    let gateway = doc(
+        "GatewayClass",
+        "ours",
+        "{controllerName: pointsman.io/controller}",
+    ) + &doc(
+        "Gateway",
+        "shop/g",
+        "{gatewayClassName: ours, listeners: [{name: a, port: 80, protocol: HTTP}]}",
+    );
+    let route = doc(
+        "HTTPRoute",
+        "shop/r",
+        "{parentRefs: [{name: g}], rules: [{backendRefs: [{name: s, port: 80}]}]}",
+    );
+    Bound::of(&(gateway + &route + &service("shop/s", service_spec) + slices))
+}
+
+fn slice(name: &str, ports: &str, endpoints: &str) -> String {
+    let kind = if endpoints.contains("::") {
+        "IPv6"
+    } else {
+        "IPv4"
+    };
+    format!(
+        "\n---\n{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: {kind}, metadata: {{name: {name}, namespace: shop, labels: {{kubernetes.io/service-name: s}}}}, ports: [{ports}], endpoints: [{endpoints}]}}"
+    )
+}
+
+fn found(bound: &Bound) -> Vec<String> {
+    let backend = bound.backends.values().next().expect("a backend");
+    let Endpoints::Addresses(list) = &backend.endpoints else {
+        panic!("not addresses")
+    };
+    list.iter()
+        .map(|e| {
+            format!(
+                "{}{}",
+                e.address,
+                if e.terminating { " leaving" } else { "" }
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn endpoints_are_used_when_ready_and_as_a_last_resort_when_leaving() {
+    for (conditions, used) in [
+        ("", Some("")),
+        (", conditions: {}", Some("")),
+        (", conditions: {ready: true}", Some("")),
+        (", conditions: {ready: false}", None),
+        (", conditions: {ready: false, serving: true}", None),
+        (
+            ", conditions: {ready: false, serving: true, terminating: true}",
+            Some(" leaving"),
+        ),
+        (
+            ", conditions: {ready: false, serving: false, terminating: true}",
+            None,
+        ),
+        (", conditions: {ready: false, terminating: true}", None),
+    ] {
+        let bound = world(
+            "{ports: [{port: 80}]}",
+            &slice(
+                "a",
+                "{port: 8080}",
+                &format!("{{addresses: [10.1.0.1]{conditions}}}"),
+            ),
+        );
+        let expected: Vec<String> = used
+            .iter()
+            .map(|how| format!("10.1.0.1:8080{how}"))
+            .collect();
+        assert_eq!(found(&bound), expected, "{conditions}");
+    }
+}
+
+#[test]
+fn slices_are_joined_by_the_name_of_the_port() {
+    let slices = slice(
+        "a",
+        "{name: web, port: 8080}, {name: admin, port: 9090}",
+        "{addresses: [10.1.0.2]}, {addresses: [10.1.0.1]}",
+    ) + &slice(
+        "b",
+        "{name: web, port: 8081}",
+        "{addresses: [10.1.0.3]}, {addresses: [10.1.0.1]}",
+    ) + &slice(
+        "c",
+        "{name: web, port: 8080}",
+        "{addresses: ['fd00::1']}, {addresses: ['fd00::1']}",
+    );
+    let bound = world(
+        "{ports: [{name: admin, port: 81}, {name: web, port: 80}]}",
+        &slices,
+    );
+    assert_eq!(
+        found(&bound),
+        [
+            "10.1.0.1:8080",
+            "10.1.0.1:8081",
+            "10.1.0.2:8080",
+            "10.1.0.3:8081",
+            "[fd00::1]:8080"
+        ]
+    );
+}
+
+#[test]
+fn an_application_protocol_says_what_is_spoken() {
+    for (app, spoken) in [
+        ("", Some(BackendProtocol::Unspecified)),
+        (", appProtocol: http", Some(BackendProtocol::Http1)),
+        (", appProtocol: HTTPS", Some(BackendProtocol::Http1)),
+        (
+            ", appProtocol: kubernetes.io/h2c",
+            Some(BackendProtocol::Http2),
+        ),
+        (
+            ", appProtocol: kubernetes.io/ws",
+            Some(BackendProtocol::WebSocket),
+        ),
+        (", appProtocol: grpc", Some(BackendProtocol::Grpc)),
+        (", appProtocol: mysql", None),
+    ] {
+        let bound = world(&format!("{{ports: [{{port: 80{app}}}]}}"), "");
+        let protocol = bound.backends.values().next().map(|b| b.protocol);
+        assert_eq!(protocol, spoken, "{app}");
+        let resolved = if spoken.is_some() {
+            "True/ResolvedRefs"
+        } else {
+            "False/UnsupportedProtocol"
+        };
+        assert_eq!(
+            condition(&bound, "HTTPRoute shop/r", "ResolvedRefs"),
+            resolved,
+            "{app}"
+        );
+    }
+}
+
+#[test]
+fn a_backend_is_forgotten_with_its_last_user() {
+    let mut bound = world("{ports: [{port: 80}]}", "");
+    assert_eq!(bound.backends.len(), 1);
+    bound.apply(common::puts(&doc(
+        "HTTPRoute",
+        "shop/r",
+        "{parentRefs: [{name: g}]}",
+    )));
+    assert!(bound.backends.is_empty());
+}
+
+#[test]
+fn weights_that_are_all_zero_are_a_warning() {
+    let binder = bind_on_base(&doc(
+        "HTTPRoute",
+        "shop/r",
+        "{parentRefs: [{name: edge, namespace: infra}], rules: [{backendRefs: [{name: web, port: 80, weight: 0}]}]}",
+    ));
+    assert!(
+        binder
+            .warnings()
+            .iter()
+            .any(|w| w.field == "spec.rules[0].backendRefs" && w.message.contains("503"))
+    );
+}

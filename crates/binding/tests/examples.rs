@@ -1,0 +1,393 @@
+//! Every folder of `examples/`, and every alternative that the seeds' texts weighed and did not take: what each must give.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::{Bound, attached, condition, said};
+use pointsman_binding::Change;
+use pointsman_resources::read::Reader;
+use pointsman_resources::{Kind, Severity};
+
+/// A folder or file of manifests, bound, and what was found while reading.
+struct Example {
+    bound: Bound,
+    findings: Vec<String>,
+    passed_over: usize,
+}
+
+fn load(path: &Path) -> Example {
+    let mut files: Vec<PathBuf> = match path.is_dir() {
+        true => std::fs::read_dir(path)
+            .expect("a folder")
+            .map(|entry| entry.expect("an entry").path())
+            .collect(),
+        false => vec![path.to_owned()],
+    };
+    files.sort();
+    let mut reader = Reader::new();
+    for file in &files {
+        let text = std::fs::read(file).expect("a file");
+        assert!(
+            text.starts_with(b"# "),
+            "{}: a comment says what it shows",
+            file.display()
+        );
+        reader.read(&file.to_string_lossy(), &text);
+    }
+    let input = reader.finish();
+    assert!(
+        input.findings.iter().all(|f| f.severity != Severity::Error),
+        "{:?}",
+        input.findings
+    );
+    let mut bound = Bound::default();
+    bound.apply(
+        input
+            .documents
+            .into_iter()
+            .map(|d| Change::Put(Box::new(d.resource))),
+    );
+    Example {
+        bound,
+        findings: input.findings.iter().map(ToString::to_string).collect(),
+        passed_over: input.passed_over.values().sum(),
+    }
+}
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
+}
+
+fn example(name: &str) -> Bound {
+    let loaded = load(&examples().join(name));
+    assert!(loaded.findings.is_empty(), "{name}: {:?}", loaded.findings);
+    let warnings = loaded.bound.warnings();
+    assert!(warnings.is_empty(), "{name}: {warnings:?}");
+    loaded.bound
+}
+
+/// The objects of an example of which something is refused, unresolved or not in effect.
+fn problems(bound: &Bound) -> Vec<String> {
+    let mut all = Vec::new();
+    for (key, status) in &bound.statuses {
+        for (_, condition) in status.conditions() {
+            if condition.is_problem() {
+                all.push(format!("{key} {}", condition.reason));
+            }
+        }
+    }
+    all
+}
+
+/// What each folder gives: the routes that govern, and what is refused.
+const EXPECTED: &[(&str, &[&str], &[&str])] = &[
+    (
+        "broken",
+        &["infra/edge http HTTPRoute shop/cart"],
+        &[
+            "HTTPRoute shop/admin NotAllowedByListeners",
+            "HTTPRoute shop/admin BackendNotFound",
+            "HTTPRoute shop/cart RefNotPermitted",
+        ],
+    ),
+    (
+        "gateway-cross-namespace",
+        &["infra/lb foo HTTPRoute foo/foo"],
+        &[],
+    ),
+    (
+        "mesh-and-gateway",
+        &[
+            "store/lb http HTTPRoute store/foo-route",
+            "store/foo:80 everyone HTTPRoute store/foo-route",
+        ],
+        &[],
+    ),
+    (
+        "mesh-consumer",
+        &[
+            "store/foo:80 everyone HTTPRoute store/foo-route",
+            "store/foo:80 billing HTTPRoute billing/foo-trial",
+        ],
+        &[],
+    ),
+    (
+        "mesh-omitted-backends",
+        &["store/foo:80 everyone HTTPRoute store/foo-route"],
+        &[],
+    ),
+    (
+        "mesh-operator",
+        &["store/foo:80 billing HTTPRoute billing/foo-route"],
+        &["HTTPRoute lab/foo-route NotAllowedByMesh"],
+    ),
+    (
+        "mesh-pure-frontend",
+        &["store/foo:80 everyone HTTPRoute store/foo-route"],
+        &[],
+    ),
+    (
+        "mesh-service-import",
+        &["store/foo:80 everyone HTTPRoute store/foo-route"],
+        &[],
+    ),
+    (
+        "mesh-split",
+        &["store/foo:80 everyone HTTPRoute store/foo-route"],
+        &[],
+    ),
+    (
+        "mesh-strict",
+        &["store/foo:80 everyone HTTPRoute store/foo-route"],
+        &[
+            "HTTPRoute store/foo-second ParentRefConflict",
+            "HTTPRoute store/foo-v2-route ParentRefConflict",
+        ],
+    ),
+    (
+        "shop",
+        &[
+            "shop/front http HTTPRoute shop/cart",
+            "shop/front http HTTPRoute shop/web",
+            "shop/front http GRPCRoute shop/catalog",
+            "shop/cart:80 everyone HTTPRoute shop/cart-calls",
+        ],
+        &[],
+    ),
+];
+
+#[test]
+fn every_example_gives_what_it_says_and_nothing_surprising() {
+    let mut folders: Vec<String> = std::fs::read_dir(examples())
+        .expect("the examples")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_dir())
+        .filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned()))
+        .collect();
+    folders.sort();
+    let known: Vec<&str> = EXPECTED.iter().map(|(name, ..)| *name).collect();
+    assert_eq!(folders, known, "every folder is expected to give something");
+    for (name, governed, refused) in EXPECTED {
+        let bound = example(name);
+        assert_eq!(bound.governed(), *governed, "{name}");
+        assert_eq!(problems(&bound), *refused, "{name}");
+    }
+}
+
+#[test]
+fn the_examples_send_traffic_where_they_say() {
+    for (name, route, goes) in [
+        (
+            "mesh-split",
+            "HTTPRoute store/foo-route",
+            vec!["store/foo:80 everyone #0: store/foo:80=90 store/foo-v2:80=10"],
+        ),
+        (
+            "mesh-omitted-backends",
+            "HTTPRoute store/foo-route",
+            vec!["store/foo:80 everyone #0: store/foo:80=1"],
+        ),
+        (
+            "mesh-consumer",
+            "HTTPRoute billing/foo-trial",
+            vec!["store/foo:80 billing #0: store/foo-v2:80=1"],
+        ),
+        (
+            "mesh-service-import",
+            "HTTPRoute store/foo-route",
+            vec!["store/foo:80 everyone #0: store/foo:80=80 store/foo:80=20"],
+        ),
+        (
+            "gateway-cross-namespace",
+            "HTTPRoute foo/foo",
+            vec!["infra/lb foo #0: foo/bar:80=1"],
+        ),
+        (
+            "shop",
+            "HTTPRoute shop/cart",
+            vec![
+                "shop/front http #0: shop/cart:80=90 shop/cart-v2:80=10",
+                "shop/front http #1: shop/cart-v2:80=1",
+            ],
+        ),
+        (
+            "shop",
+            "GRPCRoute shop/catalog",
+            vec!["shop/front http #0: shop/catalog:9090=1"],
+        ),
+    ] {
+        assert_eq!(example(name).goes(route), goes, "{name}");
+    }
+    assert_eq!(
+        example("shop").endpoints("shop/catalog", 9090),
+        ["127.0.0.1:9004"]
+    );
+}
+
+fn alternative(name: &str) -> Example {
+    let file = format!("tests/data/alternatives/{name}.yaml");
+    load(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
+}
+
+fn warns(example: &Example, words: &str) -> bool {
+    example
+        .bound
+        .warnings()
+        .iter()
+        .any(|w| w.message.contains(words))
+}
+
+const FOO: &str = "HTTPRoute store/foo-route";
+const NOT_SERVED: &str = "of a kind that is not served here";
+
+#[test]
+fn parents_of_kinds_that_are_not_ours_get_no_entry_and_a_warning() {
+    for (name, passed_over) in [("service-entry", 1), ("service-binding", 1), ("mesh", 0)] {
+        let example = alternative(name);
+        assert!(said(&example.bound, FOO).is_empty(), "{name}");
+        assert!(warns(&example, NOT_SERVED), "{name}");
+        assert!(example.bound.attachments.is_empty(), "{name}");
+        assert_eq!(
+            example.passed_over, passed_over,
+            "{name}: kinds that are not ours are passed over and counted"
+        );
+    }
+}
+
+#[test]
+fn a_mesh_beside_a_service_leaves_the_service_be() {
+    let example = alternative("mesh-beside-service");
+    assert_eq!(
+        said(&example.bound, FOO),
+        [
+            "parent Service foo: Accepted=True/Accepted",
+            "parent Service foo: ResolvedRefs=True/ResolvedRefs"
+        ]
+    );
+    assert!(warns(&example, NOT_SERVED));
+}
+
+#[test]
+fn fields_that_nobody_knows_are_told_and_not_followed() {
+    let example = alternative("nested-in-parent");
+    for field in [
+        "spec.parentRefs[0].services",
+        "spec.parentRefs[1].hostnames",
+    ] {
+        assert!(
+            example.findings.iter().any(|f| f.contains(field)),
+            "{field}: {:?}",
+            example.findings
+        );
+    }
+    assert!(example.bound.attachments.is_empty());
+    assert!(
+        warns(&example, NOT_SERVED)
+            && warns(
+                &example,
+                "does not exist, or is served by another controller"
+            )
+    );
+
+    let example = alternative("service-binding-field");
+    for field in ["spec.serviceBinding", "spec.rules[0].matches[0].service"] {
+        assert!(
+            example.findings.iter().any(|f| f.contains(field)),
+            "{field}: {:?}",
+            example.findings
+        );
+    }
+    assert!(
+        said(&example.bound, FOO).is_empty()
+            && said(&example.bound, "HTTPRoute store/foo-matches").is_empty()
+    );
+}
+
+#[test]
+fn a_gateway_of_another_class_is_not_ours() {
+    let example = alternative("gateway-class-mesh");
+    assert!(
+        said(&example.bound, "Gateway store/foo-gateway").is_empty()
+            && said(&example.bound, FOO).is_empty()
+    );
+    assert!(warns(
+        &example,
+        "does not exist, or is served by another controller"
+    ));
+}
+
+#[test]
+fn a_projection_is_neither_parent_nor_backend() {
+    let example = alternative("service-projection");
+    assert_eq!(
+        said(&example.bound, FOO),
+        [
+            "parent Service foo: Accepted=True/Accepted",
+            "parent Service foo: ResolvedRefs=False/InvalidKind"
+        ]
+    );
+    assert_eq!(
+        example.bound.goes(FOO),
+        ["store/foo:80 everyone #0: 500 InvalidKind=90 500 InvalidKind=10"]
+    );
+    assert!(warns(&example, NOT_SERVED));
+}
+
+#[test]
+fn a_gateway_does_not_choose_its_routes() {
+    let example = alternative("gateway-selects-routes");
+    assert!(
+        example
+            .findings
+            .iter()
+            .any(|f| f.contains("allowedRoutes.selector")),
+        "{:?}",
+        example.findings
+    );
+    assert_eq!(attached(&example.bound, "Gateway infra/xlb"), ["foo=0"]);
+    assert!(said(&example.bound, FOO).is_empty());
+}
+
+#[test]
+fn a_grant_does_not_open_a_gateway() {
+    let example = alternative("grant-to-gateway");
+    assert!(
+        example.findings.iter().any(|f| f.contains("sectionName")),
+        "{:?}",
+        example.findings
+    );
+    assert_eq!(
+        condition(&example.bound, FOO, "Accepted"),
+        "False/NotAllowedByListeners"
+    );
+    assert_eq!(attached(&example.bound, "Gateway infra/lb"), ["foo=0"]);
+}
+
+#[test]
+fn every_alternative_has_been_looked_at() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/alternatives");
+    let mut names: Vec<String> = std::fs::read_dir(folder)
+        .expect("a folder")
+        .map(|e| {
+            e.expect("an entry")
+                .file_name()
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 10, "{names:?}");
+    let routes = names
+        .iter()
+        .map(|name| alternative(name.trim_end_matches(".yaml")));
+    for example in routes {
+        assert!(
+            example
+                .bound
+                .statuses
+                .keys()
+                .any(|key| key.kind == Kind::HTTPRoute)
+        );
+    }
+}
