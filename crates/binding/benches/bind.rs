@@ -8,7 +8,6 @@ use std::hint::black_box;
 
 use cap::Cap;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
-use mimalloc::MiMalloc;
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::{Kind, Resource};
 use serde_json::{Value, json};
@@ -18,7 +17,7 @@ fn resource(kind: Kind, value: Value) -> Resource {
 }
 
 fn put(resource: &Resource) -> Change {
-    Change::Put(Box::new(resource.clone()))
+    Change::Put(resource.clone())
 }
 
 fn route(index: usize, weight: u32) -> Resource {
@@ -81,9 +80,9 @@ fn bound(size: usize) -> Binder {
     binder
 }
 
-/// The binary's allocator, counting.
+/// Counts what is allocated.
 #[global_allocator]
-static MEMORY: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
+static MEMORY: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX);
 
 #[allow(clippy::print_stderr, reason = "a benchmark reports")]
 fn memory(_: &mut Criterion) {

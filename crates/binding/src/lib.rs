@@ -45,7 +45,7 @@ pub use warnings::Warning;
 #[derive(Clone, Debug)]
 pub enum Change {
     /// It is there, perhaps anew.
-    Put(Box<Resource>),
+    Put(Resource),
     /// It is gone.
     Delete(ObjectKey),
 }
@@ -108,7 +108,7 @@ impl Binder {
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
         for change in changes {
             let (key, resource) = match change {
-                Change::Put(resource) => (resource.key(), Some(*resource)),
+                Change::Put(resource) => (resource.key(), Some(resource)),
                 Change::Delete(key) => (key, None),
             };
             let topics = self.store.put(&key, resource);
@@ -405,7 +405,7 @@ impl Binder {
     }
 
     /// An object as it was last put.
-    pub fn object(&self, key: &ObjectKey) -> Option<&Arc<Resource>> {
+    pub fn object(&self, key: &ObjectKey) -> Option<&Resource> {
         self.store.get(key)
     }
 

@@ -57,7 +57,7 @@ fn tls_policy<'a>(
         .policies(Kind::BackendTLSPolicy, target)
         .into_iter()
         .filter_map(|policy| match policy {
-            Resource::BackendTLSPolicy(policy) => Some(policy),
+            Resource::BackendTLSPolicy(policy) => Some(&**policy),
             _ => None,
         })
         .collect();

@@ -41,7 +41,7 @@ pub(crate) struct RouteView {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ParentView {
     /// The reference, as the route has it.
-    pub reference: ParentReference,
+    pub reference: Arc<ParentReference>,
     /// The parent.
     pub parent: ObjectKey,
     /// Why it may not attach.
@@ -223,7 +223,7 @@ impl Looking<'_> {
         let (lowered, bound) = self.behind_listeners();
         let mut refused = None;
         let mut attached = Vec::new();
-        if lowered.is_wholly_invalid(self.route) {
+        if lowered.has_no_rule_left() {
             refused = Some(("UnsupportedValue", no_rule_left(&lowered)));
         } else {
             let reader = &self.context.reader;
@@ -244,7 +244,7 @@ impl Looking<'_> {
             }
         }
         Some(ParentView {
-            reference: reference.clone(),
+            reference: Arc::new(reference.clone()),
             parent: owner,
             refused,
             attached,
@@ -319,7 +319,7 @@ impl Looking<'_> {
             transport,
         };
         let lowered = self.lower(across, Some(&id(first)));
-        let mut refused = match lowered.is_wholly_invalid(self.route) {
+        let mut refused = match lowered.has_no_rule_left() {
             true => Some(("UnsupportedValue", no_rule_left(&lowered))),
             false => None,
         };
@@ -358,7 +358,7 @@ impl Looking<'_> {
             );
         }
         ParentView {
-            reference: reference.clone(),
+            reference: Arc::new(reference.clone()),
             parent,
             refused,
             attached,

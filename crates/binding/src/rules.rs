@@ -37,9 +37,10 @@ pub(crate) struct Lowered {
 }
 
 impl Lowered {
-    /// Whether nothing of the route can be carried out.
-    pub fn is_wholly_invalid(&self, route: &Route) -> bool {
-        !self.invalid.is_empty() && self.invalid.len() == route.spec.rules.len()
+    /// Whether no rule is left that can be matched. One that answers with an error is left: what it takes must not fall to a
+    /// broader rule that lacks its filters.
+    pub fn has_no_rule_left(&self) -> bool {
+        self.rules.is_empty() && !self.invalid.is_empty()
     }
 }
 
@@ -131,7 +132,9 @@ impl Lowering<'_> {
             .last()
             .is_none_or(|(last, _)| *last != index)
         {
-            self.out.invalid.push((index, message.clone()));
+            self.out
+                .invalid
+                .push((index, format!("{message}; it answers with 500")));
         }
         Fault {
             status: 500,

@@ -5,6 +5,7 @@
 //! says the same as before keeps its time.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -118,7 +119,7 @@ pub struct ListenerStatus {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentStatus {
     /// The reference, as the route has it.
-    pub parent: ParentReference,
+    pub parent: Arc<ParentReference>,
     /// The conditions.
     pub conditions: Vec<Condition>,
 }
@@ -402,14 +403,14 @@ mod tests {
     use super::*;
 
     fn route_status(status: bool) -> Status {
-        let parent = ParentReference {
+        let parent = Arc::new(ParentReference {
             group: "gateway.networking.k8s.io".to_owned(),
             kind: "Gateway".to_owned(),
             namespace: None,
             name: "edge".to_owned(),
             section_name: None,
             port: None,
-        };
+        });
         let condition = Condition {
             kind: "Accepted",
             status,

@@ -160,19 +160,18 @@ fn indexes(resource: &Resource) -> Vec<Index> {
 /// All objects.
 #[derive(Default)]
 pub(crate) struct Store {
-    objects: FastMap<ObjectKey, Arc<Resource>>,
+    objects: FastMap<ObjectKey, Resource>,
     indexes: FastMap<Index, SmallSet<ObjectKey>>,
 }
 
 impl Store {
     /// Puts an object in place of the one of its name, or removes it. Returns the topics that changed; none if it is the same.
     pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Topic> {
-        if self.objects.get(key).map(Arc::as_ref) == resource.as_ref() {
+        if self.objects.get(key) == resource.as_ref() {
             return Vec::new();
         }
-        let resource = resource.map(Arc::new);
         let mut changed = vec![Topic::Object(key.clone())];
-        let new = resource.as_deref().map(indexes).unwrap_or_default();
+        let new = resource.as_ref().map(indexes).unwrap_or_default();
         if let Some(old) = self.objects.remove(key) {
             for index in indexes(&old) {
                 if !new.contains(&index)
@@ -200,7 +199,7 @@ impl Store {
     }
 
     /// An object.
-    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<Resource>> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&Resource> {
         self.objects.get(key)
     }
 }
@@ -291,7 +290,7 @@ macro_rules! getters {
         $(#[$doc])*
         pub fn $name(&self, name: &Name) -> Option<&'a $type> {
             match self.object(&ObjectKey { kind: Kind::$kind, name: name.clone() })? {
-                Resource::$kind(object) => Some(object),
+                Resource::$kind(object) => Some(&**object),
                 _ => None,
             }
         }
@@ -319,7 +318,7 @@ impl<'a> Reader<'a> {
     /// An object.
     pub fn object(&self, key: &ObjectKey) -> Option<&'a Resource> {
         self.note(Topic::Object(key.clone()));
-        self.store.objects.get(key).map(Arc::as_ref)
+        self.store.objects.get(key)
     }
 
     getters! {
@@ -342,7 +341,7 @@ impl<'a> Reader<'a> {
     /// A route of any kind.
     pub fn route(&self, key: &ObjectKey) -> Option<&'a Route> {
         match self.object(key)? {
-            Resource::Route(route) => Some(route),
+            Resource::Route(route) => Some(&**route),
             _ => None,
         }
     }
@@ -363,14 +362,14 @@ impl<'a> Reader<'a> {
         self.note(Topic::Index(index));
         keys.into_iter()
             .flat_map(SmallSet::iter)
-            .filter_map(|key| store.objects.get(key).map(Arc::as_ref))
+            .filter_map(|key| store.objects.get(key))
     }
 
     /// The ReferenceGrants of a namespace.
     pub fn grants(&self, namespace: &str) -> impl Iterator<Item = &'a ReferenceGrant> + use<'a> {
         self.members(Index::GrantsIn(namespace.into()))
             .filter_map(|object| match object {
-                Resource::ReferenceGrant(grant) => Some(grant),
+                Resource::ReferenceGrant(grant) => Some(&**grant),
                 _ => None,
             })
     }
@@ -380,7 +379,7 @@ impl<'a> Reader<'a> {
         let mut sets: Vec<&ListenerSet> = self
             .members(Index::ListenerSetsOf(gateway.clone()))
             .filter_map(|object| match object {
-                Resource::ListenerSet(set) => Some(set),
+                Resource::ListenerSet(set) => Some(&**set),
                 _ => None,
             })
             .collect();
@@ -392,7 +391,7 @@ impl<'a> Reader<'a> {
     pub fn slices(&self, of: &ObjectKey) -> impl Iterator<Item = &'a EndpointSlice> + use<'a> {
         self.members(Index::SlicesOf(of.clone()))
             .filter_map(|object| match object {
-                Resource::EndpointSlice(slice) => Some(slice),
+                Resource::EndpointSlice(slice) => Some(&**slice),
                 _ => None,
             })
     }
@@ -401,7 +400,7 @@ impl<'a> Reader<'a> {
     pub fn pods(&self, namespace: &str) -> impl Iterator<Item = &'a Pod> + use<'a> {
         self.members(Index::PodsIn(namespace.into()))
             .filter_map(|object| match object {
-                Resource::Pod(pod) => Some(pod),
+                Resource::Pod(pod) => Some(&**pod),
                 _ => None,
             })
     }
@@ -427,7 +426,7 @@ impl<'a> Reader<'a> {
         let mut meshes: Vec<&XMesh> = self
             .members(Index::Meshes)
             .filter_map(|object| match object {
-                Resource::XMesh(mesh) => Some(mesh),
+                Resource::XMesh(mesh) => Some(&**mesh),
                 _ => None,
             })
             .collect();
@@ -466,7 +465,7 @@ impl Store {
         self.objects
             .values()
             .filter(|object| object.meta().labels.get(label).is_some())
-            .filter_map(|object| match &**object {
+            .filter_map(|object| match object {
                 Resource::Namespace(namespace) => Some(&*namespace.metadata.name),
                 Resource::Pod(pod) => Some(&*pod.metadata.namespace),
                 _ => None,

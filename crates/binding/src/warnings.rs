@@ -58,7 +58,7 @@ impl Binder {
     }
 
     fn route_warnings(&self, key: &ObjectKey, all: &mut Vec<Warning>) {
-        let Some(Resource::Route(route)) = self.store.get(key).map(|found| &**found) else {
+        let Some(Resource::Route(route)) = self.store.get(key) else {
             return;
         };
         let Some(view) = self.routes.get(key) else {

@@ -42,12 +42,7 @@ fn load(path: &Path) -> Example {
         input.findings
     );
     let mut bound = Bound::default();
-    bound.apply(
-        input
-            .documents
-            .into_iter()
-            .map(|d| Change::Put(Box::new(d.resource))),
-    );
+    bound.apply(input.documents.into_iter().map(|d| Change::Put(d.resource)));
     Example {
         bound,
         findings: input.findings.iter().map(ToString::to_string).collect(),

@@ -368,15 +368,13 @@ fn a_broken_expression_drops_its_rule_and_no_other() {
 }
 
 #[test]
-fn what_is_not_carried_out_is_refused() {
-    for (rule, verdict_start) in [
-        (
-            "{sessionPersistence: {cookie: {name: c}}}",
-            "Accepted=False/UnsupportedValue",
-        ),
+fn what_is_not_carried_out_answers_with_500_and_says_so() {
+    let partly = "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs PartiallyInvalid=True/UnsupportedValue";
+    for (rule, wanted) in [
+        ("{sessionPersistence: {cookie: {name: c}}}", partly),
         (
             "{filters: [{type: ExternalAuth, externalAuth: {protocol: HTTP, http: {}, backendRef: {name: web, port: 80}}}]}",
-            "Accepted=False/UnsupportedValue",
+            partly,
         ),
         (
             "{filters: [{type: ExtensionRef, extensionRef: {group: example.com, kind: F, name: f}}]}",
@@ -384,8 +382,17 @@ fn what_is_not_carried_out_is_refused() {
         ),
     ] {
         let binder = bind_on_base(&route(&format!("{{{TO_EDGE}, rules: [{rule}]}}")));
-        let verdict = verdict(&binder, "HTTPRoute shop/r");
-        assert!(verdict.starts_with(verdict_start), "{rule}: {verdict}");
+        assert_eq!(verdict(&binder, "HTTPRoute shop/r"), wanted, "{rule}");
+        // It stays attached: a broader route must not take its requests without the filter.
+        assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=1"]);
+        if wanted == partly {
+            let text = message(&binder, "HTTPRoute shop/r", "PartiallyInvalid");
+            assert!(text.starts_with("Dropped Rule: rule 0: "), "{text}");
+            assert!(
+                text.ends_with("is not supported; it answers with 500"),
+                "{text}"
+            );
+        }
     }
 }
 

@@ -268,7 +268,7 @@ type Fate = (usize, Option<usize>);
 fn change((slot, form): Fate) -> Change {
     let forms = &POOL[slot % POOL.len()];
     match form {
-        Some(form) => Change::Put(Box::new(forms[form % forms.len()].clone())),
+        Some(form) => Change::Put(forms[form % forms.len()].clone()),
         None => Change::Delete(forms[0].key()),
     }
 }

@@ -98,7 +98,7 @@ fn answer(world: &World, query: &Query) -> Explanation {
 
 /// The rules of a route: the name of each, and how many matches it has.
 fn rules(world: &World, route: &ObjectKey) -> Vec<(Option<String>, usize)> {
-    match world.binder.object(route).map(|object| &**object) {
+    match world.binder.object(route) {
         Some(Resource::Route(route)) => {
             let rules = route.spec.rules.iter();
             rules

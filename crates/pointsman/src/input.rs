@@ -31,7 +31,7 @@ pub fn load(paths: &[PathBuf]) -> Result<World> {
     let changes = input
         .documents
         .iter()
-        .map(|document| Change::Put(Box::new(document.resource.clone())));
+        .map(|document| Change::Put(document.resource.clone()));
     tables.apply(&binder.apply(changes));
     Ok(World {
         input,

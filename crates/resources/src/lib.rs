@@ -3,6 +3,8 @@
 //! The types are written once for all kinds that share them: one parent reference, one backend reference, one route.
 //! Nothing here does I/O: text comes in with the name of its file, resources and findings go out.
 
+use std::sync::Arc;
+
 pub mod core;
 pub mod document;
 mod finding;
@@ -20,13 +22,13 @@ pub use meta::{Age, Kind, Meta, Name, ObjectKey};
 /// Writes what is the same for every kind that has a type of its own; routes share one and stand apart.
 macro_rules! resources {
     ($($kind:ident: $module:ident),* $(,)?) => {
-        /// An object of any kind that Pointsman reads.
+        /// An object of any kind that Pointsman reads. Cheap to clone.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each variant is the kind of that name")]
         pub enum Resource {
             /// Any of the five route kinds.
-            Route(route::Route),
-            $($kind($module::$kind),)*
+            Route(Arc<route::Route>),
+            $($kind(Arc<$module::$kind>),)*
         }
 
         impl Resource {
@@ -35,9 +37,9 @@ macro_rules! resources {
                 use serde::Deserialize;
                 Ok(match kind {
                     Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
-                        Resource::Route(route::Route { kind, ..route::Route::deserialize(value)? })
+                        Resource::Route(Arc::new(route::Route { kind, ..route::Route::deserialize(value)? }))
                     }
-                    $(Kind::$kind => Resource::$kind($module::$kind::deserialize(value)?),)*
+                    $(Kind::$kind => Resource::$kind(Arc::new($module::$kind::deserialize(value)?)),)*
                 })
             }
 
@@ -60,8 +62,8 @@ macro_rules! resources {
             /// The object's metadata, to be changed.
             pub fn meta_mut(&mut self) -> &mut Meta {
                 match self {
-                    Resource::Route(object) => &mut object.metadata,
-                    $(Resource::$kind(object) => &mut object.metadata,)*
+                    Resource::Route(object) => &mut Arc::make_mut(object).metadata,
+                    $(Resource::$kind(object) => &mut Arc::make_mut(object).metadata,)*
                 }
             }
         }

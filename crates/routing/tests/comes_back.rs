@@ -33,7 +33,7 @@ fn changes(yaml: &str) -> Vec<Change> {
     let documents = reader.finish().documents;
     documents
         .into_iter()
-        .map(|document| Change::Put(Box::new(document.resource)))
+        .map(|document| Change::Put(document.resource))
         .collect()
 }
 

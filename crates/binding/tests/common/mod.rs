@@ -73,10 +73,7 @@ pub fn read(yaml: &str) -> Vec<Resource> {
 }
 
 pub fn puts(yaml: &str) -> Vec<Change> {
-    read(yaml)
-        .into_iter()
-        .map(|r| Change::Put(Box::new(r)))
-        .collect()
+    read(yaml).into_iter().map(Change::Put).collect()
 }
 
 pub fn bind(yaml: &str) -> Binder {
