@@ -51,11 +51,11 @@ pub struct RouteRule {
     #[serde(default, deserialize_with = "null_as_default")]
     pub backend_refs: Vec<RouteBackendRef>,
     /// How long it may take. HTTPRoute.
-    pub timeouts: Option<Timeouts>,
+    pub timeouts: Option<Box<Timeouts>>,
     /// What is tried again. HTTPRoute.
-    pub retry: Option<Retry>,
+    pub retry: Option<Box<Retry>>,
     /// Whether a client stays with its endpoint. HTTPRoute, GRPCRoute.
-    pub session_persistence: Option<SessionPersistence>,
+    pub session_persistence: Option<Box<SessionPersistence>>,
 }
 
 /// Which requests a rule takes: all of what is set must hold.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::PathPredicate;
 use regex::RegexSet;
 
-use crate::Map;
+use crate::children::Children;
 use crate::entry::{Entry, Recorder};
 use crate::path;
 use crate::ranked::{Compiled, Ranked};
@@ -28,7 +28,7 @@ pub(crate) struct Node {
     /// For this path and all below it.
     pub(crate) prefix: Ranked,
     /// One segment further.
-    pub(crate) children: Map<Arc<str>, Arc<Node>>,
+    pub(crate) children: Children,
 }
 
 impl Node {
@@ -235,6 +235,6 @@ fn edit<'s>(
     let mut child = Node::default();
     edit(&mut child, segments, change);
     if !child.is_empty() {
-        node.children.insert(segment.into(), Arc::new(child));
+        node.children.insert(segment, Arc::new(child));
     }
 }

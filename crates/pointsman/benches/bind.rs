@@ -1,6 +1,6 @@
-//! What binding costs: from scratch, for one changed route, and in memory, on one Gateway.
+//! What binding costs, tables included: from scratch, for one changed route, and in memory, on one Gateway.
 //!
-//! `cargo bench -p pointsman-binding`
+//! `cargo bench -p pointsman`
 
 #![allow(missing_docs, reason = "the macros write functions without")]
 
@@ -10,6 +10,7 @@ use cap::Cap;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::{Kind, Resource};
+use pointsman_routing::Tables;
 use serde_json::{Value, json};
 
 fn resource(kind: Kind, value: Value) -> Resource {
@@ -74,10 +75,24 @@ fn world(size: usize) -> Vec<Resource> {
     all
 }
 
-fn bound(size: usize) -> Binder {
-    let mut binder = Binder::new();
-    binder.apply(world(size).iter().map(put));
-    binder
+/// The bound form and the tables made of it.
+#[derive(Default)]
+struct Engine {
+    binder: Binder,
+    tables: Tables,
+}
+
+impl Engine {
+    fn apply(&mut self, changes: impl IntoIterator<Item = Change>) {
+        let delta = self.binder.apply(changes);
+        self.tables.apply(&delta);
+    }
+}
+
+fn bound(size: usize) -> Engine {
+    let mut engine = Engine::default();
+    engine.apply(world(size).iter().map(put));
+    engine
 }
 
 /// Counts what is allocated.
@@ -88,12 +103,12 @@ static MEMORY: Cap<std::alloc::System> = Cap::new(std::alloc::System, usize::MAX
 fn memory(_: &mut Criterion) {
     const SIZE: usize = 10_000;
     let before = MEMORY.allocated();
-    let binder = bound(SIZE);
+    let engine = bound(SIZE);
     let bytes = (MEMORY.allocated() - before) / SIZE;
     eprintln!(
-        "memory: {bytes} bytes per route, with its Service and EndpointSlice, at {SIZE} routes"
+        "memory: {bytes} bytes per route, with its Service, EndpointSlice and tables, at {SIZE} routes"
     );
-    drop(black_box(binder));
+    drop(black_box(engine));
 }
 
 fn from_scratch(c: &mut Criterion) {
@@ -105,9 +120,9 @@ fn from_scratch(c: &mut Criterion) {
             bencher.iter_batched(
                 || world.iter().map(put).collect::<Vec<_>>(),
                 |changes| {
-                    let mut binder = Binder::new();
-                    binder.apply(changes);
-                    binder
+                    let mut engine = Engine::default();
+                    engine.apply(changes);
+                    engine
                 },
                 BatchSize::LargeInput,
             );
@@ -119,7 +134,7 @@ fn from_scratch(c: &mut Criterion) {
 fn one_route_changed(c: &mut Criterion) {
     let mut group = c.benchmark_group("one route changed");
     for size in [100, 10_000] {
-        let mut binder = bound(size);
+        let mut engine = bound(size);
         let mut weight = 1;
         group.bench_function(format!("of {size}"), |bencher| {
             bencher.iter_batched(
@@ -127,7 +142,7 @@ fn one_route_changed(c: &mut Criterion) {
                     weight = 3 - weight;
                     put(&route(size / 2, weight))
                 },
-                |change| black_box(binder.apply([change])),
+                |change| engine.apply([change]),
                 BatchSize::SmallInput,
             );
         });
