@@ -83,6 +83,16 @@ impl Chunks {
                     };
                     return Ok(Decoded::Data(at..at + length));
                 }
+                State::DataCr if bytes[at..].starts_with(b"\r\n") => {
+                    self.state = State::Size { size: 0, digits: 0 };
+                    at += 2;
+                }
+                State::Size { digits: 0, .. }
+                    if let Some((size, length)) = plain_size(&bytes[at..]) =>
+                {
+                    self.state = self.sized(size);
+                    at += length;
+                }
                 State::Trailers(search) => return self.take_trailers(search, bytes, at),
                 State::Done => return Ok(Decoded::End { consumed: at }),
                 state => {
@@ -103,12 +113,8 @@ impl Chunks {
                 if digits == MOST_DIGITS {
                     return Err(Fault::BadChunkSize);
                 }
-                let digit = match byte {
-                    b'0'..=b'9' => byte - b'0',
-                    _ => (byte | 0x20) - b'a' + 10,
-                };
                 State::Size {
-                    size: size << 4 | u64::from(digit),
+                    size: size << 4 | u64::from(hexadecimal(byte).ok_or(Fault::BadChunkSize)?),
                     digits: digits + 1,
                 }
             }
@@ -124,11 +130,7 @@ impl Chunks {
             (State::Extension { .. }, b'\n') => return Err(Fault::BareNewline),
             (State::Extension { size }, b'\t' | b' '..=b'~' | 0x80..) => self.extension(size)?,
             (State::Extension { .. }, _) => return Err(Fault::BadChunkExtension),
-            (State::SizeLf { size: 0 }, b'\n') => State::Trailers(Search::default()),
-            (State::SizeLf { size }, b'\n') => {
-                self.excess = self.excess.saturating_sub(size);
-                State::Data { left: size }
-            }
+            (State::SizeLf { size }, b'\n') => self.sized(size),
             (State::SizeLf { .. }, _) => return Err(Fault::BareNewline),
             (State::DataCr, b'\r') => State::DataLf,
             (State::DataLf, b'\n') => State::Size { size: 0, digits: 0 },
@@ -136,6 +138,15 @@ impl Chunks {
             // Not reached with data, trailers or the end: `advance` takes those.
             _ => return Err(Fault::BadChunkEnd),
         })
+    }
+
+    /// The line of a size has ended.
+    fn sized(&mut self, size: u64) -> State {
+        self.excess = self.excess.saturating_sub(size);
+        match size {
+            0 => State::Trailers(Search::default()),
+            left => State::Data { left },
+        }
     }
 
     fn extension(&mut self, size: u64) -> Result<State, Fault> {
@@ -199,6 +210,30 @@ impl Chunks {
             end: self.trailers_end,
         }
     }
+}
+
+fn hexadecimal(byte: u8) -> Option<u8> {
+    match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        b'A'..=b'F' => Some(byte - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// The size and the length of its line, if all of it is here and it is nothing but digits and CRLF: the way nearly all are, without a
+/// state for each byte.
+fn plain_size(bytes: &[u8]) -> Option<(u64, usize)> {
+    let mut size = 0;
+    for (at, byte) in bytes.iter().take(usize::from(MOST_DIGITS) + 1).enumerate() {
+        match hexadecimal(*byte) {
+            Some(_) if at == usize::from(MOST_DIGITS) => return None,
+            Some(digit) => size = size << 4 | u64::from(digit),
+            None if at > 0 && bytes[at..].starts_with(b"\r\n") => return Some((size, at + 2)),
+            None => return None,
+        }
+    }
+    None
 }
 
 /// RFC 9110 §6.5.1: fields for framing, routing, request modifiers, authentication or content format do not belong into trailers. They are

@@ -96,6 +96,9 @@ impl Control {
                 self.chunked = true;
             }
             Known::Connection => {
+                if memchr::memchr(b',', value).is_none() && !value.is_empty() {
+                    return self.option(value);
+                }
                 for option in list(value) {
                     self.option(option)?;
                 }

@@ -53,23 +53,29 @@ pub enum Known {
 }
 
 impl Known {
+    /// Length and first letter leave at most one name to compare with, and mostly none.
+    #[inline]
     pub(super) fn of(name: &[u8]) -> Known {
-        let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-        match name.len() {
-            2 if is(b"te") => Known::Te,
-            4 if is(b"host") => Known::Host,
-            6 if is(b"expect") => Known::Expect,
-            7 if is(b"upgrade") => Known::Upgrade,
-            7 if is(b"trailer") => Known::Trailer,
-            10 if is(b"connection") => Known::Connection,
-            10 if is(b"keep-alive") => Known::KeepAlive,
-            14 if is(b"content-length") => Known::ContentLength,
-            14 if is(b"http2-settings") => Known::Http2Settings,
-            16 if is(b"proxy-connection") => Known::ProxyConnection,
-            17 if is(b"transfer-encoding") => Known::TransferEncoding,
-            17 if is(b"sec-websocket-key") => Known::WebSocketKey,
-            21 if is(b"sec-websocket-version") => Known::WebSocketVersion,
-            _ => Known::Other,
+        let first = name.first().map_or(0, |byte| byte | 0x20);
+        let (known, whole): (Known, &[u8]) = match (name.len(), first) {
+            (2, b't') => (Known::Te, b"te"),
+            (4, b'h') => (Known::Host, b"host"),
+            (6, b'e') => (Known::Expect, b"expect"),
+            (7, b'u') => (Known::Upgrade, b"upgrade"),
+            (7, b't') => (Known::Trailer, b"trailer"),
+            (10, b'c') => (Known::Connection, b"connection"),
+            (10, b'k') => (Known::KeepAlive, b"keep-alive"),
+            (14, b'c') => (Known::ContentLength, b"content-length"),
+            (14, b'h') => (Known::Http2Settings, b"http2-settings"),
+            (16, b'p') => (Known::ProxyConnection, b"proxy-connection"),
+            (17, b't') => (Known::TransferEncoding, b"transfer-encoding"),
+            (17, b's') => (Known::WebSocketKey, b"sec-websocket-key"),
+            (21, b's') => (Known::WebSocketVersion, b"sec-websocket-version"),
+            _ => return Known::Other,
+        };
+        match name.eq_ignore_ascii_case(whole) {
+            true => known,
+            false => Known::Other,
         }
     }
 

@@ -48,8 +48,15 @@ pub(super) static QUERY: [bool; 256] = table(b"-._~!$&'()*+,;=:@/%[]{}|^`?\\");
 /// RFC 3986 §3.2.2, "reg-name", without the check of what follows a "%".
 pub(super) static REG_NAME: [bool; 256] = table(b"-._~!$&'()*+,;=%");
 
+/// Whether all bytes are in the table. Eight at a time without a branch.
 pub(super) fn all(bytes: &[u8], table: &[bool; 256]) -> bool {
-    bytes.iter().all(|byte| table[usize::from(*byte)])
+    let of = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .fold(true, |all, byte| all & table[usize::from(*byte)])
+    };
+    let (eights, rest) = bytes.as_chunks::<8>();
+    eights.iter().all(|eight| of(eight)) && of(rest)
 }
 
 /// Whether this is a token (RFC 9110 §5.6.2), as methods and field names are.

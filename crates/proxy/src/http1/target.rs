@@ -109,19 +109,14 @@ fn scheme(target: &[u8]) -> Option<usize> {
 }
 
 fn path_and_query(bytes: &[u8], start: usize) -> Result<(Span, Option<Span>), Fault> {
-    let length = bytes
-        .iter()
-        .position(|byte| !PATH[usize::from(*byte)])
-        .unwrap_or(bytes.len());
-    let path = Span::new(start, start + length);
-    match bytes.get(length) {
-        None => Ok((path, None)),
-        Some(b'?') if all(&bytes[length + 1..], &QUERY) => Ok((
-            path,
-            Some(Span::new(start + length + 1, start + bytes.len())),
-        )),
-        Some(_) => Err(Fault::BadTarget),
+    let length = memchr::memchr(b'?', bytes).unwrap_or(bytes.len());
+    let (path, query) = (&bytes[..length], bytes.get(length + 1..));
+    if !all(path, &PATH) || !query.is_none_or(|query| all(query, &QUERY)) {
+        return Err(Fault::BadTarget);
     }
+    let end = start + bytes.len();
+    let query = query.map(|query| Span::new(end - query.len(), end));
+    Ok((Span::new(start, start + length), query))
 }
 
 /// RFC 9110 §7.2: `Host = uri-host [ ":" port ]`, with a host that isn't empty and no userinfo.
@@ -134,12 +129,10 @@ pub(super) fn is_authority(authority: &[u8]) -> bool {
         return ascii(&literal[..end]).parse::<Ipv6Addr>().is_ok()
             && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port));
     }
-    let length = authority
-        .iter()
-        .position(|byte| !REG_NAME[usize::from(*byte)])
-        .unwrap_or(authority.len());
+    let length = memchr::memchr(b':', authority).unwrap_or(authority.len());
     let (host, port) = authority.split_at(length);
     !host.is_empty()
+        && all(host, &REG_NAME)
         && (port.is_empty() || port.strip_prefix(b":").is_some_and(is_port))
         && (!host.contains(&b'%') || escapes_are_whole(host))
 }
