@@ -236,10 +236,11 @@ impl RequestHead {
 
 /// Whether what came so far of a head that isn't whole is within the limits.
 fn within_limits(search: &Search, message: &[u8], limits: &Limits) -> Result<(), Fault> {
-    match search.first_line() {
-        Some(line) if message.len() - line > limits.field_bytes => Err(Fault::HeadTooLarge),
-        Some(_) => Ok(()),
-        None => line_within_limits(message, limits),
+    let line = search.first_line().unwrap_or(message.len());
+    line_within_limits(&message[..line], limits)?;
+    match message.len() - line > limits.field_bytes {
+        true => Err(Fault::HeadTooLarge),
+        false => Ok(()),
     }
 }
 

@@ -478,6 +478,9 @@ fn limits_have_their_status() {
     assert_eq!(fault(method(65)), Some(Fault::MethodTooLong));
     assert_eq!(fault("A".repeat(70)), Some(Fault::MethodTooLong));
 
+    // A line that is whole is judged before the rest of the head is there.
+    assert_eq!(fault(&method(65)[..85]), Some(Fault::MethodTooLong));
+
     let limits = Limits {
         body_bytes: Some(10),
         ..Limits::default()
