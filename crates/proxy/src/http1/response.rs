@@ -173,7 +173,8 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// The head together with the bytes that it was read from.
+    /// The head together with the bytes that it was read from: those that [`ResponseHead::parse`] was given when it returned a length, or their
+    /// first so many. With other bytes the parts are meaningless, and asking for one may panic.
     pub fn view<'a>(&'a self, bytes: &'a [u8]) -> Response<'a> {
         Response { head: self, bytes }
     }
