@@ -8,8 +8,8 @@
 //! [`RequestHead::parse`] or [`ResponseHead::parse`], and what goes out is framed anew by the [`Encoder`]. Anything two readers could
 //! understand differently is refused, and after a refusal nothing more is read from that connection.
 //!
-//! Heads are parsed by `httparse`, which is more liberal than that. What it lets through is refused in `lines`: line ends without CR,
-//! any number of empty lines before a request, two lines' end at a bare LF; in `target`: bytes that no URI has.
+//! Heads are parsed by `httparse`, which is more liberal than that. What it lets through is refused here: lines that end without CR (in
+//! `lines`), any number of empty lines before a message (in `request` and `response`), bytes that no URI has (in `target`).
 
 mod body;
 mod chunked;
