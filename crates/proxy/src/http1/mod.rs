@@ -1,0 +1,39 @@
+//! HTTP/1.0 and HTTP/1.1 as RFC 9112 has them, strictly, without I/O.
+//!
+//! The caller owns the bytes. It hands a codec the unread part of a connection's buffer, which always begins where the last answer said
+//! that it ended, and gets back offsets into that same slice; nothing is copied and no field is allocated. [`RequestReader`] (what a
+//! server reads) and [`ResponseReader`] (what a client reads) turn bytes into [`Event`]s; [`HeadWriter`] and [`Encoder`] write.
+//!
+//! The one idea: **framing is never passed on.** What the peer said about where its message ends is decided once, by
+//! [`RequestHead::parse`] or [`ResponseHead::parse`], and what goes out is framed anew by the [`Encoder`]. Anything two readers could
+//! understand differently is refused, and after a refusal nothing more is read from that connection.
+//!
+//! Heads are parsed by `httparse`, which is more liberal than that. What it lets through is refused in `lines`: line ends without CR,
+//! any number of empty lines before a request, two lines' end at a bare LF; in `target`: bytes that no URI has.
+
+mod body;
+mod chunked;
+mod control;
+mod encode;
+mod error;
+mod field;
+mod grammar;
+mod limits;
+mod lines;
+mod reader;
+mod request;
+mod response;
+mod target;
+mod write;
+
+pub use body::{BodyDecoder, Decoded, Framing};
+pub use encode::{EncodeError, Encoder};
+pub use error::{Error, Fault};
+pub use field::{Field, Fields, Known};
+pub use grammar::{Version, is_token, list, standard_reason};
+pub use limits::Limits;
+pub use reader::{Eof, Event, RequestReader, ResponseReader};
+pub use request::{Request, RequestHead};
+pub use response::{Asked, Response, ResponseHead};
+pub use target::Form;
+pub use write::{HeadWriter, WriteError};

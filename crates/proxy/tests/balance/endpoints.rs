@@ -1,0 +1,359 @@
+//! Endpoints by load and health.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use pointsman_proxy::balance::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::random;
+
+const ZERO: Duration = Duration::ZERO;
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn ready(names: &[&'static str]) -> Endpoints<&'static str> {
+    let mut endpoints = Endpoints::new(Policy::default());
+    endpoints.update(ZERO, names.iter().map(|name| (*name, Readiness::Ready)));
+    endpoints
+}
+
+/// How often each is chosen out of `count`, each request answered before the next.
+fn shares(
+    endpoints: &mut Endpoints<&'static str>,
+    now: Duration,
+    count: usize,
+) -> BTreeMap<&'static str, usize> {
+    let mut random = random(7);
+    let mut shares = BTreeMap::new();
+    for _ in 0..count {
+        let handle = endpoints.choose(now, &[], &mut random).unwrap();
+        *shares.entry(*endpoints.key(handle).unwrap()).or_default() += 1;
+        endpoints.finish(handle, now, Outcome::Abandoned);
+    }
+    shares
+}
+
+/// Fails this endpoint until it is set aside.
+fn set_aside(endpoints: &mut Endpoints<&'static str>, name: &'static str, now: Duration) {
+    let mut random = random(1);
+    for _ in 0..10_000 {
+        let handle = endpoints.choose(now, &[], &mut random).unwrap();
+        let outcome = match endpoints.key(handle) {
+            Some(key) if *key == name => Outcome::Failed,
+            _ => Outcome::Abandoned,
+        };
+        if endpoints.finish(handle, now, outcome) {
+            return;
+        }
+    }
+    panic!("{name} was never set aside");
+}
+
+#[test]
+fn none_are_chosen_of_none() {
+    let mut endpoints = ready(&[]);
+    assert!(endpoints.is_empty());
+    assert_eq!(endpoints.choose(ZERO, &[], random(1)), None);
+}
+
+#[test]
+fn equal_endpoints_share_equally() {
+    let shares = shares(&mut ready(&["a", "b", "c", "d"]), ZERO, 4000);
+    assert!(
+        shares.len() == 4 && shares.values().all(|share| (850..1150).contains(share)),
+        "{shares:?}"
+    );
+}
+
+#[test]
+fn outstanding_requests_are_spread() {
+    let mut endpoints = ready(&["a", "b", "c", "d"]);
+    let mut random = random(3);
+    let handles: Vec<_> = (0..400)
+        .map(|_| endpoints.choose(ZERO, &[], &mut random).unwrap())
+        .collect();
+    for handle in &handles {
+        assert!(
+            (90..110).contains(&endpoints.outstanding(*handle)),
+            "{}",
+            endpoints.outstanding(*handle)
+        );
+    }
+    for handle in &handles {
+        endpoints.finish(*handle, ZERO, Outcome::Abandoned);
+    }
+    assert_eq!(endpoints.outstanding(handles[0]), 0);
+}
+
+#[test]
+fn a_slow_endpoint_gets_less_and_is_tried_again_later() {
+    let mut endpoints = ready(&["fast", "slow"]);
+    let mut random = random(5);
+    for _ in 0..50 {
+        let handle = endpoints.choose(ZERO, &[], &mut random).unwrap();
+        let took = if *endpoints.key(handle).unwrap() == "slow" {
+            100
+        } else {
+            1
+        };
+        endpoints.finish(handle, ZERO, Outcome::Answered(Duration::from_millis(took)));
+    }
+    let now = shares(&mut endpoints, ZERO, 100);
+    assert_eq!(now.get("slow"), None);
+    // The fast one keeps answering; of the slow one nothing is heard, and its figure falls.
+    let mut tried = false;
+    for second in 0..120 {
+        let handle = endpoints.choose(seconds(second), &[], &mut random).unwrap();
+        tried |= *endpoints.key(handle).unwrap() == "slow";
+        endpoints.finish(
+            handle,
+            seconds(second),
+            Outcome::Answered(Duration::from_millis(1)),
+        );
+    }
+    assert!(tried);
+}
+
+#[test]
+fn failures_in_a_row_set_an_endpoint_aside_for_longer_each_time() {
+    let mut endpoints = ready(&["bad", "good"]);
+    set_aside(&mut endpoints, "bad", ZERO);
+    assert_eq!(endpoints.aside(), 1);
+    let mut now = ZERO;
+    for aside in [5, 10, 20, 40, 80, 160, 300, 300] {
+        now += seconds(aside);
+        assert_eq!(
+            shares(&mut endpoints, now - Duration::from_millis(1), 200).get("bad"),
+            None,
+            "aside for {aside} s"
+        );
+        // One request tries it; meanwhile the others go elsewhere.
+        let mut random = random(9);
+        let mut trial = None;
+        for _ in 0..200 {
+            let handle = endpoints.choose(now, &[], &mut random).unwrap();
+            if *endpoints.key(handle).unwrap() == "bad" {
+                assert!(trial.replace(handle).is_none(), "tried twice at once");
+            } else {
+                endpoints.finish(handle, now, Outcome::Abandoned);
+            }
+        }
+        assert!(endpoints.finish(trial.unwrap(), now, Outcome::Failed));
+    }
+}
+
+#[test]
+fn a_trial_that_succeeds_brings_the_endpoint_back() {
+    let mut endpoints = ready(&["bad", "good"]);
+    set_aside(&mut endpoints, "bad", ZERO);
+    let mut random = random(2);
+    let trial = std::iter::repeat_with(|| {
+        endpoints
+            .choose(seconds(5), &["good"], &mut random)
+            .unwrap()
+    })
+    .next()
+    .unwrap();
+    assert_eq!(endpoints.key(trial), Some(&"bad"));
+    // The client goes away: it is tried again.
+    endpoints.finish(trial, seconds(5), Outcome::Abandoned);
+    let trial = endpoints
+        .choose(seconds(5), &["good"], &mut random)
+        .unwrap();
+    endpoints.finish(trial, seconds(5), Outcome::Answered(ZERO));
+    assert_eq!(endpoints.aside(), 0);
+    // A single failure is no reason.
+    let handle = endpoints
+        .choose(seconds(5), &["good"], &mut random)
+        .unwrap();
+    assert!(!endpoints.finish(handle, seconds(5), Outcome::Failed));
+}
+
+#[test]
+fn a_success_in_between_starts_the_count_anew() {
+    let mut endpoints = ready(&["a"]);
+    for at in 0..100 {
+        let handle = endpoints.choose(ZERO, &[], random(at)).unwrap();
+        let outcome = if at % 5 == 4 {
+            Outcome::Answered(ZERO)
+        } else {
+            Outcome::Failed
+        };
+        assert!(!endpoints.finish(handle, ZERO, outcome));
+    }
+}
+
+#[test]
+fn if_all_are_aside_all_are_used() {
+    let mut endpoints = ready(&["a", "b", "c"]);
+    for name in ["a", "b", "c"] {
+        set_aside(&mut endpoints, name, ZERO);
+    }
+    assert_eq!(endpoints.aside(), 3);
+    assert_eq!(shares(&mut endpoints, seconds(1), 300).len(), 3);
+}
+
+#[test]
+fn terminating_endpoints_are_used_only_if_there_is_no_other() {
+    let mut endpoints = ready(&["a"]);
+    endpoints.update(
+        ZERO,
+        [("a", Readiness::Ready), ("t", Readiness::Terminating)],
+    );
+    assert_eq!(shares(&mut endpoints, ZERO, 100).len(), 1);
+    set_aside(&mut endpoints, "a", ZERO);
+    assert!(
+        shares(&mut endpoints, ZERO, 100).contains_key("a"),
+        "one that fails is still one"
+    );
+    endpoints.update(
+        ZERO,
+        [("a", Readiness::Terminating), ("t", Readiness::Terminating)],
+    );
+    assert_eq!(shares(&mut endpoints, ZERO, 100).len(), 1);
+    endpoints.update(ZERO, [("t", Readiness::Terminating)]);
+    assert_eq!(
+        shares(&mut endpoints, ZERO, 100).keys().collect::<Vec<_>>(),
+        [&"t"]
+    );
+}
+
+#[test]
+fn a_new_endpoint_starts_slowly() {
+    let mut endpoints = ready(&["a", "b"]);
+    let names = ["a", "b", "new"].map(|name| (name, Readiness::Ready));
+    endpoints.update(seconds(100), names);
+    let share = |endpoints: &mut _, at| {
+        shares(endpoints, seconds(at), 3000)
+            .get("new")
+            .copied()
+            .unwrap_or(0)
+    };
+    let (early, middle, late) = (
+        share(&mut endpoints, 101),
+        share(&mut endpoints, 105),
+        share(&mut endpoints, 110),
+    );
+    assert!(early > 0 && early < 200, "{early}");
+    assert!((early..800).contains(&middle), "{middle}");
+    assert!((900..1100).contains(&late), "{late}");
+    // The first ones have nobody to take their share.
+    assert_eq!(shares(&mut ready(&["a", "b"]), ZERO, 100).len(), 2);
+}
+
+#[test]
+fn what_is_known_of_an_endpoint_outlives_an_update_and_handles_do_not_outlive_the_endpoint() {
+    let mut endpoints = ready(&["a", "b"]);
+    let handle = endpoints.choose(ZERO, &["b"], random(1)).unwrap();
+    endpoints.update(
+        ZERO,
+        [
+            ("c", Readiness::Ready),
+            ("a", Readiness::Ready),
+            ("a", Readiness::Ready),
+        ],
+    );
+    assert_eq!((endpoints.len(), endpoints.outstanding(handle)), (2, 1));
+    endpoints.update(ZERO, [("d", Readiness::Ready)]);
+    assert_eq!(
+        (endpoints.key(handle), endpoints.outstanding(handle)),
+        (None, 0)
+    );
+    assert!(!endpoints.finish(handle, ZERO, Outcome::Failed));
+    endpoints.update(ZERO, [("a", Readiness::Ready), ("d", Readiness::Ready)]);
+    assert_eq!(endpoints.key(handle), None);
+}
+
+/// What happens to a set of endpoints.
+#[derive(Debug, Clone)]
+enum Step {
+    Update(Vec<(u8, bool)>),
+    Choose(Vec<u8>),
+    Finish(usize, u8),
+    Wait(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        1 => vec((0..8u8, any::<bool>()), 0..8).prop_map(Step::Update),
+        8 => vec(0..8u8, 0..3).prop_map(Step::Choose),
+        8 => (any::<usize>(), 0..3u8).prop_map(|(at, outcome)| Step::Finish(at, outcome)),
+        1 => (0..20u64).prop_map(Step::Wait),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_better_tier_is_always_chosen(steps in vec(step(), 0..300), seed: u64) {
+        let mut random = random(seed);
+        let policy = Policy { failures: 2, ..Policy::default() };
+        let mut endpoints = Endpoints::new(policy);
+        let mut present: BTreeMap<u8, bool> = BTreeMap::new();
+        // Failures in a row of those that are well. Those set aside are not tracked further: a present key that is in here is well.
+        let mut well: BTreeMap<u8, u32> = BTreeMap::new();
+        // When the others were last set aside.
+        let mut set_aside: BTreeMap<u8, Duration> = BTreeMap::new();
+        let mut open = Vec::new();
+        let mut now = ZERO;
+        for step in steps {
+            match step {
+                Step::Update(list) => {
+                    let mut wanted = BTreeMap::new();
+                    for (key, terminating) in &list {
+                        wanted.entry(*key).or_insert(*terminating);
+                    }
+                    let tier = |terminating| if terminating { Readiness::Terminating } else { Readiness::Ready };
+                    endpoints.update(now, list.iter().map(|(key, terminating)| (*key, tier(*terminating))));
+                    well.retain(|key, _| wanted.contains_key(key));
+                    for key in wanted.keys().filter(|key| !present.contains_key(key)) {
+                        well.insert(*key, 0);
+                    }
+                    present = wanted;
+                }
+                Step::Choose(tried) => {
+                    let Some(handle) = endpoints.choose(now, &tried, &mut random) else {
+                        prop_assert!(present.is_empty());
+                        continue;
+                    };
+                    let key = *endpoints.key(handle).unwrap();
+                    let any_ready = present.values().any(|terminating| !terminating);
+                    prop_assert_eq!(present[&key], !any_ready, "terminating only if there is no other");
+                    let same_tier = |other: &u8| present.get(other) == Some(&present[&key]) && !tried.contains(other);
+                    let other_is_well = well.keys().any(&same_tier);
+                    if other_is_well {
+                        prop_assert!(!tried.contains(&key));
+                        // One that is not well may be on trial, and then only when its time is over.
+                        prop_assert!(well.contains_key(&key) || now >= set_aside[&key] + policy.aside);
+                    }
+                    open.push((handle, key));
+                }
+                Step::Finish(at, outcome) if !open.is_empty() => {
+                    let (handle, key) = open.swap_remove(at % open.len());
+                    let gone = endpoints.key(handle).is_none();
+                    let outcome = [Outcome::Failed, Outcome::Answered(ZERO), Outcome::Abandoned][usize::from(outcome)];
+                    let aside = endpoints.finish(handle, now, outcome);
+                    prop_assert!(!(gone && aside));
+                    if !gone && let Some(failures) = well.get_mut(&key) {
+                        match outcome {
+                            Outcome::Failed => *failures += 1,
+                            Outcome::Answered(_) => *failures = 0,
+                            Outcome::Abandoned => {}
+                        }
+                        prop_assert_eq!(*failures >= policy.failures, aside);
+                    }
+                    if aside {
+                        well.remove(&key);
+                        set_aside.insert(key, now);
+                    }
+                }
+                Step::Finish(..) => {}
+                Step::Wait(time) => now += seconds(time),
+            }
+            prop_assert_eq!(endpoints.len(), present.len());
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Responses: status lines, framing by status and method, interim responses, connections that may be used again.
+
+use pointsman_proxy::http1::*;
+
+use crate::support::*;
+
+const HEAD: Asked = Asked {
+    head: true,
+    websocket: false,
+};
+const WEBSOCKET: Asked = Asked {
+    head: false,
+    websocket: true,
+};
+
+fn parse(bytes: &str, asked: Asked) -> Result<ResponseHead, Error> {
+    let mut head = ResponseHead::new();
+    let length = head.parse(bytes.as_bytes(), asked, &Limits::default())?;
+    assert_eq!(length, Some(bytes.len()), "{bytes:?}");
+    Ok(head)
+}
+
+#[test]
+fn status_lines() {
+    for (line, status, reason) in [
+        ("HTTP/1.1 200 OK", 200, "OK"),
+        ("HTTP/1.0 404 Not Found", 404, "Not Found"),
+        ("HTTP/1.1 200 ", 200, ""),
+        ("HTTP/1.1 200", 200, ""),
+        ("HTTP/1.1 599 a\tb", 599, "a\tb"),
+        ("HTTP/1.1 999 Denied", 999, "Denied"),
+        ("HTTP/1.1 200 d'accord é", 200, "d'accord é"),
+    ] {
+        let bytes = format!("{line}\r\nContent-Length: 0\r\n\r\n");
+        let head = parse(&bytes, Asked::default()).unwrap();
+        assert_eq!(
+            (head.status(), head.view(bytes.as_bytes()).reason()),
+            (status, reason.as_bytes())
+        );
+        let bare = parse(&format!("{line}\r\n\r\n"), Asked::default()).unwrap();
+        assert_eq!(
+            (bare.status(), bare.framing()),
+            (status, Framing::UntilClose)
+        );
+    }
+    use Fault::*;
+    for (line, expected) in [
+        ("\r\nHTTP/1.1 200 OK", BadStatusLine),
+        ("http/1.1 200 OK", BadStatusLine),
+        ("HTTP/2.0 200 OK", BadVersion),
+        ("HTTP/1.2 200 OK", BadVersion),
+        ("HTTP/1.1 20 OK", BadStatusLine),
+        ("HTTP/1.1 2000 OK", BadStatusLine),
+        ("HTTP/1.1 099 OK", BadStatusLine),
+        ("HTTP/1.1 000 OK", BadStatusLine),
+        ("HTTP/1.1 +20 OK", BadStatusLine),
+        ("HTTP/1.1  200 OK", BadStatusLine),
+        ("HTTP/1.1 200 O\0K", BadStatusLine),
+        ("HTTP/1.1 200 O\rK", BadStatusLine),
+        ("ICY 200 OK", BadStatusLine),
+    ] {
+        assert_eq!(
+            response_fault(format!("{line}\r\nContent-Length: 0\r\n\r\n")),
+            Some(expected),
+            "{line}"
+        );
+    }
+    for bytes in [
+        "HTTP/1.1 200 OK\nA: b\r\n\r\n",
+        "HTTP/1.1 200 OK\n\n",
+        "HTTP/1.1 200\n\r\n",
+        "HTTP/1.1 200 OK\r\n\n",
+        "HTTP/1.1 200 OK\r\nA: b\n\n",
+    ] {
+        assert_eq!(response_fault(bytes), Some(BareNewline), "{bytes:?}");
+    }
+}
+
+#[test]
+fn the_length_of_a_body_follows_rfc_9112_section_6_3() {
+    let get = Asked::default();
+    let table = [
+        // "Any response to a HEAD request and any response with a 1xx, 204, or 304 status code is always terminated by the first empty line
+        // after the header fields, regardless of the header fields present in the message".
+        (200, "Content-Length: 5", HEAD, Framing::None, true),
+        (200, "Transfer-Encoding: chunked", HEAD, Framing::None, true),
+        (200, "", HEAD, Framing::None, true),
+        (204, "", get, Framing::None, true),
+        (204, "Content-Length: 0", get, Framing::None, true),
+        (304, "Content-Length: 5", get, Framing::None, true),
+        (304, "Transfer-Encoding: chunked", get, Framing::None, true),
+        (304, "", get, Framing::None, true),
+        // A 204 that announces what it can't have: what follows is not trusted.
+        (204, "Content-Length: 5", get, Framing::None, false),
+        // "If a Transfer-Encoding header field is present and the chunked transfer coding is the final encoding".
+        (
+            200,
+            "Transfer-Encoding: Chunked",
+            get,
+            Framing::Chunked,
+            true,
+        ),
+        // "If a valid Content-Length header field is present without Transfer-Encoding".
+        (200, "Content-Length: 5", get, Framing::Length(5), true),
+        (404, "Content-Length: 0", get, Framing::Length(0), true),
+        (205, "Content-Length: 0", get, Framing::Length(0), true),
+        (
+            200,
+            "Content-Length: 18446744073709551615",
+            get,
+            Framing::Length(u64::MAX),
+            true,
+        ),
+        // "Otherwise, this is a response message without a declared message body length".
+        (200, "", get, Framing::UntilClose, false),
+        (
+            200,
+            "Connection: keep-alive",
+            get,
+            Framing::UntilClose,
+            false,
+        ),
+        (
+            200,
+            "Content-Length: 5\r\nConnection: close",
+            get,
+            Framing::Length(5),
+            false,
+        ),
+    ];
+    for (status, fields, asked, framing, keep_alive) in table {
+        let fields = if fields.is_empty() {
+            String::new()
+        } else {
+            format!("{fields}\r\n")
+        };
+        let head = parse(&format!("HTTP/1.1 {status} x\r\n{fields}\r\n"), asked).unwrap();
+        assert_eq!(
+            (head.framing(), head.keep_alive()),
+            (framing, keep_alive),
+            "{status} {fields} {asked:?}"
+        );
+    }
+    let head = parse("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", HEAD).unwrap();
+    assert_eq!(head.content_length(), Some(5));
+}
+
+#[test]
+fn interim_responses_are_told_apart() {
+    let bytes = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let said = read_pieces(responses(Asked::default()), [&bytes[..]]);
+    let [
+        Said::Interim { line: first, .. },
+        Said::Interim {
+            line: second,
+            fields,
+        },
+        Said::Head { line, .. },
+        Said::Data(data),
+        Said::End(_),
+    ] = &said[..]
+    else {
+        panic!("{said:?}");
+    };
+    assert_eq!(
+        (&first[..], &second[..], &line[..], &data[..]),
+        ("100 Continue", "103 Early Hints", "200 OK", &b"ok"[..])
+    );
+    assert_eq!(fields[..], [("Link".to_owned(), b"</a>".to_vec())]);
+
+    assert_eq!(
+        response_fault("HTTP/1.1 100 Continue\r\nContent-Length: 5\r\n\r\n"),
+        Some(Fault::UnexpectedInterim)
+    );
+    assert_eq!(
+        response_fault("HTTP/1.1 100 Continue\r\n\r\n".repeat(33)),
+        Some(Fault::UnexpectedInterim)
+    );
+    assert_eq!(
+        response_fault("HTTP/1.1 100 Continue\r\n\r\n".repeat(32)),
+        None
+    );
+}
+
+#[test]
+fn a_101_answers_a_websocket_and_nothing_else() {
+    let switch =
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n";
+    let bytes = format!("{switch}\x01\x02HTTP/1.1 200 OK\r\n\r\n");
+    let said = read_pieces(responses(WEBSOCKET), [bytes.as_bytes()]);
+    let [Said::Head { line, .. }, Said::Switched(rest)] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(
+        (&line[..], &rest[..]),
+        (
+            "101 Switching Protocols",
+            &b"\x01\x02HTTP/1.1 200 OK\r\n\r\n"[..]
+        )
+    );
+
+    let unexpected = Err(Error::Backend(Fault::UnexpectedInterim));
+    assert_eq!(parse(switch, Asked::default()).map(|_| ()), unexpected);
+    for fields in [
+        "",
+        "Upgrade: websocket\r\n",
+        "Connection: upgrade\r\n",
+        "Connection: upgrade\r\nUpgrade: h2c\r\n",
+    ] {
+        assert_eq!(
+            parse(&format!("HTTP/1.1 101 x\r\n{fields}\r\n"), WEBSOCKET).map(|_| ()),
+            unexpected,
+            "{fields}"
+        );
+    }
+    // A refusal is an ordinary response.
+    assert!(
+        !parse("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", WEBSOCKET)
+            .unwrap()
+            .is_switch()
+    );
+}
+
+#[test]
+fn nothing_of_one_response_leaks_into_the_next() {
+    let mut reader = ResponseReader::new(Limits::default());
+    assert_eq!(reader.next(b""), Ok(Event::More { consumed: 0 }));
+    reader.expect(Asked::default());
+    let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 poison\r\nContent-Length: 0\r\n\r\n";
+    let Ok(Event::Head(length)) = reader.next(bytes) else {
+        panic!()
+    };
+    let rest = &bytes[length..];
+    assert_eq!(reader.next(rest), Ok(Event::End { consumed: 0 }));
+    assert!(reader.is_reusable(b"") && !reader.is_reusable(rest));
+    assert_eq!(reader.next(rest), Err(Error::Backend(Fault::Unsolicited)));
+    reader.expect(Asked::default());
+    assert_eq!(reader.next(rest), Err(Error::Backend(Fault::Unsolicited)));
+    assert!(!reader.is_reusable(b""));
+}
+
+#[test]
+fn the_end_of_a_connection() {
+    let after = |bytes: &str| {
+        let mut reader = ResponseReader::new(Limits::default());
+        reader.expect(Asked::default());
+        let mut rest = bytes.as_bytes();
+        loop {
+            let event = reader.next(rest).unwrap();
+            rest = &rest[event.consumed()..];
+            if matches!(event, Event::More { .. } | Event::End { .. }) {
+                return reader.eof(rest).map_err(Error::fault);
+            }
+        }
+    };
+    let ok = "HTTP/1.1 200 OK\r\n";
+    assert_eq!(after(""), Ok(Eof::Unanswered));
+    assert_eq!(after("HTTP/1.1 2"), Err(Fault::IncompleteHead));
+    assert_eq!(after(&format!("{ok}\r\n")), Ok(Eof::EndsBody));
+    assert_eq!(after(&format!("{ok}\r\nabc")), Ok(Eof::EndsBody));
+    assert_eq!(
+        after(&format!("{ok}Content-Length: 3\r\n\r\nab")),
+        Err(Fault::IncompleteBody)
+    );
+    assert_eq!(
+        after(&format!("{ok}Content-Length: 3\r\n\r\nabc")),
+        Ok(Eof::Between)
+    );
+    for cut in [
+        "3",
+        "3\r\nab",
+        "3\r\nabc",
+        "3\r\nabc\r\n",
+        "3\r\nabc\r\n0\r\n",
+        "3\r\nabc\r\n0\r\nA: b\r\n",
+    ] {
+        assert_eq!(
+            after(&format!("{ok}Transfer-Encoding: chunked\r\n\r\n{cut}")),
+            Err(Fault::IncompleteBody),
+            "{cut:?}"
+        );
+    }
+
+    let mut reader = RequestReader::new(Limits::default());
+    assert_eq!(reader.eof(b""), Ok(Eof::Between));
+    assert_eq!(
+        reader.eof(b"GET"),
+        Err(Error::Client(Fault::IncompleteHead))
+    );
+}
+
+#[test]
+fn a_response_head_has_limits() {
+    let large =
+        |length: usize| format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "a".repeat(length - 24));
+    assert_eq!(response_fault(large(64 * 1024)), None);
+    assert_eq!(
+        response_fault(large(64 * 1024 + 1)),
+        Some(Fault::HeadTooLarge)
+    );
+    assert_eq!(
+        response_fault(&large(65 * 1024)[..64 * 1024 + 1]),
+        Some(Fault::HeadTooLarge)
+    );
+    assert_eq!(
+        response_fault(format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101))),
+        Some(Fault::TooManyFields)
+    );
+}
