@@ -18,8 +18,8 @@ fn choices_are_spread() {
         1
     );
     assert_eq!(choices(&[0, 3, 0], 3), [1, 1, 1]);
-    assert_eq!(choices(&[0, 0], 3), []);
-    assert_eq!(choices(&[], 3), []);
+    assert_eq!(choices(&[0, 0], 3), [] as [usize; 0]);
+    assert_eq!(choices(&[], 3), [] as [usize; 0]);
     assert_eq!(choices(&[1_000_000, 1_000_000], 3), [0, 1, 0]);
 }
 

@@ -1,0 +1,142 @@
+//! What a backend must show, and what it is shown.
+
+use std::sync::Arc;
+
+use pointsman_binding::bound::{BackendTls, CertifiedKey, Trust};
+use pointsman_resources::policy::SubjectAltName;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+use super::names::{dns_matches, names};
+use super::{TlsError, authorities, provider, signing};
+
+/// How to speak TLS to a backend.
+#[derive(Clone, Debug)]
+pub struct BackendConfig {
+    /// For rustls.
+    pub config: Arc<ClientConfig>,
+    /// The name to ask for.
+    pub server_name: ServerName<'static>,
+}
+
+/// The configuration towards a backend, offering these protocols, the preferred one first.
+///
+/// `gateway` is the certificate that the Gateway shows where the backend's own settings name none; `system` is whom the system
+/// trusts.
+pub fn backend_config(
+    tls: &BackendTls,
+    gateway: Option<&CertifiedKey>,
+    system: &Arc<RootCertStore>,
+    alpn: &[&[u8]],
+) -> Result<BackendConfig, TlsError> {
+    let roots = match &tls.trust {
+        Trust::System => system.clone(),
+        Trust::Authorities(list) => Arc::new(authorities(list)?),
+    };
+    let verifier = Verifier {
+        roots,
+        names: tls.names.clone(),
+        provider: provider(),
+    };
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(verifier));
+    let mut config = match tls.client_certificate.as_deref().or(gateway) {
+        Some(key) => {
+            let resolver = rustls::sign::SingleCertAndKey::from(signing(key)?);
+            builder.with_client_cert_resolver(Arc::new(resolver))
+        }
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    let server_name = ServerName::try_from(tls.hostname.to_string())
+        .map_err(|_| TlsError::Name(tls.hostname.to_string()))?;
+    Ok(BackendConfig {
+        config: Arc::new(config),
+        server_name,
+    })
+}
+
+/// Verifies a backend's certificate: signed by someone trusted, and carrying the name asked for; or, where other names are
+/// given, one of those and never the name asked for ("hostname MUST NOT be used for authentication" then).
+#[derive(Debug)]
+struct Verifier {
+    roots: Arc<RootCertStore>,
+    names: Vec<SubjectAltName>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verifier {
+    fn carries_a_name(&self, certificate: &CertificateDer<'_>) -> bool {
+        let carried = names(certificate);
+        self.names.iter().any(
+            |name| match (name.kind.as_str(), &name.hostname, &name.uri) {
+                ("Hostname", Some(wanted), _) => {
+                    carried.dns.iter().any(|dns| dns_matches(wanted, dns))
+                }
+                ("URI", _, Some(wanted)) => carried.uris.contains(&wanted.as_str()),
+                _ => false,
+            },
+        )
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let parsed = ParsedCertificate::try_from(leaf)?;
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        verify_server_cert_signed_by_trust_anchor(
+            &parsed,
+            &self.roots,
+            intermediates,
+            now,
+            algorithms,
+        )?;
+        if self.names.is_empty() {
+            verify_server_name(&parsed, server_name)?;
+        } else if !self.carries_a_name(leaf) {
+            return Err(CertificateError::NotValidForName.into());
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

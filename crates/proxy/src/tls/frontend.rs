@@ -1,0 +1,112 @@
+//! What a listener shows to clients, and asks of them.
+
+use std::sync::Arc;
+
+use pointsman_binding::bound::{ClientValidation, FrontendTls};
+use pointsman_resources::gateway::FrontendValidationMode;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
+
+use super::names::{dns_matches, names};
+use super::{TlsError, authorities, provider, signing};
+
+/// The configuration of a listener that ends TLS, offering these protocols, the preferred one first.
+pub fn frontend_config(tls: &FrontendTls, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsError> {
+    let keys: Vec<Arc<CertifiedKey>> = tls
+        .certificates
+        .iter()
+        .map(|key| signing(key))
+        .collect::<Result<_, _>>()?;
+    let builder =
+        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = match &tls.clients {
+        None => builder.with_no_client_auth(),
+        Some(validation) => builder.with_client_cert_verifier(verifier(validation)?),
+    };
+    let mut config = builder.with_cert_resolver(Arc::new(Certificates(keys)));
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    Ok(Arc::new(config))
+}
+
+fn verifier(validation: &ClientValidation) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    if validation.mode == FrontendValidationMode::AllowInsecureFallback {
+        return Ok(Arc::new(AnyClient(provider())));
+    }
+    let roots = Arc::new(authorities(&validation.authorities)?);
+    WebPkiClientVerifier::builder_with_provider(roots, provider())
+        .build()
+        .map(|verifier| verifier as Arc<dyn ClientCertVerifier>)
+        .map_err(|error| TlsError::Authorities(error.to_string()))
+}
+
+/// The certificates of a listener: the first that carries the name asked for and that the client can verify, else the first
+/// that it can verify.
+#[derive(Debug)]
+struct Certificates(Vec<Arc<CertifiedKey>>);
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let usable =
+            |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        let named = |key: &&Arc<CertifiedKey>| {
+            let carried = key.cert.first().map(names).unwrap_or_default();
+            let wanted = hello.server_name();
+            wanted.is_some_and(|wanted| carried.dns.iter().any(|name| dns_matches(wanted, name)))
+        };
+        let mut keys = self.0.iter().filter(usable);
+        keys.clone().find(named).or_else(|| keys.next()).cloned()
+    }
+}
+
+/// Asks for a client's certificate and lets everybody in (mode AllowInsecureFallback). Who shows a certificate still has to have its
+/// key.
+#[derive(Debug)]
+struct AnyClient(Arc<CryptoProvider>);
+
+impl ClientCertVerifier for AnyClient {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

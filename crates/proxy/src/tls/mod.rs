@@ -1,0 +1,85 @@
+//! TLS on both sides: what a listener shows and asks of clients, what a backend must show and is shown.
+//!
+//! Configurations are made when the bound form changes and shared by all connections; nothing here runs per request. The
+//! system's authorities come in as an argument: loading them is I/O.
+
+mod backend;
+mod frontend;
+mod names;
+
+use std::sync::Arc;
+
+use pointsman_binding::bound::{CertifiedKey, PrivateKey};
+use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
+
+pub use backend::{BackendConfig, backend_config};
+pub use frontend::frontend_config;
+
+/// Why a configuration can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A key that can't be used, or that is not its certificate's.
+    #[error("Secret {secret}: {error}")]
+    Key {
+        /// Where it came from.
+        secret: String,
+        /// What is wrong.
+        error: rustls::Error,
+    },
+    /// Authorities that can't be trusted.
+    #[error("certificates of authorities: {0}")]
+    Authorities(String),
+    /// A server name that is none.
+    #[error("`{0}` is not a server name")]
+    Name(String),
+    /// Anything else that rustls refuses.
+    #[error(transparent)]
+    Other(#[from] rustls::Error),
+}
+
+/// The cryptography in use.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// A certificate and key in the form that rustls signs with. Fails if the key is not the certificate's.
+fn signing(key: &CertifiedKey) -> Result<Arc<rustls::sign::CertifiedKey>, TlsError> {
+    let fail = |error| TlsError::Key {
+        secret: key.secret.to_string(),
+        error,
+    };
+    let der = match &key.key {
+        PrivateKey::Pkcs8(der) => PrivateKeyDer::from(PrivatePkcs8KeyDer::from(&**der)),
+        PrivateKey::Pkcs1(der) => PrivateKeyDer::from(PrivatePkcs1KeyDer::from(&**der)),
+        PrivateKey::Sec1(der) => PrivateKeyDer::from(PrivateSec1KeyDer::from(&**der)),
+    };
+    let signer = provider()
+        .key_provider
+        .load_private_key(der.clone_key())
+        .map_err(fail)?;
+    let certified = rustls::sign::CertifiedKey::new(certificates(&key.chain), signer);
+    certified.keys_match().map_err(fail)?;
+    Ok(Arc::new(certified))
+}
+
+fn certificates(chain: &[Arc<[u8]>]) -> Vec<CertificateDer<'static>> {
+    chain
+        .iter()
+        .map(|der| CertificateDer::from(der.to_vec()))
+        .collect()
+}
+
+/// A store of these authorities.
+fn authorities(list: &[Arc<[u8]>]) -> Result<RootCertStore, TlsError> {
+    let mut store = RootCertStore::empty();
+    for der in list {
+        store
+            .add(CertificateDer::from(der.to_vec()))
+            .map_err(|error| TlsError::Authorities(error.to_string()))?;
+    }
+    Ok(store)
+}

@@ -1,0 +1,296 @@
+//! Handshakes in memory, both sides ours: who is let in, which certificate is shown, which name is believed.
+
+use std::sync::Arc;
+
+use pointsman_binding::bound::{
+    BackendTls, CertifiedKey, ClientValidation, FrontendTls, PrivateKey, Trust,
+};
+use pointsman_proxy::tls::{BackendConfig, TlsError, backend_config, frontend_config};
+use pointsman_resources::Name;
+use pointsman_resources::gateway::FrontendValidationMode;
+use pointsman_resources::policy::SubjectAltName;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use rustls::{ClientConnection, RootCertStore, ServerConfig, ServerConnection};
+
+/// An authority that signs certificates.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    der: Arc<[u8]>,
+}
+
+fn authority() -> Authority {
+    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().expect("a key");
+    let der = Arc::from(params.self_signed(&key).expect("signed").der().as_ref());
+    Authority {
+        issuer: Issuer::new(params, key),
+        der,
+    }
+}
+
+impl Authority {
+    fn sign(&self, dns: &[&str], uris: &[&str]) -> Arc<CertifiedKey> {
+        let names: Vec<String> = dns.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("names");
+        for uri in uris {
+            params
+                .subject_alt_names
+                .push(SanType::URI((*uri).try_into().expect("ascii")));
+        }
+        let key = KeyPair::generate().expect("a key");
+        let signed = params.signed_by(&key, &self.issuer).expect("signed");
+        Arc::new(CertifiedKey {
+            secret: Name::new("infra", *dns.first().unwrap_or(&"none")),
+            chain: vec![Arc::from(signed.der().as_ref())],
+            key: PrivateKey::Pkcs8(Arc::from(key.serialize_der())),
+        })
+    }
+
+    fn trusted_for(&self, hostname: &str, names: Vec<SubjectAltName>) -> BackendTls {
+        BackendTls {
+            hostname: hostname.into(),
+            trust: Trust::Authorities(vec![self.der.clone()]),
+            names,
+            client_certificate: None,
+        }
+    }
+}
+
+fn listener(keys: &[&Arc<CertifiedKey>], clients: Option<ClientValidation>) -> Arc<ServerConfig> {
+    let certificates = keys.iter().map(|key| (*key).clone()).collect();
+    frontend_config(
+        &FrontendTls {
+            certificates,
+            clients,
+        },
+        &[b"h2", b"http/1.1"],
+    )
+    .expect("a configuration")
+}
+
+fn towards(tls: &BackendTls, gateway: Option<&CertifiedKey>) -> BackendConfig {
+    let system = Arc::new(RootCertStore::empty());
+    backend_config(tls, gateway, &system, &[b"h2"]).expect("a configuration")
+}
+
+/// Shakes hands; the server's end, or what went wrong on either side.
+fn shake(server: &Arc<ServerConfig>, client: &BackendConfig) -> Result<ServerConnection, String> {
+    let mut server = ServerConnection::new(server.clone()).map_err(|e| e.to_string())?;
+    let name = client.server_name.clone();
+    let mut client =
+        ClientConnection::new(client.config.clone(), name).map_err(|e| e.to_string())?;
+    for _ in 0..10 {
+        let mut bytes = Vec::new();
+        while client.wants_write() {
+            client.write_tls(&mut bytes).map_err(|e| e.to_string())?;
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            server.read_tls(&mut rest).map_err(|e| e.to_string())?;
+            server
+                .process_new_packets()
+                .map_err(|e| format!("server: {e}"))?;
+        }
+        let mut bytes = Vec::new();
+        while server.wants_write() {
+            server.write_tls(&mut bytes).map_err(|e| e.to_string())?;
+        }
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            client.read_tls(&mut rest).map_err(|e| e.to_string())?;
+            client
+                .process_new_packets()
+                .map_err(|e| format!("client: {e}"))?;
+        }
+    }
+    match server.is_handshaking() || client.is_handshaking() {
+        true => Err("unfinished".to_owned()),
+        false => Ok(server),
+    }
+}
+
+#[test]
+fn the_name_asked_for_must_be_on_a_certificate_of_a_trusted_authority() {
+    let (trusted, other) = (authority(), authority());
+    let server = listener(&[&trusted.sign(&["abc.example.com"], &[])], None);
+    let connection = shake(
+        &server,
+        &towards(&trusted.trusted_for("abc.example.com", vec![]), None),
+    )
+    .expect("a handshake");
+    assert_eq!(connection.server_name(), Some("abc.example.com"));
+    assert_eq!(connection.alpn_protocol(), Some(&b"h2"[..]));
+    let mismatch = shake(
+        &server,
+        &towards(&trusted.trusted_for("other.example.com", vec![]), None),
+    );
+    assert!(mismatch.is_err_and(|error| error.contains("not valid for name")));
+    let stranger = shake(
+        &server,
+        &towards(&other.trusted_for("abc.example.com", vec![]), None),
+    );
+    assert!(stranger.is_err_and(|error| error.starts_with("client: invalid peer certificate")));
+}
+
+#[test]
+fn any_one_of_several_names_suffices_and_the_hostname_is_then_only_the_sni() {
+    let authority = authority();
+    let key = authority.sign(&["abc.example.com"], &["spiffe://abc.example.com/id"]);
+    let server = listener(&[&key], None);
+    let dns = |name: &str| SubjectAltName {
+        kind: "Hostname".into(),
+        hostname: Some(name.into()),
+        uri: None,
+    };
+    let uri = |name: &str| SubjectAltName {
+        kind: "URI".into(),
+        hostname: None,
+        uri: Some(name.into()),
+    };
+    for (names, accepted) in [
+        (vec![uri("spiffe://abc.example.com/id")], true),
+        (
+            vec![dns("no.example.com"), uri("spiffe://abc.example.com/id")],
+            true,
+        ),
+        (vec![dns("abc.example.com")], true),
+        (vec![dns("*.example.com")], true),
+        (vec![uri("spiffe://abc.example.com/other")], false),
+        (vec![dns("no.example.com")], false),
+    ] {
+        let result = shake(
+            &server,
+            &towards(
+                &authority.trusted_for("sni.example.com", names.clone()),
+                None,
+            ),
+        );
+        assert_eq!(result.is_ok(), accepted, "{names:?}");
+    }
+    // The hostname itself is on the certificate, but other names are asked for.
+    let result = shake(
+        &server,
+        &towards(
+            &authority.trusted_for("abc.example.com", vec![dns("no.example.com")]),
+            None,
+        ),
+    );
+    assert!(result.is_err());
+}
+
+#[test]
+fn clients_are_verified_strictly_or_let_in_all_the_same() {
+    let (trusted, other) = (authority(), authority());
+    let server_key = trusted.sign(&["a.example"], &[]);
+    let (good, bad) = (trusted.sign(&[], &[]), other.sign(&[], &[]));
+    let tls = trusted.trusted_for("a.example", vec![]);
+    let with = |mode, shown: Option<&Arc<CertifiedKey>>| {
+        let authorities = vec![trusted.der.clone()];
+        let server = listener(&[&server_key], Some(ClientValidation { authorities, mode }));
+        let connection = shake(&server, &towards(&tls, shown.map(|key| &**key)));
+        connection.map(|connection| {
+            connection
+                .peer_certificates()
+                .is_some_and(|list| !list.is_empty())
+        })
+    };
+    use FrontendValidationMode::{AllowInsecureFallback as Fallback, AllowValidOnly as Strict};
+    assert_eq!(with(Strict, Some(&good)), Ok(true));
+    assert!(with(Strict, Some(&bad)).is_err());
+    assert!(with(Strict, None).is_err());
+    assert_eq!(with(Fallback, Some(&good)), Ok(true));
+    assert_eq!(
+        with(Fallback, Some(&bad)),
+        Ok(true),
+        "it is asked for, and not believed"
+    );
+    assert_eq!(with(Fallback, None), Ok(false));
+}
+
+#[test]
+fn a_backends_own_client_certificate_goes_before_the_gateways() {
+    let authority = authority();
+    let server_key = authority.sign(&["a.example"], &[]);
+    let clients = ClientValidation {
+        authorities: vec![authority.der.clone()],
+        mode: FrontendValidationMode::AllowValidOnly,
+    };
+    let server = listener(&[&server_key], Some(clients));
+    let (own, gateways) = (
+        authority.sign(&["own"], &[]),
+        authority.sign(&["gateway"], &[]),
+    );
+    let mut tls = authority.trusted_for("a.example", vec![]);
+    let shown = |tls: &BackendTls| {
+        let connection = shake(&server, &towards(tls, Some(&gateways))).expect("a handshake");
+        connection
+            .peer_certificates()
+            .and_then(|list| list.first())
+            .map(|leaf| leaf.to_vec())
+    };
+    assert_eq!(shown(&tls).as_deref(), Some(&*gateways.chain[0]));
+    tls.client_certificate = Some(own.clone());
+    assert_eq!(shown(&tls).as_deref(), Some(&*own.chain[0]));
+}
+
+#[test]
+fn of_several_certificates_the_one_with_the_name_is_shown_else_the_first() {
+    let (first, second) = (authority(), authority());
+    let server = listener(
+        &[
+            &first.sign(&["a.example"], &[]),
+            &second.sign(&["*.b.example"], &[]),
+        ],
+        None,
+    );
+    assert!(
+        shake(
+            &server,
+            &towards(&first.trusted_for("a.example", vec![]), None)
+        )
+        .is_ok()
+    );
+    assert!(
+        shake(
+            &server,
+            &towards(&second.trusted_for("x.b.example", vec![]), None)
+        )
+        .is_ok()
+    );
+    let names = vec![SubjectAltName {
+        kind: "Hostname".into(),
+        hostname: Some("a.example".into()),
+        uri: None,
+    }];
+    assert!(
+        shake(
+            &server,
+            &towards(&first.trusted_for("unknown.example", names), None)
+        )
+        .is_ok()
+    );
+}
+
+#[test]
+fn a_key_that_is_not_its_certificates_is_refused_by_the_name_of_its_secret() {
+    let authority = authority();
+    let (one, other) = (
+        authority.sign(&["a.example"], &[]),
+        authority.sign(&["a.example"], &[]),
+    );
+    let mixed = CertifiedKey {
+        key: other.key.clone(),
+        ..(*one).clone()
+    };
+    let tls = FrontendTls {
+        certificates: vec![Arc::new(mixed)],
+        clients: None,
+    };
+    let error = frontend_config(&tls, &[]).expect_err("a refusal");
+    assert!(matches!(error, TlsError::Key { .. }));
+    assert!(
+        error.to_string().starts_with("Secret infra/a.example: "),
+        "{error}"
+    );
+}
