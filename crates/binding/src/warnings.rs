@@ -25,12 +25,22 @@ pub struct Warning {
 /// The label that enrols a namespace or a Pod into the mesh.
 pub const MESH_LABEL: &str = "pointsman.io/mesh";
 
+/// What is said of a policy whose targets get no traffic.
+const UNREACHED: &str = "no Gateway sends traffic to its targets, so it has no effect";
+
 impl Binder {
     /// All warnings, in the order of their objects. Looks at everything: for people, not for proxies.
     pub fn warnings(&self) -> Vec<Warning> {
         let enrolled = self.store.enrolled_namespaces(MESH_LABEL);
         let mut objects: Vec<(ObjectKey, &Resource)> = self.store.objects().collect();
         objects.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Policies act in the mesh too, but have no ancestor there to be told of.
+        let in_mesh = |policy: &ObjectKey, group: &str, kind: &str, name: &str| {
+            Kind::find(group, kind).is_some_and(|kind| {
+                let target = ObjectKey::new(kind, policy.namespace(), name);
+                self.mesh_users.contains_key(&target)
+            })
+        };
         let mut all = Vec::new();
         for (key, object) in objects {
             let mut warn = |field: &str, message: String| {
@@ -53,11 +63,17 @@ impl Binder {
                     let foreign = || format!("a {kind} is not served here");
                     warn("spec.parentRef", why.unwrap_or_else(foreign));
                 }
-                Resource::BackendTLSPolicy(_) | Resource::XBackendTrafficPolicy(_)
-                    if self.says_nothing_of(&key) =>
-                {
-                    let message = "no Gateway sends traffic to its targets, so it has no effect";
-                    warn("spec.targetRefs", message.to_owned());
+                Resource::BackendTLSPolicy(policy) if self.says_nothing_of(&key) => {
+                    let mut targets = policy.spec.target_refs.iter();
+                    if !targets.any(|t| in_mesh(&key, &t.group, &t.kind, &t.name)) {
+                        warn("spec.targetRefs", UNREACHED.to_owned());
+                    }
+                }
+                Resource::XBackendTrafficPolicy(policy) if self.says_nothing_of(&key) => {
+                    let mut targets = policy.spec.target_refs.iter();
+                    if !targets.any(|t| in_mesh(&key, &t.group, &t.kind, &t.name)) {
+                        warn("spec.targetRefs", UNREACHED.to_owned());
+                    }
                 }
                 Resource::XTelemetryPolicy(_) if self.says_nothing_of(&key) => {
                     let message =

@@ -227,10 +227,14 @@ impl<'a> Report<'a> {
 impl Entry<'_> {
     /// The block of one resource: a heading, then its conditions by place.
     fn block(&self, paint: &Paint, out: &mut String) {
-        let (mark, style) = match (self.status, self.has_problem()) {
-            (None, _) => ("-", Style::Faint),
-            (Some(_), true) => ("✗", Style::Bad),
-            (Some(_), false) => ("✓", Style::Good),
+        let conditions = self
+            .status
+            .map(|status| status.conditions())
+            .unwrap_or_default();
+        let (mark, style) = match (conditions.is_empty(), self.has_problem()) {
+            (true, _) => ("-", Style::Faint),
+            (false, true) => ("✗", Style::Bad),
+            (false, false) => ("✓", Style::Good),
         };
         let place = format!("{}:{}", self.document.file, self.document.line);
         let _ = writeln!(
@@ -240,10 +244,6 @@ impl Entry<'_> {
             paint.paint(Style::Strong, &self.key.to_string()),
             paint.paint(Style::Faint, &place),
         );
-        let conditions = self
-            .status
-            .map(|status| status.conditions())
-            .unwrap_or_default();
         if conditions.is_empty() {
             let _ = writeln!(
                 out,

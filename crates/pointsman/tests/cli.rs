@@ -416,3 +416,10 @@ spec:
     let here = all.replace("web: it", "web: on listener http: it");
     assert!(warned(&twice).starts_with(&here), "{}", warned(&twice));
 }
+
+#[test]
+fn what_nothing_is_said_of_is_not_marked_as_well() {
+    let lost = WELL.replace("{name: edge, namespace: infra}]\n", "{name: gone}]\n");
+    let told = text(&pointsman(&["check", "-f", "-"], &lost));
+    assert!(told.contains("\n- HTTPRoute shop/web"), "{told}");
+}
