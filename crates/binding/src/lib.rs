@@ -30,7 +30,6 @@ use bound::{Backend, BackendId, BoundRoute, Frontend, FrontendId};
 use gateway::GatewayView;
 use mesh::{Group, Member};
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
-use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use route::{Context, RouteView};
 use sets::SmallSet;
@@ -404,14 +403,14 @@ impl Binder {
         self.statuses.get(key)
     }
 
+    /// What a backend is made of, whether or not a route uses it.
+    pub fn backend(&self, id: &BackendId) -> Option<Backend> {
+        backends::view(&Reader::new(&self.store), id)
+    }
+
     /// An object as it was last put.
     pub fn object(&self, key: &ObjectKey) -> Option<&Resource> {
         self.store.get(key)
-    }
-
-    /// Parents that a route names and of which nothing is known: they do not exist, or are not ours.
-    pub fn unknown_parents(&self, route: &ObjectKey) -> &[ParentReference] {
-        self.routes.get(route).map_or(&[], |view| &view.unknown)
     }
 
     /// The routes that name a parent but govern none of its traffic. Looks at every route: for people, not for proxies.

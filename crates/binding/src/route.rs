@@ -212,12 +212,7 @@ impl Looking<'_> {
     fn listeners(&mut self, reference: &ParentReference, owner: ObjectKey) -> Option<ParentView> {
         let gateway = match owner.kind {
             Kind::Gateway => owner.name.clone(),
-            _ => {
-                let set = self.context.reader.listener_set(&owner.name)?;
-                let parent = &set.spec.parent_ref;
-                let namespace = parent.namespace.as_deref().unwrap_or(owner.namespace());
-                Name::new(namespace, parent.name.as_str())
-            }
+            _ => self.context.reader.listener_set(&owner.name)?.gateway(),
         };
         let listeners = self.context.gateway(&gateway)?.listeners_of(&owner)?;
         let (lowered, bound) = self.behind_listeners();

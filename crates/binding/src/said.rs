@@ -66,9 +66,7 @@ impl Binder {
     }
 
     fn listener_set_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
-        let parent = &reader.listener_set(&key.name)?.spec.parent_ref;
-        let namespace = parent.namespace.as_deref().unwrap_or(key.namespace());
-        let gateway = Name::new(namespace, parent.name.as_str());
+        let gateway = reader.listener_set(&key.name)?.gateway();
         reader.note(Topic::Result(Unit::Gateway(gateway.clone())));
         let view = self.gateways.get(&gateway)?;
         let set = view.sets.iter().find(|set| set.name == key.name)?;

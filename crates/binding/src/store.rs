@@ -102,14 +102,7 @@ fn indexes(resource: &Resource) -> Vec<Index> {
     };
     match resource {
         Resource::ReferenceGrant(_) => vec![Index::GrantsIn(namespace.clone())],
-        Resource::ListenerSet(set) => {
-            let parent = &set.spec.parent_ref;
-            let of: Arc<str> = parent
-                .namespace
-                .as_deref()
-                .map_or(namespace.clone(), Arc::from);
-            vec![Index::ListenerSetsOf(Name::new(of, parent.name.as_str()))]
-        }
+        Resource::ListenerSet(set) => vec![Index::ListenerSetsOf(set.gateway())],
         Resource::EndpointSlice(slice) => {
             let of = |kind, label| {
                 let name = slice.metadata.labels.get(label)?;
@@ -196,6 +189,12 @@ impl Store {
             self.objects.insert(key.clone(), resource);
         }
         changed
+    }
+
+    /// All objects, in no order.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectKey, &Resource)> {
+        let objects = self.objects.iter();
+        objects.map(|(key, object)| (key.clone(), object))
     }
 
     /// An object.

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use pointsman_resources::{Kind, ObjectKey, Resource};
+use pointsman_resources::refs::ParentReference;
+use pointsman_resources::route::Route;
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::Binder;
-use crate::bound::{BackendId, Endpoints, FrontendId};
-use crate::parents;
-use crate::status::parent_text;
+use crate::bound::{BackendId, Endpoints, FrontendId, Scope};
+use crate::parents::{self, Parent};
+use crate::status::{CONTROLLER_NAME, parent_text};
 
 /// A warning about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,68 +25,114 @@ pub struct Warning {
 /// The label that enrols a namespace or a Pod into the mesh.
 pub const MESH_LABEL: &str = "pointsman.io/mesh";
 
+/// What is said of a policy whose targets get no traffic.
+const UNREACHED: &str = "no Gateway sends traffic to its targets, so it has no effect";
+
 impl Binder {
     /// All warnings, in the order of their objects. Looks at everything: for people, not for proxies.
     pub fn warnings(&self) -> Vec<Warning> {
+        let enrolled = self.store.enrolled_namespaces(MESH_LABEL);
+        let mut objects: Vec<(ObjectKey, &Resource)> = self.store.objects().collect();
+        objects.sort_by(|(a, _), (b, _)| a.cmp(b));
+        // Policies act in the mesh too, but have no ancestor there to be told of.
+        let in_mesh = |policy: &ObjectKey, group: &str, kind: &str, name: &str| {
+            Kind::find(group, kind).is_some_and(|kind| {
+                let target = ObjectKey::new(kind, policy.namespace(), name);
+                self.mesh_users.contains_key(&target)
+            })
+        };
         let mut all = Vec::new();
-        let mut keys: Vec<&ObjectKey> = self.routes.keys().collect();
-        keys.sort();
-        for key in keys {
-            self.route_warnings(key, &mut all);
-        }
-        let mut policies: Vec<&ObjectKey> = self
-            .statuses
-            .keys()
-            .filter(|key| key.kind == Kind::BackendTLSPolicy)
-            .collect();
-        policies.sort();
-        for key in policies {
-            let none = self
-                .statuses
-                .get(key)
-                .is_some_and(|status| status.conditions().is_empty());
-            if none {
-                let message =
-                    "no Gateway sends traffic to its targets, so it has no effect".to_owned();
-                let field = "spec.targetRefs".to_owned();
+        for (key, object) in objects {
+            let mut warn = |field: &str, message: String| {
                 all.push(Warning {
                     object: key.clone(),
-                    field,
+                    field: field.to_owned(),
                     message,
                 });
+            };
+            match object {
+                Resource::Route(route) => self.route_warnings(&key, route, &enrolled, &mut warn),
+                Resource::Gateway(_) => {
+                    if let Some(why) = self.unserved(&key.name) {
+                        warn("spec.gatewayClassName", why);
+                    }
+                }
+                Resource::ListenerSet(set) if self.says_nothing_of(&key) => {
+                    let why = self.unserved(&set.gateway());
+                    let kind = &set.spec.parent_ref.kind;
+                    let foreign = || format!("a {kind} is not served here");
+                    warn("spec.parentRef", why.unwrap_or_else(foreign));
+                }
+                Resource::BackendTLSPolicy(policy) if self.says_nothing_of(&key) => {
+                    let mut targets = policy.spec.target_refs.iter();
+                    if !targets.any(|t| in_mesh(&key, &t.group, &t.kind, &t.name)) {
+                        warn("spec.targetRefs", UNREACHED.to_owned());
+                    }
+                }
+                Resource::XBackendTrafficPolicy(policy) if self.says_nothing_of(&key) => {
+                    let mut targets = policy.spec.target_refs.iter();
+                    if !targets.any(|t| in_mesh(&key, &t.group, &t.kind, &t.name)) {
+                        warn("spec.targetRefs", UNREACHED.to_owned());
+                    }
+                }
+                Resource::XTelemetryPolicy(_) if self.says_nothing_of(&key) => {
+                    let message =
+                        "none of its targets is a Gateway that is served here, so it has no effect";
+                    warn("spec.targetRefs", message.to_owned());
+                }
+                _ => {}
             }
         }
         all
     }
 
-    fn route_warnings(&self, key: &ObjectKey, all: &mut Vec<Warning>) {
-        let Some(Resource::Route(route)) = self.store.get(key) else {
-            return;
+    fn says_nothing_of(&self, key: &ObjectKey) -> bool {
+        self.statuses
+            .get(key)
+            .is_none_or(|status| status.conditions().is_empty())
+    }
+
+    /// Why a Gateway is not ours to serve; none if it is.
+    fn unserved(&self, name: &Name) -> Option<String> {
+        if self.gateways.contains_key(name) {
+            return None;
+        }
+        let key = ObjectKey {
+            kind: Kind::Gateway,
+            name: name.clone(),
         };
+        let Some(Resource::Gateway(gateway)) = self.store.get(&key) else {
+            return Some(format!("{key} does not exist"));
+        };
+        let class = &gateway.spec.gateway_class_name;
+        let class = ObjectKey::new(Kind::GatewayClass, "", class.as_str());
+        Some(match self.store.get(&class) {
+            Some(Resource::GatewayClass(found)) => format!(
+                "{class} is served by {}, not by {CONTROLLER_NAME}",
+                found.spec.controller_name
+            ),
+            _ => format!("{class} does not exist, so nobody serves {key}"),
+        })
+    }
+
+    fn route_warnings(
+        &self,
+        key: &ObjectKey,
+        route: &Route,
+        enrolled: &BTreeSet<&str>,
+        warn: &mut impl FnMut(&str, String),
+    ) {
         let Some(view) = self.routes.get(key) else {
             return;
         };
-        let mut warn = |field: String, message: String| {
-            all.push(Warning {
-                object: key.clone(),
-                field,
-                message,
-            });
-        };
         for (index, reference) in route.spec.parent_refs.iter().enumerate() {
             let field = format!("spec.parentRefs[{index}]");
-            let parent = parent_text(reference);
             if view.unknown.contains(reference) {
-                let message = match parents::of(reference, key.namespace()) {
-                    parents::Parent::Foreign => {
-                        format!("{parent} is of a kind that is not served here")
-                    }
-                    _ => format!("{parent} does not exist, or is served by another controller"),
-                };
-                warn(field, message);
+                warn(&field, self.unknown_parent(reference, key.namespace()));
             } else if parents::has_defaulted_group(reference) {
+                let parent = parent_text(reference);
                 warn(
-                    field,
+                    &field,
                     format!(
                         "{parent}: group is left out, which means gateway.networking.k8s.io; write `group: \"\"`"
                     ),
@@ -95,7 +143,7 @@ impl Binder {
             let field = format!("spec.rules[{index}].backendRefs");
             if !rule.backend_refs.is_empty() && rule.backend_refs.iter().all(|b| b.weight == 0) {
                 warn(
-                    field,
+                    &field,
                     "all weights are 0: every request is answered with 503".to_owned(),
                 );
             }
@@ -116,37 +164,43 @@ impl Binder {
                     if empty && told.insert(id) {
                         let field = format!("spec.rules[{}].backendRefs", rule.index);
                         warn(
-                            field,
+                            &field,
                             format!("{id} has no ready endpoint: its share is answered with 503"),
                         );
                     }
                 }
             }
         }
-        self.enrolment_warnings(view, &mut warn);
-    }
-
-    /// A mesh route for a Service that nobody enrolled calls does nothing. Told only where enrolment is in use.
-    fn enrolment_warnings(
-        &self,
-        view: &crate::route::RouteView,
-        warn: &mut impl FnMut(String, String),
-    ) {
-        let enrolled = self.store.enrolled_namespaces(MESH_LABEL);
-        if enrolled.is_empty() {
-            return;
-        }
         for parent in &view.parents {
+            // A mesh route for a Service that nobody enrolled calls does nothing. Told only where enrolment is in use.
             if let Some((FrontendId::Mesh { scope, .. }, _)) = parent.attached.first()
-                && let crate::bound::Scope::Namespace(namespace) = scope
+                && let Scope::Namespace(namespace) = scope
+                && !enrolled.is_empty()
                 && !enrolled.contains(&**namespace)
             {
                 let message = format!(
                     "namespace {namespace} has nothing enrolled in the mesh (label {MESH_LABEL}), so nobody follows this route to {}",
                     parent.parent
                 );
-                warn("spec.parentRefs".to_owned(), message);
+                warn("spec.parentRefs", message);
             }
         }
+    }
+
+    /// Why a parent that a route names is not ours.
+    fn unknown_parent(&self, reference: &ParentReference, namespace: &str) -> String {
+        let gateway = match parents::of(reference, namespace) {
+            Parent::Listeners(key) if key.kind == Kind::Gateway => Some(key.name),
+            Parent::Listeners(key) => match self.store.get(&key) {
+                Some(Resource::ListenerSet(set)) => Some(set.gateway()),
+                _ => return format!("{key} does not exist"),
+            },
+            Parent::Mesh(..) | Parent::Foreign => None,
+        };
+        let why = gateway.and_then(|gateway| self.unserved(&gateway));
+        why.unwrap_or_else(|| {
+            let parent = parent_text(reference);
+            format!("{parent} is of a kind that is not served here")
+        })
     }
 }

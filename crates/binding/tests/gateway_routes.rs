@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{attached, bind, bind_on_base, message, said, verdict};
+use common::{attached, bind, bind_on_base, doc, message, said, verdict};
 
 fn route(spec: &str) -> String {
     format!(
@@ -407,6 +407,60 @@ fn a_parent_that_is_not_ours_gets_no_entry() {
             .warnings()
             .iter()
             .any(|w| w.field == "spec.parentRefs[0]" && w.message.contains("does not exist"))
+    );
+}
+
+#[test]
+fn what_nobody_here_serves_is_warned_of() {
+    let class = |name: &str, controller: &str| {
+        doc(
+            "GatewayClass",
+            name,
+            &format!("{{controllerName: {controller}}}"),
+        )
+    };
+    let gateway = |name: &str, class: &str| {
+        let listeners = "listeners: [{name: http, port: 80, protocol: HTTP}]";
+        doc(
+            "Gateway",
+            name,
+            &format!("{{gatewayClassName: {class}, {listeners}}}"),
+        )
+    };
+    let set = doc(
+        "ListenerSet",
+        "shop/set",
+        "{parentRef: {name: gone}, listeners: [{name: http, port: 80, protocol: HTTP}]}",
+    );
+    let binder = bind(
+        &(class("other", "example.com/other")
+            + &class("ours", "pointsman.io/controller")
+            + &gateway("shop/well", "ours")
+            + &gateway("shop/other", "other")
+            + &gateway("shop/classless", "none")
+            + &set
+            + &doc(
+                "HTTPRoute",
+                "shop/r",
+                "{parentRefs: [{name: other}, {kind: ListenerSet, name: set}, {kind: ListenerSet, name: lost}]}",
+            )),
+    );
+    let told: Vec<String> = binder
+        .warnings()
+        .into_iter()
+        .map(|w| format!("{} {}: {}", w.object, w.field, w.message))
+        .collect();
+    let other = "GatewayClass other is served by example.com/other, not by pointsman.io/controller";
+    assert_eq!(
+        told,
+        [
+            "Gateway shop/classless spec.gatewayClassName: GatewayClass none does not exist, so nobody serves Gateway shop/classless".to_owned(),
+            format!("Gateway shop/other spec.gatewayClassName: {other}"),
+            "ListenerSet shop/set spec.parentRef: Gateway shop/gone does not exist".to_owned(),
+            format!("HTTPRoute shop/r spec.parentRefs[0]: {other}"),
+            "HTTPRoute shop/r spec.parentRefs[1]: Gateway shop/gone does not exist".to_owned(),
+            "HTTPRoute shop/r spec.parentRefs[2]: ListenerSet shop/lost does not exist".to_owned(),
+        ]
     );
 }
 

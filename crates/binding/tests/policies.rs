@@ -4,7 +4,8 @@ mod common;
 
 use common::certificates::{authority, bundle, fresh_authority, pair};
 use common::{
-    Bound, condition, doc, document, key, message, puts, said, service, slice, spoken, two_gateways,
+    Bound, bind, condition, doc, document, key, message, puts, said, service, slice, spoken,
+    two_gateways,
 };
 use pointsman_binding::Change;
 use pointsman_binding::bound::Trust;
@@ -63,6 +64,24 @@ fn ancestors_follow_the_routes() {
         w.message
             .contains("no Gateway sends traffic to its targets")
     }));
+}
+
+#[test]
+fn a_policy_whose_target_is_used_in_the_mesh_only_has_an_effect() {
+    let budget = document(
+        "gateway.networking.x-k8s.io/v1alpha1",
+        "XBackendTrafficPolicy",
+        "shop/p",
+        "{targetRefs: [{group: '', kind: Service, name: web}]}",
+    );
+    let alone = service("shop/web", "{clusterIP: 10.0.0.1, ports: [{port: 80}]}") + &budget;
+    let warned = |yaml: &str| {
+        let all = bind(yaml).warnings();
+        all.iter().any(|w| w.message.contains("it has no effect"))
+    };
+    assert!(warned(&alone));
+    let route = "{parentRefs: [{group: '', kind: Service, name: web}]}";
+    assert!(!warned(&(alone + &doc("HTTPRoute", "shop/r", route))));
 }
 
 // What a route may use in the mesh only does not make its Gateway an ancestor.

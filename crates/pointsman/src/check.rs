@@ -1,11 +1,12 @@
 //! `check`: what a controller would say, offline.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
+use pointsman_binding::bound::FrontendId;
 use pointsman_binding::status::{Condition, Status};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
@@ -19,7 +20,7 @@ use crate::output::{self, Paint, Style};
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
-    let world = input::load(&arguments.sources.paths)?;
+    let world = input::load(&arguments.sources.paths);
     let report = Report::new(&world);
     match arguments.sources.output {
         Format::Text => output::print(&report.text(arguments.quiet))?,
@@ -83,9 +84,7 @@ impl<'a> Report<'a> {
                     field,
                     message,
                 };
-                if !warnings.contains(&finding) {
-                    warnings.push(finding);
-                }
+                warnings.push(finding);
             }
         };
         for warning in world.binder.warnings() {
@@ -94,7 +93,8 @@ impl<'a> Report<'a> {
         for (object, field, message) in shadows(world) {
             warn(&object, field, message);
         }
-        warnings.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
+        warnings.sort_by(|a, b| order(a).cmp(&order(b)));
+        warnings.dedup();
         let entries = world
             .input
             .documents
@@ -227,10 +227,14 @@ impl<'a> Report<'a> {
 impl Entry<'_> {
     /// The block of one resource: a heading, then its conditions by place.
     fn block(&self, paint: &Paint, out: &mut String) {
-        let (mark, style) = match (self.status, self.has_problem()) {
-            (None, _) => ("-", Style::Faint),
-            (Some(_), true) => ("✗", Style::Bad),
-            (Some(_), false) => ("✓", Style::Good),
+        let conditions = self
+            .status
+            .map(|status| status.conditions())
+            .unwrap_or_default();
+        let (mark, style) = match (conditions.is_empty(), self.has_problem()) {
+            (true, _) => ("-", Style::Faint),
+            (false, true) => ("✗", Style::Bad),
+            (false, false) => ("✓", Style::Good),
         };
         let place = format!("{}:{}", self.document.file, self.document.line);
         let _ = writeln!(
@@ -240,10 +244,6 @@ impl Entry<'_> {
             paint.paint(Style::Strong, &self.key.to_string()),
             paint.paint(Style::Faint, &place),
         );
-        let conditions = self
-            .status
-            .map(|status| status.conditions())
-            .unwrap_or_default();
         if conditions.is_empty() {
             let _ = writeln!(
                 out,
@@ -304,14 +304,24 @@ fn condition_lines(paint: &Paint, condition: &Condition, indent: usize, out: &mu
     }
 }
 
-fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
+/// Findings are told from top to bottom of each file.
+fn order(finding: &Finding) -> (&str, usize, usize, &str) {
     let Finding {
         file,
         line,
         column,
+        message,
+        ..
+    } = finding;
+    (file, *line, *column, message)
+}
+
+fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
+    let Finding {
         field,
         message,
         severity,
+        ..
     } = finding;
     let field = if field.is_empty() {
         String::new()
@@ -319,8 +329,9 @@ fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
         format!("{field}: ")
     };
     format!(
-        "{} {file}:{line}:{column}: {field}{message}",
-        paint.paint(style, &format!("{severity}:"))
+        "{} {}: {field}{message}",
+        paint.paint(style, &format!("{severity}:")),
+        finding.place()
     )
 }
 
@@ -336,22 +347,48 @@ fn finding_value(finding: &Finding) -> Value {
 
 /// Rules that lose requests to others: object, field and message.
 fn shadows(world: &World) -> BTreeSet<(ObjectKey, String, String)> {
-    let mut all = BTreeSet::new();
+    let mut attached: HashMap<&ObjectKey, usize> = HashMap::new();
+    let mut lost: HashMap<(ObjectKey, String), usize> = HashMap::new();
+    let mut found = Vec::new();
     for table in world.tables.frontends() {
+        for route in table.routes() {
+            *attached.entry(&route.route).or_default() += 1;
+        }
         for shadow in shadowed(table) {
             let rule = shadow.rule.index;
             let field = format!("spec.rules[{rule}].matches[{}]", shadow.match_index);
-            let winner = match shadow.by_route.route == shadow.route.route {
-                true => format!("rule {}", shadow.by.index),
-                false => format!("rule {} of {}", shadow.by.index, shadow.by_route.route),
-            };
-            let loss = match shadow.extent {
-                Extent::Fully => format!("it never gets a request: {winner} takes them all"),
-                Extent::Partly => format!("{winner} takes some of its requests"),
-            };
-            let message = format!("{loss} ({})", shadow.detail);
-            all.insert((shadow.route.route.clone(), field, message));
+            let of = (shadow.route.route.clone(), field);
+            if shadow.extent == Extent::Fully {
+                *lost.entry(of.clone()).or_default() += 1;
+            }
+            found.push((&table.frontend().id, of, shadow));
         }
     }
-    all
+    let told = found.into_iter().map(|(frontend, of, shadow)| {
+        let winner = match shadow.by_route.route == shadow.route.route {
+            true => format!("rule {}", shadow.by.index),
+            false => format!("rule {} of {}", shadow.by.index, shadow.by_route.route),
+        };
+        let loss = match shadow.extent {
+            Extent::Partly => format!("{winner} takes some of its requests"),
+            Extent::Fully => {
+                // What is lost here may be had elsewhere.
+                let everywhere = lost.get(&of) == attached.get(&of.0);
+                let place = match everywhere {
+                    true => String::new(),
+                    false => place(frontend),
+                };
+                format!("{place}it never gets a request: {winner} takes them all")
+            }
+        };
+        (of.0, of.1, format!("{loss} ({})", shadow.detail))
+    });
+    told.collect()
+}
+
+fn place(frontend: &FrontendId) -> String {
+    match frontend {
+        FrontendId::Listener { listener, .. } => format!("on listener {listener}: "),
+        FrontendId::Mesh { port, .. } => format!("on port {port}: "),
+    }
 }

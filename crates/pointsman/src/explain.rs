@@ -3,8 +3,11 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use pointsman_binding::bound::{BackendId, Transport};
+use pointsman_resources::core::ServicePort;
 use pointsman_resources::{Name, ObjectKey, Resource};
 use pointsman_routing::Criterion;
 use pointsman_routing::explain::{
@@ -19,7 +22,7 @@ use crate::output::{self, Paint, Style};
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let query = query(arguments)?;
-    let world = input::load(&arguments.sources.paths)?;
+    let world = input::load(&arguments.sources.paths);
     let errors = world
         .input
         .findings
@@ -112,29 +115,36 @@ fn rules(world: &World, route: &ObjectKey) -> Vec<(Option<String>, usize)> {
 /// The Services and their kin that a URL may name.
 fn directory(world: &World) -> Directory {
     let parents = world.input.documents.iter().filter_map(|document| {
-        let (ports, addresses) = match &document.resource {
+        let (ports, addresses): (_, Vec<&String>) = match &document.resource {
             Resource::Service(service) => {
                 let spec = &service.spec;
-                (
-                    &spec.ports,
-                    spec.cluster_ips
-                        .iter()
-                        .chain(&spec.cluster_ip)
-                        .collect::<Vec<_>>(),
-                )
+                let addresses = spec.cluster_ips.iter().chain(&spec.cluster_ip);
+                (&spec.ports, addresses.collect())
             }
             Resource::ServiceImport(import) => {
                 (&import.spec.ports, import.spec.ips.iter().collect())
             }
             _ => return None,
         };
+        let object = document.resource.key();
+        let backend = |port: &ServicePort| {
+            let transport = [Transport::Tcp, Transport::Udp]
+                .into_iter()
+                .find(|transport| transport.name() == port.protocol)?;
+            let (object, port) = (object.clone(), port.port);
+            world.binder.backend(&BackendId {
+                object,
+                port,
+                transport,
+            })
+        };
         Some(MeshParent {
-            object: document.resource.key(),
             addresses: addresses
                 .iter()
                 .filter_map(|text| text.parse::<IpAddr>().ok())
                 .collect(),
-            ports: ports.iter().map(|port| port.port).collect(),
+            backends: ports.iter().filter_map(backend).map(Arc::new).collect(),
+            object,
         })
     });
     Directory {
@@ -206,10 +216,14 @@ fn text(explanation: &Explanation) -> String {
             .map(|port| format!(" port {port}"))
             .unwrap_or_default();
         let share = format!("{:>5.1}%", backend.share * 100.0);
-        let fate = match (&backend.status, &backend.reason) {
+        let status = match (&backend.status, backend.grpc_status) {
+            (_, Some(code)) => Some(format!("gRPC status {code}")),
+            (status, None) => status.as_ref().map(status_text),
+        };
+        let fate = match (status, &backend.reason) {
             (Some(status), reason) => {
                 let reason = reason.as_deref().unwrap_or_default();
-                paint.paint(Style::Bad, &format!("{}: {reason}", status_text(status)))
+                paint.paint(Style::Bad, &format!("{status}: {reason}"))
             }
             (None, _) => backend.endpoints.join(", "),
         };

@@ -290,3 +290,136 @@ fn wrong_arguments_of_explain_are_named() {
         assert!(said.contains(words), "{said}");
     }
 }
+
+/// An empty folder of this name.
+fn fresh(name: &str) -> std::path::PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = std::fs::remove_dir_all(&folder);
+    std::fs::create_dir_all(&folder).expect("a folder");
+    folder
+}
+
+#[test]
+fn what_cannot_be_read_hides_nothing_else() {
+    let folder = fresh("unreadable");
+    std::fs::write(folder.join("well.yaml"), WELL).expect("a file");
+    let empty = fresh("empty");
+    let (folder, empty) = (
+        folder.to_str().expect("text"),
+        empty.to_str().expect("text"),
+    );
+    let output = pointsman(
+        &[
+            "check",
+            "-o",
+            "json",
+            "-f",
+            "no/such.yaml",
+            "-f",
+            empty,
+            "-f",
+            folder,
+        ],
+        "",
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let list = json(&output);
+    assert_eq!(list["items"].as_array().map(Vec::len), Some(3), "{list}");
+    let errors = list["errors"].as_array().expect("a list");
+    assert_eq!(errors.len(), 2, "{list}");
+    assert_eq!(
+        (&errors[0]["file"], &errors[0]["line"]),
+        (&"no/such.yaml".into(), &0.into())
+    );
+    assert_eq!(
+        errors[1]["message"],
+        "this folder holds no *.yaml, *.yml or *.json"
+    );
+    let output = pointsman(&["check", "-q", "-f", "no/such.yaml"], "");
+    assert!(
+        text(&output).starts_with("error: no/such.yaml: No such file"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_is_named_twice_or_linked_to_is_read_once() {
+    let folder = fresh("twice");
+    let file = folder.join("well.yaml");
+    std::fs::write(&file, WELL).expect("a file");
+    for (target, link) in [(".", "loop"), (".", "again"), ("well.yaml", "link.yaml")] {
+        std::os::unix::fs::symlink(target, folder.join(link)).expect("a link");
+    }
+    let (folder, file) = (folder.to_str().expect("text"), file.to_str().expect("text"));
+    let output = pointsman(&["check", "-f", folder, "-f", file, "-f", folder], "");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    assert!(text(&output).ends_with("5 resources, all is well\n"));
+}
+
+#[test]
+fn a_service_that_no_route_governs_gets_its_calls_itself() {
+    let services = WELL.replace("kind: HTTPRoute", "kind: Nothing");
+    let told = json(&pointsman(
+        &[
+            "explain",
+            "-f",
+            "-",
+            "-o",
+            "json",
+            "--from",
+            "shop",
+            "http://web/",
+        ],
+        &services,
+    ));
+    let backend = &told["backends"][0];
+    assert_eq!(backend["endpoints"][0], "127.0.0.1:8080", "{told}");
+}
+
+#[test]
+fn a_share_of_grpc_calls_that_fails_says_how() {
+    let calls = WELL
+        .replace("kind: HTTPRoute", "kind: GRPCRoute")
+        .replace("{name: web, port: 80}]\n", "{name: nope, port: 80}]\n");
+    let told = text(&pointsman(
+        &["explain", "-f", "-", "grpc://a/b.C/D"],
+        &calls,
+    ));
+    let wanted = "Service shop/nope port 80  gRPC status 14: there is no Service shop/nope";
+    assert!(told.contains(wanted), "{told}");
+}
+
+#[test]
+fn a_rule_that_is_hidden_on_one_listener_only_is_told_with_that_listener() {
+    let second = "  - {name: alt, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}\n---\napiVersion: v1\nkind: Service";
+    let older = "---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: older, namespace: shop, creationTimestamp: '2020-01-01T00:00:00Z'}
+spec:
+  parentRefs: [{name: edge, namespace: infra, sectionName: http}]
+  rules: [{backendRefs: [{name: web, port: 80}]}]
+";
+    let warned = |input: &str| {
+        let list = json(&pointsman(&["check", "-f", "-", "-o", "json"], input));
+        list["warnings"][0]["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let all = "HTTPRoute shop/web: it never gets a request: rule 0 of HTTPRoute shop/older takes them all";
+    let once = format!("{WELL}{older}");
+    assert!(warned(&once).starts_with(all), "{}", warned(&once));
+    let twice = once.replacen("---\napiVersion: v1\nkind: Service", second, 1);
+    let here = all.replace("web: it", "web: on listener http: it");
+    assert!(warned(&twice).starts_with(&here), "{}", warned(&twice));
+}
+
+#[test]
+fn what_nothing_is_said_of_is_not_marked_as_well() {
+    let lost = WELL.replace("{name: edge, namespace: infra}]\n", "{name: gone}]\n");
+    let told = text(&pointsman(&["check", "-f", "-"], &lost));
+    assert!(told.contains("\n- HTTPRoute shop/web"), "{told}");
+}

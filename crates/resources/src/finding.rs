@@ -10,9 +10,9 @@ pub struct Finding {
     pub severity: Severity,
     /// The file, as its reader named it.
     pub file: Arc<str>,
-    /// The line, from 1.
+    /// The line, from 1; 0 if the file could not be read at all.
     pub line: usize,
-    /// The column in characters, from 1.
+    /// The column in characters, from 1; 0 likewise.
     pub column: usize,
     /// The field, such as `spec.rules[0].matches[1].path.value`; empty for the whole document.
     pub field: String,
@@ -38,13 +38,19 @@ impl fmt::Display for Severity {
     }
 }
 
+impl Finding {
+    /// The file, with line and column where there are any.
+    pub fn place(&self) -> String {
+        match self.line {
+            0 => self.file.to_string(),
+            line => format!("{}:{line}:{}", self.file, self.column),
+        }
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}:{}: {}: ",
-            self.file, self.line, self.column, self.severity
-        )?;
+        write!(f, "{}: {}: ", self.place(), self.severity)?;
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::meta::{GATEWAY_GROUP, Meta, null_as_default};
+use crate::meta::{GATEWAY_GROUP, Meta, Name, null_as_default};
 use crate::refs::{
     BackendObjectReference, LabelSelector, LocalObjectReference, ObjectReference,
     SecretObjectReference,
@@ -321,6 +321,15 @@ pub struct ListenerSet {
     pub metadata: Meta,
     /// What is wanted.
     pub spec: ListenerSetSpec,
+}
+
+impl ListenerSet {
+    /// The name of the Gateway that it asks to be added to.
+    pub fn gateway(&self) -> Name {
+        let parent = &self.spec.parent_ref;
+        let own = &*self.metadata.namespace;
+        Name::new(parent.namespace.as_deref().unwrap_or(own), &*parent.name)
+    }
 }
 
 /// The spec of a [`ListenerSet`].

@@ -119,6 +119,11 @@ impl Reader {
         }
     }
 
+    /// Notes that a file or folder could not be read at all. It has no line to point at: line and column are 0.
+    pub fn unreadable(&mut self, file: &str, message: String) {
+        self.error(&file.into(), Position::default(), String::new(), message);
+    }
+
     /// What all texts hold together.
     pub fn finish(self) -> Input {
         self.input
@@ -134,6 +139,10 @@ impl Reader {
                 prefix.trim_end_matches('.').to_owned(),
                 message,
             );
+        }
+        if let Some(kind) = universal(&node).filter(|_| inherited.is_none()) {
+            *self.input.passed_over.entry(kind.to_owned()).or_default() += 1;
+            return;
         }
         let api_version = self.word(
             file,
@@ -243,6 +252,17 @@ impl Reader {
             .passed_over
             .entry(format!("{api_version}/{kind}"))
             .or_default() += 1;
+        // A kind that is ours, in a group of Kubernetes that does not have it, is meant to be ours.
+        let other = Kind::ALL.iter().find(|known| known.name() == kind);
+        if let Some(known) = other.filter(|_| group.is_empty() || group.ends_with("k8s.io")) {
+            let at = node.get("apiVersion").map_or(node.at, |node| node.at);
+            let meant = known.api_version();
+            let message = format!(
+                "{kind} is not known in `{api_version}` and passed over; did you mean `{meant}`?"
+            );
+            let field = format!("{prefix}apiVersion");
+            self.add(Severity::Warning, file, at, field, message);
+        }
         // Within our groups a kind that nobody knows is probably mistyped.
         if [GATEWAY_GROUP, GATEWAY_X_GROUP, POINTSMAN_GROUP].contains(&group) {
             let names = Kind::ALL
@@ -403,6 +423,13 @@ impl Reader {
             message,
         });
     }
+}
+
+/// The kind of a document in Kuma's own form: it has `type` and `name` where Kubernetes has `apiVersion` and `kind`.
+fn universal(node: &Node) -> Option<&str> {
+    let foreign = node.get("apiVersion").is_none() && node.get("kind").is_none();
+    node.get("name").filter(|_| foreign)?.as_str()?;
+    node.get("type")?.as_str()
 }
 
 fn join(group: &str, version: &str) -> String {

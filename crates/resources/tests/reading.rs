@@ -108,7 +108,30 @@ fn kinds_that_are_not_ours_are_passed_over_and_counted() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:5:50: warning: kind: `HttpRoute` is not known and passed over; did you mean `HTTPRoute`?"
+            "a.yaml:5:50: warning: kind: `HttpRoute` is not known and passed over; did you mean `HTTPRoute`?",
+            "a.yaml:7:14: warning: apiVersion: Gateway is not known in `v2` and passed over; did you mean `gateway.networking.k8s.io/v1`?"
+        ]
+    );
+}
+
+// Kuma's own form has `type` and `name` where Kubernetes has `apiVersion` and `kind`.
+#[test]
+fn documents_of_kuma_are_passed_over_in_both_forms() {
+    let text = "{apiVersion: kuma.io/v1alpha1, kind: MeshHTTPRoute}\n---\n{type: MeshHTTPRoute, name: a, mesh: default}\n";
+    let input = read(&[("a.yaml", text)]);
+    let passed: Vec<&str> = input.passed_over.keys().map(String::as_str).collect();
+    assert_eq!(passed, ["MeshHTTPRoute", "kuma.io/v1alpha1/MeshHTTPRoute"]);
+    assert_eq!(lines(&input), [] as [&str; 0]);
+}
+
+#[test]
+fn a_kind_of_ours_in_another_group_of_kubernetes_is_passed_over_with_a_warning() {
+    let text = "{apiVersion: networking.k8s.io/v1, kind: HTTPRoute}\n---\n{apiVersion: networking.istio.io/v1, kind: Gateway}\n";
+    assert_eq!(
+        lines(&read(&[("a.yaml", text)])),
+        [
+            "a.yaml:1:14: warning: apiVersion: HTTPRoute is not known in `networking.k8s.io/v1` and passed over; \
+          did you mean `gateway.networking.k8s.io/v1`?"
         ]
     );
 }

@@ -1,17 +1,23 @@
 //! Rules that never get a request, or fewer than they ask for, because others are stronger.
 //!
-//! Only what is certain is told. Two entries are compared where one can take the other's requests: at the same path, or at a path above
-//! it with a stronger claim (regular expressions on the same host). So the cost follows the tree and not the square of the routes.
+//! Only what is certain is told. Two entries are compared where one can take the other's requests: at the same path; at a path above
+//! it with a stronger claim (regular expressions on the same host); at or above it under a hostname that is tried first for every
+//! request. So the cost follows the tree and not the square of the routes.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, BoundRule, PathPredicate, StringPredicate, ValuePredicate,
+    BoundMatch, BoundRoute, BoundRule, Hostname, PathPredicate, StringPredicate, ValuePredicate,
+    expression,
 };
+use pointsman_resources::ObjectKey;
+use regex::Regex;
 
 use crate::entry::Entry;
 use crate::explain::advantage;
-use crate::host::Node;
+use crate::host::{HostTable, Node};
+use crate::path;
 use crate::precedence::Criterion;
 use crate::ranked::Ranked;
 use crate::table::FrontendTable;
@@ -31,6 +37,8 @@ pub struct Shadow {
     pub by: Arc<BoundRule>,
     /// Which of its matches, as its `index`.
     pub by_match: usize,
+    /// The hostname that it loses under.
+    pub hostname: Option<Hostname>,
     /// How much is lost.
     pub extent: Extent,
     /// The criterion that decides.
@@ -54,7 +62,7 @@ const NEIGHBOURS: usize = 64;
 
 /// The matches of a frontend's rules that lose requests, ordered by route, rule and match; for each the strongest that takes them.
 ///
-/// A match of a route with several hostnames is told if it loses under one of them.
+/// A match of a route with several hostnames is told if it loses under one of them; it loses fully if it does under each.
 pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
     let mut found = Vec::new();
     for host in table.hosts.values() {
@@ -67,6 +75,8 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
         within(&host.regexes, &mut found);
         at_node(&host.root, &expressions, &mut found);
     }
+    across_hostnames(table, &mut found);
+    not_under_all(table, &mut found);
     let key = |shadow: &Shadow| {
         (
             shadow.route.route.clone(),
@@ -84,6 +94,119 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
         )
     });
     found
+}
+
+/// What is lost fully, but not under each hostname that this frontend has requests for, is lost partly.
+fn not_under_all(table: &FrontendTable, found: &mut [Shadow]) {
+    let served = &table.frontend().hostname;
+    let mut fully: BTreeMap<(ObjectKey, usize, usize), BTreeSet<Option<Hostname>>> =
+        BTreeMap::new();
+    let of = |shadow: &Shadow| {
+        (
+            shadow.route.route.clone(),
+            shadow.rule.index,
+            shadow.match_index,
+        )
+    };
+    for shadow in found.iter().filter(|s| s.extent == Extent::Fully) {
+        let hostnames = fully.entry(of(shadow)).or_default();
+        hostnames.insert(shadow.hostname.clone());
+    }
+    for shadow in found.iter_mut().filter(|s| s.extent == Extent::Fully) {
+        let meets = |name: &&Hostname| served.as_ref().is_none_or(|own| own.intersects(name));
+        let hostnames: BTreeSet<&Hostname> = shadow.route.hostnames.iter().filter(meets).collect();
+        let lost = fully.get(&of(shadow)).map_or(0, BTreeSet::len);
+        if lost < hostnames.len() {
+            shadow.extent = Extent::Partly;
+        }
+    }
+}
+
+/// All requests of a listener are for its hostname. So hostnames of routes that take in all of it are tried one after the other for
+/// each request, the most specific first, and what one takes the next never gets.
+fn across_hostnames(table: &FrontendTable, found: &mut Vec<Shadow>) {
+    let Some(hostname) = &table.frontend().hostname else {
+        return;
+    };
+    let mut earlier: Vec<&HostTable> = Vec::new();
+    table.hosts.find(hostname.as_str(), |host| {
+        if !earlier.is_empty() {
+            let mut judge = |entry: &Entry| {
+                let winner = earlier.iter().find_map(|earlier| taker(earlier, entry));
+                found.extend(winner.map(|winner| shadow(winner, entry, Extent::Fully)));
+            };
+            host.regexes.iter().for_each(|entry| judge(entry));
+            each_entry(&host.root, &mut judge);
+        }
+        earlier.push(host);
+        None::<()>
+    });
+}
+
+fn each_entry(node: &Node, visit: &mut impl FnMut(&Entry)) {
+    let entries = node.exact.iter().chain(node.prefix.iter());
+    entries.for_each(|entry| visit(entry));
+    for child in node.children.values() {
+        each_entry(child, visit);
+    }
+}
+
+/// What under another hostname takes every request that an entry asks for, if they come there.
+fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
+    let path = entry.matched().map(|matched| &matched.path);
+    let (segments, exact): (Vec<&str>, bool) = match path {
+        Some(PathPredicate::Exact(path)) => (path::segments(path)?.collect(), true),
+        Some(PathPredicate::Prefix(prefix)) => (path::prefix_segments(prefix).collect(), false),
+        Some(PathPredicate::Regex(_)) | None => (Vec::new(), false),
+    };
+    let mut nodes = vec![&host.root];
+    for segment in &segments {
+        match nodes.last().and_then(|node| node.children.get(*segment)) {
+            Some(child) => nodes.push(&**child),
+            None => break,
+        }
+    }
+    let own = nodes
+        .last()
+        .filter(|_| exact && nodes.len() > segments.len());
+    let exacts = own.into_iter().flat_map(|node| node.exact.iter());
+    let expressions = host.regexes.iter().filter(|other| {
+        let Some(PathPredicate::Regex(regex)) = other.matched().map(|other| &other.path) else {
+            return false;
+        };
+        match path {
+            Some(PathPredicate::Exact(path)) => regex.is_match(path),
+            Some(PathPredicate::Prefix(prefix)) => takes_all_below(regex, prefix),
+            Some(PathPredicate::Regex(own)) => regex.as_str() == own.as_str(),
+            None => false,
+        }
+    });
+    let prefixes = nodes
+        .iter()
+        .rev()
+        .flat_map(|node| node.prefix.iter().take(NEIGHBOURS));
+    exacts
+        .take(NEIGHBOURS)
+        .chain(expressions.take(NEIGHBOURS))
+        .chain(prefixes)
+        .map(|other| &**other)
+        .find(|other| covers(other, entry))
+}
+
+/// Whether an expression certainly matches a path and all below it: it is plain text that the path begins with, then `.*`.
+fn takes_all_below(regex: &Regex, prefix: &str) -> bool {
+    let text = expression(regex);
+    let text = text.strip_prefix('^').unwrap_or(text);
+    let text = text.strip_suffix('$').unwrap_or(text);
+    text.strip_suffix(".*")
+        .is_some_and(|start| is_plain(start) && prefix.starts_with(start))
+}
+
+/// Whether an expression matches nothing but its own text.
+fn is_plain(expression: &str) -> bool {
+    expression
+        .bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte))
 }
 
 fn at_node(node: &Node, expressions: &[&Entry], found: &mut Vec<Shadow>) {
@@ -130,8 +253,8 @@ fn within<C: crate::ranked::Compiled>(entries: &Ranked<C>, found: &mut Vec<Shado
     }
 }
 
-/// A prefix loses what an expression on the same host matches: all if the expression matches every path, else what is at the prefix
-/// itself if it matches that.
+/// A prefix loses what an expression on the same host matches: all if the expression matches all below it, else what is at the prefix
+/// itself or right below it if it matches that.
 fn hidden_by_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Shadow>) {
     let Some(PathPredicate::Prefix(prefix)) = entry.matched().map(|matched| &matched.path) else {
         return;
@@ -141,18 +264,22 @@ fn hidden_by_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec<S
         else {
             continue;
         };
-        let everything = matches!(
-            pointsman_binding::bound::expression(regex),
-            ".*" | "/.*" | "^/.*" | "^.*" | ".*$" | "^.*$" | "^/.*$" | "/.*$"
-        );
-        if everything && covers(winner, entry) {
-            found.push(shadow(winner, entry, Extent::Fully));
-            return;
+        if Arc::ptr_eq(&winner.rule, &entry.rule) || !covers(winner, entry) {
+            continue;
         }
-        if regex.is_match(prefix) && covers(winner, entry) {
-            found.push(shadow(winner, entry, Extent::Partly));
-            return;
-        }
+        let bare = prefix.strip_suffix('/').unwrap_or(prefix);
+        let some = || {
+            ["", "/", "/x"]
+                .iter()
+                .any(|rest| regex.is_match(&format!("{bare}{rest}")))
+        };
+        let extent = match takes_all_below(regex, prefix) {
+            true => Extent::Fully,
+            false if some() => Extent::Partly,
+            false => continue,
+        };
+        found.push(shadow(winner, entry, extent));
+        return;
     }
 }
 
@@ -166,10 +293,7 @@ fn hiding_from_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec
             continue;
         };
         // Written without anything special, it is one path, and the exact match has it.
-        let literal = pointsman_binding::bound::expression(regex) == &**path
-            && path
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte));
+        let literal = expression(regex) == &**path && is_plain(path);
         if literal && covers(entry, loser) && !Arc::ptr_eq(&entry.rule, &loser.rule) {
             found.push(shadow(entry, loser, Extent::Fully));
         }
@@ -185,6 +309,7 @@ fn shadow(winner: &Entry, loser: &Entry, extent: Extent) -> Shadow {
         by_route: winner.route.clone(),
         by: winner.rule.clone(),
         by_match: winner.rank.matched,
+        hostname: loser.hostname.clone(),
         extent,
         criterion,
         detail: advantage(&winner.rank, winner.matched(), loser, criterion),

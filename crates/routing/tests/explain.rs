@@ -37,7 +37,18 @@ fn directory() -> Directory {
         parents: vec![MeshParent {
             object: cart(),
             addresses: vec!["10.0.0.10".parse().expect("an address")],
-            ports: vec![80, 81],
+            backends: [80, 81]
+                .map(|port| {
+                    let (id, backend) = service("cart", &["10.1.0.9:8080"]);
+                    let mut backend = backend.expect("a backend").as_ref().clone();
+                    backend.id = BackendId {
+                        object: cart(),
+                        port,
+                        ..id
+                    };
+                    Arc::new(backend)
+                })
+                .into(),
         }],
     }
 }
@@ -528,20 +539,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
 
 #[test]
 fn a_service_port_without_routes_is_its_own_backend() {
-    let id = BackendId {
-        transport: pointsman_binding::bound::Transport::Tcp,
-        object: cart(),
-        port: 81,
-    };
-    let (_, some) = service("v1", &["10.1.0.9:80"]);
-    let own = Arc::new(Backend {
-        id: id.clone(),
-        ..(*some.expect("a backend")).clone()
-    });
-    let tables = tables([Delta {
-        backends: vec![(id, Some(own))],
-        ..Delta::default()
-    }]);
+    let tables = Tables::default();
     let mut query = url("http://cart:81/x");
     query.from = Some(("shop".into(), None));
     let told = ask(&tables, &query);
@@ -549,8 +547,28 @@ fn a_service_port_without_routes_is_its_own_backend() {
         (&told["outcome"], told.get("rule")),
         (&json!("forward"), None)
     );
-    assert_eq!(told["backends"][0]["endpoints"], json!(["10.1.0.9:80"]));
+    assert_eq!(told["backends"][0]["endpoints"], json!(["10.1.0.9:8080"]));
     assert_eq!(told["request"]["headers"], json!({"host": "cart:81"}));
-    query = url("http://cart.shop:82/");
-    assert_eq!(ask(&tables, &query)["outcome"], "no-frontend");
+    for nothing in ["http://cart.shop:82/", "udp://cart.shop:81"] {
+        assert_eq!(ask(&tables, &url(nothing))["outcome"], "no-frontend");
+    }
+}
+
+#[test]
+fn a_listener_that_is_asked_for_and_does_not_get_the_request_is_named() {
+    let one = |name, hostname| added(listener(name, 80, Protocol::Http, hostname), vec![]);
+    let tables = tables([one("all", None), one("a", Some("a.com"))]);
+    let why = |listener: &str, text: &str| {
+        let mut query = url(text);
+        query.gateway = Some((gateway(), Some(listener.to_owned())));
+        let told = ask(&tables, &query);
+        told["why"].as_str().expect("text").to_owned()
+    };
+    assert!(why("a", "http://b.com/").ends_with("; listener a of that port does not get it"));
+    assert!(!why("a", "http://a.com/").contains("does not get it"));
+    assert_eq!(
+        why("b", "http://a.com/"),
+        "there is no listener b that works"
+    );
+    assert_eq!(why("a", "udp://a.com"), "listener a does not speak udp");
 }

@@ -8,9 +8,20 @@ use pointsman_routing::{Criterion, Extent, shadowed};
 
 /// Losing route and rule, winning route and rule, how much, and why.
 fn told(routes: Vec<BoundRoute>) -> Vec<(String, String, Extent, Criterion)> {
+    told_at(None, routes)
+}
+
+/// The same at a listener of this hostname.
+fn told_at(
+    hostname: Option<&str>,
+    routes: Vec<BoundRoute>,
+) -> Vec<(String, String, Extent, Criterion)> {
     let id =
         |route: &BoundRoute, rule: &BoundRule| format!("{}/{}", route.route.name.name, rule.index);
-    shadowed(&http(routes))
+    let frontend = listener("http", 80, Protocol::Http, hostname);
+    let key = frontend.id.clone();
+    let tables = tables([added(frontend, routes)]);
+    shadowed(tables.frontend(&key).expect("the listener"))
         .into_iter()
         .map(|s| {
             (
@@ -30,6 +41,13 @@ fn line(
     by: Criterion,
 ) -> (String, String, Extent, Criterion) {
     (loser.into(), winner.into(), extent, by)
+}
+
+fn gets(matched: BoundMatch) -> BoundMatch {
+    BoundMatch {
+        method: Some("GET".into()),
+        ..matched
+    }
 }
 
 #[test]
@@ -153,6 +171,22 @@ fn an_expression_hides_prefixes_fully_or_partly_and_may_be_hidden() {
             vec![rule(vec![prefix("/x")], "v2")],
         ),
         route(
+            "below",
+            9,
+            &["d.com"],
+            vec![rule(vec![regex("/api/.*")], "v1")],
+        ),
+        route(
+            "below-prefix",
+            1,
+            &["d.com"],
+            vec![
+                rule(vec![prefix("/api")], "v2"),
+                rule(vec![prefix("/api/v1")], "v2"),
+                rule(vec![prefix("/apis")], "v2"),
+            ],
+        ),
+        route(
             "exact",
             9,
             &["c.com"],
@@ -166,11 +200,73 @@ fn an_expression_hides_prefixes_fully_or_partly_and_may_be_hidden() {
         ),
     ];
     let wanted = [
+        line("below-prefix/0", "below/0", Extent::Partly, Criterion::Path),
+        line("below-prefix/1", "below/0", Extent::Fully, Criterion::Path),
         line("plain/0", "exact/0", Extent::Fully, Criterion::Path),
         line("prefix/0", "all/0", Extent::Fully, Criterion::Path),
         line("some-prefix/0", "some/0", Extent::Partly, Criterion::Path),
     ];
     assert_eq!(told(routes), wanted);
+}
+
+#[test]
+fn a_match_that_loses_under_one_of_its_hostnames_loses_partly() {
+    let one =
+        |name, age, hosts: &[&str]| route(name, age, hosts, vec![rule(vec![prefix("/x")], "v1")]);
+    let routes = || {
+        vec![
+            one("old", 1, &["a.com"]),
+            one("young", 2, &["a.com", "b.com"]),
+        ]
+    };
+    assert_eq!(
+        told(routes()),
+        [line("young/0", "old/0", Extent::Partly, Criterion::Age)]
+    );
+    // A listener that has no requests for the other.
+    assert_eq!(
+        told_at(Some("a.com"), routes()),
+        [line("young/0", "old/0", Extent::Fully, Criterion::Age)]
+    );
+}
+
+// A route's own hostname counts, so on a listener for one host the route that names it goes before one that names it by a wildcard.
+#[test]
+fn a_more_specific_hostname_hides_others_where_the_listener_has_no_more_requests() {
+    let matches = vec![prefix("/x"), gets(prefix("/y"))];
+    let routes = || {
+        vec![
+            route("exact", 9, &["a.com"], vec![rule(matches.clone(), "v1")]),
+            route(
+                "wild",
+                1,
+                &["*.com"],
+                vec![
+                    rule(vec![prefix("/x/below")], "v2"),
+                    rule(vec![exact("/x")], "v2"),
+                    rule(vec![prefix("/y")], "v2"),
+                    rule(vec![gets(exact("/y/z"))], "v2"),
+                    rule(vec![prefix("/")], "v2"),
+                ],
+            ),
+            route("any", 1, &[], vec![rule(vec![exact("/q")], "v2")]),
+        ]
+    };
+    let hidden = |loser, winner| line(loser, winner, Extent::Fully, Criterion::Host);
+    assert_eq!(
+        told_at(Some("a.com"), routes()),
+        [
+            hidden("any/0", "wild/4"),
+            hidden("wild/0", "exact/0"),
+            hidden("wild/1", "exact/0"),
+            hidden("wild/3", "exact/0"),
+        ]
+    );
+    assert_eq!(
+        told_at(Some("*.com"), routes()),
+        [hidden("any/0", "wild/4")]
+    );
+    assert_eq!(told_at(None, routes()), []);
 }
 
 #[test]

@@ -359,13 +359,15 @@ pub(crate) fn advantage(
         Criterion::Method => format!("method: {route} asks for a method, this one does not"),
         Criterion::Header => {
             format!(
-                "header: {route} asks for {} headers, this one for {}",
-                winner.headers, loser.headers
+                "header: {route} asks for {}, this one for {}",
+                count(winner.headers, "header"),
+                loser.headers
             )
         }
         Criterion::Query => format!(
-            "query: {route} asks for {} query parameters, this one for {}",
-            winner.query, loser.query
+            "query: {route} asks for {}, this one for {}",
+            count(winner.query, "query parameter"),
+            loser.query
         ),
         Criterion::Age => format!("older route {route} has the same match"),
         Criterion::Name => {
@@ -383,6 +385,10 @@ pub(crate) fn advantage(
             winner.matched
         ),
     }
+}
+
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) -> String {

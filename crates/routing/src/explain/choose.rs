@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Frontend, FrontendId, Protocol, Scope};
+use pointsman_binding::bound::{Backend, Frontend, FrontendId, Protocol, Scope};
 use pointsman_resources::{Kind, Name};
 
 use super::model::{FrontendRef, Status};
@@ -22,7 +22,7 @@ pub(crate) enum Chosen<'t> {
     /// At a mesh parent whose port no route governs.
     Implicit {
         parent: &'t MeshParent,
-        port: u16,
+        backend: &'t Backend,
         why: String,
     },
     /// At a listener by its SNI, but the host it asks for belongs to another.
@@ -66,18 +66,26 @@ fn at_service<'t>(
     let from = query.from.as_ref().map(|(namespace, _)| namespace.as_str());
     let parent = directory.find(&query.target.host, from)?;
     let object = &parent.object;
-    let port = match (query.target.port, parent.ports.as_slice()) {
+    let transport = query.target.scheme.transport();
+    let ports: Vec<u16> = parent.ports(transport).collect();
+    let port = match (query.target.port, ports.as_slice()) {
         (Some(port), _) => port,
         (None, [only]) => *only,
         (None, _) => query.target.scheme.default_port().unwrap_or_default(),
     };
-    if !parent.ports.contains(&port) {
-        let why = format!("{object} has no port {port}");
+    let wanted =
+        |backend: &&Arc<Backend>| (backend.id.port, backend.id.transport) == (port, transport);
+    let Some(backend) = parent.backends.iter().find(wanted) else {
+        let why = format!("{object} has no {transport} port {port}");
         return Some(Chosen::Nowhere { why, status: None });
-    }
-    let Some(table) = tables.mesh(object, query.target.scheme.transport(), port, from) else {
+    };
+    let Some(table) = tables.mesh(object, transport, port, from) else {
         let why = format!("no route governs port {port} of {object}: calls go to its endpoints");
-        return Some(Chosen::Implicit { parent, port, why });
+        return Some(Chosen::Implicit {
+            parent,
+            backend,
+            why,
+        });
     };
     let why = match &table.frontend().id {
         FrontendId::Mesh {
@@ -125,6 +133,18 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         .map(|table| &**table.frontend())
         .filter(|frontend| fits(scheme, frontend.protocol))
         .collect();
+    let asked = query
+        .gateway
+        .as_ref()
+        .and_then(|(_, listener)| listener.as_deref());
+    if let Some(asked) = asked.filter(|asked| !has_listener(fitting.iter().copied(), asked)) {
+        let scheme = scheme.as_str();
+        let why = match has_listener(listeners.iter().map(|table| &**table.frontend()), asked) {
+            true => format!("listener {asked} does not speak {scheme}"),
+            false => format!("there is no listener {asked} that works"),
+        };
+        return nowhere(why, None);
+    }
     let Some(port) = port(query, &fitting) else {
         let wanted = match query.target.port.or(scheme.default_port()) {
             Some(port) => format!("port {port}"),
@@ -190,7 +210,10 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         );
         return nowhere(why, Some(status));
     };
-    let why = why(table, host, found.len() - 1);
+    let mut why = why(table, host, found.len() - 1);
+    if let Some(asked) = asked.filter(|asked| section(table.frontend()) != Some(asked)) {
+        why.push_str(&format!("; listener {asked} of that port does not get it"));
+    }
     if table.frontend().protocol == Protocol::Https
         && let FrontendId::Listener { gateway, .. } = &table.frontend().id
     {
@@ -234,6 +257,12 @@ fn port(query: &Query, fitting: &[&Frontend]) -> Option<u16> {
         .filter(|_| free)
 }
 
+fn has_listener<'f>(frontends: impl IntoIterator<Item = &'f Frontend>, name: &str) -> bool {
+    frontends
+        .into_iter()
+        .any(|frontend| section(frontend) == Some(name))
+}
+
 fn section(frontend: &Frontend) -> Option<&str> {
     match &frontend.id {
         FrontendId::Listener { listener, .. } => Some(listener),
@@ -249,7 +278,9 @@ fn why(table: &FrontendTable, host: Option<&str>, others: usize) -> String {
         "listener {listener} of {} {}/{} on port {}",
         reference.kind, reference.namespace, reference.name, frontend.port
     );
-    match (&frontend.hostname, host) {
+    // Neither bytes nor datagrams name a host.
+    let named = !matches!(frontend.protocol, Protocol::Tcp | Protocol::Udp);
+    match (&frontend.hostname, host.filter(|_| named)) {
         (Some(hostname), Some(host)) => {
             why.push_str(&format!(
                 ": `{hostname}` is the most specific hostname for `{host}`"

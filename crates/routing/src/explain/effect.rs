@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendId, BackendName, BoundRule, Endpoints, Fault, Mirror, Protocol, WeightedBackend,
+    Backend, BackendName, BoundRule, Endpoints, Fault, Mirror, Protocol, WeightedBackend,
 };
 
 use super::model::{BackendShare, MirrorShare, Received, Response, Status, Timeouts};
@@ -221,13 +221,33 @@ fn backend_share(
 ) -> BackendShare {
     let usable = match &backend.target {
         Err(fault) => Err((fault.status, fault.message.clone())),
-        Ok(id) => endpoints(tables, id),
+        Ok(id) => endpoints(tables.backend(id).map(|backend| &**backend)),
     };
+    shown(&backend.reference, share, usable, tongue)
+}
+
+/// The backend that calls to a mesh parent go to where no route says otherwise.
+pub(crate) fn implicit(backend: &Backend, tongue: Tongue) -> BackendShare {
+    let id = &backend.id;
+    let reference = BackendName {
+        kind: id.object.kind.name().into(),
+        name: id.object.name.clone(),
+        port: Some(id.port),
+    };
+    shown(&reference, 1.0, endpoints(Some(backend)), tongue)
+}
+
+fn shown(
+    reference: &BackendName,
+    share: f64,
+    usable: Result<Vec<String>, (u16, String)>,
+    tongue: Tongue,
+) -> BackendShare {
     let mut shown = BackendShare {
-        kind: backend.reference.kind.to_string(),
-        namespace: backend.reference.name.namespace.to_string(),
-        name: backend.reference.name.name.to_string(),
-        port: backend.reference.port,
+        kind: reference.kind.to_string(),
+        namespace: reference.name.namespace.to_string(),
+        name: reference.name.name.to_string(),
+        port: reference.port,
         share,
         endpoints: Vec::new(),
         status: None,
@@ -246,25 +266,8 @@ fn backend_share(
     shown
 }
 
-/// The backend that calls to a mesh parent go to where no route says otherwise.
-pub(crate) fn implicit(tables: &Tables, id: &BackendId, tongue: Tongue) -> BackendShare {
-    let reference = pointsman_binding::bound::BackendName {
-        kind: id.object.kind.name().into(),
-        name: id.object.name.clone(),
-        port: Some(id.port),
-    };
-    let backend = WeightedBackend {
-        reference,
-        weight: 1,
-        target: Ok(id.clone()),
-        filters: Vec::new(),
-    };
-    backend_share(tables, &backend, 1.0, tongue)
-}
-
 /// The addresses that take a backend's traffic, or the status and reason why none does.
-fn endpoints(tables: &Tables, id: &BackendId) -> Result<Vec<String>, (u16, String)> {
-    let backend: Option<&Backend> = tables.backend(id).map(|backend| &**backend);
+fn endpoints(backend: Option<&Backend>) -> Result<Vec<String>, (u16, String)> {
     if let Some(Some(Err(Fault {
         status, message, ..
     }))) = backend.map(|backend| &backend.tls)

@@ -19,7 +19,7 @@ pub(crate) use candidates::advantage;
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, FrontendId, Protocol};
+use pointsman_binding::bound::{FrontendId, Protocol};
 use pointsman_resources::{Kind, ObjectKey};
 
 use crate::entry::Hit;
@@ -59,7 +59,12 @@ pub fn explain(
             explanation.candidates = others_of(tables, table, query, None, others);
             explanation
         }
-        Chosen::Implicit { parent, port, why } => {
+        Chosen::Implicit {
+            parent,
+            backend,
+            why,
+        } => {
+            let port = backend.id.port;
             let tongue = effect::tongue(query, false);
             let mut explanation = Explanation::new(why, Outcome::Forward);
             explanation.frontend = Some(FrontendRef {
@@ -71,12 +76,7 @@ pub fn explain(
                 gateway: None,
                 scope: None,
             });
-            let id = BackendId {
-                object: parent.object.clone(),
-                transport: query.target.scheme.transport(),
-                port,
-            };
-            explanation.backends = vec![effect::implicit(tables, &id, tongue)];
+            explanation.backends = vec![effect::implicit(backend, tongue)];
             if tongue != Tongue::Stream {
                 explanation.request = Some(Draft::new(query).received());
             }

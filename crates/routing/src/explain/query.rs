@@ -1,9 +1,10 @@
 //! What is asked of `explain`: a URL and what a client would send with it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use pointsman_binding::bound::Transport;
-use pointsman_resources::{Name, ObjectKey};
+use pointsman_binding::bound::{Backend, Transport};
+use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::filters::redirect::default_port;
 use crate::path::{PathError, normalize_path};
@@ -261,13 +262,22 @@ pub struct MeshParent {
     pub object: ObjectKey,
     /// Its virtual addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its ports.
-    pub ports: Vec<u16>,
+    /// Its ports: where calls go that no route governs.
+    pub backends: Vec<Arc<Backend>>,
+}
+
+impl MeshParent {
+    /// Its ports for streams, or for datagrams.
+    pub(crate) fn ports(&self, transport: Transport) -> impl Iterator<Item = u16> {
+        let ids = self.backends.iter().map(|backend| &backend.id);
+        ids.filter(move |id| id.transport == transport)
+            .map(|id| id.port)
+    }
 }
 
 impl Directory {
-    /// The parent that a host stands for, seen from a namespace: `svc`, `svc.ns`, `svc.ns.svc`, `svc.ns.svc.cluster.local`,
-    /// `svc.ns.svc.clusterset.local`, or one of its addresses.
+    /// The parent that a host stands for, seen from a namespace: `svc`, `svc.ns`, `svc.ns.svc` or `svc.ns.svc.cluster.local`; for a
+    /// ServiceImport `svc.ns.svc.clusterset.local`; or one of its addresses.
     pub fn find(&self, host: &str, from: Option<&str>) -> Option<&MeshParent> {
         let address = host.parse::<IpAddr>().ok();
         self.parents.iter().find(|parent| {
@@ -279,7 +289,8 @@ impl Directory {
                 return false;
             };
             if rest.is_empty() {
-                return from == Some(&*name.namespace);
+                let is_service = parent.object.kind == Kind::Service;
+                return is_service && from == Some(&*name.namespace);
             }
             let Some(rest) = rest.strip_prefix('.') else {
                 return false;
@@ -287,10 +298,12 @@ impl Directory {
             let Some(rest) = rest.strip_prefix(&*name.namespace) else {
                 return false;
             };
-            matches!(
-                rest.trim_end_matches('.'),
-                "" | ".svc" | ".svc.cluster.local"
-            ) || rest == ".svc.clusterset.local"
+            let is_import = parent.object.kind == Kind::ServiceImport;
+            match rest.strip_suffix('.').unwrap_or(rest) {
+                "" | ".svc" | ".svc.cluster.local" => !is_import,
+                ".svc.clusterset.local" => is_import,
+                _ => false,
+            }
         })
     }
 }
@@ -298,7 +311,6 @@ impl Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_resources::Kind;
 
     #[test]
     fn a_url_is_read() {
@@ -343,31 +355,38 @@ mod tests {
     #[test]
     fn a_service_is_found_by_its_names_and_addresses() {
         let directory = Directory {
-            parents: vec![MeshParent {
-                object: ObjectKey::new(Kind::Service, "shop", "cart"),
-                addresses: vec!["10.0.0.1".parse().expect("an address")],
-                ports: vec![80],
-            }],
+            parents: [
+                (Kind::Service, "10.0.0.1"),
+                (Kind::ServiceImport, "10.9.0.1"),
+            ]
+            .map(|(kind, address)| MeshParent {
+                object: ObjectKey::new(kind, "shop", "cart"),
+                addresses: vec![address.parse().expect("an address")],
+                backends: vec![],
+            })
+            .into(),
         };
+        let (service, import) = (Some(Kind::Service), Some(Kind::ServiceImport));
         let table = [
-            ("cart", Some("shop"), true),
-            ("cart", Some("other"), false),
-            ("cart", None, false),
-            ("cart.shop", None, true),
-            ("cart.shop.svc", None, true),
-            ("cart.shop.svc.cluster.local", None, true),
-            ("cart.shop.svc.cluster.local.", None, true),
-            ("cart.shop.example", None, false),
-            ("cart2.shop", None, false),
-            ("10.0.0.1", None, true),
-            ("10.0.0.2", None, false),
+            ("cart", Some("shop"), service),
+            ("cart", Some("other"), None),
+            ("cart", None, None),
+            ("cart.shop", None, service),
+            ("cart.shop.svc", None, service),
+            ("cart.shop.svc.cluster.local", None, service),
+            ("cart.shop.svc.cluster.local.", None, service),
+            ("cart.shop.example", None, None),
+            ("cart2.shop", None, None),
+            ("10.0.0.1", None, service),
+            ("cart.shop.svc.clusterset.local", None, import),
+            ("cart.shop.svc.clusterset.local.", None, import),
+            ("10.9.0.1", None, import),
+            ("10.0.0.2", None, None),
         ];
         for (host, from, wanted) in table {
-            assert_eq!(
-                directory.find(host, from).is_some(),
-                wanted,
-                "{host} {from:?}"
-            );
+            let found = directory.find(host, from);
+            let kind = found.map(|parent| parent.object.kind);
+            assert_eq!(kind, wanted, "{host} {from:?}");
         }
     }
 }
