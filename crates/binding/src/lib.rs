@@ -65,11 +65,13 @@ pub struct Delta {
     pub statuses: Vec<(ObjectKey, Option<Arc<Status>>)>,
 }
 
-/// A route that names a parent but governs none of its traffic, and why.
+/// A route that names a parent but governs none of its traffic, or one of its rules that does not, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The route.
     pub route: ObjectKey,
+    /// The place of the rule that was dropped; the whole route if none.
+    pub rule: Option<usize>,
     /// The reason of its condition.
     pub reason: &'static str,
     /// For people.
@@ -413,27 +415,42 @@ impl Binder {
         self.store.get(key)
     }
 
-    /// The routes that name a parent but govern none of its traffic. Looks at every route: for people, not for proxies.
+    /// The routes that name a parent but govern none of its traffic, and the rules that were dropped from those that do. Looks
+    /// at every route: for people, not for proxies.
     pub fn refusals(&self, parent: &ObjectKey) -> Vec<Refusal> {
-        let mut all: Vec<Refusal> = self
-            .routes
-            .iter()
-            .flat_map(|(key, view)| view.parents.iter().map(move |parent| (key, parent)))
-            .filter(|(_, view)| view.parent == *parent)
-            .filter_map(|(key, view)| {
+        let mut all: Vec<Refusal> = Vec::new();
+        for (key, view) in &self.routes {
+            let mut refused = None;
+            let mut dropped = Vec::new();
+            let mut attached = false;
+            for view in view.parents.iter().filter(|view| view.parent == *parent) {
                 let lost = self
                     .groups
                     .get(parent)
-                    .and_then(|g| g.verdict(key, &view.attached));
-                let accepted = view.conditions(lost).into_iter().next()?;
-                (!accepted.status).then(|| Refusal {
-                    route: key.clone(),
-                    reason: accepted.reason,
-                    message: accepted.message.into_owned(),
-                })
-            })
-            .collect();
-        all.sort_by(|a, b| a.route.cmp(&b.route));
+                    .and_then(|group| group.verdict(key, &view.attached));
+                let accepted = view.conditions(lost).into_iter().next();
+                match accepted.filter(|accepted| !accepted.status) {
+                    Some(why) => refused = refused.or(Some(why)),
+                    None => {
+                        attached = true;
+                        dropped = view.dropped();
+                    }
+                }
+            }
+            let refusal = |rule, reason, message| Refusal {
+                route: key.clone(),
+                rule,
+                reason,
+                message,
+            };
+            if attached {
+                let rules = dropped.into_iter();
+                all.extend(rules.map(|(rule, why)| refusal(Some(rule), "UnsupportedValue", why)));
+            } else if let Some(why) = refused {
+                all.push(refusal(None, why.reason, why.message.into_owned()));
+            }
+        }
+        all.sort_by(|a, b| (&a.route, a.rule).cmp(&(&b.route, b.rule)));
         all
     }
 }

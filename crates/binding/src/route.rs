@@ -57,6 +57,16 @@ pub(crate) struct ParentView {
 }
 
 impl ParentView {
+    /// The rules that can't be matched, and why: those that are invalid and were not bound.
+    pub fn dropped(&self) -> Vec<(usize, String)> {
+        let bound = |index| {
+            let rules = self.attached.first().map(|(_, bound)| &bound.rules);
+            rules.is_some_and(|rules| rules.iter().any(|rule| rule.index == index))
+        };
+        let invalid = self.invalid.iter().filter(|(index, _)| !bound(*index));
+        invalid.cloned().collect()
+    }
+
     /// The conditions. `lost` says what became of it among other routes of the mesh.
     pub fn conditions(&self, lost: Option<Lost>) -> Vec<Condition> {
         let mut remarks = self.remarks.clone();

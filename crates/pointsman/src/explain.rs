@@ -87,7 +87,7 @@ fn answer(world: &World, query: &Query) -> Explanation {
             .refusals(parent)
             .into_iter()
             .map(|refusal| RefusedCandidate {
-                rules: rules(world, &refusal.route),
+                rules: rules(world, &refusal.route, refusal.rule),
                 route: refusal.route,
                 lost_on: match refusal.reason {
                     "Conflicted" => Criterion::Kind,
@@ -99,13 +99,18 @@ fn answer(world: &World, query: &Query) -> Explanation {
     })
 }
 
-/// The rules of a route: the name of each, and how many matches it has.
-fn rules(world: &World, route: &ObjectKey) -> Vec<(Option<String>, usize)> {
+/// The rules of a route, or one of them: the place and name of each, and how many matches it has.
+fn rules(
+    world: &World,
+    route: &ObjectKey,
+    only: Option<usize>,
+) -> Vec<(usize, Option<String>, usize)> {
     match world.binder.object(route) {
         Some(Resource::Route(route)) => {
-            let rules = route.spec.rules.iter();
+            let rules = route.spec.rules.iter().enumerate();
             rules
-                .map(|rule| (rule.name.clone(), rule.matches.len()))
+                .filter(|(index, _)| only.is_none_or(|only| only == *index))
+                .map(|(index, rule)| (index, rule.name.clone(), rule.matches.len()))
                 .collect()
         }
         _ => Vec::new(),

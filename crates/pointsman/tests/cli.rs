@@ -245,6 +245,26 @@ fn explain_names_refused_routes_too() {
 }
 
 #[test]
+fn explain_names_rules_that_were_dropped_and_no_route_twice() {
+    let dropped = WELL.replace(
+        "  parentRefs: [{name: edge, namespace: infra}]\n  rules:\n",
+        "  parentRefs: [{name: edge, namespace: infra, sectionName: http}, {name: edge, namespace: infra, sectionName: none}]\n  \
+         rules:\n  - {name: odd, matches: [{path: {type: RegularExpression, value: '/('}}]}\n",
+    );
+    let output = pointsman(
+        &["explain", "-f", "-", "-o", "json", "http://a.example/"],
+        &dropped,
+    );
+    let answer = json(&output);
+    assert_eq!(answer["rule"]["rule"], 1, "{answer}");
+    let candidates = answer["candidates"].as_array().expect("a list");
+    assert_eq!(candidates.len(), 1, "{answer}");
+    assert_eq!(candidates[0]["rule"], 0);
+    assert_eq!(candidates[0]["ruleName"], "odd");
+    assert_eq!(candidates[0]["lostOn"], "refused");
+}
+
+#[test]
 fn explain_answers_for_clients_in_the_mesh() {
     let mesh = format!(
         "{WELL}---\n{}",

@@ -161,7 +161,7 @@ fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
     };
     let mut nodes = vec![&host.root];
     for segment in &segments {
-        match nodes.last().and_then(|node| node.children.get(*segment)) {
+        match nodes.last().and_then(|node| node.children.get(segment)) {
             Some(child) => nodes.push(&**child),
             None => break,
         }

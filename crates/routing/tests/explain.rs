@@ -512,7 +512,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
         assert_eq!((parent, port), (&cart(), 80));
         vec![RefusedCandidate {
             route: ObjectKey::new(Kind::TCPRoute, "shop", "bytes"),
-            rules: vec![(None, 0)],
+            rules: vec![(0, None, 0)],
             lost_on: Criterion::Kind,
             detail: "an HTTPRoute governs this port".into(),
         }]

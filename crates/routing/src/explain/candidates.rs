@@ -116,10 +116,10 @@ fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
     if refused.rules.is_empty() {
         return vec![of(None, None)];
     }
-    let rules = refused.rules.iter().enumerate();
+    let rules = refused.rules.iter();
     rules
-        .flat_map(|(index, (name, matches))| {
-            (0..(*matches).max(1)).map(move |matched| ((index, name), matched))
+        .flat_map(|(index, name, matches)| {
+            (0..(*matches).max(1)).map(move |matched| ((*index, name), matched))
         })
         .map(|(rule, matched)| of(Some(rule), Some(matched)))
         .collect()

@@ -239,8 +239,8 @@ pub struct Candidate {
 pub struct RefusedCandidate {
     /// The route.
     pub route: pointsman_resources::ObjectKey,
-    /// Its rules: the name of each, and how many matches it has.
-    pub rules: Vec<(Option<String>, usize)>,
+    /// The rules that are meant: the place and name of each, and how many matches it has.
+    pub rules: Vec<(usize, Option<String>, usize)>,
     /// [`Criterion::Refused`], or [`Criterion::Kind`] for a route that lost to one of another kind.
     pub lost_on: Criterion,
     /// For people.
