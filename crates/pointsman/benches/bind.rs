@@ -124,7 +124,7 @@ fn from_scratch(c: &mut Criterion) {
                     engine.apply(changes);
                     engine
                 },
-                BatchSize::LargeInput,
+                BatchSize::PerIteration,
             );
         });
     }

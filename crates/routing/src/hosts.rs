@@ -1,25 +1,23 @@
 //! Things by hostname: exact ones in a hash map, wildcards by their suffix, and one for every host.
 
-use std::sync::Arc;
-
 use pointsman_binding::bound::Hostname;
 
-use crate::Map;
+use crate::buckets::Buckets;
 
 /// Things by hostname.
 #[derive(Clone, Debug)]
 pub(crate) struct Hosts<T> {
-    exact: Map<Arc<str>, T>,
+    exact: Buckets<T>,
     /// `.example.com` for `*.example.com`.
-    wildcard: Map<Arc<str>, T>,
+    wildcard: Buckets<T>,
     any: Option<T>,
 }
 
 impl<T> Default for Hosts<T> {
     fn default() -> Self {
         Hosts {
-            exact: Map::default(),
-            wildcard: Map::default(),
+            exact: Buckets::default(),
+            wildcard: Buckets::default(),
             any: None,
         }
     }
@@ -62,7 +60,7 @@ impl<T: Clone> Hosts<T> {
         }
         let mut thing = T::default();
         if change(&mut thing) {
-            map.insert(key.into(), thing);
+            map.insert(key, thing);
         }
     }
 
