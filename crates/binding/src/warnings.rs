@@ -92,6 +92,16 @@ impl Binder {
             .is_none_or(|status| status.conditions().is_empty())
     }
 
+    /// Whether a route that wants a frontend has it: in the mesh it may have lost it to another.
+    fn governs(&self, id: &FrontendId, route: &ObjectKey) -> bool {
+        let FrontendId::Mesh { parent, .. } = id else {
+            return true;
+        };
+        let wanted = (id.clone(), route.clone());
+        let group = self.groups.get(parent);
+        group.is_some_and(|group| group.attachments.contains_key(&wanted))
+    }
+
     /// Why a Gateway is not ours to serve; none if it is.
     fn unserved(&self, name: &Name) -> Option<String> {
         if self.gateways.contains_key(name) {
@@ -153,6 +163,7 @@ impl Binder {
             .parents
             .iter()
             .flat_map(|parent| &parent.attached)
+            .filter(|(id, _)| self.governs(id, key))
             .map(|(_, bound)| bound)
         {
             for rule in &bound.rules {

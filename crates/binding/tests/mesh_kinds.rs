@@ -263,3 +263,20 @@ fn a_udp_route_takes_udp_ports_and_no_other_kind_does() {
         "False/NoMatchingParent"
     );
 }
+
+#[test]
+fn a_route_that_lost_its_port_is_not_warned_of_its_backends() {
+    let route = |kind: &str, matches: &str| {
+        format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r, namespace: shop}}, spec: {{parentRefs: [{{group: '', kind: Service, name: web}}], rules: [{{{matches} backendRefs: [{{name: web-v2, port: 80}}]}}]}}}}"
+        )
+    };
+    let warned = |yaml: &str| -> Vec<String> {
+        let warnings = common::bind_on_base(yaml).warnings().into_iter();
+        let empty = warnings.filter(|w| w.message.contains("no ready endpoint"));
+        empty.map(|w| w.object.to_string()).collect()
+    };
+    let (tcp, http) = (route("TCPRoute", ""), route("HTTPRoute", "name: a,"));
+    assert_eq!(warned(&tcp), ["TCPRoute shop/r"]);
+    assert_eq!(warned(&format!("{tcp}\n---\n{http}")), ["HTTPRoute shop/r"]);
+}
