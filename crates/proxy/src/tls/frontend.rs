@@ -17,10 +17,9 @@ use super::{TlsError, authorities, provider, signing};
 
 /// The configuration of a listener that ends TLS, offering these protocols, the preferred one first.
 pub fn frontend_config(tls: &FrontendTls, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsError> {
-    let keys: Vec<Arc<CertifiedKey>> = tls
-        .certificates
-        .iter()
-        .map(|key| signing(key))
+    let keys = tls.certificates.iter();
+    let keys: Vec<Named> = keys
+        .map(|key| signing(key).map(Named::new))
         .collect::<Result<_, _>>()?;
     let builder =
         ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
@@ -47,19 +46,36 @@ fn verifier(validation: &ClientValidation) -> Result<Arc<dyn ClientCertVerifier>
 /// The certificates of a listener: the first that carries the name asked for and that the client can verify, else the first
 /// that it can verify.
 #[derive(Debug)]
-struct Certificates(Vec<Arc<CertifiedKey>>);
+struct Certificates(Vec<Named>);
+
+/// A certificate and the DNS names that it carries, read once.
+#[derive(Debug)]
+struct Named {
+    key: Arc<CertifiedKey>,
+    names: Vec<String>,
+}
+
+impl Named {
+    fn new(key: Arc<CertifiedKey>) -> Self {
+        let carried = key.cert.first().map(names).unwrap_or_default();
+        let names = carried.dns.iter().map(|name| (*name).to_owned()).collect();
+        Named { key, names }
+    }
+}
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let usable =
-            |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
-        let named = |key: &&Arc<CertifiedKey>| {
-            let carried = key.cert.first().map(names).unwrap_or_default();
-            let wanted = hello.server_name();
-            wanted.is_some_and(|wanted| carried.dns.iter().any(|name| dns_matches(wanted, name)))
+        let usable = |named: &&Named| {
+            let scheme = named.key.key.choose_scheme(hello.signature_schemes());
+            scheme.is_some()
+        };
+        let wanted = hello.server_name();
+        let carries = |named: &&Named| {
+            wanted.is_some_and(|wanted| named.names.iter().any(|name| dns_matches(wanted, name)))
         };
         let mut keys = self.0.iter().filter(usable);
-        keys.clone().find(named).or_else(|| keys.next()).cloned()
+        let found = keys.clone().find(carries).or_else(|| keys.next());
+        found.map(|named| named.key.clone())
     }
 }
 
