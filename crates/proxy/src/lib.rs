@@ -1,11 +1,17 @@
 //! The data plane: what carries traffic once a rule is chosen.
 //!
+//! - [`Proxy`] is all that the control side sees of it.
 //! - [`http1`] is the HTTP/1 codec, for both sides: bytes come in, events and bytes go out.
-//! - [`balance`] chooses: a backend by weight, an endpoint by load and health.
+//! - [`balance`] chooses an endpoint by load and health.
 //! - [`tls`] makes what listeners show and ask for, and what backends must show, out of the bound form.
-//!
-//! None of them knows sockets, a runtime or a clock.
 
 pub mod balance;
 pub mod http1;
+mod limits;
+mod options;
+mod proxy;
 pub mod tls;
+
+pub use limits::Limits;
+pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};
+pub use proxy::{Outcome, Owner, Proxy, SocketKey, Update};
