@@ -7,9 +7,10 @@ mod tries;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 
 use crate::cli::{Cli, Demo};
@@ -137,31 +138,30 @@ fn serve(folder: &Path, places: &Places) -> Result<ExitCode> {
 fn once(folder: &Path, places: &Places, runtime: &tokio::runtime::Runtime) -> Result<ExitCode> {
     let (folder, served) = (folder.to_owned(), Places { ..*places });
     let serving = std::thread::spawn(move || serve(&folder, &served));
-    let tried = runtime.block_on(async {
-        tokio::time::timeout(Duration::from_secs(30), ready(places.admin, &serving))
-            .await
-            .context("not ready after 30 seconds")??;
-        tries::run(places).await
-    })?;
-    Ok(if tried {
+    let ready = runtime.block_on(async {
+        let ready = ready(places.admin, &serving);
+        tokio::time::timeout(Duration::from_secs(30), ready).await
+    });
+    if !ready.context("not ready after 30 seconds")? {
+        let ended = serving.join().map_err(|_| anyhow!("it panicked"))?;
+        return ended.and_then(|_| bail!("it ended before it was ready"));
+    }
+    let well = runtime.block_on(tries::run(places))?;
+    Ok(if well {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
 }
 
-async fn ready(
-    admin: SocketAddr,
-    serving: &std::thread::JoinHandle<Result<ExitCode>>,
-) -> Result<()> {
-    loop {
-        if serving.is_finished() {
-            bail!("it ended before it was ready");
-        }
+/// Waits until it serves; not if it ended first.
+async fn ready(admin: SocketAddr, serving: &JoinHandle<Result<ExitCode>>) -> bool {
+    while !serving.is_finished() {
         let asked = client::get(admin, "localhost", "/readyz").send().await;
         if asked.is_ok_and(|answer| answer.status == 200) {
-            return Ok(());
+            return true;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    false
 }
