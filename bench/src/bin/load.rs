@@ -53,7 +53,7 @@ fn main() {
         tasks.spawn_local(forever(mode.clone(), address, count.clone()));
     }
     let time = Duration::from_secs_f64(number(3).unwrap_or(1.0));
-    tasks.block_on(&runtime, tokio::time::sleep(time));
+    tasks.block_on(&runtime, async { tokio::time::sleep(time).await });
     println!(
         "{{\"count\": {}, \"seconds\": {}}}",
         count.get(),
