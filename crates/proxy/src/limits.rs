@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::http1;
+
 /// Every limit. Each has a name, a default and a place in `docs/limits.md`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
@@ -73,6 +75,27 @@ impl Default for Limits {
             udp_sessions: 4096,
             http2_resets: 200,
             http2_control_frames: 1000,
+        }
+    }
+}
+
+impl Limits {
+    /// Those of requests, as the codec takes them.
+    pub(crate) fn of_requests(&self) -> http1::Limits {
+        http1::Limits {
+            target_bytes: self.uri_bytes,
+            field_bytes: self.header_bytes,
+            fields: self.headers,
+            body_bytes: self.body_bytes,
+            ..http1::Limits::default()
+        }
+    }
+
+    /// Those of responses.
+    pub(crate) fn of_responses(&self) -> http1::Limits {
+        http1::Limits {
+            body_bytes: None,
+            ..self.of_requests()
         }
     }
 }

@@ -240,7 +240,6 @@ impl Attempt<'_> {
                     });
                 }
             };
-            report.begun_with(came_status(returning));
             let mut body = returning.body(self.tries.worker.limits().buffer_bytes);
             let download = async {
                 match client_sink {
@@ -324,10 +323,6 @@ impl Attempt<'_> {
         let message = "the request's body stood still";
         Failure::Client(Answer::new(408, "Stalled", message))
     }
-}
-
-fn came_status(returning: &Returning<'_>) -> u16 {
-    returning.status()
 }
 
 /// Sends the request's body: what was kept of it by an earlier try, then the rest.

@@ -79,7 +79,7 @@ impl Tries<'_> {
                 let message = "no ready endpoint";
                 return Err(Answer::new(503, "NoEndpoints", message));
             };
-            report.endpoint(&self.upstream.id, pick.address);
+            report.endpoint(self.upstream, pick.address);
             let attempt = Attempt {
                 tries: self,
                 outbound: &outbound,

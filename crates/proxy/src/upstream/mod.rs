@@ -224,7 +224,7 @@ impl Pick {
             .borrow_mut()
             .finish(handle, now, outcome);
         if aside {
-            self.upstream.series.ejections.add(1);
+            self.upstream.series.ejections.increment();
             tracing::info!(endpoint = %self.address, backend = %self.upstream.id, "set aside after failures");
         }
     }

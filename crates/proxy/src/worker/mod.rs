@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pointsman_binding::bound::{Backend, BackendId, CertifiedKey};
 use rustls::RootCertStore;
 
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, WorkerLog};
 use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
@@ -103,6 +103,8 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     /// Its figures.
     pub(crate) metrics: WorkerMetrics,
+    /// Where requests are logged.
+    pub(crate) log: Option<WorkerLog>,
     /// Buffers that nobody uses.
     pub(crate) buffers: Rc<Pool>,
     /// Rings when the worker drains.
@@ -115,12 +117,16 @@ pub(crate) struct Worker {
     /// Connections that are open here.
     open: Cell<usize>,
     random: Cell<u64>,
+    /// The time as `date` has it.
+    date: RefCell<String>,
 }
 
 impl Worker {
     /// A worker that holds nothing yet.
     pub(crate) fn new(shared: Arc<Shared>, metrics: WorkerMetrics, seed: u64) -> Self {
+        let log = shared.log.as_ref();
         Worker {
+            log: log.and_then(|log| log.worker(metrics.own())),
             shared,
             metrics,
             buffers: Rc::new(Pool::default()),
@@ -131,6 +137,7 @@ impl Worker {
             sockets: RefCell::default(),
             open: Cell::new(0),
             random: Cell::new(seed | 1),
+            date: RefCell::new(date()),
         }
     }
 
@@ -199,8 +206,14 @@ impl Worker {
             .clone()
     }
 
-    /// Closes connections to endpoints that have waited too long.
+    /// The time as `date` has it, to the second.
+    pub(crate) fn date(&self) -> Vec<u8> {
+        self.date.borrow().clone().into_bytes()
+    }
+
+    /// Closes connections to endpoints that have waited too long. Called once a second.
     pub(crate) fn sweep(&self) {
+        self.date.replace(date());
         let oldest = self.limits().backend_idle_time;
         for upstream in self.upstreams.borrow().values() {
             upstream.pool.sweep(oldest);
@@ -233,4 +246,8 @@ impl Drop for Admission {
         self.0.open.set(self.0.open.get() - 1);
         self.0.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+fn date() -> String {
+    httpdate::fmt_http_date(std::time::SystemTime::now())
 }
