@@ -95,7 +95,7 @@ impl Proxy {
             .connections
             .unwrap_or_else(files::connections);
         let log = options.access_log.as_ref().map(AccessLog::open).transpose()?;
-        let registry = Arc::new(Registry::new(count));
+        let registry = Arc::new(Registry::default());
         let shared = Arc::new(Shared::new(options, most_connections, log));
         let mut proxy = Proxy {
             shared,
@@ -187,7 +187,8 @@ impl Proxy {
 
     /// All figures, in Prometheus' text format.
     pub fn metrics(&self) -> String {
-        self.registry.render(&self.version.tables)
+        self.registry
+            .render(&self.version.tables, &self.version.implicit)
     }
 
     /// Opens the access log's file anew, for who rotates it.
