@@ -94,7 +94,11 @@ impl Proxy {
             .limits
             .connections
             .unwrap_or_else(files::connections);
-        let log = options.access_log.as_ref().map(AccessLog::open).transpose()?;
+        let log = options
+            .access_log
+            .as_ref()
+            .map(AccessLog::open)
+            .transpose()?;
         let registry = Arc::new(Registry::default());
         let shared = Arc::new(Shared::new(options, most_connections, log));
         let mut proxy = Proxy {

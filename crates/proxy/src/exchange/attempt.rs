@@ -11,7 +11,7 @@ use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::Verdict;
 
 use super::answer::Answer;
-use super::backend::{Backend, BackendError, Came, Outbound, Returning};
+use super::backend::{Backend, BackendError, Outbound, Returning};
 use super::client::{Client, Head};
 use super::flow::{FlowError, Progress, carry};
 use super::lines::Lines;
@@ -30,11 +30,18 @@ use crate::wire::alarm::{Alarm, Elapsed};
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Nothing of the request has left.
-    Unsent { status: u16, reason: &'static str, message: String },
+    Unsent {
+        status: u16,
+        reason: &'static str,
+        message: String,
+    },
     /// The connection ended without an answer.
     Unanswered { reused: bool },
     /// What came is no response, or it broke off.
-    Broken { reason: &'static str, message: String },
+    Broken {
+        reason: &'static str,
+        message: String,
+    },
     /// It took too long: the whole request, or this try.
     TimedOut { whole: bool },
     /// The response has a status that is tried again.
@@ -139,11 +146,21 @@ impl Attempt<'_> {
             .begin(worker, self.outbound)
             .map_err(|error| Failure::Client(Answer::new(400, "BadHead", error.to_string())))?;
         if self.outbound.websocket {
-            return websocket::run(self, pick, alarm, source, client, sink, returning, report).await;
+            return websocket::run(self, pick, alarm, source, client, sink, returning, report)
+                .await;
         }
         let reusable = self
             .exchange(
-                pick, alarm, source, client, tap, report, sink, &mut returning, deadline, reused,
+                pick,
+                alarm,
+                source,
+                client,
+                tap,
+                report,
+                sink,
+                &mut returning,
+                deadline,
+                reused,
             )
             .await?;
         drop(returning);
@@ -154,7 +171,10 @@ impl Attempt<'_> {
     }
 
     /// Both directions. Returns whether all of both was carried, so that the connection may carry another request.
-    #[allow(clippy::too_many_arguments, reason = "the two sides of an exchange and who watches it")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the two sides of an exchange and who watches it"
+    )]
     async fn exchange(
         &self,
         pick: &mut Pick,
@@ -209,7 +229,9 @@ impl Attempt<'_> {
                     Ok(Ok(Ok(false))) => {
                         let came = returning.came();
                         // The client was told to go on already.
-                        if came.status != 100 && client.interim(came.status, &came.lines).await.is_err() {
+                        if came.status != 100
+                            && client.interim(came.status, &came.lines).await.is_err()
+                        {
                             return Err(Failure::Cut);
                         }
                     }
@@ -349,18 +371,14 @@ async fn send(
 fn client_fault(error: SourceError) -> Failure {
     match error {
         SourceError::Fault(Fault::IncompleteBody) | SourceError::Io(_) => Failure::Cut,
-        SourceError::Fault(fault) => {
-            Failure::Client(Answer::refused(http1::Error::Client(fault)))
-        }
+        SourceError::Fault(fault) => Failure::Client(Answer::refused(http1::Error::Client(fault))),
     }
 }
 
 fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Failure {
     tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
     match error {
-        BackendError::Unanswered | BackendError::Io(_) if reused => {
-            Failure::Unanswered { reused }
-        }
+        BackendError::Unanswered | BackendError::Io(_) if reused => Failure::Unanswered { reused },
         BackendError::Unanswered | BackendError::Io(_) => {
             pick.failed();
             Failure::Unanswered { reused }

@@ -104,12 +104,12 @@ impl Backend {
         fresh: bool,
     ) -> Result<Backend, ConnectError> {
         match speech {
-            Speech::Http1 | Speech::Http2 if fresh => {
-                Ok(Backend::Http1(Box::new(up1::Connection::fresh(worker, pick).await?)))
-            }
-            Speech::Http1 | Speech::Http2 => {
-                Ok(Backend::Http1(Box::new(up1::Connection::open(worker, pick).await?)))
-            }
+            Speech::Http1 | Speech::Http2 if fresh => Ok(Backend::Http1(Box::new(
+                up1::Connection::fresh(worker, pick).await?,
+            ))),
+            Speech::Http1 | Speech::Http2 => Ok(Backend::Http1(Box::new(
+                up1::Connection::open(worker, pick).await?,
+            ))),
         }
     }
 
@@ -221,8 +221,7 @@ impl<'b> Returning<'b> {
                 returning.buffer.consume(returning.length);
                 returning.length = 0;
                 let decoder = BodyDecoder::new(returning.head.framing(), &returning.limits);
-                let incoming =
-                    Incoming::new(returning.reader, returning.buffer, decoder, most);
+                let incoming = Incoming::new(returning.reader, returning.buffer, decoder, most);
                 Source::Http1(incoming)
             }
         }

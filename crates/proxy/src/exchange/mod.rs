@@ -68,7 +68,8 @@ pub(crate) async fn run(
             client.close();
         }
         report.answered_here(worker, &answer, request.is_grpc());
-        let given = answer.give(&mut client, request.is_grpc(), &worker.date());
+        let date = worker.date();
+        let given = answer.give(&mut client, request.is_grpc(), &date);
         let until = std::time::Instant::now() + worker.limits().stall_time;
         if !matches!(alarm.until(until, given).await, Ok(Ok(()))) {
             report.cut("ClientGone");

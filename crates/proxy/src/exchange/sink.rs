@@ -58,9 +58,7 @@ impl<'c> Outgoing<'c> {
         self.encoder.before(piece.len(), self.out)?;
         let mut end = Vec::new();
         self.encoder.after(piece.len(), &mut end);
-        self.writer
-            .write_all(&mut [self.out, piece, &end])
-            .await?;
+        self.writer.write_all(&mut [self.out, piece, &end]).await?;
         self.out.clear();
         Ok(())
     }

@@ -179,7 +179,9 @@ impl Source<'_> {
 fn trailer_map(fields: &Fields<'_>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in fields.forwarded() {
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
             map.append(name, value);
         }
     }

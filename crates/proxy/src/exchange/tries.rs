@@ -155,7 +155,9 @@ impl Tries<'_> {
             }
             // The endpoint closed a connection that had waited. That is no failure of the endpoint; it is asked again, once.
             Failure::Unanswered { reused: true } if !fresh => self.request.is_idempotent(),
-            Failure::Unanswered { .. } | Failure::Broken { .. } | Failure::TimedOut { whole: false } => {
+            Failure::Unanswered { .. }
+            | Failure::Broken { .. }
+            | Failure::TimedOut { whole: false } => {
                 self.request.is_idempotent() && tried < self.attempts() && self.spend()
             }
             Failure::Status => self.spend(),

@@ -9,7 +9,10 @@ use super::source::Source;
 use crate::upstream::Pick;
 use crate::wire::alarm::Alarm;
 
-#[allow(clippy::too_many_arguments, reason = "the two sides of an exchange and who watches it")]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "the two sides of an exchange and who watches it"
+)]
 pub(crate) async fn run(
     _attempt: &Attempt<'_>,
     _pick: &mut Pick,

@@ -11,8 +11,8 @@ use pointsman_resources::Kind;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::task::spawn_local;
 
-use super::passage::Passage;
 use super::http1;
+use super::passage::Passage;
 use crate::proxy::Owner;
 use crate::wire::io::split;
 use crate::worker::{Socket, Worker};

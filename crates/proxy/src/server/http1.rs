@@ -27,7 +27,6 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How many bytes of it.
 const LINGER_BYTES: usize = 256 * 1024;
 
-
 /// Serves a connection until it ends.
 pub(crate) async fn serve(
     worker: Rc<Worker>,

@@ -41,9 +41,10 @@ impl TlsConfigs {
         changed |= !self.made.is_empty();
         self.made = kept;
         if changed {
-            let usable = self.made.iter().filter_map(|(id, (_, made))| {
-                Some((id.clone(), made.as_ref().ok()?.clone()))
-            });
+            let usable = self
+                .made
+                .iter()
+                .filter_map(|(id, (_, made))| Some((id.clone(), made.as_ref().ok()?.clone())));
             self.shared = Arc::new(usable.collect());
         }
         faulty

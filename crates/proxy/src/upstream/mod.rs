@@ -117,7 +117,8 @@ impl Upstream {
                 all.extend(known.map(|ip| (SocketAddr::new(*ip, *port), Readiness::Ready)));
             }
         }
-        self.pool.retain(|address| all.iter().any(|(other, _)| other == address));
+        self.pool
+            .retain(|address| all.iter().any(|(other, _)| other == address));
         self.endpoints.borrow_mut().update(worker.now(), all);
     }
 

@@ -23,7 +23,7 @@ use crate::upstream::Upstream;
 use crate::wire::bell::Bell;
 use crate::wire::buffer::Pool;
 
-pub(crate) use plan::{Origin, Plan, Target};
+pub(crate) use plan::Plan;
 pub(crate) use version::{Held, Version};
 
 /// What all workers share.
@@ -118,7 +118,7 @@ pub(crate) struct Worker {
     open: Cell<usize>,
     random: Cell<u64>,
     /// The time as `date` has it.
-    date: RefCell<String>,
+    date: RefCell<Rc<[u8]>>,
 }
 
 impl Worker {
@@ -126,7 +126,7 @@ impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, metrics: WorkerMetrics, seed: u64) -> Self {
         let log = shared.log.as_ref();
         Worker {
-            log: log.and_then(|log| log.worker(metrics.own())),
+            log: log.map(|log| log.worker(metrics.own())),
             shared,
             metrics,
             buffers: Rc::new(Pool::default()),
@@ -195,7 +195,10 @@ impl Worker {
         backend: &Arc<Backend>,
         certificate: Option<&Arc<CertifiedKey>>,
     ) -> Rc<Upstream> {
-        let key = (backend.id.clone(), certificate.map(|key| Arc::as_ptr(key).addr()));
+        let key = (
+            backend.id.clone(),
+            certificate.map(|key| Arc::as_ptr(key).addr()),
+        );
         let mut upstreams = self.upstreams.borrow_mut();
         upstreams
             .entry(key)
@@ -207,8 +210,8 @@ impl Worker {
     }
 
     /// The time as `date` has it, to the second.
-    pub(crate) fn date(&self) -> Vec<u8> {
-        self.date.borrow().clone().into_bytes()
+    pub(crate) fn date(&self) -> Rc<[u8]> {
+        self.date.borrow().clone()
     }
 
     /// Closes connections to endpoints that have waited too long. Called once a second.
@@ -248,6 +251,8 @@ impl Drop for Admission {
     }
 }
 
-fn date() -> String {
+fn date() -> Rc<[u8]> {
     httpdate::fmt_http_date(std::time::SystemTime::now())
+        .into_bytes()
+        .into()
 }
