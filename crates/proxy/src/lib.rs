@@ -16,6 +16,6 @@ mod options;
 mod proxy;
 pub mod tls;
 
-pub use limits::Limits;
+pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};
 pub use proxy::{Outcome, Owner, Proxy, SocketKey, Update};
