@@ -5,7 +5,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::Verdict;
@@ -24,6 +24,9 @@ use super::tries::Tries;
 use super::websocket;
 use crate::upstream::{Pick, Speech};
 use crate::wire::alarm::{Alarm, Elapsed};
+
+/// How often it is looked whether a client still waits for its response.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One try.
 pub(crate) struct Attempt<'a> {
@@ -142,6 +145,7 @@ impl Attempt<'_> {
             work: pin!(send(source, &mut far.sink, tap, &up)),
             done: false,
         };
+        let mut look = Instant::now() + LOOK;
         loop {
             let head = {
                 let mut next = pin!(far.returning.next());
@@ -151,9 +155,17 @@ impl Attempt<'_> {
                     }
                     next.as_mut().poll(cx).map(Ok)
                 });
+                let watched = || Some(watched().map_or(look, |end| end.min(look)));
                 alarm.watch(watched, both).await
             };
             match head {
+                Err(Elapsed) if watched().is_none_or(|end| end > Instant::now()) => {
+                    if client.is_gone() {
+                        report.cut("ClientGone");
+                        return Err(Failure::Cut);
+                    }
+                    look = Instant::now() + LOOK;
+                }
                 Err(Elapsed) => return Err(self.elapsed(pick, deadline)),
                 Ok(Err(failure)) => return Err(failure),
                 Ok(Ok(Err(error))) => return Err(broken(error, pick, far.reused)),

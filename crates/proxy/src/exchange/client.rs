@@ -112,6 +112,13 @@ impl Client<'_> {
         }
     }
 
+    /// Whether the client has broken the connection off. One that has only said all it will still waits.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Client::Http1(client) => client.writer.is_broken(),
+        }
+    }
+
     /// The connection ends after this response.
     pub(crate) fn close(&mut self) {
         match self {
