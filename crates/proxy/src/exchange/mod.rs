@@ -8,6 +8,7 @@ mod attempt;
 pub(crate) mod backend;
 pub(crate) mod client;
 mod decide;
+mod failure;
 mod flow;
 mod forwarded;
 pub(crate) mod lines;

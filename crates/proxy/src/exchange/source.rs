@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::http1::{BodyDecoder, Decoded, Fault, Fields};
+use crate::http1::{BodyDecoder, Decoded, Fault, Fields, Framing, Limits};
 use crate::wire::buffer::Buffer;
 use crate::wire::io::Reader;
 
@@ -99,6 +99,12 @@ impl<'c> Incoming<'c> {
         }
     }
 
+    /// Bytes from here on belong to a WebSocket.
+    fn switch(&mut self) {
+        self.decoder = BodyDecoder::new(Framing::UntilClose, &Limits::default());
+        self.ended = false;
+    }
+
     /// The connection, for who moves bytes without looking at them, and how many may be moved so: none unless the length is known and nothing is buffered.
     pub(crate) fn bulk(&mut self) -> Option<(&mut Reader, u64)> {
         let left = self.decoder.left()?;
@@ -153,6 +159,14 @@ impl Source<'_> {
                 self.advance();
                 piece
             }
+        }
+    }
+
+    /// Bytes from here on belong to a WebSocket.
+    pub(crate) fn switch(&mut self) {
+        match self {
+            Source::Empty => {}
+            Source::Http1(incoming) => incoming.switch(),
         }
     }
 

@@ -119,6 +119,8 @@ pub(crate) struct Worker {
     sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
     /// Connections that are open here.
     open: Cell<usize>,
+    /// Copies of requests that are on their way to mirrors.
+    pub(crate) copies: Cell<usize>,
     random: Cell<u64>,
     /// The time as `date` has it.
     date: RefCell<Rc<[u8]>>,
@@ -140,6 +142,7 @@ impl Worker {
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
             open: Cell::new(0),
+            copies: Cell::new(0),
             random: Cell::new(seed | 1),
             date: RefCell::new(date()),
         }
