@@ -5,6 +5,7 @@
 
 mod backend;
 mod frontend;
+pub mod hello;
 mod names;
 
 use std::sync::Arc;
