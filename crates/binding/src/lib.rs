@@ -437,6 +437,11 @@ impl Binder {
         backends::view(&Reader::new(&self.store), id)
     }
 
+    /// All objects, in no order.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectKey, &Resource)> {
+        self.store.objects()
+    }
+
     /// An object as it was last put.
     pub fn object(&self, key: &ObjectKey) -> Option<&Resource> {
         self.store.get(key)
