@@ -8,6 +8,8 @@
 pub mod balance;
 pub mod http1;
 mod limits;
+#[allow(dead_code, reason = "the workers are not there yet")]
+mod metrics;
 mod options;
 mod proxy;
 pub mod tls;
