@@ -5,8 +5,10 @@ mod cli;
 mod clock;
 mod demo;
 mod explain;
+mod files;
 mod input;
 mod output;
+mod report;
 mod yaml;
 
 use std::process::ExitCode;

@@ -9,6 +9,7 @@ use pointsman_binding::bound::{
 use crate::filters::RuleFilters;
 use crate::precedence::Rank;
 use crate::request::{Context, Request};
+use crate::split::Split;
 
 /// One match of one rule under one of its route's hostnames.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct Entry {
     pub hostname: Option<Hostname>,
     /// The rule's filters, compiled; none if it has none.
     pub filters: Option<Arc<RuleFilters>>,
+    /// Which of the rule's backends comes next.
+    pub split: Arc<Split>,
     /// Where its match stands in `rule.matches`.
     position: usize,
     /// Whether it asks nothing beyond host and path, so that neither rule nor match need be looked at.
@@ -30,8 +33,8 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Every entry of a route: each hostname with each match of each rule.
-    pub(crate) fn all(route: &Arc<BoundRoute>) -> Vec<Arc<Entry>> {
+    /// Every entry of a route: each hostname with each match of each rule. `splits` are its rules'.
+    pub(crate) fn all(route: &Arc<BoundRoute>, splits: &[Arc<Split>]) -> Vec<Arc<Entry>> {
         let mut hostnames: Vec<Option<&Hostname>> = route.hostnames.iter().map(Some).collect();
         hostnames.sort();
         hostnames.dedup();
@@ -45,7 +48,7 @@ impl Entry {
             .collect();
         let mut entries = Vec::new();
         for hostname in hostnames {
-            for (rule, filters) in route.rules.iter().zip(&filters) {
+            for ((rule, filters), split) in route.rules.iter().zip(&filters).zip(splits) {
                 // A stream's rule has no match and takes everything.
                 for position in 0..rule.matches.len().max(1) {
                     let matched = rule.matches.get(position);
@@ -55,6 +58,7 @@ impl Entry {
                         rule: rule.clone(),
                         hostname: hostname.cloned(),
                         filters: filters.clone(),
+                        split: split.clone(),
                         position,
                         plain: matched.is_none_or(asks_nothing_more),
                     }));
@@ -241,6 +245,8 @@ pub struct Hit<'t> {
     pub rank: &'t Rank,
     /// The rule's filters, compiled; none if it has none.
     pub filters: Option<&'t Arc<RuleFilters>>,
+    /// Which of the rule's backends comes next, whoever asks.
+    pub split: &'t Arc<Split>,
 }
 
 impl<'t> Hit<'t> {
@@ -262,6 +268,7 @@ impl<'t> From<&'t Entry> for Hit<'t> {
             hostname: entry.hostname.as_ref(),
             rank: &entry.rank,
             filters: entry.filters.as_ref(),
+            split: &entry.split,
         }
     }
 }

@@ -16,6 +16,7 @@ pub mod precedence;
 mod ranked;
 mod request;
 mod shadow;
+mod split;
 mod table;
 mod tables;
 
@@ -24,6 +25,7 @@ pub use path::{PathError, normalize_path};
 pub use precedence::{Criterion, Rank};
 pub use request::{Parameters, Request};
 pub use shadow::{Extent, Shadow, shadowed};
+pub use split::Split;
 pub use table::FrontendTable;
 pub use tables::{PortTable, Tables};
 

@@ -12,6 +12,7 @@ use crate::entry::{Entry, Hit, Recorder};
 use crate::host::{HostTable, same_place};
 use crate::hosts::Hosts;
 use crate::request::{Context, Request};
+use crate::split::Split;
 
 /// What governs the traffic of one frontend.
 #[derive(Clone, Debug)]
@@ -23,23 +24,33 @@ pub struct FrontendTable {
 
 /// A route, found by its key. The key is not kept beside it: copying a node of the set is what a change costs.
 #[derive(Clone, Debug)]
-struct ByKey(Arc<BoundRoute>);
+struct ByKey {
+    route: Arc<BoundRoute>,
+    /// Those of its rules.
+    splits: Arc<[Arc<Split>]>,
+}
+
+impl ByKey {
+    fn entries(&self) -> Vec<Arc<Entry>> {
+        Entry::all(&self.route, &self.splits)
+    }
+}
 
 impl Borrow<ObjectKey> for ByKey {
     fn borrow(&self) -> &ObjectKey {
-        &self.0.route
+        &self.route.route
     }
 }
 
 impl Hash for ByKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.0.route.hash(state);
+        self.route.route.hash(state);
     }
 }
 
 impl PartialEq for ByKey {
     fn eq(&self, other: &Self) -> bool {
-        self.0.route == other.0.route
+        self.route.route == other.route.route
     }
 }
 
@@ -66,7 +77,7 @@ impl FrontendTable {
 
     /// The routes that govern it, in no order.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
-        self.routes.iter().map(|route| &route.0)
+        self.routes.iter().map(|route| &route.route)
     }
 
     /// Whether no route governs it.
@@ -81,21 +92,23 @@ impl FrontendTable {
 
     /// Puts a route in the place of the one of the same name, or takes it away. Nothing else is touched.
     pub fn set_route(&mut self, key: &ObjectKey, route: Option<Arc<BoundRoute>>) {
-        let mut fresh = route.as_ref().map(Entry::all).unwrap_or_default();
+        let old = self.routes.remove(key);
+        let route = route.map(|route| ByKey {
+            splits: Split::of_rules(&route, old.as_ref().map(|old| (&*old.route, &*old.splits))),
+            route,
+        });
+        let mut fresh = route.as_ref().map(ByKey::entries).unwrap_or_default();
         for entry in &fresh {
             self.edit(entry, |host| host.insert(entry));
         }
-        let old = match route {
-            Some(route) => self.routes.insert(ByKey(route)),
-            None => self.routes.remove(key),
-        };
+        self.routes.extend(route);
         // What a fresh entry has replaced already is not there any more.
         fresh.sort_by(|a, b| {
             a.rank
                 .cmp(&b.rank)
                 .then_with(|| a.hostname.cmp(&b.hostname))
         });
-        for entry in old.map(|old| Entry::all(&old.0)).unwrap_or_default() {
+        for entry in old.as_ref().map(ByKey::entries).unwrap_or_default() {
             let order = |other: &Arc<Entry>| {
                 other
                     .rank

@@ -41,6 +41,12 @@ pub struct PortTable {
 }
 
 impl PortTable {
+    /// What is spoken there, as one of its listeners has it: the binder lets only those share a port that can be told apart.
+    pub fn protocol(&self) -> Option<Protocol> {
+        let (_, table) = self.listeners.values().next()?.get_min()?;
+        Some(table.frontend().protocol)
+    }
+
     /// The listener of the most specific hostname for a host or SNI (lower case, no port). Once chosen it is not left.
     pub fn listener(&self, host: Option<&str>) -> Option<&Arc<FrontendTable>> {
         self.listeners.find(host.unwrap_or(""), |listeners| {

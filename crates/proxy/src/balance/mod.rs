@@ -1,4 +1,4 @@
-//! Who gets the next request: a backend by its weight ([`Weighted`]), then an endpoint of that backend by load and health ([`Endpoints`]).
+//! Who gets the next request: an endpoint of the backend that the rule chose, by load and health ([`Endpoints`]).
 //!
 //! All of it is plain state of one worker: no lock, no clock, no random numbers of its own. `now` is the time since any moment that the
 //! caller keeps to; random numbers come from the caller.
@@ -6,8 +6,6 @@
 mod endpoints;
 mod health;
 mod latency;
-mod weighted;
 
 pub use endpoints::{Endpoints, Handle, Outcome, Readiness};
 pub use health::Policy;
-pub use weighted::Weighted;

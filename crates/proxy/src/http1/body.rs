@@ -127,6 +127,22 @@ impl BodyDecoder {
         self.failed.map_or(Ok(()), Err)
     }
 
+    /// How many bytes of the body are still to come, where that is known.
+    pub fn left(&self) -> Option<u64> {
+        match self.state {
+            State::Length(left) => Some(left),
+            _ => None,
+        }
+    }
+
+    /// So many bytes of a body of known length went another way than through [`decode`](Self::decode).
+    pub fn skip(&mut self, count: u64) {
+        if let State::Length(left) = &mut self.state {
+            *left = left.saturating_sub(count);
+            self.received += count;
+        }
+    }
+
     /// Whether the body is over.
     pub fn is_done(&self) -> bool {
         match &self.state {

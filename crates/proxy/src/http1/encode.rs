@@ -86,6 +86,19 @@ impl Encoder {
         self.kind == Kind::Chunked
     }
 
+    /// Whether bytes of the body need nothing around them.
+    pub fn is_plain(&self) -> bool {
+        matches!(self.kind, Kind::Length { .. } | Kind::Close)
+    }
+
+    /// So many bytes of the body were written another way.
+    pub fn skip(&mut self, count: u64) -> Result<(), EncodeError> {
+        if let Kind::Length { left, .. } = &mut self.kind {
+            *left = left.checked_sub(count).ok_or(EncodeError::TooLong)?;
+        }
+        Ok(())
+    }
+
     /// Writes what stands before `length` bytes of the body, which the caller sends next, followed by [`Encoder::after`]. So the bytes
     /// themselves need no copy. Nothing is to be written for no bytes: an empty chunk would end the body.
     pub fn before(&mut self, length: usize, out: &mut Vec<u8>) -> Result<(), EncodeError> {

@@ -58,6 +58,36 @@ impl<'o> HeadWriter<'o> {
         })
     }
 
+    /// Begins a request of HTTP/1.1 whose target is a path and perhaps a query.
+    pub fn request_for(
+        out: &'o mut Vec<u8>,
+        method: &[u8],
+        path: &[u8],
+        query: Option<&[u8]>,
+    ) -> Result<Self, WriteError> {
+        let query = query.map(|query| query.iter().all(u8::is_ascii_graphic).then_some(query));
+        let query = match query {
+            Some(None) => return Err(WriteError::Target),
+            Some(Some(query)) => [b"?", query],
+            None => [b"", &b""[..]],
+        };
+        if !is_token(method) {
+            return Err(WriteError::Method);
+        }
+        if path.is_empty() || !path.iter().all(u8::is_ascii_graphic) {
+            return Err(WriteError::Target);
+        }
+        let start = out.len();
+        for part in [method, b" ", path, query[0], query[1], b" HTTP/1.1\r\n"] {
+            out.extend_from_slice(part);
+        }
+        Ok(HeadWriter {
+            out,
+            start,
+            finished: false,
+        })
+    }
+
     /// Begins a response, always of HTTP/1.1 (RFC 9110 §6.2: a server sends its own version). Without a reason the standard one is
     /// written.
     pub fn response(

@@ -1,7 +1,6 @@
 //! Choosing a backend and an endpoint.
 
 mod endpoints;
-mod weighted;
 
 /// A generator of numbers that look random and are the same each time (SplitMix64).
 pub fn random(mut state: u64) -> impl FnMut() -> u64 {

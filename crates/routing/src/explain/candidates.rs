@@ -13,6 +13,7 @@ use crate::entry::{Entry, Hit, Miss, Recorder};
 use crate::path::has_prefix;
 use crate::precedence::{Criterion, HostRank, PathRank, Rank};
 use crate::request::{Context, Request};
+use crate::split::Split;
 use crate::table::FrontendTable;
 use crate::tables::Tables;
 
@@ -134,7 +135,7 @@ fn same(a: &Rank, b: &Rank) -> bool {
 fn nearest(route: &Arc<BoundRoute>, host: &str) -> Vec<Arc<Entry>> {
     let mut nearest: BTreeMap<(usize, usize), Arc<Entry>> = BTreeMap::new();
     let strength = |entry: &Entry| (!serves(entry, host), entry.rank.host);
-    for entry in Entry::all(route) {
+    for entry in Entry::all(route, &Split::of_rules(route, None)) {
         let key = (entry.rank.rule, entry.rank.matched);
         match nearest.get(&key) {
             Some(other) if strength(other) <= strength(&entry) => {}

@@ -236,12 +236,16 @@ fn taken(
     let draft = Draft::new(query).after(filters);
     explanation.backends = effect::shares(tables, rule, compiled, &draft, verdict.as_ref(), tongue);
     explanation.mirrors = effect::mirrors(
-        filters.mirrors.iter().chain(
-            compiled
-                .iter()
-                .flat_map(|compiled| &compiled.backends)
-                .flat_map(|own| &own.mirrors),
-        ),
+        filters
+            .mirrors
+            .iter()
+            .chain(
+                compiled
+                    .iter()
+                    .flat_map(|compiled| &compiled.backends)
+                    .flat_map(|own| &own.mirrors),
+            )
+            .map(|(mirror, _)| mirror),
     );
     explanation.timeouts = effect::timeouts(rule);
     let reason = match rule.backends.as_slice() {

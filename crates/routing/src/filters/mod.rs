@@ -15,6 +15,8 @@ use headers::{Edit, edits};
 use redirect::Redirect;
 use rewrite::PathRewrite;
 
+use crate::split::Split;
+
 /// The filters of a rule, and of each of its backends.
 #[derive(Debug, Default)]
 pub struct RuleFilters {
@@ -38,8 +40,8 @@ pub struct Filters {
     /// Which origins may use the route. A preflight is answered before anything else is done, a redirect included: browsers don't
     /// follow one there.
     pub cors: Option<CorsPolicy>,
-    /// Where copies go.
-    pub mirrors: Vec<Mirror>,
+    /// Where copies go, and of which requests.
+    pub mirrors: Vec<(Mirror, Arc<Split>)>,
 }
 
 impl RuleFilters {
@@ -91,7 +93,11 @@ impl Filters {
                         compiled.path = PathRewrite::compile(path, prefix);
                     }
                 }
-                Filter::Mirror(mirror) => compiled.mirrors.push(mirror.clone()),
+                Filter::Mirror(mirror) => {
+                    let fraction = mirror.fraction;
+                    let split = Split::fraction(fraction.numerator, fraction.denominator);
+                    compiled.mirrors.push((mirror.clone(), Arc::new(split)));
+                }
                 Filter::Cors(cors) => compiled.cors = Some(CorsPolicy::compile(cors)),
             }
         }

@@ -1,0 +1,270 @@
+//! The backend's side of an exchange: where the request goes, and where the response comes from.
+
+use std::io;
+
+use super::lines::Lines;
+use super::sink::{Outgoing, Sink};
+use super::source::{Incoming, Source};
+use crate::http1::{
+    self, Asked, BodyDecoder, Encoder, Fault, Framing, HeadWriter, ResponseHead, WriteError,
+};
+use crate::upstream::connect::ConnectError;
+use crate::upstream::{Pick, Speech, http1 as up1};
+use crate::wire::buffer::Buffer;
+use crate::wire::io::Reader;
+use crate::worker::Worker;
+
+/// A request's head, as it goes out.
+#[derive(Debug)]
+pub(crate) struct Outbound<'o> {
+    /// The method.
+    pub(crate) method: &'o str,
+    /// `http` or `https`, as the client has it.
+    pub(crate) scheme: &'static str,
+    /// The path.
+    pub(crate) path: &'o str,
+    /// The query.
+    pub(crate) query: Option<&'o str>,
+    /// The fields, Host among them.
+    pub(crate) lines: Lines<'o>,
+    /// How the body is framed where it comes from.
+    pub(crate) framing: Framing,
+    /// It opens a WebSocket.
+    pub(crate) websocket: bool,
+    /// The client takes trailers.
+    pub(crate) takes_trailers: bool,
+}
+
+/// A connection that carries a request.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    /// Over HTTP/1.
+    Http1(Box<up1::Connection>),
+}
+
+/// Why no response came.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BackendError {
+    /// The connection ended before anything came.
+    #[error("the connection ended without an answer")]
+    Unanswered,
+    /// What came is not a response.
+    #[error(transparent)]
+    Fault(#[from] http1::Error),
+    /// The connection broke.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What comes back: interim responses, then the response.
+#[derive(Debug)]
+pub(crate) enum Returning<'b> {
+    /// Over HTTP/1.
+    Http1(Http1Returning<'b>),
+}
+
+/// What comes back over HTTP/1.
+#[derive(Debug)]
+pub(crate) struct Http1Returning<'b> {
+    reader: &'b mut Reader,
+    buffer: &'b mut Buffer,
+    head: &'b mut ResponseHead,
+    asked: Asked,
+    limits: http1::Limits,
+    most: usize,
+    /// Bytes of the head at the front of the buffer.
+    length: usize,
+    interims: usize,
+}
+
+/// A response's head, as it came.
+#[derive(Debug)]
+pub(crate) struct Came<'b> {
+    /// The status.
+    pub(crate) status: u16,
+    /// The reason phrase.
+    pub(crate) reason: Option<&'b [u8]>,
+    /// What may be passed on.
+    pub(crate) lines: Lines<'b>,
+    /// How the body is framed.
+    pub(crate) framing: Framing,
+    /// The length of the body, also where it does not come.
+    pub(crate) content_length: Option<u64>,
+}
+
+/// Interim responses that a backend may send.
+const MOST_INTERIMS: usize = 32;
+
+impl Backend {
+    /// A connection to an endpoint.
+    pub(crate) async fn open(
+        worker: &Worker,
+        pick: &Pick,
+        speech: Speech,
+        fresh: bool,
+    ) -> Result<Backend, ConnectError> {
+        match speech {
+            Speech::Http1 | Speech::Http2 if fresh => Ok(Backend::Http1(Box::new(
+                up1::Connection::fresh(worker, pick).await?,
+            ))),
+            Speech::Http1 | Speech::Http2 => Ok(Backend::Http1(Box::new(
+                up1::Connection::open(worker, pick).await?,
+            ))),
+        }
+    }
+
+    /// Whether it has carried a request before.
+    pub(crate) fn is_reused(&self) -> bool {
+        match self {
+            Backend::Http1(connection) => connection.reused,
+        }
+    }
+
+    /// Begins the request: its head is written, or waits to be written with what follows.
+    pub(crate) fn begin<'b>(
+        &'b mut self,
+        worker: &Worker,
+        request: &Outbound<'_>,
+    ) -> Result<(Sink<'b>, Returning<'b>), WriteError> {
+        match self {
+            Backend::Http1(connection) => {
+                let connection = &mut **connection;
+                let encoder = Encoder::request(request.framing);
+                write_head(&mut connection.out, request, &encoder)?;
+                let limits = worker.limits().of_responses();
+                Ok((
+                    Sink::Http1(Outgoing::new(
+                        &mut connection.writer,
+                        &mut connection.out,
+                        encoder,
+                    )),
+                    Returning::Http1(Http1Returning {
+                        reader: &mut connection.reader,
+                        buffer: &mut connection.buffer,
+                        head: &mut connection.head,
+                        asked: Asked {
+                            head: request.method == "HEAD",
+                            websocket: request.websocket,
+                        },
+                        most: limits.field_bytes + 1024,
+                        limits,
+                        length: 0,
+                        interims: 0,
+                    }),
+                ))
+            }
+        }
+    }
+
+    /// The exchange is over and all of it was read: the connection may carry another one, if nothing speaks against it.
+    pub(crate) fn keep(self, worker: &Worker, pick: &Pick) {
+        match self {
+            Backend::Http1(connection) => {
+                if connection.head.keep_alive() {
+                    connection.keep(worker, pick.upstream());
+                }
+            }
+        }
+    }
+}
+
+fn write_head(
+    out: &mut Vec<u8>,
+    request: &Outbound<'_>,
+    encoder: &Encoder,
+) -> Result<(), WriteError> {
+    out.clear();
+    let mut writer = HeadWriter::request_for(
+        out,
+        request.method.as_bytes(),
+        request.path.as_bytes(),
+        request.query.map(str::as_bytes),
+    )?;
+    writer.fields(request.lines.iter())?;
+    encoder.announce(&mut writer);
+    if request.websocket {
+        writer.field(b"connection", b"upgrade")?;
+        writer.field(b"upgrade", b"websocket")?;
+    }
+    writer.finish();
+    Ok(())
+}
+
+impl<'b> Returning<'b> {
+    /// Waits for the next head. Returns whether it is the response's; otherwise it is an interim one, and another follows.
+    pub(crate) async fn next(&mut self) -> Result<bool, BackendError> {
+        match self {
+            Returning::Http1(returning) => returning.next().await,
+        }
+    }
+
+    /// The head that came last.
+    pub(crate) fn came(&self) -> Came<'_> {
+        match self {
+            Returning::Http1(returning) => {
+                let view = returning.head.view(returning.buffer.filled());
+                Came {
+                    status: view.status(),
+                    reason: Some(view.reason()).filter(|reason| !reason.is_empty()),
+                    lines: Lines::new(view.fields().forwarded()),
+                    framing: returning.head.framing(),
+                    content_length: returning.head.content_length(),
+                }
+            }
+        }
+    }
+
+    /// Whether the connection is a WebSocket from here on.
+    pub(crate) fn is_switch(&self) -> bool {
+        match self {
+            Returning::Http1(returning) => returning.head.is_switch(),
+        }
+    }
+
+    /// What comes over a WebSocket.
+    pub(crate) fn stream(&mut self, most: usize) -> Source<'_> {
+        let mut source = self.body(most);
+        source.switch();
+        source
+    }
+
+    /// The body, after the response's head.
+    pub(crate) fn body(&mut self, most: usize) -> Source<'_> {
+        match self {
+            Returning::Http1(returning) => {
+                returning.buffer.consume(returning.length);
+                returning.length = 0;
+                let decoder = BodyDecoder::new(returning.head.framing(), &returning.limits);
+                let incoming = Incoming::new(returning.reader, returning.buffer, decoder, most);
+                Source::Http1(incoming)
+            }
+        }
+    }
+}
+
+impl Http1Returning<'_> {
+    async fn next(&mut self) -> Result<bool, BackendError> {
+        self.buffer.consume(self.length);
+        self.length = 0;
+        loop {
+            let bytes = self.buffer.filled();
+            if let Some(length) = self.head.parse(bytes, self.asked, &self.limits)? {
+                self.length = length;
+                if !self.head.is_interim() {
+                    return Ok(true);
+                }
+                self.interims += 1;
+                if self.interims > MOST_INTERIMS {
+                    return Err(http1::Error::Backend(Fault::UnexpectedInterim).into());
+                }
+                return Ok(false);
+            }
+            if self.buffer.fill(self.reader, self.most).await? == 0 {
+                return match self.buffer.is_empty() {
+                    true => Err(BackendError::Unanswered),
+                    false => Err(http1::Error::Backend(Fault::IncompleteHead).into()),
+                };
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! The client's side of an exchange: where the response goes.
+
+use super::lines::Lines;
+use super::request::Spoken;
+use super::sink::{Outgoing, Sink, SinkError};
+use crate::http1::{Encoder, Framing, HeadWriter, Version, WriteError};
+use crate::wire::io::Writer;
+
+/// A response's head.
+#[derive(Debug)]
+pub(crate) struct Head<'h, 'l> {
+    /// The status.
+    pub(crate) status: u16,
+    /// The reason phrase; the standard one if none.
+    pub(crate) reason: Option<&'h [u8]>,
+    /// The fields, without framing.
+    pub(crate) lines: &'h Lines<'l>,
+    /// How the body is framed where it comes from.
+    pub(crate) framing: Framing,
+    /// The length of the body, also where it is not sent.
+    pub(crate) content_length: Option<u64>,
+}
+
+/// Where a response goes.
+#[derive(Debug)]
+pub(crate) enum Client<'c> {
+    /// Over HTTP/1.
+    Http1(Http1Client<'c>),
+}
+
+/// A client that speaks HTTP/1.
+#[derive(Debug)]
+pub(crate) struct Http1Client<'c> {
+    writer: &'c mut Writer,
+    out: &'c mut Vec<u8>,
+    spoken: Spoken,
+    /// It asked for the head alone.
+    head_only: bool,
+    /// Whether the connection goes on after the response.
+    keep: bool,
+    begun: bool,
+}
+
+impl<'c> Http1Client<'c> {
+    /// A client whose request was HEAD or not, and who wants to go on or not.
+    pub(crate) fn new(
+        writer: &'c mut Writer,
+        out: &'c mut Vec<u8>,
+        spoken: Spoken,
+        head_only: bool,
+        keep: bool,
+    ) -> Self {
+        Http1Client {
+            writer,
+            out,
+            spoken,
+            head_only,
+            keep,
+            begun: false,
+        }
+    }
+
+    fn begin(&mut self, head: &Head<'_, '_>) -> Result<Option<Sink<'_>>, WriteError> {
+        let version = match self.spoken {
+            Spoken::Http10 => Version::Http10,
+            _ => Version::Http11,
+        };
+        let bodiless = self.head_only || head.status == 304;
+        let encoder = match head.framing {
+            _ if bodiless && head.status != 204 => Encoder::bodiless(head.content_length),
+            framing => Encoder::response(framing, version),
+        };
+        self.keep &= !encoder.closes();
+        let mut writer = HeadWriter::response(self.out, head.status, head.reason)?;
+        writer.fields(head.lines.iter())?;
+        encoder.announce(&mut writer);
+        match (self.keep, self.spoken) {
+            (false, _) => writer.field(b"connection", b"close")?,
+            (true, Spoken::Http10) => writer.field(b"connection", b"keep-alive")?,
+            _ => {}
+        }
+        writer.finish();
+        self.begun = true;
+        if bodiless {
+            return Ok(None);
+        }
+        Ok(Some(Sink::Http1(Outgoing::new(
+            self.writer,
+            self.out,
+            encoder,
+        ))))
+    }
+
+    /// Says that the connection is a WebSocket from here on.
+    fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), WriteError> {
+        let mut writer = HeadWriter::response(self.out, 101, None)?;
+        writer.fields(head.lines.iter())?;
+        writer.field(b"connection", b"upgrade")?;
+        writer.field(b"upgrade", b"websocket")?;
+        writer.finish();
+        self.begun = true;
+        self.keep = false;
+        Ok(())
+    }
+}
+
+impl Client<'_> {
+    /// Whether a response has begun: then it is too late for another one.
+    pub(crate) fn begun(&self) -> bool {
+        match self {
+            Client::Http1(client) => client.begun,
+        }
+    }
+
+    /// Whether the client has broken the connection off. One that has only said all it will still waits.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Client::Http1(client) => client.writer.is_broken(),
+        }
+    }
+
+    /// The connection ends after this response.
+    pub(crate) fn close(&mut self) {
+        match self {
+            Client::Http1(client) => client.keep = false,
+        }
+    }
+
+    /// Whether the connection goes on.
+    pub(crate) fn keeps(&self) -> bool {
+        match self {
+            Client::Http1(client) => client.keep,
+        }
+    }
+
+    /// Says that the body may come.
+    pub(crate) async fn go_on(&mut self) -> Result<(), SinkError> {
+        self.interim(100, &Lines::default()).await
+    }
+
+    /// Passes on an interim response. RFC 9110 §15.2: "A server MUST NOT send a 1xx response to an HTTP/1.0 client."
+    pub(crate) async fn interim(
+        &mut self,
+        status: u16,
+        lines: &Lines<'_>,
+    ) -> Result<(), SinkError> {
+        match self {
+            Client::Http1(client) if client.spoken == Spoken::Http10 => Ok(()),
+            Client::Http1(client) => {
+                let mut writer = HeadWriter::response(client.out, status, None)
+                    .map_err(crate::http1::EncodeError::from)?;
+                writer
+                    .fields(lines.iter())
+                    .map_err(crate::http1::EncodeError::from)?;
+                writer.finish();
+                self.flush().await
+            }
+        }
+    }
+
+    /// Begins the response. There is no sink where no body may be sent.
+    pub(crate) fn begin(&mut self, head: &Head<'_, '_>) -> Result<Option<Sink<'_>>, SinkError> {
+        match self {
+            Client::Http1(client) => client
+                .begin(head)
+                .map_err(|error| SinkError::Encode(error.into())),
+        }
+    }
+
+    /// Says that the connection is a WebSocket from here on.
+    pub(crate) fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), SinkError> {
+        match self {
+            Client::Http1(client) => client
+                .switch(head)
+                .map_err(|error| SinkError::Encode(error.into())),
+        }
+    }
+
+    /// Where the bytes of a WebSocket go.
+    pub(crate) fn stream(&mut self) -> Option<Sink<'_>> {
+        match self {
+            Client::Http1(client) => {
+                let encoder = Encoder::response(Framing::UntilClose, Version::Http10);
+                let outgoing = Outgoing::new(client.writer, client.out, encoder);
+                Some(Sink::Http1(outgoing))
+            }
+        }
+    }
+
+    /// Sends what was gathered.
+    pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
+        match self {
+            Client::Http1(client) => {
+                client.writer.write_all(&mut [client.out]).await?;
+                client.out.clear();
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Which rule takes a request. The tables decide; what is added here is which table, and what is said when none does.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pointsman_binding::bound::{BackendId, FrontendId, Protocol, Transport};
+use pointsman_routing::FrontendTable;
+
+use super::answer::Answer;
+use super::request::{Request, Seen};
+use crate::proxy::Owner;
+use crate::server::Passage;
+use crate::worker::{Held, Plan, Worker};
+
+/// The rule that takes a request.
+pub(crate) struct Decision {
+    /// What it does.
+    pub(crate) plan: Rc<Plan>,
+    /// Which of its matches.
+    pub(crate) matched: usize,
+}
+
+/// Finds the rule that takes a request, or the answer where none does.
+pub(crate) fn decide(
+    worker: &Worker,
+    held: &Held,
+    passage: &Passage,
+    request: &Request<'_>,
+    host: &str,
+    path: &str,
+) -> Result<Decision, Answer> {
+    let table = match &*passage.socket.owner() {
+        Owner::Gateway { .. } => listener(held, passage, host)?,
+        Owner::Mesh { parent, port } => {
+            let namespace = held.version.pods.get(&passage.client.ip().to_canonical());
+            let namespace = namespace.map(|namespace| &**namespace);
+            let tables = &held.version.tables;
+            match tables.mesh(parent, Transport::Tcp, *port, namespace) {
+                Some(table) => table,
+                None => {
+                    let id = BackendId {
+                        object: parent.clone(),
+                        port: *port,
+                        transport: Transport::Tcp,
+                    };
+                    let plan = held.implicit(worker, &id).ok_or_else(Answer::no_listener)?;
+                    return Ok(Decision { plan, matched: 0 });
+                }
+            }
+        }
+    };
+    let seen = Seen {
+        request,
+        host,
+        path,
+    };
+    let hit = table.lookup(&seen).ok_or_else(Answer::no_route)?;
+    Ok(Decision {
+        plan: held.plan(worker, table.frontend(), &hit),
+        matched: hit.match_index,
+    })
+}
+
+/// The listener of a Gateway's port that a request belongs to.
+fn listener<'h>(
+    held: &'h Held,
+    passage: &Passage,
+    host: &str,
+) -> Result<&'h Arc<FrontendTable>, Answer> {
+    let port = held
+        .port(&passage.socket.key)
+        .ok_or_else(Answer::no_listener)?;
+    let table = port.listener(Some(host));
+    let Some(secured) = &passage.secured else {
+        return table
+            .filter(|table| table.frontend().protocol == Protocol::Http)
+            .ok_or_else(Answer::no_listener);
+    };
+    // RFC 9110 §7.4: a request for a host that the connection was not made for is misdirected.
+    let same = |table: &&Arc<FrontendTable>| -> bool {
+        let id: &FrontendId = &table.frontend().id;
+        *id == secured.listener
+    };
+    table.filter(same).ok_or_else(Answer::misdirected)
+}

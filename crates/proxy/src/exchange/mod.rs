@@ -1,0 +1,182 @@
+//! One request and its response: decided, changed by filters, sent, sent again if need be, answered.
+//!
+//! Both sides speak either version of HTTP and meet at one seam: a head ([`request::Request`], [`client::Head`]), a body that comes
+//! ([`source::Source`]) and a body that goes ([`sink::Sink`]).
+
+pub(crate) mod answer;
+mod attempt;
+pub(crate) mod backend;
+pub(crate) mod client;
+mod decide;
+mod failure;
+mod flow;
+mod forwarded;
+pub(crate) mod lines;
+mod mirror;
+mod report;
+pub(crate) mod request;
+pub(crate) mod sink;
+pub(crate) mod source;
+mod tap;
+mod tries;
+mod websocket;
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use pointsman_binding::bound::Protocol;
+use pointsman_routing::filters::Filters;
+use pointsman_routing::filters::cors::{Asked, Verdict};
+use pointsman_routing::filters::redirect::Requested;
+use pointsman_routing::normalize_path;
+
+use crate::server::Passage;
+use crate::wire::alarm::Alarm;
+use crate::worker::{Plan, Worker};
+use answer::Answer;
+use client::Client;
+use decide::decide;
+use report::Report;
+use request::Request;
+use source::Source;
+use tries::Tries;
+
+/// Carries out one request. Returns whether the connection may carry another one.
+pub(crate) async fn run(
+    worker: &Rc<Worker>,
+    passage: &Passage,
+    alarm: &mut Alarm,
+    request: Request<'_>,
+    mut source: Source<'_>,
+    mut client: Client<'_>,
+) -> bool {
+    let mut report = Report::new();
+    let outcome = answer(
+        worker,
+        passage,
+        alarm,
+        &request,
+        &mut source,
+        &mut client,
+        &mut report,
+    )
+    .await;
+    if let Err(answer) = outcome
+        && !client.begun()
+    {
+        // What is left of the body is not read: the next request could not be found behind it.
+        if !source.has_ended() {
+            client.close();
+        }
+        report.answered_here(worker, &answer, request.is_grpc());
+        let date = worker.date();
+        let given = answer.give(&mut client, request.is_grpc(), &date);
+        let until = std::time::Instant::now() + worker.limits().stall_time;
+        if !matches!(alarm.until(until, given).await, Ok(Ok(()))) {
+            report.cut("ClientGone");
+        }
+    }
+    let keep = client.keeps() && source.has_ended() && !report.is_cut();
+    report.end(worker, passage, &request);
+    keep
+}
+
+/// Finds what is to be done and does it; an answer that is to be made here comes back as an error.
+async fn answer(
+    worker: &Rc<Worker>,
+    passage: &Passage,
+    alarm: &mut Alarm,
+    request: &Request<'_>,
+    source: &mut Source<'_>,
+    client: &mut Client<'_>,
+    report: &mut Report,
+) -> Result<(), Answer> {
+    let path = normalize_path(request.path)
+        .map_err(|error| Answer::new(400, "BadPath", error.to_string()))?;
+    let host = request.host();
+    let held = worker.held();
+    let decision = decide(worker, &held, passage, request, &host, &path)?;
+    drop(held);
+    let plan = decision.plan;
+    report.decided(&plan, decision.matched);
+    if let Some(fault) = &plan.fault {
+        return Err(Answer::fault(fault));
+    }
+    let filters = plan.filters.as_deref().map(|filters| &filters.rule);
+    let verdict = filters.and_then(|filters| cors(request, filters));
+    if let Some(Verdict::Preflight(lines)) = &verdict {
+        return Err(Answer::asked_for(204, owned(lines)));
+    }
+    if let Some(filters) = filters
+        && let Some(answer) = redirect(&plan, request, filters, verdict.as_ref(), &host, &path)
+    {
+        return Err(answer);
+    }
+    let (place, target) = plan.choose().map_err(|fault| Answer::fault(&fault))?;
+    let upstream = target.upstream.as_ref().map_err(Answer::fault)?;
+    Tries {
+        worker,
+        passage,
+        plan: &plan,
+        place,
+        upstream,
+        mirrors: &target.mirrors,
+        request,
+        path: &path,
+        verdict: verdict.as_ref(),
+    }
+    .run(alarm, source, client, report)
+    .await
+}
+
+/// What CORS makes of a request.
+fn cors(request: &Request<'_>, filters: &Filters) -> Option<Verdict> {
+    let text = |name: &str| {
+        let value = request.lines.get(name)?;
+        std::str::from_utf8(value).ok()
+    };
+    filters.cors.as_ref()?.judge(&Asked {
+        method: request.method,
+        origin: text("origin"),
+        request_method: text("access-control-request-method"),
+        request_headers: text("access-control-request-headers"),
+    })
+}
+
+/// The answer of a rule that redirects.
+fn redirect(
+    plan: &Plan,
+    request: &Request<'_>,
+    filters: &Filters,
+    verdict: Option<&Verdict>,
+    host: &str,
+    path: &str,
+) -> Option<Answer> {
+    let redirect = filters.redirect.as_ref()?;
+    let frontend = &plan.origin.as_ref()?.frontend;
+    let location = redirect.location(&Requested {
+        scheme: match frontend.protocol {
+            Protocol::Https => "https",
+            _ => "http",
+        },
+        host,
+        port: frontend.port,
+        path,
+        query: request.query,
+    });
+    let mut lines = match verdict {
+        Some(Verdict::Simple(lines)) => owned(lines),
+        _ => Vec::new(),
+    };
+    lines.push((Cow::Borrowed("location"), location));
+    let mut answer = Answer::asked_for(redirect.status, lines);
+    answer.edit(&filters.response);
+    Some(answer)
+}
+
+fn owned(lines: &[(&'static str, String)]) -> Vec<(Cow<'static, str>, String)> {
+    lines
+        .iter()
+        .map(|(name, value)| (Cow::Borrowed(*name), value.clone()))
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! What else becomes of a request's body on its way: it is kept, so that it can be sent again, and copied to mirrors.
+
+use http::HeaderMap;
+
+use super::mirror::Copies;
+
+/// Keeps and copies what passes.
+#[derive(Debug)]
+pub(crate) struct Tap {
+    kept: Vec<u8>,
+    /// How much may be kept.
+    most: usize,
+    /// More than that has passed, so nothing can be sent again.
+    spilled: bool,
+    /// All of it has passed, and these were its trailers.
+    ended: Option<Option<HeaderMap>>,
+    mirrors: Copies,
+}
+
+impl Tap {
+    /// Keeps up to so many bytes, and copies to these mirrors.
+    pub(crate) fn new(most: usize, mirrors: Copies) -> Self {
+        Tap {
+            kept: Vec::new(),
+            most,
+            spilled: false,
+            ended: None,
+            mirrors,
+        }
+    }
+
+    /// A piece passes.
+    pub(crate) fn piece(&mut self, piece: &[u8]) {
+        self.mirrors.piece(piece);
+        if self.spilled {
+            return;
+        }
+        if self.kept.len() + piece.len() > self.most {
+            self.spilled = true;
+            self.kept = Vec::new();
+        } else {
+            self.kept.extend_from_slice(piece);
+        }
+    }
+
+    /// The body is over.
+    pub(crate) fn end(&mut self, trailers: Option<&HeaderMap>) {
+        self.mirrors.end(trailers);
+        self.ended = Some(trailers.cloned());
+    }
+
+    /// Whether nothing more is kept or copied.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.spilled && self.mirrors.is_empty()
+    }
+
+    /// Whether all that has passed is kept.
+    pub(crate) fn can_replay(&self) -> bool {
+        !self.spilled
+    }
+
+    /// What is kept.
+    pub(crate) fn kept(&self) -> &[u8] {
+        &self.kept
+    }
+
+    /// The trailers, if the body is over: then nothing more comes from its source.
+    pub(crate) fn ended(&self) -> Option<Option<HeaderMap>> {
+        self.ended.clone()
+    }
+}

@@ -1,0 +1,187 @@
+//! Sending a request, and sending it again: elsewhere if an endpoint can't be reached, and as often as its rule says.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pointsman_routing::Split;
+use pointsman_routing::filters::Filters;
+use pointsman_routing::filters::cors::Verdict;
+
+use super::answer::Answer;
+use super::attempt::{Attempt, Near};
+use super::backend::Outbound;
+use super::client::Client;
+use super::failure::Failure;
+use super::forwarded::Forwarded;
+use super::lines::Lines;
+use super::mirror::Copies;
+use super::report::Report;
+use super::request::Request;
+use super::source::Source;
+use super::tap::Tap;
+use crate::server::Passage;
+use crate::upstream::Upstream;
+use crate::wire::alarm::Alarm;
+use crate::worker::{Plan, Worker};
+
+/// How often a request of which nothing has left is sent elsewhere, where its rule says nothing.
+const UNSENT_TRIES: u32 = 3;
+
+/// A request that is to be forwarded.
+pub(crate) struct Tries<'t> {
+    pub(crate) worker: &'t Rc<Worker>,
+    pub(crate) passage: &'t Passage,
+    pub(crate) plan: &'t Plan,
+    /// The place of its backend in the rule.
+    pub(crate) place: usize,
+    pub(crate) upstream: &'t Rc<Upstream>,
+    pub(crate) mirrors: &'t [(Rc<Upstream>, Arc<Split>)],
+    pub(crate) request: &'t Request<'t>,
+    /// The path, normalised.
+    pub(crate) path: &'t str,
+    pub(crate) verdict: Option<&'t Verdict>,
+}
+
+impl Tries<'_> {
+    /// Sends it until there is a response, or nothing more to try.
+    pub(crate) async fn run(
+        &self,
+        alarm: &mut Alarm,
+        source: &mut Source<'_>,
+        client: &mut Client<'_>,
+        report: &mut Report,
+    ) -> Result<(), Answer> {
+        let (of_rule, of_backend) = self.plan.filters(self.place);
+        let filters = [of_rule, of_backend];
+        let rewrite = filters.iter().flatten().rev().find_map(|f| f.path.as_ref());
+        let rewritten = rewrite.map(|rewrite| rewrite.apply(self.path));
+        let path = rewritten.as_deref().unwrap_or(self.path);
+        let forwarded = Forwarded::new(self.worker, self.passage, self.request);
+        report.request_id(forwarded.id());
+        let outbound = self.outbound(path, &forwarded, &filters);
+        let grpc = self.plan.grpc || self.request.is_grpc();
+        let speech = self.upstream.speech(grpc);
+
+        let copies = Copies::start(self.worker, self.mirrors, &outbound, grpc);
+        let keeps = if self.request.framing.is_empty() {
+            0
+        } else {
+            self.worker.limits().replay_bytes
+        };
+        let mut tap = Tap::new(keeps, copies);
+        let deadline = self.plan.request_timeout.map(|time| report.begun() + time);
+        let mut tried: Vec<SocketAddr> = Vec::new();
+        let mut fresh = false;
+        self.upstream.budget.borrow_mut().request(self.worker.now());
+        loop {
+            let Some(mut pick) = self.upstream.choose(self.worker, &tried) else {
+                let message = "no ready endpoint";
+                return Err(Answer::new(503, "NoEndpoints", message));
+            };
+            report.endpoint(self.upstream, pick.address);
+            let attempt = Attempt {
+                tries: self,
+                outbound: &outbound,
+                filters: &filters,
+                speech,
+                fresh,
+                deadline,
+                may_retry: tried.len() < self.attempts() as usize && tap.can_replay(),
+            };
+            let mut near = Near {
+                source,
+                client,
+                tap: &mut tap,
+                alarm,
+                report,
+            };
+            let failure = match attempt.run(&mut pick, &mut near).await {
+                Ok(()) => return Ok(()),
+                Err(failure) => failure,
+            };
+            let again = !client.begun()
+                && tap.can_replay()
+                && self.may_try_again(&failure, tried.len() as u32, fresh);
+            if !again {
+                return Err(failure.answer());
+            }
+            // What was kept of a connection may be stale throughout: the second try at the same endpoint makes a new one.
+            fresh = matches!(failure, Failure::Unanswered { .. });
+            if !matches!(failure, Failure::Unanswered { .. }) {
+                tried.push(pick.address);
+                self.pause(deadline).await;
+            }
+            report.retried();
+            self.upstream.series.retries.increment();
+        }
+    }
+
+    /// The head as it goes out.
+    fn outbound<'o>(
+        &'o self,
+        path: &'o str,
+        forwarded: &'o Forwarded,
+        filters: &[Option<&'o Filters>; 2],
+    ) -> Outbound<'o> {
+        let request = self.request;
+        let authority = request.authority.unwrap_or_default();
+        let host: (&[u8], &[u8]) = (b"host", authority.as_bytes());
+        let mut lines = Lines::new(std::iter::once(host).chain(request.lines.iter()));
+        lines.remove("expect");
+        forwarded.tell(&mut lines, self.passage, request.authority);
+        for filters in filters.iter().flatten() {
+            lines.edit(&filters.request);
+        }
+        Outbound {
+            method: request.method,
+            scheme: self.passage.scheme(),
+            path,
+            query: request.query,
+            lines,
+            framing: request.framing,
+            websocket: request.websocket,
+            takes_trailers: request.takes_trailers,
+        }
+    }
+
+    /// Tries beyond the first one that the rule allows.
+    fn attempts(&self) -> u32 {
+        self.plan.retry.as_ref().map_or(0, |retry| retry.attempts)
+    }
+
+    fn may_try_again(&self, failure: &Failure, tried: u32, fresh: bool) -> bool {
+        match failure {
+            // Nothing has left: nobody has seen the request.
+            Failure::Unsent(_) => {
+                let most = self.attempts().max(UNSENT_TRIES);
+                tried < most && self.spend()
+            }
+            // The endpoint closed a connection that had waited. That is no failure of the endpoint; it is asked again, once.
+            Failure::Unanswered { reused: true } if !fresh => self.request.is_idempotent(),
+            Failure::Unanswered { .. }
+            | Failure::Broken(_)
+            | Failure::TimedOut { whole: false } => {
+                self.request.is_idempotent() && tried < self.attempts() && self.spend()
+            }
+            Failure::Status => self.spend(),
+            _ => false,
+        }
+    }
+
+    /// Whether the backend's budget allows another try.
+    pub(crate) fn spend(&self) -> bool {
+        self.upstream.budget.borrow_mut().retry(self.worker.now())
+    }
+
+    async fn pause(&self, deadline: Option<Instant>) {
+        let backoff = self.plan.retry.as_ref().and_then(|retry| retry.backoff);
+        let Some(backoff) = backoff.filter(|time| *time > Duration::ZERO) else {
+            return;
+        };
+        let end = Instant::now() + backoff;
+        let end = deadline.map_or(end, |deadline| deadline.min(end));
+        tokio::time::sleep_until(end.into()).await;
+    }
+}

@@ -1,0 +1,350 @@
+//! What is counted is what is shown, for as long as it is configured.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use pointsman_binding::Delta;
+use pointsman_binding::bound::*;
+use pointsman_resources::{Age, Name};
+
+use super::*;
+
+fn listener(owner: ObjectKey, name: &str) -> FrontendId {
+    FrontendId::Listener {
+        gateway: Name::new("infra", "edge"),
+        owner,
+        listener: name.into(),
+    }
+}
+
+fn edge() -> FrontendId {
+    listener(ObjectKey::new(Kind::Gateway, "infra", "edge"), "http")
+}
+
+fn shop() -> ObjectKey {
+    ObjectKey::new(Kind::HTTPRoute, "shop", "shop")
+}
+
+fn cart() -> BackendId {
+    BackendId {
+        object: ObjectKey::new(Kind::Service, "shop", "cart"),
+        port: 8080,
+        transport: Transport::Tcp,
+    }
+}
+
+fn backend(id: &BackendId) -> Arc<Backend> {
+    Arc::new(Backend {
+        id: id.clone(),
+        protocol: BackendProtocol::Unspecified,
+        tls: None,
+        endpoints: Endpoints::Addresses(vec![]),
+        retry_budget: None,
+    })
+}
+
+fn frontend(id: &FrontendId) -> Arc<Frontend> {
+    Arc::new(Frontend {
+        id: id.clone(),
+        protocol: Protocol::Http,
+        port: 80,
+        hostname: None,
+        tls: None,
+        client_certificate: None,
+        kind: None,
+    })
+}
+
+fn route(rules: &[&str]) -> Arc<BoundRoute> {
+    let rule = |(index, name): (usize, &&str)| {
+        Arc::new(BoundRule {
+            index,
+            name: Some(*name).filter(|name| !name.is_empty()).map(Arc::from),
+            matches: vec![],
+            filters: vec![],
+            backends: vec![],
+            fault: None,
+            request_timeout: None,
+            backend_timeout: None,
+            retry: None,
+        })
+    };
+    Arc::new(BoundRoute {
+        route: shop(),
+        age: Age::At(0),
+        generation: 1,
+        hostnames: vec![],
+        rules: rules.iter().enumerate().map(rule).collect(),
+    })
+}
+
+/// Tables with a listener, a route of two rules, and a backend.
+fn tables() -> Tables {
+    let mut tables = Tables::default();
+    tables.apply(&Delta {
+        frontends: vec![(edge(), Some(frontend(&edge())))],
+        attachments: vec![((edge(), shop()), Some(route(&["", "the \"b\\eta\""])))],
+        backends: vec![(cart(), Some(backend(&cart())))],
+        ..Delta::default()
+    });
+    tables
+}
+
+fn render(registry: &Registry, tables: &Tables) -> String {
+    registry.render(tables, &HashMap::new())
+}
+
+/// What is shown of this name, without what differs from run to run.
+fn shown<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+    let of = |line: &&str| line.split(['{', ' ']).next() == Some(name);
+    text.lines().filter(of).collect()
+}
+
+#[test]
+fn everything_is_shown_in_prometheus_own_words() {
+    let registry = Registry::default();
+    let worker = registry.worker(0);
+    let seen = worker.listener(&edge());
+    seen.connections.increment();
+    seen.open.increment();
+    seen.handshakes.increment();
+    seen.requests.increment(200);
+    seen.requests.increment(404);
+    seen.requests.increment(0);
+    seen.latency.observe(Duration::from_micros(500));
+    seen.latency.observe(Duration::from_millis(7));
+    seen.latency.observe(Duration::from_secs(11));
+    seen.request_bytes.add(3);
+    seen.response_bytes.add(4096);
+    worker.route(&shop(), 0).requests.increment(200);
+    worker.route(&shop(), 1).requests.increment(503);
+    let to = worker.backend(&cart());
+    to.requests.increment(101);
+    to.latency.observe(Duration::from_millis(1));
+    to.connects.add(2);
+    to.failed_connects.increment();
+    to.retries.increment();
+    to.ejections.increment();
+    to.timeouts.increment();
+    worker.answered("NoRoute");
+    worker.answered("NoRoute");
+    worker.answered("BackendNotFound");
+    worker.refused("TooManyConnections");
+    worker.own().mirrors.increment();
+    worker.own().accept_errors.increment();
+    let text = render(&registry, &tables());
+    let (head, rest) = text.split_once("# HELP pointsman_accept_errors").unwrap();
+    for name in [
+        "pointsman_workers 1",
+        "process_open_fds",
+        "process_resident_memory_bytes",
+    ] {
+        assert!(head.contains(name), "{name} in {head}");
+    }
+    assert!(head.contains(concat!(
+        "\npointsman_build_info{version=\"",
+        env!("CARGO_PKG_VERSION"),
+        "\"} 1\n"
+    )));
+    let rest = format!("# HELP pointsman_accept_errors{rest}");
+    let golden = include_str!("tests/golden.txt");
+    assert_eq!(rest, golden, "if this is what it should be:\n{rest}");
+}
+
+#[test]
+fn workers_are_summed() {
+    let registry = Registry::default();
+    let tables = tables();
+    for index in 0..3 {
+        let worker = registry.worker(index);
+        let seen = worker.listener(&edge());
+        seen.requests.increment(200);
+        seen.open.increment();
+        seen.latency.observe(Duration::from_millis(250));
+        worker.answered("NoRoute");
+    }
+    let text = render(&registry, &tables);
+    let of = r#"kind="Gateway",namespace="infra",name="edge",listener="http""#;
+    assert_eq!(
+        shown(&text, "pointsman_listener_requests_total"),
+        [format!(
+            "pointsman_listener_requests_total{{{of},code=\"2xx\"}} 3"
+        )]
+    );
+    assert_eq!(
+        shown(&text, "pointsman_listener_connections"),
+        [format!("pointsman_listener_connections{{{of}}} 3")]
+    );
+    assert_eq!(
+        shown(&text, "pointsman_listener_request_seconds_sum"),
+        [format!(
+            "pointsman_listener_request_seconds_sum{{{of}}} 0.75"
+        )]
+    );
+    assert_eq!(
+        shown(&text, "pointsman_answers_total"),
+        ["pointsman_answers_total{reason=\"NoRoute\"} 3"]
+    );
+    assert_eq!(shown(&text, "pointsman_workers"), ["pointsman_workers 3"]);
+}
+
+#[test]
+fn a_worker_that_asks_again_gets_the_same_series() {
+    let registry = Registry::default();
+    let worker = registry.worker(0);
+    assert!(Arc::ptr_eq(
+        &worker.backend(&cart()),
+        &worker.backend(&cart())
+    ));
+    assert!(!Arc::ptr_eq(
+        &worker.backend(&cart()),
+        &registry.worker(1).backend(&cart())
+    ));
+    assert!(Arc::ptr_eq(
+        &worker.backend(&cart()),
+        &registry.worker(0).backend(&cart())
+    ));
+}
+
+#[test]
+fn what_is_no_longer_configured_is_forgotten() {
+    let registry = Registry::default();
+    let worker = registry.worker(0);
+    worker.route(&shop(), 0).requests.increment(200);
+    worker.route(&shop(), 1).requests.increment(200);
+    worker.backend(&cart()).requests.increment(200);
+    worker.listener(&edge()).requests.increment(200);
+    let mut tables = tables();
+    tables.apply(&Delta {
+        attachments: vec![((edge(), shop()), Some(route(&["only"])))],
+        backends: vec![(cart(), None)],
+        ..Delta::default()
+    });
+    let text = render(&registry, &tables);
+    let of = r#"kind="HTTPRoute",namespace="shop",name="shop",rule="0",rule_name="only""#;
+    assert_eq!(
+        shown(&text, "pointsman_route_requests_total"),
+        [format!(
+            "pointsman_route_requests_total{{{of},code=\"2xx\"}} 1"
+        )]
+    );
+    assert!(!text.contains("pointsman_backend"), "{text}");
+    let text = render(&registry, &Tables::default());
+    assert!(
+        !text.contains("pointsman_route") && !text.contains("pointsman_listener"),
+        "{text}"
+    );
+    assert!(lock(&worker.worker.routes.0).is_empty());
+    assert!(lock(&worker.worker.listeners.0).is_empty());
+}
+
+#[test]
+fn what_comes_back_while_a_worker_holds_it_counts_on() {
+    let registry = Registry::default();
+    let worker = registry.worker(0);
+    let held = worker.backend(&cart());
+    held.requests.increment(200);
+    assert!(!render(&registry, &Tables::default()).contains("pointsman_backend"));
+    held.requests.increment(200);
+    let text = render(&registry, &tables());
+    let samples = shown(&text, "pointsman_backend_requests_total");
+    assert!(samples[0].ends_with("code=\"2xx\"} 2"), "{samples:?}");
+}
+
+#[test]
+fn listener_sets_and_mesh_ports_are_told_apart() {
+    let set = listener(ObjectKey::new(Kind::ListenerSet, "team", "more"), "http");
+    let scoped = |scope| FrontendId::Mesh {
+        parent: cart().object,
+        port: 8080,
+        transport: Transport::Tcp,
+        scope,
+    };
+    let consumer = scoped(Scope::Namespace("web".into()));
+    let mut tables = tables();
+    tables.apply(&Delta {
+        frontends: [&set, &consumer]
+            .map(|id| (id.clone(), Some(frontend(id))))
+            .to_vec(),
+        ..Delta::default()
+    });
+    let registry = Registry::default();
+    let worker = registry.worker(0);
+    for id in [&set, &consumer, &scoped(Scope::Everyone)] {
+        worker.listener(id).connections.increment();
+    }
+    // The last is not in the tables: it is there because the Service is.
+    let text = registry.render(&tables, &HashMap::from([(cart(), backend(&cart()))]));
+    let of = r#"kind="Service",namespace="shop",name="cart",port="8080",transport="TCP""#;
+    let name = "pointsman_listener_connections_total";
+    let wanted = [
+        format!(
+            r#"{name}{{kind="ListenerSet",namespace="team",name="more",listener="http",gateway="infra/edge"}} 1"#
+        ),
+        format!("{name}{{{of}}} 1"),
+        format!("{name}{{{of},scope=\"web\"}} 1"),
+    ];
+    assert_eq!(shown(&text, name), wanted);
+}
+
+#[test]
+fn figures_can_be_shown_while_they_change() {
+    let registry = Registry::default();
+    let tables = tables();
+    let done = AtomicBool::new(false);
+    let each = 20_000u64;
+    thread::scope(|scope| {
+        let count = |index| {
+            let worker = registry.worker(index);
+            for _ in 0..each {
+                let seen = worker.listener(&edge());
+                seen.requests.increment(200);
+                seen.latency.observe(Duration::from_millis(1));
+            }
+        };
+        let workers: Vec<_> = (0..2)
+            .map(|index| scope.spawn(move || count(index)))
+            .collect();
+        scope.spawn(|| {
+            let mut last = 0;
+            while !done.load(Ordering::Relaxed) {
+                let text = render(&registry, &tables);
+                let now = total(&text, "pointsman_listener_requests_total");
+                assert!(now >= last, "{now} after {last}");
+                last = now;
+            }
+        });
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+    let text = render(&registry, &tables);
+    assert_eq!(total(&text, "pointsman_listener_requests_total"), 2 * each);
+    assert_eq!(
+        total(&text, "pointsman_listener_request_seconds_count"),
+        2 * each
+    );
+}
+
+fn total(text: &str, name: &str) -> u64 {
+    let value = |line: &str| {
+        line.rsplit(' ')
+            .next()
+            .and_then(|value| value.parse::<u64>().ok())
+    };
+    shown(text, name).into_iter().filter_map(value).sum()
+}
+
+#[test]
+fn durations_fall_into_their_buckets() {
+    for (at, (nanoseconds, text)) in figures::BUCKETS.iter().enumerate() {
+        assert_eq!(*nanoseconds as f64 / 1e9, text.parse::<f64>().unwrap());
+        let histogram = figures::Histogram::default();
+        histogram.observe(Duration::from_nanos(*nanoseconds));
+        histogram.observe(Duration::from_nanos(*nanoseconds + 1));
+        let mut observed = figures::Observed::default();
+        histogram.add_to(&mut observed);
+        assert_eq!((observed.buckets[at], observed.buckets[at + 1]), (1, 1));
+    }
+}

@@ -1,0 +1,113 @@
+//! How much may be tried again: a share of the requests of late, and always a few. So a backend that fails gets little more than its own load.
+
+use std::time::Duration;
+
+use pointsman_binding::bound::RetryBudget;
+
+/// What holds where a policy says nothing: the defaults of XBackendTrafficPolicy.
+const DEFAULT: RetryBudget = RetryBudget {
+    percent: 20,
+    interval: Duration::from_secs(10),
+    min_count: 10,
+    min_interval: Duration::from_secs(1),
+};
+
+/// Counts requests and tries again, over the last interval.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    policy: RetryBudget,
+    requests: Window,
+    retries: Window,
+    least: Window,
+}
+
+/// A count over a time, in two halves: the one that runs and the one before, which fades as time goes by.
+#[derive(Debug, Default)]
+struct Window {
+    begun: Duration,
+    now: u64,
+    before: u64,
+}
+
+impl Window {
+    fn roll(&mut self, now: Duration, length: Duration) {
+        let passed = now.saturating_sub(self.begun);
+        if passed < length {
+            return;
+        }
+        self.before = if passed < length * 2 { self.now } else { 0 };
+        self.now = 0;
+        self.begun = now;
+    }
+
+    fn count(&self, now: Duration, length: Duration) -> f64 {
+        let gone = now.saturating_sub(self.begun).as_secs_f64() / length.as_secs_f64().max(0.001);
+        self.now as f64 + self.before as f64 * (1.0 - gone).clamp(0.0, 1.0)
+    }
+}
+
+impl Budget {
+    /// What a policy allows.
+    pub(crate) fn new(policy: Option<RetryBudget>) -> Self {
+        Budget {
+            policy: policy.unwrap_or(DEFAULT),
+            requests: Window::default(),
+            retries: Window::default(),
+            least: Window::default(),
+        }
+    }
+
+    /// A request goes there.
+    pub(crate) fn request(&mut self, now: Duration) {
+        self.requests.roll(now, self.policy.interval);
+        self.requests.now += 1;
+    }
+
+    /// Whether something may be tried again; if so, it is counted.
+    pub(crate) fn retry(&mut self, now: Duration) -> bool {
+        let policy = self.policy;
+        self.requests.roll(now, policy.interval);
+        self.retries.roll(now, policy.interval);
+        self.least.roll(now, policy.min_interval);
+        let share = self.requests.count(now, policy.interval) * f64::from(policy.percent) / 100.0;
+        let within = self.retries.count(now, policy.interval) + 1.0 <= share;
+        let least = self.least.now < u64::from(policy.min_count);
+        if within || least {
+            self.retries.now += 1;
+            self.least.now += 1;
+        }
+        within || least
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_of_the_requests_may_be_tried_again_and_always_a_few() {
+        let policy = RetryBudget {
+            percent: 20,
+            interval: Duration::from_secs(10),
+            min_count: 2,
+            min_interval: Duration::from_secs(1),
+        };
+        let mut budget = Budget::new(Some(policy));
+        let at = Duration::from_secs(100);
+        assert!(
+            budget.retry(at) && budget.retry(at),
+            "two are always allowed"
+        );
+        assert!(!budget.retry(at), "a third has no requests to stand for it");
+        for _ in 0..100 {
+            budget.request(at);
+        }
+        let allowed = (0..100).filter(|_| budget.retry(at)).count();
+        assert_eq!(allowed, 18, "a fifth of a hundred, two of which are spent");
+        let later = at + Duration::from_secs(1);
+        assert!(budget.retry(later), "another second, another few");
+        let much_later = at + Duration::from_secs(60);
+        let allowed = (0..100).filter(|_| budget.retry(much_later)).count();
+        assert_eq!(allowed, 2, "old requests stand for nothing");
+    }
+}

@@ -1,0 +1,133 @@
+//! A connection to an endpoint that speaks HTTP/1: one request at a time.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use super::connect::{self, ConnectError};
+use super::{Pick, Upstream};
+use crate::http1::ResponseHead;
+use crate::wire::buffer::Buffer;
+use crate::wire::io::{Reader, Writer, split, split_tls};
+use crate::worker::Worker;
+
+/// A connection in use.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// What comes.
+    pub(crate) reader: Reader,
+    /// What goes.
+    pub(crate) writer: Writer,
+    /// What came and is not done with.
+    pub(crate) buffer: Buffer,
+    /// What waits to be written.
+    pub(crate) out: Vec<u8>,
+    /// The head of the response.
+    pub(crate) head: ResponseHead,
+    /// It has carried a request before, so the endpoint may have closed it meanwhile.
+    pub(crate) reused: bool,
+    address: SocketAddr,
+    terms: u64,
+    counted: Counted,
+}
+
+/// A connection that waits for work.
+#[derive(Debug)]
+pub(crate) struct Idle {
+    reader: Reader,
+    writer: Writer,
+    head: ResponseHead,
+    terms: u64,
+    counted: Counted,
+}
+
+/// Counts an open connection.
+#[derive(Debug)]
+pub(crate) struct Counted(Rc<Upstream>);
+
+impl Counted {
+    /// One more is open.
+    pub(crate) fn new(upstream: &Rc<Upstream>) -> Self {
+        upstream.series.open.increment();
+        Counted(upstream.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.series.open.decrement();
+    }
+}
+
+impl Connection {
+    /// One that waits for work, else a new one.
+    pub(crate) async fn open(worker: &Worker, pick: &Pick) -> Result<Connection, ConnectError> {
+        let upstream = pick.upstream();
+        while let Some(idle) = upstream.pool.take(pick.address) {
+            // Bytes that nobody asked for, or its end: it is of no use.
+            if idle.terms == upstream.terms() && idle.reader.is_silent() {
+                return Ok(Connection {
+                    reader: idle.reader,
+                    writer: idle.writer,
+                    buffer: worker.buffers.lend(),
+                    out: Vec::with_capacity(512),
+                    head: idle.head,
+                    reused: true,
+                    address: pick.address,
+                    terms: idle.terms,
+                    counted: idle.counted,
+                });
+            }
+        }
+        Connection::fresh(worker, pick).await
+    }
+
+    /// A new one.
+    pub(crate) async fn fresh(worker: &Worker, pick: &Pick) -> Result<Connection, ConnectError> {
+        let upstream = pick.upstream();
+        let terms = upstream.terms();
+        let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
+        upstream.series.connects.increment();
+        let connecting = async {
+            let stream = connect::tcp(pick.address).await?;
+            Ok(match &tls {
+                None => split(stream),
+                Some(tls) => split_tls(connect::tls(stream, &tls.http1).await?),
+            })
+        };
+        let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
+        let (reader, writer) = match connected.unwrap_or(Err(ConnectError::Elapsed)) {
+            Ok(halves) => halves,
+            Err(error) => {
+                upstream.series.failed_connects.increment();
+                return Err(error);
+            }
+        };
+        Ok(Connection {
+            reader,
+            writer,
+            buffer: worker.buffers.lend(),
+            out: Vec::with_capacity(512),
+            head: ResponseHead::new(),
+            reused: false,
+            address: pick.address,
+            terms,
+            counted: Counted::new(upstream),
+        })
+    }
+
+    /// Its response has ended, and nothing speaks against another request: it waits for one.
+    pub(crate) fn keep(self, worker: &Worker, upstream: &Upstream) {
+        if self.terms != upstream.terms() || !self.buffer.is_empty() || worker.draining.has_rung() {
+            return;
+        }
+        let idle = Idle {
+            reader: self.reader,
+            writer: self.writer,
+            head: self.head,
+            terms: self.terms,
+            counted: self.counted,
+        };
+        let most = worker.limits().backend_idle_connections;
+        upstream.pool.put(self.address, idle, most);
+    }
+}

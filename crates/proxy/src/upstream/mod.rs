@@ -1,0 +1,238 @@
+//! Where traffic goes: the endpoints of a backend, who is chosen, and the connections that are kept to them. Each worker has its own.
+
+pub(crate) mod budget;
+pub(crate) mod connect;
+pub(crate) mod http1;
+pub(crate) mod pool;
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pointsman_binding::bound::{
+    Backend, BackendId, BackendProtocol, CertifiedKey, Endpoints as Bound, Fault,
+};
+
+use crate::balance::{Endpoints, Handle, Outcome, Policy, Readiness};
+use crate::metrics::BackendSeries;
+use crate::tls::{BackendConfig, backend_config};
+use crate::worker::{Version, Worker};
+use budget::Budget;
+use pool::Pool;
+
+/// A backend as one worker sees it.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    /// Which one.
+    pub(crate) id: BackendId,
+    /// The certificate that the Gateway shows where the backend's settings name none.
+    certificate: Option<Arc<CertifiedKey>>,
+    backend: RefCell<Arc<Backend>>,
+    endpoints: RefCell<Endpoints<SocketAddr>>,
+    tls: RefCell<Option<Result<Rc<Tls>, Fault>>>,
+    /// Counts the changes of how the backend is spoken to. A connection made under other terms carries no more requests.
+    terms: Cell<u64>,
+    /// Connections that wait for work.
+    pub(crate) pool: Pool,
+    /// How much may be tried again.
+    pub(crate) budget: RefCell<Budget>,
+    /// Its figures.
+    pub(crate) series: Arc<BackendSeries>,
+}
+
+/// TLS towards a backend, for each version of HTTP and for bytes.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    pub(crate) http1: BackendConfig,
+    pub(crate) http2: BackendConfig,
+    pub(crate) bytes: BackendConfig,
+}
+
+/// Which version of HTTP is spoken to a backend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Speech {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Upstream {
+    /// The backend, with the certificate that its Gateway shows.
+    pub(crate) fn new(
+        worker: &Worker,
+        version: &Version,
+        backend: Arc<Backend>,
+        certificate: Option<Arc<CertifiedKey>>,
+    ) -> Self {
+        let upstream = Upstream {
+            id: backend.id.clone(),
+            certificate,
+            endpoints: RefCell::new(Endpoints::new(Policy::default())),
+            tls: RefCell::new(None),
+            terms: Cell::new(0),
+            pool: Pool::default(),
+            budget: RefCell::new(Budget::new(backend.retry_budget)),
+            series: worker.metrics.backend(&backend.id),
+            backend: RefCell::new(backend),
+        };
+        upstream.set_endpoints(worker, version);
+        upstream
+    }
+
+    /// It is this from now on.
+    pub(crate) fn update(&self, worker: &Worker, version: &Version, backend: &Arc<Backend>) {
+        let named = matches!(backend.endpoints, Bound::Dns(..));
+        if Arc::ptr_eq(&self.backend.borrow(), backend) && !named {
+            return;
+        }
+        let old = self.backend.replace(backend.clone());
+        if old.tls != backend.tls || old.protocol != backend.protocol {
+            self.terms.set(self.terms.get() + 1);
+            self.tls.replace(None);
+            self.pool.clear();
+        }
+        if old.retry_budget != backend.retry_budget {
+            self.budget.replace(Budget::new(backend.retry_budget));
+        }
+        self.set_endpoints(worker, version);
+    }
+
+    fn set_endpoints(&self, worker: &Worker, version: &Version) {
+        let mut all: Vec<(SocketAddr, Readiness)> = Vec::new();
+        match &self.backend.borrow().endpoints {
+            Bound::Addresses(addresses) => {
+                all.extend(addresses.iter().map(|endpoint| {
+                    let readiness = match endpoint.terminating {
+                        true => Readiness::Terminating,
+                        false => Readiness::Ready,
+                    };
+                    (endpoint.address, readiness)
+                }));
+            }
+            Bound::Dns(name, port) => {
+                let known = version.names.get(name).into_iter().flatten();
+                all.extend(known.map(|ip| (SocketAddr::new(*ip, *port), Readiness::Ready)));
+            }
+        }
+        self.pool
+            .retain(|address| all.iter().any(|(other, _)| other == address));
+        self.endpoints.borrow_mut().update(worker.now(), all);
+    }
+
+    /// Chooses an endpoint, one that was not tried if there is one.
+    pub(crate) fn choose(self: &Rc<Self>, worker: &Worker, tried: &[SocketAddr]) -> Option<Pick> {
+        let begun = Instant::now();
+        let mut endpoints = self.endpoints.borrow_mut();
+        let handle = endpoints.choose(worker.at(begun), tried, || worker.random())?;
+        let address = *endpoints.key(handle)?;
+        Some(Pick {
+            upstream: self.clone(),
+            handle: Some(handle),
+            address,
+            begun,
+            epoch: worker.epoch,
+        })
+    }
+
+    /// How many endpoints there are.
+    pub(crate) fn endpoint_count(&self) -> usize {
+        self.endpoints.borrow().len()
+    }
+
+    /// Which version of HTTP it is spoken to in. Where nothing is said: HTTP/1.1, or HTTP/2 for gRPC.
+    pub(crate) fn speech(&self, grpc: bool) -> Speech {
+        match self.backend.borrow().protocol {
+            BackendProtocol::Http2 | BackendProtocol::Grpc => Speech::Http2,
+            BackendProtocol::Unspecified if grpc => Speech::Http2,
+            _ => Speech::Http1,
+        }
+    }
+
+    /// How often the terms have changed.
+    pub(crate) fn terms(&self) -> u64 {
+        self.terms.get()
+    }
+
+    /// How TLS is spoken to it; plain text if none.
+    pub(crate) fn tls(&self, worker: &Worker) -> Result<Option<Rc<Tls>>, Fault> {
+        let backend = self.backend.borrow();
+        let Some(settings) = &backend.tls else {
+            return Ok(None);
+        };
+        let mut made = self.tls.borrow_mut();
+        let tls = made.get_or_insert_with(|| {
+            let settings = settings.as_ref().map_err(Clone::clone)?;
+            let make = |alpn: &[&[u8]]| {
+                let certificate = self.certificate.as_deref();
+                backend_config(settings, certificate, worker.shared.system_roots(), alpn).map_err(
+                    |error| Fault {
+                        status: 500,
+                        reason: "BackendTlsUnusable",
+                        message: error.to_string(),
+                    },
+                )
+            };
+            Ok(Rc::new(Tls {
+                http1: make(&[b"http/1.1"])?,
+                http2: make(&[b"h2"])?,
+                bytes: make(&[])?,
+            }))
+        });
+        tls.clone().map(Some)
+    }
+}
+
+/// An endpoint that was chosen for a request. Until something is said of how it went, nothing is known.
+#[derive(Debug)]
+pub(crate) struct Pick {
+    upstream: Rc<Upstream>,
+    handle: Option<Handle>,
+    /// Where it is.
+    pub(crate) address: SocketAddr,
+    begun: Instant,
+    epoch: Instant,
+}
+
+impl Pick {
+    /// The backend.
+    pub(crate) fn upstream(&self) -> &Rc<Upstream> {
+        &self.upstream
+    }
+
+    /// It answered. Returns how long that took.
+    pub(crate) fn answered(&mut self) -> Duration {
+        let took = self.begun.elapsed();
+        self.end(Outcome::Answered(took));
+        took
+    }
+
+    /// It could not be reached, or broke off, or took too long.
+    pub(crate) fn failed(&mut self) {
+        self.end(Outcome::Failed);
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        let Some(handle) = self.handle.take() else {
+            return;
+        };
+        let now = self.epoch.elapsed();
+        let aside = self
+            .upstream
+            .endpoints
+            .borrow_mut()
+            .finish(handle, now, outcome);
+        if aside {
+            self.upstream.series.ejections.increment();
+            tracing::info!(endpoint = %self.address, backend = %self.upstream.id, "set aside after failures");
+        }
+    }
+}
+
+impl Drop for Pick {
+    fn drop(&mut self) {
+        self.end(Outcome::Abandoned);
+    }
+}

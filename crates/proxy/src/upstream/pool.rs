@@ -1,0 +1,60 @@
+//! Connections that wait for work, by endpoint. The one that was used last is taken first, so that those which are too many grow old and go.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::http1::Idle;
+
+/// Connections of HTTP/1 that wait for work.
+#[derive(Debug, Default)]
+pub(crate) struct Pool(RefCell<Vec<(SocketAddr, VecDeque<(Instant, Idle)>)>>);
+
+impl Pool {
+    /// Takes one to this endpoint.
+    pub(crate) fn take(&self, address: SocketAddr) -> Option<Idle> {
+        let mut all = self.0.borrow_mut();
+        let (_, idle) = all.iter_mut().find(|(other, _)| *other == address)?;
+        idle.pop_back().map(|(_, idle)| idle)
+    }
+
+    /// Keeps one, unless there are enough.
+    pub(crate) fn put(&self, address: SocketAddr, connection: Idle, most: usize) {
+        let mut all = self.0.borrow_mut();
+        let at = match all.iter().position(|(other, _)| *other == address) {
+            Some(at) => at,
+            None => {
+                all.push((address, VecDeque::new()));
+                all.len() - 1
+            }
+        };
+        let idle = &mut all[at].1;
+        idle.push_back((Instant::now(), connection));
+        if idle.len() > most {
+            idle.pop_front();
+        }
+    }
+
+    /// Keeps only those to endpoints that are still there.
+    pub(crate) fn retain(&self, there: impl Fn(&SocketAddr) -> bool) {
+        self.0.borrow_mut().retain(|(address, _)| there(address));
+    }
+
+    /// Closes all.
+    pub(crate) fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+
+    /// Closes those that have waited this long.
+    pub(crate) fn sweep(&self, oldest: Duration) {
+        for (_, idle) in self.0.borrow_mut().iter_mut() {
+            while idle
+                .front()
+                .is_some_and(|(since, _)| since.elapsed() >= oldest)
+            {
+                idle.pop_front();
+            }
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The two halves of a connection, plain or TLS. They are apart so that one direction can wait while the other moves.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio_rustls::TlsStream;
+
+/// A TCP stream of which some bytes were read already, to find out what is spoken.
+#[derive(Debug)]
+pub(crate) struct Prefixed {
+    prefix: Vec<u8>,
+    taken: usize,
+    stream: TcpStream,
+}
+
+impl Prefixed {
+    /// The stream, with these bytes before what it still gives.
+    pub(crate) fn new(prefix: Vec<u8>, stream: TcpStream) -> Self {
+        Prefixed {
+            prefix,
+            taken: 0,
+            stream,
+        }
+    }
+
+    /// The stream itself.
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        &self.stream
+    }
+}
+
+impl AsyncRead for Prefixed {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.prefix.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(cx, room);
+        }
+        let left = &self.prefix[self.taken..];
+        let count = left.len().min(room.remaining());
+        room.put_slice(&left[..count]);
+        self.taken += count;
+        if self.taken == self.prefix.len() {
+            self.prefix = Vec::new();
+            self.taken = 0;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Prefixed {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+type Tls = Rc<RefCell<TlsStream<Prefixed>>>;
+
+/// The half that is read.
+#[derive(Debug)]
+pub(crate) enum Reader {
+    /// Plain text.
+    Tcp(OwnedReadHalf),
+    /// TLS.
+    Tls(Tls),
+}
+
+/// The half that is written.
+#[derive(Debug)]
+pub(crate) enum Writer {
+    /// Plain text.
+    Tcp(OwnedWriteHalf),
+    /// TLS.
+    Tls(Tls),
+}
+
+/// Takes a TCP stream apart.
+pub(crate) fn split(stream: TcpStream) -> (Reader, Writer) {
+    let (reader, writer) = stream.into_split();
+    (Reader::Tcp(reader), Writer::Tcp(writer))
+}
+
+/// Takes a TLS stream apart.
+pub(crate) fn split_tls(stream: TlsStream<Prefixed>) -> (Reader, Writer) {
+    let stream = Rc::new(RefCell::new(stream));
+    (Reader::Tls(stream.clone()), Writer::Tls(stream))
+}
+
+/// Puts the halves of a plain connection together again, if they are one.
+pub(crate) fn unsplit(reader: Reader, writer: Writer) -> Option<TcpStream> {
+    match (reader, writer) {
+        (Reader::Tcp(reader), Writer::Tcp(writer)) => reader.reunite(writer).ok(),
+        _ => None,
+    }
+}
+
+impl Reader {
+    /// The socket.
+    pub(crate) fn with_tcp<T>(&self, use_it: impl FnOnce(&TcpStream) -> T) -> T {
+        match self {
+            Reader::Tcp(half) => use_it(half.as_ref()),
+            Reader::Tls(stream) => use_it(stream.borrow().get_ref().0.tcp()),
+        }
+    }
+
+    /// The socket of a plain connection.
+    pub(crate) fn plain(&self) -> Option<&TcpStream> {
+        match self {
+            Reader::Tcp(half) => Some(half.as_ref()),
+            Reader::Tls(_) => None,
+        }
+    }
+
+    /// Waits until there may be something to read, without a buffer to read it into. TLS keeps bytes of its own, so there it returns at once.
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Reader::Tcp(half) => half.as_ref().poll_read_ready(cx),
+            Reader::Tls(_) => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. No system call is made.
+    pub(crate) fn is_silent(&self) -> bool {
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        self.with_tcp(|tcp| tcp.poll_read_ready(&mut cx).is_pending())
+    }
+}
+
+impl Writer {
+    /// Whether the other side has reset the connection.
+    pub(crate) fn is_broken(&self) -> bool {
+        let peek = |tcp: &TcpStream| {
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            let peeked = rustix::net::recv(tcp, &mut [0u8; 1], flags);
+            matches!(peeked, Err(error) if error != Errno::AGAIN && error != Errno::INTR)
+        };
+        match self {
+            Writer::Tcp(half) => peek(half.as_ref()),
+            Writer::Tls(stream) => peek(stream.borrow().get_ref().0.tcp()),
+        }
+    }
+
+    /// The socket of a plain connection.
+    pub(crate) fn plain(&self) -> Option<&TcpStream> {
+        match self {
+            Writer::Tcp(half) => Some(half.as_ref()),
+            Writer::Tls(_) => None,
+        }
+    }
+
+    /// Writes all of these, one after the other, with as few system calls as can be.
+    pub(crate) async fn write_all(&mut self, slices: &mut [&[u8]]) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_write_all(slices, cx)).await
+    }
+
+    fn poll_write_all(
+        &mut self,
+        slices: &mut [&[u8]],
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let mut room = [IoSlice::new(&[]); 4];
+            let mut used = 0;
+            for slice in slices.iter().filter(|slice| !slice.is_empty()).take(4) {
+                room[used] = IoSlice::new(slice);
+                used += 1;
+            }
+            if used == 0 {
+                return match self {
+                    Writer::Tcp(_) => Poll::Ready(Ok(())),
+                    Writer::Tls(_) => Pin::new(self).poll_flush(cx),
+                };
+            }
+            let written = match used {
+                1 => ready!(Pin::new(&mut *self).poll_write(cx, &room[0]))?,
+                _ => ready!(Pin::new(&mut *self).poll_write_vectored(cx, &room[..used]))?,
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            let mut left = written;
+            for slice in slices.iter_mut() {
+                let count = left.min(slice.len());
+                *slice = &slice[count..];
+                left -= count;
+            }
+        }
+    }
+}
+
+impl AsyncRead for Reader {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Reader::Tcp(half) => Pin::new(half).poll_read(cx, room),
+            Reader::Tls(stream) => {
+                let read = Pin::new(&mut *stream.borrow_mut()).poll_read(cx, room);
+                match read {
+                    // A peer that closes without saying so in TLS has closed; framing tells whether something is missing.
+                    Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                        Poll::Ready(Ok(()))
+                    }
+                    read => read,
+                }
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Writer {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Writer::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
+            Writer::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Writer::Tcp(half) => Pin::new(half).poll_write_vectored(cx, slices),
+            Writer::Tls(stream) => {
+                Pin::new(&mut *stream.borrow_mut()).poll_write_vectored(cx, slices)
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Writer::Tcp(_) => Poll::Ready(Ok(())),
+            Writer::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Writer::Tcp(half) => Pin::new(half).poll_shutdown(cx),
+            Writer::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Bytes in and out: buffers, the two halves of a connection, deadlines. What they carry is no concern of this module.
+
+pub(crate) mod alarm;
+pub(crate) mod bell;
+pub(crate) mod buffer;
+pub(crate) mod io;
+pub(crate) mod pipe;

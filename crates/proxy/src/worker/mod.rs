@@ -1,0 +1,265 @@
+//! A worker: a thread with sockets, tables and connections of its own. What lives here is reached from every connection of the thread, and from no other.
+
+mod plan;
+pub(crate) mod thread;
+mod version;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use pointsman_binding::bound::{Backend, BackendId, CertifiedKey};
+use rustls::RootCertStore;
+
+use crate::access_log::{AccessLog, WorkerLog};
+use crate::limits::Limits;
+use crate::metrics::WorkerMetrics;
+use crate::options::Options;
+use crate::proxy::{Owner, SocketKey};
+use crate::upstream::Upstream;
+use crate::wire::bell::Bell;
+use crate::wire::buffer::Pool;
+use crate::wire::pipe::Pipes;
+
+pub(crate) use plan::Plan;
+pub(crate) use version::{Held, Version};
+
+/// What all workers share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// What the operator said.
+    pub(crate) options: Options,
+    /// Clients' connections, of all workers.
+    pub(crate) connections: AtomicUsize,
+    /// How many there may be.
+    pub(crate) most_connections: usize,
+    /// Where requests are logged.
+    pub(crate) log: Option<AccessLog>,
+    roots: OnceLock<Arc<RootCertStore>>,
+}
+
+impl Shared {
+    /// For these settings.
+    pub(crate) fn new(options: Options, most_connections: usize, log: Option<AccessLog>) -> Self {
+        Shared {
+            options,
+            connections: AtomicUsize::new(0),
+            most_connections,
+            log,
+            roots: OnceLock::new(),
+        }
+    }
+
+    /// Whom the system trusts; read when first asked for.
+    pub(crate) fn system_roots(&self) -> &Arc<RootCertStore> {
+        self.roots.get_or_init(|| {
+            let found = rustls_native_certs::load_native_certs();
+            for error in &found.errors {
+                tracing::warn!(%error, "authorities of the system");
+            }
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(found.certs);
+            Arc::new(roots)
+        })
+    }
+}
+
+/// A socket that is listened on, as one worker has it.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    /// Which one.
+    pub(crate) key: SocketKey,
+    /// Whose traffic arrives there.
+    owner: RefCell<Rc<Owner>>,
+    /// Rings when it is closed, be it alone or because the worker drains. Connections that wait for a request then end.
+    pub(crate) closed: Bell,
+}
+
+impl Socket {
+    /// A socket of this owner.
+    pub(crate) fn new(key: SocketKey, owner: Owner) -> Self {
+        Socket {
+            key,
+            owner: RefCell::new(Rc::new(owner)),
+            closed: Bell::default(),
+        }
+    }
+
+    /// Whose traffic arrives there.
+    pub(crate) fn owner(&self) -> Rc<Owner> {
+        self.owner.borrow().clone()
+    }
+}
+
+/// Which backend, and the certificate that it is shown.
+type UpstreamKey = (BackendId, Option<usize>);
+
+/// A worker.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// What it shares with the others.
+    pub(crate) shared: Arc<Shared>,
+    /// Its figures.
+    pub(crate) metrics: WorkerMetrics,
+    /// Where requests are logged.
+    pub(crate) log: Option<WorkerLog>,
+    /// Buffers that nobody uses.
+    pub(crate) buffers: Rc<Pool>,
+    /// Pipes that nobody uses.
+    pub(crate) pipes: Rc<Pipes>,
+    /// Rings when the worker drains.
+    pub(crate) draining: Bell,
+    /// When it began; times in the balancer count from here.
+    pub(crate) epoch: Instant,
+    held: RefCell<Rc<Held>>,
+    upstreams: RefCell<HashMap<UpstreamKey, Rc<Upstream>, foldhash::fast::RandomState>>,
+    sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
+    /// Connections that are open here.
+    open: Cell<usize>,
+    /// Copies of requests that are on their way to mirrors.
+    pub(crate) copies: Cell<usize>,
+    random: Cell<u64>,
+    /// The time as `date` has it.
+    date: RefCell<Rc<[u8]>>,
+}
+
+impl Worker {
+    /// A worker that holds nothing yet.
+    pub(crate) fn new(shared: Arc<Shared>, metrics: WorkerMetrics, seed: u64) -> Self {
+        let log = shared.log.as_ref();
+        Worker {
+            log: log.map(|log| log.worker(metrics.own())),
+            shared,
+            metrics,
+            buffers: Rc::new(Pool::default()),
+            pipes: Rc::new(Pipes::default()),
+            draining: Bell::default(),
+            epoch: Instant::now(),
+            held: RefCell::new(Rc::new(Held::default())),
+            upstreams: RefCell::default(),
+            sockets: RefCell::default(),
+            open: Cell::new(0),
+            copies: Cell::new(0),
+            random: Cell::new(seed | 1),
+            date: RefCell::new(date()),
+        }
+    }
+
+    /// What is too much.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.shared.options.limits
+    }
+
+    /// What holds now. A request asks once and keeps it.
+    pub(crate) fn held(&self) -> Rc<Held> {
+        self.held.borrow().clone()
+    }
+
+    /// The time since the worker began.
+    pub(crate) fn now(&self) -> Duration {
+        self.epoch.elapsed()
+    }
+
+    /// A time, counted from when the worker began.
+    pub(crate) fn at(&self, time: Instant) -> Duration {
+        time.saturating_duration_since(self.epoch)
+    }
+
+    /// A random number, of no use where it must not be guessed (Vigna's xorshift64*).
+    pub(crate) fn random(&self) -> u64 {
+        let mut state = self.random.get();
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        self.random.set(state);
+        state.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// This holds from now on.
+    pub(crate) fn hold(&self, version: Arc<Version>) {
+        let held = Rc::new(Held::new(version));
+        let version = &held.version;
+        self.upstreams.borrow_mut().retain(|(id, _), upstream| {
+            match version.backend(id) {
+                Some(backend) => {
+                    upstream.update(self, version, backend);
+                    true
+                }
+                // A stream may still use it; nothing new will.
+                None => false,
+            }
+        });
+        self.held.replace(held);
+    }
+
+    /// A backend, with the certificate that a Gateway shows it.
+    pub(crate) fn upstream(
+        &self,
+        version: &Version,
+        backend: &Arc<Backend>,
+        certificate: Option<&Arc<CertifiedKey>>,
+    ) -> Rc<Upstream> {
+        let key = (
+            backend.id.clone(),
+            certificate.map(|key| Arc::as_ptr(key).addr()),
+        );
+        let mut upstreams = self.upstreams.borrow_mut();
+        upstreams
+            .entry(key)
+            .or_insert_with(|| {
+                let backend = backend.clone();
+                Rc::new(Upstream::new(self, version, backend, certificate.cloned()))
+            })
+            .clone()
+    }
+
+    /// The time as `date` has it, to the second.
+    pub(crate) fn date(&self) -> Rc<[u8]> {
+        self.date.borrow().clone()
+    }
+
+    /// Closes connections to endpoints that have waited too long. Called once a second.
+    pub(crate) fn sweep(&self) {
+        self.date.replace(date());
+        let oldest = self.limits().backend_idle_time;
+        for upstream in self.upstreams.borrow().values() {
+            upstream.pool.sweep(oldest);
+        }
+    }
+
+    /// Counts a client's connection; none if there are too many.
+    pub(crate) fn admit(self: &Rc<Self>) -> Option<Admission> {
+        let connections = &self.shared.connections;
+        if connections.fetch_add(1, Ordering::Relaxed) >= self.shared.most_connections {
+            connections.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        self.open.set(self.open.get() + 1);
+        Some(Admission(self.clone()))
+    }
+
+    /// Clients' connections that are open here.
+    pub(crate) fn open(&self) -> usize {
+        self.open.get()
+    }
+}
+
+/// A client's connection, counted while it lives.
+#[derive(Debug)]
+pub(crate) struct Admission(Rc<Worker>);
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+        self.0.shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn date() -> Rc<[u8]> {
+    httpdate::fmt_http_date(std::time::SystemTime::now())
+        .into_bytes()
+        .into()
+}

@@ -1,0 +1,167 @@
+//! What a rule does, with everything in place that does not depend on the request: its backends, their figures, its filters.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pointsman_binding::bound::{
+    Backend, BackendId, BoundRoute, BoundRule, Fault, Frontend, Mirror, RetryPolicy,
+};
+use pointsman_resources::Kind;
+use pointsman_routing::filters::{Filters, RuleFilters};
+use pointsman_routing::{Hit, Split};
+
+use super::{Version, Worker};
+use crate::metrics::{ListenerSeries, RouteSeries};
+use crate::upstream::Upstream;
+
+/// What is done with the requests or streams of a rule.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    /// The rule; none where calls go to a mesh parent itself.
+    pub(crate) origin: Option<Origin>,
+    /// Why all of it is answered with an error.
+    pub(crate) fault: Option<Fault>,
+    /// Filters of the rule and of each backend.
+    pub(crate) filters: Option<Arc<RuleFilters>>,
+    /// Whose turn it is.
+    split: Arc<Split>,
+    /// Where it goes, by the numbers that the split gives.
+    backends: Vec<Target>,
+    /// The longest that a request may take, all tries together.
+    pub(crate) request_timeout: Option<Duration>,
+    /// The longest that a try may take.
+    pub(crate) backend_timeout: Option<Duration>,
+    /// What is tried again.
+    pub(crate) retry: Option<RetryPolicy>,
+    /// It is a GRPCRoute's.
+    pub(crate) grpc: bool,
+}
+
+/// Where a rule came from, and its figures.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    /// The frontend.
+    pub(crate) frontend: Arc<Frontend>,
+    /// The route.
+    pub(crate) route: Arc<BoundRoute>,
+    /// The rule.
+    pub(crate) rule: Arc<BoundRule>,
+    /// The listener's figures.
+    pub(crate) listener: Arc<ListenerSeries>,
+    /// The route's.
+    pub(crate) series: Arc<RouteSeries>,
+}
+
+/// One of a rule's backends.
+#[derive(Debug)]
+pub(crate) struct Target {
+    /// Where, or what its share is answered with.
+    pub(crate) upstream: Result<Rc<Upstream>, Fault>,
+    /// Copies of what goes there.
+    pub(crate) mirrors: Vec<(Rc<Upstream>, Arc<Split>)>,
+}
+
+impl Plan {
+    /// The plan of the rule that took a request.
+    pub(crate) fn new(
+        worker: &Worker,
+        version: &Version,
+        frontend: &Arc<Frontend>,
+        hit: &Hit<'_>,
+    ) -> Self {
+        let rule = hit.rule;
+        let certificate = frontend.client_certificate.as_ref();
+        let upstream = |id: &BackendId| {
+            let backend = version.backend(id)?;
+            Some(worker.upstream(version, backend, certificate))
+        };
+        let none = Filters::default();
+        let filters = hit.filters.map(|filters| &**filters);
+        let of_rule = filters.map_or(&none, |filters| &filters.rule);
+        let mirrors = |own: &Filters| {
+            let all = of_rule.mirrors.iter().chain(&own.mirrors);
+            all.filter_map(|(mirror, split): &(Mirror, Arc<Split>)| {
+                Some((upstream(mirror.target.as_ref().ok()?)?, split.clone()))
+            })
+            .collect()
+        };
+        let target = |(at, backend): (usize, &pointsman_binding::bound::WeightedBackend)| Target {
+            upstream: match &backend.target {
+                Err(fault) => Err(fault.clone()),
+                Ok(id) => upstream(id).ok_or_else(no_endpoints),
+            },
+            mirrors: mirrors(filters.and_then(|f| f.backends.get(at)).unwrap_or(&none)),
+        };
+        Plan {
+            fault: rule.fault.clone(),
+            filters: hit.filters.cloned(),
+            split: hit.split.clone(),
+            backends: rule.backends.iter().enumerate().map(target).collect(),
+            request_timeout: rule.request_timeout.filter(|time| !time.is_zero()),
+            backend_timeout: rule.backend_timeout.filter(|time| !time.is_zero()),
+            retry: rule.retry.clone(),
+            grpc: hit.route.route.kind == Kind::GRPCRoute,
+            origin: Some(Origin {
+                listener: worker.metrics.listener(&frontend.id),
+                series: worker.metrics.route(&hit.route.route, rule.index),
+                frontend: frontend.clone(),
+                route: hit.route.clone(),
+                rule: rule.clone(),
+            }),
+        }
+    }
+
+    /// Calls to a mesh parent that no route governs: they go to its own endpoints.
+    pub(crate) fn implicit(worker: &Worker, version: &Version, backend: &Arc<Backend>) -> Self {
+        Plan {
+            origin: None,
+            fault: None,
+            filters: None,
+            split: Arc::new(Split::new([1])),
+            backends: vec![Target {
+                upstream: Ok(worker.upstream(version, backend, None)),
+                mirrors: Vec::new(),
+            }],
+            request_timeout: None,
+            backend_timeout: None,
+            retry: None,
+            grpc: false,
+        }
+    }
+
+    /// The backend whose turn it is, and its place in the rule; or what is answered.
+    pub(crate) fn choose(&self) -> Result<(usize, &Target), Fault> {
+        let fault = |status, reason, message: &str| Fault {
+            status,
+            reason,
+            message: message.to_owned(),
+        };
+        if self.backends.is_empty() {
+            return Err(fault(500, "NoBackends", "the rule has no backends"));
+        }
+        let place = self
+            .split
+            .next()
+            .ok_or_else(|| fault(503, "NoWeight", "every weight is 0"))?;
+        Ok((place, &self.backends[place]))
+    }
+
+    /// The filters of the rule, and those of one of its backends.
+    pub(crate) fn filters(&self, place: usize) -> (Option<&Filters>, Option<&Filters>) {
+        let filters = self.filters.as_deref();
+        (
+            filters.map(|filters| &filters.rule),
+            filters.and_then(|filters| filters.backends.get(place)),
+        )
+    }
+}
+
+/// A backend that resolves to nothing.
+fn no_endpoints() -> Fault {
+    Fault {
+        status: 503,
+        reason: "NoEndpoints",
+        message: "no ready endpoint".to_owned(),
+    }
+}

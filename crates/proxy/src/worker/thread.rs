@@ -1,0 +1,133 @@
+//! The thread of a worker: what the control side tells it, and the tasks it runs.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use tokio::net::{TcpListener, UdpSocket};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::spawn_local;
+
+use super::{Shared, Socket, Version, Worker};
+use crate::metrics::WorkerMetrics;
+use crate::proxy::{Owner, SocketKey};
+use crate::server;
+
+/// A socket that the control side has bound for a worker.
+#[derive(Debug)]
+pub(crate) enum Bound {
+    /// For streams.
+    Stream(std::net::TcpListener),
+    /// For datagrams.
+    Datagrams(std::net::UdpSocket),
+}
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// This holds from now on, and these sockets are new. Those that the version does not name are closed.
+    Hold {
+        version: Arc<Version>,
+        sockets: Vec<(SocketKey, Owner, Bound)>,
+        /// Heard when it is so.
+        done: Sender<()>,
+    },
+    /// Stop accepting, and let what runs end by then. Says how many connections were cut.
+    Drain {
+        deadline: Duration,
+        done: Sender<usize>,
+    },
+}
+
+/// Runs a worker until the control side is gone.
+pub(crate) fn run(
+    shared: Arc<Shared>,
+    metrics: WorkerMetrics,
+    seed: u64,
+    mut commands: UnboundedReceiver<Command>,
+) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // How many tasks run before sockets are looked at: all that are ready.
+        .event_interval(61)
+        .build()?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async move {
+        let worker = Rc::new(Worker::new(shared, metrics, seed));
+        spawn_local(sweep(worker.clone()));
+        while let Some(command) = commands.recv().await {
+            match command {
+                Command::Hold {
+                    version,
+                    sockets,
+                    done,
+                } => {
+                    hold(&worker, version, sockets);
+                    let _ = done.send(());
+                }
+                Command::Drain { deadline, done } => {
+                    let cut = drain(&worker, deadline).await;
+                    let _ = done.send(cut);
+                }
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Once a second, what is only kept for later is looked through.
+async fn sweep(worker: Rc<Worker>) {
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    loop {
+        tick.tick().await;
+        worker.sweep();
+    }
+}
+
+fn hold(worker: &Rc<Worker>, version: Arc<Version>, fresh: Vec<(SocketKey, Owner, Bound)>) {
+    // First the tables: whoever connects to a new socket finds its listeners.
+    worker.hold(version.clone());
+    let mut sockets = worker.sockets.borrow_mut();
+    sockets.retain(|key, socket| match version.sockets.get(key) {
+        Some(owner) => {
+            if *socket.owner() != *owner {
+                socket.owner.replace(Rc::new(owner.clone()));
+            }
+            true
+        }
+        None => {
+            socket.closed.ring();
+            false
+        }
+    });
+    for (key, owner, bound) in fresh {
+        let socket = Rc::new(Socket::new(key, owner));
+        let listening = match bound {
+            Bound::Stream(listener) => TcpListener::from_std(listener).map(|listener| {
+                spawn_local(server::accept(worker.clone(), socket.clone(), listener));
+            }),
+            Bound::Datagrams(listener) => UdpSocket::from_std(listener).map(|listener| {
+                spawn_local(server::datagrams(worker.clone(), socket.clone(), listener));
+            }),
+        };
+        match listening {
+            Ok(()) => drop(sockets.insert(key, socket)),
+            Err(error) => tracing::error!(address = %key.address, %error, "listening"),
+        }
+    }
+}
+
+async fn drain(worker: &Rc<Worker>, deadline: Duration) -> usize {
+    let end = Instant::now() + deadline;
+    worker.draining.ring();
+    for (_, socket) in worker.sockets.borrow_mut().drain() {
+        socket.closed.ring();
+    }
+    let mut pause = Duration::from_millis(1);
+    while worker.open() > 0 && Instant::now() < end {
+        tokio::time::sleep(pause.min(end.saturating_duration_since(Instant::now()))).await;
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+    worker.open()
+}

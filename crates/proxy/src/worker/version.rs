@@ -1,0 +1,101 @@
+//! One version of everything that is decided by configuration, and what a worker has worked out of it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use pointsman_binding::bound::{Backend, BackendId, Frontend, FrontendId};
+use pointsman_routing::{Hit, PortTable, Tables};
+use rustls::ServerConfig;
+
+use super::Worker;
+use super::plan::Plan;
+use crate::proxy::{Owner, SocketKey};
+
+/// What holds, for all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Version {
+    /// Which rule takes which traffic.
+    pub(crate) tables: Tables,
+    /// What is listened on.
+    pub(crate) sockets: Arc<BTreeMap<SocketKey, Owner>>,
+    /// The namespace of each Pod.
+    pub(crate) pods: Arc<HashMap<IpAddr, Arc<str>>>,
+    /// Where calls to mesh parents go that no route governs.
+    pub(crate) implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
+    /// TLS of the listeners that end it.
+    pub(crate) tls: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
+    /// The addresses of DNS names.
+    pub(crate) names: Arc<HashMap<Arc<str>, Vec<IpAddr>>>,
+}
+
+impl Version {
+    /// A backend, be it a rule's or a mesh parent's own.
+    pub(crate) fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
+        self.tables.backend(id).or_else(|| self.implicit.get(id))
+    }
+}
+
+/// A version in a worker's hands, with what it has worked out so far.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    /// The version.
+    pub(crate) version: Arc<Version>,
+    ports: HashMap<SocketKey, Arc<PortTable>, foldhash::fast::RandomState>,
+    /// Plans, by the addresses of rule and frontend. The plans keep both alive, so no address is used twice.
+    plans: RefCell<HashMap<(usize, usize), Rc<Plan>, foldhash::fast::RandomState>>,
+    /// Plans of mesh parents that no route governs.
+    implicit: RefCell<HashMap<BackendId, Rc<Plan>>>,
+}
+
+impl Held {
+    /// Nothing is worked out yet but what listens where.
+    pub(crate) fn new(version: Arc<Version>) -> Self {
+        let ports = version.sockets.iter().filter_map(|(key, owner)| {
+            let Owner::Gateway { gateway, port } = owner else {
+                return None;
+            };
+            Some((*key, version.tables.port(gateway, *port)?.clone()))
+        });
+        Held {
+            ports: ports.collect(),
+            plans: RefCell::default(),
+            implicit: RefCell::default(),
+            version,
+        }
+    }
+
+    /// The listeners of a Gateway's socket.
+    pub(crate) fn port(&self, key: &SocketKey) -> Option<&Arc<PortTable>> {
+        self.ports.get(key)
+    }
+
+    /// What a rule does at a frontend.
+    pub(crate) fn plan(
+        &self,
+        worker: &Worker,
+        frontend: &Arc<Frontend>,
+        hit: &Hit<'_>,
+    ) -> Rc<Plan> {
+        let key = (Arc::as_ptr(hit.rule).addr(), Arc::as_ptr(frontend).addr());
+        if let Some(plan) = self.plans.borrow().get(&key) {
+            return plan.clone();
+        }
+        let plan = Rc::new(Plan::new(worker, &self.version, frontend, hit));
+        self.plans.borrow_mut().insert(key, plan.clone());
+        plan
+    }
+
+    /// What becomes of calls to a mesh parent that no route governs; none if it has no such port.
+    pub(crate) fn implicit(&self, worker: &Worker, id: &BackendId) -> Option<Rc<Plan>> {
+        if let Some(plan) = self.implicit.borrow().get(id) {
+            return Some(plan.clone());
+        }
+        let backend = self.version.backend(id)?;
+        let plan = Rc::new(Plan::implicit(worker, &self.version, backend));
+        self.implicit.borrow_mut().insert(id.clone(), plan.clone());
+        Some(plan)
+    }
+}
