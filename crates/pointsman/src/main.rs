@@ -8,6 +8,7 @@ mod files;
 mod input;
 mod output;
 mod report;
+mod run;
 mod yaml;
 
 use std::process::ExitCode;
@@ -15,11 +16,16 @@ use std::process::ExitCode;
 use clap::Parser;
 use cli::{Cli, Verb};
 
+/// Small blocks come and go with every request, on every thread.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // clap ends with 2 on a wrong command line, which is what unreadable input ends with too.
     let outcome = match Cli::parse().verb {
         Verb::Check(arguments) => check::run(&arguments),
         Verb::Explain(arguments) => explain::run(&arguments),
+        Verb::Run(arguments) => run::run(&arguments),
     };
     outcome.unwrap_or_else(|error| {
         output::complain(&format!("pointsman: {error:#}"));
