@@ -201,7 +201,7 @@ fn announce(control: &Control, admin: Option<SocketAddr>) -> Result<()> {
 fn options(arguments: &Run) -> Result<Options> {
     let mut limits = Limits::default();
     for (name, value) in &arguments.limits {
-        if let Err(why) = set_limit(&mut limits, name, value) {
+        if let Err(why) = limits.set(name, value) {
             bail!("--limit {name}={value}: {why}");
         }
     }
@@ -211,10 +211,6 @@ fn options(arguments: &Run) -> Result<Options> {
         trusted_proxies: arguments.trusted_proxies.clone(),
         access_log: arguments.access_log.clone(),
     })
-}
-
-fn set_limit(_limits: &mut Limits, name: &str, _value: &str) -> Result<(), String> {
-    Err(format!("there is no limit `{name}`"))
 }
 
 /// Logs to standard error what `RUST_LOG` asks for: by default our own few lines, and what others warn of.

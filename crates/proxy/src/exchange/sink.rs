@@ -5,9 +5,12 @@
 use std::io;
 
 use http::HeaderMap;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
+use super::flow::FlowError;
 use super::source::Source;
-use crate::http1::{EncodeError, Encoder};
+use crate::http1::{EncodeError, Encoder, Framing, Version};
 use crate::wire::io::Writer;
 
 /// Pieces up to this size are copied to what waits to be written; larger ones are written from where they are.
@@ -58,14 +61,13 @@ impl<'c> Outgoing<'c> {
         self.encoder.before(piece.len(), self.out)?;
         let mut end = Vec::new();
         self.encoder.after(piece.len(), &mut end);
-        self.writer
-            .write_all(&mut [self.out, piece, &end])
-            .await?;
+        self.writer.write_all(&mut [self.out, piece, &end]).await?;
         self.out.clear();
         Ok(())
     }
 
-    async fn flush(&mut self) -> io::Result<()> {
+    /// Writes what waits.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
             self.writer.write_all(&mut [self.out]).await?;
             self.out.clear();
@@ -73,9 +75,14 @@ impl<'c> Outgoing<'c> {
         Ok(())
     }
 
-    /// The connection, for who moves bytes without looking at them; only where they need no framing, and after all else was written.
-    pub(crate) fn bulk(&mut self) -> Option<&mut Writer> {
-        (self.out.is_empty() && self.encoder.is_plain()).then_some(&mut *self.writer)
+    /// Whether bytes may be moved without being looked at: nothing stands between them, and nothing hides them.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.encoder.is_plain() && self.writer.plain().is_some()
+    }
+
+    /// The socket of a plain connection.
+    pub(crate) fn plain(&self) -> Option<&TcpStream> {
+        self.writer.plain()
     }
 
     /// So many bytes were moved so.
@@ -107,6 +114,25 @@ impl Sink<'_> {
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => Ok(outgoing.flush().await?),
+        }
+    }
+
+    /// Bytes from here on belong to a WebSocket.
+    pub(crate) fn switch(&mut self) {
+        match self {
+            Sink::Http1(outgoing) => {
+                outgoing.encoder = Encoder::response(Framing::UntilClose, Version::Http10);
+            }
+        }
+    }
+
+    /// Says that nothing more comes, after a WebSocket.
+    pub(crate) async fn close(&mut self) -> Result<(), FlowError> {
+        match self {
+            Sink::Http1(outgoing) => {
+                let closed = outgoing.writer.shutdown().await;
+                Ok(closed.map_err(SinkError::from)?)
+            }
         }
     }
 

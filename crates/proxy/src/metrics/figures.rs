@@ -24,6 +24,11 @@ impl Counter {
         self.0.store(now.wrapping_add(more), Ordering::Relaxed);
     }
 
+    /// Adds so many to a counter that several threads add to, all of them by this. For what is rare.
+    pub(crate) fn add_shared(&self, more: u64) {
+        self.0.fetch_add(more, Ordering::Relaxed);
+    }
+
     /// How many there were.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)

@@ -68,7 +68,7 @@ pub(crate) struct WorkerSeries {
     pub(crate) mirrors: Counter,
     /// Copies that were given up.
     pub(crate) dropped_mirrors: Counter,
-    /// Lines of the access log that were dropped because it could not keep up.
+    /// Lines of the access log that were dropped because it could not keep up. The log's own thread adds to it too.
     pub(crate) dropped_log_lines: Counter,
 }
 
