@@ -44,7 +44,7 @@ impl Files {
         for key in new.named.keys() {
             if !old.named.contains_key(key) {
                 let files = self.claims.entry(key.clone()).or_default();
-                files.insert(id.clone());
+                files.insert(id);
                 if files.len() > 1 {
                     self.contested.insert(key.clone());
                     self.noted += 1;
@@ -77,7 +77,11 @@ impl Files {
     pub fn findings(&self) -> Vec<Finding> {
         let mut second: HashMap<&FileId, Vec<Finding>> = HashMap::new();
         for key in &self.contested {
-            let mut files = self.claims.get(key).into_iter().flatten();
+            let mut files = self
+                .claims
+                .get(key)
+                .into_iter()
+                .flat_map(|files| files.iter());
             let Some(first) = files.next() else { continue };
             let Some(there) = self.files.get(first).and_then(|f| f.content.named.get(key)) else {
                 continue;

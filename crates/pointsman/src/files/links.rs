@@ -28,7 +28,7 @@ impl Files {
         if let Some(real) = real {
             let paths = self.reals.entry(real).or_default();
             let first = paths.first().cloned();
-            paths.insert(id.clone());
+            paths.insert(id);
             again.extend(first.filter(|first| id < first));
         }
         again

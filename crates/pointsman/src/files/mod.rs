@@ -60,6 +60,33 @@ enum Dependent {
     Root(usize),
 }
 
+/// Files in their order. Mostly there is one, and there are many of these.
+#[derive(Default)]
+struct InOrder(Vec<FileId>);
+
+impl InOrder {
+    fn insert(&mut self, id: &FileId) {
+        if let Err(at) = self.0.binary_search(id) {
+            self.0.reserve_exact(1);
+            self.0.insert(at, id.clone());
+        }
+    }
+
+    fn remove(&mut self, id: &FileId) {
+        if let Ok(at) = self.0.binary_search(id) {
+            self.0.remove(at);
+        }
+    }
+}
+
+impl std::ops::Deref for InOrder {
+    type Target = [FileId];
+
+    fn deref(&self) -> &[FileId] {
+        &self.0
+    }
+}
+
 /// The objects that may have changed.
 pub type Changed = BTreeSet<ObjectKey>;
 
@@ -71,11 +98,11 @@ pub struct Files {
     roots: Vec<Root>,
     files: BTreeMap<FileId, File>,
     /// The files that name each object; the first has it.
-    claims: HashMap<ObjectKey, BTreeSet<FileId>>,
+    claims: HashMap<ObjectKey, InOrder>,
     /// The objects that more than one file names.
     contested: BTreeSet<ObjectKey>,
     /// The paths that lead to each real file; the first has it.
-    reals: HashMap<PathBuf, BTreeSet<FileId>>,
+    reals: HashMap<PathBuf, InOrder>,
     links: HashMap<PathBuf, BTreeSet<Dependent>>,
     watcher: Option<Watcher>,
     /// Counts changes of what [`findings`](Self::findings) and [`passed_over`](Self::passed_over) say.
@@ -126,13 +153,14 @@ impl Files {
                 let concerns = root.path.starts_with(path) || path.starts_with(&root.path);
                 if root.path.starts_with(path) || (concerns && !root.problems.is_empty()) {
                     scans.insert(index);
-                } else if let Ok(inner) = path.strip_prefix(&root.path) {
+                } else if let Ok(inner) = path.strip_prefix(&root.path)
+                    && !find::is_hidden(inner)
+                {
                     let id = FileId {
                         root: index,
                         path: path.as_path().into(),
                     };
-                    if find::is_hidden(inner) {
-                    } else if root.folders.contains(path) || path.is_dir() {
+                    if root.folders.contains(path) || path.is_dir() {
                         scans.insert(index);
                     } else if self.files.contains_key(&id) || find::is_manifest(path) {
                         reads.insert(id);
@@ -270,7 +298,7 @@ impl Files {
             };
             self.follow(Dependent::File(id.clone()), &hops);
             let is_first = real.is_none_or(|real| {
-                let first = self.reals.get(&real).and_then(BTreeSet::first);
+                let first = self.reals.get(&real).and_then(|files| files.first());
                 first.is_none_or(|first| *first == id)
             });
             let Some(file) = self.files.get_mut(&id) else {

@@ -101,6 +101,8 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     if cut > 0 {
         tracing::warn!("{cut} connections were cut");
     }
+    // What is still to be written, such as the access log, is.
+    drop(proxy.take());
     Ok(ExitCode::from(u8::from(cut > 0)))
 }
 

@@ -52,6 +52,7 @@ pub fn pool() -> String {
 }
 
 /// Waits until something holds.
+#[allow(clippy::disallowed_methods, reason = "a test waits in real time")]
 pub fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + LONG;
     loop {
