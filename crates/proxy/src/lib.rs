@@ -8,6 +8,8 @@
 #[allow(dead_code, unused_imports, reason = "the workers are not there yet")]
 mod access_log;
 pub mod balance;
+#[allow(dead_code, reason = "the workers are not there yet")]
+mod dns;
 pub mod http1;
 mod limits;
 #[allow(dead_code, reason = "the workers are not there yet")]
