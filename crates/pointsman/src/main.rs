@@ -4,8 +4,10 @@ mod check;
 mod cli;
 mod clock;
 mod explain;
+mod files;
 mod input;
 mod output;
+mod report;
 mod yaml;
 
 use std::process::ExitCode;

@@ -4,19 +4,30 @@
 //! - [`http1`] is the HTTP/1 codec, for both sides: bytes come in, events and bytes go out.
 //! - [`balance`] chooses an endpoint by load and health.
 //! - [`tls`] makes what listeners show and ask for, and what backends must show, out of the bound form.
+//!
+//! Behind [`Proxy`]: `worker` is a thread with all that it owns, `server` tells apart what arrives at its sockets, `exchange` is one request and its
+//! response, `upstream` is where they go, `wire` is bytes and deadlines.
 
-#[allow(dead_code, unused_imports, reason = "the workers are not there yet")]
+// Futures of exchanges are deep.
+#![recursion_limit = "256"]
+
 mod access_log;
 pub mod balance;
-#[allow(dead_code, reason = "the workers are not there yet")]
+mod bind;
+#[allow(dead_code, reason = "nobody asks it yet")]
 mod dns;
+mod exchange;
+mod files;
 pub mod http1;
 mod limits;
-#[allow(dead_code, reason = "the workers are not there yet")]
 mod metrics;
 mod options;
 mod proxy;
+mod server;
 pub mod tls;
+mod upstream;
+mod wire;
+mod worker;
 
 pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};

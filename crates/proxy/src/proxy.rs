@@ -1,16 +1,27 @@
 //! The data plane as the control side sees it: it is started, told what holds from now on, asked for figures, drained.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::BuildHasher;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pointsman_binding::bound::{Backend, BackendId, FrontendId, Transport};
 use pointsman_resources::{Name, ObjectKey};
 use pointsman_routing::Tables;
+use tokio::sync::mpsc::UnboundedSender;
 
+use crate::access_log::AccessLog;
+use crate::bind::bind;
+use crate::files;
+use crate::metrics::Registry;
 use crate::options::Options;
+use crate::tls::TlsConfigs;
+use crate::worker::thread::{self, Command};
+use crate::worker::{Shared, Version};
 
 /// A socket that clients connect or send to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -64,32 +75,137 @@ pub struct Outcome {
 
 /// A running data plane. Dropping it ends it at once.
 #[derive(Debug)]
-pub struct Proxy {}
+pub struct Proxy {
+    shared: Arc<Shared>,
+    registry: Arc<Registry>,
+    workers: Vec<UnboundedSender<Command>>,
+    threads: Vec<JoinHandle<()>>,
+    bound: HashSet<SocketKey>,
+    tls: TlsConfigs,
+    version: Arc<Version>,
+}
 
 impl Proxy {
     /// Starts the workers. They have nothing to listen on before the first [`Proxy::apply`].
-    pub fn start(_options: Options) -> io::Result<Proxy> {
-        Ok(Proxy {})
+    pub fn start(options: Options) -> io::Result<Proxy> {
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let count = options.workers.unwrap_or_else(cores).max(1);
+        let most_connections = options
+            .limits
+            .connections
+            .unwrap_or_else(files::connections);
+        let log = options
+            .access_log
+            .as_ref()
+            .map(AccessLog::open)
+            .transpose()?;
+        let registry = Arc::new(Registry::default());
+        let shared = Arc::new(Shared::new(options, most_connections, log));
+        let mut proxy = Proxy {
+            shared,
+            registry,
+            workers: Vec::new(),
+            threads: Vec::new(),
+            bound: HashSet::new(),
+            tls: TlsConfigs::default(),
+            version: Arc::default(),
+        };
+        for index in 0..count {
+            let (sender, commands) = tokio::sync::mpsc::unbounded_channel();
+            let (shared, metrics) = (proxy.shared.clone(), proxy.registry.worker(index));
+            let seed = foldhash::quality::RandomState::default().hash_one(index);
+            let thread = std::thread::Builder::new()
+                .name(format!("worker-{index}"))
+                .spawn(move || {
+                    if let Err(error) = thread::run(shared, metrics, seed, commands) {
+                        tracing::error!(%error, "a worker could not start");
+                    }
+                })?;
+            proxy.workers.push(sender);
+            proxy.threads.push(thread);
+        }
+        Ok(proxy)
     }
 
     /// Puts an update in effect; it is when this returns: every worker listens on the new sockets and uses the new tables for requests that come
     /// from then on.
-    pub fn apply(&mut self, _update: Update) -> Outcome {
-        Outcome::default()
+    pub fn apply(&mut self, update: Update) -> Outcome {
+        let mut outcome = Outcome::default();
+        outcome.faulty = self.tls.update(&update.tables);
+        self.version = Arc::new(Version {
+            tables: update.tables,
+            sockets: update.sockets,
+            pods: update.pods,
+            implicit: update.implicit,
+            tls: self.tls.made(),
+            names: self.version.names.clone(),
+        });
+        outcome.unbound = self.publish();
+        outcome
+    }
+
+    /// Gives the version to the workers, with sockets that it wants and that are not there yet. Returns those that can't be had.
+    fn publish(&mut self) -> BTreeMap<SocketKey, io::Error> {
+        let wanted = self.version.sockets.clone();
+        self.bound.retain(|key| wanted.contains_key(key));
+        let mut unbound = BTreeMap::new();
+        let mut fresh: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
+        for (key, owner) in &*wanted {
+            if self.bound.contains(key) {
+                continue;
+            }
+            match bind(key, self.workers.len()) {
+                Ok(sockets) => {
+                    self.bound.insert(*key);
+                    for (fresh, socket) in fresh.iter_mut().zip(sockets) {
+                        fresh.push((*key, owner.clone(), socket));
+                    }
+                }
+                Err(error) => drop(unbound.insert(*key, error)),
+            }
+        }
+        let (done, all) = channel();
+        for (worker, sockets) in self.workers.iter().zip(fresh) {
+            let _ = worker.send(Command::Hold {
+                version: self.version.clone(),
+                sockets,
+                done: done.clone(),
+            });
+        }
+        drop(done);
+        // Ends when every worker has said so, or is gone.
+        all.iter().count();
+        unbound
     }
 
     /// Stops accepting, lets what runs finish, and returns when it has, or at the deadline. Returns how many connections were cut.
-    pub fn drain(&mut self, _deadline: Duration) -> usize {
-        0
+    pub fn drain(&mut self, deadline: Duration) -> usize {
+        let (done, all) = channel();
+        for worker in &self.workers {
+            let done = done.clone();
+            let _ = worker.send(Command::Drain { deadline, done });
+        }
+        drop(done);
+        all.iter().sum()
     }
 
     /// All figures, in Prometheus' text format.
     pub fn metrics(&self) -> String {
-        String::new()
+        self.registry
+            .render(&self.version.tables, &self.version.implicit)
     }
 
     /// Opens the access log's file anew, for who rotates it.
     pub fn reopen_log(&self) -> io::Result<()> {
-        Ok(())
+        self.shared.log.as_ref().map_or(Ok(()), AccessLog::reopen)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.workers.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }

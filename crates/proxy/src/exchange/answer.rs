@@ -152,7 +152,11 @@ impl Answer {
     }
 
     /// gRPC over HTTP/2, "Trailers-Only": the status stands in the head, and there is no body.
-    async fn give_grpc(&self, client: &mut Client<'_>, mut lines: Lines<'_>) -> Result<(), SinkError> {
+    async fn give_grpc(
+        &self,
+        client: &mut Client<'_>,
+        mut lines: Lines<'_>,
+    ) -> Result<(), SinkError> {
         let status = self.grpc_status().to_string();
         let message = percent_encoded(&self.message);
         lines.add(b"content-type", b"application/grpc");

@@ -3,90 +3,30 @@
 //! The request's body goes while the response is awaited, and goes on while the response comes: neither waits for the other.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
-use std::task::Poll;
-use std::time::Instant;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::Verdict;
 
 use super::answer::Answer;
-use super::backend::{Backend, BackendError, Came, Outbound, Returning};
+use super::backend::{Backend, Outbound, Returning};
 use super::client::{Client, Head};
+use super::failure::{Failure, broken, client_fault};
 use super::flow::{FlowError, Progress, carry};
 use super::lines::Lines;
 use super::report::Report;
 use super::sink::Sink;
-use super::source::{Source, SourceError};
+use super::source::Source;
 use super::tap::Tap;
 use super::tries::Tries;
 use super::websocket;
-use crate::http1::{self, Fault};
-use crate::upstream::connect::ConnectError;
 use crate::upstream::{Pick, Speech};
 use crate::wire::alarm::{Alarm, Elapsed};
 
-/// Why a try came to nothing.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// Nothing of the request has left.
-    Unsent { status: u16, reason: &'static str, message: String },
-    /// The connection ended without an answer.
-    Unanswered { reused: bool },
-    /// What came is no response, or it broke off.
-    Broken { reason: &'static str, message: String },
-    /// It took too long: the whole request, or this try.
-    TimedOut { whole: bool },
-    /// The response has a status that is tried again.
-    Status,
-    /// The client's request is at fault.
-    Client(Answer),
-    /// The client is gone, or the response broke off after it had begun.
-    Cut,
-}
-
-impl Failure {
-    /// What the client is told.
-    pub(crate) fn answer(self) -> Answer {
-        match self {
-            Failure::Unsent {
-                status,
-                reason,
-                message,
-            } => Answer::new(status, reason, message),
-            Failure::Unanswered { .. } => {
-                let message = "the backend ended the connection without an answer";
-                Answer::new(502, "Unanswered", message)
-            }
-            Failure::Broken { reason, message } => Answer::new(502, reason, message),
-            Failure::TimedOut { whole: true } => {
-                Answer::new(504, "RequestTimeout", "the request took too long")
-            }
-            Failure::TimedOut { whole: false } => {
-                Answer::new(504, "BackendTimeout", "the backend took too long")
-            }
-            Failure::Client(answer) => answer,
-            Failure::Status | Failure::Cut => Answer::new(502, "Broken", "the response broke off"),
-        }
-    }
-}
-
-impl From<ConnectError> for Failure {
-    fn from(error: ConnectError) -> Self {
-        let (status, reason) = match &error {
-            ConnectError::Io(_) => (503, "ConnectFailed"),
-            ConnectError::Elapsed => (503, "ConnectTimeout"),
-            ConnectError::Tls(_) => (502, "TlsFailed"),
-            ConnectError::Protocol => (502, "ProtocolMismatch"),
-            ConnectError::Fault(fault) => (fault.status, fault.reason),
-        };
-        Failure::Unsent {
-            status,
-            reason,
-            message: error.to_string(),
-        }
-    }
-}
+/// How often it is looked whether a client still waits for its response.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One try.
 pub(crate) struct Attempt<'a> {
@@ -103,25 +43,46 @@ pub(crate) struct Attempt<'a> {
     pub(crate) may_retry: bool,
 }
 
+/// The client's side, and who watches the exchange.
+pub(crate) struct Near<'n, 's, 'c> {
+    pub(crate) source: &'n mut Source<'s>,
+    pub(crate) client: &'n mut Client<'c>,
+    pub(crate) tap: &'n mut Tap,
+    pub(crate) alarm: &'n mut Alarm,
+    pub(crate) report: &'n mut Report,
+}
+
+/// The backend's side.
+pub(crate) struct Far<'f> {
+    pub(crate) sink: Sink<'f>,
+    pub(crate) returning: Returning<'f>,
+    /// The connection has carried a request before.
+    pub(crate) reused: bool,
+    /// When this try has to be over.
+    pub(crate) deadline: Option<Instant>,
+}
+
+/// How both directions ended.
+enum Ended {
+    /// The response is with the client. Whether all of the request went.
+    Carried { uploaded: bool },
+    /// The connection is a WebSocket from here on.
+    Switched,
+}
+
 impl Attempt<'_> {
     /// Carries it out. When it returns well, the client has its response.
     pub(crate) async fn run(
         &self,
         pick: &mut Pick,
-        alarm: &mut Alarm,
-        source: &mut Source<'_>,
-        client: &mut Client<'_>,
-        tap: &mut Tap,
-        report: &mut Report,
+        near: &mut Near<'_, '_, '_>,
     ) -> Result<(), Failure> {
         let worker = self.tries.worker;
-        let begun = Instant::now();
         let backend_timeout = self.tries.plan.backend_timeout;
-        let try_deadline = backend_timeout.map(|time| begun + time);
+        let try_deadline = backend_timeout.map(|time| Instant::now() + time);
         let deadline = [self.deadline, try_deadline].into_iter().flatten().min();
         let opening = Backend::open(worker, pick, self.speech, self.fresh);
-        let opened = alarm.watch(|| deadline, opening).await;
-        let mut backend = match opened {
+        let mut backend = match near.alarm.watch(|| deadline, opening).await {
             Ok(Ok(backend)) => backend,
             Ok(Err(error)) => {
                 pick.failed();
@@ -130,157 +91,151 @@ impl Attempt<'_> {
             }
             Err(Elapsed) => return Err(self.timed_out(pick)),
         };
-        if self.tries.request.expects_continue && !client.begun() {
-            let told = client.go_on().await;
+        if self.tries.request.expects_continue && near.tap.kept().is_empty() {
+            let told = near.client.go_on().await;
             told.map_err(|_| Failure::Cut)?;
         }
         let reused = backend.is_reused();
-        let (sink, mut returning) = backend
+        let (sink, returning) = backend
             .begin(worker, self.outbound)
             .map_err(|error| Failure::Client(Answer::new(400, "BadHead", error.to_string())))?;
-        if self.outbound.websocket {
-            return websocket::run(self, pick, alarm, source, client, sink, returning, report).await;
-        }
-        let reusable = self
-            .exchange(
-                pick, alarm, source, client, tap, report, sink, &mut returning, deadline, reused,
-            )
-            .await?;
-        drop(returning);
-        if reusable {
-            backend.keep(worker, pick);
+        let mut far = Far {
+            sink,
+            returning,
+            reused,
+            deadline,
+        };
+        match self.exchange(pick, near, &mut far).await? {
+            Ended::Switched => websocket::relay(worker, near, &mut far).await,
+            Ended::Carried { uploaded } => {
+                let uploaded = uploaded && near.source.has_ended();
+                drop(far);
+                if uploaded {
+                    backend.keep(worker, pick);
+                }
+            }
         }
         Ok(())
     }
 
-    /// Both directions. Returns whether all of both was carried, so that the connection may carry another request.
-    #[allow(clippy::too_many_arguments, reason = "the two sides of an exchange and who watches it")]
+    /// Both directions, until the response is with the client.
     async fn exchange(
         &self,
         pick: &mut Pick,
-        alarm: &mut Alarm,
-        source: &mut Source<'_>,
-        client: &mut Client<'_>,
-        tap: &mut Tap,
-        report: &mut Report,
-        mut sink: Sink<'_>,
-        returning: &mut Returning<'_>,
-        deadline: Option<Instant>,
-        reused: bool,
-    ) -> Result<bool, Failure> {
-        let stall = self.tries.worker.limits().stall_time;
-        let up = Progress::new();
-        let down = Progress::new();
-        let result;
-        {
-            let mut upload = pin!(send(source, &mut sink, tap, &up));
-            let mut uploaded = false;
-            let watched = || {
-                let stalled = |progress: &Progress| progress.moved.get().map(|at| at + stall);
-                [deadline, stalled(&up), stalled(&down)]
-                    .into_iter()
-                    .flatten()
-                    .min()
-            };
-            // Until the response's head is there.
-            loop {
-                let head = {
-                    let mut next = pin!(returning.next());
-                    let both = poll_fn(|cx| {
-                        if !uploaded && let Poll::Ready(sent) = upload.as_mut().poll(cx) {
-                            uploaded = true;
-                            // A backend that takes no more may have answered all the same.
-                            if let Err(FlowError::Source(error)) = sent {
-                                return Poll::Ready(Err(client_fault(error)));
-                            }
-                            up.moved.set(None);
-                        }
-                        next.as_mut().poll(cx).map(Ok)
-                    });
-                    alarm.watch(watched, both).await
-                };
-                match head {
-                    Err(Elapsed) => return Err(self.elapsed(pick, &up, deadline)),
-                    Ok(Err(failure)) => return Err(failure),
-                    Ok(Ok(Err(error))) => {
-                        return Err(broken(error, pick, reused));
+        near: &mut Near<'_, '_, '_>,
+        far: &mut Far<'_>,
+    ) -> Result<Ended, Failure> {
+        let Near {
+            source,
+            client,
+            tap,
+            alarm,
+            report,
+        } = near;
+        let worker = self.tries.worker;
+        let stall = worker.limits().stall_time;
+        let deadline = far.deadline;
+        let (up, down) = (Progress::new(), Progress::new());
+        let watched = || {
+            let stalled = |progress: &Progress| progress.moved.get().map(|at| at + stall);
+            let all = [deadline, stalled(&up), stalled(&down)];
+            all.into_iter().flatten().min()
+        };
+        let mut upload = Upload {
+            work: pin!(send(source, &mut far.sink, tap, &up)),
+            done: false,
+        };
+        let mut look = Instant::now() + LOOK;
+        loop {
+            let head = {
+                let mut next = pin!(far.returning.next());
+                let both = poll_fn(|cx| {
+                    if let Err(failure) = upload.poll(cx) {
+                        return Poll::Ready(Err(failure));
                     }
-                    Ok(Ok(Ok(true))) => break,
-                    Ok(Ok(Ok(false))) => {
-                        let came = returning.came();
-                        // The client was told to go on already.
-                        if came.status != 100 && client.interim(came.status, &came.lines).await.is_err() {
-                            return Err(Failure::Cut);
-                        }
+                    next.as_mut().poll(cx).map(Ok)
+                });
+                let watched = || Some(watched().map_or(look, |end| end.min(look)));
+                alarm.watch(watched, both).await
+            };
+            match head {
+                Err(Elapsed) if watched().is_none_or(|end| end > Instant::now()) => {
+                    if client.is_gone() {
+                        report.cut("ClientGone");
+                        return Err(Failure::Cut);
+                    }
+                    look = Instant::now() + LOOK;
+                }
+                Err(Elapsed) => return Err(self.elapsed(pick, deadline)),
+                Ok(Err(failure)) => return Err(failure),
+                Ok(Ok(Err(error))) => return Err(broken(error, pick, far.reused)),
+                Ok(Ok(Ok(true))) => break,
+                Ok(Ok(Ok(false))) => {
+                    let came = far.returning.came();
+                    // The client was told to go on already.
+                    if came.status != 100 {
+                        let told = client.interim(came.status, &came.lines).await;
+                        told.map_err(|_| Failure::Cut)?;
                     }
                 }
             }
-            let came = returning.came();
-            let took = pick.answered();
-            report.came(came.status, took);
-            if self.is_tried_again(came.status) && !client.begun() {
-                return Err(Failure::Status);
-            }
-            let (framing, date) = (came.framing, self.tries.worker.date());
-            let lines = self.returned(came.lines, &date);
-            let begun = client.begin(&Head {
-                status: came.status,
-                reason: came.reason,
-                lines: &lines,
-                framing,
-                content_length: came.content_length,
-            });
-            drop(lines);
-            let client_sink = match begun {
-                Ok(sink) => sink,
-                Err(_) => {
-                    return Err(Failure::Broken {
-                        reason: "BadResponse",
-                        message: "the response's head can't be passed on".to_owned(),
-                    });
-                }
-            };
-            report.begun_with(came_status(returning));
-            let mut body = returning.body(self.tries.worker.limits().buffer_bytes);
-            let download = async {
+        }
+        let came = far.returning.came();
+        report.came(came.status, pick.answered());
+        if self.is_tried_again(came.status) {
+            return Err(Failure::Status);
+        }
+        let date = worker.date();
+        let lines = self.returned(came.lines, &date);
+        let head = Head {
+            status: came.status,
+            reason: came.reason,
+            lines: &lines,
+            framing: came.framing,
+            content_length: came.content_length,
+        };
+        if far.returning.is_switch() {
+            let switched = client.switch(&head);
+            return switched.map(|()| Ended::Switched).map_err(|_| Failure::Cut);
+        }
+        let Ok(client_sink) = client.begin(&head) else {
+            let message = "the response's head can't be passed on".to_owned();
+            return Err(Failure::broken("BadResponse", message));
+        };
+        drop(lines);
+        let carried = {
+            let mut body = far.returning.body(worker.limits().buffer_bytes);
+            let mut download = pin!(async {
                 match client_sink {
                     Some(mut sink) => carry(&mut body, &mut sink, None, &down).await,
                     None => Ok(()),
                 }
-            };
-            let mut download = pin!(download);
+            });
             let both = poll_fn(|cx| {
-                if !uploaded && let Poll::Ready(sent) = upload.as_mut().poll(cx) {
-                    uploaded = true;
-                    if let Err(FlowError::Source(error)) = sent {
-                        return Poll::Ready(Err(client_fault(error)));
-                    }
-                    up.moved.set(None);
+                if let Err(failure) = upload.poll(cx) {
+                    return Poll::Ready(Err(failure));
                 }
                 download.as_mut().poll(cx).map(Ok)
             });
-            result = match alarm.watch(watched, both).await {
-                Err(Elapsed) => Err("Stalled"),
-                Ok(Err(_)) => Err("ClientGone"),
-                Ok(Ok(Err(FlowError::Source(_)))) => Err("BackendBroke"),
-                Ok(Ok(Err(FlowError::Sink(_)))) => Err("ClientGone"),
-                Ok(Ok(Ok(()))) => Ok(uploaded),
-            };
-        }
+            alarm.watch(watched, both).await
+        };
+        let uploaded = upload.done;
         report.moved(up.bytes.get(), down.bytes.get());
-        match result {
-            Ok(uploaded) => {
-                if client.flush().await.is_err() {
-                    report.cut("ClientGone");
-                    return Err(Failure::Cut);
+        let cut = match carried {
+            Ok(Ok(Ok(()))) => {
+                let until = Instant::now() + stall;
+                match alarm.until(until, client.flush()).await {
+                    Ok(Ok(())) => return Ok(Ended::Carried { uploaded }),
+                    _ => "ClientGone",
                 }
-                Ok(uploaded)
             }
-            Err(reason) => {
-                report.cut(reason);
-                Err(Failure::Cut)
-            }
-        }
+            Err(Elapsed) if deadline.is_some_and(|end| end <= Instant::now()) => "Timeout",
+            Err(Elapsed) => "Stalled",
+            Ok(Ok(Err(FlowError::Source(_)))) => "BackendBroke",
+            Ok(Err(_)) | Ok(Ok(Err(FlowError::Sink(_)))) => "ClientGone",
+        };
+        report.cut(cut);
+        Err(Failure::Cut)
     }
 
     /// The response's lines as they go to the client: CORS' own, then what filters say.
@@ -316,18 +271,36 @@ impl Attempt<'_> {
     }
 
     /// What it means that nothing moved in time.
-    fn elapsed(&self, pick: &mut Pick, up: &Progress, deadline: Option<Instant>) -> Failure {
+    fn elapsed(&self, pick: &mut Pick, deadline: Option<Instant>) -> Failure {
         if deadline.is_some_and(|end| end <= Instant::now()) {
             return self.timed_out(pick);
         }
-        debug_assert!(up.moved.get().is_some());
         let message = "the request's body stood still";
         Failure::Client(Answer::new(408, "Stalled", message))
     }
 }
 
-fn came_status(returning: &Returning<'_>) -> u16 {
-    returning.status()
+/// The request's body on its way.
+struct Upload<'u, F> {
+    work: Pin<&'u mut F>,
+    done: bool,
+}
+
+impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
+    /// Moves it on. Fails if the client is at fault; a backend that takes no more may have answered all the same.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
+        if self.done {
+            return Ok(());
+        }
+        match self.work.as_mut().poll(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(Err(FlowError::Source(error))) => Err(client_fault(error)),
+            Poll::Ready(Ok(()) | Err(FlowError::Sink(_))) => {
+                self.done = true;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Sends the request's body: what was kept of it by an earlier try, then the rest.
@@ -337,45 +310,18 @@ async fn send(
     tap: &mut Tap,
     progress: &Progress,
 ) -> Result<(), FlowError> {
-    if !tap.kept().is_empty() {
-        let kept = tap.kept().to_vec();
-        progress.add(kept.len());
-        sink.bytes(&kept).await?;
+    let sent = async {
+        if !tap.kept().is_empty() {
+            let kept = tap.kept().to_vec();
+            progress.add(kept.len());
+            sink.bytes(&kept).await?;
+        }
+        match tap.ended() {
+            Some(trailers) => Ok(sink.finish(trailers).await?),
+            None => carry(source, sink, Some(tap), progress).await,
+        }
     }
-    match tap.ended() {
-        Some(trailers) => sink.finish(trailers).await?,
-        None => carry(source, sink, Some(tap), progress).await?,
-    }
+    .await;
     progress.moved.set(None);
-    Ok(())
-}
-
-/// What is wrong with a request whose body did not come to its end.
-fn client_fault(error: SourceError) -> Failure {
-    match error {
-        SourceError::Fault(Fault::IncompleteBody) | SourceError::Io(_) => Failure::Cut,
-        SourceError::Fault(fault) => {
-            Failure::Client(Answer::refused(http1::Error::Client(fault)))
-        }
-    }
-}
-
-fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Failure {
-    tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
-    match error {
-        BackendError::Unanswered | BackendError::Io(_) if reused => {
-            Failure::Unanswered { reused }
-        }
-        BackendError::Unanswered | BackendError::Io(_) => {
-            pick.failed();
-            Failure::Unanswered { reused }
-        }
-        BackendError::Fault(error) => {
-            pick.failed();
-            Failure::Broken {
-                reason: error.reason(),
-                message: error.to_string(),
-            }
-        }
-    }
+    sent
 }

@@ -104,12 +104,12 @@ impl Backend {
         fresh: bool,
     ) -> Result<Backend, ConnectError> {
         match speech {
-            Speech::Http1 | Speech::Http2 if fresh => {
-                Ok(Backend::Http1(Box::new(up1::Connection::fresh(worker, pick).await?)))
-            }
-            Speech::Http1 | Speech::Http2 => {
-                Ok(Backend::Http1(Box::new(up1::Connection::open(worker, pick).await?)))
-            }
+            Speech::Http1 | Speech::Http2 if fresh => Ok(Backend::Http1(Box::new(
+                up1::Connection::fresh(worker, pick).await?,
+            ))),
+            Speech::Http1 | Speech::Http2 => Ok(Backend::Http1(Box::new(
+                up1::Connection::open(worker, pick).await?,
+            ))),
         }
     }
 
@@ -214,6 +214,20 @@ impl<'b> Returning<'b> {
         }
     }
 
+    /// Whether the connection is a WebSocket from here on.
+    pub(crate) fn is_switch(&self) -> bool {
+        match self {
+            Returning::Http1(returning) => returning.head.is_switch(),
+        }
+    }
+
+    /// What comes over a WebSocket.
+    pub(crate) fn stream(&mut self, most: usize) -> Source<'_> {
+        let mut source = self.body(most);
+        source.switch();
+        source
+    }
+
     /// The body, after the response's head.
     pub(crate) fn body(&mut self, most: usize) -> Source<'_> {
         match self {
@@ -221,8 +235,7 @@ impl<'b> Returning<'b> {
                 returning.buffer.consume(returning.length);
                 returning.length = 0;
                 let decoder = BodyDecoder::new(returning.head.framing(), &returning.limits);
-                let incoming =
-                    Incoming::new(returning.reader, returning.buffer, decoder, most);
+                let incoming = Incoming::new(returning.reader, returning.buffer, decoder, most);
                 Source::Http1(incoming)
             }
         }
@@ -253,12 +266,5 @@ impl Http1Returning<'_> {
                 };
             }
         }
-    }
-
-    /// The connection, for who takes it over after a 101.
-    pub(crate) fn take_over(&mut self) -> (&mut Reader, &mut Buffer) {
-        self.buffer.consume(self.length);
-        self.length = 0;
-        (self.reader, self.buffer)
     }
 }

@@ -60,11 +60,6 @@ impl<'c> Http1Client<'c> {
         }
     }
 
-    /// The connection, for who takes it over.
-    pub(crate) fn writer(&mut self) -> &mut Writer {
-        self.writer
-    }
-
     fn begin(&mut self, head: &Head<'_, '_>) -> Result<Option<Sink<'_>>, WriteError> {
         let version = match self.spoken {
             Spoken::Http10 => Version::Http10,
@@ -97,9 +92,9 @@ impl<'c> Http1Client<'c> {
     }
 
     /// Says that the connection is a WebSocket from here on.
-    pub(crate) fn switch(&mut self, lines: &Lines<'_>) -> Result<(), WriteError> {
+    fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), WriteError> {
         let mut writer = HeadWriter::response(self.out, 101, None)?;
-        writer.fields(lines.iter())?;
+        writer.fields(head.lines.iter())?;
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
         writer.finish();
@@ -114,6 +109,13 @@ impl Client<'_> {
     pub(crate) fn begun(&self) -> bool {
         match self {
             Client::Http1(client) => client.begun,
+        }
+    }
+
+    /// Whether the client has broken the connection off. One that has only said all it will still waits.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Client::Http1(client) => client.writer.is_broken(),
         }
     }
 
@@ -162,6 +164,26 @@ impl Client<'_> {
             Client::Http1(client) => client
                 .begin(head)
                 .map_err(|error| SinkError::Encode(error.into())),
+        }
+    }
+
+    /// Says that the connection is a WebSocket from here on.
+    pub(crate) fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), SinkError> {
+        match self {
+            Client::Http1(client) => client
+                .switch(head)
+                .map_err(|error| SinkError::Encode(error.into())),
+        }
+    }
+
+    /// Where the bytes of a WebSocket go.
+    pub(crate) fn stream(&mut self) -> Option<Sink<'_>> {
+        match self {
+            Client::Http1(client) => {
+                let encoder = Encoder::response(Framing::UntilClose, Version::Http10);
+                let outgoing = Outgoing::new(client.writer, client.out, encoder);
+                Some(Sink::Http1(outgoing))
+            }
         }
     }
 

@@ -35,11 +35,7 @@ impl Forwarded {
         let _ = write!(addresses, "{client}");
         let id = match request.lines.get("x-request-id") {
             Some(_) => None,
-            None => Some(format!(
-                "{:016x}{:016x}",
-                worker.random(),
-                worker.random()
-            )),
+            None => Some(format!("{:016x}{:016x}", worker.random(), worker.random())),
         };
         Forwarded {
             addresses,
@@ -49,7 +45,12 @@ impl Forwarded {
     }
 
     /// Tells it.
-    pub(crate) fn tell<'l>(&'l self, lines: &mut Lines<'l>, passage: &Passage, authority: Option<&'l str>) {
+    pub(crate) fn tell<'l>(
+        &'l self,
+        lines: &mut Lines<'l>,
+        passage: &Passage,
+        authority: Option<&'l str>,
+    ) {
         lines.set(b"x-forwarded-for", self.addresses.as_bytes());
         if !self.trusted || lines.get("x-forwarded-proto").is_none() {
             lines.set(b"x-forwarded-proto", passage.scheme().as_bytes());

@@ -122,8 +122,16 @@ mod tests {
                 )
             })
             .collect();
-        let wanted = [("X-Set", "new"), ("other", "b"), ("x-fresh", "1"), ("other", "2")];
-        assert_eq!(got, wanted.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        let wanted = [
+            ("X-Set", "new"),
+            ("other", "b"),
+            ("x-fresh", "1"),
+            ("other", "2"),
+        ];
+        assert_eq!(
+            got,
+            wanted.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        );
         assert_eq!(lines.all("OTHER").count(), 2);
         assert_eq!(lines.get("x-fresh"), Some(&b"1"[..]));
     }

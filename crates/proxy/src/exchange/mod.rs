@@ -8,6 +8,7 @@ mod attempt;
 pub(crate) mod backend;
 pub(crate) mod client;
 mod decide;
+mod failure;
 mod flow;
 mod forwarded;
 pub(crate) mod lines;
@@ -49,7 +50,7 @@ pub(crate) async fn run(
     mut source: Source<'_>,
     mut client: Client<'_>,
 ) -> bool {
-    let mut report = Report::new(worker, passage, &request);
+    let mut report = Report::new();
     let outcome = answer(
         worker,
         passage,
@@ -67,8 +68,9 @@ pub(crate) async fn run(
         if !source.has_ended() {
             client.close();
         }
-        report.answered_here(&answer, request.is_grpc());
-        let given = answer.give(&mut client, request.is_grpc(), &worker.date());
+        report.answered_here(worker, &answer, request.is_grpc());
+        let date = worker.date();
+        let given = answer.give(&mut client, request.is_grpc(), &date);
         let until = std::time::Instant::now() + worker.limits().stall_time;
         if !matches!(alarm.until(until, given).await, Ok(Ok(()))) {
             report.cut("ClientGone");

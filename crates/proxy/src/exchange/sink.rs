@@ -5,9 +5,11 @@
 use std::io;
 
 use http::HeaderMap;
+use tokio::io::AsyncWriteExt;
 
+use super::flow::FlowError;
 use super::source::Source;
-use crate::http1::{EncodeError, Encoder};
+use crate::http1::{EncodeError, Encoder, Framing, Version};
 use crate::wire::io::Writer;
 
 /// Pieces up to this size are copied to what waits to be written; larger ones are written from where they are.
@@ -58,9 +60,7 @@ impl<'c> Outgoing<'c> {
         self.encoder.before(piece.len(), self.out)?;
         let mut end = Vec::new();
         self.encoder.after(piece.len(), &mut end);
-        self.writer
-            .write_all(&mut [self.out, piece, &end])
-            .await?;
+        self.writer.write_all(&mut [self.out, piece, &end]).await?;
         self.out.clear();
         Ok(())
     }
@@ -107,6 +107,25 @@ impl Sink<'_> {
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => Ok(outgoing.flush().await?),
+        }
+    }
+
+    /// Bytes from here on belong to a WebSocket.
+    pub(crate) fn switch(&mut self) {
+        match self {
+            Sink::Http1(outgoing) => {
+                outgoing.encoder = Encoder::response(Framing::UntilClose, Version::Http10);
+            }
+        }
+    }
+
+    /// Says that nothing more comes, after a WebSocket.
+    pub(crate) async fn close(&mut self) -> Result<(), FlowError> {
+        match self {
+            Sink::Http1(outgoing) => {
+                let closed = outgoing.writer.shutdown().await;
+                Ok(closed.map_err(SinkError::from)?)
+            }
         }
     }
 

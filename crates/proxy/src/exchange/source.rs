@@ -11,7 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::http1::{BodyDecoder, Decoded, Fault, Fields};
+use crate::http1::{BodyDecoder, Decoded, Fault, Fields, Framing, Limits};
 use crate::wire::buffer::Buffer;
 use crate::wire::io::Reader;
 
@@ -99,6 +99,12 @@ impl<'c> Incoming<'c> {
         }
     }
 
+    /// Bytes from here on belong to a WebSocket.
+    fn switch(&mut self) {
+        self.decoder = BodyDecoder::new(Framing::UntilClose, &Limits::default());
+        self.ended = false;
+    }
+
     /// The connection, for who moves bytes without looking at them, and how many may be moved so: none unless the length is known and nothing is buffered.
     pub(crate) fn bulk(&mut self) -> Option<(&mut Reader, u64)> {
         let left = self.decoder.left()?;
@@ -156,6 +162,14 @@ impl Source<'_> {
         }
     }
 
+    /// Bytes from here on belong to a WebSocket.
+    pub(crate) fn switch(&mut self) {
+        match self {
+            Source::Empty => {}
+            Source::Http1(incoming) => incoming.switch(),
+        }
+    }
+
     /// The trailers, once the body has ended.
     pub(crate) fn trailers(&mut self) -> Option<HeaderMap> {
         match self {
@@ -179,7 +193,9 @@ impl Source<'_> {
 fn trailer_map(fields: &Fields<'_>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in fields.forwarded() {
-        if let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name), HeaderValue::from_bytes(value)) {
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
             map.append(name, value);
         }
     }

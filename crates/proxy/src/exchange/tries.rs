@@ -10,9 +10,10 @@ use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::Verdict;
 
 use super::answer::Answer;
-use super::attempt::{Attempt, Failure};
+use super::attempt::{Attempt, Near};
 use super::backend::Outbound;
 use super::client::Client;
+use super::failure::Failure;
 use super::forwarded::Forwarded;
 use super::lines::Lines;
 use super::mirror::Copies;
@@ -79,7 +80,7 @@ impl Tries<'_> {
                 let message = "no ready endpoint";
                 return Err(Answer::new(503, "NoEndpoints", message));
             };
-            report.endpoint(&self.upstream.id, pick.address);
+            report.endpoint(self.upstream, pick.address);
             let attempt = Attempt {
                 tries: self,
                 outbound: &outbound,
@@ -87,12 +88,16 @@ impl Tries<'_> {
                 speech,
                 fresh,
                 deadline,
-                may_retry: tried.len() < self.attempts() as usize,
+                may_retry: tried.len() < self.attempts() as usize && tap.can_replay(),
             };
-            let failure = match attempt
-                .run(&mut pick, alarm, source, client, &mut tap, report)
-                .await
-            {
+            let mut near = Near {
+                source,
+                client,
+                tap: &mut tap,
+                alarm,
+                report,
+            };
+            let failure = match attempt.run(&mut pick, &mut near).await {
                 Ok(()) => return Ok(()),
                 Err(failure) => failure,
             };
@@ -149,13 +154,15 @@ impl Tries<'_> {
     fn may_try_again(&self, failure: &Failure, tried: u32, fresh: bool) -> bool {
         match failure {
             // Nothing has left: nobody has seen the request.
-            Failure::Unsent { .. } => {
+            Failure::Unsent(_) => {
                 let most = self.attempts().max(UNSENT_TRIES);
                 tried < most && self.spend()
             }
             // The endpoint closed a connection that had waited. That is no failure of the endpoint; it is asked again, once.
             Failure::Unanswered { reused: true } if !fresh => self.request.is_idempotent(),
-            Failure::Unanswered { .. } | Failure::Broken { .. } | Failure::TimedOut { whole: false } => {
+            Failure::Unanswered { .. }
+            | Failure::Broken(_)
+            | Failure::TimedOut { whole: false } => {
                 self.request.is_idempotent() && tried < self.attempts() && self.spend()
             }
             Failure::Status => self.spend(),

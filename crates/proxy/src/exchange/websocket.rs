@@ -1,24 +1,49 @@
-//! WebSocket: a handshake over HTTP, then bytes both ways until one side is done.
+//! WebSocket: once both sides have agreed, bytes go both ways until both are done. They are carried like bodies that only the end of the connection ends.
 
-use super::attempt::{Attempt, Failure};
-use super::backend::Returning;
-use super::client::Client;
-use super::report::Report;
-use super::sink::Sink;
-use super::source::Source;
-use crate::upstream::Pick;
-use crate::wire::alarm::Alarm;
+use std::time::Instant;
 
-#[allow(clippy::too_many_arguments, reason = "the two sides of an exchange and who watches it")]
-pub(crate) async fn run(
-    _attempt: &Attempt<'_>,
-    _pick: &mut Pick,
-    _alarm: &mut Alarm,
-    _source: &mut Source<'_>,
-    _client: &mut Client<'_>,
-    _sink: Sink<'_>,
-    _returning: Returning<'_>,
-    _report: &mut Report,
-) -> Result<(), Failure> {
-    Err(Failure::Cut)
+use super::attempt::{Far, Near};
+use super::flow::{Progress, carry};
+use crate::worker::Worker;
+
+/// Carries bytes both ways. When one side has said all, so is the other told; it may still answer.
+pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mut Far<'_>) {
+    let Near {
+        source,
+        client,
+        alarm,
+        report,
+        ..
+    } = near;
+    let (up, down) = (Progress::new(), Progress::new());
+    let begun = Instant::now();
+    let watched = || {
+        let idle = worker.limits().stream_idle_time?;
+        let last = up.moved.get().max(down.moved.get()).unwrap_or(begun);
+        Some(last + idle)
+    };
+    source.switch();
+    far.sink.switch();
+    let mut back = far.returning.stream(worker.limits().buffer_bytes);
+    let (sink, progress) = (&mut far.sink, &up);
+    let upload = async {
+        carry(source, sink, None, progress).await?;
+        sink.close().await
+    };
+    let download = async {
+        let Some(mut sink) = client.stream() else {
+            return Ok(());
+        };
+        carry(&mut back, &mut sink, None, &down).await?;
+        sink.close().await
+    };
+    let carried = alarm
+        .watch(watched, async { tokio::try_join!(upload, download) })
+        .await;
+    report.moved(up.bytes.get(), down.bytes.get());
+    match carried {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) => report.cut("Broken"),
+        Err(_) => report.cut("Idle"),
+    }
 }

@@ -3,6 +3,7 @@
 //! The table below is all there is: the type, the defaults, the names that [`Limits::set`] takes and `docs/limits.md` come from it.
 
 mod amount;
+mod codec;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use pointsman_resources::closest;
 
+use crate::http1;
 use amount::{Amount, Unit};
 
 const KIB: u64 = 1 << 10;
@@ -162,6 +164,27 @@ impl Limits {
         match fits && (limit.set)(self, amount) {
             true => Ok(()),
             false => Err(wrong()),
+        }
+    }
+}
+
+impl Limits {
+    /// Those of requests, as the codec takes them.
+    pub(crate) fn of_requests(&self) -> http1::Limits {
+        http1::Limits {
+            target_bytes: self.uri_bytes,
+            field_bytes: self.header_bytes,
+            fields: self.headers,
+            body_bytes: self.body_bytes,
+            ..http1::Limits::default()
+        }
+    }
+
+    /// Those of responses.
+    pub(crate) fn of_responses(&self) -> http1::Limits {
+        http1::Limits {
+            body_bytes: None,
+            ..self.of_requests()
         }
     }
 }

@@ -4,6 +4,7 @@
 //! system's authorities come in as an argument: loading them is I/O.
 
 mod backend;
+mod configs;
 mod frontend;
 pub mod hello;
 mod names;
@@ -18,6 +19,7 @@ use rustls::pki_types::{
 };
 
 pub use backend::{BackendConfig, backend_config};
+pub(crate) use configs::TlsConfigs;
 pub use frontend::frontend_config;
 
 /// Why a configuration can't be made.

@@ -94,7 +94,10 @@ mod tests {
         };
         let mut budget = Budget::new(Some(policy));
         let at = Duration::from_secs(100);
-        assert!(budget.retry(at) && budget.retry(at), "two are always allowed");
+        assert!(
+            budget.retry(at) && budget.retry(at),
+            "two are always allowed"
+        );
         assert!(!budget.retry(at), "a third has no requests to stand for it");
         for _ in 0..100 {
             budget.request(at);

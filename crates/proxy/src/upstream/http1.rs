@@ -47,14 +47,14 @@ pub(crate) struct Counted(Rc<Upstream>);
 impl Counted {
     /// One more is open.
     pub(crate) fn new(upstream: &Rc<Upstream>) -> Self {
-        upstream.series.connections_open.add(1);
+        upstream.series.open.increment();
         Counted(upstream.clone())
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.series.connections_open.subtract(1);
+        self.0.series.open.decrement();
     }
 }
 
@@ -86,7 +86,7 @@ impl Connection {
         let upstream = pick.upstream();
         let terms = upstream.terms();
         let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
-        upstream.series.connects.add(1);
+        upstream.series.connects.increment();
         let connecting = async {
             let stream = connect::tcp(pick.address).await?;
             Ok(match &tls {
@@ -98,7 +98,7 @@ impl Connection {
         let (reader, writer) = match connected.unwrap_or(Err(ConnectError::Elapsed)) {
             Ok(halves) => halves,
             Err(error) => {
-                upstream.series.connect_failures.add(1);
+                upstream.series.failed_connects.increment();
                 return Err(error);
             }
         };

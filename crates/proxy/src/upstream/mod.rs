@@ -117,7 +117,8 @@ impl Upstream {
                 all.extend(known.map(|ip| (SocketAddr::new(*ip, *port), Readiness::Ready)));
             }
         }
-        self.pool.retain(|address| all.iter().any(|(other, _)| other == address));
+        self.pool
+            .retain(|address| all.iter().any(|(other, _)| other == address));
         self.endpoints.borrow_mut().update(worker.now(), all);
     }
 
@@ -224,7 +225,7 @@ impl Pick {
             .borrow_mut()
             .finish(handle, now, outcome);
         if aside {
-            self.upstream.series.ejections.add(1);
+            self.upstream.series.ejections.increment();
             tracing::info!(endpoint = %self.address, backend = %self.upstream.id, "set aside after failures");
         }
     }

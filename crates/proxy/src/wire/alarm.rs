@@ -80,7 +80,10 @@ mod tests {
         let mut alarm = Alarm::new();
         let now = Instant::now();
         let soon = now + Duration::from_millis(5);
-        assert_eq!(alarm.until(soon, std::future::pending::<()>()).await, Err(Elapsed));
+        assert_eq!(
+            alarm.until(soon, std::future::pending::<()>()).await,
+            Err(Elapsed)
+        );
         assert!(Instant::now() >= soon);
         assert_eq!(alarm.until(soon, async { 7 }).await, Ok(7));
         let moved = Cell::new(0);
@@ -89,7 +92,10 @@ mod tests {
             moved.set(moved.get() + 1);
             Some(start + Duration::from_millis(5 * moved.get().min(4)))
         };
-        assert_eq!(alarm.watch(deadline, std::future::pending::<()>()).await, Err(Elapsed));
+        assert_eq!(
+            alarm.watch(deadline, std::future::pending::<()>()).await,
+            Err(Elapsed)
+        );
         assert!(start.elapsed() >= Duration::from_millis(20));
     }
 }

@@ -4,3 +4,4 @@ pub(crate) mod alarm;
 pub(crate) mod bell;
 pub(crate) mod buffer;
 pub(crate) mod io;
+pub(crate) mod pipe;

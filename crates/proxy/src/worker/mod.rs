@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use pointsman_binding::bound::{Backend, BackendId, CertifiedKey};
 use rustls::RootCertStore;
 
-use crate::access_log::AccessLog;
+use crate::access_log::{AccessLog, WorkerLog};
 use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
@@ -22,8 +22,9 @@ use crate::proxy::{Owner, SocketKey};
 use crate::upstream::Upstream;
 use crate::wire::bell::Bell;
 use crate::wire::buffer::Pool;
+use crate::wire::pipe::Pipes;
 
-pub(crate) use plan::{Origin, Plan, Target};
+pub(crate) use plan::Plan;
 pub(crate) use version::{Held, Version};
 
 /// What all workers share.
@@ -103,8 +104,12 @@ pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
     /// Its figures.
     pub(crate) metrics: WorkerMetrics,
+    /// Where requests are logged.
+    pub(crate) log: Option<WorkerLog>,
     /// Buffers that nobody uses.
     pub(crate) buffers: Rc<Pool>,
+    /// Pipes that nobody uses.
+    pub(crate) pipes: Rc<Pipes>,
     /// Rings when the worker drains.
     pub(crate) draining: Bell,
     /// When it began; times in the balancer count from here.
@@ -114,23 +119,32 @@ pub(crate) struct Worker {
     sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
     /// Connections that are open here.
     open: Cell<usize>,
+    /// Copies of requests that are on their way to mirrors.
+    pub(crate) copies: Cell<usize>,
     random: Cell<u64>,
+    /// The time as `date` has it.
+    date: RefCell<Rc<[u8]>>,
 }
 
 impl Worker {
     /// A worker that holds nothing yet.
     pub(crate) fn new(shared: Arc<Shared>, metrics: WorkerMetrics, seed: u64) -> Self {
+        let log = shared.log.as_ref();
         Worker {
+            log: log.map(|log| log.worker(metrics.own())),
             shared,
             metrics,
             buffers: Rc::new(Pool::default()),
+            pipes: Rc::new(Pipes::default()),
             draining: Bell::default(),
             epoch: Instant::now(),
             held: RefCell::new(Rc::new(Held::default())),
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
             open: Cell::new(0),
+            copies: Cell::new(0),
             random: Cell::new(seed | 1),
+            date: RefCell::new(date()),
         }
     }
 
@@ -188,7 +202,10 @@ impl Worker {
         backend: &Arc<Backend>,
         certificate: Option<&Arc<CertifiedKey>>,
     ) -> Rc<Upstream> {
-        let key = (backend.id.clone(), certificate.map(|key| Arc::as_ptr(key).addr()));
+        let key = (
+            backend.id.clone(),
+            certificate.map(|key| Arc::as_ptr(key).addr()),
+        );
         let mut upstreams = self.upstreams.borrow_mut();
         upstreams
             .entry(key)
@@ -199,8 +216,14 @@ impl Worker {
             .clone()
     }
 
-    /// Closes connections to endpoints that have waited too long.
+    /// The time as `date` has it, to the second.
+    pub(crate) fn date(&self) -> Rc<[u8]> {
+        self.date.borrow().clone()
+    }
+
+    /// Closes connections to endpoints that have waited too long. Called once a second.
     pub(crate) fn sweep(&self) {
+        self.date.replace(date());
         let oldest = self.limits().backend_idle_time;
         for upstream in self.upstreams.borrow().values() {
             upstream.pool.sweep(oldest);
@@ -233,4 +256,10 @@ impl Drop for Admission {
         self.0.open.set(self.0.open.get() - 1);
         self.0.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+fn date() -> Rc<[u8]> {
+    httpdate::fmt_http_date(std::time::SystemTime::now())
+        .into_bytes()
+        .into()
 }

@@ -104,11 +104,7 @@ impl Plan {
             grpc: hit.route.route.kind == Kind::GRPCRoute,
             origin: Some(Origin {
                 listener: worker.metrics.listener(&frontend.id),
-                series: worker.metrics.route(
-                    &hit.route.route,
-                    rule.index,
-                    rule.name.as_deref(),
-                ),
+                series: worker.metrics.route(&hit.route.route, rule.index),
                 frontend: frontend.clone(),
                 route: hit.route.clone(),
                 rule: rule.clone(),

@@ -1,0 +1,87 @@
+//! Why a try came to nothing, and what the client is told if it was the last one.
+
+use super::answer::Answer;
+use super::backend::BackendError;
+use super::source::SourceError;
+use crate::http1::{self, Fault};
+use crate::upstream::Pick;
+use crate::upstream::connect::ConnectError;
+
+/// Why a try came to nothing.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Nothing of the request has left: nobody has seen it.
+    Unsent(Answer),
+    /// The connection ended without an answer. It had carried a request before, or not.
+    Unanswered { reused: bool },
+    /// What came is no response.
+    Broken(Answer),
+    /// It took too long: the whole request, or this try.
+    TimedOut { whole: bool },
+    /// The response has a status that is tried again.
+    Status,
+    /// The client's request is at fault.
+    Client(Answer),
+    /// The client is gone, or the response broke off after it had begun.
+    Cut,
+}
+
+impl Failure {
+    /// A response that is none.
+    pub(crate) fn broken(reason: &'static str, message: String) -> Self {
+        Failure::Broken(Answer::new(502, reason, message))
+    }
+
+    /// What the client is told.
+    pub(crate) fn answer(self) -> Answer {
+        match self {
+            Failure::Unsent(answer) | Failure::Broken(answer) | Failure::Client(answer) => answer,
+            Failure::Unanswered { .. } => {
+                let message = "the backend ended the connection without an answer";
+                Answer::new(502, "Unanswered", message)
+            }
+            Failure::TimedOut { whole: true } => {
+                Answer::new(504, "RequestTimeout", "the request took too long")
+            }
+            Failure::TimedOut { whole: false } => {
+                Answer::new(504, "BackendTimeout", "the backend took too long")
+            }
+            Failure::Status | Failure::Cut => Answer::new(502, "Broken", "the exchange broke off"),
+        }
+    }
+}
+
+impl From<ConnectError> for Failure {
+    fn from(error: ConnectError) -> Self {
+        let (status, reason) = match &error {
+            ConnectError::Io(_) => (503, "ConnectFailed"),
+            ConnectError::Elapsed => (503, "ConnectTimeout"),
+            ConnectError::Tls(_) => (502, "TlsFailed"),
+            ConnectError::Protocol => (502, "ProtocolMismatch"),
+            ConnectError::Fault(fault) => (fault.status, fault.reason),
+        };
+        Failure::Unsent(Answer::new(status, reason, error.to_string()))
+    }
+}
+
+/// What is wrong with a request whose body did not come to its end.
+pub(crate) fn client_fault(error: SourceError) -> Failure {
+    match error {
+        SourceError::Fault(Fault::IncompleteBody) | SourceError::Io(_) => Failure::Cut,
+        SourceError::Fault(fault) => Failure::Client(Answer::refused(http1::Error::Client(fault))),
+    }
+}
+
+/// What is wrong with a backend that gave no response.
+pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Failure {
+    tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
+    // An endpoint that closes a connection which has waited has not failed.
+    let waited = reused && !matches!(error, BackendError::Fault(_));
+    if !waited {
+        pick.failed();
+    }
+    match error {
+        BackendError::Unanswered | BackendError::Io(_) => Failure::Unanswered { reused },
+        BackendError::Fault(error) => Failure::broken(error.reason(), error.to_string()),
+    }
+}

@@ -1,0 +1,176 @@
+//! What is told of an exchange when it is over: figures, and a line in the access log.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use pointsman_binding::bound::{BackendId, FrontendId};
+
+use super::answer::Answer;
+use super::request::Request;
+use crate::access_log::{Record, Rule};
+use crate::metrics::BackendSeries;
+use crate::server::Passage;
+use crate::worker::{Plan, Worker};
+
+/// What is known so far.
+#[derive(Debug)]
+pub(crate) struct Report {
+    begun: Instant,
+    plan: Option<Rc<Plan>>,
+    matched: usize,
+    status: Option<u16>,
+    grpc_status: Option<u32>,
+    reason: Option<&'static str>,
+    cut: bool,
+    backend: Option<(BackendId, SocketAddr)>,
+    series: Option<std::sync::Arc<BackendSeries>>,
+    upstream: Option<Duration>,
+    retries: u32,
+    request_bytes: u64,
+    response_bytes: u64,
+    id: Option<String>,
+}
+
+impl Report {
+    /// A request has come.
+    pub(crate) fn new() -> Self {
+        Report {
+            begun: Instant::now(),
+            plan: None,
+            matched: 0,
+            status: None,
+            grpc_status: None,
+            reason: None,
+            cut: false,
+            backend: None,
+            series: None,
+            upstream: None,
+            retries: 0,
+            request_bytes: 0,
+            response_bytes: 0,
+            id: None,
+        }
+    }
+
+    /// When the request had come.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
+    /// This rule takes it.
+    pub(crate) fn decided(&mut self, plan: &Rc<Plan>, matched: usize) {
+        self.plan = Some(plan.clone());
+        self.matched = matched;
+    }
+
+    /// It is answered here.
+    pub(crate) fn answered_here(&mut self, worker: &Worker, answer: &Answer, grpc: bool) {
+        self.status = Some(if grpc { 200 } else { answer.status });
+        self.grpc_status = (grpc && answer.reason.is_some()).then(|| answer.grpc_status().into());
+        self.reason = answer.reason;
+        if let Some(reason) = answer.reason {
+            worker.metrics.answered(reason);
+        }
+    }
+
+    /// It goes there.
+    pub(crate) fn endpoint(&mut self, upstream: &crate::upstream::Upstream, address: SocketAddr) {
+        match &mut self.backend {
+            Some((_, last)) => *last = address,
+            none => {
+                *none = Some((upstream.id.clone(), address));
+                self.series = Some(upstream.series.clone());
+            }
+        }
+    }
+
+    /// It is tried again.
+    pub(crate) fn retried(&mut self) {
+        self.retries += 1;
+    }
+
+    /// The id that it was given.
+    pub(crate) fn request_id(&mut self, id: Option<&str>) {
+        self.id = id.map(str::to_owned);
+    }
+
+    /// The head of a response came after this time.
+    pub(crate) fn came(&mut self, status: u16, took: Duration) {
+        self.upstream = Some(took);
+        self.status = Some(status);
+        if let Some(series) = &self.series {
+            series.requests.increment(status);
+            series.latency.observe(took);
+        }
+    }
+
+    /// So much of both bodies was carried.
+    pub(crate) fn moved(&mut self, request: u64, response: u64) {
+        self.request_bytes += request;
+        self.response_bytes += response;
+    }
+
+    /// The response did not come to its end.
+    pub(crate) fn cut(&mut self, reason: &'static str) {
+        self.cut = true;
+        self.reason = Some(reason);
+    }
+
+    /// Whether it did not.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// It is over.
+    pub(crate) fn end(&self, worker: &Worker, passage: &Passage, request: &Request<'_>) {
+        let duration = self.begun.elapsed();
+        let status = self.status.unwrap_or(0);
+        let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
+        if let Some(origin) = origin {
+            origin.series.requests.increment(status);
+            origin.series.latency.observe(duration);
+            let listener = &origin.listener;
+            listener.requests.increment(status);
+            listener.latency.observe(duration);
+            if self.request_bytes | self.response_bytes != 0 {
+                listener.request_bytes.add(self.request_bytes);
+                listener.response_bytes.add(self.response_bytes);
+            }
+        }
+        if let Some(series) = &self.series
+            && self.request_bytes | self.response_bytes != 0
+        {
+            series.request_bytes.add(self.request_bytes);
+            series.response_bytes.add(self.response_bytes);
+        }
+        let Some(log) = &worker.log else { return };
+        let listener: Option<&FrontendId> = origin.map(|origin| &origin.frontend.id);
+        let id = self.id.as_deref().map(str::as_bytes);
+        log.write(&Record {
+            time: SystemTime::now() - duration,
+            duration,
+            client: Some(passage.client),
+            listener,
+            protocol: request.spoken.name(),
+            method: Some(request.method.as_bytes()),
+            authority: request.authority.map(str::as_bytes),
+            path: Some(request.path.as_bytes()),
+            status: self.status,
+            grpc_status: self.grpc_status,
+            request_bytes: self.request_bytes,
+            response_bytes: self.response_bytes,
+            rule: origin.map(|origin| Rule {
+                route: &origin.route.route,
+                index: origin.rule.index,
+                matched: self.matched,
+            }),
+            backend: self.backend.as_ref().map(|(id, _)| id),
+            endpoint: self.backend.as_ref().map(|(_, address)| *address),
+            upstream: self.upstream,
+            retries: self.retries,
+            reason: self.reason,
+            request_id: id.or_else(|| request.lines.get("x-request-id")),
+        });
+    }
+}

@@ -1,0 +1,115 @@
+//! Accepting connections, and finding out what is spoken on each.
+
+use std::future::poll_fn;
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use pointsman_binding::bound::{Protocol, Transport};
+use pointsman_resources::Kind;
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::task::spawn_local;
+
+use super::http1;
+use super::passage::Passage;
+use crate::proxy::Owner;
+use crate::wire::io::split;
+use crate::worker::{Socket, Worker};
+
+/// How long no connection is accepted after there was no room for one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections until the socket is closed.
+pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
+    loop {
+        let mut place = socket.closed.place();
+        let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
+            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+            // Those who connected before it was closed are served.
+            Poll::Pending => place.poll(cx).map(|()| None),
+        })
+        .await;
+        drop(place);
+        match accepted {
+            None => return,
+            Some(Ok((stream, client))) => welcome(&worker, &socket, stream, client),
+            Some(Err(error)) => {
+                worker.metrics.own().accept_errors.increment();
+                if !is_passing(&error) {
+                    tracing::warn!(address = %socket.key.address, %error, "accepting; paused for {PAUSE:?}");
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Whether an error is of one connection, and says nothing of the next.
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted
+            | io::ErrorKind::ConnectionReset
+            | io::ErrorKind::Interrupted
+    )
+}
+
+fn welcome(
+    worker: &Rc<Worker>,
+    socket: &Rc<Socket>,
+    stream: TcpStream,
+    client: std::net::SocketAddr,
+) {
+    let Some(admission) = worker.admit() else {
+        worker.metrics.refused("TooManyConnections");
+        tracing::warn!(limit = "connections", %client, "a connection too many");
+        return;
+    };
+    let _ = stream.set_nodelay(true);
+    let passage = Passage {
+        socket: socket.clone(),
+        client,
+        secured: None,
+        admission,
+    };
+    // A task that panics ends its connection, and nothing else.
+    spawn_local(serve(worker.clone(), passage, stream));
+}
+
+/// Serves a connection in whatever is spoken there.
+async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
+    let held = worker.held();
+    let protocol = match &*passage.socket.owner() {
+        Owner::Gateway { .. } => held
+            .port(&passage.socket.key)
+            .and_then(|port| port.protocol()),
+        Owner::Mesh { parent, port } => {
+            let namespace = held.version.pods.get(&passage.client.ip().to_canonical());
+            let namespace = namespace.map(|namespace| &**namespace);
+            let tables = &held.version.tables;
+            let table = tables.mesh(parent, Transport::Tcp, *port, namespace);
+            Some(match table.and_then(|table| table.frontend().kind) {
+                Some(Kind::HTTPRoute | Kind::GRPCRoute) => Protocol::Http,
+                Some(Kind::TLSRoute) => {
+                    Protocol::Tls(pointsman_binding::bound::TlsModeKey::Passthrough)
+                }
+                _ => Protocol::Tcp,
+            })
+        }
+    };
+    drop(held);
+    match protocol {
+        Some(Protocol::Http) => {
+            let (reader, writer) = split(stream);
+            http1::serve(worker, passage, reader, writer).await;
+        }
+        // The listener is gone since.
+        _ => {}
+    }
+}
+
+/// Serves datagrams until the socket is closed.
+pub(crate) async fn datagrams(_worker: Rc<Worker>, socket: Rc<Socket>, _listener: UdpSocket) {
+    socket.closed.wait().await;
+}

@@ -1,0 +1,250 @@
+//! A client's connection that speaks HTTP/1: requests one after the other.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::passage::Passage;
+use crate::exchange;
+use crate::exchange::answer::Answer;
+use crate::exchange::client::{Client, Http1Client};
+use crate::exchange::lines::Lines;
+use crate::exchange::request::{Request, Spoken};
+use crate::exchange::source::{Incoming, Source};
+use crate::http1::{BodyDecoder, Error, Limits, RequestHead, Version};
+use crate::wire::alarm::Alarm;
+use crate::wire::buffer::Buffer;
+use crate::wire::io::{Reader, Writer};
+use crate::worker::Worker;
+
+/// How long a client that was refused is listened to, so that it reads the answer before the connection is reset.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How many bytes of it.
+const LINGER_BYTES: usize = 256 * 1024;
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    passage: Passage,
+    mut reader: Reader,
+    mut writer: Writer,
+) {
+    let mut connection = Connection {
+        limits: worker.limits().of_requests(),
+        alarm: Alarm::new(),
+        head: RequestHead::new(),
+        bytes: Vec::new(),
+        out: Vec::new(),
+    };
+    let mut first = true;
+    let mut rest: Option<Buffer> = None;
+    loop {
+        let came = connection
+            .next(&worker, &passage, &mut reader, rest.take(), first)
+            .await;
+        let mut buffer = match came {
+            Next::Request(buffer) => buffer,
+            Next::End => break,
+            Next::Refused(answer) => {
+                connection.refuse(&worker, &mut writer, answer).await;
+                linger(&mut reader, &mut writer).await;
+                break;
+            }
+        };
+        first = false;
+        let keep = connection
+            .exchange(&worker, &passage, &mut reader, &mut writer, &mut buffer)
+            .await;
+        if !keep {
+            linger(&mut reader, &mut writer).await;
+            break;
+        }
+        rest = Some(buffer).filter(|buffer| !buffer.is_empty());
+    }
+    if let Writer::Tcp(half) = writer {
+        // Dropping both halves closes the socket; the half alone would be shut down first.
+        half.forget();
+    }
+}
+
+/// What is kept of a connection from one request to the next.
+struct Connection {
+    limits: Limits,
+    alarm: Alarm,
+    head: RequestHead,
+    /// The bytes of the head.
+    bytes: Vec<u8>,
+    /// What waits to be written.
+    out: Vec<u8>,
+}
+
+/// What came.
+enum Next {
+    /// A request's head, with what follows it.
+    Request(Buffer),
+    /// The end.
+    End,
+    /// Something that is no request.
+    Refused(Answer),
+}
+
+impl Connection {
+    /// Waits for a request's head.
+    async fn next(
+        &mut self,
+        worker: &Rc<Worker>,
+        passage: &Passage,
+        reader: &mut Reader,
+        rest: Option<Buffer>,
+        first: bool,
+    ) -> Next {
+        let limits = worker.limits();
+        let mut buffer = match rest {
+            Some(buffer) => buffer,
+            None => {
+                let patience = if first {
+                    limits.head_time
+                } else {
+                    limits.idle_time
+                };
+                match self.wait(worker, passage, reader, patience).await {
+                    Some(buffer) => buffer,
+                    None => return Next::End,
+                }
+            }
+        };
+        let deadline = Instant::now() + limits.head_time;
+        let most = self.limits.field_bytes + self.limits.target_bytes + 1024;
+        loop {
+            match self.head.parse(buffer.filled(), &self.limits) {
+                Err(error) => return Next::Refused(refused(error)),
+                Ok(Some(length)) => {
+                    self.bytes.clear();
+                    self.bytes.extend_from_slice(&buffer.filled()[..length]);
+                    buffer.consume(length);
+                    return Next::Request(buffer);
+                }
+                Ok(None) => {}
+            }
+            match self.alarm.until(deadline, buffer.fill(reader, most)).await {
+                Err(_) => {
+                    tracing::info!(limit = "head-time", client = %passage.client, "a head took too long");
+                    let message = "the head of the request took too long";
+                    return Next::Refused(Answer::new(408, "HeadTimeout", message));
+                }
+                Ok(Ok(0)) if buffer.is_empty() => return Next::End,
+                Ok(Ok(0)) => {
+                    let error = Error::Client(crate::http1::Fault::IncompleteHead);
+                    return Next::Refused(refused(error));
+                }
+                Ok(Ok(_)) => {}
+                Ok(Err(_)) => return Next::End,
+            }
+        }
+    }
+
+    /// Waits for the first bytes of a request. No buffer is held meanwhile.
+    async fn wait(
+        &mut self,
+        worker: &Rc<Worker>,
+        passage: &Passage,
+        reader: &mut Reader,
+        patience: Duration,
+    ) -> Option<Buffer> {
+        let mut place = passage.socket.closed.place();
+        let came = poll_fn(|cx| {
+            let mut buffer = worker.buffers.lend();
+            match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
+                Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
+                Poll::Ready(_) => Poll::Ready(None),
+                // A socket that was closed waits for no more requests.
+                Poll::Pending => place.poll(cx).map(|()| None),
+            }
+        });
+        let until = Instant::now() + patience;
+        self.alarm.until(until, came).await.ok().flatten()
+    }
+
+    /// Carries out the request whose head was read. Returns whether another one may follow.
+    async fn exchange(
+        &mut self,
+        worker: &Rc<Worker>,
+        passage: &Passage,
+        reader: &mut Reader,
+        writer: &mut Writer,
+        buffer: &mut Buffer,
+    ) -> bool {
+        let view = self.head.view(&self.bytes);
+        let head = view.head();
+        let spoken = match head.version() {
+            Version::Http10 => Spoken::Http10,
+            Version::Http11 => Spoken::Http11,
+        };
+        let request = Request {
+            spoken,
+            method: view.method(),
+            authority: view.authority(),
+            path: view.path(),
+            query: view.query(),
+            lines: Lines::new(view.fields().forwarded()),
+            framing: head.framing(),
+            websocket: view.opens_websocket(),
+            expects_continue: head.expects_continue() && buffer.is_empty(),
+            takes_trailers: head.takes_trailers(),
+        };
+        let decoder = BodyDecoder::new(head.framing(), &self.limits);
+        let most = worker.limits().buffer_bytes;
+        let source = Source::Http1(Incoming::new(reader, buffer, decoder, most));
+        let keep = head.keep_alive() && !passage.socket.closed.has_rung();
+        let head_only = request.method == "HEAD";
+        let client = Client::Http1(Http1Client::new(
+            writer,
+            &mut self.out,
+            spoken,
+            head_only,
+            keep,
+        ));
+        exchange::run(worker, passage, &mut self.alarm, request, source, client).await
+    }
+
+    /// Answers what is no request.
+    async fn refuse(&mut self, worker: &Rc<Worker>, writer: &mut Writer, answer: Answer) {
+        if let Some(reason) = answer.reason {
+            worker.metrics.answered(reason);
+        }
+        let client = Http1Client::new(writer, &mut self.out, Spoken::Http11, false, false);
+        let mut client = Client::Http1(client);
+        let date = worker.date();
+        let given = answer.give(&mut client, false, &date);
+        let _ = self.alarm.until(Instant::now() + LINGER, given).await;
+    }
+}
+
+fn refused(error: Error) -> Answer {
+    tracing::debug!(%error, "refused");
+    Answer::refused(error)
+}
+
+/// Says that nothing more will be written, and reads a little of what still comes: closing at once would reset the connection, and the client
+/// might lose the answer (RFC 9112 §9.6).
+async fn linger(reader: &mut Reader, writer: &mut Writer) {
+    let lingering = async {
+        if writer.shutdown().await.is_err() {
+            return;
+        }
+        let mut scratch = [0; 2048];
+        let mut left = LINGER_BYTES;
+        while let Ok(count @ 1..) = reader.read(&mut scratch).await {
+            match left.checked_sub(count) {
+                Some(less) => left = less,
+                None => return,
+            }
+        }
+    };
+    let _ = tokio::time::timeout(LINGER, lingering).await;
+}
