@@ -19,6 +19,10 @@ pub enum Verb {
     /// Exit status: 0 when all is well, 1 when something is refused or unresolved (with --strict: or warned of), 2 when
     /// something can't be read.
     Check(Check),
+    /// Start sample backends and sample manifests, and say what to try with curl.
+    ///
+    /// Exit status with --once: 0 when every answer is as it should be, 1 when one is not, 2 when it can't be started.
+    Demo(Demo),
     /// Say which rule takes a request and why, and why every other one does not.
     ///
     /// Exit status: 0 when the request is forwarded or redirected, 1 when it is answered with an error or nobody listens, 2 when
@@ -59,6 +63,17 @@ pub struct Check {
     /// Leave out what is well.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct Demo {
+    /// Try every line, show the answers, and end.
+    #[arg(long)]
+    pub once: bool,
+
+    /// Where the sample Gateway listens on loopback; the next two ports are used too.
+    #[arg(long, value_name = "PORT", default_value_t = 18080)]
+    pub port: u16,
 }
 
 #[derive(Args)]

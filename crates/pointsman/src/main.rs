@@ -3,6 +3,7 @@
 mod check;
 mod cli;
 mod clock;
+mod demo;
 mod explain;
 mod files;
 mod input;
@@ -12,17 +13,22 @@ mod yaml;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
 use cli::{Cli, Verb};
 
 fn main() -> ExitCode {
     // clap ends with 2 on a wrong command line, which is what unreadable input ends with too.
-    let outcome = match Cli::parse().verb {
-        Verb::Check(arguments) => check::run(&arguments),
-        Verb::Explain(arguments) => explain::run(&arguments),
-    };
-    outcome.unwrap_or_else(|error| {
+    obey(&Cli::parse().verb).unwrap_or_else(|error| {
         output::complain(&format!("pointsman: {error:#}"));
         ExitCode::from(2)
     })
+}
+
+fn obey(verb: &Verb) -> Result<ExitCode> {
+    match verb {
+        Verb::Check(arguments) => check::run(arguments),
+        Verb::Demo(arguments) => demo::run(arguments),
+        Verb::Explain(arguments) => explain::run(arguments),
+    }
 }

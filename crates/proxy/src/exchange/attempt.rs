@@ -24,6 +24,7 @@ use super::tries::Tries;
 use super::websocket;
 use crate::upstream::{Pick, Speech};
 use crate::wire::alarm::{Alarm, Elapsed};
+use crate::worker::Worker;
 
 /// How often it is looked whether a client still waits for its response.
 const LOOK: Duration = Duration::from_secs(1);
@@ -142,7 +143,7 @@ impl Attempt<'_> {
             all.into_iter().flatten().min()
         };
         let mut upload = Upload {
-            work: pin!(send(source, &mut far.sink, tap, &up)),
+            work: pin!(send(worker, source, &mut far.sink, tap, &up)),
             done: false,
         };
         let mut look = Instant::now() + LOOK;
@@ -207,7 +208,7 @@ impl Attempt<'_> {
             let mut body = far.returning.body(worker.limits().buffer_bytes);
             let mut download = pin!(async {
                 match client_sink {
-                    Some(mut sink) => carry(&mut body, &mut sink, None, &down).await,
+                    Some(mut sink) => carry(worker, &mut body, &mut sink, None, &down).await,
                     None => Ok(()),
                 }
             });
@@ -305,6 +306,7 @@ impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
 
 /// Sends the request's body: what was kept of it by an earlier try, then the rest.
 async fn send(
+    worker: &Worker,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
     tap: &mut Tap,
@@ -318,7 +320,7 @@ async fn send(
         }
         match tap.ended() {
             Some(trailers) => Ok(sink.finish(trailers).await?),
-            None => carry(source, sink, Some(tap), progress).await,
+            None => carry(worker, source, sink, Some(tap), progress).await,
         }
     }
     .await;

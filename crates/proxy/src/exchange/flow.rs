@@ -8,6 +8,8 @@ use std::time::Instant;
 use super::sink::{Sink, SinkError};
 use super::source::{Source, SourceError};
 use super::tap::Tap;
+use crate::wire::pipe::PipeError;
+use crate::worker::Worker;
 
 /// Which side a body broke on.
 #[derive(Debug, thiserror::Error)]
@@ -45,14 +47,54 @@ impl Progress {
     }
 }
 
+/// Bodies of which so much is left are moved in bulk.
+const BULK: u64 = 128 * 1024;
+
+/// Moves what is left of a large body without looking at it, where both sides are plain connections of HTTP/1 and nothing stands between its bytes.
+async fn bulk(
+    worker: &Worker,
+    source: &mut Source<'_>,
+    sink: &mut Sink<'_>,
+    progress: &Progress,
+) -> Result<(), FlowError> {
+    let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, &mut *sink) else {
+        return Ok(());
+    };
+    let Some((from, left)) = incoming.bulk().filter(|(_, left)| *left >= BULK) else {
+        return Ok(());
+    };
+    if !outgoing.is_plain() || from.plain().is_none() {
+        return Ok(());
+    }
+    let Some(mut pipe) = worker.pipes.lend() else {
+        return Ok(());
+    };
+    outgoing.flush().await.map_err(SinkError::from)?;
+    let (Some(from), Some(to)) = (from.plain(), outgoing.plain()) else {
+        return Ok(());
+    };
+    let moved = pipe.carry(from, to, left, |count| progress.add(count)).await;
+    let moved = moved.map_err(|error| match error {
+        PipeError::Read(error) => FlowError::Source(error.into()),
+        PipeError::Write(error) => FlowError::Sink(error.into()),
+    })?;
+    incoming.moved(moved);
+    outgoing.moved(moved).map_err(SinkError::from)?;
+    Ok(())
+}
+
 /// Moves a body to its end, trailers included. What is gathered leaves whenever nothing more is there to be gathered.
 pub(crate) async fn carry(
+    worker: &Worker,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
     mut tap: Option<&mut Tap>,
     progress: &Progress,
 ) -> Result<(), FlowError> {
     loop {
+        if tap.as_ref().is_none_or(|tap| tap.is_idle()) {
+            bulk(worker, source, sink, progress).await?;
+        }
         let there = poll_fn(|cx| match source.poll_ready(cx) {
             Poll::Ready(there) => Poll::Ready(there.map(Some)),
             Poll::Pending => Poll::Ready(Ok(None)),
