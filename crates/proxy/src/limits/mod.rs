@@ -3,7 +3,6 @@
 //! The table below is all there is: the type, the defaults, the names that [`Limits::set`] takes and `docs/limits.md` come from it.
 
 mod amount;
-mod codec;
 #[cfg(test)]
 mod tests;
 
