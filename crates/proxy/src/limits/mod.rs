@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use pointsman_resources::closest;
 
+use crate::http1;
 use amount::{Amount, Unit};
 
 const KIB: u64 = 1 << 10;
@@ -162,6 +163,27 @@ impl Limits {
         match fits && (limit.set)(self, amount) {
             true => Ok(()),
             false => Err(wrong()),
+        }
+    }
+}
+
+impl Limits {
+    /// Those of requests, as the codec takes them.
+    pub(crate) fn of_requests(&self) -> http1::Limits {
+        http1::Limits {
+            target_bytes: self.uri_bytes,
+            field_bytes: self.header_bytes,
+            fields: self.headers,
+            body_bytes: self.body_bytes,
+            ..http1::Limits::default()
+        }
+    }
+
+    /// Those of responses.
+    pub(crate) fn of_responses(&self) -> http1::Limits {
+        http1::Limits {
+            body_bytes: None,
+            ..self.of_requests()
         }
     }
 }
