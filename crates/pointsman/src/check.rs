@@ -101,7 +101,7 @@ impl<'a> Report<'a> {
     }
 
     /// A `List` of what something is said of, with the very status that would be written.
-    fn list(&self, now: &str) -> Value {
+    fn list(&self, now: &str) -> report::List<'_, Value> {
         let items = self.entries.iter().map(|entry| {
             let mut object = entry.document.object();
             if let Some(status) = entry.status {

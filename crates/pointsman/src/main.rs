@@ -9,6 +9,7 @@ mod files;
 mod input;
 mod output;
 mod report;
+mod run;
 mod yaml;
 
 use std::process::ExitCode;
@@ -16,6 +17,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Parser;
 use cli::{Cli, Verb};
+
+/// Small blocks come and go with every request, on every thread.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // clap ends with 2 on a wrong command line, which is what unreadable input ends with too.
@@ -30,5 +35,6 @@ fn obey(verb: &Verb) -> Result<ExitCode> {
         Verb::Check(arguments) => check::run(arguments),
         Verb::Demo(arguments) => demo::run(arguments),
         Verb::Explain(arguments) => explain::run(arguments),
+        Verb::Run(arguments) => run::run(arguments),
     }
 }

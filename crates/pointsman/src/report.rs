@@ -50,20 +50,32 @@ pub fn warnings<'a>(
 }
 
 /// A `List` of what something is said of, with what was found beside it.
-pub fn list(
-    items: impl Serialize,
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct List<'a, T> {
+    api_version: &'static str,
+    kind: &'static str,
+    items: Vec<T>,
+    errors: Vec<Value>,
+    warnings: Vec<Value>,
+    passed_over: &'a BTreeMap<String, usize>,
+}
+
+/// Puts such a list together.
+pub fn list<'a, T>(
+    items: Vec<T>,
     errors: &[&Finding],
     warnings: &[Finding],
-    passed_over: &BTreeMap<String, usize>,
-) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "List",
-        "items": items,
-        "errors": errors.iter().map(|finding| finding_value(finding)).collect::<Vec<_>>(),
-        "warnings": warnings.iter().map(finding_value).collect::<Vec<_>>(),
-        "passedOver": passed_over,
-    })
+    passed_over: &'a BTreeMap<String, usize>,
+) -> List<'a, T> {
+    List {
+        api_version: "v1",
+        kind: "List",
+        items,
+        errors: errors.iter().copied().map(finding_value).collect(),
+        warnings: warnings.iter().map(finding_value).collect(),
+        passed_over,
+    }
 }
 
 /// Findings are told from top to bottom of each file.
