@@ -101,6 +101,8 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     if cut > 0 {
         tracing::warn!("{cut} connections were cut");
     }
+    // What is still to be written, such as the access log, is.
+    drop(proxy.take());
     Ok(ExitCode::from(u8::from(cut > 0)))
 }
 
@@ -201,7 +203,7 @@ fn announce(control: &Control, admin: Option<SocketAddr>) -> Result<()> {
 fn options(arguments: &Run) -> Result<Options> {
     let mut limits = Limits::default();
     for (name, value) in &arguments.limits {
-        if let Err(why) = set_limit(&mut limits, name, value) {
+        if let Err(why) = limits.set(name, value) {
             bail!("--limit {name}={value}: {why}");
         }
     }
@@ -213,19 +215,18 @@ fn options(arguments: &Run) -> Result<Options> {
     })
 }
 
-fn set_limit(_limits: &mut Limits, name: &str, _value: &str) -> Result<(), String> {
-    Err(format!("there is no limit `{name}`"))
-}
-
 /// Logs to standard error what `RUST_LOG` asks for: by default our own few lines, and what others warn of.
 fn log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn,pointsman=info"));
-    tracing_subscriber::fmt()
+    let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
-        .init();
+        .try_init();
+    if let Err(error) = logging {
+        output::complain(&format!("pointsman: nothing is logged: {error}"));
+    }
 }

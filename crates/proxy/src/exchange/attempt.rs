@@ -22,6 +22,7 @@ use super::source::Source;
 use super::tap::Tap;
 use super::tries::Tries;
 use super::websocket;
+use crate::http1::Framing;
 use crate::upstream::{Pick, Speech};
 use crate::wire::alarm::{Alarm, Elapsed};
 use crate::worker::Worker;
@@ -136,15 +137,20 @@ impl Attempt<'_> {
         let worker = self.tries.worker;
         let stall = worker.limits().stall_time;
         let deadline = far.deadline;
-        let (up, down) = (Progress::new(), Progress::new());
+        // A call of gRPC may be silent from the beginning.
+        let (up, down) = (
+            Progress::new(self.tries.request.is_grpc()),
+            Progress::new(false),
+        );
         let watched = || {
-            let stalled = |progress: &Progress| progress.moved.get().map(|at| at + stall);
+            let stalled = |progress: &Progress| progress.moved().map(|at| at + stall);
             let all = [deadline, stalled(&up), stalled(&down)];
             all.into_iter().flatten().min()
         };
         let mut upload = Upload {
             work: pin!(send(worker, source, &mut far.sink, tap, &up)),
             done: false,
+            sent: false,
         };
         let mut look = Instant::now() + LOOK;
         loop {
@@ -199,6 +205,16 @@ impl Attempt<'_> {
             let switched = client.switch(&head);
             return switched.map(|()| Ended::Switched).map_err(|_| Failure::Cut);
         }
+        // What has a length has no reason to stand still; what has none goes at its own pace once it is answered.
+        if !matches!(self.outbound.framing, Framing::Length(_)) {
+            up.be_patient();
+        }
+        if !matches!(head.framing, Framing::Length(_)) {
+            down.be_patient();
+        }
+        if self.tries.passage.socket.closed.has_rung() {
+            client.close();
+        }
         let Ok(client_sink) = client.begin(&head) else {
             let message = "the response's head can't be passed on".to_owned();
             return Err(Failure::broken("BadResponse", message));
@@ -220,7 +236,7 @@ impl Attempt<'_> {
             });
             alarm.watch(watched, both).await
         };
-        let uploaded = upload.done;
+        let uploaded = upload.sent;
         report.moved(up.bytes.get(), down.bytes.get());
         let cut = match carried {
             Ok(Ok(Ok(()))) => {
@@ -261,7 +277,9 @@ impl Attempt<'_> {
 
     fn is_tried_again(&self, status: u16) -> bool {
         let retry = self.tries.plan.retry.as_ref();
-        self.may_retry && retry.is_some_and(|retry| retry.codes.contains(&status))
+        self.may_retry
+            && retry.is_some_and(|retry| retry.codes.contains(&status))
+            && self.tries.spend()
     }
 
     fn timed_out(&self, pick: &mut Pick) -> Failure {
@@ -284,7 +302,10 @@ impl Attempt<'_> {
 /// The request's body on its way.
 struct Upload<'u, F> {
     work: Pin<&'u mut F>,
+    /// It goes no further.
     done: bool,
+    /// All of it went.
+    sent: bool,
 }
 
 impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
@@ -296,8 +317,9 @@ impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
         match self.work.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(Err(FlowError::Source(error))) => Err(client_fault(error)),
-            Poll::Ready(Ok(()) | Err(FlowError::Sink(_))) => {
+            Poll::Ready(sent) => {
                 self.done = true;
+                self.sent = sent.is_ok();
                 Ok(())
             }
         }
@@ -324,6 +346,6 @@ async fn send(
         }
     }
     .await;
-    progress.moved.set(None);
+    progress.end();
     sent
 }

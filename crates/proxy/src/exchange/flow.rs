@@ -28,15 +28,21 @@ pub(crate) struct Progress {
     /// Bytes that went.
     pub(crate) bytes: Cell<u64>,
     /// When it last moved; none when it is over, or has not begun.
-    pub(crate) moved: Cell<Option<Instant>>,
+    moved: Cell<Option<Instant>>,
+    /// It waits for where it comes from, not for where it goes.
+    hungry: Cell<bool>,
+    /// Whether it may come as slowly as it likes: a stream of events has its own pace.
+    patient: Cell<bool>,
 }
 
 impl Progress {
     /// Nothing has moved.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(patient: bool) -> Self {
         Progress {
             bytes: Cell::new(0),
             moved: Cell::new(None),
+            hungry: Cell::new(false),
+            patient: Cell::new(patient),
         }
     }
 
@@ -44,6 +50,33 @@ impl Progress {
     pub(crate) fn add(&self, count: usize) {
         self.bytes.set(self.bytes.get() + count as u64);
         self.moved.set(Some(Instant::now()));
+    }
+
+    /// It waits for where it comes from.
+    fn wait(&self) {
+        self.moved.set(Some(Instant::now()));
+        self.hungry.set(true);
+    }
+
+    /// It is over.
+    pub(crate) fn end(&self) {
+        self.moved.set(None);
+    }
+
+    /// From now on it may come as slowly as it likes.
+    pub(crate) fn be_patient(&self) {
+        self.patient.set(true);
+    }
+
+    /// When it last moved; none if it has nothing to hurry for.
+    pub(crate) fn moved(&self) -> Option<Instant> {
+        let free = self.hungry.get() && self.patient.get();
+        self.moved.get().filter(|_| !free)
+    }
+
+    /// When it last moved, be it in a hurry or not.
+    pub(crate) fn last(&self) -> Option<Instant> {
+        self.moved.get()
     }
 }
 
@@ -73,7 +106,9 @@ async fn bulk(
     let (Some(from), Some(to)) = (from.plain(), outgoing.plain()) else {
         return Ok(());
     };
-    let moved = pipe.carry(from, to, left, |count| progress.add(count)).await;
+    let moved = pipe
+        .carry(from, to, left, |count| progress.add(count))
+        .await;
     let moved = moved.map_err(|error| match error {
         PipeError::Read(error) => FlowError::Source(error.into()),
         PipeError::Write(error) => FlowError::Sink(error.into()),
@@ -103,8 +138,10 @@ pub(crate) async fn carry(
             Some(there) => there,
             None => {
                 sink.flush().await?;
-                progress.moved.set(Some(Instant::now()));
-                source.ready().await?
+                progress.wait();
+                let there = source.ready().await?;
+                progress.hungry.set(false);
+                there
             }
         };
         if !there {
@@ -121,6 +158,6 @@ pub(crate) async fn carry(
         tap.end(trailers.as_ref());
     }
     sink.finish(trailers).await?;
-    progress.moved.set(None);
+    progress.end();
     Ok(())
 }

@@ -15,11 +15,11 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
         report,
         ..
     } = near;
-    let (up, down) = (Progress::new(), Progress::new());
+    let (up, down) = (Progress::new(true), Progress::new(true));
     let begun = Instant::now();
     let watched = || {
         let idle = worker.limits().stream_idle_time?;
-        let last = up.moved.get().max(down.moved.get()).unwrap_or(begun);
+        let last = up.last().max(down.last()).unwrap_or(begun);
         Some(last + idle)
     };
     source.switch();
