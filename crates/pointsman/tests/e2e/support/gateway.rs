@@ -154,7 +154,12 @@ impl Gateway {
                 }
                 if let Ok(mut client) = Http1::try_connect(admin).await {
                     client
-                        .send(get("/readyz").host("localhost").header("Connection", "close").bytes())
+                        .send(
+                            get("/readyz")
+                                .host("localhost")
+                                .header("Connection", "close")
+                                .bytes(),
+                        )
                         .await;
                     if client
                         .try_response()
