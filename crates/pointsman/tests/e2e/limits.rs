@@ -61,7 +61,11 @@ async fn heads_targets_and_bodies_have_their_statuses() {
 #[tokio::test]
 async fn a_log_line_names_the_limit() {
     let backend = Backend::http1("web").await;
-    let gateway = setup(&backend).limit("header-bytes", "1KiB").start().await;
+    let gateway = setup(&backend)
+        .environment("RUST_LOG", "info")
+        .limit("header-bytes", "1KiB")
+        .start()
+        .await;
     let response = gateway
         .ask(get("/").header("x-long", &"x".repeat(2000)))
         .await;
