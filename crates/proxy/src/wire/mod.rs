@@ -3,4 +3,6 @@
 pub(crate) mod alarm;
 pub(crate) mod bell;
 pub(crate) mod buffer;
+pub(crate) mod frames;
 pub(crate) mod io;
+mod trailers;
