@@ -134,11 +134,16 @@ pub(crate) fn resolve(
     let transport = Transport::of(referrer.kind);
     let of_number: Vec<&ServicePort> = ports.iter().filter(|p| p.port == port).collect();
     match of_number.iter().find(|p| p.protocol == transport.name()) {
-        Some(found) if speaks(referrer.kind, found.app_protocol.as_deref()) => Ok(BackendId {
-            object,
-            port,
-            transport,
-        }),
+        Some(found) if speaks(referrer.kind, found.app_protocol.as_deref()) => {
+            if let Some(why) = untrusted(reader, referrer.kind, &object, found) {
+                return Err(why);
+            }
+            Ok(BackendId {
+                object,
+                port,
+                transport,
+            })
+        }
         Some(found) => {
             let app = found.app_protocol.as_deref().unwrap_or_default();
             let message = format!(
@@ -169,6 +174,48 @@ pub(crate) fn resolve(
 fn speaks(kind: Kind, app_protocol: Option<&str>) -> bool {
     !matches!(kind, Kind::HTTPRoute | Kind::GRPCRoute)
         || app_protocol.is_none_or(|app| protocol(app).is_some())
+}
+
+/// Why HTTP can't be sent to a port that asks for TLS: without a policy nothing says whom to trust, and to send it in plain text, or to
+/// anyone who answers, is not what was asked for.
+fn untrusted(
+    reader: &Reader<'_>,
+    kind: Kind,
+    object: &ObjectKey,
+    port: &ServicePort,
+) -> Option<Fault> {
+    let app = port.app_protocol.as_deref().unwrap_or_default();
+    let asks = ["https", "kubernetes.io/wss", "wss"];
+    let asks = asks.iter().any(|known| app.eq_ignore_ascii_case(known));
+    let carries_http = matches!(kind, Kind::HTTPRoute | Kind::GRPCRoute);
+    if !asks || !carries_http || policy::backend_tls(reader, object, port.name.as_deref()).is_some()
+    {
+        return None;
+    }
+    let message = format!(
+        "port {} of {object} has appProtocol {app}, but no BackendTLSPolicy says whom to trust there",
+        port.port
+    );
+    Some(Fault {
+        status: 500,
+        reason: "UnsupportedProtocol",
+        message,
+    })
+}
+
+/// The same for a mesh parent's own port, which no reference names.
+pub(crate) fn untrusted_parent(reader: &Reader<'_>, kind: Kind, id: &BackendId) -> Option<Fault> {
+    let name = &id.object.name;
+    let ports = match id.object.kind {
+        Kind::Service => &reader.service(name)?.spec.ports,
+        Kind::ServiceImport => &reader.service_import(name)?.spec.ports,
+        _ => return None,
+    };
+    let transport = id.transport.name();
+    let port = ports
+        .iter()
+        .find(|port| port.port == id.port && port.protocol == transport)?;
+    untrusted(reader, kind, &id.object, port)
 }
 
 /// What an `appProtocol` means to HTTP; none if it is something else.

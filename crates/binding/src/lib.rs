@@ -13,6 +13,7 @@ mod grants;
 mod listener;
 mod mesh;
 mod namespaces;
+mod observation;
 mod parents;
 mod policy;
 mod route;
@@ -37,6 +38,7 @@ use status::Status;
 use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
 pub use mesh::scope_of;
+pub use observation::Observation;
 pub use store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
 pub use warnings::Warning;
 
@@ -47,6 +49,10 @@ pub enum Change {
     Put(Resource),
     /// It is gone.
     Delete(ObjectKey),
+    /// What the outside says of a Gateway, if anything. One of which nothing is said is taken as it is written.
+    Observe(Name, Option<Observation>),
+    /// Whether a backend is needed though no route may use it: a Service that is called by its own address.
+    Need(BackendId, bool),
 }
 
 /// A frontend and a route that governs some of its traffic.
@@ -93,6 +99,8 @@ pub struct Binder {
     attached: FastMap<FrontendId, usize>,
     /// How many attached routes use each backend, and how many per Gateway.
     users: FastMap<BackendId, usize>,
+    /// The backends that are needed without a route.
+    needed: BTreeSet<BackendId>,
     reach: FastMap<ObjectKey, Vec<(Name, usize)>>,
     /// The routes that name each mesh parent, and the mesh routes that use each object as a backend.
     members: FastMap<ObjectKey, SmallSet<ObjectKey>>,
@@ -108,24 +116,43 @@ impl Binder {
     /// Takes changes and returns what came of them. Only the last change of an object counts.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
         for change in changes {
-            let (key, resource) = match change {
-                Change::Put(resource) => (resource.key(), Some(resource)),
-                Change::Delete(key) => (key, None),
-            };
-            let topics = self.store.put(&key, resource);
-            if topics.is_empty() {
-                continue;
+            match change {
+                Change::Put(resource) => self.put(&resource.key(), Some(resource)),
+                Change::Delete(key) => self.put(&key, None),
+                Change::Observe(gateway, seen) => {
+                    if self.store.observe(&gateway, seen) {
+                        self.tracker.changed(&Topic::Observation(gateway));
+                    }
+                }
+                Change::Need(id, needed) => self.need(id, needed),
             }
-            for topic in &topics {
-                self.tracker.changed(topic);
-            }
-            self.mark(&key);
         }
         let mut delta = Delta::default();
         while let Some(unit) = self.tracker.next() {
             self.compute(&unit, &mut delta);
         }
         delta
+    }
+
+    fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) {
+        let topics = self.store.put(key, resource);
+        if topics.is_empty() {
+            return;
+        }
+        for topic in &topics {
+            self.tracker.changed(topic);
+        }
+        self.mark(key);
+    }
+
+    fn need(&mut self, id: BackendId, needed: bool) {
+        let changed = match needed {
+            true => self.needed.insert(id.clone()),
+            false => self.needed.remove(&id),
+        };
+        if changed && store::count(&mut self.users, id.clone(), needed) {
+            self.tracker.mark(Unit::Backend(id));
+        }
     }
 
     /// Marks what an object gives rise to by being there.
@@ -408,6 +435,11 @@ impl Binder {
     /// What a backend is made of, whether or not a route uses it.
     pub fn backend(&self, id: &BackendId) -> Option<Backend> {
         backends::view(&Reader::new(&self.store), id)
+    }
+
+    /// All objects, in no order.
+    pub fn objects(&self) -> impl Iterator<Item = (ObjectKey, &Resource)> {
+        self.store.objects()
     }
 
     /// An object as it was last put.

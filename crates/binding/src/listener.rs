@@ -85,11 +85,14 @@ impl ListenerView {
             Condition::no("Programmed", reason, message.clone())
         } else if !self.is_programmed() {
             let why = self.refused.as_ref().or(self.unresolved.first());
-            Condition::no(
-                "Programmed",
-                "Invalid",
-                why.map_or(String::new(), |(_, m)| m.clone()),
-            )
+            // Of Programmed, the API has this reason for entries of ListenerSets alone.
+            let in_set = self.id.parent().kind == Kind::ListenerSet;
+            let reason = match why {
+                Some((reason @ "PortUnavailable", _)) if in_set => reason,
+                _ => "Invalid",
+            };
+            let message = why.map_or(String::new(), |(_, m)| m.clone());
+            Condition::no("Programmed", reason, message)
         } else if let Some(why) = parent {
             Condition::no("Programmed", "Invalid", why.to_owned())
         } else {

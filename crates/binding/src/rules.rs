@@ -144,7 +144,14 @@ impl Lowering<'_> {
     }
 
     fn implicit_backend(&mut self, id: &BackendId) -> WeightedBackend {
-        self.out.uses.insert(id.clone());
+        let fault = backends::untrusted_parent(self.reader, self.route.kind, id);
+        let target = match fault {
+            Some(fault) => Err(self.unresolved(fault)),
+            None => Ok(id.clone()),
+        };
+        if target.is_ok() {
+            self.out.uses.insert(id.clone());
+        }
         let reference = BackendName {
             kind: id.object.kind.name().into(),
             name: id.object.name.clone(),
@@ -153,7 +160,7 @@ impl Lowering<'_> {
         WeightedBackend {
             reference,
             weight: 1,
-            target: Ok(id.clone()),
+            target,
             filters: Vec::new(),
         }
     }
@@ -203,13 +210,19 @@ impl Lowering<'_> {
                     let object = ObjectKey::new(Kind::XBackend, namespace, reference.name.as_str());
                     self.out.unusable.insert(object);
                 }
-                let entry = (fault.reason, fault.message.clone());
-                if !self.out.unresolved.contains(&entry) {
-                    self.out.unresolved.push(entry);
-                }
+                self.unresolved(fault.clone());
             }
         }
         resolved
+    }
+
+    /// Notes why a reference does not resolve.
+    fn unresolved(&mut self, fault: Fault) -> Fault {
+        let entry = (fault.reason, fault.message.clone());
+        if !self.out.unresolved.contains(&entry) {
+            self.out.unresolved.push(entry);
+        }
+        fault
     }
 
     /// The filters that are carried out, and why the rest makes the rule (or the backend) answer with an error.

@@ -1,5 +1,7 @@
 //! What is said of each kind of object, put together from what was found.
 
+use std::borrow::Cow;
+
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::FrontendId;
@@ -53,9 +55,18 @@ impl Binder {
         Some(Status { generation, body })
     }
 
+    /// A Gateway of ours, with what the outside says of it.
+    fn seen(&self, reader: &Reader<'_>, name: &Name) -> Option<Cow<'_, GatewayView>> {
+        reader.note(Topic::Result(Unit::Gateway(name.clone())));
+        let view = self.gateways.get(name)?;
+        Some(match reader.observation(name) {
+            Some(seen) => Cow::Owned(view.observed(seen)),
+            None => Cow::Borrowed(view),
+        })
+    }
+
     fn gateway_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
-        reader.note(Topic::Result(Unit::Gateway(key.name.clone())));
-        let view = self.gateways.get(&key.name)?;
+        let view = &*self.seen(reader, &key.name)?;
         Some(StatusBody::Gateway {
             conditions: view.conditions(),
             addresses: view.addresses.clone(),
@@ -67,8 +78,7 @@ impl Binder {
 
     fn listener_set_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
         let gateway = reader.listener_set(&key.name)?.gateway();
-        reader.note(Topic::Result(Unit::Gateway(gateway.clone())));
-        let view = self.gateways.get(&gateway)?;
+        let view = &*self.seen(reader, &gateway)?;
         let set = view.sets.iter().find(|set| set.name == key.name)?;
         Some(StatusBody::Gateway {
             conditions: view.set_conditions(set),

@@ -20,6 +20,7 @@ use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::bound::BackendId;
+use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
 
 /// A hash map with a fast hasher; keys come from the API server or from files, and a collision costs only time.
@@ -68,6 +69,8 @@ pub(crate) enum Topic {
     Attached(ObjectKey),
     /// Through which Gateways a backend is reached.
     Reach(ObjectKey),
+    /// What the outside says of a Gateway.
+    Observation(Name),
 }
 
 /// A set of objects that is asked for together.
@@ -155,9 +158,23 @@ fn indexes(resource: &Resource) -> Vec<Index> {
 pub(crate) struct Store {
     objects: FastMap<ObjectKey, Resource>,
     indexes: FastMap<Index, SmallSet<ObjectKey>>,
+    /// What the outside says of Gateways, whether or not they exist.
+    observations: FastMap<Name, Observation>,
 }
 
 impl Store {
+    /// Notes what the outside says of a Gateway. Returns whether that is new.
+    pub fn observe(&mut self, gateway: &Name, seen: Option<Observation>) -> bool {
+        if self.observations.get(gateway) == seen.as_ref() {
+            return false;
+        }
+        match seen {
+            Some(seen) => self.observations.insert(gateway.clone(), seen),
+            None => self.observations.remove(gateway),
+        };
+        true
+    }
+
     /// Puts an object in place of the one of its name, or removes it. Returns the topics that changed; none if it is the same.
     pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Topic> {
         if self.objects.get(key) == resource.as_ref() {
@@ -318,6 +335,12 @@ impl<'a> Reader<'a> {
     pub fn object(&self, key: &ObjectKey) -> Option<&'a Resource> {
         self.note(Topic::Object(key.clone()));
         self.store.objects.get(key)
+    }
+
+    /// What the outside says of a Gateway.
+    pub fn observation(&self, gateway: &Name) -> Option<&'a Observation> {
+        self.note(Topic::Observation(gateway.clone()));
+        self.store.observations.get(gateway)
     }
 
     getters! {

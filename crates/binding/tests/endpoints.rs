@@ -120,7 +120,8 @@ fn an_application_protocol_says_what_is_spoken() {
     for (app, spoken) in [
         ("", Some(BackendProtocol::Unspecified)),
         (", appProtocol: http", Some(BackendProtocol::Http1)),
-        (", appProtocol: HTTPS", Some(BackendProtocol::Http1)),
+        // Nothing says whom to trust.
+        (", appProtocol: HTTPS", None),
         (
             ", appProtocol: kubernetes.io/h2c",
             Some(BackendProtocol::Http2),

@@ -6,14 +6,73 @@ mod common;
 use std::sync::LazyLock;
 
 use common::certificates::{authority, secret};
-use common::{Bound, doc, document, service, slice};
-use pointsman_binding::bound::FrontendId;
-use pointsman_binding::{Change, Delta};
-use pointsman_resources::Resource;
+use common::{Bound, doc, document, key, service, slice};
+use pointsman_binding::bound::{BackendId, FrontendId, Transport};
+use pointsman_binding::{Change, Delta, Observation};
+use pointsman_resources::{Name, Resource};
 use proptest::prelude::*;
 
 /// Every object that a world may hold, each in several forms.
 static POOL: LazyLock<Vec<Vec<Resource>>> = LazyLock::new(pool);
+
+/// What the outside may say or ask, each in several forms, and how it is taken back.
+static OUTSIDE: LazyLock<Vec<(Vec<Change>, Change)>> = LazyLock::new(outside);
+
+fn outside() -> Vec<(Vec<Change>, Change)> {
+    let mut all = Vec::new();
+    for namespace in NAMESPACES {
+        let gateway = Name::new(namespace, "g");
+        let listener = |owner: &str, name: &str| FrontendId::Listener {
+            gateway: gateway.clone(),
+            owner: key(owner),
+            listener: name.into(),
+        };
+        let why = "because".to_owned();
+        let address = "127.0.64.1".parse().expect("an address");
+        let placed = Observation {
+            addresses: vec![address],
+            ..Observation::default()
+        };
+        let own = listener(&format!("Gateway {namespace}/g"), "http");
+        let seen = [
+            Observation::default(),
+            placed.clone(),
+            Observation {
+                unusable: [(address, why.clone())].into(),
+                ..placed.clone()
+            },
+            Observation {
+                unbound: [(own, why.clone())].into(),
+                ..placed.clone()
+            },
+            Observation {
+                unbound: [(listener("ListenerSet a/s", "l"), why.clone())].into(),
+                faulty: [(
+                    listener(&format!("Gateway {namespace}/g"), "https"),
+                    why.clone(),
+                )]
+                .into(),
+                ..placed.clone()
+            },
+        ];
+        let forms = seen.map(|seen| Change::Observe(gateway.clone(), Some(seen)));
+        all.push((forms.to_vec(), Change::Observe(gateway, None)));
+        let id = BackendId {
+            object: key(&format!("Service {namespace}/x")),
+            port: 80,
+            transport: Transport::Tcp,
+        };
+        all.push((
+            vec![Change::Need(id.clone(), true)],
+            Change::Need(id, false),
+        ));
+    }
+    all
+}
+
+fn slots() -> usize {
+    POOL.len() + OUTSIDE.len()
+}
 
 const NAMESPACES: [&str; 2] = ["a", "b"];
 
@@ -162,6 +221,7 @@ fn services(name: &str) -> Vec<Resource> {
         format!("ports: [{http}, {{name: b, port: 81}}, {{name: u, port: 80, protocol: UDP}}]"),
         format!("clusterIP: None, ports: [{http}]"),
         format!("type: ExternalName, externalName: e.example, ports: [{http}]"),
+        "ports: [{name: http, port: 80, appProtocol: https}]".to_owned(),
     ];
     forms(specs.map(|spec| service(name, &format!("{{{spec}}}"))))
 }
@@ -266,7 +326,10 @@ fn routes(kind: &str, name: &str) -> Vec<Resource> {
 type Fate = (usize, Option<usize>);
 
 fn change((slot, form): Fate) -> Change {
-    let forms = &POOL[slot % POOL.len()];
+    if let Some((forms, none)) = slot.checked_sub(POOL.len()).map(|at| &OUTSIDE[at]) {
+        return form.map_or(none, |form| &forms[form % forms.len()]).clone();
+    }
+    let forms = &POOL[slot];
     match form {
         Some(form) => Change::Put(forms[form % forms.len()].clone()),
         None => Change::Delete(forms[0].key()),
@@ -276,13 +339,13 @@ fn change((slot, form): Fate) -> Change {
 /// A fate for every object of the pool: most are there.
 fn worlds() -> impl Strategy<Value = Vec<Fate>> {
     let one = prop_oneof![4 => (0..72usize).prop_map(Some), 1 => Just(None)];
-    proptest::collection::vec(one, POOL.len())
+    proptest::collection::vec(one, slots())
         .prop_map(|forms| forms.into_iter().enumerate().collect())
 }
 
 fn changes() -> impl Strategy<Value = Vec<Vec<Fate>>> {
     let form = prop_oneof![3 => (0..72usize).prop_map(Some), 1 => Just(None)];
-    let fate = (0..POOL.len(), form);
+    let fate = (0..slots(), form);
     proptest::collection::vec(proptest::collection::vec(fate, 1..4), 1..12)
 }
 

@@ -1,22 +1,21 @@
 //! `check`: what a controller would say, offline.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
-use pointsman_binding::bound::FrontendId;
 use pointsman_binding::status::{Condition, Status};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
-use pointsman_routing::{Extent, shadowed};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::cli::{Check, Format};
 use crate::clock;
 use crate::input::{self, World};
 use crate::output::{self, Paint, Style};
+use crate::report;
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
@@ -31,7 +30,9 @@ pub fn run(arguments: &Check) -> Result<ExitCode> {
 
 /// Everything that there is to say.
 struct Report<'a> {
-    world: &'a World,
+    /// How many objects there are, whether or not something is said of them.
+    number: usize,
+    passed_over: BTreeMap<String, usize>,
     errors: Vec<&'a Finding>,
     warnings: Vec<Finding>,
     /// Every object that something is said of, in the order of the input.
@@ -58,48 +59,16 @@ impl Entry<'_> {
 
 impl<'a> Report<'a> {
     fn new(world: &'a World) -> Self {
-        let findings = &world.input.findings;
+        let findings = &world.findings;
         let is_error = |finding: &&Finding| finding.severity == Severity::Error;
-        let mut warnings: Vec<Finding> = findings
-            .iter()
-            .filter(|finding| !is_error(finding))
-            .cloned()
-            .collect();
-        let documents: BTreeMap<ObjectKey, &Document> = world
-            .input
-            .documents
-            .iter()
-            .map(|d| (d.resource.key(), d))
-            .collect();
-        let mut warn = |object: &ObjectKey, field: String, message: String| {
-            if let Some(document) = documents.get(object) {
-                let (line, column) = document.position(&field);
-                let (severity, file) = (Severity::Warning, document.file.clone());
-                let message = format!("{object}: {message}");
-                let finding = Finding {
-                    severity,
-                    file,
-                    line,
-                    column,
-                    field,
-                    message,
-                };
-                warnings.push(finding);
-            }
-        };
-        for warning in world.binder.warnings() {
-            warn(&warning.object, warning.field, warning.message);
-        }
-        for (object, field, message) in shadows(world) {
-            warn(&object, field, message);
-        }
-        warnings.sort_by(|a, b| order(a).cmp(&order(b)));
-        warnings.dedup();
-        let entries = world
-            .input
-            .documents
-            .iter()
-            .map(|document| (document, document.resource.key()))
+        let documents = world.files.documents();
+        let warnings = report::warnings(findings, world.binder.warnings(), &world.tables, |key| {
+            world.files.document(key)
+        });
+        let number = documents.len();
+        let entries = documents
+            .into_iter()
+            .map(|document| (&**document, document.resource.key()))
             .filter(|(_, key)| pointsman_binding::has_status(key.kind))
             .map(|(document, key)| {
                 let status = world.binder.status(&key);
@@ -111,10 +80,11 @@ impl<'a> Report<'a> {
             })
             .collect();
         Report {
-            world,
             errors: findings.iter().filter(is_error).collect(),
             warnings,
             entries,
+            number,
+            passed_over: world.files.passed_over(),
         }
     }
 
@@ -131,22 +101,16 @@ impl<'a> Report<'a> {
     }
 
     /// A `List` of what something is said of, with the very status that would be written.
-    fn list(&self, now: &str) -> Value {
+    fn list(&self, now: &str) -> report::List<'_, Value> {
         let items = self.entries.iter().map(|entry| {
-            let mut object = entry.document.object.clone();
+            let mut object = entry.document.object();
             if let Some(status) = entry.status {
                 object["status"] = status.merge(object.get("status"), now);
             }
             object
         });
-        json!({
-            "apiVersion": "v1",
-            "kind": "List",
-            "items": items.collect::<Vec<_>>(),
-            "errors": self.errors.iter().map(|finding| finding_value(finding)).collect::<Vec<_>>(),
-            "warnings": self.warnings.iter().map(finding_value).collect::<Vec<_>>(),
-            "passedOver": self.world.input.passed_over,
-        })
+        let items = items.collect::<Vec<_>>();
+        report::list(items, &self.errors, &self.warnings, &self.passed_over)
     }
 
     fn text(&self, quiet: bool) -> String {
@@ -185,11 +149,7 @@ impl<'a> Report<'a> {
         let count = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
         };
-        let mut parts = vec![count(
-            self.world.input.documents.len(),
-            "resource",
-            "resources",
-        )];
+        let mut parts = vec![count(self.number, "resource", "resources")];
         let mut add = |style, number, one: &str, many: &str| {
             if number > 0 {
                 parts.push(paint.paint(style, &count(number, one, many)));
@@ -206,15 +166,9 @@ impl<'a> Report<'a> {
         if self.errors.is_empty() && refused == 0 && self.warnings.is_empty() {
             parts.push(paint.paint(Style::Good, "all is well"));
         }
-        let others: usize = self.world.input.passed_over.values().sum();
+        let others: usize = self.passed_over.values().sum();
         if others > 0 {
-            let kinds: Vec<&str> = self
-                .world
-                .input
-                .passed_over
-                .keys()
-                .map(String::as_str)
-                .collect();
+            let kinds: Vec<&str> = self.passed_over.keys().map(String::as_str).collect();
             parts.push(format!(
                 "{others} of other kinds passed over ({})",
                 kinds.join(", ")
@@ -304,18 +258,6 @@ fn condition_lines(paint: &Paint, condition: &Condition, indent: usize, out: &mu
     }
 }
 
-/// Findings are told from top to bottom of each file.
-fn order(finding: &Finding) -> (&str, usize, usize, &str) {
-    let Finding {
-        file,
-        line,
-        column,
-        message,
-        ..
-    } = finding;
-    (file, *line, *column, message)
-}
-
 fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
     let Finding {
         field,
@@ -333,62 +275,4 @@ fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
         paint.paint(style, &format!("{severity}:")),
         finding.place()
     )
-}
-
-fn finding_value(finding: &Finding) -> Value {
-    json!({
-        "file": &*finding.file,
-        "line": finding.line,
-        "column": finding.column,
-        "field": finding.field,
-        "message": finding.message,
-    })
-}
-
-/// Rules that lose requests to others: object, field and message.
-fn shadows(world: &World) -> BTreeSet<(ObjectKey, String, String)> {
-    let mut attached: HashMap<&ObjectKey, usize> = HashMap::new();
-    let mut lost: HashMap<(ObjectKey, String), usize> = HashMap::new();
-    let mut found = Vec::new();
-    for table in world.tables.frontends() {
-        for route in table.routes() {
-            *attached.entry(&route.route).or_default() += 1;
-        }
-        for shadow in shadowed(table) {
-            let rule = shadow.rule.index;
-            let field = format!("spec.rules[{rule}].matches[{}]", shadow.match_index);
-            let of = (shadow.route.route.clone(), field);
-            if shadow.extent == Extent::Fully {
-                *lost.entry(of.clone()).or_default() += 1;
-            }
-            found.push((&table.frontend().id, of, shadow));
-        }
-    }
-    let told = found.into_iter().map(|(frontend, of, shadow)| {
-        let winner = match shadow.by_route.route == shadow.route.route {
-            true => format!("rule {}", shadow.by.index),
-            false => format!("rule {} of {}", shadow.by.index, shadow.by_route.route),
-        };
-        let loss = match shadow.extent {
-            Extent::Partly => format!("{winner} takes some of its requests"),
-            Extent::Fully => {
-                // What is lost here may be had elsewhere.
-                let everywhere = lost.get(&of) == attached.get(&of.0);
-                let place = match everywhere {
-                    true => String::new(),
-                    false => place(frontend),
-                };
-                format!("{place}it never gets a request: {winner} takes them all")
-            }
-        };
-        (of.0, of.1, format!("{loss} ({})", shadow.detail))
-    });
-    told.collect()
-}
-
-fn place(frontend: &FrontendId) -> String {
-    match frontend {
-        FrontendId::Listener { listener, .. } => format!("on listener {listener}: "),
-        FrontendId::Mesh { port, .. } => format!("on port {port}: "),
-    }
 }

@@ -1,8 +1,13 @@
 //! The command line.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Network};
+
+use crate::run::Pool;
 
 /// Binds routes and carries traffic: Kubernetes Gateway API, at the edge and in the mesh.
 #[derive(Parser)]
@@ -19,11 +24,114 @@ pub enum Verb {
     /// Exit status: 0 when all is well, 1 when something is refused or unresolved (with --strict: or warned of), 2 when
     /// something can't be read.
     Check(Check),
+    /// Start sample backends and sample manifests, and say what to try with curl.
+    ///
+    /// Exit status with --once: 0 when every answer is as it should be, 1 when one is not, 2 when it can't be started.
+    Demo(Demo),
     /// Say which rule takes a request and why, and why every other one does not.
     ///
     /// Exit status: 0 when the request is forwarded or redirected, 1 when it is answered with an error or nobody listens, 2 when
     /// something can't be read.
     Explain(Explain),
+    /// Carry traffic: listen where the Gateways say, follow the files as they change.
+    ///
+    /// Every Gateway gets an address of its own, on loopback unless told otherwise; where each listener is, is printed. Files are
+    /// watched: a change is in effect within milliseconds, and what is broken keeps what worked. SIGHUP reads everything again and opens the
+    /// access log's file anew; SIGTERM and SIGINT let what runs finish, a second one ends at once.
+    ///
+    /// Exit status: 0 when everything that ran has finished, 1 when something was cut at the end of --drain, 2 for a wrong command line or
+    /// when nothing can be read at the start. RUST_LOG sets what is logged to standard error.
+    Run(Box<Run>),
+}
+
+/// What `run` is told.
+#[derive(Args)]
+pub struct Run {
+    /// A file, a folder (searched for *.yaml, *.yml and *.json, and watched), or - for standard input. May be repeated.
+    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    pub paths: Vec<PathBuf>,
+
+    /// Give each Gateway that asks for no address one of these, the same one again after a restart.
+    #[arg(long, value_name = "CIDR", default_value = "127.0.64.0/18")]
+    pub address_pool: Pool,
+
+    /// Put all Gateways that ask for no address on this one.
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "address_pool")]
+    pub address: Option<IpAddr>,
+
+    /// Add this to every port that is listened on, for who may not bind low ones: with 8000, port 80 is at 8080.
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub port_offset: u16,
+
+    /// Where /healthz, /readyz, /metrics, /status, /config, /explain and a page for people are served; `off` for nowhere.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
+    pub admin: Admin,
+
+    /// Threads that carry traffic; one per core if left out.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub workers: Option<u16>,
+
+    /// Whose word on X-Forwarded-* is believed. Several are separated by commas; may be repeated.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub trusted_proxies: Vec<Network>,
+
+    /// Log every request: `text` or `json`, to standard output or to a file: `json:/var/log/requests`.
+    #[arg(long, value_name = "FORMAT[:FILE]", value_parser = access_log)]
+    pub access_log: Option<AccessLogOptions>,
+
+    /// Change a limit; docs/limits.md has their names. May be repeated.
+    #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limit)]
+    pub limits: Vec<(String, String)>,
+
+    /// How long what runs may go on after SIGTERM, such as 30s or 1m30s.
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub drain: Duration,
+}
+
+/// Where the admin server listens; nowhere if none.
+pub type Admin = Option<SocketAddr>;
+
+fn admin(text: &str) -> Result<Admin, String> {
+    if text == "off" {
+        return Ok(None);
+    }
+    let address = text.parse();
+    address.map(Some).map_err(|_| {
+        "write ADDRESS:PORT, such as 127.0.0.1:15000 or [::1]:15000, or `off`".to_owned()
+    })
+}
+
+fn access_log(text: &str) -> Result<AccessLogOptions, String> {
+    let (format, file) = match text.split_once(':') {
+        Some((format, file)) => (format, Some(file)),
+        None => (text, None),
+    };
+    let format = match format {
+        "text" => AccessLogFormat::Text,
+        "json" => AccessLogFormat::Json,
+        _ => {
+            return Err(
+                "write `text` or `json`, or with a file `json:/var/log/requests`".to_owned(),
+            );
+        }
+    };
+    if file == Some("") {
+        return Err("the name of the file is missing after the colon".to_owned());
+    }
+    let file = file.map(PathBuf::from);
+    Ok(AccessLogOptions { format, file })
+}
+
+fn limit(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => Err("write NAME=VALUE, such as header-bytes=65536".to_owned()),
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    pointsman_binding::bound::duration(text)
+        .ok_or_else(|| "write a number and a unit (h, m, s or ms), such as 30s or 1m30s".to_owned())
 }
 
 #[derive(Args)]
@@ -59,6 +167,17 @@ pub struct Check {
     /// Leave out what is well.
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+#[derive(Args)]
+pub struct Demo {
+    /// Try every line, show the answers, and end.
+    #[arg(long)]
+    pub once: bool,
+
+    /// Where the sample Gateway listens on loopback; the next two ports are used too.
+    #[arg(long, value_name = "PORT", default_value_t = 18080)]
+    pub port: u16,
 }
 
 #[derive(Args)]

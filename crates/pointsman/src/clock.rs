@@ -1,6 +1,12 @@
 //! The time of day, for status.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// Now, for how long something takes.
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
+pub fn instant() -> Instant {
+    Instant::now()
+}
 
 /// Now, as Kubernetes writes it.
 pub fn now() -> String {

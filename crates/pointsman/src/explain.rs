@@ -6,17 +6,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use pointsman_binding::Binder;
 use pointsman_binding::bound::{BackendId, Transport};
 use pointsman_resources::core::ServicePort;
 use pointsman_resources::{Name, ObjectKey, Resource};
-use pointsman_routing::Criterion;
 use pointsman_routing::explain::{
     Directory, Explanation, MeshParent, Outcome, Query, Received, RefusedCandidate, RuleRef,
     Status, explain,
 };
+use pointsman_routing::{Criterion, Tables};
 
 use crate::cli::{Explain, Format};
-use crate::input::{self, World};
+use crate::input;
 use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
@@ -24,7 +25,6 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let query = query(arguments)?;
     let world = input::load(&arguments.sources.paths);
     let errors = world
-        .input
         .findings
         .iter()
         .filter(|finding| finding.severity == pointsman_resources::Severity::Error);
@@ -33,7 +33,7 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
         output::complain(&error.to_string());
         unreadable = true;
     }
-    let explanation = answer(&world, &query);
+    let explanation = answer(&world.binder, &world.tables, &query);
     match arguments.sources.output {
         Format::Text => output::print(&text(&explanation))?,
         format => output::structured(format, &explanation)?,
@@ -49,7 +49,8 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     )
 }
 
-fn query(arguments: &Explain) -> Result<Query> {
+/// The question that a command line asks.
+pub fn query(arguments: &Explain) -> Result<Query> {
     let mut query = Query::new(&arguments.url).with_context(|| arguments.url.clone())?;
     if let Some(method) = &arguments.method {
         query.method = method.clone();
@@ -80,14 +81,14 @@ fn query(arguments: &Explain) -> Result<Query> {
     Ok(query)
 }
 
-fn answer(world: &World, query: &Query) -> Explanation {
-    explain(&world.tables, &directory(world), query, |parent, _| {
-        world
-            .binder
+/// What becomes of a request.
+pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
+    explain(tables, &directory(binder), query, |parent, _| {
+        binder
             .refusals(parent)
             .into_iter()
             .map(|refusal| RefusedCandidate {
-                rules: rules(world, &refusal.route, refusal.rule),
+                rules: rules(binder, &refusal.route, refusal.rule),
                 route: refusal.route,
                 lost_on: match refusal.reason {
                     "Conflicted" => Criterion::Kind,
@@ -101,11 +102,11 @@ fn answer(world: &World, query: &Query) -> Explanation {
 
 /// The rules of a route, or one of them: the place and name of each, and how many matches it has.
 fn rules(
-    world: &World,
+    binder: &Binder,
     route: &ObjectKey,
     only: Option<usize>,
 ) -> Vec<(usize, Option<String>, usize)> {
-    match world.binder.object(route) {
+    match binder.object(route) {
         Some(Resource::Route(route)) => {
             let rules = route.spec.rules.iter().enumerate();
             rules
@@ -118,9 +119,11 @@ fn rules(
 }
 
 /// The Services and their kin that a URL may name.
-fn directory(world: &World) -> Directory {
-    let parents = world.input.documents.iter().filter_map(|document| {
-        let (ports, addresses): (_, Vec<&String>) = match &document.resource {
+fn directory(binder: &Binder) -> Directory {
+    let mut objects: Vec<(ObjectKey, &Resource)> = binder.objects().collect();
+    objects.sort_by_key(|(key, object)| (object.meta().age(), key.clone()));
+    let parents = objects.into_iter().filter_map(|(object, resource)| {
+        let (ports, addresses): (_, Vec<&String>) = match resource {
             Resource::Service(service) => {
                 let spec = &service.spec;
                 let addresses = spec.cluster_ips.iter().chain(&spec.cluster_ip);
@@ -131,13 +134,12 @@ fn directory(world: &World) -> Directory {
             }
             _ => return None,
         };
-        let object = document.resource.key();
         let backend = |port: &ServicePort| {
             let transport = [Transport::Tcp, Transport::Udp]
                 .into_iter()
                 .find(|transport| transport.name() == port.protocol)?;
             let (object, port) = (object.clone(), port.port);
-            world.binder.backend(&BackendId {
+            binder.backend(&BackendId {
                 object,
                 port,
                 transport,

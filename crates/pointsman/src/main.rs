@@ -3,24 +3,38 @@
 mod check;
 mod cli;
 mod clock;
+mod demo;
 mod explain;
+mod files;
 mod input;
 mod output;
+mod report;
+mod run;
 mod yaml;
 
 use std::process::ExitCode;
 
+use anyhow::Result;
 use clap::Parser;
 use cli::{Cli, Verb};
 
+/// Small blocks come and go with every request, on every thread.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     // clap ends with 2 on a wrong command line, which is what unreadable input ends with too.
-    let outcome = match Cli::parse().verb {
-        Verb::Check(arguments) => check::run(&arguments),
-        Verb::Explain(arguments) => explain::run(&arguments),
-    };
-    outcome.unwrap_or_else(|error| {
+    obey(&Cli::parse().verb).unwrap_or_else(|error| {
         output::complain(&format!("pointsman: {error:#}"));
         ExitCode::from(2)
     })
+}
+
+fn obey(verb: &Verb) -> Result<ExitCode> {
+    match verb {
+        Verb::Check(arguments) => check::run(arguments),
+        Verb::Demo(arguments) => demo::run(arguments),
+        Verb::Explain(arguments) => explain::run(arguments),
+        Verb::Run(arguments) => run::run(arguments),
+    }
 }

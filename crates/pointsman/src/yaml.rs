@@ -146,6 +146,6 @@ mod tests {
             .map(ToString::to_string)
             .collect();
         assert_eq!(errors, [] as [&str; 0], "{}", to_string(&value));
-        assert_eq!(input.documents[0].object, value, "{}", to_string(&value));
+        assert_eq!(input.documents[0].object(), value, "{}", to_string(&value));
     }
 }

@@ -27,6 +27,6 @@ mod upstream;
 mod wire;
 mod worker;
 
-pub use limits::Limits;
+pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};
 pub use proxy::{Outcome, Owner, Proxy, SocketKey, Update};

@@ -22,10 +22,27 @@ pub struct Input {
     pub findings: Vec<Finding>,
     /// How many objects of each kind that is not ours were passed over, by `apiVersion/kind`.
     pub passed_over: BTreeMap<String, usize>,
+    /// Every object that is named, valid or not; of those that share a name, the first.
+    pub named: Vec<Named>,
+    /// Whether something stands there that can't be told to be a certain object, as it can't be parsed or has no name.
+    pub nameless: bool,
+}
+
+/// An object that a text names, valid or not.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// Which one.
+    pub key: ObjectKey,
+    /// Where it begins.
+    pub at: Position,
+    /// The field of its name, and where that stands.
+    pub field: String,
+    /// Where its name stands.
+    pub name_at: Position,
 }
 
 /// A valid object and where it stands.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Document {
     /// The file, as its reader named it.
     pub file: Arc<str>,
@@ -35,16 +52,22 @@ pub struct Document {
     pub column: usize,
     /// What it says.
     pub resource: Resource,
-    /// The object as written, with defaults, fields that nobody knows, and status.
-    pub object: Json,
-    /// The places of all nodes of `object`, parents before their parts.
+    /// The object as written, as JSON text: it is asked for seldom, and there are many.
+    text: Box<str>,
+    /// The places of all nodes of the object, parents before their parts.
     positions: Box<[Position]>,
 }
 
 impl Document {
+    /// The object as written, with defaults, fields that nobody knows, and status.
+    pub fn object(&self) -> Json {
+        serde_json::from_str(&self.text).unwrap_or_default()
+    }
+
     /// Line and column of a field such as `spec.rules[0]`, or of the nearest parent that exists.
     pub fn position(&self, field: &str) -> (usize, usize) {
-        let mut value = &self.object;
+        let object = self.object();
+        let mut value = &object;
         let mut index = 0;
         for step in steps(field) {
             let found = match value {
@@ -114,7 +137,7 @@ impl Reader {
         for document in document::parse(bytes) {
             match document {
                 Ok(node) => self.take(&file, node, "", None),
-                Err(error) => self.error(&file, error.at, String::new(), error.message),
+                Err(error) => self.nameless(&file, error.at, String::new(), error.message),
             }
         }
     }
@@ -133,12 +156,8 @@ impl Reader {
     fn take(&mut self, file: &Arc<str>, node: Node, prefix: &str, inherited: Option<(&str, &str)>) {
         if !matches!(node.value, Value::Map(_)) {
             let message = format!("this is {}, not an object", node.describe());
-            return self.error(
-                file,
-                node.at,
-                prefix.trim_end_matches('.').to_owned(),
-                message,
-            );
+            let field = prefix.trim_end_matches('.').to_owned();
+            return self.nameless(file, node.at, field, message);
         }
         if let Some(kind) = universal(&node).filter(|_| inherited.is_none()) {
             *self.input.passed_over.entry(kind.to_owned()).or_default() += 1;
@@ -181,7 +200,7 @@ impl Reader {
                         "{kind} is read in {}, not in `{api_version}`",
                         read.join(", ")
                     );
-                    self.error(file, at, format!("{prefix}apiVersion"), message);
+                    self.nameless(file, at, format!("{prefix}apiVersion"), message);
                 }
             },
         }
@@ -209,7 +228,7 @@ impl Reader {
             (None, Some(inherited)) => return Some(inherited.to_owned()),
             (None, None) => (node.at, "this required field is missing".to_owned()),
         };
-        self.error(file, at, format!("{prefix}{field}"), message);
+        self.nameless(file, at, format!("{prefix}{field}"), message);
         None
     }
 
@@ -233,7 +252,7 @@ impl Reader {
             Value::Null => {}
             value => {
                 let message = format!("this is {}, not a list", Node { at, value }.describe());
-                self.error(file, at, format!("{prefix}items"), message);
+                self.nameless(file, at, format!("{prefix}items"), message);
             }
         }
     }
@@ -308,14 +327,16 @@ impl Reader {
                 found.message,
             );
         }
-        if let Some(first) = self.register(file, &node, kind) {
-            let field = format!("{prefix}metadata.name");
-            let at = node
-                .get("metadata")
-                .and_then(|meta| meta.get("name"))
-                .map_or(at, |name| name.at);
-            self.error(file, at, field, first);
-            valid = false;
+        match named(&node, prefix, kind) {
+            Some(named) => {
+                if let Some(first) = self.register(file, &named) {
+                    self.error(file, named.name_at, named.field, first);
+                    valid = false;
+                } else {
+                    self.input.named.push(named);
+                }
+            }
+            None => self.input.nameless = true,
         }
         if !valid {
             return;
@@ -331,7 +352,7 @@ impl Reader {
                     line: at.line as usize,
                     column: at.column as usize,
                     resource,
-                    object,
+                    text: object.to_string().into(),
                     positions: positions.into(),
                 });
             }
@@ -383,22 +404,19 @@ impl Reader {
     }
 
     /// Remembers where an object stands, or says where the first one of its name does.
-    fn register(&mut self, file: &Arc<str>, node: &Node, kind: Kind) -> Option<String> {
-        let metadata = node.get("metadata")?;
-        let name = metadata.get("name")?.as_str()?;
-        let namespace = match metadata.get("namespace") {
-            Some(namespace) => namespace.as_str()?,
-            None => "",
-        };
-        let key = ObjectKey::new(kind, namespace, name);
-        if let Some((first, at)) = self.seen.get(&key) {
-            return Some(format!(
-                "{key} stands at {first}:{}:{} already",
-                at.line, at.column
-            ));
+    fn register(&mut self, file: &Arc<str>, named: &Named) -> Option<String> {
+        if let Some((first, at)) = self.seen.get(&named.key) {
+            return Some(named.stands_already(first, *at));
         }
-        self.seen.insert(key, (file.clone(), node.at));
+        self.seen
+            .insert(named.key.clone(), (file.clone(), named.at));
         None
+    }
+
+    /// An error of something that can't be told to be a certain object.
+    fn nameless(&mut self, file: &Arc<str>, at: Position, field: String, message: String) {
+        self.input.nameless = true;
+        self.error(file, at, field, message);
     }
 
     fn error(&mut self, file: &Arc<str>, at: Position, field: String, message: String) {
@@ -423,6 +441,30 @@ impl Reader {
             message,
         });
     }
+}
+
+impl Named {
+    /// What is said of a second object of the same name.
+    pub fn stands_already(&self, first: &str, at: Position) -> String {
+        let Position { line, column } = at;
+        format!("{} stands at {first}:{line}:{column} already", self.key)
+    }
+}
+
+/// Which object this is; none if its name can't be read.
+fn named(node: &Node, prefix: &str, kind: Kind) -> Option<Named> {
+    let metadata = node.get("metadata")?;
+    let name = metadata.get("name")?;
+    let namespace = match metadata.get("namespace") {
+        Some(namespace) => namespace.as_str()?,
+        None => "",
+    };
+    Some(Named {
+        key: ObjectKey::new(kind, namespace, name.as_str()?),
+        at: node.at,
+        field: format!("{prefix}metadata.name"),
+        name_at: name.at,
+    })
 }
 
 /// The kind of a document in Kuma's own form: it has `type` and `name` where Kubernetes has `apiVersion` and `kind`.

@@ -72,7 +72,7 @@ fn unknown_fields_are_warnings_and_stay_in_the_object() {
             "a.yaml:4:24: warning: spec.wholly: this field is unknown",
         ]
     );
-    assert_eq!(input.documents[0].object["spec"]["wholly"], "z");
+    assert_eq!(input.documents[0].object()["spec"]["wholly"], "z");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn the_second_object_of_a_name_is_an_error_that_names_the_first() {
         ["b.yaml:3:18: error: metadata.name: GatewayClass class stands at a.yaml:2:1 already"]
     );
     assert_eq!(
-        input.documents[0].object["spec"]["controllerName"],
+        input.documents[0].object()["spec"]["controllerName"],
         "example.com/controller"
     );
     // Another namespace is another object, and `default` is the one left out.
@@ -218,7 +218,7 @@ fn namespaces_are_settled() {
         .collect();
     assert_eq!(names, ["Pod default/a", "GatewayClass class"]);
     assert!(
-        input.documents[1].object["metadata"]
+        input.documents[1].object()["metadata"]
             .get("namespace")
             .is_none()
     );

@@ -80,6 +80,17 @@ impl FrontendTable {
         self.routes.iter().map(|route| &route.route)
     }
 
+    /// Every match of every rule under each hostname, strongest first. Looks at everything: for people, not for proxies.
+    pub fn entries(&self) -> Vec<Arc<Entry>> {
+        let mut all: Vec<Arc<Entry>> = self.routes.iter().flat_map(ByKey::entries).collect();
+        all.sort_by(|a, b| {
+            a.rank
+                .cmp(&b.rank)
+                .then_with(|| a.hostname.cmp(&b.hostname))
+        });
+        all
+    }
+
     /// Whether no route governs it.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()

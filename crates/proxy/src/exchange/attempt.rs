@@ -5,7 +5,7 @@
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::Verdict;
@@ -22,8 +22,13 @@ use super::source::Source;
 use super::tap::Tap;
 use super::tries::Tries;
 use super::websocket;
+use crate::http1::Framing;
 use crate::upstream::{Pick, Speech};
 use crate::wire::alarm::{Alarm, Elapsed};
+use crate::worker::Worker;
+
+/// How often it is looked whether a client still waits for its response.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One try.
 pub(crate) struct Attempt<'a> {
@@ -130,14 +135,19 @@ impl Attempt<'_> {
         let worker = self.tries.worker;
         let stall = worker.limits().stall_time;
         let deadline = far.deadline;
-        let (up, down) = (Progress::new(), Progress::new());
+        // A call of gRPC may be silent from the beginning.
+        let (up, down) = (
+            Progress::new(self.tries.request.is_grpc()),
+            Progress::new(false),
+        );
         let watched = || {
-            let stalled = |progress: &Progress| progress.moved.get().map(|at| at + stall);
+            let stalled = |progress: &Progress| progress.moved().map(|at| at + stall);
             let all = [deadline, stalled(&up), stalled(&down)];
             all.into_iter().flatten().min()
         };
         let mut upload = Upload {
             work: pin!(send(
+                worker,
                 source,
                 &mut far.sink,
                 tap,
@@ -145,7 +155,9 @@ impl Attempt<'_> {
                 self.outbound.websocket
             )),
             done: false,
+            sent: false,
         };
+        let mut look = Instant::now() + LOOK;
         loop {
             let head = {
                 let mut next = pin!(far.returning.next());
@@ -155,9 +167,17 @@ impl Attempt<'_> {
                     }
                     next.as_mut().poll(cx).map(Ok)
                 });
+                let watched = || Some(watched().map_or(look, |end| end.min(look)));
                 alarm.watch(watched, both).await
             };
             match head {
+                Err(Elapsed) if watched().is_none_or(|end| end > Instant::now()) => {
+                    if client.is_gone() {
+                        report.cut("ClientGone");
+                        return Err(Failure::Cut);
+                    }
+                    look = Instant::now() + LOOK;
+                }
                 Err(Elapsed) => return Err(self.elapsed(pick, deadline)),
                 Ok(Err(failure)) => return Err(failure),
                 Ok(Ok(Err(error))) => return Err(broken(error, pick, far.reused)),
@@ -190,6 +210,16 @@ impl Attempt<'_> {
             let switched = client.switch(&head);
             return switched.map(|()| Ended::Switched).map_err(|_| Failure::Cut);
         }
+        // What has a length has no reason to stand still; what has none goes at its own pace once it is answered.
+        if !matches!(self.outbound.framing, Framing::Length(_)) {
+            up.be_patient();
+        }
+        if !matches!(head.framing, Framing::Length(_)) {
+            down.be_patient();
+        }
+        if self.tries.passage.socket.closed.has_rung() {
+            client.close();
+        }
         let Ok(client_sink) = client.begin(&head) else {
             let message = "the response's head can't be passed on".to_owned();
             return Err(Failure::broken("BadResponse", message));
@@ -199,7 +229,7 @@ impl Attempt<'_> {
             let mut body = far.returning.body(worker.limits().buffer_bytes);
             let mut download = pin!(async {
                 match client_sink {
-                    Some(mut sink) => carry(&mut body, &mut sink, None, &down).await,
+                    Some(mut sink) => carry(worker, &mut body, &mut sink, None, &down).await,
                     None => Ok(()),
                 }
             });
@@ -211,7 +241,7 @@ impl Attempt<'_> {
             });
             alarm.watch(watched, both).await
         };
-        let uploaded = upload.done;
+        let uploaded = upload.sent;
         report.moved(up.bytes.get(), down.bytes.get());
         let cut = match carried {
             Ok(Ok(Ok(()))) => {
@@ -252,7 +282,9 @@ impl Attempt<'_> {
 
     fn is_tried_again(&self, status: u16) -> bool {
         let retry = self.tries.plan.retry.as_ref();
-        self.may_retry && retry.is_some_and(|retry| retry.codes.contains(&status))
+        self.may_retry
+            && retry.is_some_and(|retry| retry.codes.contains(&status))
+            && self.tries.spend()
     }
 
     fn timed_out(&self, pick: &mut Pick) -> Failure {
@@ -275,7 +307,10 @@ impl Attempt<'_> {
 /// The request's body on its way.
 struct Upload<'u, F> {
     work: Pin<&'u mut F>,
+    /// It goes no further.
     done: bool,
+    /// All of it went.
+    sent: bool,
 }
 
 impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
@@ -287,8 +322,9 @@ impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
         match self.work.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(Err(FlowError::Source(error))) => Err(client_fault(error)),
-            Poll::Ready(Ok(()) | Err(FlowError::Sink(_))) => {
+            Poll::Ready(sent) => {
                 self.done = true;
+                self.sent = sent.is_ok();
                 Ok(())
             }
         }
@@ -297,6 +333,7 @@ impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
 
 /// Sends the request's body: what was kept of it by an earlier try, then the rest. What comes of a WebSocket waits until both sides have agreed; its head is sent.
 async fn send(
+    worker: &Worker,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
     tap: &mut Tap,
@@ -319,10 +356,10 @@ async fn send(
         }
         match tap.ended() {
             Some(trailers) => Ok(sink.finish(trailers).await?),
-            None => carry(source, sink, Some(tap), progress).await,
+            None => carry(worker, source, sink, Some(tap), progress).await,
         }
     }
     .await;
-    progress.moved.set(None);
+    progress.end();
     sent
 }

@@ -125,6 +125,15 @@ impl<'c> Client<'c> {
         }
     }
 
+    /// Whether the client has broken the connection off. One that has only said all it will still waits.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Client::Http1(client) => client.writer.is_broken(),
+            // That is heard at once, by who watches the exchange.
+            Client::Http2(_) => false,
+        }
+    }
+
     /// The connection ends after this response.
     pub(crate) fn close(&mut self) {
         match self {

@@ -8,6 +8,8 @@ use std::time::Instant;
 use super::sink::{Sink, SinkError};
 use super::source::{Source, SourceError};
 use super::tap::Tap;
+use crate::wire::pipe::PipeError;
+use crate::worker::Worker;
 
 /// Which side a body broke on.
 #[derive(Debug, thiserror::Error)]
@@ -26,15 +28,21 @@ pub(crate) struct Progress {
     /// Bytes that went.
     pub(crate) bytes: Cell<u64>,
     /// When it last moved; none when it is over, or has not begun.
-    pub(crate) moved: Cell<Option<Instant>>,
+    moved: Cell<Option<Instant>>,
+    /// It waits for where it comes from, not for where it goes.
+    hungry: Cell<bool>,
+    /// Whether it may come as slowly as it likes: a stream of events has its own pace.
+    patient: Cell<bool>,
 }
 
 impl Progress {
     /// Nothing has moved.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(patient: bool) -> Self {
         Progress {
             bytes: Cell::new(0),
             moved: Cell::new(None),
+            hungry: Cell::new(false),
+            patient: Cell::new(patient),
         }
     }
 
@@ -43,16 +51,85 @@ impl Progress {
         self.bytes.set(self.bytes.get() + count as u64);
         self.moved.set(Some(Instant::now()));
     }
+
+    /// It waits for where it comes from.
+    fn wait(&self) {
+        self.moved.set(Some(Instant::now()));
+        self.hungry.set(true);
+    }
+
+    /// It is over.
+    pub(crate) fn end(&self) {
+        self.moved.set(None);
+    }
+
+    /// From now on it may come as slowly as it likes.
+    pub(crate) fn be_patient(&self) {
+        self.patient.set(true);
+    }
+
+    /// When it last moved; none if it has nothing to hurry for.
+    pub(crate) fn moved(&self) -> Option<Instant> {
+        let free = self.hungry.get() && self.patient.get();
+        self.moved.get().filter(|_| !free)
+    }
+
+    /// When it last moved, be it in a hurry or not.
+    pub(crate) fn last(&self) -> Option<Instant> {
+        self.moved.get()
+    }
+}
+
+/// Bodies of which so much is left are moved in bulk.
+const BULK: u64 = 128 * 1024;
+
+/// Moves what is left of a large body without looking at it, where both sides are plain connections of HTTP/1 and nothing stands between its bytes.
+async fn bulk(
+    worker: &Worker,
+    source: &mut Source<'_>,
+    sink: &mut Sink<'_>,
+    progress: &Progress,
+) -> Result<(), FlowError> {
+    let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, &mut *sink) else {
+        return Ok(());
+    };
+    let Some((from, left)) = incoming.bulk().filter(|(_, left)| *left >= BULK) else {
+        return Ok(());
+    };
+    if !outgoing.is_plain() || from.plain().is_none() {
+        return Ok(());
+    }
+    let Some(mut pipe) = worker.pipes.lend() else {
+        return Ok(());
+    };
+    outgoing.flush().await.map_err(SinkError::from)?;
+    let (Some(from), Some(to)) = (from.plain(), outgoing.plain()) else {
+        return Ok(());
+    };
+    let moved = pipe
+        .carry(from, to, left, |count| progress.add(count))
+        .await;
+    let moved = moved.map_err(|error| match error {
+        PipeError::Read(error) => FlowError::Source(error.into()),
+        PipeError::Write(error) => FlowError::Sink(error.into()),
+    })?;
+    incoming.moved(moved);
+    outgoing.moved(moved).map_err(SinkError::from)?;
+    Ok(())
 }
 
 /// Moves a body to its end, trailers included. What is gathered leaves whenever nothing more is there to be gathered.
 pub(crate) async fn carry(
+    worker: &Worker,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
     mut tap: Option<&mut Tap>,
     progress: &Progress,
 ) -> Result<(), FlowError> {
     loop {
+        if tap.as_ref().is_none_or(|tap| tap.is_idle()) {
+            bulk(worker, source, sink, progress).await?;
+        }
         let there = poll_fn(|cx| match source.poll_ready(cx) {
             Poll::Ready(there) => Poll::Ready(there.map(Some)),
             Poll::Pending => Poll::Ready(Ok(None)),
@@ -61,8 +138,10 @@ pub(crate) async fn carry(
             Some(there) => there,
             None => {
                 sink.flush().await?;
-                progress.moved.set(Some(Instant::now()));
-                source.ready().await?
+                progress.wait();
+                let there = source.ready().await?;
+                progress.hungry.set(false);
+                there
             }
         };
         if !there {
@@ -82,6 +161,6 @@ pub(crate) async fn carry(
         tap.end(trailers.as_ref());
     }
     sink.finish(trailers).await?;
-    progress.moved.set(None);
+    progress.end();
     Ok(())
 }

@@ -78,6 +78,11 @@ impl Copies {
         copies
     }
 
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// A piece of the body.
     pub(crate) fn piece(&mut self, piece: &[u8]) {
         if self.0.is_empty() {

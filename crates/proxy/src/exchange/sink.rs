@@ -7,6 +7,7 @@ use std::io;
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
 use super::flow::FlowError;
 use super::http2::sink as http2;
@@ -72,7 +73,8 @@ impl<'c> Outgoing<'c> {
         Ok(())
     }
 
-    async fn flush(&mut self) -> io::Result<()> {
+    /// Writes what waits.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
             self.writer.write_all(&mut [self.out]).await?;
             self.out.clear();
@@ -80,9 +82,14 @@ impl<'c> Outgoing<'c> {
         Ok(())
     }
 
-    /// The connection, for who moves bytes without looking at them; only where they need no framing, and after all else was written.
-    pub(crate) fn bulk(&mut self) -> Option<&mut Writer> {
-        (self.out.is_empty() && self.encoder.is_plain()).then_some(&mut *self.writer)
+    /// Whether bytes may be moved without being looked at: nothing stands between them, and nothing hides them.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.encoder.is_plain() && self.writer.plain().is_some()
+    }
+
+    /// The socket of a plain connection.
+    pub(crate) fn plain(&self) -> Option<&TcpStream> {
+        self.writer.plain()
     }
 
     /// So many bytes were moved so.

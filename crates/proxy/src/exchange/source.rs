@@ -112,9 +112,9 @@ impl<'c> Incoming<'c> {
     }
 
     /// The connection, for who moves bytes without looking at them, and how many may be moved so: none unless the length is known and nothing is buffered.
-    pub(crate) fn bulk(&mut self) -> Option<(&mut Reader, u64)> {
+    pub(crate) fn bulk(&self) -> Option<(&Reader, u64)> {
         let left = self.decoder.left()?;
-        (self.piece == 0 && self.buffer.is_empty()).then_some((&mut *self.reader, left))
+        (self.piece == 0 && self.buffer.is_empty()).then_some((&*self.reader, left))
     }
 
     /// So many bytes were moved so.

@@ -63,6 +63,11 @@ impl Tap {
         self.ended = Some(trailers.cloned());
     }
 
+    /// Whether nothing more is kept or copied.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.spilled && self.mirrors.is_empty()
+    }
+
     /// Whether all that has passed is kept.
     pub(crate) fn can_replay(&self) -> bool {
         !self.spilled

@@ -165,7 +165,8 @@ impl Tries<'_> {
             | Failure::TimedOut { whole: false } => {
                 self.request.is_idempotent() && tried < self.attempts() && self.spend()
             }
-            Failure::Status => self.spend(),
+            // Its share of the budget is spent already.
+            Failure::Status => true,
             _ => false,
         }
     }

@@ -15,11 +15,11 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
         report,
         ..
     } = near;
-    let (up, down) = (Progress::new(), Progress::new());
+    let (up, down) = (Progress::new(true), Progress::new(true));
     let begun = Instant::now();
     let watched = || {
         let idle = worker.limits().stream_idle_time?;
-        let last = up.moved.get().max(down.moved.get()).unwrap_or(begun);
+        let last = up.last().max(down.last()).unwrap_or(begun);
         Some(last + idle)
     };
     source.switch();
@@ -27,14 +27,14 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
     let mut back = far.returning.stream(worker.limits().buffer_bytes);
     let (sink, progress) = (&mut far.sink, &up);
     let upload = async {
-        carry(source, sink, None, progress).await?;
+        carry(worker, source, sink, None, progress).await?;
         sink.close().await
     };
     let download = async {
         let Some(mut sink) = client.stream() else {
             return Ok(());
         };
-        carry(&mut back, &mut sink, None, &down).await?;
+        carry(worker, &mut back, &mut sink, None, &down).await?;
         sink.close().await
     };
     let carried = alarm

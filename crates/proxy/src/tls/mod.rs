@@ -6,6 +6,7 @@
 mod backend;
 mod configs;
 mod frontend;
+pub mod hello;
 mod names;
 
 use std::sync::Arc;

@@ -6,6 +6,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -159,6 +161,19 @@ impl Reader {
 }
 
 impl Writer {
+    /// Whether the other side has reset the connection.
+    pub(crate) fn is_broken(&self) -> bool {
+        let peek = |tcp: &TcpStream| {
+            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+            let peeked = rustix::net::recv(tcp, &mut [0u8; 1], flags);
+            matches!(peeked, Err(error) if error != Errno::AGAIN && error != Errno::INTR)
+        };
+        match self {
+            Writer::Tcp(half) => peek(half.as_ref()),
+            Writer::Tls(stream) => peek(stream.borrow().get_ref().0.tcp()),
+        }
+    }
+
     /// The socket of a plain connection.
     pub(crate) fn plain(&self) -> Option<&TcpStream> {
         match self {

@@ -5,4 +5,5 @@ pub(crate) mod bell;
 pub(crate) mod buffer;
 pub(crate) mod frames;
 pub(crate) mod io;
+pub(crate) mod pipe;
 mod trailers;

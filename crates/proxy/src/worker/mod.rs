@@ -22,6 +22,7 @@ use crate::proxy::{Owner, SocketKey};
 use crate::upstream::Upstream;
 use crate::wire::bell::Bell;
 use crate::wire::buffer::Pool;
+use crate::wire::pipe::Pipes;
 
 pub(crate) use plan::Plan;
 pub(crate) use version::{Held, Version};
@@ -107,6 +108,8 @@ pub(crate) struct Worker {
     pub(crate) log: Option<WorkerLog>,
     /// Buffers that nobody uses.
     pub(crate) buffers: Rc<Pool>,
+    /// Pipes that nobody uses.
+    pub(crate) pipes: Rc<Pipes>,
     /// Rings when the worker drains.
     pub(crate) draining: Bell,
     /// When it began; times in the balancer count from here.
@@ -132,6 +135,7 @@ impl Worker {
             shared,
             metrics,
             buffers: Rc::new(Pool::default()),
+            pipes: Rc::new(Pipes::default()),
             draining: Bell::default(),
             epoch: Instant::now(),
             held: RefCell::new(Rc::new(Held::default())),

@@ -317,7 +317,7 @@ pub(crate) fn shorten(text: &str) -> String {
 }
 
 /// The word that was probably meant: the same but for case, or a typing mistake away.
-pub(crate) fn closest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
+pub fn closest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let allowed = (word.chars().count() / 3).min(2);
     known
         .map(|candidate| {

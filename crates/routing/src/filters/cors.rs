@@ -118,11 +118,12 @@ impl CorsPolicy {
         let origin = asked.origin?;
         // Fetch, "CORS-preflight request".
         let preflight = asked.method == "OPTIONS" && asked.request_method.is_some();
-        let mut lines = self.shared(origin);
+        let allowed = self.origins.iter().any(|pattern| pattern.matches(origin));
+        let mut lines = self.shared(origin, allowed);
         if !preflight {
             return Some(Verdict::Simple(lines));
         }
-        if !lines.is_empty() {
+        if allowed {
             let methods = self.methods.answer(asked.request_method, self.credentials);
             let headers = self.headers.answer(asked.request_headers, self.credentials);
             lines.extend(methods.map(|value| ("access-control-allow-methods", value)));
@@ -132,18 +133,20 @@ impl CorsPolicy {
         Some(Verdict::Preflight(lines))
     }
 
-    /// The lines that preflights and other requests share; none where the origin may not.
-    fn shared(&self, origin: &str) -> Lines {
+    /// The lines that preflights and other requests share; none but `vary` where the origin may not.
+    fn shared(&self, origin: &str, allowed: bool) -> Lines {
         let mut lines = Lines::new();
-        if !self.origins.iter().any(|pattern| pattern.matches(origin)) {
-            return lines;
-        }
         if self.origins.contains(&OriginPattern::Any) && !self.credentials {
             lines.push(("access-control-allow-origin", "*".to_owned()));
         } else {
-            lines.push(("access-control-allow-origin", origin.to_owned()));
+            if allowed {
+                lines.push(("access-control-allow-origin", origin.to_owned()));
+            }
             // The answer is not the same for everyone, and caches must know.
             lines.push(("vary", "Origin".to_owned()));
+        }
+        if !allowed {
+            return lines;
         }
         if self.credentials {
             lines.push(("access-control-allow-credentials", "true".to_owned()));
@@ -281,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn another_origin_is_told_nothing() {
+    fn another_origin_is_told_nothing_but_that_the_answer_varies() {
         let others = [
             "https://foobar.com",
             "http://www.foo.com",
@@ -290,12 +293,13 @@ mod tests {
             "https://xbar.com",
             "null",
         ];
+        let varies = vec![("vary", "Origin".to_owned())];
         for origin in others {
             let asked = preflight(origin, "GET");
             let policy = CorsPolicy::compile(&listed());
             assert_eq!(
                 policy.judge(&asked),
-                Some(Verdict::Preflight(vec![])),
+                Some(Verdict::Preflight(varies.clone())),
                 "{origin}"
             );
             let asked = Asked {
@@ -304,7 +308,7 @@ mod tests {
             };
             assert_eq!(
                 policy.judge(&asked),
-                Some(Verdict::Simple(vec![])),
+                Some(Verdict::Simple(varies.clone())),
                 "{origin}"
             );
         }

@@ -108,8 +108,8 @@ fn the_api_server_gives_the_same_verdict_and_the_same_defaults() {
         match (input.documents.first(), theirs) {
             (Some(ours), Some(theirs)) => {
                 // What nobody knows is kept by us, with a warning, and dropped by the API server.
-                if input.findings.is_empty() && ours.object["spec"] != theirs["spec"] {
-                    let (ours, theirs) = (&ours.object["spec"], &theirs["spec"]);
+                if input.findings.is_empty() && ours.object()["spec"] != theirs["spec"] {
+                    let (ours, theirs) = (&ours.object()["spec"], &theirs["spec"]);
                     differences.push(format!("{what}: ours {ours}, theirs {theirs}"));
                 }
             }

@@ -273,7 +273,7 @@ fn a_document_without_optional_fields_gets_the_defaults() {
     assert_eq!(input.findings, []);
     let any = json!({"type": "PathPrefix", "value": "/"});
     assert_eq!(
-        input.documents[0].object["spec"],
+        input.documents[0].object()["spec"],
         json!({
             "parentRefs": [{"name": "gateway", "group": "gateway.networking.k8s.io", "kind": "Gateway"}],
             "rules": [
@@ -287,7 +287,7 @@ fn a_document_without_optional_fields_gets_the_defaults() {
         })
     );
     assert_eq!(
-        input.documents[0].object["metadata"],
+        input.documents[0].object()["metadata"],
         json!({"name": "a", "namespace": "default"})
     );
 }
@@ -300,7 +300,7 @@ fn a_default_object_is_itself_filled_with_defaults() {
             "metadata": {"name": "a"},
             "spec": {"targetRefs": [{"group": "", "kind": "Service", "name": "a"}], "retryConstraint": rules},
         });
-        read(&object).documents[0].object["spec"]["retryConstraint"].clone()
+        read(&object).documents[0].object()["spec"]["retryConstraint"].clone()
     };
     let budget = json!({"percent": 20, "interval": "10s"});
     assert_eq!(

@@ -1,0 +1,201 @@
+"""What is measured. A rate case is done in many short windows; the others measure once and say how."""
+
+import json
+import math
+import re
+import socket
+import statistics
+import subprocess
+import time
+
+from contestants import PlainHyper, host_of, path_of
+from machine import LOAD_CORE, Window, load, pinned, resident_kib
+
+ROUTES = 5000
+IDLE = 1000
+
+
+class Rate:
+    """Work in a window: `run` gives how much was done, of `unit`, and perhaps latencies."""
+
+    def __init__(self, name, title, unit, run, scale=1.0):
+        self.name, self.title, self.unit, self.run, self.scale = name, title, unit, run, scale
+
+
+def wrk(path="/", port=8080, connections=64, scheme="http", close=False):
+    def run(contestant, seconds, tools):
+        command = ["wrk", "-t1", f"-c{connections}", f"-d{math.ceil(seconds)}s", "--latency", "-H", "Host: bench.example"]
+        command += ["-H", "Connection: close"] if close else []
+        text = load([*command, f"{scheme}://{contestant.address}:{port}{path}"], 60)
+        if re.search(r"Non-2xx|Socket errors: connect [1-9]", text):
+            raise RuntimeError(text)
+        latency = {}
+        for percent, value, unit in re.findall(r"(50|99)%\s+([\d.]+)(us|ms|s)\b", text):
+            latency[percent] = float(value) * {"us": 1, "ms": 1e3, "s": 1e6}[unit]
+        return int(re.search(r"(\d+) requests in", text)[1]), latency
+    return run
+
+
+def h2load(port):
+    def run(contestant, seconds, tools):
+        text = load(["h2load", "-t1", "-c8", "-m32", "-D", f"{round(seconds * 1000)}ms", "-H", ":authority: bench.example",
+                     f"http://{contestant.address}:{port}/"], 60)
+        done = re.search(r"(\d+) succeeded, (\d+) failed", text)
+        if int(done[1]) == 0:
+            raise RuntimeError(text)
+        return int(done[1]), {}
+    return run
+
+
+def own(mode, port, connections):
+    def run(contestant, seconds, tools):
+        said = json.loads(load([tools / "load", mode, f"{contestant.address}:{port}", connections, seconds], 60))
+        if not said["count"]:
+            raise RuntimeError(f"{contestant.name}: nothing was done by {mode}")
+        return said["count"], {}
+    return run
+
+
+MB = 1e-6
+RATES = [
+    Rate("http1", "HTTP/1.1 keep-alive, 64 connections", "requests", wrk()),
+    Rate("latency", "HTTP/1.1, one connection", "requests", wrk(connections=1)),
+    Rate("http2", "HTTP/2 (8 × 32) to HTTP/1.1", "requests", h2load(8082)),
+    Rate("http2-http2", "HTTP/2 (8 × 32) to HTTP/2", "requests", h2load(8083)),
+    Rate("download", "1 MiB down", "MB", wrk("/1m", connections=8), (1 << 20) * MB),
+    Rate("upload", "1 MiB up", "MB", own("upload", 8080, 8), (1 << 20) * MB),
+    Rate("tcp-down", "TCP bulk down", "MB", own("tcp-down", 9000, 4), MB),
+    Rate("tcp-up", "TCP bulk up", "MB", own("tcp-up", 9001, 4), MB),
+    Rate("tcp-short", "TCP, short connections", "connections", own("tcp-short", 9002, 16)),
+    Rate("tcp-messages", "TCP, small messages, 64 connections", "messages", own("tcp-messages", 9002, 64)),
+    Rate("connections", "HTTP/1.1, a connection per request", "requests", own("connections", 8080, 16)),
+    Rate("handshakes", "TLS 1.3 full handshakes", "handshakes", own("handshakes", 8443, 8)),
+    Rate("tls", "TLS keep-alive, 64 connections", "requests", wrk(port=8443, scheme="https")),
+]
+
+
+def rates(cases, contestants, windows, seconds, tools, backend, say):
+    """Interleaved windows of every case and contestant: {case: {contestant: [{rate, per_cpu, latency, disturbed}]}}."""
+    results = {case.name: {one.name: [] for one in contestants} for case in cases}
+    for case in cases:
+        for number in range(windows + 1):
+            for one in contestants:
+                try:
+                    with Window(one.process.pid, backend) as window:
+                        work, latency = case.run(one, seconds, tools)
+                except (RuntimeError, subprocess.TimeoutExpired) as error:
+                    say(f"{case.name}: {one.name}: {error}")
+                    continue
+                # The first is to warm up.
+                if number:
+                    results[case.name][one.name].append({
+                        "rate": work * case.scale / window.seconds,
+                        "per_cpu": work * case.scale / max(window.cpu, 1e-9),
+                        "latency": latency,
+                        "disturbed": window.disturbed(),
+                    })
+        say(f"{case.title}: done")
+    return results
+
+
+def memory(contestants, tools, say):
+    """Resident MiB after the first request, and KiB that each idle connection adds."""
+    results = {}
+    for one in contestants:
+        row = {}
+        for kind, port in (("http1", 8080), ("http2", 8082), ("tls", 8443)):
+            # Anew for each: memory that others gave back would be used again.
+            one.stop()
+            one.start()
+            fetch(one)
+            before = resident_kib(one.process.pid)
+            row["idle"] = before / 1024
+            holder = subprocess.Popen(pinned(LOAD_CORE, [tools / "load", f"idle-{kind}", f"{one.address}:{port}", IDLE]),
+                                      stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            opened = holder.stdout.readline().strip() == "open"
+            time.sleep(0.5)
+            row[kind] = (resident_kib(one.process.pid) - before) / IDLE if opened else None
+            holder.stdin.close()
+            holder.wait()
+        results[one.name] = row
+        say(f"memory: {one.name}: {row}")
+    return results
+
+
+def many(contestants, seconds, windows, tools, backend, say):
+    """With 5,000 routes and one: throughput of the last route against the only one, and resident MiB."""
+    results = {}
+    for one in contestants:
+        if isinstance(one, PlainHyper):
+            continue
+        row = {}
+        single = wrk(path_of(ROUTES - 1))
+        for kind, settings in (("one", {}), ("paths", {"routes": ROUTES}), ("hosts", {"hosts": ROUTES})):
+            one.stop()
+            one.start(**settings)
+            fetch(one, path_of(ROUTES - 1), host_of(ROUTES - 1))
+            row[f"{kind}-memory"] = resident_kib(one.process.pid) / 1024
+            run = single if kind != "hosts" else wrk_host(host_of(ROUTES - 1))
+            measured = []
+            for _ in range(max(3, windows // 2)):
+                with Window(one.process.pid, backend) as window:
+                    work, _ = run(one, seconds, tools)
+                measured.append(work / window.cpu)
+            row[kind] = statistics.median(measured)
+        one.stop()
+        one.start()
+        results[one.name] = row
+        say(f"many routes: {one.name}: {row}")
+    return results
+
+
+def wrk_host(host):
+    def run(contestant, seconds, tools):
+        text = load(["wrk", "-t1", "-c64", f"-d{math.ceil(seconds)}s", "-H", f"Host: {host}", f"http://{contestant.address}:8080/"], 60)
+        return int(re.search(r"(\d+) requests in", text)[1]), {}
+    return run
+
+
+def fetch(contestant, path="/", host="bench.example"):
+    """The status of one request over a new connection."""
+    with socket.create_connection((contestant.address, 8080), 10) as stream:
+        stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        return int(stream.recv(4096).split(b" ")[1])
+
+
+def propagation(contestants, tries, say):
+    """Milliseconds from a change of the configuration to the first request that follows it, at 0, 1,000 and 5,000 routes: medians."""
+    results = {}
+    for one in contestants:
+        if isinstance(one, PlainHyper):
+            continue
+        row = {}
+        for routes in (0, 1000, 5000):
+            one.stop()
+            one.start(routes=routes, catch_all=False)
+            times = []
+            for number in range(tries):
+                wanted = 10000 + number
+                if fetch(one, path_of(wanted)) != 404:
+                    raise RuntimeError(f"{one.name}: {path_of(wanted)} is there already")
+                text = f"GET {path_of(wanted)} HTTP/1.1\r\nHost: bench.example\r\nConnection: close\r\n\r\n"
+                started = time.perf_counter()
+                one.add_route(wanted)
+                while True:
+                    try:
+                        with socket.create_connection((one.address, 8080), 10) as stream:
+                            stream.sendall(text.encode())
+                            if b" 200 " in stream.recv(64):
+                                break
+                    except OSError:
+                        pass
+                    if time.perf_counter() - started > 30:
+                        raise RuntimeError(f"{one.name}: a route is not in effect after 30 s")
+                times.append((time.perf_counter() - started) * 1000)
+                time.sleep(0.3)
+            row[routes] = statistics.median(times)
+        one.stop()
+        one.start()
+        results[one.name] = row
+        say(f"one more route: {one.name}: {row}")
+    return results

@@ -1,0 +1,164 @@
+//! The client behind `--once`: one request over a connection of its own, HTTP/1 or gRPC.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use pointsman_proxy::http1::{
+    Asked, Encoder, Event, Framing, HeadWriter, Limits, ResponseReader, Version,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
+
+/// A GET to be sent.
+pub struct Get {
+    to: SocketAddr,
+    from: Option<Ipv4Addr>,
+    host: String,
+    target: String,
+    headers: Vec<(&'static str, &'static str)>,
+}
+
+/// What came back.
+#[derive(Debug, Default)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(String, String)>,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let named = |(field, _): &&(String, String)| field.eq_ignore_ascii_case(name);
+        self.headers
+            .iter()
+            .find(named)
+            .map(|(_, value)| value.as_str())
+    }
+}
+
+pub fn get(to: SocketAddr, host: &str, target: &str) -> Get {
+    Get {
+        to,
+        from: None,
+        host: host.to_owned(),
+        target: target.to_owned(),
+        headers: Vec::new(),
+    }
+}
+
+impl Get {
+    /// With a header.
+    pub fn header(mut self, name: &'static str, value: &'static str) -> Get {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// From this address of ours.
+    pub fn from(self, address: Ipv4Addr) -> Get {
+        Get {
+            from: Some(address),
+            ..self
+        }
+    }
+
+    async fn connect(&self) -> Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        if let Some(from) = self.from {
+            socket.bind((from, 0).into())?;
+        }
+        socket
+            .connect(self.to)
+            .await
+            .with_context(|| self.to.to_string())
+    }
+
+    /// Sends it and reads the answer.
+    pub async fn send(&self) -> Result<Answer> {
+        let mut stream = self.connect().await?;
+        let mut out = Vec::new();
+        let target = self.target.as_bytes();
+        let mut head = HeadWriter::request(&mut out, b"GET", target, Version::Http11)?;
+        head.field(b"host", self.host.as_bytes())?;
+        for (name, value) in &self.headers {
+            head.field(name.as_bytes(), value.as_bytes())?;
+        }
+        Encoder::request(Framing::None).announce(&mut head);
+        head.finish();
+        stream.write_all(&out).await?;
+        read(stream).await
+    }
+}
+
+async fn read(mut stream: TcpStream) -> Result<Answer> {
+    let mut reader = ResponseReader::new(Limits::default());
+    reader.expect(Asked::default());
+    let (mut ahead, mut body, mut answer) = (Vec::new(), Vec::new(), Answer::default());
+    loop {
+        let event = reader.next(&ahead)?;
+        match &event {
+            Event::Head(_) => {
+                let head = reader.head().view(&ahead);
+                answer.status = head.status();
+                let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                let fields = head.fields();
+                answer.headers = fields
+                    .iter()
+                    .map(|(name, value)| (text(name), text(value)))
+                    .collect();
+            }
+            Event::Data(range) => body.extend_from_slice(&ahead[range.clone()]),
+            Event::End { .. } => {
+                answer.body = String::from_utf8_lossy(&body).into_owned();
+                return Ok(answer);
+            }
+            Event::More { consumed } => {
+                ahead.drain(..*consumed);
+                if stream.read_buf(&mut ahead).await? == 0 {
+                    bail!("the connection ended before the answer did");
+                }
+                continue;
+            }
+            Event::Interim(_) | Event::Switched => {}
+        }
+        ahead.drain(..event.consumed());
+    }
+}
+
+/// Calls a gRPC method with one message; the message that came back is the body, the trailers are among the headers.
+pub async fn call(to: SocketAddr, host: &str, method: &str, message: &str) -> Result<Answer> {
+    let stream = TcpStream::connect(to).await?;
+    let (requests, connection) = h2::client::handshake(stream).await?;
+    tokio::spawn(connection);
+    let request = http::Request::post(format!("http://{host}/{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(())?;
+    let (response, mut body) = requests.ready().await?.send_request(request, false)?;
+    let length = u32::try_from(message.len())?.to_be_bytes();
+    body.send_data(
+        Bytes::from([&[0], &length[..], message.as_bytes()].concat()),
+        true,
+    )?;
+    let (head, mut body) = response.await?.into_parts();
+    let mut bytes = Vec::new();
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        bytes.extend_from_slice(&data);
+    }
+    let trailers = body.trailers().await?.unwrap_or_default();
+    let fields = head.headers.iter().chain(&trailers);
+    Ok(Answer {
+        status: head.status.as_u16(),
+        headers: fields
+            .map(|(name, value)| {
+                (
+                    name.to_string(),
+                    String::from_utf8_lossy(value.as_bytes()).into_owned(),
+                )
+            })
+            .collect(),
+        body: String::from_utf8_lossy(bytes.get(5..).unwrap_or_default()).into_owned(),
+    })
+}

@@ -1,0 +1,135 @@
+//! Backends that say who they are and what they were sent: one of HTTP/1, and one of HTTP/2 with prior knowledge, which is a gRPC service too: all its
+//! methods repeat what they hear.
+
+use anyhow::Result;
+use bytes::Bytes;
+use pointsman_proxy::http1::{Encoder, Event, Framing, HeadWriter, Limits, RequestReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What a backend speaks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    Http1,
+    Http2,
+}
+
+/// Listens on a port of the system's choice and tells it.
+pub async fn start(name: &'static str, version: Version) -> Result<u16> {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    let port = listener.local_addr()?.port();
+    tokio::spawn(async move {
+        loop {
+            match listener.accept().await {
+                // How a client's connection ends is no concern of a sample.
+                Ok((stream, _)) => match version {
+                    Version::Http1 => drop(tokio::spawn(http1(stream, name))),
+                    Version::Http2 => drop(tokio::spawn(http2(stream, name))),
+                },
+                Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
+            }
+        }
+    });
+    Ok(port)
+}
+
+/// The text that an answer has as its body.
+fn seen<'a>(name: &str, line: &str, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
+    let mut text = format!("{name} was sent\n{line}\n");
+    for (field, value) in fields {
+        let (field, value) = (
+            String::from_utf8_lossy(field),
+            String::from_utf8_lossy(value),
+        );
+        text.push_str(&format!("{}: {value}\n", field.to_ascii_lowercase()));
+    }
+    text
+}
+
+async fn http1(mut stream: TcpStream, name: &str) -> Result<()> {
+    let mut reader = RequestReader::new(Limits::default());
+    let (mut ahead, mut out, mut text) = (Vec::new(), Vec::new(), String::new());
+    loop {
+        let event = reader.next(&ahead)?;
+        match &event {
+            Event::Head(_) => {
+                let request = reader.head().view(&ahead);
+                let line = format!("{} {} HTTP/1.1", request.method(), request.target());
+                text = seen(name, &line, request.fields().iter());
+                if reader.head().expects_continue() {
+                    stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
+                }
+            }
+            Event::End { .. } => {
+                out.clear();
+                let mut body =
+                    Encoder::response(Framing::Length(text.len() as u64), reader.head().version());
+                let mut head = HeadWriter::response(&mut out, 200, None)?;
+                head.field(b"x-backend", name.as_bytes())?;
+                head.field(b"content-type", b"text/plain")?;
+                body.announce(&mut head);
+                head.finish();
+                body.data(text.as_bytes(), &mut out)?;
+                stream.write_all(&out).await?;
+                if !reader.head().keep_alive() {
+                    return Ok(());
+                }
+            }
+            Event::More { consumed } => {
+                ahead.drain(..*consumed);
+                if stream.read_buf(&mut ahead).await? == 0 {
+                    return Ok(());
+                }
+                continue;
+            }
+            _ => {}
+        }
+        ahead.drain(..event.consumed());
+    }
+}
+
+async fn http2(stream: TcpStream, name: &'static str) -> Result<()> {
+    let mut connection = h2::server::handshake(stream).await?;
+    while let Some(request) = connection.accept().await {
+        let (request, respond) = request?;
+        tokio::spawn(http2_answer(request, respond, name));
+    }
+    Ok(())
+}
+
+async fn http2_answer(
+    request: http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+    name: &str,
+) -> Result<()> {
+    let (head, mut body) = request.into_parts();
+    let kind = head.headers.get("content-type").cloned();
+    let grpc = kind
+        .as_ref()
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    let mut response = http::Response::builder().header("x-backend", name);
+    if let Some(kind) = kind {
+        response = response.header("content-type", kind);
+    }
+    let mut answer = respond.send_response(response.body(())?, false)?;
+    if !grpc {
+        let line = format!("{} {} HTTP/2", head.method, head.uri);
+        let fields = head.headers.iter();
+        let text = seen(
+            name,
+            &line,
+            fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())),
+        );
+        answer.send_data(Bytes::from(text), true)?;
+        return Ok(());
+    }
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        answer.send_data(data, false)?;
+    }
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+    answer.send_trailers(trailers)?;
+    Ok(())
+}

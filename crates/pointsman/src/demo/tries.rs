@@ -1,0 +1,201 @@
+//! What to try: each line for a person with curl, what it does without one, and what must come of it.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::client::{self, Answer};
+use super::{POD, Places};
+use crate::output::{Paint, Style, print};
+
+/// One thing to try.
+struct Try {
+    /// What it shows.
+    shows: &'static str,
+    /// What to type.
+    line: String,
+}
+
+fn tries(places: &Places) -> Vec<Try> {
+    let port = places.front.port();
+    let shop = format!("http://shop.localhost:{port}");
+    let table = [
+        ("a page", format!("curl {shop}/")),
+        (
+            "who says `x-beta: yes` gets the beta",
+            format!("curl -i -H 'x-beta: yes' {shop}/"),
+        ),
+        (
+            "a canary: one call in ten, exactly",
+            format!("for i in 0 1 2 3 4 5 6 7 8 9; do curl -s {shop}/cart | head -1; done"),
+        ),
+        (
+            "an address that has moved",
+            format!("curl -i {shop}/basket/7"),
+        ),
+        (
+            "gRPC: the catalog repeats what it hears",
+            format!(
+                "printf '\\0\\0\\0\\0\\5hello' | curl -s --http2-prior-knowledge -H 'content-type: application/grpc' -H 'te: trailers' --data-binary @- http://catalog.localhost:{port}/shop.v1.Catalog/Say | tail -c 5"
+            ),
+        ),
+        (
+            "the mesh: everyone's calls to the cart",
+            format!("curl http://{}/", places.mesh),
+        ),
+        (
+            "the mesh: calls from namespace checkout take its own route",
+            format!("curl --interface {POD} http://{}/", places.mesh),
+        ),
+        (
+            "no route: the answer says so",
+            format!("curl -i http://nobody.localhost:{port}/"),
+        ),
+    ];
+    table
+        .into_iter()
+        .map(|(shows, line)| Try { shows, line })
+        .collect()
+}
+
+/// What a person reads when the demo starts.
+pub fn page(places: &Places, folder: &Path) -> String {
+    let paint = Paint::new();
+    let mut text = String::from(
+        "A shop with a canary, a beta, a redirect, a gRPC service and a mesh. Try, in another terminal:\n",
+    );
+    for Try { shows, line } in tries(places) {
+        text.push_str(&format!(
+            "\n  {}\n  {line}\n",
+            paint.paint(Style::Faint, &format!("# {shows}"))
+        ));
+    }
+    text.push_str(&format!(
+        "\nThe manifests are in {}: edit one and call again, it is in effect at once.\nEverything at a glance: http://{}/   To end: Ctrl-C\n",
+        folder.display(),
+        places.admin
+    ));
+    text
+}
+
+/// Tries each line as a client of its own and shows what came. Whether all was as it must be.
+pub async fn run(places: &Places) -> Result<bool> {
+    let paint = Paint::new();
+    let mut well = true;
+    for (number, Try { shows, line }) in tries(places).into_iter().enumerate() {
+        let heading = paint.paint(Style::Faint, &format!("# {shows}"));
+        print(&format!("{heading}\n$ {line}\n"))?;
+        let (shown, wrong) = match one(number, places).await {
+            Ok((shown, wrong)) => (shown, wrong),
+            Err(error) => (String::new(), Some(format!("{error:#}"))),
+        };
+        print(&format!("{}\n", shown.trim_end()))?;
+        if let Some(wrong) = wrong {
+            well = false;
+            print(&format!(
+                "{}\n",
+                paint.paint(Style::Bad, &format!("✗ {wrong}"))
+            ))?;
+        }
+        print("\n")?;
+    }
+    print(match well {
+        true => "all is as it should be\n",
+        false => "something is not as it should be\n",
+    })?;
+    Ok(well)
+}
+
+/// What came of a line, and what is wrong with it.
+async fn one(number: usize, places: &Places) -> Result<(String, Option<String>)> {
+    let shop = |target: &str| {
+        client::get(
+            places.front,
+            &format!("shop.localhost:{}", places.front.port()),
+            target,
+        )
+    };
+    let inside = || client::get(places.mesh, &places.mesh.to_string(), "/");
+    Ok(match number {
+        0 => from(&shop("/").send().await?, "web"),
+        1 => {
+            let answer = shop("/").header("x-beta", "yes").send().await?;
+            let (_, wrong) = from(&answer, "web-beta");
+            let edition = expect("x-edition", answer.header("x-edition"), "beta");
+            (with_head(&answer), wrong.or(edition))
+        }
+        2 => canary(&shop).await?,
+        3 => {
+            let answer = shop("/basket/7").send().await?;
+            let wanted = format!("http://shop.localhost:{}/cart/7", places.front.port());
+            let wrong = expect("the status", Some(&answer.status.to_string()), "301");
+            (
+                with_head(&answer),
+                wrong.or(expect("location", answer.header("location"), &wanted)),
+            )
+        }
+        4 => {
+            let host = format!("catalog.localhost:{}", places.front.port());
+            let answer = client::call(places.front, &host, "shop.v1.Catalog/Say", "hello").await?;
+            let wrong = expect("grpc-status", answer.header("grpc-status"), "0");
+            (
+                answer.body.clone(),
+                wrong.or(expect("the message", Some(&answer.body), "hello")),
+            )
+        }
+        5 => from(&inside().send().await?, "cart"),
+        6 => from(&inside().from(POD).send().await?, "cart-v2"),
+        _ => {
+            let host = format!("nobody.localhost:{}", places.front.port());
+            let answer = client::get(places.front, &host, "/").send().await?;
+            (
+                with_head(&answer),
+                expect("the status", Some(&answer.status.to_string()), "404"),
+            )
+        }
+    })
+}
+
+/// Ten calls of which one goes to the new version.
+async fn canary(shop: &impl Fn(&str) -> client::Get) -> Result<(String, Option<String>)> {
+    let (mut shown, mut new) = (String::new(), 0);
+    for _ in 0..10 {
+        let answer = shop("/cart").send().await?;
+        if let (_, Some(wrong)) = from(&answer, "cart")
+            && answer.header("x-backend") != Some("cart-v2")
+        {
+            return Ok((shown, Some(wrong)));
+        }
+        new += usize::from(answer.header("x-backend") == Some("cart-v2"));
+        shown.push_str(&format!(
+            "{}\n",
+            answer.body.lines().next().unwrap_or_default()
+        ));
+    }
+    Ok((
+        shown,
+        expect("calls to cart-v2", Some(&new.to_string()), "1"),
+    ))
+}
+
+/// The body, which must be from that backend.
+fn from(answer: &Answer, backend: &str) -> (String, Option<String>) {
+    (
+        answer.body.clone(),
+        expect("the backend", answer.header("x-backend"), backend),
+    )
+}
+
+/// As `curl -i` shows it.
+fn with_head(answer: &Answer) -> String {
+    let mut text = format!("HTTP/1.1 {}\n", answer.status);
+    for (name, value) in &answer.headers {
+        text.push_str(&format!("{name}: {value}\n"));
+    }
+    text + "\n" + &answer.body
+}
+
+fn expect(what: &str, got: Option<&str>, wanted: &str) -> Option<String> {
+    let got = got.unwrap_or("nothing");
+    (got != wanted).then(|| format!("{what}: wanted {wanted}, got {got}"))
+}

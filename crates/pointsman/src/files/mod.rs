@@ -1,0 +1,525 @@
+//! The files that paths name, each with what it holds, and which object stands in which of them.
+//!
+//! Every file is read by itself and kept, so that a change costs what it touches. An object that several files name is the first one's,
+//! in the order of the input, as if all had been read at once; this is the only reader, for one look and for a long watch. What is
+//! broken keeps what worked: [`content`] says how.
+
+mod content;
+mod find;
+mod order;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use pointsman_resources::read::Document;
+use pointsman_resources::{Finding, ObjectKey, Severity};
+
+use content::Content;
+use find::Stamp;
+
+/// A file: which of the paths led to it, and where it is. The order of files is the order of ages.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct FileId {
+    root: usize,
+    path: Arc<Path>,
+}
+
+/// A file that was found.
+#[derive(Default)]
+struct File {
+    /// Where it stands among the others.
+    label: u64,
+    /// How it looked when it was last read.
+    stamp: Option<Stamp>,
+    /// Where it really is.
+    real: Option<PathBuf>,
+    /// The links on the way to it.
+    hops: Vec<PathBuf>,
+    /// What it holds; nothing if an earlier path leads to the same file.
+    content: Content,
+}
+
+/// A path of the command line.
+struct Root {
+    path: PathBuf,
+    /// What could not be read of it, apart from its files.
+    problems: Vec<Finding>,
+    /// Its folders, itself included.
+    folders: HashSet<PathBuf>,
+}
+
+/// What is concerned when a link changes.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Dependent {
+    File(FileId),
+    Root(usize),
+}
+
+/// The objects that may have changed.
+pub type Changed = BTreeSet<ObjectKey>;
+
+/// Told of each folder before it is looked into.
+pub type Watcher = Box<dyn FnMut(&Path) + Send>;
+
+/// All files of some paths.
+pub struct Files {
+    roots: Vec<Root>,
+    files: BTreeMap<FileId, File>,
+    /// The files that name each object; the first has it.
+    claims: HashMap<ObjectKey, BTreeSet<FileId>>,
+    /// The objects that more than one file names.
+    contested: BTreeSet<ObjectKey>,
+    /// The paths that lead to each real file; the first has it.
+    reals: HashMap<PathBuf, BTreeSet<FileId>>,
+    links: HashMap<PathBuf, BTreeSet<Dependent>>,
+    watcher: Option<Watcher>,
+    /// Counts changes of what [`findings`](Self::findings) and [`passed_over`](Self::passed_over) say.
+    noted: u64,
+}
+
+impl Files {
+    /// The files of these paths: files, folders, and `-` for standard input. Nothing is read yet.
+    pub fn new(paths: &[PathBuf], watcher: Option<Watcher>) -> Self {
+        let root = |path: &PathBuf| Root {
+            path: path.clone(),
+            problems: Vec::new(),
+            folders: HashSet::new(),
+        };
+        Files {
+            roots: paths.iter().map(root).collect(),
+            files: BTreeMap::new(),
+            claims: HashMap::new(),
+            contested: BTreeSet::new(),
+            reals: HashMap::new(),
+            links: HashMap::new(),
+            watcher,
+            noted: 0,
+        }
+    }
+
+    /// Looks for files and reads what is new or looks different; all of them if `anew`.
+    pub fn scan(&mut self, anew: bool) -> Changed {
+        let mut changed = Changed::new();
+        for root in 0..self.roots.len() {
+            self.scan_root(root, anew, &mut changed);
+        }
+        changed
+    }
+
+    /// Reads again what has to do with these paths, of which something was heard.
+    pub fn touch(&mut self, paths: &BTreeSet<PathBuf>) -> Changed {
+        let mut changed = Changed::new();
+        let (mut reads, mut scans) = (BTreeSet::new(), BTreeSet::new());
+        for path in paths {
+            for dependent in self.links.get(path).into_iter().flatten() {
+                match dependent {
+                    Dependent::File(id) => drop(reads.insert(id.clone())),
+                    Dependent::Root(root) => drop(scans.insert(*root)),
+                }
+            }
+            for (index, root) in self.roots.iter().enumerate() {
+                if root.path.starts_with(path) {
+                    scans.insert(index);
+                } else if let Ok(inner) = path.strip_prefix(&root.path) {
+                    let id = FileId {
+                        root: index,
+                        path: path.as_path().into(),
+                    };
+                    if find::is_hidden(inner) {
+                    } else if root.folders.contains(path) || path.is_dir() {
+                        scans.insert(index);
+                    } else if self.files.contains_key(&id) || find::is_manifest(path) {
+                        reads.insert(id);
+                    }
+                }
+            }
+        }
+        for root in &scans {
+            self.scan_root(*root, false, &mut changed);
+        }
+        for id in reads {
+            if self.roots[id.root].path.symlink_metadata().is_ok() {
+                self.read(&id, &mut changed);
+            } else if !scans.contains(&id.root) {
+                // The whole path is gone: its files are not what was taken away.
+                self.scan_root(id.root, false, &mut changed);
+            }
+        }
+        changed
+    }
+
+    fn scan_root(&mut self, index: usize, anew: bool, changed: &mut Changed) {
+        let path = self.roots[index].path.clone();
+        let known: BTreeSet<FileId> = self.of_root(index);
+        if path.as_os_str() == "-" {
+            if known.is_empty() {
+                self.read_input(index, changed);
+            }
+            return;
+        }
+        let hops = find::hops(&path);
+        self.follow(Dependent::Root(index), &hops);
+        self.watch_above(&path);
+        let mut found = find::Found::default();
+        let mut ids = BTreeSet::new();
+        match path.metadata() {
+            Ok(metadata) if metadata.is_dir() => {
+                let watcher = &mut self.watcher;
+                found.folder(&path, &mut |folder| {
+                    if let Some(watcher) = watcher {
+                        watcher(folder);
+                    }
+                });
+                if found.files.is_empty() && found.problems.is_empty() {
+                    let message = "this folder holds no *.yaml, *.yml or *.json".to_owned();
+                    found.problems.push((path.clone(), message));
+                }
+                for path in &found.files {
+                    ids.insert(FileId {
+                        root: index,
+                        path: path.as_path().into(),
+                    });
+                }
+            }
+            Ok(_) => {
+                ids.insert(FileId {
+                    root: index,
+                    path: path.as_path().into(),
+                });
+            }
+            Err(error) => {
+                let mut message = error.to_string();
+                if !known.is_empty() {
+                    message += "; what was read there stays in effect";
+                }
+                found.problems.push((path.clone(), message));
+                return self.finish_scan(index, found);
+            }
+        }
+        for link in &found.links {
+            let hops = find::hops(link);
+            self.follow(Dependent::Root(index), &hops);
+        }
+        self.finish_scan(index, found);
+        for id in known.difference(&ids) {
+            self.remove(id, changed);
+        }
+        for id in ids {
+            let file = self.files.get(&id);
+            let same =
+                file.is_some_and(|file| file.stamp.is_some() && file.stamp == Stamp::of(&id.path));
+            if anew || !same {
+                self.read(&id, changed);
+            }
+        }
+    }
+
+    fn finish_scan(&mut self, index: usize, found: find::Found) {
+        let problems: Vec<Finding> = found
+            .problems
+            .into_iter()
+            .map(|(path, message)| content::unreadable(&path, message))
+            .collect();
+        let root = &mut self.roots[index];
+        root.folders = found.folders;
+        if root.problems != problems {
+            for problem in &problems {
+                tracing::warn!("{problem}");
+            }
+            root.problems = problems;
+            self.noted += 1;
+        }
+    }
+
+    fn of_root(&self, root: usize) -> BTreeSet<FileId> {
+        let path: Arc<Path> = Path::new("").into();
+        let first = FileId { root, path };
+        self.files
+            .range(first..)
+            .take_while(|(id, _)| id.root == root)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
+    /// Reads a file, new or known, or takes note that it is gone.
+    fn read(&mut self, id: &FileId, changed: &mut Changed) {
+        let mut due = BTreeSet::from([id.clone()]);
+        while let Some(id) = due.pop_first() {
+            let stamp = Stamp::of(&id.path);
+            let bytes = std::fs::read(&*id.path);
+            if let Err(error) = &bytes
+                && error.kind() == ErrorKind::NotFound
+                && id.path.symlink_metadata().is_err()
+                && *id.path != *self.roots[id.root].path
+            {
+                self.remove(&id, changed);
+                continue;
+            }
+            self.enter(&id, changed);
+            let real = id.path.canonicalize().ok();
+            due.extend(self.really_at(&id, real.clone()));
+            let hops = match id.path.is_symlink() {
+                true => find::hops(&id.path),
+                false => Vec::new(),
+            };
+            self.follow(Dependent::File(id.clone()), &hops);
+            let is_first = real.is_none_or(|real| {
+                let first = self.reals.get(&real).and_then(BTreeSet::first);
+                first.is_none_or(|first| *first == id)
+            });
+            let Some(file) = self.files.get_mut(&id) else {
+                continue;
+            };
+            file.stamp = stamp;
+            file.hops = hops;
+            let name = id.path.to_string_lossy();
+            let old = &file.content;
+            let content = match bytes {
+                _ if !is_first => Content::default(),
+                Ok(bytes) => Content::read(&name, &bytes, file.label, old),
+                Err(error) => Content::unreadable(&id.path, &error.to_string(), old),
+            };
+            self.replace(&id, content, changed);
+        }
+    }
+
+    fn read_input(&mut self, root: usize, changed: &mut Changed) {
+        let path: Arc<Path> = Path::new("-").into();
+        let id = FileId { root, path };
+        self.enter(&id, changed);
+        let label = self.files.get(&id).map_or(0, |file| file.label);
+        let mut bytes = Vec::new();
+        let content = match std::io::stdin().read_to_end(&mut bytes) {
+            Ok(_) => Content::read("-", &bytes, label, &Content::default()),
+            Err(error) => Content::unreadable(&id.path, &error.to_string(), &Content::default()),
+        };
+        self.replace(&id, content, changed);
+    }
+
+    /// Makes sure that a file is known, and has its place among the others.
+    fn enter(&mut self, id: &FileId, changed: &mut Changed) {
+        if self.files.contains_key(id) {
+            return;
+        }
+        self.files.insert(id.clone(), File::default());
+        for (id, label) in order::place(&self.files, id, |file| file.label) {
+            if let Some(file) = self.files.get_mut(&id) {
+                file.label = label;
+                changed.extend(file.content.move_to(label));
+            }
+        }
+    }
+
+    /// Notes where a file really is. Returns the files that have to be read again for it.
+    fn really_at(&mut self, id: &FileId, real: Option<PathBuf>) -> Vec<FileId> {
+        let Some(file) = self.files.get_mut(id) else {
+            return Vec::new();
+        };
+        if file.real == real {
+            return Vec::new();
+        }
+        let mut again = Vec::new();
+        if let Some(old) = std::mem::replace(&mut file.real, real.clone())
+            && let Some(paths) = self.reals.get_mut(&old)
+        {
+            let had_it = paths.first() == Some(id);
+            paths.remove(id);
+            again.extend(paths.first().filter(|_| had_it).cloned());
+            if paths.is_empty() {
+                self.reals.remove(&old);
+            }
+        }
+        if let Some(real) = real {
+            let paths = self.reals.entry(real).or_default();
+            let first = paths.first().cloned();
+            paths.insert(id.clone());
+            again.extend(first.filter(|first| id < first));
+        }
+        again
+    }
+
+    fn remove(&mut self, id: &FileId, changed: &mut Changed) {
+        if !self.files.contains_key(id) {
+            return;
+        }
+        self.replace(id, Content::default(), changed);
+        self.follow(Dependent::File(id.clone()), &[]);
+        let again = self.really_at(id, None);
+        self.files.remove(id);
+        for id in again {
+            self.read(&id, changed);
+        }
+    }
+
+    /// Puts a file's new content in place of the old, and sees who has which object now.
+    fn replace(&mut self, id: &FileId, content: Content, changed: &mut Changed) {
+        let Some(file) = self.files.get_mut(id) else {
+            return;
+        };
+        let old = std::mem::replace(&mut file.content, content);
+        let new = &file.content;
+        if old.findings != new.findings || old.passed_over != new.passed_over {
+            self.noted += 1;
+            for finding in &new.findings {
+                match finding.severity {
+                    Severity::Error => tracing::warn!("{finding}"),
+                    Severity::Warning => tracing::info!("{finding}"),
+                }
+            }
+        }
+        for key in old.named.keys() {
+            if !new.named.contains_key(key)
+                && let Some(files) = self.claims.get_mut(key)
+            {
+                files.remove(id);
+                self.noted += u64::from(!files.is_empty());
+                if files.len() < 2 {
+                    self.contested.remove(key);
+                }
+                if files.is_empty() {
+                    self.claims.remove(key);
+                }
+                changed.insert(key.clone());
+            }
+        }
+        for key in new.named.keys() {
+            if !old.named.contains_key(key) {
+                let files = self.claims.entry(key.clone()).or_default();
+                files.insert(id.clone());
+                if files.len() > 1 {
+                    self.contested.insert(key.clone());
+                    self.noted += 1;
+                }
+                changed.insert(key.clone());
+            } else if !is_same(old.documents.get(key), new.documents.get(key)) {
+                changed.insert(key.clone());
+            }
+        }
+    }
+
+    /// Notes on which links something depends, and has their folders watched.
+    fn follow(&mut self, dependent: Dependent, hops: &[PathBuf]) {
+        let old = match &dependent {
+            Dependent::File(id) => self.files.get_mut(id).map(|file| &mut file.hops),
+            Dependent::Root(_) => None,
+        };
+        for hop in old.map(std::mem::take).into_iter().flatten() {
+            if let Some(dependents) = self.links.get_mut(&hop) {
+                dependents.remove(&dependent);
+                if dependents.is_empty() {
+                    self.links.remove(&hop);
+                }
+            }
+        }
+        for hop in hops {
+            let dependents = self.links.entry(hop.clone()).or_default();
+            if dependents.insert(dependent.clone()) {
+                self.watch_above(hop);
+            }
+        }
+    }
+
+    /// Has the folder watched that a path is in, or the nearest one above it that exists.
+    fn watch_above(&mut self, path: &Path) {
+        let Some(watcher) = &mut self.watcher else {
+            return;
+        };
+        let real = |folder: &Path| folder.as_os_str().is_empty() || folder.is_dir();
+        if path.file_name().is_some()
+            && let Some(folder) = path.ancestors().skip(1).find(|folder| real(folder))
+        {
+            watcher(folder);
+        }
+    }
+
+    /// An object, as the file that has it says.
+    pub fn document(&self, key: &ObjectKey) -> Option<&Arc<Document>> {
+        let first = self.claims.get(key)?.first()?;
+        self.files.get(first)?.content.documents.get(key)
+    }
+
+    /// All objects, in the order of the input.
+    pub fn documents(&self) -> Vec<&Arc<Document>> {
+        let mut all: Vec<&Arc<Document>> = self
+            .claims
+            .keys()
+            .filter_map(|key| self.document(key))
+            .collect();
+        all.sort_by_key(|document| document.resource.meta().place);
+        all
+    }
+
+    /// Everything that was found, in the order of the input.
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut second: HashMap<&FileId, Vec<Finding>> = HashMap::new();
+        for key in &self.contested {
+            let mut files = self.claims.get(key).into_iter().flatten();
+            let Some(first) = files.next() else { continue };
+            let Some(there) = self.files.get(first).and_then(|f| f.content.named.get(key)) else {
+                continue;
+            };
+            let place = first.path.to_string_lossy();
+            for id in files {
+                let named = self.files.get(id).and_then(|f| f.content.named.get(key));
+                let findings = named.map(|named| Finding {
+                    severity: Severity::Error,
+                    file: id.path.to_string_lossy().into(),
+                    line: named.name_at.line as usize,
+                    column: named.name_at.column as usize,
+                    field: named.field.clone(),
+                    message: named.stands_already(&place, there.at),
+                });
+                second.entry(id).or_default().extend(findings);
+            }
+        }
+        let mut all = Vec::new();
+        for (index, root) in self.roots.iter().enumerate() {
+            all.extend(root.problems.iter().cloned());
+            let path: Arc<Path> = Path::new("").into();
+            let first = FileId { root: index, path };
+            let files = self.files.range(first..);
+            for (id, file) in files.take_while(|(id, _)| id.root == index) {
+                let start = all.len();
+                all.extend(file.content.findings.iter().cloned());
+                if let Some(more) = second.remove(id) {
+                    all.extend(more);
+                    all[start..].sort_by_key(|finding| (finding.line, finding.column));
+                }
+            }
+        }
+        all
+    }
+
+    /// How many objects of each kind that is not ours were passed over.
+    pub fn passed_over(&self) -> BTreeMap<String, usize> {
+        let mut all = BTreeMap::new();
+        for file in self.files.values() {
+            for (kind, number) in &file.content.passed_over {
+                *all.entry(kind.clone()).or_default() += number;
+            }
+        }
+        all
+    }
+
+    /// A number that is another when findings or what was passed over are.
+    pub fn noted(&self) -> u64 {
+        self.noted
+    }
+
+    /// Whether some path led anywhere.
+    pub fn is_readable(&self) -> bool {
+        let read = |file: &File| file.content.was_read || file.real.is_some();
+        let folders = self.roots.iter().any(|root| !root.folders.is_empty());
+        folders || self.files.values().any(read)
+    }
+}
+
+fn is_same(old: Option<&Arc<Document>>, new: Option<&Arc<Document>>) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+        (None, None) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,288 @@
+//! Which address a Gateway has: those that it asks for, or one of the pool.
+//!
+//! Its place in the pool follows from its name, so that it is the same after a restart. Where two names meet, the older Gateway has the
+//! place and the younger the next free one. While running, nobody's address changes because somebody else came or went.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::str::FromStr;
+
+use pointsman_resources::Name;
+use pointsman_resources::gateway::Gateway;
+
+/// A range of addresses to give out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pool {
+    text: String,
+    first: u128,
+    size: u128,
+    is_v4: bool,
+}
+
+impl FromStr for Pool {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong =
+            || "write a range of addresses, such as 127.0.64.0/18 or fd00:1::/64".to_owned();
+        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let prefix: u32 = prefix.parse().map_err(|_| wrong())?;
+        let (bits, number): (u32, u128) = match address {
+            IpAddr::V4(address) => (32, u128::from(address.to_bits())),
+            IpAddr::V6(address) => (128, address.to_bits()),
+        };
+        let rest = bits
+            .checked_sub(prefix)
+            .filter(|rest| *rest < 128)
+            .ok_or_else(wrong)?;
+        let (mut first, mut size) = (number >> rest << rest, 1u128 << rest);
+        // The first address of a network is its own, the last of an IPv4 network is everyone's.
+        if rest > 1 {
+            first += 1;
+            size -= if address.is_ipv4() { 2 } else { 1 };
+        }
+        let is_v4 = address.is_ipv4();
+        let text = text.to_owned();
+        Ok(Pool {
+            text,
+            first,
+            size,
+            is_v4,
+        })
+    }
+}
+
+/// So many places are looked at for a free one before giving up.
+const TRIES: u128 = 4096;
+
+impl Pool {
+    /// Every address that a Gateway may get, the first to try first.
+    fn candidates(&self, gateway: &Name) -> impl Iterator<Item = IpAddr> {
+        let start = u128::from(hash(gateway)) % self.size;
+        (0..self.size.min(TRIES)).map(move |step| {
+            let number = self.first + (start + step) % self.size;
+            match (self.is_v4, u32::try_from(number)) {
+                (true, Ok(number)) => IpAddr::V4(Ipv4Addr::from_bits(number)),
+                _ => IpAddr::V6(Ipv6Addr::from_bits(number)),
+            }
+        })
+    }
+}
+
+/// FNV-1a: it must be the same in every version and on every machine.
+fn hash(gateway: &Name) -> u64 {
+    let text = gateway.to_string();
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// Where Gateways are put that ask for no address.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// Each on one of these.
+    Pool(Pool),
+    /// All on this one.
+    One(IpAddr),
+}
+
+/// What a Gateway has got.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assigned {
+    /// The addresses to listen on.
+    pub addresses: Vec<IpAddr>,
+    /// Those that it asks for and can't have, and why.
+    pub unusable: BTreeMap<IpAddr, String>,
+}
+
+/// Gives out addresses.
+pub struct Addresses {
+    choice: Choice,
+    given: HashMap<Name, IpAddr>,
+}
+
+impl Addresses {
+    /// Nothing given out yet.
+    pub fn new(choice: Choice) -> Self {
+        Addresses {
+            choice,
+            given: HashMap::new(),
+        }
+    }
+
+    /// The addresses of these Gateways, which come oldest first.
+    pub fn assign(&mut self, gateways: &[&Gateway]) -> BTreeMap<Name, Assigned> {
+        let names: BTreeSet<Name> = gateways.iter().map(|g| g.metadata.key()).collect();
+        self.given.retain(|name, _| names.contains(name));
+        let mut taken: BTreeSet<IpAddr> = gateways.iter().flat_map(|g| asked(g)).collect();
+        taken.extend(self.given.values());
+        let mut all = BTreeMap::new();
+        for gateway in gateways {
+            let name = gateway.metadata.key();
+            let mut assigned = Assigned::default();
+            for address in asked(gateway) {
+                match can_be_bound(address) {
+                    Ok(()) => assigned.addresses.push(address),
+                    Err(why) => drop(assigned.unusable.insert(address, why)),
+                }
+            }
+            let wants = &gateway.spec.addresses;
+            let any = |value: Option<&String>| value.is_none_or(String::is_empty);
+            if wants.is_empty() || wants.iter().any(|wanted| any(wanted.value.as_ref())) {
+                let given = self.give(&name, &taken);
+                taken.extend(given);
+                assigned.addresses.extend(given);
+            }
+            assigned.addresses.sort();
+            assigned.addresses.dedup();
+            all.insert(name, assigned);
+        }
+        all
+    }
+
+    fn give(&mut self, name: &Name, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+        let pool = match &self.choice {
+            Choice::One(address) => {
+                let bound = can_be_bound(*address);
+                if let Err(why) = &bound {
+                    tracing::warn!("Gateway {name} has no address: {address}: {why}");
+                }
+                return bound.is_ok().then_some(*address);
+            }
+            Choice::Pool(pool) => pool,
+        };
+        if let Some(address) = self.given.get(name) {
+            return Some(*address);
+        }
+        let mut free = pool
+            .candidates(name)
+            .filter(|address| !taken.contains(address));
+        let found = free.find(|address| can_be_bound(*address).is_ok());
+        match found {
+            Some(address) => drop(self.given.insert(name.clone(), address)),
+            None => tracing::warn!(
+                "Gateway {name} has no address: none of {} is free and can be bound here",
+                pool.text
+            ),
+        }
+        found
+    }
+}
+
+/// The addresses that a Gateway asks for by value.
+fn asked(gateway: &Gateway) -> impl Iterator<Item = IpAddr> + '_ {
+    let wanted = gateway.spec.addresses.iter();
+    let by_number = wanted.filter(|wanted| wanted.kind == "IPAddress");
+    by_number.filter_map(|wanted| wanted.value.as_ref()?.parse().ok())
+}
+
+/// Whether sockets can be bound to an address at all, or why not.
+pub fn can_be_bound(address: IpAddr) -> Result<(), String> {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
+            Err("this machine does not have that address".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_resources::Resource;
+    use pointsman_resources::read::Reader;
+    use std::sync::Arc;
+
+    fn gateway(name: &str, addresses: &str) -> Arc<Gateway> {
+        let text = format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {{namespace: a, name: {name}}}, spec: {{gatewayClassName: c, addresses: [{addresses}], listeners: [{{name: l, port: 80, protocol: HTTP}}]}}}}"
+        );
+        let mut reader = Reader::new();
+        reader.read("g.yaml", text.as_bytes());
+        let input = reader.finish();
+        match input.documents.into_iter().next().map(|d| d.resource) {
+            Some(Resource::Gateway(gateway)) => gateway,
+            other => panic!("{other:?} {:?}", input.findings),
+        }
+    }
+
+    fn pool(text: &str) -> Addresses {
+        Addresses::new(Choice::Pool(text.parse().expect("a pool")))
+    }
+
+    fn assign(addresses: &mut Addresses, gateways: &[&Arc<Gateway>]) -> Vec<(String, Vec<IpAddr>)> {
+        let gateways: Vec<&Gateway> = gateways.iter().map(|g| &***g).collect();
+        let all = addresses.assign(&gateways).into_iter();
+        all.map(|(name, a)| (name.to_string(), a.addresses))
+            .collect()
+    }
+
+    #[test]
+    fn a_pool_leaves_out_the_network_and_everyone() {
+        let pool: Pool = "127.0.64.77/30".parse().expect("a pool");
+        let name = Name::new("a", "b");
+        let all: BTreeSet<String> = pool.candidates(&name).map(|a| a.to_string()).collect();
+        assert_eq!(
+            all.into_iter().collect::<Vec<_>>(),
+            ["127.0.64.77", "127.0.64.78"]
+        );
+        for (text, size) in [
+            ("10.0.0.0/32", 1),
+            ("10.0.0.0/31", 2),
+            ("fd00::/126", 3),
+            ("10.0.0.0/8", (1 << 24) - 2),
+        ] {
+            assert_eq!(
+                text.parse::<Pool>().map(|pool| pool.size),
+                Ok(size),
+                "{text}"
+            );
+        }
+        for wrong in ["10.0.0.0", "10.0.0.0/33", "::/0", "x/8", "10.0.0.0/-1"] {
+            assert!(wrong.parse::<Pool>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_same_names_have_the_same_addresses_and_no_two_share_one() {
+        let all: Vec<_> = (0..6).map(|n| gateway(&format!("g{n}"), "")).collect();
+        let all: Vec<_> = all.iter().collect();
+        let first = assign(&mut pool("127.0.99.0/29"), &all);
+        assert_eq!(first, assign(&mut pool("127.0.99.0/29"), &all));
+        let distinct: BTreeSet<_> = first.iter().flat_map(|(_, a)| a).collect();
+        assert_eq!(distinct.len(), 6);
+    }
+
+    #[test]
+    fn nobodys_address_changes_when_others_come_and_go() {
+        let all: Vec<_> = (0..6).map(|n| gateway(&format!("g{n}"), "")).collect();
+        let mut addresses = pool("127.0.99.0/29");
+        let before = assign(&mut addresses, &all.iter().collect::<Vec<_>>());
+        let after = assign(&mut addresses, &all.iter().skip(2).collect::<Vec<_>>());
+        assert_eq!(after, before[2..]);
+        let full = pool("127.0.99.0/30");
+        let mut full = full;
+        let given = assign(&mut full, &all.iter().collect::<Vec<_>>());
+        let empty = given.iter().filter(|(_, addresses)| addresses.is_empty());
+        assert_eq!(empty.count(), 4, "a pool of two has two");
+    }
+
+    #[test]
+    fn what_is_asked_for_is_had_if_it_can_be_and_nothing_is_asked_is_any() {
+        let asks = gateway("a", "{value: 127.0.98.1}, {value: 192.0.2.1}");
+        let any = gateway("b", "{type: IPAddress}");
+        let mut addresses = pool("127.0.98.0/30");
+        let all = addresses.assign(&[&asks, &any]);
+        let of = |name: &str| &all[&Name::new("a", name)];
+        assert_eq!(of("a").addresses, [IpAddr::from([127, 0, 98, 1])]);
+        let unusable: Vec<_> = of("a").unusable.keys().collect();
+        assert_eq!(unusable, [&IpAddr::from([192, 0, 2, 1])]);
+        assert_eq!(
+            of("b").addresses,
+            [IpAddr::from([127, 0, 98, 2])],
+            "the other is taken"
+        );
+    }
+}

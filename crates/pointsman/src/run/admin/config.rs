@@ -1,0 +1,238 @@
+//! `/config`: the tables in effect, as JSON. Of keys it has the names of their Secrets, never more.
+
+use pointsman_binding::bound::{
+    Backend, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId, PathPredicate,
+    StringPredicate, Trust, ValuePredicate, WeightedBackend,
+};
+use pointsman_proxy::{Owner, SocketKey};
+use pointsman_resources::ObjectKey;
+use pointsman_routing::{Entry, FrontendTable};
+use serde_json::{Map, Value, json};
+
+use crate::run::control::spoken;
+use crate::run::state::Snapshot;
+
+/// Everything in effect.
+pub fn render(snapshot: &Snapshot) -> Value {
+    let frontends = snapshot.tables.frontends();
+    let frontends: Vec<Value> = frontends.map(|table| frontend(table, snapshot)).collect();
+    let mut backends: Vec<_> = snapshot.tables.backends().collect();
+    backends.sort_by(|a, b| a.id.cmp(&b.id));
+    let sockets: Vec<Value> = snapshot
+        .sockets
+        .iter()
+        .map(|s| socket(s, snapshot))
+        .collect();
+    json!({
+        "version": snapshot.version,
+        "sockets": sockets,
+        "frontends": frontends,
+        "backends": backends.into_iter().map(|b| backend(b)).collect::<Vec<_>>(),
+    })
+}
+
+fn socket((key, owner): (&SocketKey, &Owner), snapshot: &Snapshot) -> Value {
+    let mut value = match owner {
+        Owner::Gateway { gateway, port } => json!({
+            "kind": "Gateway", "namespace": &*gateway.namespace, "name": &*gateway.name, "port": port,
+        }),
+        Owner::Mesh { parent, port } => {
+            let mut value = object(parent);
+            value["port"] = json!(port);
+            value
+        }
+    };
+    value["address"] = json!(key.address.to_string());
+    value["transport"] = json!(key.transport.name());
+    value["bound"] = json!(!snapshot.unbound.contains_key(key));
+    if let Some(why) = snapshot.unbound.get(key) {
+        value["reason"] = json!(why);
+    }
+    value
+}
+
+fn object(key: &ObjectKey) -> Value {
+    json!({ "kind": key.kind.name(), "namespace": key.namespace(), "name": &*key.name.name })
+}
+
+fn frontend(table: &FrontendTable, snapshot: &Snapshot) -> Value {
+    let it: &Frontend = table.frontend();
+    let mut value = object(it.id.parent());
+    let owner = match &it.id {
+        FrontendId::Listener {
+            gateway, listener, ..
+        } => {
+            value["listener"] = json!(&**listener);
+            Owner::Gateway {
+                gateway: gateway.clone(),
+                port: it.port,
+            }
+        }
+        FrontendId::Mesh { parent, scope, .. } => {
+            value["clients"] = json!(scope.to_string());
+            Owner::Mesh {
+                parent: parent.clone(),
+                port: it.port,
+            }
+        }
+    };
+    value["port"] = json!(it.port);
+    value["protocol"] = json!(spoken(it.protocol));
+    let sockets = snapshot.sockets.iter().filter(|(_, has)| **has == owner);
+    let addresses: Vec<String> = sockets.map(|(key, _)| key.address.to_string()).collect();
+    value["addresses"] = json!(addresses);
+    if let Some(hostname) = &it.hostname {
+        value["hostname"] = json!(hostname.as_str());
+    }
+    if let Some(tls) = &it.tls {
+        let secrets: Vec<String> = tls
+            .certificates
+            .iter()
+            .map(|c| c.secret.to_string())
+            .collect();
+        value["certificates"] = json!(secrets);
+        value["clientCertificates"] = json!(tls.clients.is_some());
+    }
+    value["hosts"] = hosts(&table.entries());
+    value
+}
+
+/// The rules of each hostname, strongest first.
+fn hosts(entries: &[std::sync::Arc<Entry>]) -> Value {
+    let mut hosts: Vec<(&str, Vec<Value>)> = Vec::new();
+    for entry in entries {
+        let name = entry.hostname.as_ref().map_or("*", |name| name.as_str());
+        let value = rule(entry);
+        match hosts.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, rules)) => rules.push(value),
+            None => hosts.push((name, vec![value])),
+        }
+    }
+    let value = |(hostname, rules)| json!({ "hostname": hostname, "rules": rules });
+    hosts.into_iter().map(value).collect()
+}
+
+fn rule(entry: &Entry) -> Value {
+    let rule = &entry.rule;
+    let mut value = json!({ "route": object(&entry.route.route), "rule": rule.index });
+    if let Some(name) = &rule.name {
+        value["name"] = json!(&**name);
+    }
+    if let Some(matched) = entry.matched() {
+        value["match"] = match_value(matched);
+    }
+    if !rule.filters.is_empty() {
+        value["filters"] = rule.filters.iter().map(filter).collect();
+    }
+    let timeouts = [
+        ("request", rule.request_timeout),
+        ("backendRequest", rule.backend_timeout),
+    ];
+    let timeouts: Map<String, Value> = timeouts
+        .into_iter()
+        .filter_map(|(name, time)| Some((name.to_owned(), json!(format!("{:?}", time?)))))
+        .collect();
+    if !timeouts.is_empty() {
+        value["timeouts"] = Value::Object(timeouts);
+    }
+    if let Some(retry) = &rule.retry {
+        value["retry"] = json!({ "attempts": retry.attempts, "codes": retry.codes });
+    }
+    if let Some(why) = &rule.fault {
+        value["fault"] = fault(why);
+    }
+    value["backends"] = rule.backends.iter().map(weighted).collect();
+    value
+}
+
+fn match_value(matched: &BoundMatch) -> Value {
+    let (kind, path) = match &matched.path {
+        PathPredicate::Exact(path) => ("Exact", &**path),
+        PathPredicate::Prefix(path) => ("PathPrefix", &**path),
+        PathPredicate::Regex(regex) => (
+            "RegularExpression",
+            pointsman_binding::bound::expression(regex),
+        ),
+    };
+    let mut value = json!({ "index": matched.index, "path": { "type": kind, "value": path } });
+    if let Some(method) = &matched.method {
+        value["method"] = json!(&**method);
+    }
+    if let Some(grpc) = &matched.grpc {
+        let part = |part: &Option<StringPredicate>| part.as_ref().map(|p| p.as_str().to_owned());
+        value["grpc"] = json!({ "service": part(&grpc.service), "method": part(&grpc.method) });
+    }
+    let values = |list: &[ValuePredicate]| -> Value {
+        let one = |wanted: &ValuePredicate| {
+            let kind = match wanted.value {
+                StringPredicate::Exact(_) => "Exact",
+                StringPredicate::Regex(_) => "RegularExpression",
+            };
+            json!({ "name": &*wanted.name, "type": kind, "value": wanted.value.as_str() })
+        };
+        list.iter().map(one).collect()
+    };
+    if !matched.headers.is_empty() {
+        value["headers"] = values(&matched.headers);
+    }
+    if !matched.query.is_empty() {
+        value["queryParams"] = values(&matched.query);
+    }
+    value
+}
+
+fn filter(filter: &Filter) -> Value {
+    json!(match filter {
+        Filter::RequestHeaders(_) => "RequestHeaderModifier",
+        Filter::ResponseHeaders(_) => "ResponseHeaderModifier",
+        Filter::Redirect(_) => "RequestRedirect",
+        Filter::Rewrite(_) => "URLRewrite",
+        Filter::Mirror(_) => "RequestMirror",
+        Filter::Cors(_) => "CORS",
+    })
+}
+
+fn fault(fault: &Fault) -> Value {
+    json!({ "status": fault.status, "reason": fault.reason, "message": fault.message })
+}
+
+fn weighted(backend: &WeightedBackend) -> Value {
+    let name = &backend.reference;
+    let mut value = json!({
+        "kind": &*name.kind, "namespace": &*name.name.namespace, "name": &*name.name.name,
+        "port": name.port, "weight": backend.weight,
+    });
+    if !backend.filters.is_empty() {
+        value["filters"] = backend.filters.iter().map(filter).collect();
+    }
+    if let Err(why) = &backend.target {
+        value["fault"] = fault(why);
+    }
+    value
+}
+
+fn backend(backend: &Backend) -> Value {
+    let mut value = object(&backend.id.object);
+    value["port"] = json!(backend.id.port);
+    value["transport"] = json!(backend.id.transport.name());
+    value["protocol"] = json!(format!("{:?}", backend.protocol));
+    match &backend.endpoints {
+        Endpoints::Dns(name, port) => value["dns"] = json!(format!("{name}:{port}")),
+        Endpoints::Addresses(all) => {
+            let one = |endpoint: &pointsman_binding::bound::BoundEndpoint| json!({ "address": endpoint.address.to_string(), "terminating": endpoint.terminating });
+            value["endpoints"] = all.iter().map(one).collect();
+        }
+    }
+    match &backend.tls {
+        None => {}
+        Some(Err(why)) => value["fault"] = fault(why),
+        Some(Ok(tls)) => {
+            let trust = match &tls.trust {
+                Trust::System => json!("System"),
+                Trust::Authorities(all) => json!(all.len()),
+            };
+            value["tls"] = json!({ "hostname": &*tls.hostname, "authorities": trust });
+        }
+    }
+    value
+}

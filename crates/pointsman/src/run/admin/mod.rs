@@ -1,0 +1,262 @@
+//! The admin server: a few pages, for people, probes and tools.
+//!
+//! One thread accepts, one answers each connection: whoever asks for something large keeps nobody waiting. A connection is one
+//! request. Everything is bounded: connections, the head and the time for it, the body, which is not looked at.
+
+mod config;
+mod pages;
+
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::state::Shared;
+use crate::clock;
+
+/// Connections at once.
+const CONNECTIONS: usize = 64;
+/// Bytes of a head.
+const HEAD: usize = 16 * 1024;
+/// Bytes of a body that are read, and thrown away.
+const BODY: usize = 64 * 1024;
+/// Time for a request.
+const REQUEST_TIME: Duration = Duration::from_secs(5);
+/// Time for each piece of an answer.
+const WRITE_TIME: Duration = Duration::from_secs(10);
+
+/// Starts the server. Returns where it listens.
+pub fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(address)?;
+    let address = listener.local_addr()?;
+    let accept = move || {
+        let open = Arc::new(AtomicUsize::new(0));
+        for stream in listener.incoming() {
+            match stream {
+                Ok(stream) => admit(stream, &shared, &open, address.ip()),
+                Err(error) => {
+                    // Out of files, most likely: to try at once again would only spin.
+                    tracing::warn!("the admin server can't accept: {error}");
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("admin".to_owned());
+    thread.spawn(accept)?;
+    Ok(address)
+}
+
+/// Counts a connection for as long as it is held.
+struct Open(Arc<AtomicUsize>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn admit(mut stream: TcpStream, shared: &Arc<Shared>, open: &Arc<AtomicUsize>, here: IpAddr) {
+    let guard = Open(open.clone());
+    if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
+        let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
+        let _ = Answer::text(503, "too many connections\n").write(&mut stream, false);
+        return;
+    }
+    let shared = shared.clone();
+    let serve = move || {
+        let _guard = guard;
+        // A client that goes away is no news.
+        let _ = serve(stream, &shared, here);
+    };
+    let thread = std::thread::Builder::new().name("admin".to_owned());
+    if let Err(error) = thread.spawn(serve) {
+        tracing::warn!("the admin server can't answer: {error}");
+    }
+}
+
+fn serve(mut stream: TcpStream, shared: &Shared, here: IpAddr) -> io::Result<()> {
+    stream.set_write_timeout(Some(WRITE_TIME))?;
+    stream.set_nodelay(true)?;
+    let end = clock::instant() + REQUEST_TIME;
+    let mut head_only = false;
+    let answer = match read(&mut stream, end) {
+        Ok(None) => return Ok(()),
+        Ok(Some(request)) => {
+            head_only = request.method == "HEAD";
+            match (request.method.as_str(), is_for_here(&request.host, here)) {
+                (_, false) => {
+                    Answer::text(421, "this server is asked by address or as localhost\n")
+                }
+                ("GET" | "HEAD", _) => pages::answer(&request.target, shared),
+                _ => Answer::text(405, "only GET and HEAD\n"),
+            }
+        }
+        Err(status) => Answer::text(status, ""),
+    };
+    answer.write(&mut stream, head_only)?;
+    stream.shutdown(std::net::Shutdown::Write)
+}
+
+/// A web page that a browser shows may ask servers on its machine under a name of its own making; such names are not answered to.
+fn is_for_here(host: &str, here: IpAddr) -> bool {
+    let bare = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    !here.is_loopback()
+        || host.is_empty()
+        || bare.eq_ignore_ascii_case("localhost")
+        || bare.parse::<IpAddr>().is_ok()
+}
+
+struct Request {
+    method: String,
+    target: String,
+    host: String,
+}
+
+/// Reads a request; none if the client leaves without one. An error is the status to answer with.
+fn read(stream: &mut TcpStream, end: Instant) -> Result<Option<Request>, u16> {
+    let mut bytes = Vec::new();
+    let (request, head, body) = loop {
+        let mut fields = [httparse::EMPTY_HEADER; 64];
+        let mut request = httparse::Request::new(&mut fields);
+        match request.parse(&bytes) {
+            Ok(httparse::Status::Complete(head)) => {
+                let body = body_length(request.headers)?;
+                let method = request.method.unwrap_or_default().to_owned();
+                let target = request.path.unwrap_or_default().to_owned();
+                let host = request
+                    .headers
+                    .iter()
+                    .find(|f| f.name.eq_ignore_ascii_case("host"));
+                let host = host.map(|field| String::from_utf8_lossy(field.value).into_owned());
+                let host = host.unwrap_or_default();
+                break (
+                    Request {
+                        method,
+                        target,
+                        host,
+                    },
+                    head,
+                    body,
+                );
+            }
+            Ok(httparse::Status::Partial) if bytes.len() < HEAD => {}
+            Ok(httparse::Status::Partial) => return Err(431),
+            Err(_) => return Err(400),
+        }
+        let before = bytes.len();
+        more(stream, &mut bytes, end)?;
+        if bytes.len() == before {
+            return match before {
+                0 => Ok(None),
+                _ => Err(400),
+            };
+        }
+    };
+    // A body is read so that the answer is not lost with what was left unread.
+    while bytes.len() < head + body {
+        let before = bytes.len();
+        more(stream, &mut bytes, end)?;
+        if bytes.len() == before {
+            break;
+        }
+    }
+    Ok(Some(request))
+}
+
+fn body_length(fields: &[httparse::Header<'_>]) -> Result<usize, u16> {
+    let mut length = 0;
+    for field in fields {
+        if field.name.eq_ignore_ascii_case("transfer-encoding") {
+            return Err(501);
+        }
+        if field.name.eq_ignore_ascii_case("content-length") {
+            let text = std::str::from_utf8(field.value).map_err(|_| 400u16)?;
+            length = text.trim().parse().map_err(|_| 400u16)?;
+        }
+    }
+    match length {
+        0..=BODY => Ok(length),
+        _ => Err(413),
+    }
+}
+
+fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, end: Instant) -> Result<(), u16> {
+    let left = end.saturating_duration_since(clock::instant());
+    if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+        return Err(408);
+    }
+    let mut buffer = [0; 4096];
+    let number = stream.read(&mut buffer).map_err(|_| 408u16)?;
+    bytes.extend_from_slice(&buffer[..number]);
+    Ok(())
+}
+
+/// An answer.
+pub struct Answer {
+    status: u16,
+    kind: &'static str,
+    body: Body,
+}
+
+enum Body {
+    Own(String),
+    Shared(Arc<str>),
+    Fixed(&'static str),
+}
+
+impl Answer {
+    /// A line or two.
+    pub fn text(status: u16, body: &'static str) -> Self {
+        let kind = "text/plain; charset=utf-8";
+        let body = Body::Fixed(body);
+        Answer { status, kind, body }
+    }
+
+    /// For tools.
+    pub fn json(status: u16, body: String) -> Self {
+        let kind = "application/json";
+        let body = Body::Own(body);
+        Answer { status, kind, body }
+    }
+
+    fn write(&self, stream: &mut TcpStream, head_only: bool) -> io::Result<()> {
+        let body = match &self.body {
+            Body::Own(text) => text.as_str(),
+            Body::Shared(text) => text,
+            Body::Fixed(text) => text,
+        };
+        let reason = match self.status {
+            200 => "OK",
+            400 => "Bad Request",
+            404 => "Not Found",
+            405 => "Method Not Allowed",
+            408 => "Request Timeout",
+            413 => "Content Too Large",
+            421 => "Misdirected Request",
+            431 => "Request Header Fields Too Large",
+            501 => "Not Implemented",
+            _ => "Service Unavailable",
+        };
+        let allow = match self.status {
+            405 => "allow: GET, HEAD\r\n",
+            _ => "",
+        };
+        let head = format!(
+            "HTTP/1.1 {} {reason}\r\ncontent-type: {}\r\ncontent-length: {}\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n{}{allow}connection: close\r\n\r\n",
+            self.status,
+            self.kind,
+            body.len(),
+            pages::POLICY,
+        );
+        stream.write_all(head.as_bytes())?;
+        if !head_only {
+            stream.write_all(body.as_bytes())?;
+        }
+        Ok(())
+    }
+}

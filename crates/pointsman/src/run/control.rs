@@ -1,0 +1,309 @@
+//! One change after another: from files to what is bound, to the data plane, to what is said of it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use imbl::OrdMap;
+use pointsman_binding::bound::FrontendId;
+use pointsman_binding::{Change, has_status};
+use pointsman_proxy::{Owner, SocketKey, Update};
+use pointsman_resources::{Finding, ObjectKey};
+use pointsman_routing::Tables;
+
+use super::ground::Ground;
+use super::state::{Entry, Shared, Snapshot};
+use crate::clock;
+use crate::files::{Changed, Files};
+
+/// How long an object that is gone is waited for: it may be on its way from one file to another, and an editor may put a file aside
+/// before it writes the new one.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// The control side of a running data plane.
+pub struct Control {
+    files: Files,
+    ground: Ground,
+    tables: Tables,
+    shared: Arc<Shared>,
+    /// Objects that are gone from the files, and until when they are waited for.
+    leaving: BTreeMap<ObjectKey, Instant>,
+    entries: OrdMap<(u64, ObjectKey), Arc<Entry>>,
+    places: HashMap<ObjectKey, u64>,
+    findings: Arc<Vec<Finding>>,
+    passed_over: Arc<BTreeMap<String, usize>>,
+    /// The findings that these are.
+    noted: Option<u64>,
+    unbound: Arc<BTreeMap<SocketKey, String>>,
+    faulty: BTreeMap<FrontendId, String>,
+    version: u64,
+}
+
+impl Control {
+    /// Nothing is bound yet.
+    pub fn new(files: Files, ground: Ground, shared: Arc<Shared>) -> Self {
+        Control {
+            files,
+            ground,
+            tables: Tables::default(),
+            shared,
+            leaving: BTreeMap::new(),
+            entries: OrdMap::new(),
+            places: HashMap::new(),
+            findings: Arc::default(),
+            passed_over: Arc::default(),
+            noted: None,
+            unbound: Arc::default(),
+            faulty: BTreeMap::new(),
+            version: 0,
+        }
+    }
+
+    /// The files.
+    pub fn files(&mut self) -> &mut Files {
+        &mut self.files
+    }
+
+    /// Puts in effect what has changed in the files.
+    pub fn take(&mut self, changed: Changed) {
+        let now = clock::instant();
+        let mut changes = Vec::new();
+        let mut keys = Changed::new();
+        for key in changed {
+            match self.files.document(&key) {
+                Some(document) => {
+                    self.leaving.remove(&key);
+                    changes.push(Change::Put(document.resource.clone()));
+                    keys.insert(key);
+                }
+                None if self.shared.binder().object(&key).is_some() => {
+                    self.leaving.entry(key).or_insert(now + GRACE);
+                }
+                None => {}
+            }
+        }
+        self.apply(changes, keys, false);
+    }
+
+    /// When something has to be done without being asked.
+    pub fn due(&self) -> Option<Instant> {
+        self.leaving.values().min().copied()
+    }
+
+    /// Takes away what has been waited for long enough.
+    pub fn let_go(&mut self) {
+        let now = clock::instant();
+        let gone: Changed = self
+            .leaving
+            .iter()
+            .filter(|(_, until)| **until <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        if gone.is_empty() {
+            return;
+        }
+        self.leaving.retain(|key, _| !gone.contains(key));
+        let changes = gone.iter().cloned().map(Change::Delete).collect();
+        self.apply(changes, gone, false);
+    }
+
+    /// Asks again for addresses and ports that could not be had.
+    pub fn look_again(&mut self) {
+        self.apply(Vec::new(), Changed::new(), true);
+    }
+
+    /// Whether there are such.
+    pub fn wants_more(&self) -> bool {
+        !self.unbound.is_empty() || self.ground.wants_more()
+    }
+
+    fn apply(&mut self, changes: Vec<Change>, keys: Changed, look_again: bool) {
+        let shared = self.shared.clone();
+        let mut said: BTreeSet<ObjectKey> = keys.clone();
+        let mut binder = shared.binder();
+        let delta = binder.apply(changes);
+        said.extend(delta.statuses.iter().map(|(key, _)| key.clone()));
+        let (mut needs, mut moved) = self.ground.follow(keys.iter(), &delta, &binder);
+        if look_again {
+            needs.extend(self.ground.look_again(&binder));
+            moved = true;
+        }
+        self.tables.apply(&delta);
+        self.ground.follow_backends(&delta);
+        if !needs.is_empty() {
+            let delta = binder.apply(needs);
+            self.tables.apply(&delta);
+            self.ground.follow_backends(&delta);
+            let tables = &self.tables;
+            self.ground.fill(|id| tables.backend(id).cloned());
+        }
+        drop(binder);
+
+        let mut changed = moved;
+        if let Some(proxy) = &mut *shared.proxy() {
+            let outcome = proxy.apply(Update {
+                tables: self.tables.clone(),
+                sockets: self.ground.sockets.clone(),
+                pods: self.ground.pods.clone(),
+                implicit: self.ground.implicit.clone(),
+            });
+            let unbound = outcome.unbound.iter();
+            let unbound: BTreeMap<SocketKey, String> =
+                unbound.map(|(key, error)| (*key, why(error))).collect();
+            changed |= *self.unbound != unbound || self.faulty != outcome.faulty;
+            if *self.unbound != unbound {
+                self.report(&unbound);
+                self.unbound = Arc::new(unbound);
+            }
+            self.faulty = outcome.faulty;
+        }
+        if changed {
+            let seen = self.ground.observations(&self.unbound, &self.faulty);
+            let delta = shared.binder().apply(seen);
+            self.tables.apply(&delta);
+            said.extend(delta.statuses.into_iter().map(|(key, _)| key));
+        }
+        self.say(&said);
+        self.publish();
+    }
+
+    fn report(&self, unbound: &BTreeMap<SocketKey, String>) {
+        for (key, why) in unbound {
+            if self.unbound.get(key) != Some(why) {
+                let owner = self.ground.sockets.get(key).map(owner).unwrap_or_default();
+                tracing::warn!(
+                    "{} {} can't be bound for {owner}: {why}",
+                    key.address,
+                    key.transport
+                );
+            }
+        }
+        for key in self.unbound.keys() {
+            if !unbound.contains_key(key)
+                && let Some(who) = self.ground.sockets.get(key)
+            {
+                tracing::info!(
+                    "{} {} is bound now for {}",
+                    key.address,
+                    key.transport,
+                    owner(who)
+                );
+            }
+        }
+    }
+
+    /// Writes down what is said of these objects from now on.
+    fn say(&mut self, keys: &BTreeSet<ObjectKey>) {
+        let shared = self.shared.clone();
+        let binder = shared.binder();
+        let now = clock::now();
+        for key in keys.iter().filter(|key| has_status(key.kind)) {
+            let old = self.places.remove(key);
+            let before = old.and_then(|place| self.entries.remove(&(place, key.clone())));
+            let known = binder.object(key).is_some();
+            // What is waited for is still said of as it was.
+            let current = self.files.document(key);
+            let document = current.or(before.as_ref().map(|entry| &entry.document));
+            let new = document.filter(|_| known).map(|document| {
+                let status = binder.status(key).cloned();
+                Entry::new(document.clone(), status, before.as_deref(), &now)
+            });
+            if let Some(entry) = new {
+                let place = entry.document.resource.meta().place;
+                self.places.insert(key.clone(), place);
+                let at = (place, key.clone());
+                self.entries.insert(at, Arc::new(entry));
+            }
+        }
+    }
+
+    fn publish(&mut self) {
+        if self.noted != Some(self.files.noted()) {
+            self.noted = Some(self.files.noted());
+            self.findings = Arc::new(self.files.findings());
+            self.passed_over = Arc::new(self.files.passed_over());
+        }
+        self.version += 1;
+        self.shared.publish(Snapshot {
+            version: self.version,
+            tables: self.tables.clone(),
+            entries: self.entries.clone(),
+            findings: self.findings.clone(),
+            passed_over: self.passed_over.clone(),
+            sockets: self.ground.sockets.clone(),
+            unbound: self.unbound.clone(),
+        });
+    }
+
+    /// Where everything is listened on, a line for each listener.
+    pub fn places_text(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (gateway, assigned) in &self.ground.assigned {
+            for (address, why) in &assigned.unusable {
+                lines.push(format!("Gateway {gateway}: {address}: {why}"));
+            }
+            for (id, listener) in self.ground.listeners_of(gateway) {
+                let FrontendId::Listener {
+                    owner,
+                    listener: name,
+                    ..
+                } = id
+                else {
+                    continue;
+                };
+                let what = format!("{owner} listener {name}: {}", spoken(listener.protocol));
+                match self.ground.lost.get(id) {
+                    Some(why) => lines.push(format!("{what} nowhere: {why}")),
+                    None => {
+                        let places = self.ground.places(gateway, *listener);
+                        lines.extend(places.iter().map(|key| self.place_text(&what, key)));
+                    }
+                }
+            }
+        }
+        for (key, who) in self.ground.sockets.iter() {
+            if let Owner::Mesh { .. } = who {
+                let what = format!("{}: {}", owner(who), key.transport);
+                lines.push(self.place_text(&what, key));
+            }
+        }
+        lines
+    }
+
+    fn place_text(&self, what: &str, key: &SocketKey) -> String {
+        match self.unbound.get(key) {
+            Some(why) => format!("{what} not on {}: {why}", key.address),
+            None => format!("{what} on {}", key.address),
+        }
+    }
+}
+
+/// What is spoken, as listeners write it.
+pub fn spoken(protocol: pointsman_binding::bound::Protocol) -> &'static str {
+    use pointsman_binding::bound::Protocol;
+    match protocol {
+        Protocol::Http => "HTTP",
+        Protocol::Https => "HTTPS",
+        Protocol::Tls(_) => "TLS",
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+    }
+}
+
+/// Whose a socket is, for people.
+pub fn owner(owner: &Owner) -> String {
+    match owner {
+        Owner::Gateway { gateway, port } => format!("Gateway {gateway} port {port}"),
+        Owner::Mesh { parent, port } => format!("{parent} port {port}"),
+    }
+}
+
+fn why(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => format!(
+            "{error}: low ports need a privilege; --port-offset 8000 would put port 80 at 8080"
+        ),
+        std::io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
+        _ => error.to_string(),
+    }
+}

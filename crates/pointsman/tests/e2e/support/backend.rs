@@ -1,0 +1,456 @@
+//! HTTP backends that remember what they saw and answer as a test says.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, Version};
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use super::http1::Stream;
+use super::message::{Fields, field, fields, of_map, to_map};
+use super::within;
+
+/// A request as a backend saw it.
+#[derive(Debug, Clone, Default)]
+pub struct Saw {
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    pub host: String,
+    pub version: String,
+    pub headers: Fields,
+    pub body: Vec<u8>,
+    pub trailers: Fields,
+    /// Which of the backend's connections it came on, from 0.
+    pub connection: usize,
+    /// The name asked for in the TLS handshake.
+    pub sni: Option<String>,
+    /// Whether a client certificate was shown.
+    pub certificate: bool,
+}
+
+impl Saw {
+    pub fn header(&self, name: &str) -> Option<&str> {
+        field(&self.headers, name)
+    }
+
+    pub fn all(&self, name: &str) -> Vec<&str> {
+        fields(&self.headers, name)
+    }
+
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// What a backend does with a request.
+#[derive(Debug, Clone)]
+pub enum Answer {
+    /// A whole response.
+    Whole {
+        status: u16,
+        headers: Fields,
+        body: Bytes,
+        trailers: Fields,
+    },
+    /// A head at once, then the request's body as it comes, then its trailers (in gRPC: `grpc-status: 0`).
+    Echo,
+    /// None, ever.
+    Never,
+    /// The connection (in HTTP/2 the stream) is cut.
+    Cut,
+}
+
+pub fn status(status: u16) -> Answer {
+    Answer::Whole {
+        status,
+        headers: Vec::new(),
+        body: Bytes::from_static(b"as told"),
+        trailers: Vec::new(),
+    }
+}
+
+impl Answer {
+    pub fn header(mut self, name: &str, value: &str) -> Answer {
+        if let Answer::Whole { headers, .. } = &mut self {
+            headers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    pub fn trailer(mut self, name: &str, value: &str) -> Answer {
+        if let Answer::Whole { trailers, .. } = &mut self {
+            trailers.push((name.to_owned(), value.to_owned()));
+        }
+        self
+    }
+
+    pub fn body(mut self, bytes: impl Into<Bytes>) -> Answer {
+        if let Answer::Whole { body, .. } = &mut self {
+            *body = bytes.into();
+        }
+        self
+    }
+}
+
+type Handler = dyn Fn(&Saw) -> Answer + Send + Sync;
+
+/// What all connections of a backend share.
+pub struct Record {
+    requests: Mutex<Vec<Saw>>,
+    count: watch::Sender<usize>,
+    connections: AtomicUsize,
+    open: watch::Sender<usize>,
+}
+
+impl Record {
+    pub fn new() -> Arc<Record> {
+        Arc::new(Record {
+            requests: Mutex::default(),
+            count: watch::Sender::new(0),
+            connections: AtomicUsize::new(0),
+            open: watch::Sender::new(0),
+        })
+    }
+
+    pub fn note(&self, saw: Saw) {
+        self.requests.lock().expect("no panic").push(saw);
+        self.count.send_modify(|count| *count += 1);
+    }
+
+    /// A new connection's number; it is open until the guard is dropped.
+    pub fn connected(self: &Arc<Self>) -> (usize, Open) {
+        self.open.send_modify(|count| *count += 1);
+        let number = self.connections.fetch_add(1, Ordering::Relaxed);
+        (number, Open(self.clone()))
+    }
+}
+
+/// A connection that is open.
+pub struct Open(Arc<Record>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.send_modify(|count| *count -= 1);
+    }
+}
+
+/// A server in this process. It ends with the test.
+pub struct Backend {
+    pub name: String,
+    pub address: SocketAddr,
+    record: Arc<Record>,
+    server: JoinHandle<()>,
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+impl Backend {
+    /// HTTP/1.1 that says what it saw.
+    pub async fn http1(name: &str) -> Backend {
+        Backend::http1_with(name, |_| status(200)).await
+    }
+
+    /// HTTP/1.1 with answers of the test's.
+    pub async fn http1_with(
+        name: &str,
+        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+    ) -> Backend {
+        Backend::serve(name, false, None, handler).await
+    }
+
+    /// HTTP/2 with prior knowledge.
+    pub async fn http2_with(
+        name: &str,
+        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+    ) -> Backend {
+        Backend::serve(name, true, None, handler).await
+    }
+
+    /// gRPC that sends back each message as it comes.
+    pub async fn grpc(name: &str) -> Backend {
+        Backend::http2_with(name, |_| Answer::Echo).await
+    }
+
+    /// HTTP over TLS, version by ALPN.
+    pub async fn tls(name: &str, config: Arc<ServerConfig>) -> Backend {
+        Backend::serve(name, false, Some(config), |_| status(200)).await
+    }
+
+    async fn serve(
+        name: &str,
+        http2: bool,
+        tls: Option<Arc<ServerConfig>>,
+        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+    ) -> Backend {
+        let handler: Arc<Handler> = Arc::new(handler);
+        let name_of_ours = name.to_owned();
+        Backend::listening(name, move |stream, seen| {
+            let (handler, tls, name) = (handler.clone(), tls.clone(), name_of_ours.clone());
+            async move {
+                let (number, _open) = seen.connected();
+                let mut about = Saw {
+                    connection: number,
+                    ..Saw::default()
+                };
+                let Some(config) = tls else {
+                    return drive(stream, http2, name, about, seen, handler).await;
+                };
+                let Ok(stream) = TlsAcceptor::from(config).accept(stream).await else {
+                    return;
+                };
+                let session = stream.get_ref().1;
+                about.sni = session.server_name().map(str::to_owned);
+                about.certificate = session.peer_certificates().is_some();
+                let http2 = session.alpn_protocol() == Some(b"h2");
+                drive(stream, http2, name, about, seen, handler).await;
+            }
+        })
+        .await
+    }
+
+    /// A listener whose connections are each given to `connection`.
+    pub async fn listening<F: Future<Output = ()> + Send + 'static>(
+        name: &str,
+        connection: impl Fn(TcpStream, Arc<Record>) -> F + Send + 'static,
+    ) -> Backend {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let record = Record::new();
+        let seen = record.clone();
+        let server = tokio::spawn(async move {
+            // The connections end when this task is aborted.
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = stream.set_nodelay(true);
+                connections.spawn(connection(stream, seen.clone()));
+            }
+        });
+        Backend {
+            name: name.to_owned(),
+            address,
+            record,
+            server,
+        }
+    }
+
+    /// What is made of an own task.
+    pub fn of(
+        name: &str,
+        address: SocketAddr,
+        record: Arc<Record>,
+        server: JoinHandle<()>,
+    ) -> Backend {
+        Backend {
+            name: name.to_owned(),
+            address,
+            record,
+            server,
+        }
+    }
+
+    /// Waits until so many requests have come, and gives all that came.
+    pub async fn saw(&self, count: usize) -> Vec<Saw> {
+        let mut counter = self.record.count.subscribe();
+        within(
+            &format!("{count} requests at {}", self.name),
+            counter.wait_for(|seen| *seen >= count),
+        )
+        .await
+        .expect("a counter");
+        self.record.requests.lock().expect("no panic").clone()
+    }
+
+    /// The only request that has come.
+    pub async fn only(&self) -> Saw {
+        let mut all = self.saw(1).await;
+        assert_eq!(all.len(), 1, "{all:?}");
+        all.remove(0)
+    }
+
+    /// How many have come so far.
+    pub fn count(&self) -> usize {
+        *self.record.count.borrow()
+    }
+
+    /// How many connections were ever made.
+    pub fn connections(&self) -> usize {
+        self.record.connections.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many connections are open.
+    pub async fn open(&self, count: usize) {
+        let mut counter = self.record.open.subscribe();
+        within(
+            &format!("{count} open connections at {}", self.name),
+            counter.wait_for(|open| *open == count),
+        )
+        .await
+        .expect("a counter");
+    }
+}
+
+async fn drive(
+    stream: impl Stream + 'static,
+    http2: bool,
+    name: String,
+    about: Saw,
+    record: Arc<Record>,
+    handler: Arc<Handler>,
+) {
+    let service = service_fn(move |request| {
+        answer(
+            request,
+            name.clone(),
+            about.clone(),
+            record.clone(),
+            handler.clone(),
+        )
+    });
+    let stream = TokioIo::new(stream);
+    // How a connection ends is the test's business, not the backend's.
+    if http2 {
+        let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+            .serve_connection(stream, service)
+            .await;
+    } else {
+        let _ = hyper::server::conn::http1::Builder::new()
+            .half_close(true)
+            .serve_connection(stream, service)
+            .await;
+    }
+}
+
+type Answered = http::Response<BoxBody<Bytes, hyper::Error>>;
+
+async fn answer(
+    request: Request<Incoming>,
+    name: String,
+    about: Saw,
+    record: Arc<Record>,
+    handler: Arc<Handler>,
+) -> io::Result<Answered> {
+    let (head, body) = request.into_parts();
+    let mut saw = Saw {
+        method: head.method.to_string(),
+        target: head
+            .uri
+            .path_and_query()
+            .map_or_else(|| head.uri.to_string(), ToString::to_string),
+        version: format!("{:?}", head.version),
+        headers: of_map(&head.headers),
+        ..about
+    };
+    let authority = head.uri.authority().map(ToString::to_string);
+    let host = saw.header("host").map(str::to_owned);
+    saw.host = authority.or(host).unwrap_or_default();
+    let response = http::Response::builder().header("x-backend", &name);
+    let response = response.header("x-connection", saw.connection);
+    let answer = handler(&saw);
+    if matches!(answer, Answer::Echo) {
+        let grpc = saw
+            .header("content-type")
+            .is_some_and(|kind| kind.starts_with("application/grpc"));
+        let mut response = response.status(200);
+        if grpc {
+            response = response.header("content-type", "application/grpc");
+        }
+        record.note(saw);
+        let echo = Echo {
+            body,
+            grpc,
+            ended: false,
+        };
+        return Ok(response.body(echo.boxed()).expect("a response"));
+    }
+    // A body that never ends whole is not noted: the request was not a whole one.
+    let whole = body.collect().await.map_err(io::Error::other)?;
+    saw.trailers = whole.trailers().map(of_map).unwrap_or_default();
+    saw.body = whole.to_bytes().to_vec();
+    let http2 = head.version == Version::HTTP_2;
+    let said = serde_json::json!({
+        "backend": name, "method": saw.method, "target": saw.target, "host": saw.host, "http2": http2,
+    });
+    record.note(saw);
+    match answer {
+        Answer::Whole {
+            status,
+            headers,
+            body,
+            trailers,
+        } => {
+            let mut response = response.status(status).body(()).expect("a response");
+            response.headers_mut().extend(to_map(&headers));
+            let body = if body == "as told" {
+                Bytes::from(said.to_string())
+            } else {
+                body
+            };
+            let body = Full::new(body).map_err(|never: Infallible| match never {});
+            let body = if trailers.is_empty() {
+                body.boxed()
+            } else {
+                let trailers = to_map(&trailers);
+                body.with_trailers(async move { Some(Ok(trailers)) })
+                    .boxed()
+            };
+            Ok(response.map(|()| body))
+        }
+        Answer::Never => pending().await,
+        Answer::Cut => Err(io::Error::other("as told")),
+        Answer::Echo => unreachable!("answered above"),
+    }
+}
+
+/// A request's body on its way back.
+struct Echo {
+    body: Incoming,
+    grpc: bool,
+    ended: bool,
+}
+
+impl Body for Echo {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(None) => {
+                self.ended = true;
+                if !self.grpc {
+                    return Poll::Ready(None);
+                }
+                let mut trailers = HeaderMap::new();
+                trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
+                Poll::Ready(Some(Ok(Frame::trailers(trailers))))
+            }
+            other => other,
+        }
+    }
+}

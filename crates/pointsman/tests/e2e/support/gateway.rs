@@ -1,0 +1,259 @@
+//! The real binary, started on manifests, with loopback addresses that nobody else has.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::http1::Http1;
+use super::http2::Http2;
+use super::message::{Ask, Response, get};
+use super::{eventually, within};
+
+/// The ports that the manifests of the tests use.
+pub const HTTP: u16 = 8080;
+pub const HTTPS: u16 = 8443;
+
+/// A loopback address of our own. Workers share ports (SO_REUSEPORT), so a taken one is not noticed when it is bound: each Gateway has an address instead, held by a
+/// socket that is not shared.
+#[derive(Debug)]
+pub struct Address {
+    pub ip: IpAddr,
+    _held: TcpListener,
+}
+
+impl Address {
+    pub fn new() -> Address {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        loop {
+            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+            // 127.128.0.0/9: a block of 2048 for each process, as far as that goes.
+            let host = (std::process::id() % 4096) * 2048 + number % 2048;
+            let ip = Ipv4Addr::from_bits(0x7f80_0000 + host);
+            if matches!(host & 0xff, 0 | 255) {
+                continue;
+            }
+            if let Ok(held) =
+                TcpListener::bind((ip, 19)).or_else(|_| TcpListener::bind((ip, 15019)))
+            {
+                return Address {
+                    ip: ip.into(),
+                    _held: held,
+                };
+            }
+        }
+    }
+}
+
+/// A running `pointsman run`. It ends with the test; if the test failed, its log is shown.
+#[derive(Debug)]
+pub struct Gateway {
+    pub address: Address,
+    folder: tempfile::TempDir,
+    process: Child,
+}
+
+/// One that is about to be started.
+#[derive(Debug, Default)]
+pub struct Setup {
+    arguments: Vec<String>,
+    environment: Vec<(String, String)>,
+    pool: bool,
+    manifests: Vec<(String, String)>,
+}
+
+impl Setup {
+    pub fn argument(mut self, name: &str, value: &str) -> Setup {
+        self.arguments.extend([name.to_owned(), value.to_owned()]);
+        self
+    }
+
+    /// `--limit NAME=VALUE`.
+    pub fn limit(self, name: &str, value: &str) -> Setup {
+        self.argument("--limit", &format!("{name}={value}"))
+    }
+
+    /// Neither `--address` nor `--address-pool` is given.
+    pub fn without_address(mut self) -> Setup {
+        self.pool = true;
+        self
+    }
+
+    pub fn file(mut self, name: &str, manifest: &str) -> Setup {
+        self.manifests.push((name.to_owned(), manifest.to_owned()));
+        self
+    }
+
+    /// Starts it and waits until it is ready.
+    pub async fn start(self) -> Gateway {
+        let mut gateway = self.launch();
+        gateway.ready().await;
+        gateway
+    }
+
+    /// Starts it.
+    pub fn launch(self) -> Gateway {
+        let address = Address::new();
+        let folder = tempfile::tempdir().expect("a folder");
+        let manifests = folder.path().join("manifests");
+        std::fs::create_dir(&manifests).expect("a folder");
+        for (name, text) in &self.manifests {
+            std::fs::write(manifests.join(name), text).expect("written");
+        }
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
+        command.arg("run").arg("-f").arg(&manifests);
+        command
+            .arg("--admin")
+            .arg(SocketAddr::new(address.ip, ADMIN).to_string());
+        if !self.pool {
+            command.arg("--address").arg(address.ip.to_string());
+        }
+        if !self
+            .arguments
+            .iter()
+            .any(|argument| argument == "--workers")
+        {
+            command.args(["--workers", "1"]);
+        }
+        let process = command
+            .args(&self.arguments)
+            .envs(self.environment)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log)
+            .spawn()
+            .expect("the binary runs");
+        Gateway {
+            address,
+            folder,
+            process,
+        }
+    }
+}
+
+const ADMIN: u16 = 15000;
+
+impl Gateway {
+    /// Started with these manifests.
+    pub async fn of(manifests: &str) -> Gateway {
+        Gateway::setup(manifests).start().await
+    }
+
+    pub fn setup(manifests: &str) -> Setup {
+        Setup::default().file("main.yaml", manifests)
+    }
+
+    pub async fn ready(&mut self) {
+        let admin = self.admin();
+        within("the Gateway is ready", async {
+            loop {
+                if let Some(status) = self.process.try_wait().expect("a child") {
+                    panic!("pointsman ended with {status}");
+                }
+                if let Ok(mut client) = Http1::try_connect(admin).await {
+                    client
+                        .send(get("/readyz").header("Connection", "close").bytes())
+                        .await;
+                    if client
+                        .try_response()
+                        .await
+                        .is_ok_and(|response| response.status == 200)
+                    {
+                        return;
+                    }
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        })
+        .await;
+    }
+
+    pub fn admin(&self) -> SocketAddr {
+        SocketAddr::new(self.address.ip, ADMIN)
+    }
+
+    /// Where a listener of that port is.
+    pub fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.address.ip, port)
+    }
+
+    /// Asks the listener `http` over a new connection.
+    pub async fn ask(&self, ask: Ask) -> Response {
+        Http1::connect(self.at(HTTP)).await.ask(&ask).await
+    }
+
+    /// Asks it over HTTP/2 with prior knowledge.
+    pub async fn ask_http2(&self, ask: Ask) -> Response {
+        Http2::connect(self.at(HTTP)).await.ask(&ask).await
+    }
+
+    /// Asks the admin port.
+    pub async fn ask_admin(&self, target: &str) -> Response {
+        let ask = get(target).header("Connection", "close");
+        Http1::connect(self.admin()).await.ask(&ask).await
+    }
+
+    pub fn manifests(&self) -> PathBuf {
+        self.folder.path().join("manifests")
+    }
+
+    /// Puts a file in the place of another in one step, as editors do.
+    pub fn write(&self, name: &str, manifest: &str) {
+        let beside = self.folder.path().join(format!("{name}.new"));
+        std::fs::write(&beside, manifest).expect("written");
+        std::fs::rename(beside, self.manifests().join(name)).expect("renamed");
+    }
+
+    pub fn remove(&self, name: &str) {
+        std::fs::remove_file(self.manifests().join(name)).expect("removed");
+    }
+
+    /// Waits until a question is answered as wished.
+    pub async fn until(&self, what: &str, ask: Ask, wish: impl Fn(&Response) -> bool) {
+        eventually(what, || async { wish(&self.ask(ask.clone()).await) }).await;
+    }
+
+    pub fn process(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// `TERM`, `HUP`.
+    pub fn signal(&self, name: &str) {
+        let line = format!("kill -{name} {}", self.process.id());
+        let status = Command::new("sh")
+            .args(["-c", &line])
+            .status()
+            .expect("a shell");
+        assert!(status.success(), "{line}");
+    }
+
+    /// How it ended.
+    pub async fn ended(&mut self) -> ExitStatus {
+        within("the Gateway ends", async {
+            loop {
+                if let Some(status) = self.process.try_wait().expect("a child") {
+                    return status;
+                }
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        if std::thread::panicking() {
+            eprintln!("--- log of pointsman\n{}---", self.log());
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Every limit can be set by its name, and is documented.
+
+use super::*;
+
+#[test]
+fn every_limit_takes_its_own_default() {
+    for limit in Limits::all() {
+        let mut limits = Limits::default();
+        limits.set(limit.name, &limit.default_text()).unwrap();
+        assert_eq!(limits, Limits::default(), "{}", limit.name);
+    }
+}
+
+#[test]
+fn values_are_read_as_they_are_meant() {
+    let mut limits = Limits::default();
+    let table = [
+        ("header-bytes", "128KiB"),
+        ("headers", "200"),
+        ("body-bytes", "10MiB"),
+        ("connections", "1000"),
+        ("head-time", "1m30s"),
+        ("connect-time", "500ms"),
+        ("stream-idle-time", "1h"),
+        ("uri-bytes", "8000"),
+    ];
+    for (name, value) in table {
+        limits.set(name, value).unwrap();
+    }
+    let wanted = Limits {
+        header_bytes: 128 * 1024,
+        headers: 200,
+        body_bytes: Some(10 * 1024 * 1024),
+        connections: Some(1000),
+        head_time: Duration::from_secs(90),
+        connect_time: Duration::from_millis(500),
+        stream_idle_time: Some(Duration::from_secs(3600)),
+        uri_bytes: 8000,
+        ..Limits::default()
+    };
+    assert_eq!(limits, wanted);
+    for name in ["body-bytes", "connections", "stream-idle-time"] {
+        limits.set(name, "none").unwrap();
+    }
+    assert_eq!(
+        (
+            limits.body_bytes,
+            limits.connections,
+            limits.stream_idle_time
+        ),
+        (None, None, None)
+    );
+}
+
+#[test]
+fn an_error_names_the_limit_what_was_found_and_what_would_be_right() {
+    let table = [
+        (
+            "headers",
+            "many",
+            "limit `headers` can't be `many`: write a number from 1 to 256",
+        ),
+        (
+            "headers",
+            "0",
+            "limit `headers` can't be `0`: write a number from 1 to 256",
+        ),
+        (
+            "headers",
+            "257",
+            "limit `headers` can't be `257`: write a number from 1 to 256",
+        ),
+        (
+            "headers",
+            "+5",
+            "limit `headers` can't be `+5`: write a number from 1 to 256",
+        ),
+        (
+            "headers",
+            "",
+            "limit `headers` can't be ``: write a number from 1 to 256",
+        ),
+        (
+            "headers",
+            "none",
+            "limit `headers` can't be `none`: write a number from 1 to 256",
+        ),
+        (
+            "header-bytes",
+            "64kb",
+            "limit `header-bytes` can't be `64kb`: write a number of bytes (such as 65536 or 64KiB) from 1KiB to 1MiB",
+        ),
+        (
+            "header-bytes",
+            "99999999999999999999GiB",
+            "limit `header-bytes` can't be `99999999999999999999GiB`: write a number of bytes (such as 65536 or 64KiB) from 1KiB to 1MiB",
+        ),
+        (
+            "head-time",
+            "10",
+            "limit `head-time` can't be `10`: write a time (such as 10s or 500ms) from 10ms to 1h",
+        ),
+        (
+            "head-time",
+            "0s",
+            "limit `head-time` can't be `0s`: write a time (such as 10s or 500ms) from 10ms to 1h",
+        ),
+        (
+            "body-bytes",
+            "-1",
+            "limit `body-bytes` can't be `-1`: write a number of bytes (such as 65536 or 64KiB) from 0, or `none`",
+        ),
+    ];
+    for (name, value, wanted) in table {
+        let mut limits = Limits::default();
+        assert_eq!(limits.set(name, value).unwrap_err(), wanted);
+        assert_eq!(limits, Limits::default());
+    }
+    let long = "9".repeat(1000) + "h";
+    assert!(Limits::default().set("head-time", &long).is_err());
+}
+
+#[test]
+fn an_unknown_limit_is_told_the_known_ones() {
+    let error = |name| Limits::default().set(name, "1").unwrap_err();
+    let near = error("header_byte");
+    assert!(
+        near.starts_with("there is no limit `header_byte`; did you mean `header-bytes`? they are: header-bytes, headers, uri-bytes, "),
+        "{near}"
+    );
+    let far = error("memory");
+    assert!(
+        far.starts_with("there is no limit `memory`; they are: header-bytes, "),
+        "{far}"
+    );
+    assert!(error(&"x".repeat(1000)).contains("they are"));
+}
+
+#[test]
+fn amounts_are_written_as_they_are_read() {
+    let table = [
+        (Unit::Bytes, 0, "0"),
+        (Unit::Bytes, 1023, "1023"),
+        (Unit::Bytes, 64 * KIB, "64KiB"),
+        (Unit::Bytes, 3 * MIB, "3MiB"),
+        (Unit::Bytes, 1024 * MIB, "1GiB"),
+        (Unit::Time, 0, "0s"),
+        (Unit::Time, 90_500, "1m30s500ms"),
+        (Unit::Number, 7, "7"),
+    ];
+    for (unit, amount, text) in table {
+        assert_eq!(unit.text(amount), text);
+        assert_eq!(unit.read(text), Some(amount));
+    }
+}
+
+#[test]
+fn docs_limits_md_has_exactly_these_rows() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    let wanted: Vec<String> = Limits::all()
+        .map(|limit| {
+            let Limit {
+                name, what, beyond, ..
+            } = limit;
+            let default = limit.default_text();
+            format!("| `{name}` | {default} | {what} | {beyond} |")
+        })
+        .collect();
+    assert_eq!(rows, wanted, "the table should be:\n{}", wanted.join("\n"));
+}

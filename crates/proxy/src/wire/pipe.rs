@@ -1,0 +1,249 @@
+//! Bytes from one socket to another that never come up to this process: splice(2) moves them through a pipe.
+//!
+//! It pays where much is moved; for a few bytes at a time, two system calls and a pipe cost more than a copy. Pipes are kept by the worker, since
+//! making one costs more than using it.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+/// What a pipe is asked to hold.
+const CAPACITY: usize = 256 * 1024;
+
+/// Pipes kept for the next ones who need some.
+const KEPT: usize = 32;
+
+/// After so many rounds others have their turn.
+const ROUNDS: u32 = 8;
+
+/// Which side broke.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PipeError {
+    /// Where bytes come from.
+    #[error("reading: {0}")]
+    Read(io::Error),
+    /// Where they go.
+    #[error("writing: {0}")]
+    Write(io::Error),
+}
+
+/// Lends pipes.
+#[derive(Debug, Default)]
+pub(crate) struct Pipes(RefCell<Vec<Ends>>);
+
+#[derive(Debug)]
+struct Ends {
+    out: OwnedFd,
+    into: OwnedFd,
+}
+
+/// A pipe, given back when dropped if nothing is left in it.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    ends: Option<Ends>,
+    /// Bytes that are in it.
+    held: usize,
+    pool: Rc<Pipes>,
+}
+
+impl Pipes {
+    /// An empty pipe; none if the system gives none, or none of use.
+    pub(crate) fn lend(self: &Rc<Self>) -> Option<Pipe> {
+        let kept = self.0.borrow_mut().pop();
+        let ends = match kept {
+            Some(ends) => ends,
+            None => Ends::new()?,
+        };
+        Some(Pipe {
+            ends: Some(ends),
+            held: 0,
+            pool: self.clone(),
+        })
+    }
+}
+
+impl Ends {
+    fn new() -> Option<Self> {
+        let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).and_then(|(out, into)| {
+            // A user who has many pipes gets small ones from the system, which are of no use.
+            fcntl_setpipe_size(&into, CAPACITY)?;
+            Ok(Ends { out, into })
+        });
+        if let Err(error) = &made {
+            tracing::debug!(%error, "no pipe; bytes are copied");
+        }
+        made.ok()
+    }
+}
+
+impl Pipe {
+    /// Moves `count` bytes, fewer if `from` ends before. Returns how many, all of which are written; `moved` hears of them as they are.
+    pub(crate) async fn carry(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        count: u64,
+        moved: impl Fn(usize),
+    ) -> Result<u64, PipeError> {
+        let mut left = count;
+        let mut rounds = 0;
+        while left > 0 {
+            // Never more than `left`: what follows belongs to somebody else.
+            let most = usize::try_from(left).map_or(CAPACITY, |left| left.min(CAPACITY));
+            let came = self.fill(from, most).await.map_err(PipeError::Read)?;
+            if came == 0 {
+                break;
+            }
+            self.empty(to, &moved).await.map_err(PipeError::Write)?;
+            left -= came as u64;
+            rounds += 1;
+            if rounds % ROUNDS == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(count - left)
+    }
+
+    /// Takes what has come, waiting for something to come. It has to be empty: only then does `EAGAIN` speak of the socket, and its readiness may
+    /// be cleared.
+    async fn fill(&mut self, from: &TcpStream, most: usize) -> io::Result<usize> {
+        let Some(ends) = self.ends.as_ref().filter(|_| self.held == 0) else {
+            return Err(io::ErrorKind::InvalidInput.into());
+        };
+        loop {
+            poll_fn(|cx| from.poll_read_ready(cx)).await?;
+            let came = from.try_io(Interest::READABLE, || {
+                Ok(splice(from, None, &ends.into, None, most, flags())?)
+            });
+            match came {
+                Err(error) if is_passing(&error) => {}
+                came => {
+                    self.held = came?;
+                    return Ok(self.held);
+                }
+            }
+        }
+    }
+
+    /// Writes all that it holds.
+    async fn empty(&mut self, to: &TcpStream, moved: impl Fn(usize)) -> io::Result<()> {
+        let Some(ends) = &self.ends else {
+            return Ok(());
+        };
+        while self.held > 0 {
+            poll_fn(|cx| to.poll_write_ready(cx)).await?;
+            let went = to.try_io(Interest::WRITABLE, || {
+                Ok(splice(&ends.out, None, to, None, self.held, flags())?)
+            });
+            match went {
+                Err(error) if is_passing(&error) => {}
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                went => {
+                    let went = went?;
+                    self.held -= went;
+                    moved(went);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn flags() -> SpliceFlags {
+    SpliceFlags::MOVE | SpliceFlags::NONBLOCK
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    let kind = error.kind();
+    kind == io::ErrorKind::WouldBlock || kind == io::ErrorKind::Interrupted
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let mut kept = self.pool.0.borrow_mut();
+        if self.held == 0 && kept.len() < KEPT {
+            kept.extend(self.ends.take());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (one, other) = tokio::join!(TcpStream::connect(address), listener.accept());
+        (one.expect("connected"), other.expect("accepted").0)
+    }
+
+    #[tokio::test]
+    async fn exactly_so_many_bytes_are_moved_and_what_follows_stays() {
+        let pipes = Rc::new(Pipes::default());
+        let (mut client, from) = pair().await;
+        let (to, mut backend) = pair().await;
+        let sent: Vec<u8> = (0..5_000_000u32).map(|at| (at / 7) as u8).collect();
+        let count = sent.len() as u64 - 5;
+        let heard = Cell::new(0);
+        let mut pipe = pipes.lend().expect("a pipe");
+        let carried = pipe.carry(&from, &to, count, |more| heard.set(heard.get() + more));
+        let mut got = vec![0; count as usize];
+        let (written, moved, read) = tokio::join!(
+            client.write_all(&sent),
+            carried,
+            // Whoever reads is slow to begin.
+            async {
+                tokio::task::yield_now().await;
+                backend.read_exact(&mut got).await
+            }
+        );
+        written.expect("written");
+        read.expect("read");
+        assert_eq!(moved.expect("moved"), count);
+        assert_eq!(heard.get() as u64, count);
+        assert_eq!(got, sent[..count as usize]);
+        drop(pipe);
+        assert_eq!(pipes.0.borrow().len(), 1);
+        let mut rest = [0; 5];
+        let mut from = from;
+        from.read_exact(&mut rest).await.expect("the rest");
+        assert_eq!(rest, sent[count as usize..]);
+    }
+
+    #[tokio::test]
+    async fn an_end_before_all_has_come_is_told_and_what_came_is_written() {
+        let pipes = Rc::new(Pipes::default());
+        let (mut client, from) = pair().await;
+        let (to, mut backend) = pair().await;
+        client.write_all(b"too little").await.expect("written");
+        drop(client);
+        let mut pipe = pipes.lend().expect("a pipe");
+        let moved = pipe.carry(&from, &to, 1000, |_| {}).await;
+        assert_eq!(moved.expect("moved"), 10);
+        drop(to);
+        let mut got = Vec::new();
+        backend.read_to_end(&mut got).await.expect("read");
+        assert_eq!(got, b"too little");
+    }
+
+    #[tokio::test]
+    async fn a_pipe_that_is_not_empty_is_not_used_again() {
+        let pipes = Rc::new(Pipes::default());
+        let (mut client, from) = pair().await;
+        client.write_all(b"left").await.expect("written");
+        let mut pipe = pipes.lend().expect("a pipe");
+        assert_eq!(pipe.fill(&from, 100).await.expect("filled"), 4);
+        drop(pipe);
+        assert!(pipes.0.borrow().is_empty());
+    }
+}

@@ -1,0 +1,357 @@
+//! The name and the protocols in a ClientHello, however it comes, whatever it is.
+
+use std::sync::Arc;
+
+use pointsman_proxy::tls::hello::{Hello, MOST, MOST_READ, Unread, read};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
+
+/// What rustls says first.
+fn rustls_hello(
+    name: &'static str,
+    protocols: &[&[u8]],
+    versions: &[&'static rustls::SupportedProtocolVersion],
+) -> Vec<u8> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_root_certificates(RootCertStore::empty())
+        .with_no_client_auth();
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+    let name = ServerName::try_from(name).unwrap();
+    let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut bytes = Vec::new();
+    client.write_tls(&mut bytes).unwrap();
+    bytes
+}
+
+fn some_hello() -> Vec<u8> {
+    rustls_hello(
+        "Shop.Example.com",
+        &[b"h2", b"http/1.1"],
+        rustls::ALL_VERSIONS,
+    )
+}
+
+fn hello(name: Option<&str>, protocols: &[&[u8]]) -> Hello {
+    Hello {
+        server_name: name.map(str::to_owned),
+        protocols: protocols.iter().map(|name| name.to_vec()).collect(),
+    }
+}
+
+/// The same messages in records of so many bytes.
+fn in_records_of(bytes: &[u8], length: usize) -> Vec<u8> {
+    bytes[5..].chunks(length).flat_map(record).collect()
+}
+
+fn record(part: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![22, 3, 1];
+    bytes.extend((part.len() as u16).to_be_bytes());
+    bytes.extend(part);
+    bytes
+}
+
+/// A message with these extensions.
+fn with_extensions(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
+    let mut list = Vec::new();
+    for (kind, data) in extensions {
+        list.extend(kind.to_be_bytes());
+        list.extend(counted(data));
+    }
+    let mut body = vec![3, 3];
+    body.extend([7; 32]);
+    body.push(0);
+    body.extend(counted(&[0x13, 0x01]));
+    body.extend([1, 0]);
+    body.extend(counted(&list));
+    whole(&body)
+}
+
+fn whole(body: &[u8]) -> Vec<u8> {
+    let mut message = vec![1];
+    message.extend(&(body.len() as u32).to_be_bytes()[1..]);
+    message.extend(body);
+    message.chunks(1 << 14).flat_map(record).collect()
+}
+
+/// With a length of two bytes before it.
+fn counted(data: &[u8]) -> Vec<u8> {
+    let mut bytes = (data.len() as u16).to_be_bytes().to_vec();
+    bytes.extend(data);
+    bytes
+}
+
+fn server_name(name: &[u8]) -> Vec<u8> {
+    counted(&[&[0][..], &counted(name)].concat())
+}
+
+#[test]
+fn name_and_protocols_are_read() {
+    assert_eq!(
+        read(&some_hello()),
+        Ok(hello(Some("shop.example.com"), &[b"h2", b"http/1.1"]))
+    );
+    let old = rustls_hello("a.example", &[], &[&rustls::version::TLS12]);
+    assert_eq!(read(&old), Ok(hello(Some("a.example"), &[])));
+    let address = rustls_hello("127.0.0.1", &[b"h2"], rustls::ALL_VERSIONS);
+    assert_eq!(read(&address), Ok(hello(None, &[b"h2"])));
+}
+
+#[test]
+fn a_hello_without_extensions_names_nobody() {
+    let body = [&[3, 3][..], &[7; 32], &[0], &counted(&[0, 47]), &[1, 0]].concat();
+    assert_eq!(read(&whole(&body)), Ok(hello(None, &[])));
+}
+
+#[test]
+fn of_every_beginning_more_is_wanted() {
+    let bytes = some_hello();
+    for length in [1, 3, 4, 7, 100, 16_000] {
+        let bytes = in_records_of(&bytes, length);
+        for end in 0..bytes.len() {
+            assert_eq!(
+                read(&bytes[..end]),
+                Err(Unread::More),
+                "{end} of {}",
+                bytes.len()
+            );
+        }
+        assert!(read(&bytes).is_ok());
+        let followed = [&bytes[..], b"whatever"].concat();
+        assert_eq!(read(&followed), read(&bytes));
+    }
+}
+
+#[test]
+fn what_is_not_tls_is_told_at_once() {
+    for bytes in [
+        &b"G"[..],
+        b"GET / HTTP/1.1\r\n",
+        b"\x80\x2e\x01",
+        b"\x16\x02",
+        b"SSH-2.0",
+        b"\x15\x03\x01\x00\x02\x01\x00",
+    ] {
+        assert_eq!(read(bytes), Err(Unread::NotTls), "{bytes:?}");
+    }
+    // A ServerHello.
+    assert_eq!(read(&record(&[2])), Err(Unread::NotTls));
+}
+
+#[test]
+fn names_are_validated() {
+    let broken = Err(Unread::Broken("its server name is none"));
+    let named = |name: &str| Ok(hello(Some(name), &[]));
+    let none = Ok(hello(None, &[]));
+    let long = [
+        &[b'a'; 63][..],
+        b".",
+        &[b'b'; 63],
+        b".",
+        &[b'c'; 63],
+        b".",
+        &[b'd'; 61],
+    ]
+    .concat();
+    let table: [(&[u8], Result<Hello, Unread>); 22] = [
+        (b"example.com", named("example.com")),
+        (b"EXAMPLE.Com", named("example.com")),
+        (b"example.com.", named("example.com")),
+        (b"localhost", named("localhost")),
+        (b"a_b.example", named("a_b.example")),
+        (b"xn--bcher-kva.example", named("xn--bcher-kva.example")),
+        (&long, named(str::from_utf8(&long).unwrap())),
+        (b"", broken.clone()),
+        (b".", broken.clone()),
+        (b"example.com..", broken.clone()),
+        (b".example.com", broken.clone()),
+        (b"a..b", broken.clone()),
+        (b"*.example.com", broken.clone()),
+        (b"a b", broken.clone()),
+        (b"a/b", broken.clone()),
+        (b"a\0b", broken.clone()),
+        ("b\u{fc}cher.example".as_bytes(), broken.clone()),
+        (b"\xff", broken.clone()),
+        (b"1.2.3", broken.clone()),
+        (b"127.0.0.1", none.clone()),
+        (b"::1", none.clone()),
+        (b"[2001:db8::1]", none),
+    ];
+    for (name, wanted) in table {
+        let bytes = with_extensions(&[(0, server_name(name))]);
+        assert_eq!(read(&bytes), wanted, "{}", name.escape_ascii());
+    }
+    let longer = [&long[..], b"d"].concat();
+    assert!(read(&with_extensions(&[(0, server_name(&longer))])).is_err());
+    let label = [b'a'; 64];
+    assert!(read(&with_extensions(&[(0, server_name(&label))])).is_err());
+}
+
+#[test]
+fn what_stands_twice_is_refused() {
+    let name = server_name(b"a.example");
+    let protocols = counted(b"\x02h2");
+    let twice = Err(Unread::Broken("an extension comes twice"));
+    assert_eq!(
+        read(&with_extensions(&[(0, name.clone()), (0, name.clone())])),
+        twice
+    );
+    assert_eq!(
+        read(&with_extensions(&[
+            (16, protocols.clone()),
+            (16, protocols.clone())
+        ])),
+        twice
+    );
+    assert_eq!(
+        read(&with_extensions(&[
+            (99, vec![]),
+            (0, name.clone()),
+            (99, vec![])
+        ])),
+        twice
+    );
+    let entry = [&[0][..], &counted(b"a.example")].concat();
+    let names = counted(&[entry.clone(), entry].concat());
+    assert_eq!(
+        read(&with_extensions(&[(0, names)])),
+        Err(Unread::Broken("not one server name"))
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_broken() {
+    let entry = |kind: u8| counted(&[&[kind][..], &counted(b"a.example")].concat());
+    let extensions: [(u16, Vec<u8>); 12] = [
+        (0, vec![]),
+        (0, vec![0, 0]),
+        (0, vec![0, 1, 0]),
+        (0, vec![0, 5, 0, 0, 9, b'a', b'b']),
+        (0, entry(1)),
+        (0, [entry(0), vec![0]].concat()),
+        (16, vec![]),
+        (16, vec![0, 0]),
+        (16, vec![0, 1, 0]),
+        (16, vec![0, 2, 2, b'h']),
+        (16, vec![0, 3, 2, b'h', b'2', 0]),
+        (16, vec![0, 9, 2, b'h', b'2']),
+    ];
+    for extension in extensions {
+        let found = read(&with_extensions(std::slice::from_ref(&extension)));
+        assert!(
+            matches!(found, Err(Unread::Broken(_))),
+            "{extension:?}: {found:?}"
+        );
+    }
+    let long_session = [
+        &[3, 3][..],
+        &[7; 32],
+        &[33],
+        &[0; 33],
+        &counted(&[0, 47]),
+        &[1, 0],
+    ]
+    .concat();
+    let odd_ciphers = [&[3, 3][..], &[7; 32], &[0], &counted(&[0, 47, 0]), &[1, 0]].concat();
+    let no_ciphers = [&[3, 3][..], &[7; 32], &[0], &counted(&[]), &[1, 0]].concat();
+    let no_compression = [&[3, 3][..], &[7; 32], &[0], &counted(&[0, 47]), &[0]].concat();
+    let trailing = [
+        &[3, 3][..],
+        &[7; 32],
+        &[0],
+        &counted(&[0, 47]),
+        &[1, 0],
+        &counted(&[]),
+        &[0],
+    ]
+    .concat();
+    for body in [
+        &long_session[..],
+        &odd_ciphers,
+        &no_ciphers,
+        &no_compression,
+        &trailing,
+        &[],
+        &[3],
+    ] {
+        let found = read(&whole(body));
+        assert!(
+            matches!(found, Err(Unread::Broken(_))),
+            "{body:?}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn records_that_can_not_be_are_broken() {
+    let bytes = some_hello();
+    let split = in_records_of(&bytes, 40);
+    let mut alert = split.clone();
+    alert[45] = 21;
+    assert_eq!(
+        read(&alert),
+        Err(Unread::Broken("another record comes before its end"))
+    );
+    assert_eq!(
+        read(&[22, 3, 1, 0, 0]),
+        Err(Unread::Broken("an empty record"))
+    );
+    assert_eq!(
+        read(&[22, 3, 1, 0x40, 1]),
+        Err(Unread::Broken("a record that is too long"))
+    );
+    let empty = [&split[..45], &[22, 3, 1, 0, 0], &split[45..]].concat();
+    assert_eq!(read(&empty), Err(Unread::Broken("an empty record")));
+}
+
+#[test]
+fn what_is_too_long_is_told_at_once() {
+    let mut head = vec![1];
+    head.extend(&(MOST as u32 + 1).to_be_bytes()[1..]);
+    assert_eq!(read(&record(&head)), Err(Unread::TooLong));
+    // As long as it may be, and split so that its records' heads take too much room.
+    let filler = MOST - 2 - 32 - 1 - 4 - 2 - 2 - 4;
+    let longest = with_extensions(&[(21, vec![0; filler])]);
+    assert_eq!(read(&longest), Ok(hello(None, &[])));
+    let message: Vec<u8> = [&longest[5..5 + (1 << 14)], &longest[10 + (1 << 14)..]].concat();
+    let tiny: Vec<u8> = message.chunks(1).flat_map(record).collect();
+    assert_eq!(read(&tiny), Err(Unread::TooLong));
+    assert_eq!(read(&tiny[..MOST_READ - 1]), Err(Unread::More));
+    assert_eq!(read(&tiny[..MOST_READ]), Err(Unread::TooLong));
+}
+
+/// What is settled by some bytes is not changed by more of them.
+fn settles(bytes: &[u8]) -> Result<(), TestCaseError> {
+    let all = read(bytes);
+    let mut settled = false;
+    for end in 0..=bytes.len() {
+        let found = read(&bytes[..end]);
+        prop_assert!(!settled || found == all, "{end}: {found:?}, then {all:?}");
+        settled |= found != Err(Unread::More);
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn hostile_bytes_do_no_harm(bytes in vec(any::<u8>(), 0..300)) {
+        settles(&bytes)?;
+        settles(&record(&bytes[..bytes.len().min(200)]))?;
+        settles(&whole(&bytes))?;
+        settles(&with_extensions(&[(0, bytes.clone())]))?;
+        settles(&with_extensions(&[(16, bytes)]))?;
+    }
+
+    #[test]
+    fn a_hello_with_a_byte_changed_does_no_harm(at: prop::sample::Index, to: u8, length in 1..200usize) {
+        let mut bytes = in_records_of(&some_hello(), length);
+        let at = at.index(bytes.len());
+        bytes[at] = to;
+        settles(&bytes[..bytes.len().min(600)])?;
+        let _ = read(&bytes);
+    }
+}

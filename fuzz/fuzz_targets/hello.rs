@@ -1,0 +1,18 @@
+//! Hostile bytes for the reader of ClientHellos: nothing panics, what is settled stays settled, and a name that is read is one.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use pointsman_proxy::tls::hello::{Unread, read};
+
+fuzz_target!(|bytes: &[u8]| {
+    let whole = read(bytes);
+    for end in 0..bytes.len().min(256) {
+        let beginning = read(&bytes[..end]);
+        assert!(beginning == Err(Unread::More) || beginning == whole);
+    }
+    if let Ok(hello) = whole
+        && let Some(name) = hello.server_name
+    {
+        assert!(!name.is_empty() && !name.ends_with('.') && name == name.to_ascii_lowercase());
+    }
+});
