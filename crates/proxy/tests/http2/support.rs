@@ -405,6 +405,12 @@ impl Raw {
         raw
     }
 
+    /// A connection on which something was sent already.
+    pub fn of(stream: TcpStream) -> Raw {
+        let bytes = Vec::new();
+        Raw { stream, bytes }
+    }
+
     /// Bytes as they are. A peer that is gone is none of its concern.
     pub async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
@@ -412,6 +418,11 @@ impl Raw {
 
     pub async fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         self.send(&frame(kind, flags, stream, payload)).await;
+    }
+
+    /// The next byte; none at the end.
+    pub async fn next_byte(&mut self) -> Option<u8> {
+        self.stream.read_u8().await.ok()
     }
 
     /// The next frame; none at the end.
