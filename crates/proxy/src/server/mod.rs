@@ -2,6 +2,7 @@
 
 pub(crate) mod accept;
 pub(crate) mod http1;
+pub(crate) mod http2;
 mod passage;
 
 pub(crate) use accept::{accept, datagrams};
