@@ -106,7 +106,9 @@ async fn bulk(
     let (Some(from), Some(to)) = (from.plain(), outgoing.plain()) else {
         return Ok(());
     };
-    let moved = pipe.carry(from, to, left, |count| progress.add(count)).await;
+    let moved = pipe
+        .carry(from, to, left, |count| progress.add(count))
+        .await;
     let moved = moved.map_err(|error| match error {
         PipeError::Read(error) => FlowError::Source(error.into()),
         PipeError::Write(error) => FlowError::Sink(error.into()),

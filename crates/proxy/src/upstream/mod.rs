@@ -137,6 +137,16 @@ impl Upstream {
         })
     }
 
+    /// Whether an endpoint is one of its.
+    pub(crate) fn has(&self, address: SocketAddr) -> bool {
+        let port = address.port();
+        let known = |bound: &Bound| match bound {
+            Bound::Addresses(all) => all.iter().any(|endpoint| endpoint.address == address),
+            Bound::Dns(_, own) => *own == port,
+        };
+        known(&self.backend.borrow().endpoints)
+    }
+
     /// How many endpoints there are.
     pub(crate) fn endpoint_count(&self) -> usize {
         self.endpoints.borrow().len()
@@ -206,6 +216,16 @@ impl Pick {
     pub(crate) fn answered(&mut self) -> Duration {
         let took = self.begun.elapsed();
         self.end(Outcome::Answered(took));
+        took
+    }
+
+    /// It took a stream, which counts as its load until this is dropped.
+    pub(crate) fn connected(&mut self) -> Duration {
+        let took = self.begun.elapsed();
+        if let Some(handle) = self.handle {
+            let mut endpoints = self.upstream.endpoints.borrow_mut();
+            endpoints.answered(handle, self.epoch.elapsed(), took);
+        }
         took
     }
 

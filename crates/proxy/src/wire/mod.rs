@@ -4,4 +4,6 @@ pub(crate) mod alarm;
 pub(crate) mod bell;
 pub(crate) mod buffer;
 pub(crate) mod io;
+pub(crate) mod linger;
 pub(crate) mod pipe;
+pub(crate) mod relay;
