@@ -293,12 +293,13 @@ mod tests {
             "https://xbar.com",
             "null",
         ];
+        let varies = vec![("vary", "Origin".to_owned())];
         for origin in others {
             let asked = preflight(origin, "GET");
             let policy = CorsPolicy::compile(&listed());
             assert_eq!(
                 policy.judge(&asked),
-                Some(Verdict::Preflight(vec![])),
+                Some(Verdict::Preflight(varies.clone())),
                 "{origin}"
             );
             let asked = Asked {
@@ -307,7 +308,7 @@ mod tests {
             };
             assert_eq!(
                 policy.judge(&asked),
-                Some(Verdict::Simple(vec![])),
+                Some(Verdict::Simple(varies.clone())),
                 "{origin}"
             );
         }
