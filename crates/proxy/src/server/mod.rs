@@ -3,6 +3,7 @@
 mod accept;
 mod course;
 pub(crate) mod http1;
+pub(crate) mod http2;
 mod overload;
 mod passage;
 mod report;

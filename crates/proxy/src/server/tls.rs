@@ -14,10 +14,10 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::http1;
 use super::passage::{Passage, Secured};
 use super::report::Open;
 use super::stream::{self, Arrival};
+use super::{http1, http2};
 use crate::metrics::ListenerSeries;
 use crate::proxy::Owner;
 use crate::tls::hello::{self, Unread};
@@ -116,6 +116,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, mut passage: Passage, mut stream: 
                 name,
                 series,
             });
+            if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                return http2::serve(worker, passage, stream).await;
+            }
             let (reader, writer) = split_tls(stream);
             http1::serve(worker, passage, reader, writer).await;
         }

@@ -58,7 +58,7 @@ impl TlsConfigs {
 
 fn make(frontend: &Frontend, tls: &FrontendTls) -> Result<Arc<ServerConfig>, String> {
     let alpn: &[&[u8]] = match frontend.protocol {
-        Protocol::Https => &[b"http/1.1"],
+        Protocol::Https => &[b"h2", b"http/1.1"],
         _ => &[],
     };
     frontend_config(tls, alpn).map_err(|error| error.to_string())

@@ -43,6 +43,18 @@ impl ConnectError {
             ConnectError::Fault(fault) => fault.reason,
         }
     }
+
+    /// The same error, for another one who waited for the connection.
+    pub(crate) fn again(&self) -> Self {
+        let io = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+        match self {
+            ConnectError::Io(error) => ConnectError::Io(io(error)),
+            ConnectError::Elapsed => ConnectError::Elapsed,
+            ConnectError::Tls(error) => ConnectError::Tls(io(error)),
+            ConnectError::Protocol => ConnectError::Protocol,
+            ConnectError::Fault(fault) => ConnectError::Fault(fault.clone()),
+        }
+    }
 }
 
 /// A TCP connection.

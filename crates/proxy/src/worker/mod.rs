@@ -243,6 +243,7 @@ impl Worker {
         let oldest = self.limits().backend_idle_time;
         for upstream in self.upstreams.borrow().values() {
             upstream.pool.sweep(oldest);
+            upstream.http2.sweep(oldest);
         }
     }
 
