@@ -385,3 +385,19 @@ fn the_clock_may_stand_before_1970() {
     };
     assert!(line(AccessLogFormat::Text, &record).starts_with("1970-01-01T00:00:00.000Z"));
 }
+
+#[test]
+fn docs_observing_md_has_every_field() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observing.md");
+    let text = fs::read_to_string(path).unwrap();
+    let section = text
+        .split("\n## ")
+        .find(|section| section.starts_with("Access log"));
+    let rows: Vec<&str> = section
+        .unwrap()
+        .lines()
+        .filter(|line| line.starts_with("| `"))
+        .collect();
+    let wanted = record::FIELDS.map(|(name, what)| format!("| `{name}` | {what} |"));
+    assert_eq!(rows, wanted, "the rows should be:\n{}", wanted.join("\n"));
+}

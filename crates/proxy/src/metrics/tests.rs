@@ -348,3 +348,40 @@ fn durations_fall_into_their_buckets() {
         assert_eq!((observed.buckets[at], observed.buckets[at + 1]), (1, 1));
     }
 }
+
+/// The rows of a table of figures.
+fn rows<S: Default>(table: &[series::Shown<S>]) -> Vec<String> {
+    let of = S::default();
+    let row = |(family, figure): &series::Shown<S>| row(family, text::kind(&figure(&of)));
+    table.iter().map(row).collect()
+}
+
+fn row(family: &series::Family, kind: &str) -> String {
+    format!("| `{}` | {kind} | {} |", family.name, family.help)
+}
+
+#[test]
+fn docs_observing_md_has_every_figure() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observing.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let of_workers = [
+        row(&series::ANSWERS, "counter"),
+        row(&series::REFUSED, "counter"),
+    ];
+    let of_process = process::PROCESS
+        .iter()
+        .map(|(family, kind, _)| row(family, kind));
+    let wanted: Vec<String> = rows(series::LISTENER)
+        .into_iter()
+        .chain(rows(series::ROUTE))
+        .chain(rows(series::BACKEND))
+        .chain(rows(series::WORKER))
+        .chain(of_workers)
+        .chain([row(&series::BUILD, "gauge"), row(&series::WORKERS, "gauge")])
+        .chain(of_process)
+        .collect();
+    let figures =
+        |line: &&str| line.starts_with("| `pointsman_") || line.starts_with("| `process_");
+    let found: Vec<&str> = text.lines().filter(figures).collect();
+    assert_eq!(found, wanted, "the rows should be:\n{}", wanted.join("\n"));
+}
