@@ -144,13 +144,14 @@ impl Upstream {
     }
 
     /// Whether an endpoint is one of its.
-    pub(crate) fn has(&self, address: SocketAddr) -> bool {
-        let port = address.port();
-        let known = |bound: &Bound| match bound {
+    pub(crate) fn has(&self, version: &Version, address: SocketAddr) -> bool {
+        match &self.backend.borrow().endpoints {
             Bound::Addresses(all) => all.iter().any(|endpoint| endpoint.address == address),
-            Bound::Dns(_, own) => *own == port,
-        };
-        known(&self.backend.borrow().endpoints)
+            Bound::Dns(name, port) => {
+                let known = version.names.get(name).into_iter().flatten();
+                *port == address.port() && known.into_iter().any(|ip| *ip == address.ip())
+            }
+        }
     }
 
     /// How many endpoints there are.
