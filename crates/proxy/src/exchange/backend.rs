@@ -1,7 +1,9 @@
 //! The backend's side of an exchange: where the request goes, and where the response comes from.
 
 use std::io;
+use std::rc::Rc;
 
+use super::http2::backend::{Http2Backend, Http2Returning};
 use super::lines::Lines;
 use super::sink::{Outgoing, Sink};
 use super::source::{Incoming, Source};
@@ -9,7 +11,7 @@ use crate::http1::{
     self, Asked, BodyDecoder, Encoder, Fault, Framing, HeadWriter, ResponseHead, WriteError,
 };
 use crate::upstream::connect::ConnectError;
-use crate::upstream::{Pick, Speech, http1 as up1};
+use crate::upstream::{Pick, Speech, http1 as up1, http2 as up2};
 use crate::wire::buffer::Buffer;
 use crate::wire::io::Reader;
 use crate::worker::Worker;
@@ -40,6 +42,22 @@ pub(crate) struct Outbound<'o> {
 pub(crate) enum Backend {
     /// Over HTTP/1.
     Http1(Box<up1::Connection>),
+    /// Over HTTP/2.
+    Http2(Http2Backend),
+}
+
+/// Why a request has not left.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BeginError {
+    /// It can't be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The connection takes no more streams.
+    #[error(transparent)]
+    Http2(#[from] h2::Error),
+    /// It opens a WebSocket, and the endpoint takes none over HTTP/2.
+    #[error("the endpoint takes no WebSockets over HTTP/2")]
+    NoWebSocket,
 }
 
 /// Why no response came.
@@ -54,6 +72,12 @@ pub(crate) enum BackendError {
     /// The connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The stream broke.
+    #[error(transparent)]
+    Http2(h2::Error),
+    /// The endpoint says that it has not looked at the request.
+    #[error(transparent)]
+    Refused(h2::Error),
 }
 
 /// What comes back: interim responses, then the response.
@@ -61,6 +85,8 @@ pub(crate) enum BackendError {
 pub(crate) enum Returning<'b> {
     /// Over HTTP/1.
     Http1(Http1Returning<'b>),
+    /// Over HTTP/2.
+    Http2(Box<Http2Returning>),
 }
 
 /// What comes back over HTTP/1.
@@ -93,21 +119,24 @@ pub(crate) struct Came<'b> {
 }
 
 /// Interim responses that a backend may send.
-const MOST_INTERIMS: usize = 32;
+pub(super) const MOST_INTERIMS: usize = 32;
 
 impl Backend {
     /// A connection to an endpoint.
     pub(crate) async fn open(
-        worker: &Worker,
+        worker: &Rc<Worker>,
         pick: &Pick,
         speech: Speech,
         fresh: bool,
     ) -> Result<Backend, ConnectError> {
         match speech {
-            Speech::Http1 | Speech::Http2 if fresh => Ok(Backend::Http1(Box::new(
+            Speech::Http2 => Ok(Backend::Http2(Http2Backend::new(
+                up2::lease(worker, pick).await?,
+            ))),
+            Speech::Http1 if fresh => Ok(Backend::Http1(Box::new(
                 up1::Connection::fresh(worker, pick).await?,
             ))),
-            Speech::Http1 | Speech::Http2 => Ok(Backend::Http1(Box::new(
+            Speech::Http1 => Ok(Backend::Http1(Box::new(
                 up1::Connection::open(worker, pick).await?,
             ))),
         }
@@ -117,6 +146,7 @@ impl Backend {
     pub(crate) fn is_reused(&self) -> bool {
         match self {
             Backend::Http1(connection) => connection.reused,
+            Backend::Http2(stream) => stream.is_reused(),
         }
     }
 
@@ -125,8 +155,9 @@ impl Backend {
         &'b mut self,
         worker: &Worker,
         request: &Outbound<'_>,
-    ) -> Result<(Sink<'b>, Returning<'b>), WriteError> {
+    ) -> Result<(Sink<'b>, Returning<'b>), BeginError> {
         match self {
+            Backend::Http2(stream) => stream.begin(request),
             Backend::Http1(connection) => {
                 let connection = &mut **connection;
                 let encoder = Encoder::request(request.framing);
@@ -164,6 +195,8 @@ impl Backend {
                     connection.keep(worker, pick.upstream());
                 }
             }
+            // The connection carries others meanwhile.
+            Backend::Http2(_) => {}
         }
     }
 }
@@ -195,6 +228,7 @@ impl<'b> Returning<'b> {
     pub(crate) async fn next(&mut self) -> Result<bool, BackendError> {
         match self {
             Returning::Http1(returning) => returning.next().await,
+            Returning::Http2(returning) => returning.next().await,
         }
     }
 
@@ -211,6 +245,7 @@ impl<'b> Returning<'b> {
                     content_length: returning.head.content_length(),
                 }
             }
+            Returning::Http2(returning) => returning.came(),
         }
     }
 
@@ -218,6 +253,7 @@ impl<'b> Returning<'b> {
     pub(crate) fn is_switch(&self) -> bool {
         match self {
             Returning::Http1(returning) => returning.head.is_switch(),
+            Returning::Http2(returning) => returning.is_switch(),
         }
     }
 
@@ -238,6 +274,7 @@ impl<'b> Returning<'b> {
                 let incoming = Incoming::new(returning.reader, returning.buffer, decoder, most);
                 Source::Http1(incoming)
             }
+            Returning::Http2(returning) => returning.body(),
         }
     }
 }

@@ -31,6 +31,11 @@ impl Prefixed {
         }
     }
 
+    /// The stream itself; bytes that were not taken yet are lost.
+    pub(crate) fn into_tcp(self) -> TcpStream {
+        self.stream
+    }
+
     /// The stream itself.
     pub(crate) fn tcp(&self) -> &TcpStream {
         &self.stream
