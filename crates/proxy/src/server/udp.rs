@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::Fault;
+use socket2::SockRef;
 use tokio::net::UdpSocket;
 use tokio::task::spawn_local;
 
@@ -112,7 +113,8 @@ fn pass(port: &Rc<Port>, client: SocketAddr, datagram: &[u8]) {
             None => return,
         },
     };
-    match session.socket.try_send(datagram) {
+    // Not `try_send`: tokio has not heard yet that a new socket can be written to, and the first datagram of every session would be lost.
+    match SockRef::from(&session.socket).send(datagram) {
         Ok(_) => session.moved(&session.up, datagram.len(), true),
         // A datagram may be lost.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
