@@ -14,7 +14,6 @@
 mod access_log;
 pub mod balance;
 mod bind;
-#[allow(dead_code, reason = "nobody asks it yet")]
 mod dns;
 mod exchange;
 mod files;

@@ -36,10 +36,11 @@ fn on_one_address_the_older_gateway_has_the_port() {
         "metadata: {creationTimestamp: '2020-01-01T00:00:00Z', ",
     );
     let text = join(&[CLASS, &young, &old]);
-    let running = Running::with(&[("all.yaml", &text)], &["--address", "127.0.0.1"]);
+    let own = own_address();
+    let running = Running::with(&[("all.yaml", &text)], &["--address", &own]);
     let listener = |name: &str| {
         let gateway = running.object("Gateway", name).expect("the Gateway");
-        assert_eq!(address(&gateway), "127.0.0.1");
+        assert_eq!(address(&gateway), own);
         condition(&gateway["status"]["listeners"][0], "Accepted")
     };
     assert_eq!(listener("old"), "True/Accepted");
@@ -53,10 +54,11 @@ fn on_one_address_the_older_gateway_has_the_port() {
 
 #[test]
 fn a_port_that_is_taken_is_a_condition_and_is_had_when_it_is_free() {
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let own = own_address();
+    let taken = TcpListener::bind(format!("{own}:0")).expect("a port");
     let port = taken.local_addr().expect("an address").port();
     let text = join(&[CLASS, &gateway("edge", port)]);
-    let running = Running::with(&[("all.yaml", &text)], &["--address", "127.0.0.1"]);
+    let running = Running::with(&[("all.yaml", &text)], &["--address", &own]);
     let listener = || {
         let gateway = running.object("Gateway", "edge").expect("the Gateway");
         gateway["status"]["listeners"][0].clone()
@@ -75,15 +77,13 @@ fn a_port_that_is_taken_is_a_condition_and_is_had_when_it_is_free() {
 #[test]
 fn an_address_of_the_manifest_is_used_if_it_can_be() {
     let port = free_port();
-    let good = gateway_with("good", port, "addresses: [{value: 127.0.0.1}], ");
-    let bad = gateway_with(
-        "bad",
-        port,
-        "addresses: [{value: 192.0.2.1}, {value: 127.0.0.1}], ",
-    );
+    let own = own_address();
+    let good = gateway_with("good", port, &format!("addresses: [{{value: {own}}}], "));
+    let asks = format!("addresses: [{{value: 192.0.2.1}}, {{value: {own}}}], ");
+    let bad = gateway_with("bad", port, &asks);
     let running = Running::start(&[("all.yaml", &join(&[CLASS, &good, &bad]))]);
     let good = running.object("Gateway", "good").expect("the Gateway");
-    assert_eq!(address(&good), "127.0.0.1");
+    assert_eq!(address(&good), own);
     assert_eq!(condition(&good["status"], "Programmed"), "True/Programmed");
     let bad = running.object("Gateway", "bad").expect("the Gateway");
     assert_eq!(
@@ -97,9 +97,10 @@ fn an_offset_moves_every_port() {
     let port = free_port();
     let low = port.checked_sub(1000).expect("a high port");
     let text = join(&[CLASS, &gateway("edge", low), &gateway("high", 65000)]);
-    let arguments = ["--address", "127.0.0.1", "--port-offset", "1000"];
+    let own = own_address();
+    let arguments = ["--address", &own, "--port-offset", "1000"];
     let running = Running::with(&[("all.yaml", &text)], &arguments);
-    let line = format!("Gateway infra/edge listener http: HTTP on 127.0.0.1:{port}");
+    let line = format!("Gateway infra/edge listener http: HTTP on {own}:{port}");
     assert!(running.lines.contains(&line), "{:?}", running.lines);
     let high = running.object("Gateway", "high").expect("the Gateway");
     let listener = &high["status"]["listeners"][0];
@@ -109,13 +110,7 @@ fn an_offset_moves_every_port() {
 
 #[test]
 fn services_with_an_address_of_this_machine_are_listened_on() {
-    let pool = pool();
-    let base = pool.split('/').next().expect("an address");
-    let address = base.rsplit_once('.').map(|(net, host)| {
-        let host: u8 = host.parse().expect("a number");
-        format!("{net}.{}", host + 1)
-    });
-    let (address, port) = (address.expect("an address"), free_port());
+    let (address, port) = (own_address(), free_port());
     let service = |name: &str, ip: &str| {
         format!(
             "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, spec: {{clusterIP: {ip}, ports: [{{name: a, port: {port}}}, {{name: b, port: {port}, protocol: UDP}}]}}}}\n"

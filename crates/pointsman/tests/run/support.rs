@@ -1,7 +1,7 @@
 //! A running process, its folder, and questions to its admin server.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -47,8 +47,17 @@ pub fn free_port() -> u16 {
 pub fn pool() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, test) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let (high, low) = (128 + (process >> 8) % 120, process & 0xff);
-    format!("127.{high}.{low}.{}/28", (test % 16) * 16)
+    let second = 128 + process % 120;
+    let third = process / 120 % 64 * 4 + test / 16 % 4;
+    format!("127.{second}.{third}.{}/28", test % 16 * 16)
+}
+
+/// An address for one test alone: no other program's connections have ports there.
+pub fn own_address() -> String {
+    let pool = pool();
+    let base = pool.split('/').next().and_then(|text| text.parse().ok());
+    let base: Ipv4Addr = base.expect("an address");
+    Ipv4Addr::from_bits(base.to_bits() + 1).to_string()
 }
 
 /// Waits until something holds.

@@ -6,8 +6,6 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
 use super::http2::{self, PREFACE};
 use super::passage::Passage;
 use crate::exchange;
@@ -20,13 +18,8 @@ use crate::http1::{BodyDecoder, Error, Limits, RequestHead, Version};
 use crate::wire::alarm::Alarm;
 use crate::wire::buffer::Buffer;
 use crate::wire::io::{Prefixed, Reader, Writer, unsplit};
+use crate::wire::linger::{LINGER, linger};
 use crate::worker::Worker;
-
-/// How long a client that was refused is listened to, so that it reads the answer before the connection is reset.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// How many bytes of it.
-const LINGER_BYTES: usize = 256 * 1024;
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(
@@ -259,23 +252,4 @@ fn is_http(bytes: &[u8]) -> bool {
 fn refused(error: Error) -> Answer {
     tracing::debug!(%error, "refused");
     Answer::refused(error)
-}
-
-/// Says that nothing more will be written, and reads a little of what still comes: closing at once would reset the connection, and the client
-/// might lose the answer (RFC 9112 §9.6).
-async fn linger(reader: &mut Reader, writer: &mut Writer) {
-    let lingering = async {
-        if writer.shutdown().await.is_err() {
-            return;
-        }
-        let mut scratch = [0; 2048];
-        let mut left = LINGER_BYTES;
-        while let Ok(count @ 1..) = reader.read(&mut scratch).await {
-            match left.checked_sub(count) {
-                Some(less) => left = less,
-                None => return,
-            }
-        }
-    };
-    let _ = tokio::time::timeout(LINGER, lingering).await;
 }

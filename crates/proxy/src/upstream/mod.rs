@@ -143,9 +143,15 @@ impl Upstream {
         })
     }
 
-    /// How many endpoints there are.
-    pub(crate) fn endpoint_count(&self) -> usize {
-        self.endpoints.borrow().len()
+    /// Whether an endpoint is one of its.
+    pub(crate) fn has(&self, version: &Version, address: SocketAddr) -> bool {
+        match &self.backend.borrow().endpoints {
+            Bound::Addresses(all) => all.iter().any(|endpoint| endpoint.address == address),
+            Bound::Dns(name, port) => {
+                let known = version.names.get(name).into_iter().flatten();
+                *port == address.port() && known.into_iter().any(|ip| *ip == address.ip())
+            }
+        }
     }
 
     /// Which version of HTTP it is spoken to in. Where nothing is said: HTTP/1.1, or HTTP/2 for gRPC.
@@ -212,6 +218,16 @@ impl Pick {
     pub(crate) fn answered(&mut self) -> Duration {
         let took = self.begun.elapsed();
         self.end(Outcome::Answered(took));
+        took
+    }
+
+    /// It took a stream, which counts as its load until this is dropped.
+    pub(crate) fn connected(&mut self) -> Duration {
+        let took = self.begun.elapsed();
+        if let Some(handle) = self.handle {
+            let mut endpoints = self.upstream.endpoints.borrow_mut();
+            endpoints.answered(handle, self.epoch.elapsed(), took);
+        }
         took
     }
 
