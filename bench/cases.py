@@ -192,7 +192,8 @@ def propagation(contestants, tries, say):
                     if time.perf_counter() - started > 30:
                         raise RuntimeError(f"{one.name}: a route is not in effect after 30 s")
                 times.append((time.perf_counter() - started) * 1000)
-                time.sleep(0.3)
+                # A HAProxy that still reloads would lose the next signal.
+                time.sleep(0.5)
             row[routes] = statistics.median(times)
         one.stop()
         one.start()

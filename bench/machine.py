@@ -56,11 +56,12 @@ def cpu_seconds(pid):
 
 
 def resident_kib(pid):
+    """Resident memory of a process and all below it; what they share is counted once."""
     total = 0
     for one in tree(pid):
         try:
-            for line in Path(f"/proc/{one}/status").read_text().splitlines():
-                if line.startswith("VmRSS:"):
+            for line in Path(f"/proc/{one}/smaps_rollup").read_text().splitlines():
+                if line.startswith("Pss:"):
                     total += int(line.split()[1])
         except OSError:
             continue

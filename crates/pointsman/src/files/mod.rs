@@ -4,17 +4,20 @@
 //! in the order of the input, as if all had been read at once; this is the only reader, for one look and for a long watch. What is
 //! broken keeps what worked: [`content`] says how.
 
+mod claims;
 mod content;
 mod find;
+mod links;
 mod order;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pointsman_resources::read::Document;
-use pointsman_resources::{Finding, ObjectKey, Severity};
+use pointsman_resources::{Finding, ObjectKey};
 
 use content::Content;
 use find::Stamp;
@@ -57,6 +60,33 @@ enum Dependent {
     Root(usize),
 }
 
+/// Files in their order. Mostly there is one, and there are many of these.
+#[derive(Default)]
+struct InOrder(Vec<FileId>);
+
+impl InOrder {
+    fn insert(&mut self, id: &FileId) {
+        if let Err(at) = self.0.binary_search(id) {
+            self.0.reserve_exact(1);
+            self.0.insert(at, id.clone());
+        }
+    }
+
+    fn remove(&mut self, id: &FileId) {
+        if let Ok(at) = self.0.binary_search(id) {
+            self.0.remove(at);
+        }
+    }
+}
+
+impl std::ops::Deref for InOrder {
+    type Target = [FileId];
+
+    fn deref(&self) -> &[FileId] {
+        &self.0
+    }
+}
+
 /// The objects that may have changed.
 pub type Changed = BTreeSet<ObjectKey>;
 
@@ -68,11 +98,11 @@ pub struct Files {
     roots: Vec<Root>,
     files: BTreeMap<FileId, File>,
     /// The files that name each object; the first has it.
-    claims: HashMap<ObjectKey, BTreeSet<FileId>>,
+    claims: HashMap<ObjectKey, InOrder>,
     /// The objects that more than one file names.
     contested: BTreeSet<ObjectKey>,
     /// The paths that lead to each real file; the first has it.
-    reals: HashMap<PathBuf, BTreeSet<FileId>>,
+    reals: HashMap<PathBuf, InOrder>,
     links: HashMap<PathBuf, BTreeSet<Dependent>>,
     watcher: Option<Watcher>,
     /// Counts changes of what [`findings`](Self::findings) and [`passed_over`](Self::passed_over) say.
@@ -120,15 +150,17 @@ impl Files {
                 }
             }
             for (index, root) in self.roots.iter().enumerate() {
-                if root.path.starts_with(path) {
+                let concerns = root.path.starts_with(path) || path.starts_with(&root.path);
+                if root.path.starts_with(path) || (concerns && !root.problems.is_empty()) {
                     scans.insert(index);
-                } else if let Ok(inner) = path.strip_prefix(&root.path) {
+                } else if let Ok(inner) = path.strip_prefix(&root.path)
+                    && !find::is_hidden(inner)
+                {
                     let id = FileId {
                         root: index,
                         path: path.as_path().into(),
                     };
-                    if find::is_hidden(inner) {
-                    } else if root.folders.contains(path) || path.is_dir() {
+                    if root.folders.contains(path) || path.is_dir() {
                         scans.insert(index);
                     } else if self.files.contains_key(&id) || find::is_manifest(path) {
                         reads.insert(id);
@@ -142,6 +174,9 @@ impl Files {
         for id in reads {
             if self.roots[id.root].path.symlink_metadata().is_ok() {
                 self.read(&id, &mut changed);
+                if self.of_root(id.root).next().is_none() {
+                    self.scan_root(id.root, false, &mut changed);
+                }
             } else if !scans.contains(&id.root) {
                 // The whole path is gone: its files are not what was taken away.
                 self.scan_root(id.root, false, &mut changed);
@@ -152,7 +187,8 @@ impl Files {
 
     fn scan_root(&mut self, index: usize, anew: bool, changed: &mut Changed) {
         let path = self.roots[index].path.clone();
-        let known: BTreeSet<FileId> = self.of_root(index);
+        let known = self.of_root(index).map(|(id, _)| id.clone());
+        let known: BTreeSet<FileId> = known.collect();
         if path.as_os_str() == "-" {
             if known.is_empty() {
                 self.read_input(index, changed);
@@ -233,14 +269,10 @@ impl Files {
         }
     }
 
-    fn of_root(&self, root: usize) -> BTreeSet<FileId> {
+    fn of_root(&self, root: usize) -> impl Iterator<Item = (&FileId, &File)> {
         let path: Arc<Path> = Path::new("").into();
-        let first = FileId { root, path };
-        self.files
-            .range(first..)
-            .take_while(|(id, _)| id.root == root)
-            .map(|(id, _)| id.clone())
-            .collect()
+        let files = self.files.range(FileId { root, path }..);
+        files.take_while(move |(id, _)| id.root == root)
     }
 
     /// Reads a file, new or known, or takes note that it is gone.
@@ -266,7 +298,7 @@ impl Files {
             };
             self.follow(Dependent::File(id.clone()), &hops);
             let is_first = real.is_none_or(|real| {
-                let first = self.reals.get(&real).and_then(BTreeSet::first);
+                let first = self.reals.get(&real).and_then(|files| files.first());
                 first.is_none_or(|first| *first == id)
             });
             let Some(file) = self.files.get_mut(&id) else {
@@ -312,34 +344,6 @@ impl Files {
         }
     }
 
-    /// Notes where a file really is. Returns the files that have to be read again for it.
-    fn really_at(&mut self, id: &FileId, real: Option<PathBuf>) -> Vec<FileId> {
-        let Some(file) = self.files.get_mut(id) else {
-            return Vec::new();
-        };
-        if file.real == real {
-            return Vec::new();
-        }
-        let mut again = Vec::new();
-        if let Some(old) = std::mem::replace(&mut file.real, real.clone())
-            && let Some(paths) = self.reals.get_mut(&old)
-        {
-            let had_it = paths.first() == Some(id);
-            paths.remove(id);
-            again.extend(paths.first().filter(|_| had_it).cloned());
-            if paths.is_empty() {
-                self.reals.remove(&old);
-            }
-        }
-        if let Some(real) = real {
-            let paths = self.reals.entry(real).or_default();
-            let first = paths.first().cloned();
-            paths.insert(id.clone());
-            again.extend(first.filter(|first| id < first));
-        }
-        again
-    }
-
     fn remove(&mut self, id: &FileId, changed: &mut Changed) {
         if !self.files.contains_key(id) {
             return;
@@ -353,156 +357,6 @@ impl Files {
         }
     }
 
-    /// Puts a file's new content in place of the old, and sees who has which object now.
-    fn replace(&mut self, id: &FileId, content: Content, changed: &mut Changed) {
-        let Some(file) = self.files.get_mut(id) else {
-            return;
-        };
-        let old = std::mem::replace(&mut file.content, content);
-        let new = &file.content;
-        if old.findings != new.findings || old.passed_over != new.passed_over {
-            self.noted += 1;
-            for finding in &new.findings {
-                match finding.severity {
-                    Severity::Error => tracing::warn!("{finding}"),
-                    Severity::Warning => tracing::info!("{finding}"),
-                }
-            }
-        }
-        for key in old.named.keys() {
-            if !new.named.contains_key(key)
-                && let Some(files) = self.claims.get_mut(key)
-            {
-                files.remove(id);
-                self.noted += u64::from(!files.is_empty());
-                if files.len() < 2 {
-                    self.contested.remove(key);
-                }
-                if files.is_empty() {
-                    self.claims.remove(key);
-                }
-                changed.insert(key.clone());
-            }
-        }
-        for key in new.named.keys() {
-            if !old.named.contains_key(key) {
-                let files = self.claims.entry(key.clone()).or_default();
-                files.insert(id.clone());
-                if files.len() > 1 {
-                    self.contested.insert(key.clone());
-                    self.noted += 1;
-                }
-                changed.insert(key.clone());
-            } else if !is_same(old.documents.get(key), new.documents.get(key)) {
-                changed.insert(key.clone());
-            }
-        }
-    }
-
-    /// Notes on which links something depends, and has their folders watched.
-    fn follow(&mut self, dependent: Dependent, hops: &[PathBuf]) {
-        let old = match &dependent {
-            Dependent::File(id) => self.files.get_mut(id).map(|file| &mut file.hops),
-            Dependent::Root(_) => None,
-        };
-        for hop in old.map(std::mem::take).into_iter().flatten() {
-            if let Some(dependents) = self.links.get_mut(&hop) {
-                dependents.remove(&dependent);
-                if dependents.is_empty() {
-                    self.links.remove(&hop);
-                }
-            }
-        }
-        for hop in hops {
-            let dependents = self.links.entry(hop.clone()).or_default();
-            if dependents.insert(dependent.clone()) {
-                self.watch_above(hop);
-            }
-        }
-    }
-
-    /// Has the folder watched that a path is in, or the nearest one above it that exists.
-    fn watch_above(&mut self, path: &Path) {
-        let Some(watcher) = &mut self.watcher else {
-            return;
-        };
-        let real = |folder: &Path| folder.as_os_str().is_empty() || folder.is_dir();
-        if path.file_name().is_some()
-            && let Some(folder) = path.ancestors().skip(1).find(|folder| real(folder))
-        {
-            watcher(folder);
-        }
-    }
-
-    /// An object, as the file that has it says.
-    pub fn document(&self, key: &ObjectKey) -> Option<&Arc<Document>> {
-        let first = self.claims.get(key)?.first()?;
-        self.files.get(first)?.content.documents.get(key)
-    }
-
-    /// All objects, in the order of the input.
-    pub fn documents(&self) -> Vec<&Arc<Document>> {
-        let mut all: Vec<&Arc<Document>> = self
-            .claims
-            .keys()
-            .filter_map(|key| self.document(key))
-            .collect();
-        all.sort_by_key(|document| document.resource.meta().place);
-        all
-    }
-
-    /// Everything that was found, in the order of the input.
-    pub fn findings(&self) -> Vec<Finding> {
-        let mut second: HashMap<&FileId, Vec<Finding>> = HashMap::new();
-        for key in &self.contested {
-            let mut files = self.claims.get(key).into_iter().flatten();
-            let Some(first) = files.next() else { continue };
-            let Some(there) = self.files.get(first).and_then(|f| f.content.named.get(key)) else {
-                continue;
-            };
-            let place = first.path.to_string_lossy();
-            for id in files {
-                let named = self.files.get(id).and_then(|f| f.content.named.get(key));
-                let findings = named.map(|named| Finding {
-                    severity: Severity::Error,
-                    file: id.path.to_string_lossy().into(),
-                    line: named.name_at.line as usize,
-                    column: named.name_at.column as usize,
-                    field: named.field.clone(),
-                    message: named.stands_already(&place, there.at),
-                });
-                second.entry(id).or_default().extend(findings);
-            }
-        }
-        let mut all = Vec::new();
-        for (index, root) in self.roots.iter().enumerate() {
-            all.extend(root.problems.iter().cloned());
-            let path: Arc<Path> = Path::new("").into();
-            let first = FileId { root: index, path };
-            let files = self.files.range(first..);
-            for (id, file) in files.take_while(|(id, _)| id.root == index) {
-                let start = all.len();
-                all.extend(file.content.findings.iter().cloned());
-                if let Some(more) = second.remove(id) {
-                    all.extend(more);
-                    all[start..].sort_by_key(|finding| (finding.line, finding.column));
-                }
-            }
-        }
-        all
-    }
-
-    /// How many objects of each kind that is not ours were passed over.
-    pub fn passed_over(&self) -> BTreeMap<String, usize> {
-        let mut all = BTreeMap::new();
-        for file in self.files.values() {
-            for (kind, number) in &file.content.passed_over {
-                *all.entry(kind.clone()).or_default() += number;
-            }
-        }
-        all
-    }
-
     /// A number that is another when findings or what was passed over are.
     pub fn noted(&self) -> u64 {
         self.noted
@@ -513,13 +367,5 @@ impl Files {
         let read = |file: &File| file.content.was_read || file.real.is_some();
         let folders = self.roots.iter().any(|root| !root.folders.is_empty());
         folders || self.files.values().any(read)
-    }
-}
-
-fn is_same(old: Option<&Arc<Document>>, new: Option<&Arc<Document>>) -> bool {
-    match (old, new) {
-        (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-        (None, None) => true,
-        _ => false,
     }
 }

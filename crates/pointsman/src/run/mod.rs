@@ -101,6 +101,8 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     if cut > 0 {
         tracing::warn!("{cut} connections were cut");
     }
+    // What is still to be written, such as the access log, is.
+    drop(proxy.take());
     Ok(ExitCode::from(u8::from(cut > 0)))
 }
 
@@ -218,10 +220,13 @@ fn log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn,pointsman=info"));
-    tracing_subscriber::fmt()
+    let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .with_target(false)
-        .init();
+        .try_init();
+    if let Err(error) = logging {
+        output::complain(&format!("pointsman: nothing is logged: {error}"));
+    }
 }

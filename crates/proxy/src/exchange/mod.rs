@@ -109,7 +109,7 @@ async fn answer(
         .map_err(|error| Answer::new(400, "BadPath", error.to_string()))?;
     let host = request.host();
     let held = worker.held();
-    let decision = decide(worker, &held, passage, request, &host, &path)?;
+    let decision = decide(worker, &held, passage, request, &host, &path, report)?;
     drop(held);
     let plan = decision.plan;
     report.decided(&plan, decision.matched);

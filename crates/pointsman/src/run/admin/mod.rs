@@ -246,12 +246,16 @@ impl Answer {
             405 => "allow: GET, HEAD\r\n",
             _ => "",
         };
+        let policy = match self.kind.starts_with("text/html") {
+            true => pages::POLICY,
+            false => "",
+        };
         let head = format!(
             "HTTP/1.1 {} {reason}\r\ncontent-type: {}\r\ncontent-length: {}\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n{}{allow}connection: close\r\n\r\n",
             self.status,
             self.kind,
             body.len(),
-            pages::POLICY,
+            policy,
         );
         stream.write_all(head.as_bytes())?;
         if !head_only {

@@ -154,7 +154,12 @@ impl Gateway {
                 }
                 if let Ok(mut client) = Http1::try_connect(admin).await {
                     client
-                        .send(get("/readyz").header("Connection", "close").bytes())
+                        .send(
+                            get("/readyz")
+                                .host("localhost")
+                                .header("Connection", "close")
+                                .bytes(),
+                        )
                         .await;
                     if client
                         .try_response()
@@ -191,7 +196,7 @@ impl Gateway {
 
     /// Asks the admin port.
     pub async fn ask_admin(&self, target: &str) -> Response {
-        let ask = get(target).header("Connection", "close");
+        let ask = get(target).host("localhost").header("Connection", "close");
         Http1::connect(self.admin()).await.ask(&ask).await
     }
 

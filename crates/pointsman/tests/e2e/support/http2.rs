@@ -77,6 +77,15 @@ impl Http2 {
         self.send(self.request(ask)).await
     }
 
+    /// The same, if the connection still lives.
+    pub async fn try_open(
+        &self,
+        ask: &Ask,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
+        let mut requests = within("room for a stream", self.requests.clone().ready()).await?;
+        requests.send_request(self.request(ask), false)
+    }
+
     /// The same for a request that the test made itself.
     pub async fn send(&self, request: Request<()>) -> (ResponseFuture, SendStream<Bytes>) {
         let ready = within("room for a stream", self.requests.clone().ready()).await;

@@ -99,7 +99,8 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
 /// Path and query. RFC 9113 §8.3.1: `:path` begins with `/`, but for an OPTIONS that means the server as a whole.
 fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r str>), Refusal> {
     let target = parts.uri.path_and_query().ok_or(Refusal::Malformed)?;
-    if target.as_str().is_empty() {
+    // Of a request without `:path` and `:authority`, `h2` makes an empty URI.
+    if parts.uri.path().is_empty() {
         return Err(Refusal::Malformed);
     }
     if target.as_str().len() > limits.uri_bytes {

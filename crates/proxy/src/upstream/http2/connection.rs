@@ -73,7 +73,7 @@ pub(super) async fn make(
         let (sender, driver) = builder(worker.limits())
             .handshake(io)
             .await
-            .map_err(connect_error)?;
+            .map_err(|_| ConnectError::Protocol)?;
         let driver = until_settled(driver, &sender).await?;
         Ok((sender, driver, pulse))
     };
@@ -156,11 +156,10 @@ async fn until_settled(
         let Some(driving) = &mut driver else {
             return Poll::Pending;
         };
+        // An endpoint that answers the preface with something else, or with nothing, does not speak HTTP/2.
         if let Poll::Ready(ended) = Pin::new(driving).poll(cx) {
-            return Poll::Ready(Err(match ended {
-                Ok(()) => ConnectError::Protocol,
-                Err(error) => connect_error(error),
-            }));
+            tracing::debug!(?ended, "no HTTP/2");
+            return Poll::Ready(Err(ConnectError::Protocol));
         }
         match sender.current_max_send_streams() {
             0 => Poll::Pending,
@@ -169,14 +168,6 @@ async fn until_settled(
     })
     .await?;
     driver.ok_or(ConnectError::Protocol)
-}
-
-/// An endpoint that answers the preface with something else does not speak HTTP/2.
-fn connect_error(error: h2::Error) -> ConnectError {
-    match error.into_io() {
-        Some(error) => ConnectError::Io(error),
-        None => ConnectError::Protocol,
-    }
 }
 
 /// Looks after a connection that has streams: a peer that is gone without a word is found out.

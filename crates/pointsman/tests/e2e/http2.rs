@@ -1,0 +1,178 @@
+//! HTTP/2 on either side, and what must not pass from it to HTTP/1.
+
+use bytes::Bytes;
+
+use crate::support::backend::{Answer, Backend, status};
+use crate::support::gateway::Gateway;
+use crate::support::http2::Http2;
+use crate::support::manifests::*;
+use crate::support::message::*;
+use crate::support::within;
+
+fn manifests(backend: &Backend, protocol: &str) -> String {
+    [
+        plain(),
+        service_as("web", protocol, &[backend]),
+        route("web", &[&to("web")]),
+    ]
+    .concat()
+}
+
+#[tokio::test]
+async fn http_2_goes_to_http_1_and_back() {
+    let backend = Backend::http1_with("web", |_| status(201).header("x-a", "b")).await;
+    let gateway = Gateway::of(&manifests(&backend, "http")).await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    let body = "x".repeat(300_000);
+    let response = client
+        .ask(
+            &post("/a?b=c", body.clone())
+                .header("cookie", "a=1")
+                .header("cookie", "b=2"),
+        )
+        .await;
+    assert_eq!((response.status, response.header("x-a")), (201, Some("b")));
+    for name in ["connection", "transfer-encoding", "keep-alive"] {
+        assert_eq!(response.header(name), None, "{name}");
+    }
+    let saw = backend.only().await;
+    assert_eq!(
+        (saw.version.as_str(), saw.target.as_str()),
+        ("HTTP/1.1", "/a?b=c")
+    );
+    assert_eq!(saw.all("host"), ["example.com"]);
+    // RFC 9113 §8.2.3: one field for HTTP/1.
+    assert_eq!(saw.all("cookie"), ["a=1; b=2"]);
+    assert_eq!(saw.text(), body);
+    assert!(
+        saw.headers.iter().all(|(name, _)| !name.starts_with(':')),
+        "{saw:?}"
+    );
+}
+
+#[tokio::test]
+async fn http_1_goes_to_http_2_and_back() {
+    let backend = Backend::http2_with("web", |_| status(200).body("x".repeat(300_000))).await;
+    let gateway = Gateway::of(&manifests(&backend, "kubernetes.io/h2c")).await;
+    let ask = post("/a?b", "hello")
+        .header("Connection", "keep-alive")
+        .header("X-Upper", "Case");
+    let response = gateway.ask(ask).await;
+    assert_eq!((response.status, response.body.len()), (200, 300_000));
+    let saw = backend.only().await;
+    assert_eq!(
+        (saw.version.as_str(), saw.target.as_str()),
+        ("HTTP/2.0", "/a?b")
+    );
+    assert_eq!(saw.host, "example.com");
+    assert_eq!(saw.header("connection"), None);
+    assert_eq!(saw.header("x-upper"), Some("Case"));
+    assert_eq!(saw.text(), "hello");
+}
+
+#[tokio::test]
+async fn trailers_go_through_where_both_sides_have_them() {
+    let backend = Backend::http2_with("web", |_| status(200).trailer("x-after", "end")).await;
+    let gateway = Gateway::of(&manifests(&backend, "kubernetes.io/h2c")).await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    let (response, mut body) = client.open(&ask("POST", "/")).await;
+    body.send_data(Bytes::from_static(b"body"), false)
+        .expect("sent");
+    let mut trailers = http::HeaderMap::new();
+    trailers.insert("x-before", http::HeaderValue::from_static("start"));
+    body.send_trailers(trailers).expect("sent");
+    let response = within("a response", crate::support::http2::finish(response))
+        .await
+        .expect("a response");
+    assert_eq!(response.trailer("x-after"), Some("end"));
+    assert_eq!(
+        field(&backend.only().await.trailers, "x-before"),
+        Some("start")
+    );
+}
+
+#[tokio::test]
+async fn a_stream_that_the_backend_resets_is_502_and_its_neighbours_live() {
+    let backend = Backend::http2_with("web", |saw| match saw.target.as_str() {
+        "/cut" => Answer::Cut,
+        _ => status(200),
+    })
+    .await;
+    let gateway = Gateway::of(&manifests(&backend, "kubernetes.io/h2c")).await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    for _ in 0..3 {
+        assert_eq!(client.ask(&post("/cut", "x")).await.status, 502);
+        assert_eq!(client.ask(&get("/")).await.status, 200);
+    }
+    assert_eq!(
+        backend.connections(),
+        1,
+        "a reset stream costs no connection"
+    );
+}
+
+#[tokio::test]
+async fn a_goaway_of_the_backend_costs_no_request() {
+    // Each connection takes two requests and says goodbye.
+    let backend = Backend::listening("web", |stream, record| async move {
+        let (connection, _open) = record.connected();
+        let Ok(mut server) = h2::server::handshake(stream).await else {
+            return;
+        };
+        let mut taken = 0;
+        while let Some(Ok((request, mut respond))) = server.accept().await {
+            record.note(crate::support::backend::Saw {
+                target: request.uri().path().to_owned(),
+                connection,
+                ..Default::default()
+            });
+            let _ = respond.send_response(http::Response::new(()), true);
+            taken += 1;
+            if taken == 2 {
+                server.graceful_shutdown();
+            }
+        }
+    })
+    .await;
+    let gateway = Gateway::of(&manifests(&backend, "kubernetes.io/h2c")).await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    for number in 0..40 {
+        assert_eq!(client.ask(&get("/")).await.status, 200, "{number}");
+    }
+    assert_eq!(backend.saw(40).await.len(), 40, "each was sent once");
+    assert!(backend.connections() > 1);
+}
+
+#[tokio::test]
+async fn the_listener_allows_128_streams_at_once_unless_told_otherwise() {
+    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let setup = Gateway::setup(&manifests(&backend, "http")).limit("streams", "3");
+    let gateway = setup.start().await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    // The first exchange brings the settings.
+    assert_eq!(client.ask(&get("/%zz")).await.status, 400);
+    let mut open = Vec::new();
+    for _ in 0..3 {
+        open.push(client.open(&ask("POST", "/")).await);
+    }
+    let fourth = tokio::time::timeout(
+        std::time::Duration::from_millis(300),
+        client.open(&ask("POST", "/")),
+    )
+    .await;
+    assert!(fourth.is_err(), "there is room for a fourth stream");
+}
+
+#[tokio::test]
+async fn a_whole_http_2_connection_survives_a_bad_request_on_one_stream() {
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::of(&manifests(&backend, "http")).await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    let bad = get("/").host("user@example.com");
+    match client.try_ask(&bad).await {
+        Ok(response) => assert_eq!(response.status, 400),
+        Err(error) => assert!(error.is_reset(), "{error}"),
+    }
+    assert_eq!(client.ask(&get("/")).await.status, 200);
+    assert_eq!(backend.only().await.host, "example.com");
+}

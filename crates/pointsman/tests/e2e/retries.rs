@@ -1,0 +1,162 @@
+//! What is tried again, how often, where, and what never is.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::support::backend::{Answer, Backend, Saw, status};
+use crate::support::gateway::Gateway;
+use crate::support::manifests::*;
+use crate::support::message::*;
+
+/// Two backends that share one script: the number of the request decides.
+async fn pair(script: impl Fn(usize, &Saw) -> Answer + Send + Sync + 'static) -> [Backend; 2] {
+    let script = Arc::new(script);
+    let turn = Arc::new(AtomicUsize::new(0));
+    let (first, second) = ((script.clone(), turn.clone()), (script, turn));
+    [
+        Backend::http1_with("one", move |saw| {
+            first.0(first.1.fetch_add(1, Ordering::SeqCst), saw)
+        })
+        .await,
+        Backend::http1_with("two", move |saw| {
+            second.0(second.1.fetch_add(1, Ordering::SeqCst), saw)
+        })
+        .await,
+    ]
+}
+
+fn retrying(retry: &str) -> String {
+    format!("{{retry: {{{retry}}}, backendRefs: [{{name: web, port: 80}}]}}")
+}
+
+fn manifests(backends: &[&Backend], rule: &str) -> String {
+    [plain(), service("web", backends), route("web", &[rule])].concat()
+}
+
+/// An address where nobody listens. The socket that holds it accepts nothing and is closed at once.
+fn refused() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("an address")
+}
+
+#[tokio::test]
+async fn a_listed_code_is_tried_again_on_another_endpoint() {
+    let [one, two] = pair(|turn, _| if turn == 0 { status(503) } else { status(200) }).await;
+    let rule = retrying("codes: [503], attempts: 1, backoff: 1ms");
+    let gateway = Gateway::of(&manifests(&[&one, &two], &rule)).await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+    assert_eq!((one.count(), two.count()), (1, 1));
+}
+
+#[tokio::test]
+async fn attempts_are_counted_beyond_the_first_try_and_the_last_answer_is_passed_on() {
+    let backend = Backend::http1_with("web", |_| status(503).header("x-own", "yes")).await;
+    let rule = retrying("codes: [503], attempts: 2, backoff: 1ms");
+    let gateway = Gateway::of(&manifests(&[&backend], &rule)).await;
+    let response = gateway.ask(get("/")).await;
+    assert_eq!(
+        (response.status, response.header("x-own")),
+        (503, Some("yes"))
+    );
+    assert_eq!(backend.count(), 3);
+}
+
+#[tokio::test]
+async fn a_code_that_is_not_listed_is_not_tried_again() {
+    let backend = Backend::http1_with("web", |_| status(500)).await;
+    let rule = retrying("codes: [503], attempts: 2, backoff: 1ms");
+    let gateway = Gateway::of(&manifests(&[&backend], &rule)).await;
+    assert_eq!(gateway.ask(get("/")).await.status, 500);
+    assert_eq!(backend.count(), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_never_left_goes_to_another_endpoint_without_being_asked_to() {
+    let backend = Backend::http1("web").await;
+    let endpoints = service_at("web", "http", &[refused(), backend.address]);
+    let gateway = Gateway::of(&[plain(), endpoints, route("web", &[&to("web")])].concat()).await;
+    for number in 0..20 {
+        let response = gateway.ask(post("/", format!("body {number}"))).await;
+        assert_eq!(response.status, 200, "{response:?}");
+    }
+    assert_eq!(backend.saw(20).await.len(), 20);
+}
+
+#[tokio::test]
+async fn nobody_listening_anywhere_is_503_with_a_reason() {
+    let endpoints = service_at("web", "http", &[refused(), refused()]);
+    let gateway = Gateway::of(&[plain(), endpoints, route("web", &[&to("web")])].concat()).await;
+    let response = gateway.ask(get("/")).await;
+    assert!(matches!(response.status, 502 | 503), "{response:?}");
+    assert!(response.reason().is_some());
+}
+
+#[tokio::test]
+async fn a_body_is_sent_again_whole() {
+    let [one, two] = pair(|turn, _| if turn == 0 { status(503) } else { status(200) }).await;
+    let rule = retrying("codes: [503], attempts: 1, backoff: 1ms");
+    let gateway = Gateway::of(&manifests(&[&one, &two], &rule)).await;
+    let body = "x".repeat(30_000);
+    assert_eq!(gateway.ask(post("/", body.clone())).await.status, 200);
+    assert_eq!(one.only().await.text(), body);
+    assert_eq!(two.only().await.text(), body);
+}
+
+#[tokio::test]
+async fn a_body_that_is_too_large_to_keep_is_sent_once() {
+    let backend = Backend::http1_with("web", |_| status(503)).await;
+    let rule = retrying("codes: [503], attempts: 3, backoff: 1ms");
+    let setup = Gateway::setup(&manifests(&[&backend], &rule)).limit("replay-bytes", "1024");
+    let gateway = setup.start().await;
+    assert_eq!(
+        gateway.ask(post("/", "x".repeat(200_000))).await.status,
+        503
+    );
+    assert_eq!(backend.count(), 1);
+    assert_eq!(gateway.ask(post("/", "x".repeat(1000))).await.status, 503);
+    assert_eq!(backend.count(), 5);
+}
+
+#[tokio::test]
+async fn a_connection_that_is_cut_before_an_answer_is_a_502_unless_retries_are_asked_for() {
+    let backend = Backend::http1_with("web", |_| Answer::Cut).await;
+    let gateway = Gateway::of(&manifests(&[&backend], &to("web"))).await;
+    let response = gateway.ask(post("/", "x")).await;
+    assert_eq!(response.status, 502);
+    assert!(response.reason().is_some());
+
+    let [one, two] = pair(|turn, _| if turn == 0 { Answer::Cut } else { status(200) }).await;
+    let rule = retrying("attempts: 1, backoff: 1ms");
+    let gateway = Gateway::of(&manifests(&[&one, &two], &rule)).await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+    assert_eq!((one.count(), two.count()), (1, 1));
+}
+
+#[tokio::test]
+async fn an_idle_connection_that_the_backend_closed_costs_nobody_a_request() {
+    // Says that it keeps the connection, and closes it.
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    let backend = Backend::bytes("web", answer, crate::support::raw::Then::Close).await;
+    let gateway = Gateway::of(&manifests(&[&backend], &to("web"))).await;
+    for _ in 0..50 {
+        assert_eq!(gateway.ask(get("/")).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_retry_budget_bounds_retries_to_a_share_of_the_requests() {
+    let backend = Backend::http1_with("web", |_| status(503)).await;
+    let policy = "---\napiVersion: gateway.networking.x-k8s.io/v1alpha1\nkind: XBackendTrafficPolicy\nmetadata: {name: budget, namespace: default}\nspec:\n  \
+        targetRefs: [{group: '', kind: Service, name: web}]\n  retryConstraint: {budget: {percent: 20, interval: 1h}, minRetryRate: {count: 1, interval: 1h}}\n";
+    let rule = retrying("codes: [503], attempts: 1, backoff: 1ms");
+    let gateway = Gateway::of(&(manifests(&[&backend], &rule) + policy)).await;
+    for _ in 0..100 {
+        assert_eq!(gateway.ask(get("/")).await.status, 503);
+    }
+    let tries = backend.count();
+    assert!(
+        tries > 100 && tries <= 100 + 25,
+        "{tries} tries of 100 requests with a budget of 20 %"
+    );
+}

@@ -1,0 +1,80 @@
+//! Timeouts of a rule. No test measures time: one side never answers, so whoever ends the exchange is the timeout.
+
+use crate::support::backend::{Answer, Backend, status};
+use crate::support::gateway::Gateway;
+use crate::support::http2::{Http2, call};
+use crate::support::manifests::*;
+use crate::support::message::*;
+
+fn rule(fields: &str) -> String {
+    format!("{{{fields}, backendRefs: [{{name: web, port: 80}}]}}")
+}
+
+async fn gateway(backend: &Backend, rule: &str) -> Gateway {
+    Gateway::of(&[plain(), service("web", &[backend]), route("web", &[rule])].concat()).await
+}
+
+#[tokio::test]
+async fn a_request_that_takes_too_long_is_504() {
+    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let gateway = gateway(&backend, &rule("timeouts: {request: 100ms}")).await;
+    for response in [
+        gateway.ask(get("/")).await,
+        gateway.ask_http2(get("/")).await,
+    ] {
+        assert_eq!(response.status, 504);
+        assert!(response.reason().is_some());
+    }
+    assert_eq!(backend.count(), 2);
+}
+
+#[tokio::test]
+async fn each_try_has_the_time_of_backend_request() {
+    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let fields = "timeouts: {request: 30s, backendRequest: 100ms}, retry: {attempts: 2, codes: [504], backoff: 1ms}";
+    let gateway = gateway(&backend, &rule(fields)).await;
+    assert_eq!(gateway.ask(get("/")).await.status, 504);
+    assert_eq!(backend.count(), 3);
+}
+
+#[tokio::test]
+async fn the_time_of_the_request_ends_retries_too() {
+    let backend = Backend::http1_with("web", |_| status(503)).await;
+    let fields =
+        "timeouts: {request: 1s}, retry: {attempts: 1000000, codes: [503], backoff: 100ms}";
+    let gateway = gateway(&backend, &rule(fields)).await;
+    let response = gateway.ask(get("/")).await;
+    assert!(matches!(response.status, 503 | 504), "{response:?}");
+    assert!(backend.count() < 100, "{}", backend.count());
+}
+
+#[tokio::test]
+async fn zero_means_no_timeout() {
+    let backend = Backend::http1("web").await;
+    let gateway = gateway(
+        &backend,
+        &rule("timeouts: {request: 0s, backendRequest: 0s}"),
+    )
+    .await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_grpc_call_that_takes_too_long_gets_a_grpc_status() {
+    let backend = Backend::http2_with("web", |_| Answer::Never).await;
+    let manifests = [
+        plain(),
+        service_as("web", "kubernetes.io/h2c", &[&backend]),
+        route("web", &[&rule("timeouts: {request: 100ms}")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let mut ask = call("shop.Catalog/Get");
+    ask.body = Some(crate::support::http2::message("x"));
+    let response = Http2::connect(gateway.at(8080)).await.ask(&ask).await;
+    assert_eq!(response.status, 200);
+    // DEADLINE_EXCEEDED, or UNAVAILABLE as the gRPC mapping of 504 has it.
+    let said = response
+        .header("grpc-status")
+        .or(response.trailer("grpc-status"));
+    assert!(matches!(said, Some("4" | "14")), "{response:?}");
+}

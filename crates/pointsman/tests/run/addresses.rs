@@ -1,0 +1,147 @@
+//! Which address and port everything is on.
+
+use std::net::{SocketAddr, TcpListener};
+
+use crate::support::*;
+
+#[test]
+fn every_gateway_has_an_address_of_its_own_and_the_same_after_a_restart() {
+    let port = free_port();
+    let text = join(&[CLASS, &gateway("edge", port), &gateway("inner", port)]);
+    let pool = pool();
+    let of = |running: &Running, name: &str| {
+        let gateway = running.object("Gateway", name).expect("the Gateway");
+        assert_eq!(
+            condition(&gateway["status"], "Programmed"),
+            "True/Programmed"
+        );
+        address(&gateway)
+    };
+    let first = Running::with(&[("all.yaml", &text)], &["--address-pool", &pool]);
+    let (edge, inner) = (of(&first, "edge"), of(&first, "inner"));
+    assert_ne!(edge, inner);
+    let line = format!("Gateway infra/edge listener http: HTTP on {edge}:{port}");
+    assert!(first.lines.contains(&line), "{:?}", first.lines);
+    drop(first);
+    let second = Running::with(&[("all.yaml", &text)], &["--address-pool", &pool]);
+    assert_eq!((of(&second, "edge"), of(&second, "inner")), (edge, inner));
+}
+
+#[test]
+fn on_one_address_the_older_gateway_has_the_port() {
+    let port = free_port();
+    let young = gateway("young", port);
+    let old = gateway("old", port).replace(
+        "metadata: {",
+        "metadata: {creationTimestamp: '2020-01-01T00:00:00Z', ",
+    );
+    let text = join(&[CLASS, &young, &old]);
+    let own = own_address();
+    let running = Running::with(&[("all.yaml", &text)], &["--address", &own]);
+    let listener = |name: &str| {
+        let gateway = running.object("Gateway", name).expect("the Gateway");
+        assert_eq!(address(&gateway), own);
+        condition(&gateway["status"]["listeners"][0], "Accepted")
+    };
+    assert_eq!(listener("old"), "True/Accepted");
+    assert_eq!(listener("young"), "False/PortUnavailable");
+    // The older one goes: the younger one has it.
+    running.write("all.yaml", &join(&[CLASS, &young]));
+    until("the younger one serves", || {
+        (listener("young") == "True/Accepted").then_some(())
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_is_a_condition_and_is_had_when_it_is_free() {
+    let own = own_address();
+    let taken = TcpListener::bind(format!("{own}:0")).expect("a port");
+    let port = taken.local_addr().expect("an address").port();
+    let text = join(&[CLASS, &gateway("edge", port)]);
+    let running = Running::with(&[("all.yaml", &text)], &["--address", &own]);
+    let listener = || {
+        let gateway = running.object("Gateway", "edge").expect("the Gateway");
+        gateway["status"]["listeners"][0].clone()
+    };
+    assert_eq!(condition(&listener(), "Accepted"), "False/PortUnavailable");
+    assert_eq!(condition(&listener(), "Programmed"), "False/Invalid");
+    assert_eq!(running.get("/readyz").0, 200, "what can be bound is bound");
+    let sockets = running.json("/config")["sockets"].clone();
+    assert_eq!(sockets[0]["bound"], false, "{sockets}");
+    drop(taken);
+    until("the port is had", || {
+        (condition(&listener(), "Accepted") == "True/Accepted").then_some(())
+    });
+}
+
+#[test]
+fn an_address_of_the_manifest_is_used_if_it_can_be() {
+    let port = free_port();
+    let own = own_address();
+    let good = gateway_with("good", port, &format!("addresses: [{{value: {own}}}], "));
+    let asks = format!("addresses: [{{value: 192.0.2.1}}, {{value: {own}}}], ");
+    let bad = gateway_with("bad", port, &asks);
+    let running = Running::start(&[("all.yaml", &join(&[CLASS, &good, &bad]))]);
+    let good = running.object("Gateway", "good").expect("the Gateway");
+    assert_eq!(address(&good), own);
+    assert_eq!(condition(&good["status"], "Programmed"), "True/Programmed");
+    let bad = running.object("Gateway", "bad").expect("the Gateway");
+    assert_eq!(
+        condition(&bad["status"], "Programmed"),
+        "False/AddressNotUsable"
+    );
+}
+
+#[test]
+fn an_offset_moves_every_port() {
+    let port = free_port();
+    let low = port.checked_sub(1000).expect("a high port");
+    let text = join(&[CLASS, &gateway("edge", low), &gateway("high", 65000)]);
+    let own = own_address();
+    let arguments = ["--address", &own, "--port-offset", "1000"];
+    let running = Running::with(&[("all.yaml", &text)], &arguments);
+    let line = format!("Gateway infra/edge listener http: HTTP on {own}:{port}");
+    assert!(running.lines.contains(&line), "{:?}", running.lines);
+    let high = running.object("Gateway", "high").expect("the Gateway");
+    let listener = &high["status"]["listeners"][0];
+    assert_eq!(condition(listener, "Accepted"), "False/PortUnavailable");
+    assert!(high.to_string().contains("above 65535"), "{high}");
+}
+
+#[test]
+fn services_with_an_address_of_this_machine_are_listened_on() {
+    let (address, port) = (own_address(), free_port());
+    let service = |name: &str, ip: &str| {
+        format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: {name}, namespace: shop}}, spec: {{clusterIP: {ip}, ports: [{{name: a, port: {port}}}, {{name: b, port: {port}, protocol: UDP}}]}}}}\n"
+        )
+    };
+    let text = join(&[
+        &service("here", &address),
+        &service("far", "192.0.2.7"),
+        &service("none", "None"),
+    ]);
+    let running = Running::start(&[("all.yaml", &text)]);
+    let place: SocketAddr = format!("{address}:{port}").parse().expect("an address");
+    for transport in ["TCP", "UDP"] {
+        let line = format!("Service shop/here port {port}: {transport} on {place}");
+        assert!(running.lines.contains(&line), "{:?}", running.lines);
+    }
+    let config = running.json("/config");
+    assert_eq!(
+        config["sockets"].as_array().map(Vec::len),
+        Some(2),
+        "{config}"
+    );
+    assert_eq!(
+        config["backends"].as_array().map(Vec::len),
+        Some(2),
+        "{config}"
+    );
+    running.write("all.yaml", &service("far", "192.0.2.7"));
+    until("nobody listens", || {
+        let config = running.json("/config");
+        (config["sockets"] == serde_json::json!([]) && config["backends"] == serde_json::json!([]))
+            .then_some(())
+    });
+}

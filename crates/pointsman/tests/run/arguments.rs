@@ -1,0 +1,81 @@
+//! Command lines that can't be meant.
+
+use crate::support::ended;
+
+#[test]
+fn what_is_wrong_with_a_command_line_is_said() {
+    for (arguments, says) in [
+        (&["run"][..], "--filename"),
+        (
+            &["run", "-f", "m", "--address-pool", "10.0.0.0"],
+            "such as 127.0.64.0/18",
+        ),
+        (
+            &["run", "-f", "m", "--address-pool", "10.0.0.0/40"],
+            "such as 127.0.64.0/18",
+        ),
+        (
+            &["run", "-f", "m", "--address", "here"],
+            "invalid IP address",
+        ),
+        (
+            &[
+                "run",
+                "-f",
+                "m",
+                "--address",
+                "127.0.0.1",
+                "--address-pool",
+                "127.0.0.0/8",
+            ],
+            "cannot be used with",
+        ),
+        (&["run", "-f", "m", "--port-offset", "70000"], "70000"),
+        (
+            &["run", "-f", "m", "--admin", "15000"],
+            "such as 127.0.0.1:15000",
+        ),
+        (&["run", "-f", "m", "--workers", "0"], "1..=1024"),
+        (
+            &["run", "-f", "m", "--trusted-proxies", "all"],
+            "10.0.0.0/8",
+        ),
+        (
+            &["run", "-f", "m", "--access-log", "xml"],
+            "`text` or `json`",
+        ),
+        (
+            &["run", "-f", "m", "--access-log", "json:"],
+            "name of the file",
+        ),
+        (&["run", "-f", "m", "--limit", "streams"], "NAME=VALUE"),
+        (&["run", "-f", "m", "--limit", "stream=5"], "stream"),
+        (&["run", "-f", "m", "--drain", "soon"], "such as 30s"),
+    ] {
+        let (code, said) = ended(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(says), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_path_that_leads_nowhere_is_named() {
+    let (code, said) = ended(&["run", "-f", "nowhere", "--admin", "off"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("nowhere: error: No such file"), "{said}");
+    assert!(said.contains("nothing could be read"), "{said}");
+}
+
+#[test]
+fn an_admin_port_that_is_taken_is_named() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().to_string_lossy();
+    let (code, said) = ended(&["run", "-f", &path, "--admin", &address]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains(&address) && said.contains("--admin"),
+        "{said}"
+    );
+}

@@ -1,0 +1,291 @@
+//! Files that change while it runs.
+
+use std::process::Command;
+
+use crate::support::*;
+
+fn running() -> Running {
+    let gateway = gateway("edge", free_port());
+    Running::start(&[
+        ("base.yaml", &join(&[CLASS, &gateway])),
+        ("one.yaml", &route("one", "/one")),
+    ])
+}
+
+#[test]
+fn routes_come_change_and_go_with_their_files() {
+    let running = running();
+    assert_eq!(running.paths(), ["/one"]);
+    running.write("two.yaml", &route("two", "/two"));
+    running.until_paths(&["/one", "/two"]);
+    running.write("two.yaml", &route("two", "/other"));
+    running.until_paths(&["/one", "/other"]);
+    // In place, as a shell does it.
+    std::fs::write(running.path("m/one.yaml"), route("one", "/first")).expect("written");
+    running.until_paths(&["/first", "/other"]);
+    std::fs::remove_file(running.path("m/two.yaml")).expect("removed");
+    running.until_paths(&["/first"]);
+    assert!(running.object("HTTPRoute", "two").is_none());
+}
+
+#[test]
+fn other_files_are_left_alone() {
+    let running = running();
+    running.write(".hidden.yaml", &route("hidden", "/hidden"));
+    running.write("readme.txt", &route("text", "/text"));
+    running.write("two.yml", &route("two", "/two"));
+    running.until_paths(&["/one", "/two"]);
+}
+
+#[test]
+fn a_broken_file_keeps_what_worked_and_says_so() {
+    let running = running();
+    running.write("one.yaml", "{apiVersion: [\n");
+    let errors = until("an error", || {
+        Some(running.told("errors")).filter(|errors| !errors.is_empty())
+    });
+    assert!(errors[0].starts_with("m/one.yaml: "), "{errors:?}");
+    assert_eq!(running.paths(), ["/one"]);
+    let kept = running.told("warnings").join("\n");
+    assert!(
+        kept.contains("HTTPRoute infra/one: what stood here before stays in effect"),
+        "{kept}"
+    );
+    assert!(running.said().contains("m/one.yaml"), "{}", running.said());
+    running.write("one.yaml", &route("one", "/mended"));
+    running.until_paths(&["/mended"]);
+    until("no error", || {
+        running.told("errors").is_empty().then_some(())
+    });
+}
+
+#[test]
+fn of_a_file_with_a_broken_document_the_others_follow() {
+    let running = running();
+    running.write(
+        "one.yaml",
+        &join(&[
+            &route("one", "/one"),
+            &route("two", "/two"),
+            &route("three", "/three"),
+        ]),
+    );
+    running.until_paths(&["/one", "/three", "/two"]);
+    let broken = route("two", "/new")
+        .replace("parentRefs", "parentRef_s: 1, parentRefs")
+        .replace("statusCode: 302", "statusCode: 999");
+    // `two` is broken and stays as it was, `three` is gone, `one` is another.
+    running.write("one.yaml", &join(&[&route("one", "/uno"), &broken]));
+    running.until_paths(&["/two", "/uno"]);
+    assert_eq!(
+        running.told("errors").len(),
+        1,
+        "{:?}",
+        running.told("errors")
+    );
+}
+
+#[test]
+fn an_object_that_moves_to_another_file_is_never_absent() {
+    let running = running();
+    let both = join(&[&route("one", "/one"), &route("moving", "/moving")]);
+    running.write("a.yaml", &route("moving", "/moving"));
+    running.until_paths(&["/moving", "/one"]);
+    for round in 0..10 {
+        // There first, then away here.
+        running.write("one.yaml", &both);
+        running.write("a.yaml", "");
+        assert_eq!(running.paths(), ["/moving", "/one"], "round {round}");
+        until("only one has it", || {
+            running.told("errors").is_empty().then_some(())
+        });
+        assert_eq!(running.paths(), ["/moving", "/one"], "round {round}");
+        running.write("a.yaml", &route("moving", "/moving"));
+        running.write("one.yaml", &route("one", "/one"));
+        assert_eq!(running.paths(), ["/moving", "/one"], "round {round}");
+        until("only one has it", || {
+            running.told("errors").is_empty().then_some(())
+        });
+    }
+}
+
+#[test]
+fn an_object_in_two_files_is_told_of_as_check_does() {
+    let running = running();
+    running.write("two.yaml", &route("one", "/second"));
+    until("an error", || {
+        (running.told("errors").len() == 1).then_some(())
+    });
+    assert_eq!(running.paths(), ["/one"]);
+    let output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
+        .args(["check", "-f", "m", "-o", "json"])
+        .current_dir(running.folder.path())
+        .output()
+        .expect("the binary runs");
+    let check: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let status = running.json("/status");
+    assert_eq!(check["errors"], status["errors"]);
+    assert_eq!(check["warnings"], status["warnings"]);
+    // The first is gone: the second has it.
+    std::fs::remove_file(running.path("m/one.yaml")).expect("removed");
+    running.until_paths(&["/second"]);
+    until("no error", || {
+        running.told("errors").is_empty().then_some(())
+    });
+}
+
+#[test]
+fn folders_inside_come_move_and_go() {
+    let running = running();
+    let apart = running.path("apart");
+    std::fs::create_dir_all(apart.join("deep")).expect("a folder");
+    std::fs::write(apart.join("deep/two.yaml"), route("two", "/two")).expect("written");
+    running.rename("apart", "m/inside");
+    running.until_paths(&["/one", "/two"]);
+    std::fs::write(
+        running.path("m/inside/deep/three.yaml"),
+        route("three", "/three"),
+    )
+    .expect("written");
+    running.until_paths(&["/one", "/three", "/two"]);
+    running.rename("m/inside", "m/renamed");
+    until("found under the new name", || {
+        let config = running.json("/status");
+        (!config.to_string().contains("inside")).then_some(())
+    });
+    std::fs::write(
+        running.path("m/renamed/deep/three.yaml"),
+        route("three", "/drei"),
+    )
+    .expect("written");
+    running.until_paths(&["/drei", "/one", "/two"]);
+    running.rename("m/renamed", "apart");
+    running.until_paths(&["/one"]);
+    std::fs::create_dir(running.path("m/new")).expect("a folder");
+    std::fs::write(running.path("m/new/four.yaml"), route("four", "/four")).expect("written");
+    running.until_paths(&["/four", "/one"]);
+}
+
+#[test]
+fn what_worked_stays_when_the_whole_folder_is_moved_away() {
+    let running = running();
+    running.rename("m", "away");
+    let errors = until("an error", || {
+        Some(running.told("errors")).filter(|errors| !errors.is_empty())
+    });
+    assert!(errors[0].contains("stays in effect"), "{errors:?}");
+    assert_eq!(running.paths(), ["/one"]);
+    std::fs::write(running.path("away/two.yaml"), route("two", "/two")).expect("written");
+    running.rename("away", "m");
+    running.until_paths(&["/one", "/two"]);
+    until("no error", || {
+        running.told("errors").is_empty().then_some(())
+    });
+    running.write("one.yaml", &route("one", "/again"));
+    running.until_paths(&["/again", "/two"]);
+}
+
+#[test]
+fn a_folder_that_is_a_link_is_followed_to_where_it_leads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, path) in [("red", "/red"), ("green", "/green")] {
+        let inside = folder.path().join(name);
+        std::fs::create_dir(&inside).expect("a folder");
+        let text = join(&[CLASS, &gateway("edge", free_port()), &route("one", path)]);
+        std::fs::write(inside.join("all.yaml"), text).expect("written");
+    }
+    relink("red", &folder.path().join("m"));
+    let running = Running::on(folder, &["--address-pool", &pool()]);
+    assert_eq!(running.paths(), ["/red"]);
+    relink("green", &running.path("m"));
+    running.until_paths(&["/green"]);
+    relink("red", &running.path("m"));
+    running.until_paths(&["/red"]);
+}
+
+#[test]
+fn a_mounted_config_map_is_followed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mount = folder.path().join("m");
+    let fill = |version: &str, path: &str| {
+        let real = mount.join(version);
+        std::fs::create_dir_all(&real).expect("a folder");
+        let text = join(&[CLASS, &gateway("edge", free_port()), &route("one", path)]);
+        std::fs::write(real.join("all.yaml"), text).expect("written");
+        relink(version, &mount.join("..data"));
+    };
+    fill("..2026_1", "/first");
+    std::os::unix::fs::symlink("..data/all.yaml", mount.join("all.yaml")).expect("linked");
+    let running = Running::on(folder, &["--address-pool", &pool()]);
+    assert_eq!(running.paths(), ["/first"]);
+    let mount = running.path("m");
+    for (version, old, path) in [
+        ("..2026_2", "..2026_1", "/second"),
+        ("..2026_3", "..2026_2", "/third"),
+    ] {
+        let real = mount.join(version);
+        std::fs::create_dir_all(&real).expect("a folder");
+        let text = join(&[CLASS, &gateway("edge", free_port()), &route("one", path)]);
+        std::fs::write(real.join("all.yaml"), text).expect("written");
+        relink(version, &mount.join("..data"));
+        std::fs::remove_dir_all(mount.join(old)).expect("removed");
+        running.until_paths(&[path]);
+    }
+    assert!(running.told("errors").is_empty());
+}
+
+#[test]
+fn a_condition_that_stays_keeps_its_time() {
+    let running = running();
+    let times = |running: &Running| {
+        let route = running.object("HTTPRoute", "one").expect("the route");
+        let gateway = running.object("Gateway", "edge").expect("the Gateway");
+        (
+            route["status"]["parents"][0]["conditions"][0]["lastTransitionTime"].clone(),
+            gateway["status"]["conditions"][0]["lastTransitionTime"].clone(),
+            gateway["status"]["listeners"][0]["attachedRoutes"].clone(),
+        )
+    };
+    let (route_time, gateway_time, _) = times(&running);
+    // Times are in whole seconds.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    running.write(
+        "one.yaml",
+        &join(&[&route("one", "/uno"), &route("two", "/two")]),
+    );
+    running.until_paths(&["/two", "/uno"]);
+    assert_eq!(times(&running), (route_time, gateway_time, 2.into()));
+    let two = running.object("HTTPRoute", "two").expect("the route");
+    assert_ne!(
+        two["status"]["parents"][0]["conditions"][0]["lastTransitionTime"],
+        times(&running).0
+    );
+}
+
+#[test]
+fn hangup_reads_everything_again() {
+    let running = running();
+    // Written through a second name, in a folder that nobody watches.
+    std::fs::hard_link(running.path("m/one.yaml"), running.path("other")).expect("linked");
+    std::fs::write(running.path("other"), route("one", "/reread")).expect("written");
+    running.signal("-HUP");
+    running.until_paths(&["/reread"]);
+}
+
+#[test]
+fn an_empty_folder_is_waited_for() {
+    let running = Running::with(&[], &["--address-pool", &pool()]);
+    assert!(
+        running.lines[0].contains("nothing to listen on"),
+        "{:?}",
+        running.lines
+    );
+    running.write(
+        "all.yaml",
+        &join(&[CLASS, &gateway("edge", free_port()), &route("one", "/one")]),
+    );
+    running.until_paths(&["/one"]);
+    until("no error", || {
+        running.told("errors").is_empty().then_some(())
+    });
+}

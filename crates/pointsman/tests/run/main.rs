@@ -1,0 +1,8 @@
+//! `pointsman run` as a user starts it: the command line, files that change, addresses, signals, the admin server. Traffic is left to `e2e`.
+
+mod addresses;
+mod admin;
+mod arguments;
+mod ends;
+mod files;
+mod support;
