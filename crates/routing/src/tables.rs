@@ -43,10 +43,10 @@ pub struct PortTable {
 }
 
 impl PortTable {
-    /// What is spoken there, as one of its listeners has it: the binder lets only those share a port that can be told apart.
-    pub fn protocol(&self) -> Option<Protocol> {
+    /// One of its listeners. What it speaks all of them do: the binder lets only those share a port that can be told apart.
+    pub fn any(&self) -> Option<&Arc<FrontendTable>> {
         let (_, table) = self.listeners.values().next()?.get_min()?;
-        Some(table.frontend().protocol)
+        Some(table)
     }
 
     /// The listener of the most specific hostname for a host or SNI (lower case, no port). Once chosen it is not left.

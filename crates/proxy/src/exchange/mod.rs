@@ -11,6 +11,7 @@ mod decide;
 mod failure;
 mod flow;
 mod forwarded;
+mod handshake;
 pub(crate) mod http2;
 pub(crate) mod lines;
 mod mirror;
@@ -109,7 +110,7 @@ async fn answer(
         .map_err(|error| Answer::new(400, "BadPath", error.to_string()))?;
     let host = request.host();
     let held = worker.held();
-    let decision = decide(worker, &held, passage, request, &host, &path)?;
+    let decision = decide(worker, &held, passage, request, &host, &path, report)?;
     drop(held);
     let plan = decision.plan;
     report.decided(&plan, decision.matched);

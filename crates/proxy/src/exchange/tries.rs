@@ -59,7 +59,9 @@ impl Tries<'_> {
         let rewritten = rewrite.map(|rewrite| rewrite.apply(self.path));
         let path = rewritten.as_deref().unwrap_or(self.path);
         let forwarded = Forwarded::new(self.worker, self.passage, self.request);
-        report.request_id(forwarded.id());
+        if self.worker.log.is_some() {
+            report.request_id(forwarded.id());
+        }
         let outbound = self.outbound(path, &forwarded, &filters);
         let grpc = self.plan.grpc || self.request.is_grpc();
         let speech = self.upstream.speech(grpc);

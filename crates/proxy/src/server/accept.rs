@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 use super::passage::Passage;
+use super::report::Open;
 use super::stream::{self, Arrival};
 use super::{http1, overload, tls};
 use crate::proxy::Owner;
@@ -67,7 +68,7 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         socket: socket.clone(),
         client,
         secured: None,
-        admission,
+        _admission: admission,
     };
     // A task that panics ends its connection, and nothing else.
     spawn_local(serve(worker.clone(), passage, stream));
@@ -77,6 +78,11 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
 async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
     match protocol(&worker, &passage.socket, passage.client) {
         Some(Protocol::Http) => {
+            let held = worker.held();
+            let listener = held.port(&passage.socket.key).and_then(|port| port.any());
+            let series = listener.map(|table| worker.metrics.listener(&table.frontend().id));
+            let _open = series.map(Open::new);
+            drop(held);
             let (reader, writer) = split(stream);
             http1::serve(worker, passage, reader, writer).await;
         }
@@ -98,7 +104,10 @@ async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
 pub(super) fn protocol(worker: &Worker, socket: &Socket, client: SocketAddr) -> Option<Protocol> {
     let held = worker.held();
     match &*socket.owner() {
-        Owner::Gateway { .. } => held.port(&socket.key).and_then(|port| port.protocol()),
+        Owner::Gateway { .. } => held
+            .port(&socket.key)
+            .and_then(|port| port.any())
+            .map(|table| table.frontend().protocol),
         Owner::Mesh { parent, port } => {
             let table = held.mesh(client, parent, Transport::Tcp, *port);
             Some(match table.and_then(|table| table.frontend().kind) {

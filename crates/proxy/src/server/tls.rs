@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::passage::{Passage, Secured};
+use super::passage::Passage;
 use super::report::Open;
 use super::stream::{self, Arrival};
 use super::{http1, http2};
@@ -110,12 +110,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, mut passage: Passage, mut stream: 
                 };
                 return stream::serve(worker, passage, near, arrival).await;
             }
-            let _open = Open::new(series.clone());
-            passage.secured = Some(Secured {
-                listener,
-                name,
-                series,
-            });
+            let _open = Open::new(series);
+            passage.secured = Some(listener);
             if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
                 return http2::serve(worker, passage, stream).await;
             }
@@ -175,7 +171,11 @@ fn way(worker: &Worker, passage: &Passage, name: Option<&str>) -> Way {
     };
     let Some(table) = port.listener(name) else {
         // A stream that would have been passed through is not answered: it ends.
-        return nowhere(port.protocol() == Some(Protocol::Https), "UnknownName");
+        return nowhere(
+            port.any()
+                .is_some_and(|table| table.frontend().protocol == Protocol::Https),
+            "UnknownName",
+        );
     };
     let frontend = table.frontend();
     let listener = frontend.id.clone();

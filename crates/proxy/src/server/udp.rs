@@ -29,7 +29,7 @@ const MOST: usize = 64 * 1024;
 const BATCH: usize = 64;
 
 /// How long an answer is waited for when the worker drains.
-const LAST: Duration = Duration::from_secs(2);
+const LAST: Duration = Duration::from_secs(5);
 
 type Sessions = RefCell<HashMap<SocketAddr, Rc<Session>, foldhash::fast::RandomState>>;
 
@@ -113,7 +113,7 @@ fn pass(port: &Rc<Port>, client: SocketAddr, datagram: &[u8]) {
             None => return,
         },
     };
-    // Not `try_send`: tokio has not heard yet that a new socket can be written to, and the first datagram of every session would be lost.
+    // Sending does not wait for the runtime to know that there is room: of a new socket it does not know yet.
     match SockRef::from(&session.socket).send(datagram) {
         Ok(_) => session.moved(&session.up, datagram.len(), true),
         // A datagram may be lost.
@@ -308,11 +308,8 @@ fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
             session.pick.borrow_mut().connected();
         }
         // A datagram may be lost.
-        if port
-            .listener
-            .try_send_to(&room[..count], session.client)
-            .is_ok()
-        {
+        let back = SockRef::from(&port.listener);
+        if back.send_to(&room[..count], &session.client.into()).is_ok() {
             session.moved(&session.down, count, false);
         }
     }

@@ -154,11 +154,6 @@ impl Upstream {
         }
     }
 
-    /// How many endpoints there are.
-    pub(crate) fn endpoint_count(&self) -> usize {
-        self.endpoints.borrow().len()
-    }
-
     /// Which version of HTTP it is spoken to in. Where nothing is said: HTTP/1.1, or HTTP/2 for gRPC.
     pub(crate) fn speech(&self, grpc: bool) -> Speech {
         match self.backend.borrow().protocol {

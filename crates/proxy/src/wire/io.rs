@@ -150,14 +150,6 @@ impl Reader {
         }
     }
 
-    /// Waits until there may be something to read, without a buffer to read it into. TLS keeps bytes of its own, so there it returns at once.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Reader::Tcp(half) => half.as_ref().poll_read_ready(cx),
-            Reader::Tls(_) => Poll::Ready(Ok(())),
-        }
-    }
-
     /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. No system call is made.
     pub(crate) fn is_silent(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());

@@ -169,13 +169,18 @@ impl Site {
 
     /// A port of the test's own address that is free.
     fn free(&self, transport: Transport) -> SocketKey {
-        let address = match transport {
-            Transport::Tcp => TcpListener::bind((self.address, 0)).and_then(|s| s.local_addr()),
-            Transport::Udp => UdpSocket::bind((self.address, 0)).and_then(|s| s.local_addr()),
-        };
-        SocketKey {
-            address: address.expect("a port"),
-            transport,
+        loop {
+            let address = match transport {
+                Transport::Tcp => TcpListener::bind((self.address, 0)).and_then(|s| s.local_addr()),
+                Transport::Udp => UdpSocket::bind((self.address, 0)).and_then(|s| s.local_addr()),
+            };
+            let key = SocketKey {
+                address: address.expect("a port"),
+                transport,
+            };
+            if !self.sockets.contains_key(&key) {
+                return key;
+            }
         }
     }
 
