@@ -191,7 +191,7 @@ impl Gateway {
 
     /// Asks the admin port.
     pub async fn ask_admin(&self, target: &str) -> Response {
-        let ask = get(target).header("Connection", "close");
+        let ask = get(target).host("localhost").header("Connection", "close");
         Http1::connect(self.admin()).await.ask(&ask).await
     }
 
