@@ -1,11 +1,11 @@
 //! The data plane as the control side sees it: it is started, told what holds from now on, asked for figures, drained.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::access_log::AccessLog;
 use crate::bind::bind;
+use crate::dns::Resolver;
 use crate::files;
 use crate::metrics::Registry;
 use crate::options::Options;
@@ -78,8 +79,16 @@ pub struct Outcome {
 pub struct Proxy {
     shared: Arc<Shared>,
     registry: Arc<Registry>,
-    workers: Vec<UnboundedSender<Command>>,
+    state: Arc<Mutex<State>>,
     threads: Vec<JoinHandle<()>>,
+    /// Looks up names, once there are any.
+    resolver: Option<Resolver>,
+}
+
+/// What the control side changes, be it by an update or because a name has other addresses.
+#[derive(Debug, Default)]
+struct State {
+    workers: Vec<UnboundedSender<Command>>,
     bound: HashSet<SocketKey>,
     tls: TlsConfigs,
     version: Arc<Version>,
@@ -99,16 +108,12 @@ impl Proxy {
             .as_ref()
             .map(AccessLog::open)
             .transpose()?;
-        let registry = Arc::new(Registry::default());
-        let shared = Arc::new(Shared::new(options, most_connections, log));
         let mut proxy = Proxy {
-            shared,
-            registry,
-            workers: Vec::new(),
+            shared: Arc::new(Shared::new(options, most_connections, log)),
+            registry: Arc::default(),
+            state: Arc::default(),
             threads: Vec::new(),
-            bound: HashSet::new(),
-            tls: TlsConfigs::default(),
-            version: Arc::default(),
+            resolver: None,
         };
         for index in 0..count {
             let (sender, commands) = tokio::sync::mpsc::unbounded_channel();
@@ -121,7 +126,7 @@ impl Proxy {
                         tracing::error!(%error, "a worker could not start");
                     }
                 })?;
-            proxy.workers.push(sender);
+            lock(&proxy.state).workers.push(sender);
             proxy.threads.push(thread);
         }
         Ok(proxy)
@@ -131,17 +136,111 @@ impl Proxy {
     /// from then on.
     pub fn apply(&mut self, update: Update) -> Outcome {
         let mut outcome = Outcome::default();
-        outcome.faulty = self.tls.update(&update.tables);
-        self.version = Arc::new(Version {
-            tables: update.tables,
-            sockets: update.sockets,
-            pods: update.pods,
-            implicit: update.implicit,
-            tls: self.tls.made(),
-            names: self.version.names.clone(),
-        });
-        outcome.unbound = self.publish();
+        let wanted: BTreeSet<Arc<str>> = update.tables.names().cloned().collect();
+        {
+            let mut state = lock(&self.state);
+            outcome.faulty = state.tls.update(&update.tables);
+            let mut names = state.version.names.clone();
+            if names.keys().any(|name| !wanted.contains(name)) {
+                Arc::make_mut(&mut names).retain(|name, _| wanted.contains(name));
+            }
+            state.version = Arc::new(Version {
+                tables: update.tables,
+                sockets: update.sockets,
+                pods: update.pods,
+                implicit: update.implicit,
+                tls: state.tls.made(),
+                names,
+            });
+            outcome.unbound = state.publish();
+        }
+        self.look_up(wanted);
         outcome
+    }
+
+    /// These names are to be looked up from now on.
+    fn look_up(&mut self, wanted: BTreeSet<Arc<str>>) {
+        if self.resolver.is_none() && !wanted.is_empty() {
+            let state = self.state.clone();
+            let started = Resolver::start(move |name, addresses| {
+                lock(&state).resolved(name, addresses);
+            });
+            match started {
+                Ok(resolver) => self.resolver = Some(resolver),
+                Err(error) => tracing::error!(%error, "names can't be looked up"),
+            }
+        }
+        if let Some(resolver) = &self.resolver {
+            resolver.want(wanted);
+        }
+    }
+
+    /// Stops accepting, lets what runs finish, and returns when it has, or at the deadline. Returns how many connections were cut.
+    pub fn drain(&mut self, deadline: Duration) -> usize {
+        // From here on nothing is published any more.
+        self.resolver = None;
+        let (done, all) = channel();
+        for worker in &lock(&self.state).workers {
+            let done = done.clone();
+            let _ = worker.send(Command::Drain { deadline, done });
+        }
+        drop(done);
+        all.iter().sum()
+    }
+
+    /// All figures, in Prometheus' text format.
+    pub fn metrics(&self) -> String {
+        let version = lock(&self.state).version.clone();
+        self.registry.render(&version.tables, &version.implicit)
+    }
+
+    /// Opens the access log's file anew, for who rotates it.
+    pub fn reopen_log(&self) -> io::Result<()> {
+        self.shared.log.as_ref().map_or(Ok(()), AccessLog::reopen)
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        // First who might still publish something.
+        self.resolver = None;
+        lock(&self.state).workers.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The state is whole between any two steps, so a panic elsewhere does not spoil it.
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// A name has these addresses. Nothing is said of names that nobody wants any more.
+    fn resolved(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) {
+        if !self.version.tables.names().any(|wanted| wanted == name) {
+            return;
+        }
+        let mut names = self.version.names.clone();
+        Arc::make_mut(&mut names).insert(name.clone(), addresses);
+        let Version {
+            tables,
+            sockets,
+            pods,
+            implicit,
+            tls,
+            ..
+        } = &*self.version;
+        self.version = Arc::new(Version {
+            tables: tables.clone(),
+            sockets: sockets.clone(),
+            pods: pods.clone(),
+            implicit: implicit.clone(),
+            tls: tls.clone(),
+            names,
+        });
+        self.publish();
     }
 
     /// Gives the version to the workers, with sockets that it wants and that are not there yet. Returns those that can't be had.
@@ -176,36 +275,5 @@ impl Proxy {
         // Ends when every worker has said so, or is gone.
         all.iter().count();
         unbound
-    }
-
-    /// Stops accepting, lets what runs finish, and returns when it has, or at the deadline. Returns how many connections were cut.
-    pub fn drain(&mut self, deadline: Duration) -> usize {
-        let (done, all) = channel();
-        for worker in &self.workers {
-            let done = done.clone();
-            let _ = worker.send(Command::Drain { deadline, done });
-        }
-        drop(done);
-        all.iter().sum()
-    }
-
-    /// All figures, in Prometheus' text format.
-    pub fn metrics(&self) -> String {
-        self.registry
-            .render(&self.version.tables, &self.version.implicit)
-    }
-
-    /// Opens the access log's file anew, for who rotates it.
-    pub fn reopen_log(&self) -> io::Result<()> {
-        self.shared.log.as_ref().map_or(Ok(()), AccessLog::reopen)
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        self.workers.clear();
-        for thread in self.threads.drain(..) {
-            let _ = thread.join();
-        }
     }
 }

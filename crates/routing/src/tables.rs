@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use pointsman_binding::Delta;
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, FrontendId, Protocol, Scope, Transport,
+    Backend, BackendId, BoundRoute, Endpoints, FrontendId, Protocol, Scope, Transport,
 };
 use pointsman_resources::{Name, ObjectKey};
 
@@ -21,6 +21,8 @@ pub struct Tables {
     ports: Map<PortKey, Arc<PortTable>>,
     mesh: Map<(ObjectKey, Transport, u16), Arc<MeshPort>>,
     backends: Map<BackendId, Arc<Backend>>,
+    /// The DNS names of those that have one.
+    names: Map<BackendId, Arc<str>>,
     /// Routes of frontends that do not serve: they may come, or come back, without their routes being told again.
     waiting: Map<FrontendId, Map<ObjectKey, Arc<BoundRoute>>>,
 }
@@ -41,10 +43,10 @@ pub struct PortTable {
 }
 
 impl PortTable {
-    /// What is spoken there, as one of its listeners has it: the binder lets only those share a port that can be told apart.
-    pub fn protocol(&self) -> Option<Protocol> {
+    /// One of its listeners. What it speaks all of them do: the binder lets only those share a port that can be told apart.
+    pub fn any(&self) -> Option<&Arc<FrontendTable>> {
         let (_, table) = self.listeners.values().next()?.get_min()?;
-        Some(table.frontend().protocol)
+        Some(table)
     }
 
     /// The listener of the most specific hostname for a host or SNI (lower case, no port). Once chosen it is not left.
@@ -116,6 +118,10 @@ impl Tables {
             }
         }
         for (id, backend) in &delta.backends {
+            match backend.as_ref().map(|backend| &backend.endpoints) {
+                Some(Endpoints::Dns(name, _)) => drop(self.names.insert(id.clone(), name.clone())),
+                _ => drop(self.names.remove(id)),
+            }
             match backend {
                 Some(backend) => drop(self.backends.insert(id.clone(), backend.clone())),
                 None => drop(self.backends.remove(id)),
@@ -263,6 +269,11 @@ impl Tables {
     /// A backend with its endpoints.
     pub fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
         self.backends.get(id)
+    }
+
+    /// The DNS names that backends have for their endpoints, in no order, perhaps more than once.
+    pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.names.values()
     }
 
     /// Every backend, in no order.

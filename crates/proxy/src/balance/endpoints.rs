@@ -196,15 +196,19 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
         })
     }
 
+    /// The endpoint answered after this time, and what was begun goes on, such as a stream: it stays outstanding until [`Endpoints::finish`].
+    pub fn answered(&mut self, handle: Handle, now: Duration, took: Duration) {
+        let policy = self.policy;
+        if let Some(endpoint) = self.at_mut(handle) {
+            endpoint.latency.observe(took, now, policy.decay);
+            endpoint.health.succeed(now, &policy);
+        }
+    }
+
     /// A request has ended. Returns whether this set the endpoint aside.
     pub fn finish(&mut self, handle: Handle, now: Duration, outcome: Outcome) -> bool {
         let policy = self.policy;
-        let Some(endpoint) = self
-            .slots
-            .get_mut(handle.slot as usize)
-            .filter(|slot| slot.generation == handle.generation)
-            .and_then(|slot| slot.endpoint.as_mut())
-        else {
+        let Some(endpoint) = self.at_mut(handle) else {
             return false;
         };
         endpoint.outstanding = endpoint.outstanding.saturating_sub(1);
@@ -231,6 +235,12 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
         slot.endpoint
             .as_ref()
             .filter(|_| slot.generation == handle.generation)
+    }
+
+    fn at_mut(&mut self, handle: Handle) -> Option<&mut Endpoint<K>> {
+        let slot = self.slots.get_mut(handle.slot as usize)?;
+        let same = slot.generation == handle.generation;
+        slot.endpoint.as_mut().filter(|_| same)
     }
 
     /// The better of two that are drawn from those that `may` be.

@@ -98,9 +98,7 @@ impl Attempt<'_> {
             told.map_err(|_| Failure::Cut)?;
         }
         let reused = backend.is_reused();
-        let (sink, returning) = backend
-            .begin(worker, self.outbound)
-            .map_err(|error| Failure::Client(Answer::new(400, "BadHead", error.to_string())))?;
+        let (sink, returning) = backend.begin(worker, self.outbound)?;
         let mut far = Far {
             sink,
             returning,
@@ -148,7 +146,14 @@ impl Attempt<'_> {
             all.into_iter().flatten().min()
         };
         let mut upload = Upload {
-            work: pin!(send(worker, source, &mut far.sink, tap, &up)),
+            work: pin!(send(
+                worker,
+                source,
+                &mut far.sink,
+                tap,
+                &up,
+                self.outbound.websocket
+            )),
             done: false,
             sent: false,
         };
@@ -202,7 +207,7 @@ impl Attempt<'_> {
             content_length: came.content_length,
         };
         if far.returning.is_switch() {
-            let switched = client.switch(&head);
+            let switched = client.switch(&head, self.outbound.lines.get("sec-websocket-key"));
             return switched.map(|()| Ended::Switched).map_err(|_| Failure::Cut);
         }
         // What has a length has no reason to stand still; what has none goes at its own pace once it is answered.
@@ -326,15 +331,24 @@ impl<F: Future<Output = Result<(), FlowError>>> Upload<'_, F> {
     }
 }
 
-/// Sends the request's body: what was kept of it by an earlier try, then the rest.
+/// Sends the request's body: what was kept of it by an earlier try, then the rest. What comes of a WebSocket waits until both sides have agreed; its head is sent.
 async fn send(
     worker: &Worker,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
     tap: &mut Tap,
     progress: &Progress,
+    websocket: bool,
 ) -> Result<(), FlowError> {
     let sent = async {
+        if websocket {
+            return Ok(sink.flush().await?);
+        }
+        // A piece that was kept and not sent by a try that was given up: it is not to be sent twice.
+        if tap.is_passing() {
+            source.advance();
+            tap.passed();
+        }
         if !tap.kept().is_empty() {
             let kept = tap.kept().to_vec();
             progress.add(kept.len());

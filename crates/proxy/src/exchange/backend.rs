@@ -1,7 +1,10 @@
 //! The backend's side of an exchange: where the request goes, and where the response comes from.
 
 use std::io;
+use std::rc::Rc;
 
+use super::handshake;
+use super::http2::backend::{Http2Backend, Http2Returning};
 use super::lines::Lines;
 use super::sink::{Outgoing, Sink};
 use super::source::{Incoming, Source};
@@ -9,7 +12,7 @@ use crate::http1::{
     self, Asked, BodyDecoder, Encoder, Fault, Framing, HeadWriter, ResponseHead, WriteError,
 };
 use crate::upstream::connect::ConnectError;
-use crate::upstream::{Pick, Speech, http1 as up1};
+use crate::upstream::{Pick, Speech, http1 as up1, http2 as up2};
 use crate::wire::buffer::Buffer;
 use crate::wire::io::Reader;
 use crate::worker::Worker;
@@ -40,6 +43,22 @@ pub(crate) struct Outbound<'o> {
 pub(crate) enum Backend {
     /// Over HTTP/1.
     Http1(Box<up1::Connection>),
+    /// Over HTTP/2.
+    Http2(Http2Backend),
+}
+
+/// Why a request has not left.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BeginError {
+    /// It can't be written.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The connection takes no more streams.
+    #[error(transparent)]
+    Http2(#[from] h2::Error),
+    /// It opens a WebSocket, and the endpoint takes none over HTTP/2.
+    #[error("the endpoint takes no WebSockets over HTTP/2")]
+    NoWebSocket,
 }
 
 /// Why no response came.
@@ -54,6 +73,12 @@ pub(crate) enum BackendError {
     /// The connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The stream broke.
+    #[error(transparent)]
+    Http2(h2::Error),
+    /// The endpoint says that it has not looked at the request.
+    #[error(transparent)]
+    Refused(h2::Error),
 }
 
 /// What comes back: interim responses, then the response.
@@ -61,6 +86,8 @@ pub(crate) enum BackendError {
 pub(crate) enum Returning<'b> {
     /// Over HTTP/1.
     Http1(Http1Returning<'b>),
+    /// Over HTTP/2.
+    Http2(Box<Http2Returning>),
 }
 
 /// What comes back over HTTP/1.
@@ -75,6 +102,8 @@ pub(crate) struct Http1Returning<'b> {
     /// Bytes of the head at the front of the buffer.
     length: usize,
     interims: usize,
+    /// What is to be answered to the key that was made here.
+    accept: Option<String>,
 }
 
 /// A response's head, as it came.
@@ -93,21 +122,24 @@ pub(crate) struct Came<'b> {
 }
 
 /// Interim responses that a backend may send.
-const MOST_INTERIMS: usize = 32;
+pub(super) const MOST_INTERIMS: usize = 32;
 
 impl Backend {
     /// A connection to an endpoint.
     pub(crate) async fn open(
-        worker: &Worker,
+        worker: &Rc<Worker>,
         pick: &Pick,
         speech: Speech,
         fresh: bool,
     ) -> Result<Backend, ConnectError> {
         match speech {
-            Speech::Http1 | Speech::Http2 if fresh => Ok(Backend::Http1(Box::new(
+            Speech::Http2 => Ok(Backend::Http2(Http2Backend::new(
+                up2::lease(worker, pick).await?,
+            ))),
+            Speech::Http1 if fresh => Ok(Backend::Http1(Box::new(
                 up1::Connection::fresh(worker, pick).await?,
             ))),
-            Speech::Http1 | Speech::Http2 => Ok(Backend::Http1(Box::new(
+            Speech::Http1 => Ok(Backend::Http1(Box::new(
                 up1::Connection::open(worker, pick).await?,
             ))),
         }
@@ -117,6 +149,7 @@ impl Backend {
     pub(crate) fn is_reused(&self) -> bool {
         match self {
             Backend::Http1(connection) => connection.reused,
+            Backend::Http2(stream) => stream.is_reused(),
         }
     }
 
@@ -125,12 +158,16 @@ impl Backend {
         &'b mut self,
         worker: &Worker,
         request: &Outbound<'_>,
-    ) -> Result<(Sink<'b>, Returning<'b>), WriteError> {
+    ) -> Result<(Sink<'b>, Returning<'b>), BeginError> {
         match self {
+            Backend::Http2(stream) => stream.begin(request),
             Backend::Http1(connection) => {
                 let connection = &mut **connection;
                 let encoder = Encoder::request(request.framing);
-                write_head(&mut connection.out, request, &encoder)?;
+                // A client that speaks HTTP/2 has sent none.
+                let key = (request.websocket && request.lines.get("sec-websocket-key").is_none())
+                    .then(|| handshake::key(worker));
+                write_head(&mut connection.out, request, &encoder, key.as_deref())?;
                 let limits = worker.limits().of_responses();
                 Ok((
                     Sink::Http1(Outgoing::new(
@@ -150,6 +187,7 @@ impl Backend {
                         limits,
                         length: 0,
                         interims: 0,
+                        accept: key.map(|key| handshake::accept(key.as_bytes())),
                     }),
                 ))
             }
@@ -164,6 +202,8 @@ impl Backend {
                     connection.keep(worker, pick.upstream());
                 }
             }
+            // The connection carries others meanwhile.
+            Backend::Http2(_) => {}
         }
     }
 }
@@ -172,6 +212,7 @@ fn write_head(
     out: &mut Vec<u8>,
     request: &Outbound<'_>,
     encoder: &Encoder,
+    key: Option<&str>,
 ) -> Result<(), WriteError> {
     out.clear();
     let mut writer = HeadWriter::request_for(
@@ -185,6 +226,12 @@ fn write_head(
     if request.websocket {
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
+        if request.lines.get("sec-websocket-version").is_none() {
+            writer.field(b"sec-websocket-version", b"13")?;
+        }
+        if let Some(key) = key {
+            writer.field(b"sec-websocket-key", key.as_bytes())?;
+        }
     }
     writer.finish();
     Ok(())
@@ -195,6 +242,7 @@ impl<'b> Returning<'b> {
     pub(crate) async fn next(&mut self) -> Result<bool, BackendError> {
         match self {
             Returning::Http1(returning) => returning.next().await,
+            Returning::Http2(returning) => returning.next().await,
         }
     }
 
@@ -211,6 +259,7 @@ impl<'b> Returning<'b> {
                     content_length: returning.head.content_length(),
                 }
             }
+            Returning::Http2(returning) => returning.came(),
         }
     }
 
@@ -218,6 +267,7 @@ impl<'b> Returning<'b> {
     pub(crate) fn is_switch(&self) -> bool {
         match self {
             Returning::Http1(returning) => returning.head.is_switch(),
+            Returning::Http2(returning) => returning.is_switch(),
         }
     }
 
@@ -238,11 +288,24 @@ impl<'b> Returning<'b> {
                 let incoming = Incoming::new(returning.reader, returning.buffer, decoder, most);
                 Source::Http1(incoming)
             }
+            Returning::Http2(returning) => returning.body(),
         }
     }
 }
 
 impl Http1Returning<'_> {
+    /// RFC 6455 §4.1: an answer to another key is none.
+    fn check_accept(&self) -> Result<(), http1::Error> {
+        let Some(accept) = self.accept.as_ref().filter(|_| self.head.is_switch()) else {
+            return Ok(());
+        };
+        let fields = self.head.view(self.buffer.filled()).fields();
+        match fields.get("sec-websocket-accept") == Some(accept.as_bytes()) {
+            true => Ok(()),
+            false => Err(http1::Error::Backend(Fault::UnexpectedInterim)),
+        }
+    }
+
     async fn next(&mut self) -> Result<bool, BackendError> {
         self.buffer.consume(self.length);
         self.length = 0;
@@ -251,6 +314,7 @@ impl Http1Returning<'_> {
             if let Some(length) = self.head.parse(bytes, self.asked, &self.limits)? {
                 self.length = length;
                 if !self.head.is_interim() {
+                    self.check_accept()?;
                     return Ok(true);
                 }
                 self.interims += 1;

@@ -1,5 +1,8 @@
 //! The client's side of an exchange: where the response goes.
 
+use super::handshake;
+use super::http2::Gone;
+use super::http2::client::Http2Client;
 use super::lines::Lines;
 use super::request::Spoken;
 use super::sink::{Outgoing, Sink, SinkError};
@@ -26,6 +29,8 @@ pub(crate) struct Head<'h, 'l> {
 pub(crate) enum Client<'c> {
     /// Over HTTP/1.
     Http1(Http1Client<'c>),
+    /// Over HTTP/2.
+    Http2(Http2Client<'c>),
 }
 
 /// A client that speaks HTTP/1.
@@ -92,11 +97,15 @@ impl<'c> Http1Client<'c> {
     }
 
     /// Says that the connection is a WebSocket from here on.
-    fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), WriteError> {
+    fn switch(&mut self, head: &Head<'_, '_>, key: Option<&[u8]>) -> Result<(), WriteError> {
         let mut writer = HeadWriter::response(self.out, 101, None)?;
         writer.fields(head.lines.iter())?;
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
+        // A backend that speaks HTTP/2 has not said it.
+        if let (None, Some(key)) = (head.lines.get("sec-websocket-accept"), key) {
+            writer.field(b"sec-websocket-accept", handshake::accept(key).as_bytes())?;
+        }
         writer.finish();
         self.begun = true;
         self.keep = false;
@@ -104,11 +113,20 @@ impl<'c> Http1Client<'c> {
     }
 }
 
-impl Client<'_> {
+impl<'c> Client<'c> {
+    /// Tells when it is gone, where that can be known before something is written.
+    pub(crate) fn gone(&self) -> Option<Gone<'c>> {
+        match self {
+            Client::Http1(_) => None,
+            Client::Http2(client) => Some(client.gone()),
+        }
+    }
+
     /// Whether a response has begun: then it is too late for another one.
     pub(crate) fn begun(&self) -> bool {
         match self {
             Client::Http1(client) => client.begun,
+            Client::Http2(client) => client.begun(),
         }
     }
 
@@ -116,6 +134,8 @@ impl Client<'_> {
     pub(crate) fn is_gone(&self) -> bool {
         match self {
             Client::Http1(client) => client.writer.is_broken(),
+            // That is heard at once, by who watches the exchange.
+            Client::Http2(_) => false,
         }
     }
 
@@ -123,6 +143,8 @@ impl Client<'_> {
     pub(crate) fn close(&mut self) {
         match self {
             Client::Http1(client) => client.keep = false,
+            // A stream carries one request; the connection is not concerned.
+            Client::Http2(_) => {}
         }
     }
 
@@ -130,6 +152,7 @@ impl Client<'_> {
     pub(crate) fn keeps(&self) -> bool {
         match self {
             Client::Http1(client) => client.keep,
+            Client::Http2(_) => false,
         }
     }
 
@@ -155,6 +178,7 @@ impl Client<'_> {
                 writer.finish();
                 self.flush().await
             }
+            Client::Http2(client) => client.interim(status, lines),
         }
     }
 
@@ -164,15 +188,21 @@ impl Client<'_> {
             Client::Http1(client) => client
                 .begin(head)
                 .map_err(|error| SinkError::Encode(error.into())),
+            Client::Http2(client) => client.begin(head),
         }
     }
 
-    /// Says that the connection is a WebSocket from here on.
-    pub(crate) fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), SinkError> {
+    /// Says that the connection is a WebSocket from here on, in answer to this key.
+    pub(crate) fn switch(
+        &mut self,
+        head: &Head<'_, '_>,
+        key: Option<&[u8]>,
+    ) -> Result<(), SinkError> {
         match self {
             Client::Http1(client) => client
-                .switch(head)
+                .switch(head, key)
                 .map_err(|error| SinkError::Encode(error.into())),
+            Client::Http2(client) => client.switch(head),
         }
     }
 
@@ -184,6 +214,7 @@ impl Client<'_> {
                 let outgoing = Outgoing::new(client.writer, client.out, encoder);
                 Some(Sink::Http1(outgoing))
             }
+            Client::Http2(client) => Some(client.sink()),
         }
     }
 
@@ -195,6 +226,8 @@ impl Client<'_> {
                 client.out.clear();
                 Ok(())
             }
+            // It leaves when the connection is next looked at, with what other streams have.
+            Client::Http2(_) => Ok(()),
         }
     }
 }

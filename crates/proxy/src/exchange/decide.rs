@@ -3,10 +3,11 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, FrontendId, Protocol, Transport};
+use pointsman_binding::bound::{BackendId, Protocol, Transport};
 use pointsman_routing::FrontendTable;
 
 use super::answer::Answer;
+use super::report::Report;
 use super::request::{Request, Seen};
 use crate::proxy::Owner;
 use crate::server::Passage;
@@ -28,6 +29,7 @@ pub(crate) fn decide(
     request: &Request<'_>,
     host: &str,
     path: &str,
+    report: &mut Report,
 ) -> Result<Decision, Answer> {
     let table = match &*passage.socket.owner() {
         Owner::Gateway { .. } => listener(held, passage, host)?,
@@ -54,7 +56,10 @@ pub(crate) fn decide(
         host,
         path,
     };
-    let hit = table.lookup(&seen).ok_or_else(Answer::no_route)?;
+    let Some(hit) = table.lookup(&seen) else {
+        report.arrived(table.frontend());
+        return Err(Answer::no_route());
+    };
     Ok(Decision {
         plan: held.plan(worker, table.frontend(), &hit),
         matched: hit.match_index,
@@ -77,9 +82,7 @@ fn listener<'h>(
             .ok_or_else(Answer::no_listener);
     };
     // RFC 9110 §7.4: a request for a host that the connection was not made for is misdirected.
-    let same = |table: &&Arc<FrontendTable>| -> bool {
-        let id: &FrontendId = &table.frontend().id;
-        *id == secured.listener
-    };
-    table.filter(same).ok_or_else(Answer::misdirected)
+    table
+        .filter(|table| table.frontend().id == *secured)
+        .ok_or_else(Answer::misdirected)
 }

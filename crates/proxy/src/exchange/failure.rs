@@ -1,7 +1,7 @@
 //! Why a try came to nothing, and what the client is told if it was the last one.
 
 use super::answer::Answer;
-use super::backend::BackendError;
+use super::backend::{BackendError, BeginError};
 use super::source::SourceError;
 use crate::http1::{self, Fault};
 use crate::upstream::Pick;
@@ -64,10 +64,23 @@ impl From<ConnectError> for Failure {
     }
 }
 
+impl From<BeginError> for Failure {
+    fn from(error: BeginError) -> Self {
+        let message = error.to_string();
+        match error {
+            BeginError::Write(_) => Failure::Client(Answer::new(400, "BadHead", message)),
+            BeginError::Http2(_) => Failure::Unsent(Answer::new(503, "ConnectionLost", message)),
+            BeginError::NoWebSocket => Failure::broken("NoWebSocket", message),
+        }
+    }
+}
+
 /// What is wrong with a request whose body did not come to its end.
 pub(crate) fn client_fault(error: SourceError) -> Failure {
     match error {
-        SourceError::Fault(Fault::IncompleteBody) | SourceError::Io(_) => Failure::Cut,
+        SourceError::Fault(Fault::IncompleteBody) | SourceError::Io(_) | SourceError::Http2(_) => {
+            Failure::Cut
+        }
         SourceError::Fault(fault) => Failure::Client(Answer::refused(http1::Error::Client(fault))),
     }
 }
@@ -76,12 +89,21 @@ pub(crate) fn client_fault(error: SourceError) -> Failure {
 pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Failure {
     tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
     // An endpoint that closes a connection which has waited has not failed.
-    let waited = reused && !matches!(error, BackendError::Fault(_));
+    let waited = match error {
+        BackendError::Fault(_) => false,
+        BackendError::Refused(_) => true,
+        _ => reused,
+    };
     if !waited {
         pick.failed();
     }
     match error {
         BackendError::Unanswered | BackendError::Io(_) => Failure::Unanswered { reused },
+        BackendError::Http2(error) if error.is_io() => Failure::Unanswered { reused },
+        BackendError::Http2(error) => Failure::broken("StreamReset", error.to_string()),
+        BackendError::Refused(error) => {
+            Failure::Unsent(Answer::new(503, "StreamRefused", error.to_string()))
+        }
         BackendError::Fault(error) => Failure::broken(error.reason(), error.to_string()),
     }
 }

@@ -152,6 +152,9 @@ pub(crate) async fn carry(
             tap.piece(source.piece());
         }
         sink.pass(source).await?;
+        if let Some(tap) = &mut tap {
+            tap.passed();
+        }
     }
     let trailers = source.trailers();
     if let Some(tap) = &mut tap {

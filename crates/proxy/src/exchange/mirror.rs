@@ -172,7 +172,7 @@ impl Sending {
     }
 
     /// None if it did not get there, or was not answered.
-    async fn send(&mut self, worker: &Worker) -> Option<()> {
+    async fn send(&mut self, worker: &Rc<Worker>) -> Option<()> {
         let mut pick = self.upstream.choose(worker, &[])?;
         // A connection that has waited may be closed by now, and nobody would send the copy again.
         let opened = Backend::open(worker, &pick, self.speech, true).await;

@@ -11,6 +11,8 @@ mod decide;
 mod failure;
 mod flow;
 mod forwarded;
+mod handshake;
+pub(crate) mod http2;
 pub(crate) mod lines;
 mod mirror;
 mod report;
@@ -22,7 +24,10 @@ mod tries;
 mod websocket;
 
 use std::borrow::Cow;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use pointsman_binding::bound::Protocol;
 use pointsman_routing::filters::Filters;
@@ -51,17 +56,27 @@ pub(crate) async fn run(
     mut client: Client<'_>,
 ) -> bool {
     let mut report = Report::new();
-    let outcome = answer(
-        worker,
-        passage,
-        alarm,
-        &request,
-        &mut source,
-        &mut client,
-        &mut report,
-    )
-    .await;
-    if let Err(answer) = outcome
+    let gone = client.gone();
+    let outcome = {
+        let mut answered = pin!(answer(
+            worker,
+            passage,
+            alarm,
+            &request,
+            &mut source,
+            &mut client,
+            &mut report,
+        ));
+        poll_fn(|cx| match (answered.as_mut().poll(cx), gone) {
+            (Poll::Pending, Some(gone)) => gone.poll(cx).map(|()| None),
+            (outcome, _) => outcome.map(Some),
+        })
+        .await
+    };
+    if outcome.is_none() {
+        report.cut("ClientGone");
+    }
+    if let Some(Err(answer)) = outcome
         && !client.begun()
     {
         // What is left of the body is not read: the next request could not be found behind it.
@@ -95,7 +110,7 @@ async fn answer(
         .map_err(|error| Answer::new(400, "BadPath", error.to_string()))?;
     let host = request.host();
     let held = worker.held();
-    let decision = decide(worker, &held, passage, request, &host, &path)?;
+    let decision = decide(worker, &held, passage, request, &host, &path, report)?;
     drop(held);
     let plan = decision.plan;
     report.decided(&plan, decision.matched);

@@ -1,16 +1,19 @@
 //! What is told of an exchange when it is over: figures, and a line in the access log.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use pointsman_binding::bound::{BackendId, FrontendId};
+use pointsman_binding::bound::Frontend;
 
 use super::answer::Answer;
 use super::request::Request;
 use crate::access_log::{Record, Rule};
-use crate::metrics::BackendSeries;
+use crate::metrics::ListenerSeries;
 use crate::server::Passage;
+use crate::upstream::Upstream;
 use crate::worker::{Plan, Worker};
 
 /// What is known so far.
@@ -23,8 +26,9 @@ pub(crate) struct Report {
     grpc_status: Option<u32>,
     reason: Option<&'static str>,
     cut: bool,
-    backend: Option<(BackendId, SocketAddr)>,
-    series: Option<std::sync::Arc<BackendSeries>>,
+    /// The listener, where no rule took it.
+    arrived: Option<Arc<Frontend>>,
+    backend: Option<(Rc<Upstream>, SocketAddr)>,
     upstream: Option<Duration>,
     retries: u32,
     request_bytes: u64,
@@ -43,8 +47,8 @@ impl Report {
             grpc_status: None,
             reason: None,
             cut: false,
+            arrived: None,
             backend: None,
-            series: None,
             upstream: None,
             retries: 0,
             request_bytes: 0,
@@ -74,15 +78,14 @@ impl Report {
         }
     }
 
+    /// It came to this listener, and no rule takes it.
+    pub(crate) fn arrived(&mut self, frontend: &Arc<Frontend>) {
+        self.arrived = Some(frontend.clone());
+    }
+
     /// It goes there.
-    pub(crate) fn endpoint(&mut self, upstream: &crate::upstream::Upstream, address: SocketAddr) {
-        match &mut self.backend {
-            Some((_, last)) => *last = address,
-            none => {
-                *none = Some((upstream.id.clone(), address));
-                self.series = Some(upstream.series.clone());
-            }
-        }
+    pub(crate) fn endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
+        self.backend = Some((upstream.clone(), address));
     }
 
     /// It is tried again.
@@ -99,9 +102,9 @@ impl Report {
     pub(crate) fn came(&mut self, status: u16, took: Duration) {
         self.upstream = Some(took);
         self.status = Some(status);
-        if let Some(series) = &self.series {
-            series.requests.increment(status);
-            series.latency.observe(took);
+        if let Some((upstream, _)) = &self.backend {
+            upstream.series.requests.increment(status);
+            upstream.series.latency.observe(took);
         }
     }
 
@@ -127,26 +130,36 @@ impl Report {
         let duration = self.begun.elapsed();
         let status = self.status.unwrap_or(0);
         let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
-        if let Some(origin) = origin {
-            origin.series.requests.increment(status);
-            origin.series.latency.observe(duration);
-            let listener = &origin.listener;
+        let moved = self.request_bytes | self.response_bytes != 0;
+        let at_listener = |listener: &ListenerSeries| {
             listener.requests.increment(status);
             listener.latency.observe(duration);
-            if self.request_bytes | self.response_bytes != 0 {
+            if moved {
                 listener.request_bytes.add(self.request_bytes);
                 listener.response_bytes.add(self.response_bytes);
             }
+        };
+        if let Some(origin) = origin {
+            origin.series.requests.increment(status);
+            origin.series.latency.observe(duration);
+            at_listener(&origin.listener);
+        } else if let Some(frontend) = &self.arrived {
+            at_listener(&worker.metrics.listener(&frontend.id));
         }
-        if let Some(series) = &self.series
-            && self.request_bytes | self.response_bytes != 0
-        {
-            series.request_bytes.add(self.request_bytes);
-            series.response_bytes.add(self.response_bytes);
+        if let Some((upstream, _)) = self.backend.as_ref().filter(|_| moved) {
+            upstream.series.request_bytes.add(self.request_bytes);
+            upstream.series.response_bytes.add(self.response_bytes);
         }
         let Some(log) = &worker.log else { return };
-        let listener: Option<&FrontendId> = origin.map(|origin| &origin.frontend.id);
+        let frontend = origin.map(|origin| &origin.frontend);
+        let listener = frontend
+            .or(self.arrived.as_ref())
+            .map(|frontend| &frontend.id);
         let id = self.id.as_deref().map(str::as_bytes);
+        let path = match request.query {
+            None => Cow::Borrowed(request.path),
+            Some(query) => Cow::Owned(format!("{}?{query}", request.path)),
+        };
         log.write(&Record {
             time: SystemTime::now() - duration,
             duration,
@@ -155,7 +168,7 @@ impl Report {
             protocol: request.spoken.name(),
             method: Some(request.method.as_bytes()),
             authority: request.authority.map(str::as_bytes),
-            path: Some(request.path.as_bytes()),
+            path: Some(path.as_bytes()),
             status: self.status,
             grpc_status: self.grpc_status,
             request_bytes: self.request_bytes,
@@ -165,7 +178,7 @@ impl Report {
                 index: origin.rule.index,
                 matched: self.matched,
             }),
-            backend: self.backend.as_ref().map(|(id, _)| id),
+            backend: self.backend.as_ref().map(|(upstream, _)| &upstream.id),
             endpoint: self.backend.as_ref().map(|(_, address)| *address),
             upstream: self.upstream,
             retries: self.retries,

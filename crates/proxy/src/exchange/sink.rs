@@ -4,11 +4,13 @@
 
 use std::io;
 
+use bytes::Bytes;
 use http::HeaderMap;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::flow::FlowError;
+use super::http2::sink as http2;
 use super::source::Source;
 use crate::http1::{EncodeError, Encoder, Framing, Version};
 use crate::wire::io::Writer;
@@ -25,6 +27,9 @@ pub(crate) enum SinkError {
     /// It is not what was announced.
     #[error(transparent)]
     Encode(#[from] EncodeError),
+    /// The stream broke.
+    #[error(transparent)]
+    Http2(#[from] h2::Error),
 }
 
 /// A body that goes out.
@@ -32,6 +37,8 @@ pub(crate) enum SinkError {
 pub(crate) enum Sink<'c> {
     /// Over HTTP/1.
     Http1(Outgoing<'c>),
+    /// Over HTTP/2.
+    Http2(http2::Outgoing<'c>),
 }
 
 /// A body that goes over HTTP/1.
@@ -96,6 +103,7 @@ impl Sink<'_> {
     pub(crate) async fn bytes(&mut self, piece: &[u8]) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => outgoing.bytes(piece).await,
+            Sink::Http2(outgoing) => outgoing.pass(Bytes::copy_from_slice(piece)).await,
         }
     }
 
@@ -107,6 +115,7 @@ impl Sink<'_> {
                 source.advance();
                 Ok(())
             }
+            Sink::Http2(outgoing) => outgoing.pass(source.take()).await,
         }
     }
 
@@ -114,6 +123,7 @@ impl Sink<'_> {
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => Ok(outgoing.flush().await?),
+            Sink::Http2(outgoing) => outgoing.flush().await,
         }
     }
 
@@ -123,6 +133,8 @@ impl Sink<'_> {
             Sink::Http1(outgoing) => {
                 outgoing.encoder = Encoder::response(Framing::UntilClose, Version::Http10);
             }
+            // It was a stream of bytes all along.
+            Sink::Http2(_) => {}
         }
     }
 
@@ -133,6 +145,8 @@ impl Sink<'_> {
                 let closed = outgoing.writer.shutdown().await;
                 Ok(closed.map_err(SinkError::from)?)
             }
+            // The end of the body has said so.
+            Sink::Http2(_) => Ok(()),
         }
     }
 
@@ -147,6 +161,7 @@ impl Sink<'_> {
                 outgoing.encoder.end(fields, outgoing.out)?;
                 Ok(outgoing.flush().await?)
             }
+            Sink::Http2(outgoing) => outgoing.finish(trailers),
         }
     }
 }

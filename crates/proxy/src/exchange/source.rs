@@ -11,6 +11,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::http2::source as http2;
 use crate::http1::{BodyDecoder, Decoded, Fault, Fields, Framing, Limits};
 use crate::wire::buffer::Buffer;
 use crate::wire::io::Reader;
@@ -24,6 +25,9 @@ pub(crate) enum SourceError {
     /// The connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
+    /// The stream broke.
+    #[error(transparent)]
+    Http2(#[from] h2::Error),
 }
 
 /// A body that comes in.
@@ -33,6 +37,8 @@ pub(crate) enum Source<'c> {
     Empty,
     /// Over HTTP/1.
     Http1(Incoming<'c>),
+    /// Over HTTP/2.
+    Http2(http2::Incoming),
 }
 
 /// A body that comes over HTTP/1.
@@ -123,6 +129,7 @@ impl Source<'_> {
         match self {
             Source::Empty => Poll::Ready(Ok(false)),
             Source::Http1(incoming) => incoming.poll_ready(cx),
+            Source::Http2(incoming) => incoming.poll_ready(cx),
         }
     }
 
@@ -136,6 +143,7 @@ impl Source<'_> {
         match self {
             Source::Empty => &[],
             Source::Http1(incoming) => &incoming.buffer.filled()[..incoming.piece],
+            Source::Http2(incoming) => incoming.piece(),
         }
     }
 
@@ -147,6 +155,7 @@ impl Source<'_> {
                 incoming.buffer.consume(incoming.piece);
                 incoming.piece = 0;
             }
+            Source::Http2(incoming) => drop(incoming.take()),
         }
     }
 
@@ -159,6 +168,7 @@ impl Source<'_> {
                 self.advance();
                 piece
             }
+            Source::Http2(incoming) => incoming.take(),
         }
     }
 
@@ -167,6 +177,8 @@ impl Source<'_> {
         match self {
             Source::Empty => {}
             Source::Http1(incoming) => incoming.switch(),
+            // It was a stream of bytes all along.
+            Source::Http2(_) => {}
         }
     }
 
@@ -175,6 +187,7 @@ impl Source<'_> {
         match self {
             Source::Empty => None,
             Source::Http1(incoming) => incoming.trailers.take(),
+            Source::Http2(incoming) => incoming.trailers(),
         }
     }
 
@@ -185,6 +198,7 @@ impl Source<'_> {
             Source::Http1(incoming) => {
                 incoming.ended || (incoming.piece == 0 && incoming.decoder.is_done())
             }
+            Source::Http2(incoming) => incoming.has_ended(),
         }
     }
 }

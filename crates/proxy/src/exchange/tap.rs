@@ -15,6 +15,8 @@ pub(crate) struct Tap {
     /// All of it has passed, and these were its trailers.
     ended: Option<Option<HeaderMap>>,
     mirrors: Copies,
+    /// The last piece is on its way: its source still has it.
+    passing: bool,
 }
 
 impl Tap {
@@ -26,11 +28,13 @@ impl Tap {
             spilled: false,
             ended: None,
             mirrors,
+            passing: false,
         }
     }
 
     /// A piece passes.
     pub(crate) fn piece(&mut self, piece: &[u8]) {
+        self.passing = true;
         self.mirrors.piece(piece);
         if self.spilled {
             return;
@@ -41,6 +45,16 @@ impl Tap {
         } else {
             self.kept.extend_from_slice(piece);
         }
+    }
+
+    /// The piece was sent.
+    pub(crate) fn passed(&mut self) {
+        self.passing = false;
+    }
+
+    /// Whether a piece was not.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.passing
     }
 
     /// The body is over.

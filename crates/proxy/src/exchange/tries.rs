@@ -59,7 +59,9 @@ impl Tries<'_> {
         let rewritten = rewrite.map(|rewrite| rewrite.apply(self.path));
         let path = rewritten.as_deref().unwrap_or(self.path);
         let forwarded = Forwarded::new(self.worker, self.passage, self.request);
-        report.request_id(forwarded.id());
+        if self.worker.log.is_some() {
+            report.request_id(forwarded.id());
+        }
         let outbound = self.outbound(path, &forwarded, &filters);
         let grpc = self.plan.grpc || self.request.is_grpc();
         let speech = self.upstream.speech(grpc);
@@ -107,9 +109,10 @@ impl Tries<'_> {
             if !again {
                 return Err(failure.answer());
             }
-            // What was kept of a connection may be stale throughout: the second try at the same endpoint makes a new one.
-            fresh = matches!(failure, Failure::Unanswered { .. });
-            if !matches!(failure, Failure::Unanswered { .. }) {
+            // What was kept of a connection may be stale throughout: the second try at the same endpoint makes a new one. It is no try of
+            // the rule's.
+            fresh = matches!(failure, Failure::Unanswered { reused: true }) && !fresh;
+            if !fresh {
                 tried.push(pick.address);
                 self.pause(deadline).await;
             }

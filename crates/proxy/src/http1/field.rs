@@ -55,7 +55,7 @@ pub enum Known {
 impl Known {
     /// Length and first letter leave at most one name to compare with, and mostly none.
     #[inline]
-    pub(super) fn of(name: &[u8]) -> Known {
+    pub(crate) fn of(name: &[u8]) -> Known {
         let first = name.first().map_or(0, |byte| byte | 0x20);
         let (known, whole): (Known, &[u8]) = match (name.len(), first) {
             (2, b't') => (Known::Te, b"te"),
@@ -94,6 +94,12 @@ impl Known {
                 | Known::Http2Settings
         )
     }
+}
+
+/// Whether a field of this name may be passed on, whatever version of HTTP it came by: it is neither for the connection alone, nor framing, nor Host.
+pub(crate) fn is_forwarded(name: &[u8]) -> bool {
+    let known = Known::of(name);
+    !known.is_hop_by_hop() && known != Known::Host
 }
 
 /// Where a field's name and value are in the buffer.

@@ -108,6 +108,16 @@ fn scheme(target: &[u8]) -> Option<usize> {
         .map(<[u8]>::len)
 }
 
+/// Whether this is a path that begins with `/`.
+pub(crate) fn is_path(path: &[u8]) -> bool {
+    path.first() == Some(&b'/') && all(path, &PATH)
+}
+
+/// Whether this is a query, without its `?`.
+pub(crate) fn is_query(query: &[u8]) -> bool {
+    all(query, &QUERY)
+}
+
 fn path_and_query(bytes: &[u8], start: usize) -> Result<(Span, Option<Span>), Fault> {
     let length = memchr::memchr(b'?', bytes).unwrap_or(bytes.len());
     let (path, query) = (&bytes[..length], bytes.get(length + 1..));
@@ -120,7 +130,7 @@ fn path_and_query(bytes: &[u8], start: usize) -> Result<(Span, Option<Span>), Fa
 }
 
 /// RFC 9110 §7.2: `Host = uri-host [ ":" port ]`, with a host that isn't empty and no userinfo.
-pub(super) fn is_authority(authority: &[u8]) -> bool {
+pub(crate) fn is_authority(authority: &[u8]) -> bool {
     if let Some(literal) = authority.strip_prefix(b"[") {
         let Some(end) = literal.iter().position(|byte| *byte == b']') else {
             return false;

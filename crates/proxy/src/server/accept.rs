@@ -2,19 +2,23 @@
 
 use std::future::poll_fn;
 use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pointsman_binding::bound::{Protocol, Transport};
+use pointsman_binding::bound::{Protocol, TlsModeKey, Transport};
 use pointsman_resources::Kind;
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
-use super::http1;
 use super::passage::Passage;
+use super::report::Open;
+use super::stream::{self, Arrival};
+use super::{http1, overload, tls};
 use crate::proxy::Owner;
 use crate::wire::io::split;
+use crate::wire::relay::End;
 use crate::worker::{Socket, Worker};
 
 /// How long no connection is accepted after there was no room for one.
@@ -55,23 +59,16 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-fn welcome(
-    worker: &Rc<Worker>,
-    socket: &Rc<Socket>,
-    stream: TcpStream,
-    client: std::net::SocketAddr,
-) {
+fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: SocketAddr) {
     let Some(admission) = worker.admit() else {
-        worker.metrics.refused("TooManyConnections");
-        tracing::warn!(limit = "connections", %client, "a connection too many");
-        return;
+        return overload::turn_away(worker, socket, stream, client);
     };
     let _ = stream.set_nodelay(true);
     let passage = Passage {
         socket: socket.clone(),
         client,
         secured: None,
-        admission,
+        _admission: admission,
     };
     // A task that panics ends its connection, and nothing else.
     spawn_local(serve(worker.clone(), passage, stream));
@@ -79,37 +76,45 @@ fn welcome(
 
 /// Serves a connection in whatever is spoken there.
 async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
-    let held = worker.held();
-    let protocol = match &*passage.socket.owner() {
-        Owner::Gateway { .. } => held
-            .port(&passage.socket.key)
-            .and_then(|port| port.protocol()),
-        Owner::Mesh { parent, port } => {
-            let namespace = held.version.pods.get(&passage.client.ip().to_canonical());
-            let namespace = namespace.map(|namespace| &**namespace);
-            let tables = &held.version.tables;
-            let table = tables.mesh(parent, Transport::Tcp, *port, namespace);
-            Some(match table.and_then(|table| table.frontend().kind) {
-                Some(Kind::HTTPRoute | Kind::GRPCRoute) => Protocol::Http,
-                Some(Kind::TLSRoute) => {
-                    Protocol::Tls(pointsman_binding::bound::TlsModeKey::Passthrough)
-                }
-                _ => Protocol::Tcp,
-            })
-        }
-    };
-    drop(held);
-    match protocol {
+    match protocol(&worker, &passage.socket, passage.client) {
         Some(Protocol::Http) => {
+            let held = worker.held();
+            let listener = held.port(&passage.socket.key).and_then(|port| port.any());
+            let series = listener.map(|table| worker.metrics.listener(&table.frontend().id));
+            let _open = series.map(Open::new);
+            drop(held);
             let (reader, writer) = split(stream);
             http1::serve(worker, passage, reader, writer).await;
         }
+        Some(Protocol::Https | Protocol::Tls(_)) => tls::serve(worker, passage, stream).await,
+        Some(Protocol::Tcp) => {
+            let arrival = Arrival {
+                spoken: "TCP",
+                name: None,
+                listener: None,
+            };
+            stream::serve(worker, passage, End::new(split(stream)), arrival).await;
+        }
         // The listener is gone since.
-        _ => {}
+        Some(Protocol::Udp) | None => {}
     }
 }
 
-/// Serves datagrams until the socket is closed.
-pub(crate) async fn datagrams(_worker: Rc<Worker>, socket: Rc<Socket>, _listener: UdpSocket) {
-    socket.closed.wait().await;
+/// What is spoken at a socket; in the mesh, what the routes that govern a client's calls say.
+pub(super) fn protocol(worker: &Worker, socket: &Socket, client: SocketAddr) -> Option<Protocol> {
+    let held = worker.held();
+    match &*socket.owner() {
+        Owner::Gateway { .. } => held
+            .port(&socket.key)
+            .and_then(|port| port.any())
+            .map(|table| table.frontend().protocol),
+        Owner::Mesh { parent, port } => {
+            let table = held.mesh(client, parent, Transport::Tcp, *port);
+            Some(match table.and_then(|table| table.frontend().kind) {
+                Some(Kind::HTTPRoute | Kind::GRPCRoute) => Protocol::Http,
+                Some(Kind::TLSRoute) => Protocol::Tls(TlsModeKey::Passthrough),
+                _ => Protocol::Tcp,
+            })
+        }
+    }
 }

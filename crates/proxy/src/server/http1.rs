@@ -6,8 +6,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
+use super::http2::{self, PREFACE};
 use super::passage::Passage;
 use crate::exchange;
 use crate::exchange::answer::Answer;
@@ -18,14 +17,9 @@ use crate::exchange::source::{Incoming, Source};
 use crate::http1::{BodyDecoder, Error, Limits, RequestHead, Version};
 use crate::wire::alarm::Alarm;
 use crate::wire::buffer::Buffer;
-use crate::wire::io::{Reader, Writer};
+use crate::wire::io::{Prefixed, Reader, Writer, unsplit};
+use crate::wire::linger::{LINGER, linger};
 use crate::worker::Worker;
-
-/// How long a client that was refused is listened to, so that it reads the answer before the connection is reset.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// How many bytes of it.
-const LINGER_BYTES: usize = 256 * 1024;
 
 /// Serves a connection until it ends.
 pub(crate) async fn serve(
@@ -50,6 +44,14 @@ pub(crate) async fn serve(
         let mut buffer = match came {
             Next::Request(buffer) => buffer,
             Next::End => break,
+            Next::Http2(buffer) => {
+                let read = buffer.filled().to_vec();
+                drop(buffer);
+                if let Some(stream) = unsplit(reader, writer) {
+                    http2::serve(worker, passage, Prefixed::new(read, stream)).await;
+                }
+                return;
+            }
             Next::Refused(answer) => {
                 connection.refuse(&worker, &mut writer, answer).await;
                 linger(&mut reader, &mut writer).await;
@@ -87,6 +89,8 @@ struct Connection {
 enum Next {
     /// A request's head, with what follows it.
     Request(Buffer),
+    /// The preface of HTTP/2, and what follows it.
+    Http2(Buffer),
     /// The end.
     End,
     /// Something that is no request.
@@ -121,15 +125,22 @@ impl Connection {
         let deadline = Instant::now() + limits.head_time;
         let most = self.limits.field_bytes + self.limits.target_bytes + 1024;
         loop {
-            match self.head.parse(buffer.filled(), &self.limits) {
-                Err(error) => return Next::Refused(refused(error)),
-                Ok(Some(length)) => {
-                    self.bytes.clear();
-                    self.bytes.extend_from_slice(&buffer.filled()[..length]);
-                    buffer.consume(length);
-                    return Next::Request(buffer);
+            // RFC 9113 §3.3: a client that knows begins with the preface of HTTP/2. A part of it is no request of HTTP/1 either.
+            if first && buffer.filled().starts_with(PREFACE) {
+                return Next::Http2(buffer);
+            }
+            if !first || !PREFACE.starts_with(buffer.filled()) {
+                match self.head.parse(buffer.filled(), &self.limits) {
+                    Err(_) if first && !is_http(buffer.filled()) => return Next::End,
+                    Err(error) => return Next::Refused(refused(error)),
+                    Ok(Some(length)) => {
+                        self.bytes.clear();
+                        self.bytes.extend_from_slice(&buffer.filled()[..length]);
+                        buffer.consume(length);
+                        return Next::Request(buffer);
+                    }
+                    Ok(None) => {}
                 }
-                Ok(None) => {}
             }
             match self.alarm.until(deadline, buffer.fill(reader, most)).await {
                 Err(_) => {
@@ -225,26 +236,20 @@ impl Connection {
     }
 }
 
+/// Whether a first line may be meant as one of HTTP. Who sends another protocol's, such as a broken preface of HTTP/2, would not understand an answer.
+fn is_http(bytes: &[u8]) -> bool {
+    let line = bytes
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ').skip(2);
+    match (words.next(), words.next()) {
+        (Some(version), None) => version.contains(&b'/'),
+        _ => true,
+    }
+}
+
 fn refused(error: Error) -> Answer {
     tracing::debug!(%error, "refused");
     Answer::refused(error)
-}
-
-/// Says that nothing more will be written, and reads a little of what still comes: closing at once would reset the connection, and the client
-/// might lose the answer (RFC 9112 §9.6).
-async fn linger(reader: &mut Reader, writer: &mut Writer) {
-    let lingering = async {
-        if writer.shutdown().await.is_err() {
-            return;
-        }
-        let mut scratch = [0; 2048];
-        let mut left = LINGER_BYTES;
-        while let Ok(count @ 1..) = reader.read(&mut scratch).await {
-            match left.checked_sub(count) {
-                Some(less) => left = less,
-                None => return,
-            }
-        }
-    };
-    let _ = tokio::time::timeout(LINGER, lingering).await;
 }

@@ -2,11 +2,9 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use pointsman_binding::bound::FrontendId;
 
-use crate::metrics::ListenerSeries;
 use crate::worker::{Admission, Socket};
 
 /// Where a connection came from, and at which door.
@@ -16,21 +14,10 @@ pub(crate) struct Passage {
     pub(crate) socket: Rc<Socket>,
     /// The other end.
     pub(crate) client: SocketAddr,
-    /// TLS that ends here.
-    pub(crate) secured: Option<Secured>,
-    /// Counts it.
-    pub(crate) admission: Admission,
-}
-
-/// What was agreed on in a TLS handshake.
-#[derive(Debug)]
-pub(crate) struct Secured {
-    /// The listener that the name asked for has chosen.
-    pub(crate) listener: FrontendId,
-    /// The name asked for.
-    pub(crate) name: Option<String>,
-    /// The listener's figures.
-    pub(crate) series: Arc<ListenerSeries>,
+    /// The listener that the name asked for has chosen, where TLS ends here.
+    pub(crate) secured: Option<FrontendId>,
+    /// Counts it while it lives.
+    pub(crate) _admission: Admission,
 }
 
 impl Passage {

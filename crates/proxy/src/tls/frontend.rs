@@ -5,10 +5,13 @@ use std::sync::Arc;
 use pointsman_binding::bound::{ClientValidation, FrontendTls};
 use pointsman_resources::gateway::FrontendValidationMode;
 use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{
+    ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
@@ -29,6 +32,11 @@ pub fn frontend_config(tls: &FrontendTls, alpn: &[&[u8]]) -> Result<Arc<ServerCo
     };
     let mut config = builder.with_cert_resolver(Arc::new(Certificates(keys)));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    // What a client may come back with is sealed by keys of this configuration alone: no session goes on at another listener, nor after certificates
+    // or the validation of clients have changed.
+    config.ticketer = Ticketer::new()?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 1;
     Ok(Arc::new(config))
 }
 

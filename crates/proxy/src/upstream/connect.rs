@@ -7,8 +7,10 @@ use pointsman_binding::bound::Fault;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
+use super::Pick;
 use crate::tls::BackendConfig;
-use crate::wire::io::Prefixed;
+use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
+use crate::worker::Worker;
 
 /// Why there is no connection. Nothing of a request has left.
 #[derive(Debug, thiserror::Error)]
@@ -30,12 +32,57 @@ pub(crate) enum ConnectError {
     Fault(Fault),
 }
 
+impl ConnectError {
+    /// What it is called in logs and answers.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            ConnectError::Io(_) => "ConnectFailed",
+            ConnectError::Elapsed => "ConnectTimeout",
+            ConnectError::Tls(_) => "TlsFailed",
+            ConnectError::Protocol => "ProtocolMismatch",
+            ConnectError::Fault(fault) => fault.reason,
+        }
+    }
+
+    /// The same error, for another one who waited for the connection.
+    pub(crate) fn again(&self) -> Self {
+        let io = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
+        match self {
+            ConnectError::Io(error) => ConnectError::Io(io(error)),
+            ConnectError::Elapsed => ConnectError::Elapsed,
+            ConnectError::Tls(error) => ConnectError::Tls(io(error)),
+            ConnectError::Protocol => ConnectError::Protocol,
+            ConnectError::Fault(fault) => ConnectError::Fault(fault.clone()),
+        }
+    }
+}
+
 /// A TCP connection.
 pub(crate) async fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(address).await?;
     // Heads and small bodies leave when they are written; there is nothing to wait for.
     stream.set_nodelay(true)?;
     Ok(stream)
+}
+
+/// A connection for bytes, over TLS if that is how the backend is spoken to.
+pub(crate) async fn bytes(worker: &Worker, pick: &Pick) -> Result<(Reader, Writer), ConnectError> {
+    let upstream = pick.upstream();
+    let settings = upstream.tls(worker).map_err(ConnectError::Fault)?;
+    upstream.series.connects.increment();
+    let connecting = async {
+        let stream = tcp(pick.address).await?;
+        Ok(match &settings {
+            None => split(stream),
+            Some(settings) => split_tls(tls(stream, &settings.bytes).await?),
+        })
+    };
+    let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
+    let connected = connected.unwrap_or(Err(ConnectError::Elapsed));
+    if connected.is_err() {
+        upstream.series.failed_connects.increment();
+    }
+    connected
 }
 
 /// TLS over a connection.

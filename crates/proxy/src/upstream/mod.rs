@@ -3,6 +3,7 @@
 pub(crate) mod budget;
 pub(crate) mod connect;
 pub(crate) mod http1;
+pub(crate) mod http2;
 pub(crate) mod pool;
 
 use std::cell::{Cell, RefCell};
@@ -36,6 +37,8 @@ pub(crate) struct Upstream {
     terms: Cell<u64>,
     /// Connections that wait for work.
     pub(crate) pool: Pool,
+    /// Connections that carry many requests at once.
+    pub(crate) http2: http2::Connections,
     /// How much may be tried again.
     pub(crate) budget: RefCell<Budget>,
     /// Its figures.
@@ -74,6 +77,7 @@ impl Upstream {
             tls: RefCell::new(None),
             terms: Cell::new(0),
             pool: Pool::default(),
+            http2: http2::Connections::default(),
             budget: RefCell::new(Budget::new(backend.retry_budget)),
             series: worker.metrics.backend(&backend.id),
             backend: RefCell::new(backend),
@@ -93,6 +97,7 @@ impl Upstream {
             self.terms.set(self.terms.get() + 1);
             self.tls.replace(None);
             self.pool.clear();
+            self.http2.clear();
         }
         if old.retry_budget != backend.retry_budget {
             self.budget.replace(Budget::new(backend.retry_budget));
@@ -117,8 +122,9 @@ impl Upstream {
                 all.extend(known.map(|ip| (SocketAddr::new(*ip, *port), Readiness::Ready)));
             }
         }
-        self.pool
-            .retain(|address| all.iter().any(|(other, _)| other == address));
+        let there = |address: &SocketAddr| all.iter().any(|(other, _)| other == address);
+        self.pool.retain(there);
+        self.http2.retain(there);
         self.endpoints.borrow_mut().update(worker.now(), all);
     }
 
@@ -137,9 +143,15 @@ impl Upstream {
         })
     }
 
-    /// How many endpoints there are.
-    pub(crate) fn endpoint_count(&self) -> usize {
-        self.endpoints.borrow().len()
+    /// Whether an endpoint is one of its.
+    pub(crate) fn has(&self, version: &Version, address: SocketAddr) -> bool {
+        match &self.backend.borrow().endpoints {
+            Bound::Addresses(all) => all.iter().any(|endpoint| endpoint.address == address),
+            Bound::Dns(name, port) => {
+                let known = version.names.get(name).into_iter().flatten();
+                *port == address.port() && known.into_iter().any(|ip| *ip == address.ip())
+            }
+        }
     }
 
     /// Which version of HTTP it is spoken to in. Where nothing is said: HTTP/1.1, or HTTP/2 for gRPC.
@@ -206,6 +218,16 @@ impl Pick {
     pub(crate) fn answered(&mut self) -> Duration {
         let took = self.begun.elapsed();
         self.end(Outcome::Answered(took));
+        took
+    }
+
+    /// It took a stream, which counts as its load until this is dropped.
+    pub(crate) fn connected(&mut self) -> Duration {
+        let took = self.begun.elapsed();
+        if let Some(handle) = self.handle {
+            let mut endpoints = self.upstream.endpoints.borrow_mut();
+            endpoints.answered(handle, self.epoch.elapsed(), took);
+        }
         took
     }
 

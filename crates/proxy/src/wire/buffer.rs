@@ -62,13 +62,6 @@ impl Buffer {
         }
     }
 
-    /// Adds bytes that came another way.
-    pub(crate) fn extend(&mut self, bytes: &[u8]) {
-        self.make_room(bytes.len());
-        self.bytes[self.end..self.end + bytes.len()].copy_from_slice(bytes);
-        self.end += bytes.len();
-    }
-
     /// Makes room for so many more bytes: by moving what there is to the front, else by growing.
     pub(crate) fn make_room(&mut self, count: usize) {
         if self.bytes.len() - self.end >= count {
@@ -145,7 +138,5 @@ mod tests {
         assert_eq!(buffer.filled(), &sent[60_000..]);
         buffer.consume(usize::MAX / 2);
         assert!(buffer.is_empty());
-        buffer.extend(b"x");
-        assert_eq!(buffer.filled(), b"x");
     }
 }

@@ -31,6 +31,11 @@ impl Prefixed {
         }
     }
 
+    /// The stream itself; bytes that were not taken yet are lost.
+    pub(crate) fn into_tcp(self) -> TcpStream {
+        self.stream
+    }
+
     /// The stream itself.
     pub(crate) fn tcp(&self) -> &TcpStream {
         &self.stream
@@ -142,14 +147,6 @@ impl Reader {
         match self {
             Reader::Tcp(half) => Some(half.as_ref()),
             Reader::Tls(_) => None,
-        }
-    }
-
-    /// Waits until there may be something to read, without a buffer to read it into. TLS keeps bytes of its own, so there it returns at once.
-    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Reader::Tcp(half) => half.as_ref().poll_read_ready(cx),
-            Reader::Tls(_) => Poll::Ready(Ok(())),
         }
     }
 

@@ -3,5 +3,9 @@
 pub(crate) mod alarm;
 pub(crate) mod bell;
 pub(crate) mod buffer;
+pub(crate) mod frames;
 pub(crate) mod io;
+pub(crate) mod linger;
 pub(crate) mod pipe;
+pub(crate) mod relay;
+mod trailers;

@@ -82,6 +82,15 @@ impl Ends {
     }
 }
 
+/// How far [`Pipe::pass`] has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// All that was asked for, or nothing more has come yet.
+    So(u64),
+    /// To the end of what there is.
+    End(u64),
+}
+
 impl Pipe {
     /// Moves `count` bytes, fewer if `from` ends before. Returns how many, all of which are written; `moved` hears of them as they are.
     pub(crate) async fn carry(
@@ -91,42 +100,63 @@ impl Pipe {
         count: u64,
         moved: impl Fn(usize),
     ) -> Result<u64, PipeError> {
-        let mut left = count;
+        let mut done = 0;
+        while done < count {
+            let ready = poll_fn(|cx| from.poll_read_ready(cx)).await;
+            ready.map_err(PipeError::Read)?;
+            match self.pass(from, to, count - done, &moved).await? {
+                Passed::So(more) => done += more,
+                Passed::End(more) => return Ok(done + more),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Moves what has come, up to `count` bytes, and does not wait for more. All of it is written then.
+    pub(crate) async fn pass(
+        &mut self,
+        from: &TcpStream,
+        to: &TcpStream,
+        count: u64,
+        moved: impl Fn(usize),
+    ) -> Result<Passed, PipeError> {
+        let mut done = 0;
         let mut rounds = 0;
-        while left > 0 {
-            // Never more than `left`: what follows belongs to somebody else.
-            let most = usize::try_from(left).map_or(CAPACITY, |left| left.min(CAPACITY));
-            let came = self.fill(from, most).await.map_err(PipeError::Read)?;
-            if came == 0 {
-                break;
+        while done < count {
+            // Never more than is asked for: what follows belongs to somebody else.
+            let most = usize::try_from(count - done).map_or(CAPACITY, |left| left.min(CAPACITY));
+            match self.fill(from, most).map_err(PipeError::Read)? {
+                None => return Ok(Passed::So(done)),
+                Some(0) => return Ok(Passed::End(done)),
+                Some(came) => done += came as u64,
             }
             self.empty(to, &moved).await.map_err(PipeError::Write)?;
-            left -= came as u64;
             rounds += 1;
             if rounds % ROUNDS == 0 {
                 tokio::task::yield_now().await;
             }
         }
-        Ok(count - left)
+        Ok(Passed::So(done))
     }
 
-    /// Takes what has come, waiting for something to come. It has to be empty: only then does `EAGAIN` speak of the socket, and its readiness may
-    /// be cleared.
-    async fn fill(&mut self, from: &TcpStream, most: usize) -> io::Result<usize> {
+    /// Takes what has come; none if nothing has. It has to be empty: only then does `EAGAIN` speak of the socket, and its readiness may be
+    /// cleared.
+    fn fill(&mut self, from: &TcpStream, most: usize) -> io::Result<Option<usize>> {
         let Some(ends) = self.ends.as_ref().filter(|_| self.held == 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         loop {
-            poll_fn(|cx| from.poll_read_ready(cx)).await?;
             let came = from.try_io(Interest::READABLE, || {
                 Ok(splice(from, None, &ends.into, None, most, flags())?)
             });
             match came {
-                Err(error) if is_passing(&error) => {}
-                came => {
-                    self.held = came?;
-                    return Ok(self.held);
+                Ok(came) => {
+                    self.held = came;
+                    return Ok(Some(came));
                 }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
             }
         }
     }
@@ -242,7 +272,8 @@ mod tests {
         let (mut client, from) = pair().await;
         client.write_all(b"left").await.expect("written");
         let mut pipe = pipes.lend().expect("a pipe");
-        assert_eq!(pipe.fill(&from, 100).await.expect("filled"), 4);
+        from.readable().await.expect("readable");
+        assert_eq!(pipe.fill(&from, 100).expect("filled"), Some(4));
         drop(pipe);
         assert!(pipes.0.borrow().is_empty());
     }

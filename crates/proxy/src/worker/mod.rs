@@ -19,6 +19,7 @@ use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
 use crate::proxy::{Owner, SocketKey};
+use crate::server::Overload;
 use crate::upstream::Upstream;
 use crate::wire::bell::Bell;
 use crate::wire::buffer::Pool;
@@ -114,6 +115,12 @@ pub(crate) struct Worker {
     pub(crate) draining: Bell,
     /// When it began; times in the balancer count from here.
     pub(crate) epoch: Instant,
+    /// Who was turned away.
+    pub(crate) overload: Overload,
+    /// Where a datagram is while it is passed on; nobody keeps it while waiting.
+    pub(crate) datagram: RefCell<Vec<u8>>,
+    /// How often what holds has changed.
+    changes: Cell<u64>,
     held: RefCell<Rc<Held>>,
     upstreams: RefCell<HashMap<UpstreamKey, Rc<Upstream>, foldhash::fast::RandomState>>,
     sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
@@ -138,6 +145,9 @@ impl Worker {
             pipes: Rc::new(Pipes::default()),
             draining: Bell::default(),
             epoch: Instant::now(),
+            overload: Overload::default(),
+            datagram: RefCell::default(),
+            changes: Cell::new(0),
             held: RefCell::new(Rc::new(Held::default())),
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
@@ -156,6 +166,11 @@ impl Worker {
     /// What holds now. A request asks once and keeps it.
     pub(crate) fn held(&self) -> Rc<Held> {
         self.held.borrow().clone()
+    }
+
+    /// How often that has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.get()
     }
 
     /// The time since the worker began.
@@ -192,6 +207,7 @@ impl Worker {
                 None => false,
             }
         });
+        self.changes.set(self.changes.get() + 1);
         self.held.replace(held);
     }
 
@@ -227,6 +243,7 @@ impl Worker {
         let oldest = self.limits().backend_idle_time;
         for upstream in self.upstreams.borrow().values() {
             upstream.pool.sweep(oldest);
+            upstream.http2.sweep(oldest);
         }
     }
 

@@ -147,6 +147,14 @@ impl Plan {
         Ok((place, &self.backends[place]))
     }
 
+    /// Whether a backend is one of its.
+    pub(crate) fn has(&self, upstream: &Rc<Upstream>) -> bool {
+        self.backends.iter().any(|target| {
+            let upstreams = target.upstream.as_ref();
+            upstreams.is_ok_and(|own| Rc::ptr_eq(own, upstream))
+        })
+    }
+
     /// The filters of the rule, and those of one of its backends.
     pub(crate) fn filters(&self, place: usize) -> (Option<&Filters>, Option<&Filters>) {
         let filters = self.filters.as_deref();

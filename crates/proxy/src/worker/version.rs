@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, BackendId, Frontend, FrontendId};
-use pointsman_routing::{Hit, PortTable, Tables};
+use pointsman_binding::bound::{Backend, BackendId, Frontend, FrontendId, Transport};
+use pointsman_resources::ObjectKey;
+use pointsman_routing::{FrontendTable, Hit, PortTable, Tables};
 use rustls::ServerConfig;
 
 use super::Worker;
@@ -70,6 +71,19 @@ impl Held {
     /// The listeners of a Gateway's socket.
     pub(crate) fn port(&self, key: &SocketKey) -> Option<&Arc<PortTable>> {
         self.ports.get(key)
+    }
+
+    /// The table that governs a client's calls to a port of a mesh parent, by the client's namespace; none if no route does.
+    pub(crate) fn mesh(
+        &self,
+        client: SocketAddr,
+        parent: &ObjectKey,
+        transport: Transport,
+        port: u16,
+    ) -> Option<&Arc<FrontendTable>> {
+        let namespace = self.version.pods.get(&client.ip().to_canonical());
+        let namespace = namespace.map(|namespace| &**namespace);
+        self.version.tables.mesh(parent, transport, port, namespace)
     }
 
     /// What a rule does at a frontend.

@@ -193,3 +193,77 @@ impl<'a> Handshake<'a> {
         self.try_connect(address).await.expect("a TLS handshake")
     }
 }
+
+impl Identity {
+    /// The certificate itself.
+    pub fn leaf(&self) -> Vec<u8> {
+        self.chain().first().expect("a certificate").to_vec()
+    }
+}
+
+/// The certificate that a server shows for a name, believed or not.
+pub async fn shown(address: SocketAddr, name: &str) -> Vec<u8> {
+    let builder = ClientConfig::builder_with_provider(provider());
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .expect("versions");
+    let config = builder
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone))
+        .with_no_client_auth();
+    let stream = TcpStream::connect(address).await.expect("a connection");
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
+    let stream = within("a TLS handshake", connecting)
+        .await
+        .expect("a handshake");
+    let chain = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .expect("certificates");
+    chain.first().expect("a certificate").to_vec()
+}
+
+/// Believes everyone.
+#[derive(Debug)]
+struct Anyone;
+
+impl rustls::client::danger::ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: rustls::pki_types::UnixTime,
+    ) -> Result<rustls::client::danger::ServerCertVerified, rustls::Error> {
+        Ok(rustls::client::danger::ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &rustls::DigitallySignedStruct,
+    ) -> Result<rustls::client::danger::HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &provider().signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
+        provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}

@@ -69,6 +69,11 @@ impl Setup {
         self
     }
 
+    pub fn environment(mut self, name: &str, value: &str) -> Setup {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// `--limit NAME=VALUE`.
     pub fn limit(self, name: &str, value: &str) -> Setup {
         self.argument("--limit", &format!("{name}={value}"))
@@ -154,7 +159,12 @@ impl Gateway {
                 }
                 if let Ok(mut client) = Http1::try_connect(admin).await {
                     client
-                        .send(get("/readyz").header("Connection", "close").bytes())
+                        .send(
+                            get("/readyz")
+                                .host("localhost")
+                                .header("Connection", "close")
+                                .bytes(),
+                        )
                         .await;
                     if client
                         .try_response()

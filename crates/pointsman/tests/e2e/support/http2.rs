@@ -77,6 +77,15 @@ impl Http2 {
         self.send(self.request(ask)).await
     }
 
+    /// The same, if the connection still lives.
+    pub async fn try_open(
+        &self,
+        ask: &Ask,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
+        let mut requests = within("room for a stream", self.requests.clone().ready()).await?;
+        requests.send_request(self.request(ask), false)
+    }
+
     /// The same for a request that the test made itself.
     pub async fn send(&self, request: Request<()>) -> (ResponseFuture, SendStream<Bytes>) {
         let ready = within("room for a stream", self.requests.clone().ready()).await;
@@ -87,6 +96,11 @@ impl Http2 {
     /// Whether the peer has said that it takes extended CONNECT.
     pub fn takes_extended_connect(&self) -> bool {
         self.requests.is_extended_connect_protocol_enabled()
+    }
+
+    /// How many streams the peer allows at once.
+    pub fn streams(&self) -> usize {
+        self.requests.current_max_send_streams()
     }
 
     /// Waits for the end of the connection.

@@ -1,0 +1,161 @@
+//! Backends lie too: what they say is held to the same rules, and nothing of one response leaks into the next.
+
+use crate::support::backend::Backend;
+use crate::support::gateway::Gateway;
+use crate::support::http1::Http1;
+use crate::support::manifests::*;
+use crate::support::message::*;
+use crate::support::raw::Then;
+
+fn manifests(backend: &Backend) -> String {
+    [
+        plain(),
+        service("web", &[backend]),
+        route("web", &[&to("web")]),
+    ]
+    .concat()
+}
+
+#[tokio::test]
+async fn a_response_with_broken_framing_is_a_502_and_closes_that_connection() {
+    let heads = [
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi!",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhi",
+        "HTTP/1.1 200 OK\nContent-Length: 2\n\nhi",
+        "HTTP/1.1 200 OK\r\nX : y\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 99 Low\r\n\r\n",
+        "HTTP/3.0 200 OK\r\n\r\n",
+        "SSH-2.0-server\r\n\r\n",
+        "HTTP/1.1 101 Switching\r\nUpgrade: foo\r\nConnection: upgrade\r\n\r\n",
+    ];
+    for head in heads {
+        let backend = Backend::bytes("web", head, Then::Keep).await;
+        let gateway = Gateway::of(&manifests(&backend)).await;
+        let response = gateway.ask(post("/", "x")).await;
+        assert_eq!(response.status, 502, "{head:?}");
+        assert!(response.reason().is_some(), "{head:?}");
+        backend.open(0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_cuts_the_clients_response_too() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n",
+    ] {
+        let backend = Backend::bytes("web", answer, Then::Close).await;
+        let gateway = Gateway::of(&manifests(&backend)).await;
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        let response = client.try_ask(&get("/")).await;
+        // A client must never take half a body for a whole one.
+        assert!(
+            response.as_ref().is_err()
+                || response
+                    .as_ref()
+                    .is_ok_and(|response| response.status == 502),
+            "{answer:?}: {response:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn interim_responses_are_passed_on() {
+    let answer = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+    let backend = Backend::bytes("web", answer, Then::Keep).await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    for _ in 0..3 {
+        client.send(get("/").bytes()).await;
+        let hints = client.head().await;
+        assert_eq!(
+            (hints.status, hints.header("link")),
+            (103, Some("</a.css>"))
+        );
+        let response = client.response().await;
+        assert_eq!((response.status, response.text().as_str()), (200, "hi"));
+    }
+}
+
+#[tokio::test]
+async fn head_204_and_304_have_no_body_whatever_their_length_says() {
+    let backend = Backend::bytes(
+        "web",
+        "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
+        Then::Keep,
+    )
+    .await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    for _ in 0..3 {
+        let response = client.ask(&ask("HEAD", "/")).await;
+        assert_eq!(
+            (response.status, response.header("content-length")),
+            (200, Some("5"))
+        );
+    }
+    for status in ["204 No Content", "304 Not Modified"] {
+        let backend = Backend::bytes(
+            "web",
+            format!("HTTP/1.1 {status}\r\nX-A: b\r\n\r\n"),
+            Then::Keep,
+        )
+        .await;
+        let gateway = Gateway::of(&manifests(&backend)).await;
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        for _ in 0..3 {
+            let response = client.ask(&get("/")).await;
+            assert_eq!(response.status.to_string(), status[..3]);
+            assert_eq!(response.header("x-a"), Some("b"));
+            assert_eq!(response.header("transfer-encoding"), None);
+        }
+    }
+}
+
+#[tokio::test]
+async fn bytes_after_a_response_never_become_the_next_one() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nX-Evil: yes\r\nContent-Length: 4\r\n\r\nevil";
+    let backend = Backend::bytes("web", answer, Then::Keep).await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    for _ in 0..10 {
+        let response = client.ask(&get("/")).await;
+        assert_eq!((response.status, response.text().as_str()), (200, "hi"));
+        assert_eq!(response.header("x-evil"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_response_until_close_is_framed_anew() {
+    let backend = Backend::bytes(
+        "web",
+        "HTTP/1.0 200 OK\r\nX-A: b\r\n\r\nuntil the end",
+        Then::Close,
+    )
+    .await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    for _ in 0..3 {
+        let response = client.ask(&get("/")).await;
+        assert_eq!(response.text(), "until the end");
+        assert_eq!(response.header("transfer-encoding"), Some("chunked"));
+    }
+}
+
+#[tokio::test]
+async fn connections_to_a_backend_are_used_again() {
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    for _ in 0..50 {
+        assert_eq!(gateway.ask(get("/")).await.status, 200);
+    }
+    assert!(
+        backend.connections() <= 2,
+        "{} connections for 50 requests",
+        backend.connections()
+    );
+}

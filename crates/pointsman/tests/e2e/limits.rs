@@ -1,0 +1,211 @@
+//! Everything that one could have too much of. Times are set small: who ends the connection is the limit.
+
+use crate::support::backend::{Answer, Backend, status};
+use crate::support::eventually;
+use crate::support::gateway::{Gateway, Setup};
+use crate::support::http1::Http1;
+use crate::support::http2::Http2;
+use crate::support::manifests::*;
+use crate::support::message::*;
+
+fn setup(backend: &Backend) -> Setup {
+    Gateway::setup(
+        &[
+            plain(),
+            service("web", &[backend]),
+            route("web", &[&to("web")]),
+        ]
+        .concat(),
+    )
+}
+
+#[tokio::test]
+async fn heads_targets_and_bodies_have_their_statuses() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend)
+        .limit("header-bytes", "1KiB")
+        .limit("headers", "10")
+        .limit("uri-bytes", "100")
+        .limit("body-bytes", "1000")
+        .start()
+        .await;
+    let long = "x".repeat(2000);
+    let mut many = get("/");
+    for number in 0..20 {
+        many = many.header(&format!("x-{number}"), "y");
+    }
+    let table = [
+        (get("/").header("x-long", &long), 431),
+        (many, 431),
+        (get(&format!("/{}", "x".repeat(200))), 414),
+        (post("/", "x".repeat(2000)), 413),
+        (get("/"), 200),
+    ];
+    for (ask, code) in table {
+        let response = gateway.ask(ask.clone()).await;
+        assert_eq!(response.status, code, "{ask:?}");
+        assert_eq!(response.reason().is_some(), code != 200);
+    }
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    let chunks = "100\r\n".to_owned() + &"x".repeat(256) + "\r\n";
+    client
+        .send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{}",
+            chunks.repeat(8)
+        ))
+        .await;
+    assert_eq!(client.response().await.status, 413);
+    assert_eq!(backend.count(), 1);
+}
+
+#[tokio::test]
+async fn a_log_line_names_the_limit() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend)
+        .environment("RUST_LOG", "info")
+        .limit("header-bytes", "1KiB")
+        .start()
+        .await;
+    let response = gateway
+        .ask(get("/").header("x-long", &"x".repeat(2000)))
+        .await;
+    assert_eq!(response.status, 431);
+    eventually("a line of the log", || async {
+        gateway.log().contains("header-bytes")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_head_is_408_and_a_silent_connection_is_closed() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend).limit("head-time", "200ms").start().await;
+    let mut silent = Http1::connect(gateway.at(8080)).await;
+    let mut slow = Http1::connect(gateway.at(8080)).await;
+    slow.send("GET / HTTP/1.1\r\nHost: exa").await;
+    assert_eq!(slow.response().await.status, 408);
+    slow.ended().await;
+    silent.ended().await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_closed() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend).limit("idle-time", "200ms").start().await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    assert_eq!(client.ask(&get("/")).await.status, 200);
+    client.ended().await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    assert_eq!(client.ask(&get("/")).await.status, 200);
+    let _ = client.ended().await;
+}
+
+#[tokio::test]
+async fn a_body_that_stands_still_is_given_up() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend).limit("stall-time", "200ms").start().await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
+        .await;
+    assert_eq!(client.response().await.status, 408);
+    client.ended().await;
+    assert_eq!(backend.count(), 0, "no whole request came");
+}
+
+#[tokio::test]
+async fn an_idle_connection_to_a_backend_is_closed() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend)
+        .limit("backend-idle-time", "100ms")
+        .start()
+        .await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+    backend.open(0).await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed_and_room_is_given_back() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend).limit("connections", "4").start().await;
+    let mut kept = Vec::new();
+    for _ in 0..4 {
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        assert_eq!(client.ask(&get("/")).await.status, 200);
+        kept.push(client);
+    }
+    let mut fifth = Http1::connect(gateway.at(8080)).await;
+    // It is told so, unless it is closed before it has asked.
+    let told = fifth.try_ask(&get("/")).await;
+    assert!(told.is_err() || told.is_ok_and(|response| response.status == 503));
+    drop(kept);
+    eventually("room", || async {
+        let Ok(mut client) = Http1::try_connect(gateway.at(8080)).await else {
+            return false;
+        };
+        client
+            .try_ask(&get("/"))
+            .await
+            .is_ok_and(|response| response.status == 200)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn resets_and_pings_without_end_end_the_connection() {
+    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let gateway = setup(&backend).limit("http2-resets", "10").start().await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    let mut refused = false;
+    for _ in 0..10_000 {
+        let sent = client.try_open(&ask("POST", "/")).await;
+        let Ok((_, mut body)) = sent else {
+            refused = true;
+            break;
+        };
+        body.send_reset(h2::Reason::CANCEL);
+        tokio::task::yield_now().await;
+    }
+    assert!(refused, "ten thousand resets");
+    assert_eq!(
+        Http2::connect(gateway.at(8080))
+            .await
+            .ask(&get("/%zz"))
+            .await
+            .status,
+        400
+    );
+}
+
+#[tokio::test]
+async fn a_slow_reader_costs_no_more_than_the_buffers() {
+    let backend = Backend::http1_with("web", |_| status(200).body(vec![b'x'; 64 << 20])).await;
+    let gateway = setup(&backend).start().await;
+    let memory = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.process()))
+            .expect("a process");
+        let line = status
+            .lines()
+            .find(|line| line.starts_with("VmRSS:"))
+            .expect("a size");
+        line.split_whitespace()
+            .nth(1)
+            .and_then(|size| size.parse::<usize>().ok())
+            .expect("a number")
+    };
+    assert_eq!(gateway.ask(get("/%zz")).await.status, 400);
+    let before = memory();
+    let mut readers = Vec::new();
+    for _ in 0..20 {
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        client.send(get("/").bytes()).await;
+        assert_eq!(client.head().await.status, 200);
+        readers.push(client);
+    }
+    backend.saw(20).await;
+    let each = memory().saturating_sub(before) / 20;
+    // 64 KiB a direction on both sides, and what the allocator keeps.
+    assert!(each < 400, "{each} KiB for each slow reader");
+}

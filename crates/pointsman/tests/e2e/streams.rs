@@ -1,0 +1,298 @@
+//! TCPRoute, TLSRoute and UDPRoute.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UdpSocket;
+
+use crate::support::backend::Backend;
+use crate::support::certificates::{Authority, Handshake};
+use crate::support::gateway::{Address, Gateway};
+use crate::support::http1::Http1;
+use crate::support::manifests::*;
+use crate::support::within;
+
+const PORT: u16 = 9000;
+
+fn tcp() -> String {
+    gateway(&[&format!("{{name: tcp, port: {PORT}, protocol: TCP}}")])
+}
+
+#[tokio::test]
+async fn a_tcp_stream_goes_both_ways_and_each_end_by_itself() {
+    let backend = Backend::tcp("echo").await;
+    let manifests = [
+        tcp(),
+        service("echo", &[&backend]),
+        route_of("TCPRoute", "echo", "", &[&to("echo")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let mut client = Http1::connect(gateway.at(PORT)).await;
+    assert_eq!(client.exactly(5).await.expect("a greeting"), b"echo\n");
+    client.send("ping").await;
+    assert_eq!(client.exactly(4).await.expect("an answer"), b"ping");
+    // Our end is over; what the backend still says arrives.
+    let large = vec![b'x'; 3_000_000];
+    let stream = client.into_stream();
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let sent = large.len();
+    let writing = tokio::spawn(async move {
+        writer.write_all(&large).await.expect("sent");
+        writer.shutdown().await.expect("ended");
+    });
+    let mut got = Vec::new();
+    within("the end of the stream", reader.read_to_end(&mut got))
+        .await
+        .expect("read");
+    writing.await.expect("written");
+    assert_eq!(got.len(), sent);
+    backend.open(0).await;
+}
+
+#[tokio::test]
+async fn tcp_connections_are_shared_by_exact_weight() {
+    let (one, two) = (Backend::tcp("one").await, Backend::tcp("two").await);
+    let manifests = [
+        tcp(),
+        service("one", &[&one]),
+        service("two", &[&two]),
+        route_of(
+            "TCPRoute",
+            "web",
+            "",
+            &["backendRefs: [{name: one, port: 80, weight: 3}, {name: two, port: 80, weight: 1}]"],
+        ),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    for _ in 0..20 {
+        let mut client = Http1::connect(gateway.at(PORT)).await;
+        client.exactly(4).await.expect("a greeting");
+    }
+    assert_eq!((one.count(), two.count()), (15, 5));
+}
+
+#[tokio::test]
+async fn a_tcp_connection_without_a_backend_ends() {
+    let manifests = [
+        tcp(),
+        service("empty", &[]),
+        route_of("TCPRoute", "web", "", &[&to("empty")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let mut client = Http1::connect(gateway.at(PORT)).await;
+    assert_eq!(client.rest().await, b"");
+}
+
+#[tokio::test]
+async fn tls_is_passed_through_by_name_and_a_stranger_is_cut() {
+    let authority = Authority::new();
+    let server = |name: &str| authority.sign(&[name]).server(&["http/1.1"], None);
+    let one = Backend::tls("one", server("one.example")).await;
+    let two = Backend::tls("two", server("a.two.example")).await;
+    let manifests = [
+        gateway(&[&format!(
+            "{{name: tls, port: {PORT}, protocol: TLS, tls: {{mode: Passthrough}}}}"
+        )]),
+        service("one", &[&one]),
+        service("two", &[&two]),
+        route_of(
+            "TLSRoute",
+            "one",
+            "  hostnames: [one.example]\n",
+            &[&to("one")],
+        ),
+        route_of(
+            "TLSRoute",
+            "two",
+            "  hostnames: ['*.two.example']\n",
+            &[&to("two")],
+        ),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    for (name, wanted) in [("one.example", "one"), ("a.two.example", "two")] {
+        let stream = Handshake::new(&authority, name)
+            .connect(gateway.at(PORT))
+            .await;
+        let response = Http1::over(stream)
+            .ask(&crate::support::message::get("/"))
+            .await;
+        assert_eq!(response.backend(), Some(wanted));
+    }
+    assert!(
+        Handshake::new(&authority, "three.example")
+            .try_connect(gateway.at(PORT))
+            .await
+            .is_err()
+    );
+    assert_eq!((one.connections(), two.connections()), (1, 1));
+}
+
+#[tokio::test]
+async fn tls_is_terminated_for_a_tls_route_beside_passthrough_on_one_port() {
+    let authority = Authority::new();
+    let echo = Backend::tcp("echo").await;
+    let through = Backend::tls(
+        "through",
+        authority.sign(&["through.example"]).server(&[], None),
+    )
+    .await;
+    let manifests = [
+        gateway(&[
+            &format!(
+                "{{name: ends, port: {PORT}, protocol: TLS, hostname: ends.example, tls: {{mode: Terminate, certificateRefs: [{{name: cert}}]}}}}"
+            ),
+            &format!(
+                "{{name: through, port: {PORT}, protocol: TLS, hostname: through.example, tls: {{mode: Passthrough}}}}"
+            ),
+        ]),
+        authority.sign(&["ends.example"]).secret("cert"),
+        service("echo", &[&echo]),
+        service("through", &[&through]),
+        route_of(
+            "TLSRoute",
+            "ends",
+            "  hostnames: [ends.example]\n",
+            &[&to("echo")],
+        ),
+        route_of(
+            "TLSRoute",
+            "through",
+            "  hostnames: [through.example]\n",
+            &[&to("through")],
+        ),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let mut stream = Handshake::new(&authority, "ends.example")
+        .connect(gateway.at(PORT))
+        .await;
+    stream.write_all(b"ping").await.expect("sent");
+    let mut got = [0; 9];
+    within("an answer", stream.read_exact(&mut got))
+        .await
+        .expect("read");
+    assert_eq!(&got, b"echo\nping");
+    let stream = Handshake::new(&authority, "through.example")
+        .connect(gateway.at(PORT))
+        .await;
+    let response = Http1::over(stream)
+        .ask(&crate::support::message::get("/"))
+        .await;
+    assert_eq!(response.backend(), Some("through"));
+}
+
+async fn datagram(socket: &UdpSocket, text: &str) -> String {
+    let mut buffer = vec![0; 65536];
+    // Loopback loses no datagram that there is room for; there is.
+    socket.send(text.as_bytes()).await.expect("sent");
+    let length = within("a datagram", socket.recv(&mut buffer))
+        .await
+        .expect("received");
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+async fn udp_client(gateway: &Gateway) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    socket.connect(gateway.at(PORT)).await.expect("connected");
+    socket
+}
+
+fn udp_manifests(backends: &[&Backend]) -> String {
+    [
+        gateway(&[&format!("{{name: udp, port: {PORT}, protocol: UDP}}")]),
+        udp_service("echo", backends),
+        route_of("UDPRoute", "echo", "", &[&to("echo")]),
+    ]
+    .concat()
+}
+
+#[tokio::test]
+async fn datagrams_of_one_client_are_one_session() {
+    let (one, two) = (Backend::udp("one").await, Backend::udp("two").await);
+    let gateway = Gateway::of(&udp_manifests(&[&one, &two])).await;
+    let (first, second) = (udp_client(&gateway).await, udp_client(&gateway).await);
+    let answers: Vec<String> = [
+        datagram(&first, "a").await,
+        datagram(&first, "b").await,
+        datagram(&second, "c").await,
+    ]
+    .into();
+    let of_first = answers[0].split(':').next();
+    assert_eq!(answers[1].split(':').next(), of_first, "{answers:?}");
+    assert!(
+        answers[0].ends_with(": a") && answers[2].ends_with(": c"),
+        "{answers:?}"
+    );
+    let mut ports: Vec<usize> = Vec::new();
+    for backend in [&one, &two] {
+        if backend.count() > 0 {
+            ports.extend(backend.saw(1).await.iter().map(|saw| saw.connection));
+        }
+    }
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 2, "a port of ours for each session: {ports:?}");
+    let large = "x".repeat(60_000);
+    assert!(datagram(&first, &large).await.ends_with(&large));
+}
+
+#[tokio::test]
+async fn a_udp_session_expires() {
+    let backend = Backend::udp("echo").await;
+    let setup = Gateway::setup(&udp_manifests(&[&backend])).limit("udp-idle-time", "50ms");
+    let gateway = setup.start().await;
+    let client = udp_client(&gateway).await;
+    // Asked again until the session is another: its port at the backend changes.
+    let mut ports = std::collections::BTreeSet::new();
+    let mut sent = 0;
+    within("a second session", async {
+        while ports.len() < 2 {
+            datagram(&client, "x").await;
+            sent += 1;
+            ports.insert(backend.saw(sent).await[sent - 1].connection);
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn endpoints_may_have_ipv6_addresses() {
+    let Ok(listener) = tokio::net::TcpListener::bind("[::1]:0").await else {
+        return;
+    };
+    let address = listener.local_addr().expect("an address");
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("a connection");
+        stream.write_all(b"six").await.expect("sent");
+    });
+    let manifests = [
+        tcp(),
+        service_at("six", "http", &[address]),
+        route_of("TCPRoute", "six", "", &[&to("six")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    assert_eq!(Http1::connect(gateway.at(PORT)).await.rest().await, b"six");
+    serving.await.expect("served");
+}
+
+/// Kept here so that an address that a test asks for by `spec.addresses` is its own too.
+#[tokio::test]
+async fn a_gateway_listens_on_the_addresses_it_asks_for() {
+    let (first, second) = (Address::new(), Address::new());
+    let backend = Backend::tcp("echo").await;
+    let addresses = format!(
+        "  addresses: [{{type: IPAddress, value: {}}}, {{type: IPAddress, value: {}}}]\n",
+        first.ip, second.ip
+    );
+    let manifests = [
+        gateway_with(
+            &addresses,
+            &[&format!("{{name: tcp, port: {PORT}, protocol: TCP}}")],
+        ),
+        service("echo", &[&backend]),
+        route_of("TCPRoute", "echo", "", &[&to("echo")]),
+    ];
+    let _gateway = Gateway::of(&manifests.concat()).await;
+    for address in [&first, &second] {
+        let mut client = Http1::connect((address.ip, PORT).into()).await;
+        assert_eq!(client.exactly(5).await.expect("a greeting"), b"echo\n");
+    }
+}

@@ -1,0 +1,345 @@
+//! TLS on both sides: who is shown which certificate, who is let in, whom we believe.
+
+use tokio::io::AsyncReadExt;
+
+use crate::support::backend::Backend;
+use crate::support::certificates::{Authority, Handshake, Identity};
+use crate::support::eventually;
+use crate::support::gateway::{Gateway, HTTPS};
+use crate::support::http1::Http1;
+use crate::support::http2::Http2;
+use crate::support::manifests::*;
+use crate::support::message::*;
+
+/// An HTTPS listener for a hostname with a certificate from that Secret.
+fn listener(name: &str, hostname: &str, secret: &str) -> String {
+    format!(
+        "{{name: {name}, port: {HTTPS}, protocol: HTTPS, hostname: '{hostname}', tls: {{certificateRefs: [{{name: {secret}}}]}}}}"
+    )
+}
+
+fn one_listener(backend: &Backend, identity: &Identity) -> String {
+    let listener = format!(
+        "{{name: https, port: {HTTPS}, protocol: HTTPS, tls: {{certificateRefs: [{{name: cert}}]}}}}"
+    );
+    [
+        gateway(&[&listener]),
+        identity.secret("cert"),
+        service("web", &[backend]),
+        route("web", &[&to("web")]),
+    ]
+    .concat()
+}
+
+#[tokio::test]
+async fn alpn_chooses_between_http_2_and_http_1() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
+    let shake = Handshake::new(&authority, "example.com");
+    let stream = shake
+        .alpn(&["h2", "http/1.1"])
+        .connect(gateway.at(HTTPS))
+        .await;
+    assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
+    assert_eq!(
+        Http2::over(stream, "https")
+            .await
+            .ask(&get("/"))
+            .await
+            .status,
+        200
+    );
+    let stream = shake.alpn(&["http/1.1"]).connect(gateway.at(HTTPS)).await;
+    assert_eq!(Http1::over(stream).ask(&get("/")).await.status, 200);
+    let stream = shake.connect(gateway.at(HTTPS)).await;
+    assert_eq!(Http1::over(stream).ask(&get("/")).await.status, 200);
+    for saw in backend.saw(3).await {
+        assert_eq!(saw.header("x-forwarded-proto"), Some("https"));
+    }
+}
+
+#[tokio::test]
+async fn both_tls_1_2_and_1_3_are_spoken() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        let versions = [version];
+        let shake = Handshake::new(&authority, "example.com").versions(&versions);
+        let stream = shake.connect(gateway.at(HTTPS)).await;
+        assert_eq!(Http1::over(stream).ask(&get("/")).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn rsa_and_ecdsa_keys_serve_in_every_form() {
+    // Keys in PKCS#1 and SEC1; those that the tests make elsewhere are PKCS#8.
+    let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/data/");
+    let backend = Backend::http1("web").await;
+    for (certificate, key) in [("rsa.crt", "rsa-pkcs1.key"), ("ec.crt", "ec-sec1.key")] {
+        let read = |name: &str| std::fs::read_to_string(format!("{data}{name}")).expect("a file");
+        let identity = Identity {
+            certificate: read(certificate),
+            key: read(key),
+        };
+        let gateway = Gateway::of(&one_listener(&backend, &identity)).await;
+        let seen = crate::support::certificates::shown(gateway.at(HTTPS), "example.com").await;
+        assert_eq!(seen, identity.leaf(), "{key}");
+    }
+}
+
+#[tokio::test]
+async fn the_name_asked_for_chooses_listener_certificate_and_routes() {
+    let authority = Authority::new();
+    let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
+    let manifests = [
+        gateway(&[
+            &listener("one", "one.example", "one"),
+            &listener("two", "*.two.example", "two"),
+        ]),
+        authority.sign(&["one.example"]).secret("one"),
+        authority.sign(&["*.two.example"]).secret("two"),
+        service("one", &[&one]),
+        service("two", &[&two]),
+        route_on(
+            "[{name: edge, sectionName: one}]",
+            "HTTPRoute",
+            "one",
+            "",
+            &[&to("one")],
+        ),
+        route_on(
+            "[{name: edge, sectionName: two}]",
+            "HTTPRoute",
+            "two",
+            "",
+            &[&to("two")],
+        ),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    for (name, wanted) in [("one.example", "one"), ("a.two.example", "two")] {
+        let stream = Handshake::new(&authority, name)
+            .connect(gateway.at(HTTPS))
+            .await;
+        let response = Http1::over(stream).ask(&get("/").host(name)).await;
+        assert_eq!(response.backend(), Some(wanted));
+    }
+    let stranger = Handshake::new(&authority, "three.example")
+        .try_connect(gateway.at(HTTPS))
+        .await;
+    assert!(stranger.is_err(), "nobody serves three.example");
+}
+
+#[tokio::test]
+async fn another_listeners_authority_on_a_connection_is_421() {
+    let authority = Authority::new();
+    let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
+    let both = authority.sign(&["one.example", "two.example"]);
+    let manifests = [
+        gateway(&[
+            &listener("one", "one.example", "both"),
+            &listener("two", "two.example", "both"),
+        ]),
+        both.secret("both"),
+        service("one", &[&one]),
+        service("two", &[&two]),
+        route_on(
+            "[{name: edge, sectionName: one}]",
+            "HTTPRoute",
+            "one",
+            "",
+            &[&to("one")],
+        ),
+        route_on(
+            "[{name: edge, sectionName: two}]",
+            "HTTPRoute",
+            "two",
+            "",
+            &[&to("two")],
+        ),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let shake = Handshake::new(&authority, "one.example").alpn(&["h2"]);
+    let client = Http2::over(shake.connect(gateway.at(HTTPS)).await, "https").await;
+    assert_eq!(
+        client.ask(&get("/").host("one.example")).await.backend(),
+        Some("one")
+    );
+    let response = client.ask(&get("/").host("two.example")).await;
+    assert_eq!((response.status, response.backend()), (421, None));
+    assert_eq!(
+        client.ask(&get("/").host("one.example")).await.backend(),
+        Some("one")
+    );
+    assert_eq!(two.count(), 0);
+}
+
+#[tokio::test]
+async fn a_certificate_is_replaced_and_connections_live_on() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let (old, new) = (
+        authority.sign(&["example.com"]),
+        authority.sign(&["example.com"]),
+    );
+    let gateway = Gateway::of(&one_listener(&backend, &old)).await;
+    let shake = Handshake::new(&authority, "example.com").alpn(&["h2"]);
+    let client = Http2::over(shake.connect(gateway.at(HTTPS)).await, "https").await;
+    assert_eq!(client.ask(&get("/")).await.status, 200);
+    gateway.write("main.yaml", &one_listener(&backend, &new));
+    let at = gateway.at(HTTPS);
+    eventually("the new certificate", || async {
+        crate::support::certificates::shown(at, "example.com").await == new.leaf()
+    })
+    .await;
+    assert_eq!(
+        client.ask(&get("/")).await.status,
+        200,
+        "the old connection goes on"
+    );
+}
+
+#[tokio::test]
+async fn clients_show_a_certificate_where_the_gateway_asks_for_one() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let backend = Backend::http1("web").await;
+    let validation = |mode: &str| {
+        format!(
+            "  tls: {{frontend: {{default: {{validation: {{mode: {mode}, caCertificateRefs: [{{group: '', kind: ConfigMap, name: clients}}]}}}}}}}}\n"
+        )
+    };
+    for (mode, lenient) in [("AllowValidOnly", false), ("AllowInsecureFallback", true)] {
+        let listener = format!(
+            "{{name: https, port: {HTTPS}, protocol: HTTPS, tls: {{certificateRefs: [{{name: cert}}]}}}}"
+        );
+        let manifests = [
+            gateway_with(&validation(mode), &[&listener]),
+            authority.sign(&["example.com"]).secret("cert"),
+            authority.config_map("clients"),
+            service("web", &[&backend]),
+            route("web", &[&to("web")]),
+        ];
+        let gateway = Gateway::of(&manifests.concat()).await;
+        let (good, bad) = (authority.sign(&["client"]), stranger.sign(&["client"]));
+        for (identity, let_in) in [(Some(&good), true), (None, lenient), (Some(&bad), lenient)] {
+            let mut shake = Handshake::new(&authority, "example.com");
+            shake.identity = identity;
+            // With TLS 1.3 a client hears that it was refused only when it reads.
+            let served = match shake.try_connect(gateway.at(HTTPS)).await {
+                Ok(stream) => Http1::over(stream).try_ask(&get("/")).await.is_ok(),
+                Err(_) => false,
+            };
+            assert_eq!(
+                served,
+                let_in,
+                "{mode}, a certificate: {}",
+                identity.is_some()
+            );
+        }
+    }
+}
+
+fn policy(hostname: &str, more: &str) -> String {
+    format!(
+        "---\napiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{name: web, namespace: default}}\nspec:\n  targetRefs: [{{group: '', kind: Service, name: web}}]\n  \
+         validation: {{hostname: {hostname}, caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca}}]{more}}}\n"
+    )
+}
+
+#[tokio::test]
+async fn a_backend_is_believed_by_name_and_authority_only() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let server = authority.sign_with(&["inner.example"], &["spiffe://shop/web"]);
+    let table = [
+        ("inner.example", "", &authority, true),
+        ("other.example", "", &authority, false),
+        ("inner.example", "", &stranger, false),
+        (
+            "other.example",
+            ", subjectAltNames: [{type: Hostname, hostname: inner.example}]",
+            &authority,
+            true,
+        ),
+        (
+            "other.example",
+            ", subjectAltNames: [{type: URI, uri: 'spiffe://shop/web'}]",
+            &authority,
+            true,
+        ),
+        (
+            "inner.example",
+            ", subjectAltNames: [{type: URI, uri: 'spiffe://shop/other'}]",
+            &authority,
+            false,
+        ),
+    ];
+    for (hostname, more, believed, well) in table {
+        let backend = Backend::tls("web", server.server(&["http/1.1"], None)).await;
+        let manifests = [
+            plain(),
+            service("web", &[&backend]),
+            route("web", &[&to("web")]),
+            believed.config_map("ca"),
+            policy(hostname, more),
+        ];
+        let gateway = Gateway::of(&manifests.concat()).await;
+        let response = gateway.ask(get("/")).await;
+        assert_eq!(
+            response.status == 200,
+            well,
+            "{hostname}{more}: {response:?}"
+        );
+        if well {
+            assert_eq!(backend.only().await.sni.as_deref(), Some(hostname));
+        } else {
+            assert!(matches!(response.status, 502 | 503), "{response:?}");
+            assert_eq!(backend.count(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_gateway_shows_its_client_certificate_to_backends() {
+    let authority = Authority::new();
+    let server = authority
+        .sign(&["inner.example"])
+        .server(&["http/1.1"], Some(&authority));
+    let backend = Backend::tls("web", server).await;
+    let manifests = [
+        gateway_with(
+            "  tls: {backend: {clientCertificateRef: {name: client}}}\n",
+            &["{name: http, port: 8080, protocol: HTTP}"],
+        ),
+        authority.sign(&["gateway"]).secret("client"),
+        service("web", &[&backend]),
+        route("web", &[&to("web")]),
+        authority.config_map("ca"),
+        policy("inner.example", ""),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+    assert!(backend.only().await.certificate);
+}
+
+#[tokio::test]
+async fn a_client_that_says_nothing_readable_is_closed() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
+    let mut client = Http1::connect(gateway.at(HTTPS)).await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n")
+        .await;
+    client.rest().await;
+    // A client that leaves without a word is no concern of others.
+    let mut stream = Handshake::new(&authority, "example.com")
+        .connect(gateway.at(HTTPS))
+        .await;
+    let _ = tokio::io::AsyncWriteExt::shutdown(&mut stream).await;
+    let _ = stream.read_to_end(&mut Vec::new()).await;
+    let stream = Handshake::new(&authority, "example.com")
+        .connect(gateway.at(HTTPS))
+        .await;
+    assert_eq!(Http1::over(stream).ask(&get("/")).await.status, 200);
+}

@@ -1,0 +1,220 @@
+//! A request's head as it came over HTTP/2, read as strictly as one of HTTP/1. What the `h2` crate has refused already: names in upper case, control characters in
+//! values, fields of the connection (RFC 9113 §8.2.2), pseudo-header fields that are unknown, repeated, missing or in the wrong place.
+
+use std::cell::OnceCell;
+
+use h2::ext::Protocol;
+use http::header::COOKIE;
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use crate::exchange::answer::Answer;
+use crate::exchange::lines::Lines;
+use crate::exchange::request::{Request, Spoken};
+use crate::http1::{Error, Fault, Framing, Known, is_authority, is_path, is_query};
+use crate::limits::Limits;
+
+/// As long as HTTP/1 takes them.
+const MOST_METHOD_BYTES: usize = 64;
+
+/// What is wrong with a head.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// RFC 9113 §8.1.1: it is malformed, and its stream ends with an error.
+    Malformed,
+    /// It is answered.
+    Answer(Answer),
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        Refusal::Answer(Answer::refused(Error::Client(fault)))
+    }
+}
+
+/// Reads a head. `ended` is whether its stream has no body.
+pub(super) fn read<'r>(
+    parts: &'r Parts,
+    ended: bool,
+    cookies: &'r OnceCell<Vec<u8>>,
+    limits: &Limits,
+) -> Result<Request<'r>, Refusal> {
+    let (method, websocket) = method(parts)?;
+    let (path, query) = target(parts, limits)?;
+    let fields = Fields::read(&parts.headers, cookies, limits)?;
+    let authority = authority(parts.uri.authority().map(|a| a.as_str()), fields.host)?;
+    let framing = match fields.length {
+        _ if websocket => Framing::None,
+        Some(length) => Framing::Length(length),
+        None if ended => Framing::None,
+        None => Framing::Chunked,
+    };
+    if let (Framing::Length(length), Some(most)) = (framing, limits.body_bytes)
+        && length > most
+    {
+        return Err(Fault::BodyTooLarge.into());
+    }
+    Ok(Request {
+        spoken: Spoken::Http2,
+        method,
+        authority: Some(authority),
+        path,
+        query,
+        lines: fields.lines,
+        framing,
+        websocket,
+        expects_continue: fields.expects_continue && !ended,
+        takes_trailers: fields.takes_trailers,
+    })
+}
+
+/// The method, and whether a WebSocket is opened. RFC 8441 §4: CONNECT with `:protocol` opens a stream to the target; to routes it is what it is over HTTP/1, a GET.
+fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
+    let method = parts.method.as_str();
+    if parts.method == Method::CONNECT {
+        return match parts.extensions.get::<Protocol>() {
+            Some(protocol) if protocol.as_str().eq_ignore_ascii_case("websocket") => {
+                Ok(("GET", true))
+            }
+            Some(_) => {
+                let message = "this protocol is not served";
+                Err(Refusal::Answer(Answer::new(
+                    501,
+                    "UnknownProtocol",
+                    message,
+                )))
+            }
+            None => Err(Fault::Connect.into()),
+        };
+    }
+    if method.eq_ignore_ascii_case("connect") {
+        return Err(Fault::Connect.into());
+    }
+    match method.len() > MOST_METHOD_BYTES {
+        true => Err(Fault::MethodTooLong.into()),
+        false => Ok((method, false)),
+    }
+}
+
+/// Path and query. RFC 9113 §8.3.1: `:path` begins with `/`, but for an OPTIONS that means the server as a whole.
+fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r str>), Refusal> {
+    let target = parts.uri.path_and_query().ok_or(Refusal::Malformed)?;
+    // Of a request without `:path` and `:authority`, `h2` makes an empty URI.
+    if parts.uri.path().is_empty() {
+        return Err(Refusal::Malformed);
+    }
+    if target.as_str().len() > limits.uri_bytes {
+        return Err(Fault::TargetTooLong.into());
+    }
+    // It is dropped where there is no authority.
+    if !matches!(parts.uri.scheme_str(), None | Some("http" | "https")) {
+        return Err(Fault::BadTarget.into());
+    }
+    let (path, query) = (target.path(), target.query());
+    let server_wide = parts.method == Method::OPTIONS && target.as_str() == "*";
+    let fine = is_path(path.as_bytes()) && query.is_none_or(|query| is_query(query.as_bytes()));
+    match fine || server_wide {
+        true => Ok((path, query)),
+        false => Err(Fault::BadTarget.into()),
+    }
+}
+
+/// Host and port that are asked for. RFC 9113 §8.3.1: "A server SHOULD treat a request as malformed if it contains a Host header field that identifies an
+/// entity that differs from the entity in the ":authority" pseudo-header field", and "":authority" MUST NOT include the deprecated userinfo subcomponent".
+fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r str, Refusal> {
+    let authority = match (pseudo, host) {
+        (Some(authority), Some(host)) if !authority.as_bytes().eq_ignore_ascii_case(host) => {
+            let message = ":authority and host differ";
+            return Err(Refusal::Answer(Answer::new(400, "HostMismatch", message)));
+        }
+        (Some(authority), _) => authority,
+        (None, Some(host)) => std::str::from_utf8(host).map_err(|_| Fault::BadHost)?,
+        (None, None) => return Err(Fault::MissingHost.into()),
+    };
+    match is_authority(authority.as_bytes()) {
+        true => Ok(authority),
+        false => Err(Fault::BadHost.into()),
+    }
+}
+
+/// What the fields say.
+struct Fields<'r> {
+    lines: Lines<'r>,
+    host: Option<&'r [u8]>,
+    length: Option<u64>,
+    expects_continue: bool,
+    takes_trailers: bool,
+}
+
+impl<'r> Fields<'r> {
+    fn read(
+        headers: &'r HeaderMap,
+        cookies: &'r OnceCell<Vec<u8>>,
+        limits: &Limits,
+    ) -> Result<Self, Fault> {
+        if headers.len() > limits.headers {
+            return Err(Fault::TooManyFields);
+        }
+        let mut fields = Fields {
+            lines: Lines::new(std::iter::empty()),
+            host: None,
+            length: None,
+            expects_continue: false,
+            takes_trailers: false,
+        };
+        let mut bytes = 0;
+        let mut crumbs = 0;
+        for (name, value) in headers {
+            let (text, value) = (name.as_str().as_bytes(), value.as_bytes());
+            // As HTTP/1 would write it.
+            bytes += text.len() + value.len() + 4;
+            match Known::of(text) {
+                Known::Host if fields.host.is_some() => return Err(Fault::DuplicateHost),
+                Known::Host => fields.host = Some(value),
+                Known::ContentLength => fields.content_length(value)?,
+                Known::Te => fields.takes_trailers = true,
+                Known::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
+                    return Err(Fault::BadExpectation);
+                }
+                Known::Expect => fields.expects_continue = true,
+                known if known.is_hop_by_hop() => {}
+                _ if name == COOKIE => crumbs += 1,
+                _ => fields.lines.add(text, value),
+            }
+        }
+        if bytes > limits.header_bytes {
+            return Err(Fault::HeadTooLarge);
+        }
+        match crumbs {
+            0 => {}
+            1 => {
+                let cookie = headers.get(COOKIE).map(|value| value.as_bytes());
+                fields.lines.add(b"cookie", cookie.unwrap_or_default());
+            }
+            // RFC 9113 §8.2.3: cookies that came in several fields "MUST be concatenated into a single octet string using the two-octet delimiter".
+            _ => {
+                let all = cookies.get_or_init(|| {
+                    let crumbs: Vec<&[u8]> = headers
+                        .get_all(COOKIE)
+                        .iter()
+                        .map(|value| value.as_bytes())
+                        .collect();
+                    crumbs.join(&b"; "[..])
+                });
+                fields.lines.add(b"cookie", all);
+            }
+        }
+        Ok(fields)
+    }
+
+    fn content_length(&mut self, value: &[u8]) -> Result<(), Fault> {
+        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+        let length = std::str::from_utf8(value).ok().filter(|_| digits);
+        let length = length.and_then(|value| value.parse().ok());
+        match (self.length, length) {
+            (None, Some(length)) => self.length = Some(length),
+            _ => return Err(Fault::BadContentLength),
+        }
+        Ok(())
+    }
+}

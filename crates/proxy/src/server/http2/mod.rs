@@ -1,0 +1,323 @@
+//! A client's connection that speaks HTTP/2: each stream is an exchange in a task of its own.
+
+mod head;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use h2::server::{Builder, Connection, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::spawn_local;
+
+use super::passage::Passage;
+use crate::exchange;
+use crate::exchange::answer::Answer;
+use crate::exchange::client::Client;
+use crate::exchange::http2::Sending;
+use crate::exchange::http2::client::Http2Client;
+use crate::exchange::http2::source::Incoming;
+use crate::exchange::source::Source;
+use crate::limits::Limits;
+use crate::wire::alarm::Alarm;
+use crate::wire::bell::Place;
+use crate::wire::frames::{Account, Frames, Verdict};
+use crate::worker::Worker;
+use head::Refusal;
+
+/// How every connection begins (RFC 9113 §3.4).
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// How long a connection that is over may take to say so, and a client without requests to answer the PING that announces the end.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Timers that a connection keeps for its next streams.
+const MOST_ALARMS: usize = 32;
+
+/// RFC 9113 §6.9.1.
+const MOST_WINDOW: u32 = (1 << 31) - 1;
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve<I>(worker: Rc<Worker>, passage: Passage, io: I)
+where
+    I: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    let limits = worker.limits();
+    let account = Rc::new(Account::new(
+        limits.http2_control_frames,
+        limits.http2_resets,
+    ));
+    let handshake = builder(limits).handshake::<_, Bytes>(Frames::new(io, account.clone()));
+    let mut alarm = Alarm::new();
+    let begun = Instant::now();
+    let connection = match alarm.until(begun + limits.head_time, handshake).await {
+        Ok(Ok(connection)) => connection,
+        Ok(Err(error)) => {
+            tracing::debug!(client = %passage.client, %error, "no HTTP/2");
+            return;
+        }
+        Err(_) => {
+            tracing::info!(limit = "head-time", client = %passage.client, "a preface took too long");
+            return;
+        }
+    };
+    let shared = Rc::new(Shared {
+        worker,
+        passage,
+        account,
+        live: Cell::new(0),
+        quiet: Cell::new(begun),
+        alarms: RefCell::default(),
+    });
+    let mut serving = Serving {
+        connection,
+        closed: shared.passage.socket.closed.place(),
+        shared: &shared,
+        state: &State::default(),
+    };
+    serving.run(&mut alarm).await;
+}
+
+/// A stream may hold as much as a body's buffer; the connection as much as all of its streams, so that a slow one is in no other's way.
+fn builder(limits: &Limits) -> Builder {
+    let window = u32::try_from(limits.buffer_bytes).unwrap_or(MOST_WINDOW);
+    let window = window.clamp(16 * 1024, MOST_WINDOW);
+    let all = u64::from(window) * u64::from(limits.streams);
+    let all = u32::try_from(all).unwrap_or(MOST_WINDOW);
+    // What is a little too large is answered here, with a reason; what is larger, by the crate.
+    let head = limits.header_bytes + limits.uri_bytes + 32 * limits.headers + 16 * 1024;
+    let mut builder = Builder::new();
+    builder
+        .initial_window_size(window)
+        .initial_connection_window_size(all.clamp(1 << 20, MOST_WINDOW))
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX))
+        .max_send_buffer_size(window as usize)
+        .max_pending_accept_reset_streams(limits.http2_resets as usize)
+        .max_local_error_reset_streams(Some(limits.http2_resets as usize))
+        .enable_connect_protocol();
+    builder
+}
+
+/// What the streams of a connection share.
+struct Shared {
+    worker: Rc<Worker>,
+    passage: Passage,
+    account: Rc<Account>,
+    /// Exchanges that run.
+    live: Cell<usize>,
+    /// When the last one ended, or the connection began.
+    quiet: Cell<Instant>,
+    /// Timers that no stream uses.
+    alarms: RefCell<Vec<Alarm>>,
+}
+
+/// How far a connection has come.
+#[derive(Default)]
+struct State {
+    /// A request has come.
+    used: Cell<bool>,
+    /// A stream is open, though its exchange may be over: the client has not taken all of the response.
+    open: Cell<bool>,
+    /// Since when the client is told to go elsewhere.
+    draining: Cell<Option<Instant>>,
+    /// Since when it is told that this is the end.
+    closing: Cell<Option<Instant>>,
+}
+
+/// A connection that is served.
+struct Serving<'s, I> {
+    connection: Connection<Frames<I>, Bytes>,
+    closed: Place<'s>,
+    shared: &'s Rc<Shared>,
+    state: &'s State,
+}
+
+impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
+    async fn run(&mut self, alarm: &mut Alarm) {
+        let (shared, state) = (self.shared, self.state);
+        let client = shared.passage.client;
+        loop {
+            let deadline = || shared.deadline(state);
+            let ended = alarm.watch(deadline, poll_fn(|cx| self.poll(cx))).await;
+            match ended {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => {
+                    if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
+                        shared.worker.metrics.refused("Http2Abuse");
+                        tracing::warn!(%client, %error, "a connection was ended");
+                    } else {
+                        tracing::debug!(%client, %error, "a connection ended");
+                    }
+                    return;
+                }
+                Err(_) if state.closing.get().is_some() => return,
+                Err(_) => {
+                    if !state.used.get() && state.draining.get().is_none() {
+                        tracing::info!(limit = "head-time", %client, "no request came in time");
+                    }
+                    self.close(Reason::NO_ERROR);
+                }
+            }
+        }
+    }
+
+    /// Moves the connection on; ready when it is over.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
+        if self.state.draining.get().is_none() && self.closed.poll(cx).is_ready() {
+            self.state.draining.set(Some(Instant::now()));
+            // RFC 9113 §6.8, in two steps: streams that are on their way are still served.
+            self.connection.graceful_shutdown();
+        }
+        loop {
+            match self.connection.poll_accept(cx) {
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.state.used.set(true);
+                    self.shared.live.set(self.shared.live.get() + 1);
+                    // A task that panics ends its stream, and nothing else.
+                    spawn_local(stream(self.shared.clone(), request, respond));
+                    continue;
+                }
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
+                Poll::Ready(None) => return Poll::Ready(Ok(())),
+                Poll::Pending => {}
+            }
+            match self.shared.account.verdict() {
+                Some(verdict) if self.state.closing.get().is_none() => self.condemn(verdict),
+                _ => break,
+            }
+        }
+        self.state.open.set(self.connection.has_streams());
+        Poll::Pending
+    }
+
+    /// Ends a connection that costs too much.
+    fn condemn(&mut self, verdict: Verdict) {
+        let (reason, limit) = match verdict {
+            Verdict::TooManyControlFrames => ("Http2ControlFrames", Some("http2-control-frames")),
+            Verdict::TooManyResets => ("Http2Resets", Some("http2-resets")),
+            Verdict::BadTrailers => ("BadTrailers", None),
+        };
+        let client = self.shared.passage.client;
+        self.shared.worker.metrics.refused(reason);
+        match limit {
+            Some(limit) => {
+                tracing::warn!(limit, %client, "a connection was ended");
+                self.close(Reason::ENHANCE_YOUR_CALM);
+            }
+            None => {
+                tracing::debug!(%client, "pseudo-header fields in trailers");
+                self.close(Reason::PROTOCOL_ERROR);
+            }
+        }
+    }
+
+    /// Ends the connection, whatever runs on it.
+    fn close(&mut self, reason: Reason) {
+        self.state.closing.set(Some(Instant::now()));
+        self.connection.abrupt_shutdown(reason);
+    }
+}
+
+impl Shared {
+    /// When the connection has to have moved.
+    fn deadline(&self, state: &State) -> Option<Instant> {
+        let limits = self.worker.limits();
+        if let Some(closing) = state.closing.get() {
+            return Some(closing + LINGER);
+        }
+        if self.live.get() > 0 {
+            return None;
+        }
+        if state.open.get() {
+            return Some(self.account.wrote().max(self.quiet.get()) + limits.stall_time);
+        }
+        if let Some(draining) = state.draining.get() {
+            return Some(draining.max(self.quiet.get()) + LINGER);
+        }
+        Some(match state.used.get() {
+            true => self.quiet.get() + limits.idle_time,
+            false => self.quiet.get() + limits.head_time,
+        })
+    }
+}
+
+/// Counts an exchange that runs.
+struct Live<'s>(&'s Shared);
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        let live = self.0.live.get() - 1;
+        self.0.live.set(live);
+        if live == 0 {
+            self.0.quiet.set(Instant::now());
+        }
+    }
+}
+
+/// One stream: a request and its response.
+async fn stream(shared: Rc<Shared>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+    let live = Live(&shared);
+    let alarm = shared.alarms.borrow_mut().pop();
+    let mut alarm = alarm.unwrap_or_else(Alarm::new);
+    let sending = RefCell::new(Sending::Response(respond));
+    exchange_on(&shared, &mut alarm, request, &sending).await;
+    let mut sending = sending.into_inner();
+    if matches!(sending, Sending::Over) {
+        shared.account.ended();
+    }
+    // A response that was cut short; one that never began has been reset for a reason of its own.
+    sending.reset(Reason::INTERNAL_ERROR);
+    drop(sending);
+    let mut alarms = shared.alarms.borrow_mut();
+    if alarms.len() < MOST_ALARMS {
+        alarms.push(alarm);
+    }
+    drop(alarms);
+    drop(live);
+}
+
+async fn exchange_on(
+    shared: &Shared,
+    alarm: &mut Alarm,
+    request: Request<RecvStream>,
+    sending: &RefCell<Sending>,
+) {
+    let Shared {
+        worker,
+        passage,
+        account,
+        ..
+    } = shared;
+    let limits = worker.limits();
+    let (parts, body) = request.into_parts();
+    let cookies = OnceCell::new();
+    let ended = body.is_end_stream();
+    let head_only = parts.method == http::Method::HEAD;
+    let client = Http2Client::new(sending, account, head_only);
+    let mut client = Client::Http2(client);
+    match head::read(&parts, ended, &cookies, limits) {
+        Ok(request) => {
+            let most = limits.body_bytes.filter(|_| !request.websocket);
+            let source = Source::Http2(Incoming::new(body, most));
+            exchange::run(worker, passage, alarm, request, source, client).await;
+        }
+        Err(Refusal::Malformed) => sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
+        Err(Refusal::Answer(answer)) => refuse(worker, passage, answer, &mut client).await,
+    }
+}
+
+/// Answers what is no request.
+async fn refuse(worker: &Worker, passage: &Passage, answer: Answer, client: &mut Client<'_>) {
+    if let Some(reason) = answer.reason {
+        worker.metrics.answered(reason);
+        tracing::debug!(client = %passage.client, reason, "refused");
+    }
+    let date = worker.date();
+    let _ = answer.give(client, false, &date).await;
+}

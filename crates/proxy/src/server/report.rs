@@ -1,0 +1,141 @@
+//! What is told of a stream or a UDP session when it is over: figures, and a line in the access log.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use pointsman_binding::bound::{Fault, FrontendId};
+
+use crate::access_log::{Record, Rule};
+use crate::metrics::ListenerSeries;
+use crate::upstream::Upstream;
+use crate::worker::{Plan, Worker};
+
+/// A connection or session at a listener, counted while it lives.
+#[derive(Debug)]
+pub(crate) struct Open(pub(crate) Arc<ListenerSeries>);
+
+impl Open {
+    /// One more is there.
+    pub(crate) fn new(series: Arc<ListenerSeries>) -> Self {
+        series.connections.increment();
+        series.open.increment();
+        Open(series)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.decrement();
+    }
+}
+
+/// What is known so far.
+#[derive(Debug)]
+pub(crate) struct Report {
+    begun: Instant,
+    client: SocketAddr,
+    spoken: &'static str,
+    name: Option<String>,
+    listener: Option<FrontendId>,
+    open: Option<Open>,
+    plan: Option<Rc<Plan>>,
+    endpoint: Option<(Rc<Upstream>, SocketAddr)>,
+    retries: u32,
+    status: u16,
+    reason: Option<&'static str>,
+}
+
+impl Report {
+    /// Something has come, which asked for this name.
+    pub(crate) fn new(client: SocketAddr, spoken: &'static str, name: Option<String>) -> Self {
+        Report {
+            begun: Instant::now(),
+            client,
+            spoken,
+            name,
+            listener: None,
+            open: None,
+            plan: None,
+            endpoint: None,
+            retries: 0,
+            status: 0,
+            reason: None,
+        }
+    }
+
+    /// It arrived there.
+    pub(crate) fn listener(&mut self, worker: &Worker, listener: Option<FrontendId>) {
+        let series = listener.as_ref().map(|id| worker.metrics.listener(id));
+        self.open = series.map(Open::new);
+        self.listener = listener;
+    }
+
+    /// This is done with it.
+    pub(crate) fn decided(&mut self, plan: &Rc<Plan>) {
+        self.plan = Some(plan.clone());
+    }
+
+    /// It goes there; if it was to go elsewhere before, that was tried in vain.
+    pub(crate) fn endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
+        if self.endpoint.is_some() {
+            self.retries += 1;
+            upstream.series.retries.increment();
+        }
+        self.endpoint = Some((upstream.clone(), address));
+    }
+
+    /// It goes nowhere.
+    pub(crate) fn refused(&mut self, worker: &Worker, fault: &Fault) {
+        self.status = fault.status;
+        self.reason = Some(fault.reason);
+        worker.metrics.refused(fault.reason);
+    }
+
+    /// It ended before its time.
+    pub(crate) fn cut(&mut self, reason: &'static str) {
+        self.reason = Some(reason);
+    }
+
+    /// It is over, after so many bytes from the client and to it.
+    pub(crate) fn end(&self, worker: &Worker, up: u64, down: u64) {
+        let duration = self.begun.elapsed();
+        if let Some(Open(series)) = &self.open {
+            series.requests.increment(self.status);
+            series.request_bytes.add(up);
+            series.response_bytes.add(down);
+        }
+        if let Some((upstream, _)) = &self.endpoint {
+            upstream.series.requests.increment(self.status);
+            upstream.series.request_bytes.add(up);
+            upstream.series.response_bytes.add(down);
+        }
+        let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
+        if let Some(origin) = origin {
+            origin.series.requests.increment(self.status);
+            origin.series.latency.observe(duration);
+        }
+        let Some(log) = &worker.log else { return };
+        log.write(&Record {
+            time: SystemTime::now() - duration,
+            duration,
+            client: Some(self.client),
+            listener: self.listener.as_ref(),
+            protocol: self.spoken,
+            authority: self.name.as_deref().map(str::as_bytes),
+            request_bytes: up,
+            response_bytes: down,
+            rule: origin.map(|origin| Rule {
+                route: &origin.route.route,
+                index: origin.rule.index,
+                matched: 0,
+            }),
+            backend: self.endpoint.as_ref().map(|(upstream, _)| &upstream.id),
+            endpoint: self.endpoint.as_ref().map(|(_, address)| *address),
+            retries: self.retries,
+            reason: self.reason,
+            ..Record::default()
+        });
+    }
+}

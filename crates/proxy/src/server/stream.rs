@@ -1,0 +1,119 @@
+//! A client's stream of bytes: where it goes is decided once, by the name that was asked for, if any; then bytes go both ways.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use pointsman_binding::bound::{Fault, FrontendId};
+
+use super::course::{Course, fault};
+use super::passage::Passage;
+use super::report::Report;
+use crate::upstream::Pick;
+use crate::upstream::connect::{self, ConnectError};
+use crate::upstream::http1::Counted;
+use crate::wire::alarm::Alarm;
+use crate::wire::relay::{End, Moved, RelayError, Tools, relay};
+use crate::worker::{Plan, Worker};
+
+/// Endpoints that are tried before a stream is given up.
+const TRIES: usize = 3;
+
+/// How a stream came.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// What is spoken: `TCP` or `TLS`.
+    pub(crate) spoken: &'static str,
+    /// The name that was asked for.
+    pub(crate) name: Option<String>,
+    /// The listener that the name has chosen; none where there is but one.
+    pub(crate) listener: Option<FrontendId>,
+}
+
+/// Carries a stream until it ends. One that can't go anywhere is closed.
+pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, near: End, arrival: Arrival) {
+    let Arrival {
+        spoken,
+        name,
+        listener,
+    } = arrival;
+    let held = worker.held();
+    let course = Course::of_stream(&worker, &held, &passage, listener.as_ref(), name.as_deref());
+    drop(held);
+    let mut report = Report::new(passage.client, spoken, name);
+    report.listener(&worker, course.listener);
+    let moved = Moved::new();
+    match begin(&worker, course.plan, &mut report).await {
+        Ok((pick, far)) => {
+            let carried = carry(&worker, near, far, &pick, &moved).await;
+            if let Err(error) = carried {
+                report.cut(match error {
+                    RelayError::Near(_) => "ClientGone",
+                    RelayError::Far(_) => "BackendGone",
+                    RelayError::Idle => "Idle",
+                });
+            }
+        }
+        Err(fault) => {
+            report.refused(&worker, &fault);
+            near.close(false);
+        }
+    }
+    report.end(&worker, moved.up.get(), moved.down.get());
+}
+
+async fn begin(
+    worker: &Worker,
+    plan: Result<Rc<Plan>, Fault>,
+    report: &mut Report,
+) -> Result<(Pick, End), Fault> {
+    let plan = plan?;
+    report.decided(&plan);
+    match &plan.fault {
+        Some(fault) => Err(fault.clone()),
+        None => connect(worker, &plan, report).await,
+    }
+}
+
+/// A connection to an endpoint of the backend whose turn it is; another one is tried when that fails.
+async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<(Pick, End), Fault> {
+    let (_, target) = plan.choose()?;
+    let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
+    let mut tried: Vec<SocketAddr> = Vec::new();
+    loop {
+        let Some(mut pick) = upstream.choose(worker, &tried) else {
+            return Err(fault(503, "NoEndpoints", "no ready endpoint"));
+        };
+        report.endpoint(upstream, pick.address);
+        let error = match connect::bytes(worker, &pick).await {
+            Ok(halves) => {
+                upstream.series.latency.observe(pick.connected());
+                return Ok((pick, End::new(halves)));
+            }
+            // Settings that can't be used are no endpoint's fault.
+            Err(ConnectError::Fault(fault)) => return Err(fault),
+            Err(error) => error,
+        };
+        tracing::debug!(endpoint = %pick.address, %error, "no connection");
+        pick.failed();
+        tried.push(pick.address);
+        if tried.len() == TRIES {
+            return Err(fault(503, error.reason(), &error.to_string()));
+        }
+    }
+}
+
+async fn carry(
+    worker: &Worker,
+    near: End,
+    far: End,
+    pick: &Pick,
+    moved: &Moved,
+) -> Result<(), RelayError> {
+    let _counted = Counted::new(pick.upstream());
+    let tools = Tools {
+        buffers: &worker.buffers,
+        pipes: &worker.pipes,
+    };
+    let idle = worker.limits().stream_idle_time;
+    relay(tools, &mut Alarm::new(), idle, near, far, moved).await
+}

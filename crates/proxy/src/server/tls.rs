@@ -1,0 +1,247 @@
+//! A client's connection that begins with TLS. Its ClientHello is read first: the name in it chooses the listener, and the listener says whether TLS
+//! ends here or is passed through as it is.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Instant;
+
+use pointsman_binding::bound::{FrontendId, Protocol, TlsModeKey};
+use rustls::ServerConfig;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use super::passage::Passage;
+use super::report::Open;
+use super::stream::{self, Arrival};
+use super::{http1, http2};
+use crate::metrics::ListenerSeries;
+use crate::proxy::Owner;
+use crate::tls::hello::{self, Unread};
+use crate::wire::io::{Prefixed, split, split_tls};
+use crate::wire::linger::linger;
+use crate::wire::relay::End;
+use crate::worker::Worker;
+
+/// `unrecognized_name`, fatal (RFC 6066 §3), in a record of its own.
+const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
+
+/// For who speaks plain HTTP where TLS is spoken.
+const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
+    connection: close\r\nx-pointsman-reason: NotTls\r\n\r\nthis port speaks TLS\n";
+
+/// What is to be done with a connection, by its listener.
+enum Way {
+    /// TLS ends here.
+    End {
+        listener: FrontendId,
+        config: Arc<ServerConfig>,
+        http: bool,
+    },
+    /// It goes on as it is.
+    Through { listener: Option<FrontendId> },
+    /// No listener has this name, or none that could be served.
+    Nowhere {
+        /// It is told so.
+        alert: bool,
+        reason: &'static str,
+    },
+}
+
+/// Serves a connection until it ends.
+pub(crate) async fn serve(worker: Rc<Worker>, mut passage: Passage, mut stream: TcpStream) {
+    let deadline = Instant::now() + worker.limits().head_time;
+    let hello = tokio::time::timeout_at(deadline.into(), greeting(&worker, &passage, &mut stream));
+    let (name, bytes) = match hello.await {
+        Ok(Ok(Some((name, bytes)))) => (name, bytes),
+        // It said nothing.
+        Ok(Ok(None)) => return,
+        Ok(Err(bytes)) => {
+            worker.metrics.refused("NotTls");
+            if speaks_http(&bytes) {
+                refuse(stream, NOT_TLS).await;
+            }
+            return;
+        }
+        Err(_) => {
+            tracing::info!(limit = "head-time", client = %passage.client, "a ClientHello took too long");
+            worker.metrics.refused("HandshakeTimeout");
+            return;
+        }
+    };
+    match way(&worker, &passage, name.as_deref()) {
+        Way::Through { listener } => {
+            let mut near = End::new(split(stream));
+            near.first = bytes;
+            let arrival = Arrival {
+                spoken: "TLS",
+                name,
+                listener,
+            };
+            stream::serve(worker, passage, near, arrival).await;
+        }
+        Way::Nowhere { alert, reason } => {
+            tracing::debug!(client = %passage.client, name, reason, "no TLS");
+            worker.metrics.refused(reason);
+            if alert {
+                refuse(stream, UNRECOGNIZED_NAME).await;
+            }
+        }
+        Way::End {
+            listener,
+            config,
+            http,
+        } => {
+            let series = worker.metrics.listener(&listener);
+            let stream = Prefixed::new(bytes, stream);
+            let shaken = shake(&worker, &passage, &series, config, stream, deadline).await;
+            let Some(stream) = shaken else {
+                return;
+            };
+            if !http {
+                let near = End::new(split_tls(stream));
+                let arrival = Arrival {
+                    spoken: "TLS",
+                    name,
+                    listener: Some(listener),
+                };
+                return stream::serve(worker, passage, near, arrival).await;
+            }
+            let _open = Open::new(series);
+            passage.secured = Some(listener);
+            if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+                return http2::serve(worker, passage, stream).await;
+            }
+            let (reader, writer) = split_tls(stream);
+            http1::serve(worker, passage, reader, writer).await;
+        }
+    }
+}
+
+/// The name that a client asks for, and the bytes that it was in; none if it ends, and the bytes if it is no ClientHello. While nothing has come,
+/// no buffer is held, and a socket that is closed waits no longer.
+async fn greeting(
+    worker: &Worker,
+    passage: &Passage,
+    stream: &mut TcpStream,
+) -> Result<Option<(Option<String>, Vec<u8>)>, Vec<u8>> {
+    let mut place = passage.socket.closed.place();
+    let first = poll_fn(|cx| {
+        let mut buffer = worker.buffers.lend();
+        match buffer.poll_fill(Pin::new(&mut *stream), 0, cx) {
+            Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
+            Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending => place.poll(cx).map(|()| None),
+        }
+    });
+    let Some(mut buffer) = first.await else {
+        return Ok(None);
+    };
+    drop(place);
+    loop {
+        let bytes = buffer.filled();
+        match hello::read(bytes) {
+            Ok(hello) => return Ok(Some((hello.server_name, bytes.to_vec()))),
+            Err(Unread::More) => {}
+            Err(error) => {
+                tracing::debug!(client = %passage.client, %error, "no TLS");
+                return Err(bytes.to_vec());
+            }
+        }
+        match buffer.fill(stream, hello::MOST_READ).await {
+            Ok(1..) => {}
+            _ => return Ok(None),
+        }
+    }
+}
+
+/// What the listener that a name chooses does.
+fn way(worker: &Worker, passage: &Passage, name: Option<&str>) -> Way {
+    let held = worker.held();
+    // In the mesh nobody's TLS is ended.
+    let Owner::Gateway { .. } = &*passage.socket.owner() else {
+        return Way::Through { listener: None };
+    };
+    let nowhere = |alert, reason| Way::Nowhere { alert, reason };
+    let Some(port) = held.port(&passage.socket.key) else {
+        return nowhere(false, "NoListener");
+    };
+    let Some(table) = port.listener(name) else {
+        // A stream that would have been passed through is not answered: it ends.
+        return nowhere(
+            port.any()
+                .is_some_and(|table| table.frontend().protocol == Protocol::Https),
+            "UnknownName",
+        );
+    };
+    let frontend = table.frontend();
+    let listener = frontend.id.clone();
+    let http = match frontend.protocol {
+        Protocol::Https => true,
+        Protocol::Tls(TlsModeKey::Terminate) => false,
+        Protocol::Tls(TlsModeKey::Passthrough) => {
+            return Way::Through {
+                listener: Some(listener),
+            };
+        }
+        _ => return nowhere(false, "NoListener"),
+    };
+    match held.version.tls.get(&listener) {
+        Some(config) => Way::End {
+            listener,
+            config: config.clone(),
+            http,
+        },
+        None => nowhere(true, "NoCertificate"),
+    }
+}
+
+/// Agrees on TLS with a client.
+async fn shake(
+    worker: &Worker,
+    passage: &Passage,
+    series: &ListenerSeries,
+    config: Arc<ServerConfig>,
+    stream: Prefixed,
+    deadline: Instant,
+) -> Option<TlsStream<Prefixed>> {
+    let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
+    let reason = match tokio::time::timeout_at(deadline.into(), accepting).await {
+        Ok(Ok(stream)) => {
+            series.handshakes.increment();
+            return Some(TlsStream::Server(stream));
+        }
+        Ok(Err((error, stream))) => {
+            tracing::debug!(client = %passage.client, %error, "no TLS");
+            // The alert that says why was written.
+            let (mut reader, mut writer) = split(stream.into_tcp());
+            linger(&mut reader, &mut writer).await;
+            "HandshakeFailed"
+        }
+        Err(_) => {
+            tracing::info!(limit = "head-time", client = %passage.client, "a TLS handshake took too long");
+            "HandshakeTimeout"
+        }
+    };
+    series.failed_handshakes.increment();
+    worker.metrics.refused(reason);
+    None
+}
+
+/// Whether bytes look like the beginning of an HTTP request: a method.
+fn speaks_http(bytes: &[u8]) -> bool {
+    let method = bytes.iter().position(|byte| *byte == b' ');
+    method
+        .is_some_and(|end| (3..8).contains(&end) && bytes[..end].iter().all(u8::is_ascii_uppercase))
+}
+
+/// Says something short, and closes.
+async fn refuse(stream: TcpStream, what: &[u8]) {
+    let (mut reader, mut writer) = split(stream);
+    if writer.write(what).await.is_ok() {
+        linger(&mut reader, &mut writer).await;
+    }
+}

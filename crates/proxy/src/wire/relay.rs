@@ -1,0 +1,295 @@
+//! Bytes both ways between two connections, until both sides have said all.
+//!
+//! Each direction copies through a buffer that is lent only while there is something to copy. Where a direction of plain text carries bulk, it
+//! changes to [`pipe`](super::pipe), and back when it no longer does.
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use socket2::{SockRef, TcpKeepalive};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::alarm::{Alarm, Elapsed};
+use super::buffer::{Buffer, COMMON, Pool};
+use super::io::{Reader, Writer};
+use super::pipe::{Passed, PipeError, Pipes};
+
+/// A direction is bulk once so many reads in a row have filled the buffer.
+const FULL_READS: u32 = 4;
+
+/// It is no longer, once less than this comes at a time.
+const BULK: u64 = COMMON as u64;
+
+/// How long a connection is silent before its peer is asked whether it is there.
+const ASKING: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+
+/// One of two connections.
+#[derive(Debug)]
+pub(crate) struct End {
+    /// What comes from it.
+    pub(crate) reader: Reader,
+    /// What goes to it.
+    pub(crate) writer: Writer,
+    /// What came from it before.
+    pub(crate) first: Vec<u8>,
+}
+
+/// What a relay needs of its worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tools<'w> {
+    /// Lends buffers.
+    pub(crate) buffers: &'w Rc<Pool>,
+    /// Lends pipes.
+    pub(crate) pipes: &'w Rc<Pipes>,
+}
+
+/// How far a relay has come. It can be looked at while it runs.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// Bytes from near to far.
+    pub(crate) up: Cell<u64>,
+    /// Bytes from far to near.
+    pub(crate) down: Cell<u64>,
+    last: Cell<Instant>,
+}
+
+impl Moved {
+    /// Nothing has moved yet.
+    pub(crate) fn new() -> Self {
+        Moved {
+            up: Cell::new(0),
+            down: Cell::new(0),
+            last: Cell::new(Instant::now()),
+        }
+    }
+}
+
+/// Why a relay ended before both sides had said all.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RelayError {
+    /// The near side broke.
+    #[error("the client: {0}")]
+    Near(io::Error),
+    /// The far side broke.
+    #[error("the endpoint: {0}")]
+    Far(io::Error),
+    /// Nothing has moved for too long.
+    #[error("silent for too long")]
+    Idle,
+}
+
+/// Carries bytes both ways. When one side has said all, so is the other told; it may still answer. If one side breaks, both connections are reset,
+/// so that nobody takes the break for an end.
+pub(crate) async fn relay(
+    tools: Tools<'_>,
+    alarm: &mut Alarm,
+    idle: Option<Duration>,
+    mut near: End,
+    mut far: End,
+    moved: &Moved,
+) -> Result<(), RelayError> {
+    if idle.is_none() {
+        // A peer that is gone without a word is found by asking for it.
+        for end in [&near, &far] {
+            end.reader.with_tcp(|tcp| {
+                let _ = SockRef::from(tcp).set_tcp_keepalive(&ASKING);
+            });
+        }
+    }
+    let carried = {
+        let up = Direction {
+            tools,
+            count: &moved.up,
+            last: &moved.last,
+        };
+        let down = Direction {
+            count: &moved.down,
+            ..up
+        };
+        let first = std::mem::take(&mut near.first);
+        let up = async {
+            let carried = up.carry(&mut near.reader, &mut far.writer, first).await;
+            carried.map_err(|broken| broken.into_error(RelayError::Near, RelayError::Far))
+        };
+        let first = std::mem::take(&mut far.first);
+        let down = async {
+            let carried = down.carry(&mut far.reader, &mut near.writer, first).await;
+            carried.map_err(|broken| broken.into_error(RelayError::Far, RelayError::Near))
+        };
+        let deadline = || idle.map(|idle| moved.last.get() + idle);
+        alarm
+            .watch(deadline, async { tokio::try_join!(up, down) })
+            .await
+    };
+    let outcome = match carried {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(error),
+        Err(Elapsed) => Err(RelayError::Idle),
+    };
+    for end in [near, far] {
+        end.close(matches!(
+            outcome,
+            Err(RelayError::Near(_) | RelayError::Far(_))
+        ));
+    }
+    outcome
+}
+
+impl End {
+    /// Both halves of a connection of which nothing was read.
+    pub(crate) fn new((reader, writer): (Reader, Writer)) -> Self {
+        End {
+            reader,
+            writer,
+            first: Vec::new(),
+        }
+    }
+
+    /// Closes it, or resets it.
+    pub(crate) fn close(self, reset: bool) {
+        if reset {
+            self.reader.with_tcp(|tcp| {
+                let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
+            });
+        }
+        if let Writer::Tcp(half) = self.writer {
+            // It goes with the other half; alone it would be shut down first, which looks like an end.
+            half.forget();
+        }
+    }
+}
+
+/// Which side broke.
+enum Broken {
+    Reading(io::Error),
+    Writing(io::Error),
+}
+
+impl Broken {
+    fn into_error(
+        self,
+        reading: impl Fn(io::Error) -> RelayError,
+        writing: impl Fn(io::Error) -> RelayError,
+    ) -> RelayError {
+        match self {
+            Broken::Reading(error) => reading(error),
+            Broken::Writing(error) => writing(error),
+        }
+    }
+}
+
+impl From<PipeError> for Broken {
+    fn from(error: PipeError) -> Self {
+        match error {
+            PipeError::Read(error) => Broken::Reading(error),
+            PipeError::Write(error) => Broken::Writing(error),
+        }
+    }
+}
+
+/// One direction.
+#[derive(Clone, Copy)]
+struct Direction<'r> {
+    tools: Tools<'r>,
+    count: &'r Cell<u64>,
+    last: &'r Cell<Instant>,
+}
+
+impl Direction<'_> {
+    fn add(&self, count: usize) {
+        self.count.set(self.count.get() + count as u64);
+        self.last.set(Instant::now());
+    }
+
+    /// Carries all that comes, and tells the end.
+    async fn carry(
+        &self,
+        from: &mut Reader,
+        to: &mut Writer,
+        first: Vec<u8>,
+    ) -> Result<(), Broken> {
+        if !first.is_empty() {
+            self.write(to, &first).await?;
+            drop(first);
+        }
+        loop {
+            if self.copy(from, to).await? || self.splice(from, to).await? {
+                break;
+            }
+        }
+        match to.shutdown().await {
+            // It is gone already. If that was no end, reading says so.
+            Err(error) if error.kind() != io::ErrorKind::NotConnected => {
+                Err(Broken::Writing(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Copies until the end, which is told, or until it is bulk that sockets can pass on.
+    async fn copy(&self, from: &mut Reader, to: &mut Writer) -> Result<bool, Broken> {
+        let mut full = 0;
+        loop {
+            let buffer = self.read(from).await.map_err(Broken::Reading)?;
+            let Some(buffer) = buffer else {
+                return Ok(true);
+            };
+            self.write(to, buffer.filled()).await?;
+            full = match buffer.filled().len() {
+                COMMON.. => full + 1,
+                _ => 0,
+            };
+            if full >= FULL_READS && from.plain().is_some() && to.plain().is_some() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Splices until the end, which is told, or until it is no bulk any more.
+    async fn splice(&self, from: &Reader, to: &Writer) -> Result<bool, Broken> {
+        let (Some(from), Some(to)) = (from.plain(), to.plain()) else {
+            return Ok(false);
+        };
+        loop {
+            readable(from).await.map_err(Broken::Reading)?;
+            let Some(mut pipe) = self.tools.pipes.lend() else {
+                return Ok(false);
+            };
+            match pipe
+                .pass(from, to, u64::MAX, |count| self.add(count))
+                .await?
+            {
+                Passed::End(_) => return Ok(true),
+                // Nothing was there after all: that says nothing.
+                Passed::So(0 | BULK..) => {}
+                Passed::So(_) => return Ok(false),
+            }
+        }
+    }
+
+    /// Waits for bytes, without holding a buffer meanwhile; none is the end.
+    async fn read(&self, from: &mut Reader) -> io::Result<Option<Buffer>> {
+        poll_fn(|cx| {
+            let mut buffer = self.tools.buffers.lend();
+            let count = std::task::ready!(buffer.poll_fill(Pin::new(&mut *from), 0, cx))?;
+            Poll::Ready(Ok(Some(buffer).filter(|_| count > 0)))
+        })
+        .await
+    }
+
+    async fn write(&self, to: &mut Writer, bytes: &[u8]) -> Result<(), Broken> {
+        to.write_all(&mut [bytes]).await.map_err(Broken::Writing)?;
+        self.add(bytes.len());
+        Ok(())
+    }
+}
+
+async fn readable(from: &TcpStream) -> io::Result<()> {
+    poll_fn(|cx| from.poll_read_ready(cx)).await
+}

@@ -1,0 +1,128 @@
+//! Whether an HTTP/2 trailer section begins with a pseudo-header field. RFC 9113 §8.1: "Trailers MUST NOT include pseudo-header fields"; the library that reads
+//! them drops such fields in silence. Those after a regular field it refuses, so the first field is all that has to be looked at.
+//!
+//! What stands in the dynamic table is not known here: a first field that refers to it passes.
+
+/// The first bytes of a trailer section.
+#[derive(Debug)]
+pub(crate) struct Peek {
+    bytes: [u8; ROOM],
+    have: usize,
+    /// Bytes before the block: the length of padding, a priority.
+    before: usize,
+}
+
+/// More than the bytes that tell: instructions for the table's size, the kind of the first field, the length of its name and its first letter.
+const ROOM: usize = 32;
+
+/// RFC 9113 §6.2.
+const PADDED: u8 = 8;
+const PRIORITY: u8 = 32;
+
+impl Peek {
+    /// Of a HEADERS frame with these flags.
+    pub(crate) fn new(flags: u8) -> Self {
+        let mut before = 0;
+        if flags & PADDED != 0 {
+            before += 1;
+        }
+        if flags & PRIORITY != 0 {
+            before += 5;
+        }
+        Peek {
+            bytes: [0; ROOM],
+            have: 0,
+            before,
+        }
+    }
+
+    /// More of its bytes. Whether it is fine, once that is known.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) -> Option<bool> {
+        let skipped = self.before.min(bytes.len());
+        self.before -= skipped;
+        let bytes = &bytes[skipped..];
+        let count = bytes.len().min(ROOM - self.have);
+        self.bytes[self.have..self.have + count].copy_from_slice(&bytes[..count]);
+        self.have += count;
+        match is_regular(&self.bytes[..self.have]) {
+            None if self.have == ROOM => Some(true),
+            known => known,
+        }
+    }
+}
+
+/// Whether a block begins with a regular field; none if more bytes are needed. RFC 7541 §6.
+fn is_regular(mut block: &[u8]) -> Option<bool> {
+    loop {
+        let (first, rest) = block.split_first()?;
+        let name = match first {
+            0x80.. => integer(first & 0x7f, 0x7f, rest)?.0,
+            0x40..=0x7f => integer(first & 0x3f, 0x3f, rest)?.0,
+            // The size of the table changes.
+            0x20..=0x3f => {
+                block = integer(first & 0x1f, 0x1f, rest)?.1;
+                continue;
+            }
+            0x00..=0x1f => integer(first & 0x0f, 0x0f, rest)?.0,
+        };
+        if name != 0 || *first >= 0x80 {
+            // RFC 7541, Appendix A: the static table begins with the pseudo-header fields.
+            return Some(name > 14);
+        }
+        let (length, name) = rest.split_first()?;
+        let letter = name.first()?;
+        return Some(match length & 0x80 {
+            0 => *letter != b':',
+            // RFC 7541, Appendix B: the code of `:` is 1011100, seven bits.
+            _ => letter >> 1 != 0b101_1100,
+        });
+    }
+}
+
+/// RFC 7541 §5.1: an integer whose prefix has this value and this maximum.
+fn integer(prefix: u8, most: u8, rest: &[u8]) -> Option<(usize, &[u8])> {
+    let mut value = usize::from(prefix);
+    if prefix < most {
+        return Some((value, rest));
+    }
+    for (at, byte) in rest.iter().enumerate().take(4) {
+        value += usize::from(byte & 0x7f) << (7 * at);
+        if byte & 0x80 == 0 {
+            return Some((value, &rest[at + 1..]));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_field_of_a_block_is_known_by_its_first_bytes() {
+        let blocks: [(&[u8], Option<bool>); 14] = [
+            (b"", None),
+            (&[0x84], Some(false)),
+            (&[0x8e], Some(false)),
+            (&[0x8f], Some(true)),
+            (&[0xbe], Some(true)),
+            (&[0x44, 1, b'/'], Some(false)),
+            (&[0x04, 1, b'/'], Some(false)),
+            (&[0x14, 1, b'/'], Some(false)),
+            (&[0x0f, 0x02, 1, b'x'], Some(true)),
+            (b"\x40\x05:path", Some(false)),
+            (b"\x10\x05x-sum", Some(true)),
+            // The table is made small first.
+            (b"\x20\x00\x05:path", Some(false)),
+            // `:path`, Huffman-coded: 1011100 1010110 ...
+            (&[0x00, 0x84, 0xb9, 0x58, 0xd3, 0x3f], Some(false)),
+            (&[0x00, 0x05], None),
+        ];
+        for (block, regular) in blocks {
+            assert_eq!(is_regular(block), regular, "{block:?}");
+        }
+        let mut peek = Peek::new(PADDED | PRIORITY);
+        assert_eq!(peek.feed(&[1, 0, 0, 0]), None);
+        assert_eq!(peek.feed(&[0, 0, 0x84]), Some(false));
+    }
+}

@@ -1,0 +1,132 @@
+//! Frames that cost more than they are worth: the connection ends with ENHANCE_YOUR_CALM, and it is counted why.
+
+use pointsman_proxy::Limits;
+
+use crate::support::*;
+
+const CALM: Option<u8> = Some(11);
+
+async fn served() -> Plane {
+    let limits = Limits {
+        http2_control_frames: 50,
+        http2_resets: 10,
+        ..Limits::default()
+    };
+    plane(limits, Speaks::Http1, &[http1_endpoint().await])
+}
+
+/// Waits until a refusal was counted.
+async fn counted(plane: &Plane, reason: &str) {
+    let wanted = format!("reason=\"{reason}\"");
+    soon(reason, async {
+        while !plane.proxy.metrics().contains(&wanted) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn control_frames_beyond_the_limit_end_the_connection() {
+    let plane = served().await;
+    let floods = [
+        ("PING", frame(6, 0, 0, b"12345678")),
+        ("SETTINGS", frame(4, 0, 0, b"")),
+        ("PRIORITY", frame(2, 0, 1, &[0, 0, 0, 3, 1])),
+        ("WINDOW_UPDATE", frame(8, 0, 0, &[0, 0, 0, 1])),
+        ("unknown", frame(99, 0, 0, b"x")),
+    ];
+    for (what, one) in floods {
+        let mut raw = Raw::new(plane.address).await;
+        raw.send(&one.repeat(60)).await;
+        assert_eq!(raw.goaway().await, CALM, "{what}");
+    }
+    counted(&plane, "Http2ControlFrames").await;
+}
+
+#[tokio::test]
+async fn empty_frames_beyond_the_limit_end_the_connection() {
+    let plane = served().await;
+    let mut raw = Raw::new(plane.address).await;
+    raw.frame(1, 4, 1, &request_block(&[])).await;
+    raw.send(&frame(0, 0, 1, b"").repeat(80)).await;
+    assert_eq!(raw.goaway().await, CALM);
+}
+
+#[tokio::test]
+async fn a_head_in_endless_pieces_ends_the_connection() {
+    let plane = served().await;
+    for piece in [b"".to_vec(), block(&[("x-a", "b")])] {
+        let mut raw = Raw::new(plane.address).await;
+        raw.frame(1, 1, 1, &request_block(&[])).await;
+        raw.send(&frame(9, 0, 1, &piece).repeat(400)).await;
+        assert_eq!(raw.goaway().await, CALM);
+    }
+}
+
+#[tokio::test]
+async fn streams_that_are_reset_at_once_end_the_connection() {
+    let plane = served().await;
+    let mut raw = Raw::new(plane.address).await;
+    let mut bytes = Vec::new();
+    for stream in 0..20 {
+        bytes.extend(frame(1, 5, 1 + 2 * stream, &request_block(&[])));
+        bytes.extend(frame(3, 0, 1 + 2 * stream, &[0, 0, 0, 8]));
+    }
+    raw.send(&bytes).await;
+    assert_eq!(raw.goaway().await, CALM);
+    counted(&plane, "Http2Resets").await;
+}
+
+#[tokio::test]
+async fn resets_that_requests_account_for_are_fine() {
+    let plane = served().await;
+    let mut raw = Raw::new(plane.address).await;
+    for at in 0..30 {
+        let (served, reset) = (1 + 4 * at, 3 + 4 * at);
+        raw.frame(1, 5, served, &request_block(&[])).await;
+        assert_eq!(raw.fate(served).await, "200");
+        raw.frame(1, 4, reset, &request_block(&[])).await;
+        raw.frame(3, 0, reset, &[0, 0, 0, 8]).await;
+    }
+    raw.frame(1, 5, 1001, &request_block(&[])).await;
+    assert_eq!(raw.fate(1001).await, "200");
+}
+
+#[tokio::test]
+async fn updates_of_windows_that_a_response_asks_for_are_fine() {
+    // A client that updates both windows for each frame of a long response, one byte a piece.
+    let endpoint = http2_endpoint(|_, mut respond| async move {
+        let mut stream = respond
+            .send_response(http::Response::new(()), false)
+            .unwrap();
+        for _ in 0..300 {
+            if send_all(&mut stream, b"x").await.is_err() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        let _ = stream.send_data(bytes::Bytes::new(), true);
+    })
+    .await;
+    let limits = Limits {
+        http2_control_frames: 50,
+        ..Limits::default()
+    };
+    let plane = plane(limits, Speaks::Http2, &[endpoint]);
+    let mut raw = Raw::new(plane.address).await;
+    raw.frame(1, 5, 1, &request_block(&[])).await;
+    loop {
+        let frame = raw.next().await.expect("the connection lives");
+        assert_ne!(frame.kind, 7, "it was told to go away");
+        if frame.kind == 0 {
+            if frame.flags & 1 == 1 {
+                break;
+            }
+            for stream in [0, 1] {
+                raw.frame(8, 0, stream, &(frame.payload.len() as u32).to_be_bytes())
+                    .await;
+            }
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! What is too much: heads, bodies, streams, time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use pointsman_proxy::Limits;
+
+use crate::support::*;
+
+async fn limited(limits: Limits) -> Plane {
+    plane(limits, Speaks::Http1, &[http1_endpoint().await])
+}
+
+#[tokio::test]
+async fn heads_over_their_limits_get_the_right_status() {
+    let plane = limited(Limits {
+        header_bytes: 4096,
+        headers: 20,
+        uri_bytes: 1000,
+        ..Limits::default()
+    })
+    .await;
+    let mut sender = client(plane.address).await;
+    let answer = ask(&mut sender, get(&format!("/{}", "a".repeat(2000)))).await;
+    assert_eq!(
+        (answer.status, answer.header("x-pointsman-reason")),
+        (414, Some("TargetTooLong"))
+    );
+    let mut large = get("/");
+    large
+        .headers_mut()
+        .insert("x-large", "b".repeat(5000).parse().unwrap());
+    let answer = ask(&mut sender, large).await;
+    assert_eq!(
+        (answer.status, answer.header("x-pointsman-reason")),
+        (431, Some("HeadTooLarge"))
+    );
+    let mut many = get("/");
+    for _ in 0..30 {
+        many.headers_mut().append("x-many", "1".parse().unwrap());
+    }
+    let answer = ask(&mut sender, many).await;
+    assert_eq!(
+        (answer.status, answer.header("x-pointsman-reason")),
+        (431, Some("TooManyFields"))
+    );
+    // Larger than what is read at all.
+    let mut huge = get("/");
+    huge.headers_mut()
+        .insert("x-huge", "c".repeat(30_000).parse().unwrap());
+    assert_eq!(ask(&mut sender, huge).await.status, 431);
+    assert_eq!(ask(&mut sender, get("/")).await.status, 200);
+}
+
+#[tokio::test]
+async fn bodies_over_their_limit_are_refused() {
+    let plane = limited(Limits {
+        body_bytes: Some(1000),
+        ..Limits::default()
+    })
+    .await;
+    let mut sender = client(plane.address).await;
+    let mut announced = post("/");
+    announced
+        .headers_mut()
+        .insert("content-length", "1001".parse().unwrap());
+    let answer = tell(&mut sender, announced, &[b'x'; 1001], None)
+        .await
+        .unwrap();
+    assert_eq!(
+        (answer.status, answer.header("x-pointsman-reason")),
+        (413, Some("BodyTooLarge"))
+    );
+    let answer = tell(&mut sender, post("/"), &[b'x'; 5000], None)
+        .await
+        .unwrap();
+    assert_eq!(answer.status, 413);
+    let answer = tell(&mut sender, post("/"), &[b'x'; 1000], None)
+        .await
+        .unwrap();
+    assert_eq!(answer.status, 200);
+}
+
+#[tokio::test]
+async fn a_stream_too_many_is_refused_and_may_be_tried_again() {
+    let endpoint = http2_endpoint(|_, respond| async move {
+        // It never answers.
+        std::future::pending::<()>().await;
+        drop(respond);
+    })
+    .await;
+    let limits = Limits {
+        streams: 3,
+        ..Limits::default()
+    };
+    let plane = plane(limits, Speaks::Http2, &[endpoint]);
+    let mut raw = Raw::new(plane.address).await;
+    for stream in [1, 3, 5, 7] {
+        raw.frame(1, 5, stream, &request_block(&[])).await;
+    }
+    // REFUSED_STREAM
+    assert_eq!(raw.fate(7).await, "reset 7");
+}
+
+#[tokio::test]
+async fn connections_without_requests_end() {
+    let plane = limited(Limits {
+        head_time: Duration::from_millis(300),
+        idle_time: Duration::from_millis(300),
+        ..Limits::default()
+    })
+    .await;
+    // Not a whole preface; no request; none after the first.
+    let mut raw = Raw::of(tokio::net::TcpStream::connect(plane.address).await.unwrap());
+    raw.send(b"PRI * HTTP/2.0\r\n").await;
+    soon("the end", async {
+        while raw.next_byte().await.is_some() {}
+    })
+    .await;
+    let mut raw = Raw::new(plane.address).await;
+    assert_eq!(raw.goaway().await, Some(0));
+    assert!(raw.next().await.is_none());
+    let mut raw = Raw::new(plane.address).await;
+    raw.frame(1, 5, 1, &request_block(&[])).await;
+    assert_eq!(raw.fate(1).await, "200");
+    assert_eq!(raw.goaway().await, Some(0));
+    assert!(raw.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_body_that_stands_still_is_given_up() {
+    let plane = limited(Limits {
+        stall_time: Duration::from_millis(300),
+        ..Limits::default()
+    })
+    .await;
+    let mut sender = client(plane.address).await;
+    let mut request = post("/");
+    request
+        .headers_mut()
+        .insert("content-length", "10".parse().unwrap());
+    let (response, mut sink) = sender.send_request(request, false).unwrap();
+    sink.send_data(Bytes::from_static(b"five!"), false).unwrap();
+    let response = soon("an answer", response).await.unwrap();
+    assert_eq!(response.status(), 408);
+}
+
+#[tokio::test]
+async fn a_slow_reader_costs_its_window_and_no_more() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    // How much the endpoint could send.
+    let sent = Arc::new(AtomicUsize::new(0));
+    let counter = sent.clone();
+    let endpoint = http2_endpoint(move |_, mut respond| {
+        let counter = counter.clone();
+        async move {
+            let mut stream = respond.send_response(Response::new(()), false).unwrap();
+            let piece = [b'x'; 10_000];
+            for _ in 0..300 {
+                if send_all(&mut stream, &piece).await.is_err() {
+                    return;
+                }
+                counter.fetch_add(piece.len(), Ordering::Relaxed);
+            }
+            let _ = stream.send_data(Bytes::new(), true);
+        }
+    })
+    .await;
+    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
+    let mut sender = client(plane.address).await;
+    let (response, _) = sender.send_request(get("/"), true).unwrap();
+    let mut slow = soon("a head", response).await.unwrap().into_body();
+    // While this one is not read, others are served to their end over the same connection to the endpoint.
+    let mut other = client(plane.address).await;
+    for _ in 0..2 {
+        let whole = ask(&mut other, get("/")).await;
+        assert_eq!(whole.body.len(), 3_000_000);
+    }
+    let held = sent.load(Ordering::Relaxed) - 6_000_000;
+    // The client's window, both buffers here, and what the endpoint has in hand.
+    assert!(held <= 64 * 1024 * 4 + 20_000, "{held}");
+    let (body, _) = soon("the rest", drain(&mut slow)).await.unwrap();
+    assert_eq!(body.len(), 3_000_000);
+}
+
+#[tokio::test]
+async fn a_stream_that_the_client_resets_lets_the_endpoint_go() {
+    use tokio::sync::mpsc::unbounded_channel;
+    for begun in [false, true] {
+        let (said, mut heard) = unbounded_channel();
+        let endpoint = http2_endpoint(move |_, mut respond| {
+            let said = said.clone();
+            async move {
+                said.send("came").unwrap();
+                if !begun {
+                    let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
+                } else {
+                    let mut stream = respond.send_response(Response::new(()), false).unwrap();
+                    let _ = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
+                }
+                said.send("gone").unwrap();
+            }
+        })
+        .await;
+        let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
+        let mut sender = client(plane.address).await;
+        let (response, mut sink) = sender.send_request(get("/"), false).unwrap();
+        assert_eq!(soon("the request", heard.recv()).await, Some("came"));
+        if begun {
+            soon("a head", response).await.unwrap();
+        }
+        sink.send_reset(h2::Reason::CANCEL);
+        assert_eq!(soon("the reset", heard.recv()).await, Some("gone"));
+    }
+}
+
+#[tokio::test]
+async fn a_drain_finishes_streams_and_ends_idle_connections() {
+    let (go, wait) = tokio::sync::watch::channel(false);
+    let endpoint = http2_endpoint(move |_, mut respond| {
+        let mut wait = wait.clone();
+        async move {
+            let mut stream = respond.send_response(Response::new(()), false).unwrap();
+            let _ = wait.wait_for(|go| *go).await;
+            let _ = stream.send_data(Bytes::from_static(b"done"), true);
+        }
+    })
+    .await;
+    let mut plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
+    let _idle = client(plane.address).await;
+    let mut sender = client(plane.address).await;
+    let (response, _) = sender.send_request(get("/"), true).unwrap();
+    let response = soon("a head", response).await.unwrap();
+    let draining = tokio::task::spawn_blocking(move || plane.proxy.drain(PATIENCE));
+    // It is told to go elsewhere, and what runs is finished.
+    soon("GOAWAY", async {
+        while std::future::poll_fn(|cx| sender.poll_ready(cx))
+            .await
+            .is_ok()
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    go.send(true).unwrap();
+    assert_eq!(
+        soon("a body", whole(response)).await.unwrap().text(),
+        "done"
+    );
+    assert_eq!(soon("the end", draining).await.unwrap(), 0);
+}

@@ -1,0 +1,227 @@
+//! Heads that RFC 9113 §8.2, §8.3 and §10.3 forbid, made by hand. None of them reaches the endpoint.
+
+use pointsman_proxy::Limits;
+
+use crate::support::*;
+
+/// END_STREAM and END_HEADERS.
+const WHOLE: u8 = 5;
+
+async fn served() -> Plane {
+    plane(Limits::default(), Speaks::Http1, &[http1_endpoint().await])
+}
+
+/// What becomes of a request whose block is this.
+async fn fate(plane: &Plane, block: &[u8]) -> String {
+    let mut raw = Raw::new(plane.address).await;
+    raw.frame(1, WHOLE, 1, block).await;
+    raw.fate(1).await
+}
+
+#[tokio::test]
+async fn a_head_as_it_should_be_is_served() {
+    let plane = served().await;
+    assert_eq!(fate(&plane, &request_block(&[])).await, "200");
+    let host = [("host", "shop.example"), ("te", "trailers"), ("x-a", "b c")];
+    assert_eq!(fate(&plane, &request_block(&host)).await, "200");
+    // Host alone will do.
+    let old = block(&[
+        (":method", "GET"),
+        (":scheme", "http"),
+        (":path", "/"),
+        ("host", "shop.example"),
+    ]);
+    assert_eq!(fate(&plane, &old).await, "200");
+}
+
+#[tokio::test]
+async fn fields_that_are_forbidden_are_refused() {
+    let plane = served().await;
+    let forbidden: [(&str, &str); 16] = [
+        ("connection", "close"),
+        ("connection", "x-a"),
+        ("keep-alive", "timeout=5"),
+        ("proxy-connection", "close"),
+        ("transfer-encoding", "chunked"),
+        ("upgrade", "websocket"),
+        ("te", "gzip"),
+        ("te", "trailers, gzip"),
+        ("X-Upper", "1"),
+        ("x-a", "b\r\nx-c: d"),
+        ("x-a", "b\nc"),
+        ("x-a", "b\0c"),
+        ("x a", "b"),
+        ("x-a:", "b"),
+        ("", "b"),
+        (":unknown", "b"),
+    ];
+    for (name, value) in forbidden {
+        let fate = fate(&plane, &request_block(&[(name, value)])).await;
+        let refused = fate.starts_with("reset 1") || fate.starts_with("goaway ") || fate == "400";
+        assert!(refused, "{name:?}: {value:?} gives {fate}");
+    }
+}
+
+#[tokio::test]
+async fn pseudo_header_fields_are_whole_and_in_their_place() {
+    let plane = served().await;
+    let (method, scheme) = ((":method", "GET"), (":scheme", "http"));
+    let (path, authority) = ((":path", "/"), (":authority", "shop.example"));
+    let blocks: [(&str, &[(&str, &str)]); 11] = [
+        ("no method", &[scheme, path, authority]),
+        ("no scheme", &[method, path, authority]),
+        ("no path", &[method, scheme, authority]),
+        ("no path nor authority", &[method, scheme]),
+        (
+            "no path, and a host",
+            &[method, scheme, ("host", "shop.example")],
+        ),
+        ("an empty path", &[method, scheme, (":path", ""), authority]),
+        (
+            "an empty method",
+            &[(":method", ""), scheme, path, authority],
+        ),
+        ("two methods", &[method, method, scheme, path, authority]),
+        ("two paths", &[method, scheme, path, path, authority]),
+        (
+            "after a field",
+            &[method, scheme, path, ("x-a", "b"), authority],
+        ),
+        (
+            ":status",
+            &[method, scheme, path, authority, (":status", "200")],
+        ),
+    ];
+    for (what, fields) in blocks {
+        let fate = fate(&plane, &block(fields)).await;
+        let refused = fate.starts_with("reset 1") || fate.starts_with("goaway ");
+        assert!(refused, "{what} gives {fate}");
+    }
+}
+
+#[tokio::test]
+async fn targets_and_hosts_are_read_as_in_http1() {
+    let plane = served().await;
+    let asked = |method: &str, path: &str, authority: &str| {
+        block(&[
+            (":method", method),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", authority),
+        ])
+    };
+    let host = "shop.example";
+    let cases = [
+        ("userinfo", asked("GET", "/", "user@shop.example"), "400"),
+        ("a bad port", asked("GET", "/", "shop.example:99999"), "400"),
+        ("a path that is none", asked("GET", "*", host), "400"),
+        (
+            "CONNECT",
+            block(&[(":method", "CONNECT"), (":authority", "shop.example:443")]),
+            "501",
+        ),
+        ("connect", asked("connect", "/", host), "501"),
+        (
+            "another protocol",
+            block(&[
+                (":method", "CONNECT"),
+                (":protocol", "connect-udp"),
+                (":scheme", "http"),
+                (":path", "/"),
+                (":authority", host),
+            ]),
+            "501",
+        ),
+        (
+            "two hosts",
+            request_block(&[("host", host), ("host", host)]),
+            "400",
+        ),
+        (
+            "another host",
+            request_block(&[("host", "other.example")]),
+            "400",
+        ),
+        (
+            "no host",
+            block(&[(":method", "GET"), (":scheme", "http"), (":path", "/")]),
+            "400",
+        ),
+        (
+            "another scheme",
+            block(&[
+                (":method", "GET"),
+                (":scheme", "ftp"),
+                (":path", "/"),
+                (":authority", host),
+            ]),
+            "400",
+        ),
+        ("an expectation", request_block(&[("expect", "tea")]), "417"),
+        ("a broken escape", asked("GET", "/%zz", host), "400"),
+    ];
+    for (what, block, wanted) in cases {
+        assert_eq!(fate(&plane, &block).await, wanted, "{what}");
+    }
+    for (what, path) in [
+        ("no slash", "a"),
+        ("white space", "/a b"),
+        ("a control", "/a\u{7f}"),
+    ] {
+        let fate = fate(&plane, &asked("GET", path, host)).await;
+        assert!(
+            fate == "400" || fate.starts_with("reset 1"),
+            "{what}: {fate}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn lengths_match_the_data() {
+    let plane = served().await;
+    let length = |value: &str| request_block(&[("content-length", value)]);
+    // Less than announced, more than announced, none, and what is no length.
+    for (value, data) in [("5", "four"), ("3", "four"), ("x", "four"), ("-1", "four")] {
+        let mut raw = Raw::new(plane.address).await;
+        raw.frame(1, 4, 1, &length(value)).await;
+        raw.frame(0, 1, 1, data.as_bytes()).await;
+        let fate = raw.fate(1).await;
+        assert_eq!(fate, "reset 1", "{value}");
+    }
+    assert_eq!(fate(&plane, &length("5")).await, "reset 1");
+    let two = request_block(&[("content-length", "0"), ("content-length", "0")]);
+    assert_eq!(fate(&plane, &two).await, "400");
+}
+
+#[tokio::test]
+async fn pseudo_header_fields_in_trailers_end_the_connection() {
+    let plane = served().await;
+    for name in [":path", ":method", ":status"] {
+        let mut raw = Raw::new(plane.address).await;
+        raw.frame(1, 4, 1, &request_block(&[])).await;
+        raw.frame(0, 0, 1, b"body").await;
+        raw.frame(1, WHOLE, 1, &block(&[(name, "/")])).await;
+        assert_eq!(raw.fate(1).await, "goaway 1", "{name}");
+    }
+    let mut raw = Raw::new(plane.address).await;
+    raw.frame(1, 4, 1, &request_block(&[])).await;
+    raw.frame(1, WHOLE, 1, &block(&[("x-sum", "7")])).await;
+    assert_eq!(raw.fate(1).await, "200");
+}
+
+#[tokio::test]
+async fn a_preface_in_pieces_is_understood() {
+    use tokio::io::AsyncWriteExt;
+    let plane = served().await;
+    let mut stream = tokio::net::TcpStream::connect(plane.address).await.unwrap();
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
+    bytes.extend(frame(4, 0, 0, b""));
+    bytes.extend(frame(1, WHOLE, 1, &request_block(&[])));
+    stream.set_nodelay(true).unwrap();
+    for byte in bytes {
+        stream.write_all(&[byte]).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let mut raw = Raw::of(stream);
+    assert_eq!(raw.fate(1).await, "200");
+}

@@ -1,0 +1,276 @@
+//! Requests and responses, whole, between every two versions.
+
+use bytes::Bytes;
+use http::{Request, Response};
+use pointsman_proxy::Limits;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::support::*;
+
+async fn mirrored(speaks: Speaks) -> Plane {
+    let endpoint = match speaks {
+        Speaks::Http1 => http1_endpoint().await,
+        Speaks::Http2 => http2_endpoint(mirror).await,
+    };
+    plane(Limits::default(), speaks, &[endpoint])
+}
+
+#[tokio::test]
+async fn a_request_over_http2_reaches_endpoints_of_either_version() {
+    for speaks in [Speaks::Http1, Speaks::Http2] {
+        let plane = mirrored(speaks).await;
+        let mut client = client(plane.address).await;
+        let mut request = get("/a?b=c");
+        request.headers_mut().insert("x-mine", "1".parse().unwrap());
+        request
+            .headers_mut()
+            .append("cookie", "a=1".parse().unwrap());
+        request
+            .headers_mut()
+            .append("cookie", "b=2".parse().unwrap());
+        let answer = ask(&mut client, request).await;
+        assert_eq!(answer.status, 200);
+        assert_eq!(answer.header("x-kind"), Some("mirror"));
+        let seen = answer.text();
+        let first = match speaks {
+            Speaks::Http1 => "get /a?b=c http/1.1",
+            Speaks::Http2 => "GET http://shop.example/a?b=c",
+        };
+        assert!(seen.starts_with(first), "{seen}");
+        for line in [
+            "x-mine: 1",
+            "cookie: a=1; b=2",
+            "x-forwarded-proto: http",
+            "x-forwarded-host: shop.example",
+        ] {
+            assert!(seen.contains(line), "{line} in {seen}");
+        }
+        assert!(!seen.contains("transfer-encoding"), "{seen}");
+        assert!(answer.header("date").is_some());
+    }
+}
+
+#[tokio::test]
+async fn bodies_of_any_size_go_both_ways() {
+    for speaks in [Speaks::Http1, Speaks::Http2] {
+        let plane = mirrored(speaks).await;
+        let mut client = client(plane.address).await;
+        for size in [1, 5_000, 70_000, 1_000_000] {
+            let body = vec![b'x'; size];
+            let mut request = post("/");
+            let length = size.to_string().parse().unwrap();
+            request.headers_mut().insert("content-length", length);
+            let answer = tell(&mut client, request, &body, None).await.unwrap();
+            assert_eq!(answer.status, 200);
+            assert!(answer.body.ends_with(&body), "{size} to {speaks:?}");
+            let said = format!("content-length: {size}");
+            assert!(
+                String::from_utf8_lossy(&answer.body[..600.min(answer.body.len())]).contains(&said)
+            );
+        }
+        // Without a length.
+        let answer = tell(&mut client, post("/"), b"some bytes", None)
+            .await
+            .unwrap();
+        assert!(answer.text().contains("some bytes"));
+    }
+}
+
+#[tokio::test]
+async fn trailers_go_both_ways_over_http2_and_to_http1() {
+    let plane = mirrored(Speaks::Http2).await;
+    let mut sender = client(plane.address).await;
+    let sum = trailers("x-sum", "7");
+    let answer = tell(&mut sender, post("/"), b"body", Some(sum.clone()))
+        .await
+        .unwrap();
+    assert!(answer.text().ends_with("body"));
+    assert_eq!(answer.trailers.unwrap(), sum);
+    let plane = mirrored(Speaks::Http1).await;
+    let mut sender = client(plane.address).await;
+    let answer = tell(&mut sender, post("/"), b"body", Some(sum))
+        .await
+        .unwrap();
+    assert!(answer.text().contains("x-sum: 7"), "{}", answer.text());
+    let plane = self::plane(
+        Limits::default(),
+        Speaks::Http1,
+        &[canned(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 9\r\n\r\n").await],
+    );
+    let mut sender = client(plane.address).await;
+    let answer = ask(&mut sender, get("/")).await;
+    assert_eq!(answer.text(), "body");
+    assert_eq!(answer.trailers.unwrap(), trailers("x-sum", "9"));
+}
+
+#[tokio::test]
+async fn a_client_of_http1_reaches_an_endpoint_of_http2() {
+    let plane = mirrored(Speaks::Http2).await;
+    let mut stream = TcpStream::connect(plane.address).await.unwrap();
+    let request = b"POST /up HTTP/1.1\r\nhost: shop.example\r\ntransfer-encoding: chunked\r\nconnection: x-mine\r\nx-mine: 1\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 7\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut bytes = Vec::new();
+    let end = soon(
+        "an answer",
+        read_until(&mut stream, &mut bytes, b"x-sum: 7\r\n\r\n"),
+    )
+    .await;
+    let answer = String::from_utf8(bytes[..end.unwrap()].to_vec()).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(answer.contains("POST http://shop.example/up"), "{answer}");
+    assert!(answer.contains("transfer-encoding: chunked"), "{answer}");
+    assert!(!answer.contains("x-mine"), "{answer}");
+    // The connection goes on, with an empty body this time.
+    stream
+        .write_all(b"GET /empty HTTP/1.1\r\nhost: shop.example\r\n\r\n")
+        .await
+        .unwrap();
+    let mut bytes = Vec::new();
+    let end = soon(
+        "an answer",
+        read_until(&mut stream, &mut bytes, b"0\r\n\r\n"),
+    )
+    .await;
+    assert!(end.is_some());
+    assert!(String::from_utf8_lossy(&bytes).contains("GET http://shop.example/empty"));
+}
+
+#[tokio::test]
+async fn heads_without_bodies_say_so() {
+    let endpoint = http2_endpoint(|request, mut respond| async move {
+        let status = request.uri().path()[1..].parse::<u16>().unwrap();
+        let response = Response::builder().status(status);
+        let response = match status {
+            200 | 304 => response.header("content-length", "5"),
+            _ => response,
+        };
+        let _ = respond.send_response(response.body(()).unwrap(), true);
+    })
+    .await;
+    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
+    let mut sender = client(plane.address).await;
+    let head = Request::head("http://shop.example/200").body(()).unwrap();
+    let answer = ask(&mut sender, head).await;
+    assert_eq!(
+        (answer.status, answer.header("content-length")),
+        (200, Some("5"))
+    );
+    let answer = ask(&mut sender, get("/304")).await;
+    assert_eq!((answer.status, answer.body.len()), (304, 0));
+    let answer = ask(&mut sender, get("/204")).await;
+    assert_eq!(
+        (answer.status, answer.header("content-length")),
+        (204, None)
+    );
+    // To HTTP/1, a body that is known to be empty.
+    let mut stream = TcpStream::connect(plane.address).await.unwrap();
+    stream
+        .write_all(b"GET /201 HTTP/1.1\r\nhost: shop.example\r\n\r\n")
+        .await
+        .unwrap();
+    let mut bytes = Vec::new();
+    soon("a head", read_until(&mut stream, &mut bytes, b"\r\n\r\n"))
+        .await
+        .unwrap();
+    let head = String::from_utf8(bytes).unwrap();
+    assert!(head.contains("content-length: 0\r\n"), "{head}");
+}
+
+#[tokio::test]
+async fn interim_responses_are_passed_on() {
+    let endpoint = canned(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let plane = plane(Limits::default(), Speaks::Http1, &[endpoint]);
+    let mut sender = client(plane.address).await;
+    let (mut response, _) = sender.send_request(get("/"), true).unwrap();
+    let interim = std::future::poll_fn(|cx| response.poll_informational(cx));
+    let interim = soon("an interim response", interim).await.unwrap().unwrap();
+    assert_eq!(
+        (interim.status().as_u16(), &interim.headers()["link"]),
+        (103, &"</a>".parse().unwrap())
+    );
+    let answer = soon("a response", response).await.unwrap();
+    assert_eq!(whole(answer).await.unwrap().text(), "ok");
+}
+
+#[tokio::test]
+async fn a_call_streams_both_ways_at_once() {
+    // Each message is answered before the next one is sent; the status follows the last.
+    let endpoint = http2_endpoint(|request, mut respond| async move {
+        assert_eq!(request.headers()["te"], "trailers");
+        let response = Response::builder().header("content-type", "application/grpc");
+        let mut sink = respond
+            .send_response(response.body(()).unwrap(), false)
+            .unwrap();
+        let mut stream = request.into_body();
+        while let Some(Ok(piece)) = stream.data().await {
+            let _ = stream.flow_control().release_capacity(piece.len());
+            let _ = send_all(&mut sink, &piece).await;
+        }
+        let _ = sink.send_trailers(trailers("grpc-status", "0"));
+    })
+    .await;
+    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
+    let mut sender = client(plane.address).await;
+    let mut request = post("/shop.Cart/Watch");
+    request
+        .headers_mut()
+        .insert("content-type", "application/grpc".parse().unwrap());
+    request
+        .headers_mut()
+        .insert("te", "trailers".parse().unwrap());
+    let (response, mut sink) = sender.send_request(request, false).unwrap();
+    let response = soon("a head", response).await.unwrap();
+    let mut stream = response.into_body();
+    for message in 0..20u8 {
+        sink.send_data(Bytes::from(vec![message; 100]), false)
+            .unwrap();
+        let mut got = Vec::new();
+        while got.len() < 100 {
+            let piece = soon("a message", stream.data()).await.unwrap().unwrap();
+            let _ = stream.flow_control().release_capacity(piece.len());
+            got.extend(piece);
+        }
+        assert_eq!(got, vec![message; 100]);
+    }
+    sink.send_data(Bytes::new(), true).unwrap();
+    assert!(soon("the end", stream.data()).await.is_none());
+    let status = soon("trailers", stream.trailers()).await.unwrap().unwrap();
+    assert_eq!(status, trailers("grpc-status", "0"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_answered_here_gets_its_status_in_the_head() {
+    let plane = plane(Limits::default(), Speaks::Http2, &[]);
+    let mut sender = client(plane.address).await;
+    let mut request = post("/shop.Cart/Get");
+    request
+        .headers_mut()
+        .insert("content-type", "application/grpc".parse().unwrap());
+    let (response, _sink) = sender.send_request(request, false).unwrap();
+    let response = soon("a head", response).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["grpc-status"], "14");
+    assert_eq!(response.headers()["x-pointsman-reason"], "NoEndpoints");
+    assert!(response.body().is_end_stream());
+}
+
+#[tokio::test]
+async fn many_requests_at_once_share_few_connections() {
+    let plane = mirrored(Speaks::Http2).await;
+    let sender = client(plane.address).await;
+    let asking: Vec<_> = (0..100)
+        .map(|at| {
+            let mut sender = sender.clone();
+            tokio::spawn(async move { ask(&mut sender, get(&format!("/{at}"))).await.status })
+        })
+        .collect();
+    for asked in asking {
+        assert_eq!(soon("an answer", asked).await.unwrap(), 200);
+    }
+    let figures = plane.proxy.metrics();
+    let made = figures
+        .lines()
+        .find(|line| line.contains("connects_total{") && !line.contains("failed"));
+    assert!(made.is_some_and(|line| line.ends_with(" 1")), "{made:?}");
+}

@@ -1,0 +1,212 @@
+//! Certificates, clients and servers of TLS.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection,
+    SignatureScheme, StreamOwned, SupportedProtocolVersion,
+};
+
+use crate::support::{PATIENCE, backend, connect, patient};
+
+/// A certificate and its key, in PEM.
+#[derive(Clone)]
+pub struct Pair {
+    pub certificate: String,
+    pub key: String,
+}
+
+/// Signs certificates.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub pem: String,
+}
+
+impl Authority {
+    pub fn new() -> Self {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let pem = params.self_signed(&key).expect("signed").pem();
+        Authority {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    pub fn sign(&self, name: &str) -> Pair {
+        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
+        let key = KeyPair::generate().expect("a key");
+        let signed = params.signed_by(&key, &self.issuer).expect("signed");
+        Pair {
+            certificate: signed.pem(),
+            key: key.serialize_pem(),
+        }
+    }
+}
+
+impl Pair {
+    /// One that signs itself.
+    pub fn new(name: &str) -> Pair {
+        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("made");
+        Pair {
+            certificate: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        }
+    }
+
+    /// A Secret in `infra` that holds it.
+    pub fn secret(&self, name: &str) -> String {
+        let Pair { certificate, key } = self;
+        format!(
+            "\n---\n{{apiVersion: v1, kind: Secret, metadata: {{namespace: infra, name: {name}}}, type: kubernetes.io/tls, stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}}}"
+        )
+    }
+
+    /// The certificate as it is shown.
+    pub fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("a certificate")
+    }
+
+    fn key_der(&self) -> PrivateKeyDer<'static> {
+        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key")
+    }
+}
+
+/// A ConfigMap in `infra` with an authority.
+pub fn authority(name: &str, pem: &str) -> String {
+    format!(
+        "\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{namespace: infra, name: {name}}}, data: {{ca.crt: {pem:?}}}}}"
+    )
+}
+
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Believes everything: which certificate was shown is looked at afterwards.
+#[derive(Debug)]
+struct Anyone(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anyone {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// A client, perhaps with a certificate, of these versions.
+pub fn client(
+    certificate: Option<&Pair>,
+    versions: &[&'static SupportedProtocolVersion],
+) -> Arc<ClientConfig> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(versions)
+        .expect("versions")
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anyone(provider())));
+    let config = match certificate {
+        None => builder.with_no_client_auth(),
+        Some(pair) => builder
+            .with_client_auth_cert(vec![pair.der()], pair.key_der())
+            .expect("a certificate"),
+    };
+    Arc::new(config)
+}
+
+pub fn any_client() -> Arc<ClientConfig> {
+    client(None, rustls::ALL_VERSIONS)
+}
+
+pub type Tls = StreamOwned<ClientConnection, TcpStream>;
+
+/// A connection that asks for a name; its handshake is done.
+pub fn open(config: &Arc<ClientConfig>, address: SocketAddr, name: &str) -> io::Result<Tls> {
+    let name = ServerName::try_from(name.to_owned()).expect("a name");
+    let connection = ClientConnection::new(config.clone(), name).expect("a connection");
+    let mut stream = StreamOwned::new(connection, connect(address));
+    while stream.conn.is_handshaking() {
+        stream.conn.complete_io(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+/// The certificate that was shown.
+pub fn shown(stream: &Tls) -> CertificateDer<'static> {
+    let shown = stream.conn.peer_certificates().expect("certificates");
+    shown[0].clone().into_owned()
+}
+
+/// Sends this and says that it is all; what comes back until the end.
+pub fn ask_all(stream: &mut Tls, what: &[u8]) -> io::Result<String> {
+    stream.write_all(what)?;
+    stream.conn.send_close_notify();
+    stream.flush()?;
+    let mut came = String::new();
+    stream.read_to_string(&mut came)?;
+    Ok(came)
+}
+
+/// A backend that ends TLS, says its name, reads a line, and says it again.
+pub fn secret_backend(name: &'static str, pair: &Pair) -> SocketAddr {
+    let config = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(vec![pair.der()], pair.key_der())
+        .expect("a certificate");
+    let config = Arc::new(config);
+    backend(move |stream| {
+        let connection = ServerConnection::new(config.clone()).expect("a connection");
+        let mut stream = StreamOwned::new(connection, patient(stream));
+        let mut came = Vec::new();
+        let mut byte = [0];
+        while stream.read_exact(&mut byte).is_ok() && byte != *b"\n" {
+            came.push(byte[0]);
+        }
+        let came = String::from_utf8_lossy(&came).into_owned();
+        let sni = stream.conn.server_name().unwrap_or("-").to_owned();
+        let _ = stream.write_all(format!("{name} {sni} {came}").as_bytes());
+        stream.conn.send_close_notify();
+        let _ = stream.flush();
+        let _ = stream.sock.set_read_timeout(Some(PATIENCE));
+        let _ = stream.sock.read(&mut byte);
+    })
+}

@@ -1,0 +1,99 @@
+//! Ports of Services, in the mesh: whose routes hold is decided by the client's address; where none does, calls go to the Service itself.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
+
+use crate::crypt::{Pair, any_client, secret_backend};
+use crate::support::*;
+use pointsman_binding::bound::Transport;
+use pointsman_resources::Kind;
+use rustls::pki_types::ServerName;
+
+/// Asks from this address.
+fn ask_from(from: Ipv4Addr, at: SocketAddr) -> String {
+    let socket =
+        socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket
+        .bind(&SocketAddr::from((from, 0)).into())
+        .expect("bound");
+    socket.connect(&at.into()).expect("connected");
+    let mut stream = patient(TcpStream::from(socket));
+    stream.shutdown(Shutdown::Write).expect("ended");
+    let mut came = String::new();
+    stream.read_to_string(&mut came).expect("read");
+    came
+}
+
+/// A route with `infra/web` as its parent, in this namespace.
+fn mesh_route(kind: &str, namespace: &str, backend: &str) -> String {
+    format!(
+        "\n---\n{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{namespace: {namespace}, name: m}}, spec: {{parentRefs: [{{group: '', kind: Service, name: web, namespace: infra, port: 1000}}], rules: [{{backendRefs: [{{name: {backend}, namespace: infra, port: 1000}}]}}]}}}}"
+    )
+}
+
+#[test]
+fn routes_of_the_clients_namespace_hold_before_those_of_the_producer() {
+    let services = service("web", &[named("web")])
+        + &service("canary", &[named("canary")])
+        + &service("mine", &[named("mine")]);
+    let mut site = Site::new(&services);
+    let at = site.mesh(("infra", "web"), 1000, Transport::Tcp);
+    let (consumer, anybody) = (address(), address());
+    site.pod(consumer, "team");
+    assert_eq!(ask_from(anybody, at), "web 0 bytes", "no route governs it");
+    assert_eq!(ask_from(consumer, at), "web 0 bytes");
+    site.put(&mesh_route("TCPRoute", "team", "mine"));
+    assert_eq!(ask_from(anybody, at), "web 0 bytes");
+    assert_eq!(ask_from(consumer, at), "mine 0 bytes");
+    site.put(&mesh_route("TCPRoute", "infra", "canary"));
+    assert_eq!(ask_from(anybody, at), "canary 0 bytes");
+    assert_eq!(ask_from(consumer, at), "mine 0 bytes");
+    site.delete(Kind::TCPRoute, "team", "m");
+    assert_eq!(ask_from(consumer, at), "canary 0 bytes");
+    site.delete(Kind::TCPRoute, "infra", "m");
+    assert_eq!(ask_from(anybody, at), "web 0 bytes");
+    let labels = "kind=\"Service\",namespace=\"infra\",name=\"web\",port=\"1000\"";
+    site.await_figure("pointsman_listener_connections", labels, 0);
+}
+
+#[test]
+fn names_in_tls_are_looked_at_where_a_tls_route_governs() {
+    let theirs = Pair::new("web.example");
+    let services = service("web", &[secret_backend("web", &theirs)])
+        + &service("other", &[secret_backend("other", &theirs)]);
+    let mut site = Site::new(&services);
+    let at = site.mesh(("infra", "web"), 1000, Transport::Tcp);
+    let asked = |name: &str| {
+        let name = ServerName::try_from(name.to_owned()).expect("a name");
+        let connection = rustls::ClientConnection::new(any_client(), name).expect("a connection");
+        let mut stream = rustls::StreamOwned::new(connection, connect(at));
+        stream.write_all(b"hi\n").expect("written");
+        let mut came = String::new();
+        stream.read_to_string(&mut came).expect("read");
+        came
+    };
+    assert_eq!(asked("web.example"), "web web.example hi");
+    let route = "\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: TLSRoute, metadata: {namespace: infra, name: m}, spec: {parentRefs: [{group: '', kind: Service, name: web, port: 1000}], hostnames: [web.example], rules: [{backendRefs: [{name: other, port: 1000}]}]}}";
+    site.put(route);
+    assert_eq!(asked("web.example"), "other web.example hi");
+}
+
+#[test]
+fn datagrams_go_to_the_service_itself_where_no_route_governs() {
+    let echo = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = echo.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let mut room = [0; 100];
+        while let Ok((count, from)) = echo.recv_from(&mut room) {
+            let _ = echo.send_to(&room[..count], from);
+        }
+    });
+    let mut site = Site::new(&udp_service("web", &[address]));
+    let at = site.mesh(("infra", "web"), 1000, Transport::Udp);
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.send_to(b"hello", at).expect("sent");
+    let mut room = [0; 100];
+    let (count, from) = client.recv_from(&mut room).expect("an answer");
+    assert_eq!((&room[..count], from), (&b"hello"[..], at));
+}

@@ -1,0 +1,327 @@
+//! TCPRoutes: bytes both ways.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::*;
+use pointsman_proxy::{AccessLogFormat, AccessLogOptions};
+use socket2::SockRef;
+
+const LISTENER: &str = "{name: tcp, port: 9000, protocol: TCP}";
+
+fn site(backends: &str, services: &str) -> Site {
+    Site::new(&(gateway(LISTENER) + &route("TCPRoute", "r", "tcp", backends) + services))
+}
+
+fn to(name: &str, endpoints: &[std::net::SocketAddr]) -> Site {
+    site(
+        &format!("{{name: {name}, port: 1000}}"),
+        &service(name, endpoints),
+    )
+}
+
+#[test]
+fn bytes_go_both_ways_and_each_end_is_passed_on() {
+    let site = to("web", &[named("web")]);
+    assert_eq!(ask(site.at(9000), b"hello"), "web 5 bytes");
+    assert_eq!(ask(site.at(9000), b""), "web 0 bytes");
+    // The other way round: the backend ends first, and the client still speaks.
+    let (told, heard) = channel();
+    let backend = backend(move |mut stream| {
+        stream.write_all(b"done").expect("written");
+        stream.shutdown(Shutdown::Write).expect("ended");
+        let mut came = String::new();
+        stream.read_to_string(&mut came).expect("read");
+        told.send(came).expect("told");
+    });
+    let site = to("first", &[backend]);
+    let mut client = connect(site.at(9000));
+    let mut came = String::new();
+    client.read_to_string(&mut came).expect("read");
+    assert_eq!(came, "done");
+    client.write_all(b"still here").expect("written");
+    drop(client);
+    assert_eq!(heard.recv_timeout(PATIENCE).expect("heard"), "still here");
+    let labels = "listener=\"tcp\"";
+    site.await_figure("pointsman_listener_connections", labels, 0);
+    assert_eq!(
+        site.figure("pointsman_listener_connections_total", labels),
+        1
+    );
+    assert_eq!(
+        site.figure("pointsman_listener_request_bytes_total", labels),
+        10
+    );
+    assert_eq!(
+        site.figure("pointsman_listener_response_bytes_total", labels),
+        4
+    );
+    assert_eq!(
+        site.figure("pointsman_backend_request_bytes_total", "name=\"first\""),
+        10
+    );
+}
+
+#[test]
+fn a_conversation_goes_back_and_forth() {
+    let echo = backend(|mut stream| {
+        let mut room = [0; 100];
+        while let Ok(count @ 1..) = stream.read(&mut room) {
+            if stream.write_all(&room[..count]).is_err() {
+                return;
+            }
+        }
+    });
+    let site = to("echo", &[echo]);
+    let mut client = connect(site.at(9000));
+    for round in 0..200u32 {
+        let mut answer = [0; 4];
+        client.write_all(&round.to_be_bytes()).expect("written");
+        client.read_exact(&mut answer).expect("read");
+        assert_eq!(answer, round.to_be_bytes());
+    }
+}
+
+#[test]
+fn weights_are_exact() {
+    let services = service("a", &[named("a")]) + &service("b", &[named("b")]);
+    let site = site(
+        "{name: a, port: 1000, weight: 1}, {name: b, port: 1000, weight: 3}",
+        &services,
+    );
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..40 {
+        *counts.entry(ask(site.at(9000), b"")).or_default() += 1;
+    }
+    let wanted = [("a 0 bytes".to_owned(), 10), ("b 0 bytes".to_owned(), 30)];
+    assert_eq!(counts, wanted.into());
+}
+
+#[test]
+fn an_endpoint_that_refuses_is_passed_over() {
+    let site = to("web", &[nobody(), named("web"), nobody()]);
+    for _ in 0..20 {
+        assert_eq!(ask(site.at(9000), b"x"), "web 1 bytes");
+    }
+    assert!(site.figure("pointsman_backend_retries_total", "name=\"web\"") > 0);
+}
+
+#[test]
+fn a_stream_with_nowhere_to_go_is_closed() {
+    for (site, reason) in [
+        (to("web", &[nobody()]), "ConnectFailed"),
+        (to("web", &[]), "NoEndpoints"),
+        (site("{name: none, port: 1000}", ""), "BackendNotFound"),
+        (
+            site(
+                "{name: web, port: 1000, weight: 0}",
+                &service("web", &[named("web")]),
+            ),
+            "NoWeight",
+        ),
+        (Site::new(&gateway(LISTENER)), "NoRoute"),
+    ] {
+        assert!(is_refused(connect(site.at(9000))), "{reason}");
+        site.await_figure(
+            "pointsman_connections_refused_total",
+            &format!("reason=\"{reason}\""),
+            1,
+        );
+    }
+}
+
+/// Bytes that tell where they stand.
+fn pattern(at: u64) -> u8 {
+    (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+fn send(stream: &mut TcpStream, count: u64) {
+    let mut at = 0;
+    while at < count {
+        let piece: Vec<u8> = (at..count.min(at + 65_536)).map(pattern).collect();
+        stream.write_all(&piece).expect("written");
+        at += piece.len() as u64;
+    }
+    stream.shutdown(Shutdown::Write).expect("ended");
+}
+
+/// Reads to the end; how many bytes came, all of which were right. A slow reader rests once in a while.
+fn check(stream: &mut TcpStream, slow: bool) -> u64 {
+    let mut room = vec![0; 100_000];
+    let mut at = 0;
+    let mut rests = 0;
+    loop {
+        match stream.read(&mut room).expect("read") {
+            0 => return at,
+            count => {
+                for byte in &room[..count] {
+                    assert_eq!(*byte, pattern(at), "at {at}");
+                    at += 1;
+                }
+            }
+        }
+        if slow && rests < 20 && at > rests * 1_000_000 {
+            rests += 1;
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+#[test]
+fn much_goes_both_ways_at_once_and_nothing_is_lost() {
+    const MUCH: u64 = 64 << 20;
+    let (told, heard) = channel();
+    let backend = backend(move |mut stream| {
+        let mut other = stream.try_clone().expect("a clone");
+        let sending = thread::spawn(move || send(&mut other, MUCH));
+        told.send(check(&mut stream, true)).expect("told");
+        sending.join().expect("sent");
+    });
+    let site = to("bulk", &[backend]);
+    let mut client = connect(site.at(9000));
+    let mut other = client.try_clone().expect("a clone");
+    let sending = thread::spawn(move || send(&mut other, MUCH));
+    assert_eq!(check(&mut client, true), MUCH);
+    sending.join().expect("sent");
+    assert_eq!(heard.recv_timeout(PATIENCE).expect("heard"), MUCH);
+    let labels = "listener=\"tcp\"";
+    site.await_figure("pointsman_listener_request_bytes_total", labels, MUCH);
+    site.await_figure("pointsman_listener_response_bytes_total", labels, MUCH);
+}
+
+#[test]
+fn bulk_and_small_messages_take_turns() {
+    let echo = backend(|mut stream| {
+        let mut room = [0; 50_000];
+        while let Ok(count @ 1..) = stream.read(&mut room) {
+            if stream.write_all(&room[..count]).is_err() {
+                return;
+            }
+        }
+    });
+    let site = to("echo", &[echo]);
+    let client = connect(site.at(9000));
+    let sizes = [10, 2_000_000, 1, 3_000_000, 5, 700, 1_000_000];
+    let mut sender = client.try_clone().expect("a clone");
+    for size in sizes {
+        let sent: Vec<u8> = (0..size).map(pattern).collect();
+        let mut got = vec![0; sent.len()];
+        thread::scope(|scope| {
+            scope.spawn(|| sender.write_all(&sent).expect("written"));
+            (&client).read_exact(&mut got).expect("read");
+        });
+        assert_eq!(got, sent);
+    }
+}
+
+#[test]
+fn a_reset_is_not_taken_for_an_end() {
+    let (told, heard) = channel();
+    let backend = backend(move |mut stream| {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).expect("a byte");
+        stream.write_all(b"k").expect("written");
+        told.send(stream.read(&mut byte).map_err(|error| error.kind()))
+            .expect("told");
+    });
+    let site = to("web", &[backend]);
+    let mut client = connect(site.at(9000));
+    client.write_all(b"x").expect("written");
+    client.read_exact(&mut [0]).expect("an answer");
+    let socket = SockRef::from(&client);
+    socket.set_linger(Some(Duration::ZERO)).expect("set");
+    drop(client);
+    let end = heard.recv_timeout(PATIENCE).expect("heard");
+    assert_eq!(end, Err(ErrorKind::ConnectionReset));
+}
+
+#[test]
+fn a_silent_stream_ends_where_a_limit_says_so() {
+    let mut options = options();
+    options.limits.stream_idle_time = Some(Duration::from_millis(300));
+    let site = Site::with(
+        options,
+        &(gateway(LISTENER)
+            + &route("TCPRoute", "r", "tcp", "{name: web, port: 1000}")
+            + &service("web", &[named("web")])),
+    );
+    let mut client = connect(site.at(9000));
+    let begun = Instant::now();
+    let mut came = Vec::new();
+    let _ = client.read_to_end(&mut came);
+    assert!(b"web ".starts_with(&came), "{came:?}");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+}
+
+#[test]
+fn streams_live_through_changes_and_new_ones_follow_them() {
+    let mut site = to("a", &[named("a")]);
+    let mut old = connect(site.at(9000));
+    old.read_exact(&mut [0; 2]).expect("a name");
+    site.put(
+        &(service("b", &[named("b")]) + &route("TCPRoute", "r", "tcp", "{name: b, port: 1000}")),
+    );
+    assert_eq!(ask(site.at(9000), b""), "b 0 bytes");
+    old.write_all(b"still").expect("written");
+    old.shutdown(Shutdown::Write).expect("ended");
+    let mut came = String::new();
+    old.read_to_string(&mut came).expect("read");
+    assert_eq!(came, "5 bytes");
+}
+
+#[test]
+fn a_drain_waits_for_streams_and_takes_no_new_ones() {
+    let mut site = to("web", &[named("web")]);
+    let at = site.at(9000);
+    let mut client = connect(at);
+    client.read_exact(&mut [0; 4]).expect("a name");
+    let stream = client.try_clone().expect("a clone");
+    let ending = thread::spawn(move || {
+        wait_for("no more connections", || TcpStream::connect(at).is_err());
+        stream.shutdown(Shutdown::Write).expect("ended");
+    });
+    assert_eq!(site.proxy.drain(PATIENCE), 0, "nothing was cut");
+    ending.join().expect("ended");
+    let mut came = String::new();
+    client.read_to_string(&mut came).expect("read");
+    assert_eq!(came, "0 bytes");
+    let mut other = to("web", &[named("web")]);
+    let mut client = connect(other.at(9000));
+    client.read_exact(&mut [0; 4]).expect("a name");
+    assert_eq!(other.proxy.drain(Duration::from_millis(50)), 1, "one was");
+}
+
+#[test]
+fn a_stream_has_a_line_in_the_access_log() {
+    let file = std::env::temp_dir().join(format!("pointsman-streams-{}.log", std::process::id()));
+    let mut options = options();
+    options.access_log = Some(AccessLogOptions {
+        format: AccessLogFormat::Json,
+        file: Some(file.clone()),
+    });
+    let site = Site::with(
+        options,
+        &(gateway(LISTENER)
+            + &route("TCPRoute", "r", "tcp", "{name: web, port: 1000}")
+            + &service("web", &[named("web")])),
+    );
+    assert_eq!(ask(site.at(9000), b"hello"), "web 5 bytes");
+    let text = || std::fs::read_to_string(&file).unwrap_or_default();
+    wait_for("a line", || text().ends_with('\n'));
+    let line: serde_json::Value = serde_json::from_str(text().trim_end()).expect("json");
+    let _ = std::fs::remove_file(&file);
+    for (field, wanted) in [
+        ("listener", "infra/edge/tcp"),
+        ("protocol", "TCP"),
+        ("route", "TCPRoute/infra/r"),
+        ("backend", "Service/infra/web:1000"),
+    ] {
+        assert_eq!(line[field], wanted, "{line}");
+    }
+    assert_eq!(line["request_bytes"], 5);
+    assert_eq!(line["response_bytes"], 11);
+}
