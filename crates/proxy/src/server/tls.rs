@@ -21,7 +21,7 @@ use super::{http1, http2};
 use crate::metrics::ListenerSeries;
 use crate::proxy::Owner;
 use crate::tls::hello::{self, Unread};
-use crate::wire::io::{Prefixed, split, split_tls};
+use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
 use crate::wire::linger::linger;
 use crate::wire::relay::End;
 use crate::worker::Worker;
@@ -52,9 +52,11 @@ enum Way {
 }
 
 /// What a connection is once it is known what is spoken there.
-pub(crate) enum Begun {
-    /// HTTP over TLS that ended here.
-    Http(Passage, Open, TlsStream<Prefixed>),
+enum Begun {
+    /// HTTP/1 over TLS that ended here.
+    Http1(Passage, Open, Reader, Writer),
+    /// HTTP/2 over TLS that ended here.
+    Http2(Passage, Open, Box<TlsStream<Prefixed>>),
     /// Bytes, of which TLS was ended here or was not.
     Stream(Passage, End, Arrival),
 }
@@ -66,12 +68,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStrea
         Some(Begun::Stream(passage, near, arrival)) => {
             Box::pin(stream::serve(worker, passage, near, arrival)).await;
         }
-        Some(Begun::Http(passage, _open, stream)) => {
-            if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-                return Box::pin(http2::serve(worker, passage, stream)).await;
-            }
-            let (reader, writer) = split_tls(stream);
+        Some(Begun::Http1(passage, _open, reader, writer)) => {
             Box::pin(http1::serve(worker, passage, reader, writer)).await;
+        }
+        Some(Begun::Http2(passage, _open, stream)) => {
+            Box::pin(http2::serve(worker, passage, stream)).await;
         }
     }
 }
@@ -131,7 +132,12 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
         return Some(Begun::Stream(passage, near, arrival));
     }
     passage.secured = Some(listener);
-    Some(Begun::Http(passage, Open::new(series), stream))
+    let open = Open::new(series);
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        return Some(Begun::Http2(passage, open, Box::new(stream)));
+    }
+    let (reader, writer) = split_tls(stream);
+    Some(Begun::Http1(passage, open, reader, writer))
 }
 
 /// The name that a client asks for, and the bytes that it was in; none if it ends, and the bytes if it is no ClientHello. While nothing has come,
