@@ -443,3 +443,20 @@ fn what_nothing_is_said_of_is_not_marked_as_well() {
     let told = text(&pointsman(&["check", "-f", "-"], &lost));
     assert!(told.contains("\n- HTTPRoute shop/web"), "{told}");
 }
+
+#[test]
+fn a_backend_that_asks_for_tls_without_a_policy_is_told_by_check_and_explain_alike() {
+    let asks = WELL.replace(
+        "ports: [{port: 80}]",
+        "ports: [{port: 80, appProtocol: https}]",
+    );
+    let check = pointsman(&["check", "-q", "-f", "-"], &asks);
+    assert_eq!(check.status.code(), Some(1));
+    let why = "no BackendTLSPolicy says whom to trust";
+    assert!(text(&check).contains(why), "{}", text(&check));
+    let arguments = ["explain", "-f", "-", "-o", "json", "http://a.example/"];
+    let explained = json(&pointsman(&arguments, &asks));
+    let backend = &explained["backends"][0];
+    assert_eq!(backend["status"], 500, "{explained}");
+    assert!(backend.to_string().contains(why), "{explained}");
+}

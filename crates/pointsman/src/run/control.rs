@@ -129,13 +129,13 @@ impl Control {
             moved = true;
         }
         self.tables.apply(&delta);
-        self.ground.follow_backends(&delta);
+        self.ground.mesh.follow_backends(&delta);
         if !needs.is_empty() {
             let delta = binder.apply(needs);
             self.tables.apply(&delta);
-            self.ground.follow_backends(&delta);
+            self.ground.mesh.follow_backends(&delta);
             let tables = &self.tables;
-            self.ground.fill(|id| tables.backend(id).cloned());
+            self.ground.mesh.fill(|id| tables.backend(id).cloned());
         }
         drop(binder);
 
@@ -144,8 +144,8 @@ impl Control {
             let outcome = proxy.apply(Update {
                 tables: self.tables.clone(),
                 sockets: self.ground.sockets.clone(),
-                pods: self.ground.pods.clone(),
-                implicit: self.ground.implicit.clone(),
+                pods: self.ground.mesh.pods.clone(),
+                implicit: self.ground.mesh.implicit.clone(),
             });
             let unbound = outcome.unbound.iter();
             let unbound: BTreeMap<SocketKey, String> =

@@ -1,19 +1,19 @@
-//! Who listens where: the sockets of Gateways and of Services that have an address here, and whose Pods call from which address.
+//! Who listens where: the sockets of Gateways, and of Services that have an address here.
 //!
 //! It follows what is bound, and is asked anew only when something of it has changed: one more route changes nothing here.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Transport};
+use pointsman_binding::bound::{FrontendId, Protocol, Transport};
 use pointsman_binding::{Binder, Change, Delta, Observation};
 use pointsman_proxy::{Owner, SocketKey};
-use pointsman_resources::core::{ServicePort, ServiceType};
 use pointsman_resources::gateway::Gateway;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use super::addresses::{self, Addresses, Assigned};
+use super::addresses::{Addresses, Assigned};
+use super::mesh::Mesh;
 
 /// A listener: the number of its port, and what it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +40,8 @@ pub struct Ground {
     addresses: Addresses,
     gateways: BTreeMap<Name, Arc<Gateway>>,
     listeners: BTreeMap<Name, BTreeMap<FrontendId, Listener>>,
-    /// The ports of Services and their kin that have an address here, with the addresses.
-    services: BTreeMap<ObjectKey, Vec<(BackendId, Vec<IpAddr>)>>,
-    pods_by_name: BTreeMap<ObjectKey, IpAddr>,
-    /// Whether an address of a Service is one of this machine.
-    here: HashMap<IpAddr, bool>,
-    needed: BTreeSet<BackendId>,
+    /// Services that have an address here, and Pods.
+    pub mesh: Mesh,
     /// The Gateways of which something was said.
     observed: BTreeSet<Name>,
     /// What each Gateway has got.
@@ -54,10 +50,6 @@ pub struct Ground {
     pub lost: BTreeMap<FrontendId, String>,
     /// Every socket.
     pub sockets: Arc<BTreeMap<SocketKey, Owner>>,
-    /// The namespace of each Pod by its address.
-    pub pods: Arc<HashMap<IpAddr, Arc<str>>>,
-    /// The backends of Services that are called by their own address.
-    pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
 }
 
 impl Ground {
@@ -68,16 +60,11 @@ impl Ground {
             addresses,
             gateways: BTreeMap::new(),
             listeners: BTreeMap::new(),
-            services: BTreeMap::new(),
-            pods_by_name: BTreeMap::new(),
-            here: HashMap::new(),
-            needed: BTreeSet::new(),
+            mesh: Mesh::default(),
             observed: BTreeSet::new(),
             assigned: BTreeMap::new(),
             lost: BTreeMap::new(),
             sockets: Arc::default(),
-            pods: Arc::default(),
-            implicit: Arc::default(),
         }
     }
 
@@ -103,16 +90,9 @@ impl Ground {
                     }
                 }
                 Kind::Service | Kind::ServiceImport => {
-                    services |= self.follow_service(key, binder.object(key));
+                    services |= self.mesh.follow_service(key, binder.object(key));
                 }
-                Kind::Pod => {
-                    pods = true;
-                    let address = binder.object(key).and_then(pod_address);
-                    match address {
-                        Some(address) => drop(self.pods_by_name.insert(key.clone(), address)),
-                        None => drop(self.pods_by_name.remove(key)),
-                    }
-                }
+                Kind::Pod => pods |= self.mesh.follow_pod(key, binder.object(key)),
                 _ => {}
             }
         }
@@ -133,89 +113,19 @@ impl Ground {
             }
         }
         if pods {
-            let mut by_address: HashMap<IpAddr, Arc<str>> = HashMap::new();
-            for (pod, address) in &self.pods_by_name {
-                let namespace = || pod.name.namespace.clone();
-                by_address.entry(*address).or_insert_with(namespace);
-            }
-            self.pods = Arc::new(by_address);
+            self.mesh.settle_pods();
         }
         if gateways || services {
             self.settle(binder);
         }
-        (self.needs(services), gateways || services)
+        (self.mesh.needs(services), gateways || services)
     }
 
     /// Asks again what could not be had, as the machine may have changed.
     pub fn look_again(&mut self, binder: &Binder) -> Vec<Change> {
-        self.here.clear();
-        let services: Vec<ObjectKey> = binder
-            .objects()
-            .map(|(key, _)| key)
-            .filter(|key| matches!(key.kind, Kind::Service | Kind::ServiceImport))
-            .collect();
-        for key in services {
-            self.follow_service(&key, binder.object(&key));
-        }
+        self.mesh.look_again(binder);
         self.settle(binder);
-        self.needs(true)
-    }
-
-    fn follow_service(&mut self, key: &ObjectKey, object: Option<&Resource>) -> bool {
-        let ports = object.map(|object| self.mesh_ports(key, object));
-        let ports = ports.filter(|ports| !ports.is_empty());
-        if self.services.get(key) == ports.as_ref() {
-            return false;
-        }
-        match ports {
-            Some(ports) => drop(self.services.insert(key.clone(), ports)),
-            None => drop(self.services.remove(key)),
-        }
-        true
-    }
-
-    /// The ports of a Service, if it has an address of this machine.
-    fn mesh_ports(&mut self, key: &ObjectKey, object: &Resource) -> Vec<(BackendId, Vec<IpAddr>)> {
-        let (texts, ports): (Vec<&String>, &[ServicePort]) = match object {
-            Resource::Service(service) if service.spec.kind != ServiceType::ExternalName => {
-                let spec = &service.spec;
-                (
-                    spec.cluster_ips.iter().chain(&spec.cluster_ip).collect(),
-                    &spec.ports,
-                )
-            }
-            Resource::ServiceImport(import) => {
-                (import.spec.ips.iter().collect(), &import.spec.ports)
-            }
-            _ => return Vec::new(),
-        };
-        let mut addresses: Vec<IpAddr> = texts
-            .into_iter()
-            .filter_map(|text| text.parse().ok())
-            .filter(|address| {
-                let here = self.here.entry(*address);
-                *here.or_insert_with(|| addresses::can_be_bound(*address).is_ok())
-            })
-            .collect();
-        addresses.sort();
-        addresses.dedup();
-        if addresses.is_empty() {
-            return Vec::new();
-        }
-        let transports = [Transport::Tcp, Transport::Udp];
-        ports
-            .iter()
-            .filter_map(|port| {
-                let mut known = transports.into_iter();
-                let transport = known.find(|transport| transport.name() == port.protocol)?;
-                let id = BackendId {
-                    object: key.clone(),
-                    port: port.port,
-                    transport,
-                };
-                Some((id, addresses.clone()))
-            })
-            .collect()
+        self.mesh.needs(true)
     }
 
     /// Gives every Gateway its addresses and every listener its socket. Older Gateways choose first, then Services.
@@ -254,7 +164,7 @@ impl Ground {
                 }
             }
         }
-        for (id, addresses) in self.services.values().flatten() {
+        for (id, addresses) in self.mesh.services.values().flatten() {
             let owner = Owner::Mesh {
                 parent: id.object.clone(),
                 port: id.port,
@@ -284,56 +194,6 @@ impl Ground {
         })?;
         let address = SocketAddr::new(address, number);
         Ok(SocketKey { address, transport })
-    }
-
-    /// What has to be asked of the binder so that every Service that is listened on has its backend.
-    fn needs(&mut self, changed: bool) -> Vec<Change> {
-        if !changed {
-            return Vec::new();
-        }
-        let ids = self.services.values().flatten().map(|(id, _)| id.clone());
-        let needed: BTreeSet<BackendId> = ids.collect();
-        let gone = self.needed.difference(&needed).cloned();
-        let mut changes: Vec<Change> = gone.map(|id| Change::Need(id, false)).collect();
-        let new = needed.difference(&self.needed).cloned();
-        changes.extend(new.map(|id| Change::Need(id, true)));
-        // Who is there already is not told again.
-        let stale = self.needed.iter().filter(|id| !needed.contains(id));
-        let stale: Vec<BackendId> = stale.cloned().collect();
-        if !stale.is_empty() {
-            let implicit = Arc::make_mut(&mut self.implicit);
-            stale.iter().for_each(|id| drop(implicit.remove(id)));
-        }
-        self.needed = needed;
-        changes
-    }
-
-    /// Takes over the backends that are needed.
-    pub fn follow_backends(&mut self, delta: &Delta) {
-        for (id, backend) in &delta.backends {
-            if self.needed.contains(id) {
-                let implicit = Arc::make_mut(&mut self.implicit);
-                match backend {
-                    Some(backend) => drop(implicit.insert(id.clone(), backend.clone())),
-                    None => drop(implicit.remove(id)),
-                }
-            }
-        }
-    }
-
-    /// The backends that are needed, where they are used by routes too and so were known before.
-    pub fn fill(&mut self, known: impl Fn(&BackendId) -> Option<Arc<Backend>>) {
-        let missing: Vec<BackendId> = self
-            .needed
-            .iter()
-            .filter(|id| !self.implicit.contains_key(id))
-            .cloned()
-            .collect();
-        for id in missing {
-            if let Some(backend) = known(&id) {
-                Arc::make_mut(&mut self.implicit).insert(id, backend);
-            }
-        }
     }
 
     /// What there is to say of every Gateway, given the sockets that could not be bound and the listeners whose TLS can't be had.
@@ -412,14 +272,4 @@ fn claim(
         )),
         Owner::Mesh { parent, .. } => Err(format!("{} is taken by {parent}", key.address)),
     }
-}
-
-/// The address of a Pod that runs.
-fn pod_address(object: &Resource) -> Option<IpAddr> {
-    let Resource::Pod(pod) = object else {
-        return None;
-    };
-    let ended = matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    let address = pod.status.pod_ip.as_deref().filter(|_| !ended)?;
-    address.parse().ok()
 }

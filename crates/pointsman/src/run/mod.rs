@@ -1,13 +1,15 @@
 //! `run`: manifests in, traffic carried, what is said of them served.
 //!
 //! The main thread is the control side. It sleeps until something is heard: of a file ([`watch`]), of a signal ([`signals`]), or that
-//! something is due. [`control`] carries a change through; [`ground`] knows who listens where, [`addresses`] who has which address.
+//! something is due. [`control`] carries a change through; [`ground`] knows who listens where, [`addresses`] who has which
+//! address, [`mesh`] which Services and Pods are here.
 //! [`admin`] answers those who ask, on threads of its own, from a snapshot ([`state`]).
 
 mod addresses;
 mod admin;
 mod control;
 mod ground;
+mod mesh;
 mod signals;
 mod state;
 mod watch;

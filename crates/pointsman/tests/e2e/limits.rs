@@ -61,7 +61,11 @@ async fn heads_targets_and_bodies_have_their_statuses() {
 #[tokio::test]
 async fn a_log_line_names_the_limit() {
     let backend = Backend::http1("web").await;
-    let gateway = setup(&backend).limit("header-bytes", "1KiB").start().await;
+    let gateway = setup(&backend)
+        .environment("RUST_LOG", "info")
+        .limit("header-bytes", "1KiB")
+        .start()
+        .await;
     let response = gateway
         .ask(get("/").header("x-long", &"x".repeat(2000)))
         .await;
@@ -133,7 +137,9 @@ async fn connections_beyond_the_limit_are_closed_and_room_is_given_back() {
         kept.push(client);
     }
     let mut fifth = Http1::connect(gateway.at(8080)).await;
-    assert!(fifth.try_ask(&get("/")).await.is_err());
+    // It is told so, unless it is closed before it has asked.
+    let told = fifth.try_ask(&get("/")).await;
+    assert!(told.is_err() || told.is_ok_and(|response| response.status == 503));
     drop(kept);
     eventually("room", || async {
         let Ok(mut client) = Http1::try_connect(gateway.at(8080)).await else {

@@ -1,6 +1,9 @@
 //! `pointsman run` from manifests to real sockets: real clients, real backends, and what each of them saw.
 
+mod agree;
 mod backends;
+mod changes;
+mod drain;
 mod filters;
 mod grpc;
 mod headers;
@@ -10,6 +13,7 @@ mod mesh;
 mod paths;
 mod retries;
 mod routing;
+mod seeing;
 mod smuggling;
 mod streams;
 mod support;

@@ -207,7 +207,7 @@ impl Attempt<'_> {
             content_length: came.content_length,
         };
         if far.returning.is_switch() {
-            let switched = client.switch(&head);
+            let switched = client.switch(&head, self.outbound.lines.get("sec-websocket-key"));
             return switched.map(|()| Ended::Switched).map_err(|_| Failure::Cut);
         }
         // What has a length has no reason to stand still; what has none goes at its own pace once it is answered.

@@ -3,6 +3,7 @@
 use std::io;
 use std::rc::Rc;
 
+use super::handshake;
 use super::http2::backend::{Http2Backend, Http2Returning};
 use super::lines::Lines;
 use super::sink::{Outgoing, Sink};
@@ -101,6 +102,8 @@ pub(crate) struct Http1Returning<'b> {
     /// Bytes of the head at the front of the buffer.
     length: usize,
     interims: usize,
+    /// What is to be answered to the key that was made here.
+    accept: Option<String>,
 }
 
 /// A response's head, as it came.
@@ -161,7 +164,10 @@ impl Backend {
             Backend::Http1(connection) => {
                 let connection = &mut **connection;
                 let encoder = Encoder::request(request.framing);
-                write_head(&mut connection.out, request, &encoder)?;
+                // A client that speaks HTTP/2 has sent none.
+                let key = (request.websocket && request.lines.get("sec-websocket-key").is_none())
+                    .then(|| handshake::key(worker));
+                write_head(&mut connection.out, request, &encoder, key.as_deref())?;
                 let limits = worker.limits().of_responses();
                 Ok((
                     Sink::Http1(Outgoing::new(
@@ -181,6 +187,7 @@ impl Backend {
                         limits,
                         length: 0,
                         interims: 0,
+                        accept: key.map(|key| handshake::accept(key.as_bytes())),
                     }),
                 ))
             }
@@ -205,6 +212,7 @@ fn write_head(
     out: &mut Vec<u8>,
     request: &Outbound<'_>,
     encoder: &Encoder,
+    key: Option<&str>,
 ) -> Result<(), WriteError> {
     out.clear();
     let mut writer = HeadWriter::request_for(
@@ -218,6 +226,12 @@ fn write_head(
     if request.websocket {
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
+        if request.lines.get("sec-websocket-version").is_none() {
+            writer.field(b"sec-websocket-version", b"13")?;
+        }
+        if let Some(key) = key {
+            writer.field(b"sec-websocket-key", key.as_bytes())?;
+        }
     }
     writer.finish();
     Ok(())
@@ -280,6 +294,18 @@ impl<'b> Returning<'b> {
 }
 
 impl Http1Returning<'_> {
+    /// RFC 6455 §4.1: an answer to another key is none.
+    fn check_accept(&self) -> Result<(), http1::Error> {
+        let Some(accept) = self.accept.as_ref().filter(|_| self.head.is_switch()) else {
+            return Ok(());
+        };
+        let fields = self.head.view(self.buffer.filled()).fields();
+        match fields.get("sec-websocket-accept") == Some(accept.as_bytes()) {
+            true => Ok(()),
+            false => Err(http1::Error::Backend(Fault::UnexpectedInterim)),
+        }
+    }
+
     async fn next(&mut self) -> Result<bool, BackendError> {
         self.buffer.consume(self.length);
         self.length = 0;
@@ -288,6 +314,7 @@ impl Http1Returning<'_> {
             if let Some(length) = self.head.parse(bytes, self.asked, &self.limits)? {
                 self.length = length;
                 if !self.head.is_interim() {
+                    self.check_accept()?;
                     return Ok(true);
                 }
                 self.interims += 1;

@@ -1,5 +1,6 @@
 //! The client's side of an exchange: where the response goes.
 
+use super::handshake;
 use super::http2::Gone;
 use super::http2::client::Http2Client;
 use super::lines::Lines;
@@ -96,11 +97,15 @@ impl<'c> Http1Client<'c> {
     }
 
     /// Says that the connection is a WebSocket from here on.
-    fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), WriteError> {
+    fn switch(&mut self, head: &Head<'_, '_>, key: Option<&[u8]>) -> Result<(), WriteError> {
         let mut writer = HeadWriter::response(self.out, 101, None)?;
         writer.fields(head.lines.iter())?;
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
+        // A backend that speaks HTTP/2 has not said it.
+        if let (None, Some(key)) = (head.lines.get("sec-websocket-accept"), key) {
+            writer.field(b"sec-websocket-accept", handshake::accept(key).as_bytes())?;
+        }
         writer.finish();
         self.begun = true;
         self.keep = false;
@@ -187,11 +192,15 @@ impl<'c> Client<'c> {
         }
     }
 
-    /// Says that the connection is a WebSocket from here on.
-    pub(crate) fn switch(&mut self, head: &Head<'_, '_>) -> Result<(), SinkError> {
+    /// Says that the connection is a WebSocket from here on, in answer to this key.
+    pub(crate) fn switch(
+        &mut self,
+        head: &Head<'_, '_>,
+        key: Option<&[u8]>,
+    ) -> Result<(), SinkError> {
         match self {
             Client::Http1(client) => client
-                .switch(head)
+                .switch(head, key)
                 .map_err(|error| SinkError::Encode(error.into())),
             Client::Http2(client) => client.switch(head),
         }

@@ -11,6 +11,7 @@ mod decide;
 mod failure;
 mod flow;
 mod forwarded;
+mod handshake;
 pub(crate) mod http2;
 pub(crate) mod lines;
 mod mirror;

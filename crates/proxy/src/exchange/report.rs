@@ -1,5 +1,6 @@
 //! What is told of an exchange when it is over: figures, and a line in the access log.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -155,6 +156,10 @@ impl Report {
             .or(self.arrived.as_ref())
             .map(|frontend| &frontend.id);
         let id = self.id.as_deref().map(str::as_bytes);
+        let path = match request.query {
+            None => Cow::Borrowed(request.path),
+            Some(query) => Cow::Owned(format!("{}?{query}", request.path)),
+        };
         log.write(&Record {
             time: SystemTime::now() - duration,
             duration,
@@ -163,7 +168,7 @@ impl Report {
             protocol: request.spoken.name(),
             method: Some(request.method.as_bytes()),
             authority: request.authority.map(str::as_bytes),
-            path: Some(request.path.as_bytes()),
+            path: Some(path.as_bytes()),
             status: self.status,
             grpc_status: self.grpc_status,
             request_bytes: self.request_bytes,

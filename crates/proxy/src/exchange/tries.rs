@@ -109,9 +109,10 @@ impl Tries<'_> {
             if !again {
                 return Err(failure.answer());
             }
-            // What was kept of a connection may be stale throughout: the second try at the same endpoint makes a new one.
-            fresh = matches!(failure, Failure::Unanswered { .. });
-            if !matches!(failure, Failure::Unanswered { .. }) {
+            // What was kept of a connection may be stale throughout: the second try at the same endpoint makes a new one. It is no try of
+            // the rule's.
+            fresh = matches!(failure, Failure::Unanswered { reused: true }) && !fresh;
+            if !fresh {
                 tried.push(pick.address);
                 self.pause(deadline).await;
             }

@@ -131,6 +131,7 @@ impl Connection {
             }
             if !first || !PREFACE.starts_with(buffer.filled()) {
                 match self.head.parse(buffer.filled(), &self.limits) {
+                    Err(_) if first && !is_http(buffer.filled()) => return Next::End,
                     Err(error) => return Next::Refused(refused(error)),
                     Ok(Some(length)) => {
                         self.bytes.clear();
@@ -232,6 +233,19 @@ impl Connection {
         let date = worker.date();
         let given = answer.give(&mut client, false, &date);
         let _ = self.alarm.until(Instant::now() + LINGER, given).await;
+    }
+}
+
+/// Whether a first line may be meant as one of HTTP. Who sends another protocol's, such as a broken preface of HTTP/2, would not understand an answer.
+fn is_http(bytes: &[u8]) -> bool {
+    let line = bytes
+        .split(|byte| *byte == b'\r')
+        .next()
+        .unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ').skip(2);
+    match (words.next(), words.next()) {
+        (Some(version), None) => version.contains(&b'/'),
+        _ => true,
     }
 }
 

@@ -9,10 +9,13 @@ use rustls::ServerConfig;
 
 use super::frontend_config;
 
+/// A listener's TLS, or why there is none.
+type Made = Result<Arc<ServerConfig>, String>;
+
 /// What each listener was made of, and what came of it.
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfigs {
-    made: HashMap<FrontendId, (Arc<FrontendTls>, Result<Arc<ServerConfig>, String>)>,
+    made: HashMap<FrontendId, (Arc<FrontendTls>, Made)>,
     shared: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
 }
 
@@ -56,7 +59,7 @@ impl TlsConfigs {
     }
 }
 
-fn make(frontend: &Frontend, tls: &FrontendTls) -> Result<Arc<ServerConfig>, String> {
+fn make(frontend: &Frontend, tls: &FrontendTls) -> Made {
     let alpn: &[&[u8]] = match frontend.protocol {
         Protocol::Https => &[b"h2", b"http/1.1"],
         _ => &[],

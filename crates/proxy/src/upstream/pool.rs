@@ -9,7 +9,10 @@ use super::http1::Idle;
 
 /// Connections of HTTP/1 that wait for work.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(RefCell<Vec<(SocketAddr, VecDeque<(Instant, Idle)>)>>);
+pub(crate) struct Pool(RefCell<Vec<(SocketAddr, Waiting)>>);
+
+/// Those to one endpoint, with the time since when they wait; the oldest first.
+type Waiting = VecDeque<(Instant, Idle)>;
 
 impl Pool {
     /// Takes one to this endpoint.

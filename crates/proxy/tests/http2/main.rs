@@ -7,3 +7,4 @@ mod malformed;
 mod support;
 mod upstream;
 mod versions;
+mod websocket;

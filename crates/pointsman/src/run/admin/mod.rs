@@ -85,7 +85,10 @@ fn serve(mut stream: TcpStream, shared: &Shared, here: IpAddr) -> io::Result<()>
         Ok(None) => return Ok(()),
         Ok(Some(request)) => {
             head_only = request.method == "HEAD";
-            match (request.method.as_str(), is_for_here(&request.host, here)) {
+            // Probes ask under any name, and learn nothing that others may not.
+            let is_probe = ["/healthz", "/readyz"].contains(&request.target.as_str());
+            let is_for_here = is_probe || is_for_here(&request.host, here);
+            match (request.method.as_str(), is_for_here) {
                 (_, false) => {
                     Answer::text(421, "this server is asked by address or as localhost\n")
                 }

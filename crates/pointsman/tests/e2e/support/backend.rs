@@ -71,10 +71,26 @@ pub enum Answer {
     },
     /// A head at once, then the request's body as it comes, then its trailers (in gRPC: `grpc-status: 0`).
     Echo,
+    /// A 200 once the gate is open.
+    Later(Gate),
     /// None, ever.
     Never,
     /// The connection (in HTTP/2 the stream) is cut.
     Cut,
+}
+
+/// What keeps answers back until a test opens it.
+#[derive(Debug, Clone)]
+pub struct Gate(watch::Sender<bool>);
+
+impl Gate {
+    pub fn shut() -> Gate {
+        Gate(watch::Sender::new(false))
+    }
+
+    pub fn open(&self) {
+        self.0.send_replace(true);
+    }
 }
 
 pub fn status(status: u16) -> Answer {
@@ -117,6 +133,7 @@ pub struct Record {
     count: watch::Sender<usize>,
     connections: AtomicUsize,
     open: watch::Sender<usize>,
+    forgets: std::sync::atomic::AtomicBool,
 }
 
 impl Record {
@@ -126,11 +143,14 @@ impl Record {
             count: watch::Sender::new(0),
             connections: AtomicUsize::new(0),
             open: watch::Sender::new(0),
+            forgets: false.into(),
         })
     }
 
     pub fn note(&self, saw: Saw) {
-        self.requests.lock().expect("no panic").push(saw);
+        if !self.forgets.load(Ordering::Relaxed) {
+            self.requests.lock().expect("no panic").push(saw);
+        }
         self.count.send_modify(|count| *count += 1);
     }
 
@@ -288,6 +308,11 @@ impl Backend {
         all.remove(0)
     }
 
+    /// Counts from now on, and remembers nothing else: for long runs.
+    pub fn forget(&self) {
+        self.record.forgets.store(true, Ordering::Relaxed);
+    }
+
     /// How many have come so far.
     pub fn count(&self) -> usize {
         *self.record.count.borrow()
@@ -392,6 +417,17 @@ async fn answer(
         "backend": name, "method": saw.method, "target": saw.target, "host": saw.host, "http2": http2,
     });
     record.note(saw);
+    let answer = match answer {
+        Answer::Later(gate) => {
+            let opened = gate.0.subscribe().wait_for(|open| *open).await.is_ok();
+            if opened {
+                self::status(200)
+            } else {
+                Answer::Cut
+            }
+        }
+        other => other,
+    };
     match answer {
         Answer::Whole {
             status,
@@ -418,7 +454,7 @@ async fn answer(
         }
         Answer::Never => pending().await,
         Answer::Cut => Err(io::Error::other("as told")),
-        Answer::Echo => unreachable!("answered above"),
+        Answer::Echo | Answer::Later(_) => unreachable!("answered above"),
     }
 }
 

@@ -69,6 +69,11 @@ impl Setup {
         self
     }
 
+    pub fn environment(mut self, name: &str, value: &str) -> Setup {
+        self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
     /// `--limit NAME=VALUE`.
     pub fn limit(self, name: &str, value: &str) -> Setup {
         self.argument("--limit", &format!("{name}={value}"))

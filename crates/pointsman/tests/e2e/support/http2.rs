@@ -98,6 +98,11 @@ impl Http2 {
         self.requests.is_extended_connect_protocol_enabled()
     }
 
+    /// How many streams the peer allows at once.
+    pub fn streams(&self) -> usize {
+        self.requests.current_max_send_streams()
+    }
+
     /// Waits for the end of the connection.
     pub async fn ended(self) -> Result<(), h2::Error> {
         drop(self.requests);

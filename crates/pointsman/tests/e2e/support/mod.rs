@@ -3,6 +3,7 @@
 pub mod backend;
 pub mod certificates;
 pub mod gateway;
+pub mod generated;
 pub mod http1;
 pub mod http2;
 pub mod manifests;

@@ -26,7 +26,7 @@ pub(super) fn map(lines: &Lines<'_>, more: usize) -> Result<HeaderMap, WriteErro
         if is_forwarded(name) {
             let value = match &together {
                 Some(all) => HeaderValue::from_maybe_shared(all.slice(at..end)),
-                None => HeaderValue::from_bytes(value).map_err(Into::into),
+                None => HeaderValue::from_bytes(value),
             };
             let value = value.map_err(|_| WriteError::Value)?;
             map.try_append(self::name(name)?, value)

@@ -1,0 +1,101 @@
+//! What `explain` says and what the proxy does are one thing: routes and requests made up at random.
+
+use serde_json::Value;
+
+use crate::support::backend::Backend;
+use crate::support::gateway::Gateway;
+use crate::support::generated::{Dice, request, routes};
+use crate::support::http1::Http1;
+use crate::support::manifests::*;
+use crate::support::message::*;
+
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// The question as `/explain` takes it.
+fn question(ask: &Ask) -> String {
+    let url = format!("http://{}:8080{}", ask.host, ask.target);
+    let mut query = format!("/explain?method={}&url={}", ask.method, encoded(&url));
+    for (name, value) in &ask.headers {
+        query.push_str(&format!("&header={}", encoded(&format!("{name}: {value}"))));
+    }
+    query
+}
+
+/// Fields that a forwarded request has from us or from its carrier, and `explain` does not show.
+const OURS: [&str; 6] = [
+    "x-forwarded-for",
+    "x-forwarded-proto",
+    "x-forwarded-host",
+    "x-request-id",
+    "content-length",
+    "host",
+];
+
+#[tokio::test]
+async fn explain_and_the_proxy_give_the_same_answer() {
+    let backend = Backend::http1("web").await;
+    let mut seen = 0;
+    for seed in 0..6 {
+        let mut dice = Dice::new(seed);
+        let mut manifests = plain() + &service("web", &[&backend]);
+        for route in routes(&mut dice, 12) {
+            manifests.push_str(&route.manifest());
+        }
+        let gateway = Gateway::of(&manifests).await;
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        for _ in 0..60 {
+            let ask = request(&mut dice);
+            let explained = gateway.ask_admin(&question(&ask)).await.json();
+            let response = client.ask(&ask).await;
+            let about = || format!("seed {seed}, {ask:?}\n{explained:#}\n{response:?}");
+            match explained["outcome"].as_str() {
+                Some("forward") => {
+                    let rule = &explained["rule"];
+                    let tag = format!(
+                        "{}-{}",
+                        rule["name"].as_str().unwrap_or_default(),
+                        rule["rule"]
+                    );
+                    assert_eq!(response.header("x-rule"), Some(tag.as_str()), "{}", about());
+                    seen += 1;
+                    let saw = backend.saw(seen).await.remove(seen - 1);
+                    let url = format!("http://{}{}", ask.host, saw.target);
+                    let said = explained["request"]["url"].as_str().unwrap_or_default();
+                    assert_eq!(said.replace(":8080", ""), url, "{}", about());
+                    for (name, value) in saw
+                        .headers
+                        .iter()
+                        .filter(|(name, _)| !OURS.contains(&name.as_str()))
+                    {
+                        assert_eq!(
+                            explained["request"]["headers"][name],
+                            Value::from(value.as_str()),
+                            "{}",
+                            about()
+                        );
+                    }
+                }
+                Some("redirect") => {
+                    assert_eq!(
+                        explained["response"]["status"],
+                        response.status,
+                        "{}",
+                        about()
+                    );
+                    let location = explained["response"]["headers"]["location"].as_str();
+                    assert_eq!(location, response.header("location"), "{}", about());
+                }
+                Some("no-route") => assert_eq!(response.status, 404, "{}", about()),
+                _ => assert_eq!(explained["status"], response.status, "{}", about()),
+            }
+        }
+    }
+    assert!(seen > 50, "{seen} requests were forwarded");
+}

@@ -1,0 +1,97 @@
+//! What is told of requests: the access log, figures.
+
+use serde_json::Value;
+
+use crate::support::backend::{Backend, status};
+use crate::support::eventually;
+use crate::support::gateway::Gateway;
+use crate::support::manifests::*;
+use crate::support::message::*;
+
+fn manifests(backend: &Backend) -> String {
+    let rule =
+        "{name: pages, matches: [{path: {value: /a}}], backendRefs: [{name: web, port: 80}]}";
+    [plain(), service("web", &[backend]), route("web", &[rule])].concat()
+}
+
+#[tokio::test]
+async fn the_access_log_has_a_line_for_each_request() {
+    let backend = Backend::http1_with("web", |_| status(201)).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("requests");
+    let setup = Gateway::setup(&manifests(&backend));
+    let gateway = setup
+        .argument("--access-log", &format!("json:{}", file.display()))
+        .start()
+        .await;
+    assert_eq!(gateway.ask(post("/a?b=c", "four")).await.status, 201);
+    assert_eq!(gateway.ask(get("/none")).await.status, 404);
+    let lines = || -> Vec<Value> {
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        // The last line may be half written.
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    };
+    eventually("two lines", || async { lines().len() == 2 }).await;
+    let lines = lines();
+    let text = lines[0].to_string();
+    for wanted in [
+        "POST",
+        "/a?b=c",
+        "201",
+        "HTTPRoute/default/web",
+        "Service/default/web:80",
+    ] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+    assert!(text.contains(&backend.address.to_string()), "{text}");
+    assert_eq!(
+        (&lines[0]["rule"], &lines[0]["match"]),
+        (&0.into(), &0.into())
+    );
+    assert_eq!(lines[0]["request_bytes"], 4);
+    let text = lines[1].to_string();
+    for wanted in ["404", "NoRoute"] {
+        assert!(text.contains(wanted), "{wanted} in {text}");
+    }
+}
+
+#[tokio::test]
+async fn figures_count_what_was_done() {
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    for _ in 0..7 {
+        assert_eq!(gateway.ask(get("/a")).await.status, 200);
+    }
+    for _ in 0..3 {
+        assert_eq!(gateway.ask(get("/none")).await.status, 404);
+    }
+    let value = |text: &str, name: &str, labels: &[&str]| -> f64 {
+        let lines = text.lines().filter(|line| line.starts_with(name));
+        let lines = lines.filter(|line| labels.iter().all(|label| line.contains(label)));
+        lines
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
+            .sum()
+    };
+    eventually("the figures", || async {
+        let text = gateway.ask_admin("/metrics").await.text();
+        value(
+            &text,
+            "pointsman_route_requests_total",
+            &["name=\"web\"", "code=\"2xx\""],
+        ) == 7.0
+            && value(
+                &text,
+                "pointsman_listener_requests_total",
+                &["code=\"4xx\""],
+            ) == 3.0
+            && value(
+                &text,
+                "pointsman_backend_requests_total",
+                &["name=\"web\"", "code=\"2xx\""],
+            ) == 7.0
+            && value(&text, "pointsman_answers_total", &["NoRoute"]) == 3.0
+    })
+    .await;
+}
