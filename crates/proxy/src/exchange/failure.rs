@@ -89,9 +89,10 @@ pub(crate) fn client_fault(error: SourceError) -> Failure {
 pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Failure {
     tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
     // An endpoint that closes a connection which has waited has not failed.
-    let waited = match error {
+    let waited = match &error {
         BackendError::Fault(_) => false,
         BackendError::Refused(_) => true,
+        BackendError::Http2(error) => reused && error.is_io(),
         _ => reused,
     };
     if !waited {

@@ -70,30 +70,35 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         secured: None,
         _admission: admission,
     };
-    // A task that panics ends its connection, and nothing else.
-    spawn_local(serve(worker.clone(), passage, stream));
+    serve(worker.clone(), passage, stream);
 }
 
-/// Serves a connection in whatever is spoken there.
-async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
+/// Serves a connection in whatever is spoken there, in a task that is no larger than that takes. A task that panics ends its connection, and nothing
+/// else.
+fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
     match protocol(&worker, &passage.socket, passage.client) {
         Some(Protocol::Http) => {
             let held = worker.held();
             let listener = held.port(&passage.socket.key).and_then(|port| port.any());
             let series = listener.map(|table| worker.metrics.listener(&table.frontend().id));
-            let _open = series.map(Open::new);
-            drop(held);
-            let (reader, writer) = split(stream);
-            http1::serve(worker, passage, reader, writer).await;
+            let open = series.map(Open::new);
+            spawn_local(async move {
+                let (reader, writer) = split(stream);
+                http1::serve(worker, passage, reader, writer).await;
+                drop(open);
+            });
         }
-        Some(Protocol::Https | Protocol::Tls(_)) => tls::serve(worker, passage, stream).await,
+        Some(Protocol::Https | Protocol::Tls(_)) => {
+            spawn_local(tls::serve(worker, passage, stream));
+        }
         Some(Protocol::Tcp) => {
             let arrival = Arrival {
                 spoken: "TCP",
                 name: None,
                 listener: None,
             };
-            stream::serve(worker, passage, End::new(split(stream)), arrival).await;
+            let near = End::new(split(stream));
+            spawn_local(stream::serve(worker, passage, near, arrival));
         }
         // The listener is gone since.
         Some(Protocol::Udp) | None => {}

@@ -21,7 +21,7 @@ use super::{http1, http2};
 use crate::metrics::ListenerSeries;
 use crate::proxy::Owner;
 use crate::tls::hello::{self, Unread};
-use crate::wire::io::{Prefixed, split, split_tls};
+use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
 use crate::wire::linger::linger;
 use crate::wire::relay::End;
 use crate::worker::Worker;
@@ -51,37 +51,63 @@ enum Way {
     },
 }
 
-/// Serves a connection until it ends.
-pub(crate) async fn serve(worker: Rc<Worker>, mut passage: Passage, mut stream: TcpStream) {
+/// What a connection is once it is known what is spoken there.
+enum Begun {
+    /// HTTP/1 over TLS that ended here.
+    Http1(Passage, Open, Reader, Writer),
+    /// HTTP/2 over TLS that ended here.
+    Http2(Passage, Open, Box<TlsStream<Prefixed>>),
+    /// Bytes, of which TLS was ended here or was not.
+    Stream(Passage, End, Arrival),
+}
+
+/// Serves a connection until it ends. What it takes to begin one is not kept for as long.
+pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
+    match Box::pin(begin(&worker, passage, stream)).await {
+        None => {}
+        Some(Begun::Stream(passage, near, arrival)) => {
+            Box::pin(stream::serve(worker, passage, near, arrival)).await;
+        }
+        Some(Begun::Http1(passage, _open, reader, writer)) => {
+            Box::pin(http1::serve(worker, passage, reader, writer)).await;
+        }
+        Some(Begun::Http2(passage, _open, stream)) => {
+            Box::pin(http2::serve(worker, passage, stream)).await;
+        }
+    }
+}
+
+/// Finds out what is to be done with a connection, and agrees on TLS if it ends here; none if the connection is over.
+async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> Option<Begun> {
     let deadline = Instant::now() + worker.limits().head_time;
-    let hello = tokio::time::timeout_at(deadline.into(), greeting(&worker, &passage, &mut stream));
-    let (name, bytes) = match hello.await {
-        Ok(Ok(Some((name, bytes)))) => (name, bytes),
+    let hello = greeting(worker, &passage, &mut stream);
+    let (name, bytes) = match tokio::time::timeout_at(deadline.into(), hello).await {
+        Ok(Ok(Some(hello))) => hello,
         // It said nothing.
-        Ok(Ok(None)) => return,
+        Ok(Ok(None)) => return None,
         Ok(Err(bytes)) => {
             worker.metrics.refused("NotTls");
             if speaks_http(&bytes) {
                 refuse(stream, NOT_TLS).await;
             }
-            return;
+            return None;
         }
         Err(_) => {
             tracing::info!(limit = "head-time", client = %passage.client, "a ClientHello took too long");
             worker.metrics.refused("HandshakeTimeout");
-            return;
+            return None;
         }
     };
-    match way(&worker, &passage, name.as_deref()) {
+    let arrival = |name, listener| Arrival {
+        spoken: "TLS",
+        name,
+        listener,
+    };
+    let (listener, config, http) = match way(worker, &passage, name.as_deref()) {
         Way::Through { listener } => {
             let mut near = End::new(split(stream));
             near.first = bytes;
-            let arrival = Arrival {
-                spoken: "TLS",
-                name,
-                listener,
-            };
-            stream::serve(worker, passage, near, arrival).await;
+            return Some(Begun::Stream(passage, near, arrival(name, listener)));
         }
         Way::Nowhere { alert, reason } => {
             tracing::debug!(client = %passage.client, name, reason, "no TLS");
@@ -89,36 +115,29 @@ pub(crate) async fn serve(worker: Rc<Worker>, mut passage: Passage, mut stream: 
             if alert {
                 refuse(stream, UNRECOGNIZED_NAME).await;
             }
+            return None;
         }
         Way::End {
             listener,
             config,
             http,
-        } => {
-            let series = worker.metrics.listener(&listener);
-            let stream = Prefixed::new(bytes, stream);
-            let shaken = shake(&worker, &passage, &series, config, stream, deadline).await;
-            let Some(stream) = shaken else {
-                return;
-            };
-            if !http {
-                let near = End::new(split_tls(stream));
-                let arrival = Arrival {
-                    spoken: "TLS",
-                    name,
-                    listener: Some(listener),
-                };
-                return stream::serve(worker, passage, near, arrival).await;
-            }
-            let _open = Open::new(series);
-            passage.secured = Some(listener);
-            if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-                return http2::serve(worker, passage, stream).await;
-            }
-            let (reader, writer) = split_tls(stream);
-            http1::serve(worker, passage, reader, writer).await;
-        }
+        } => (listener, config, http),
+    };
+    let series = worker.metrics.listener(&listener);
+    let stream = Prefixed::new(bytes, stream);
+    let stream = shake(worker, &passage, &series, config, stream, deadline).await?;
+    if !http {
+        let near = End::new(split_tls(stream));
+        let arrival = arrival(name, Some(listener));
+        return Some(Begun::Stream(passage, near, arrival));
     }
+    passage.secured = Some(listener);
+    let open = Open::new(series);
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        return Some(Begun::Http2(passage, open, Box::new(stream)));
+    }
+    let (reader, writer) = split_tls(stream);
+    Some(Begun::Http1(passage, open, reader, writer))
 }
 
 /// The name that a client asks for, and the bytes that it was in; none if it ends, and the bytes if it is no ClientHello. While nothing has come,

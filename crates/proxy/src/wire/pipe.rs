@@ -13,14 +13,15 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// What a pipe is asked to hold.
-const CAPACITY: usize = 256 * 1024;
+/// What a pipe is to hold: the first of these that the system grants. The more it holds, the fewer system calls there are: a mebibyte moves a
+/// third more in the same time than the 64 KiB that pipes have by default.
+const CAPACITIES: [usize; 2] = [1024 * 1024, 256 * 1024];
 
 /// Pipes kept for the next ones who need some.
-const KEPT: usize = 32;
+const KEPT: usize = 16;
 
-/// After so many rounds others have their turn.
-const ROUNDS: u32 = 8;
+/// After so many bytes others have their turn.
+const TURN: u64 = 2 * 1024 * 1024;
 
 /// Which side broke.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +42,7 @@ pub(crate) struct Pipes(RefCell<Vec<Ends>>);
 struct Ends {
     out: OwnedFd,
     into: OwnedFd,
+    capacity: usize,
 }
 
 /// A pipe, given back when dropped if nothing is left in it.
@@ -70,15 +72,19 @@ impl Pipes {
 
 impl Ends {
     fn new() -> Option<Self> {
-        let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).and_then(|(out, into)| {
-            // A user who has many pipes gets small ones from the system, which are of no use.
-            fcntl_setpipe_size(&into, CAPACITY)?;
-            Ok(Ends { out, into })
-        });
-        if let Err(error) = &made {
-            tracing::debug!(%error, "no pipe; bytes are copied");
-        }
-        made.ok()
+        let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let (out, into) = made
+            .inspect_err(|error| tracing::debug!(%error, "no pipe; bytes are copied"))
+            .ok()?;
+        // A user who has many pipes gets small ones from the system, which are of no use.
+        let granted = CAPACITIES
+            .into_iter()
+            .find(|capacity| fcntl_setpipe_size(&into, *capacity).is_ok());
+        granted.map(|capacity| Ends {
+            out,
+            into,
+            capacity,
+        })
     }
 }
 
@@ -121,18 +127,18 @@ impl Pipe {
         moved: impl Fn(usize),
     ) -> Result<Passed, PipeError> {
         let mut done = 0;
-        let mut rounds = 0;
+        let mut turn = TURN;
         while done < count {
             // Never more than is asked for: what follows belongs to somebody else.
-            let most = usize::try_from(count - done).map_or(CAPACITY, |left| left.min(CAPACITY));
-            match self.fill(from, most).map_err(PipeError::Read)? {
+            let left = usize::try_from(count - done).unwrap_or(usize::MAX);
+            match self.fill(from, left).map_err(PipeError::Read)? {
                 None => return Ok(Passed::So(done)),
                 Some(0) => return Ok(Passed::End(done)),
                 Some(came) => done += came as u64,
             }
             self.empty(to, &moved).await.map_err(PipeError::Write)?;
-            rounds += 1;
-            if rounds % ROUNDS == 0 {
+            if done >= turn {
+                turn = done + TURN;
                 tokio::task::yield_now().await;
             }
         }
@@ -145,6 +151,7 @@ impl Pipe {
         let Some(ends) = self.ends.as_ref().filter(|_| self.held == 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
+        let most = most.min(ends.capacity);
         loop {
             let came = from.try_io(Interest::READABLE, || {
                 Ok(splice(from, None, &ends.into, None, most, flags())?)
