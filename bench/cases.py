@@ -40,8 +40,8 @@ def h2load(port):
     def run(contestant, seconds, tools):
         text = load(["h2load", "-t1", "-c8", "-m32", "-D", f"{round(seconds * 1000)}ms", "-H", ":authority: bench.example",
                      f"http://{contestant.address}:{port}/"], 60)
-        done = re.search(r"(\d+) succeeded, (\d+) failed", text)
-        if int(done[1]) == 0:
+        done = re.search(r"status codes: (\d+) 2xx, (\d+) 3xx, (\d+) 4xx, (\d+) 5xx", text)
+        if not done or int(done[1]) == 0 or int(done[3]) + int(done[4]):
             raise RuntimeError(text)
         return int(done[1]), {}
     return run

@@ -80,8 +80,8 @@ async fn main() {
                                 let _ = tokio::io::copy_bidirectional_with_sizes(
                                     &mut stream,
                                     &mut other,
-                                    256 << 10,
-                                    256 << 10,
+                                    96 << 10,
+                                    96 << 10,
                                 )
                                 .await;
                             }
