@@ -10,7 +10,10 @@
 
 // Futures of exchanges are deep.
 #![recursion_limit = "256"]
-#![allow(clippy::disallowed_methods, reason = "traffic has deadlines: here the clock is read")]
+#![allow(
+    clippy::disallowed_methods,
+    reason = "traffic has deadlines: here the clock is read"
+)]
 
 mod access_log;
 pub mod balance;
