@@ -3,9 +3,12 @@
 mod agree;
 mod backends;
 mod changes;
+mod demo;
+mod differential;
 mod drain;
 mod filters;
 mod grpc;
+mod h2spec;
 mod headers;
 mod http2;
 mod limits;

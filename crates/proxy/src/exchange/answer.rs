@@ -67,6 +67,9 @@ impl Answer {
 
     /// A message that can't be understood.
     pub(crate) fn refused(error: http1::Error) -> Self {
+        if let Some(limit) = error.fault().limit() {
+            tracing::info!(limit, "beyond a limit");
+        }
         Answer::new(error.status(), error.reason(), error.to_string())
     }
 

@@ -194,7 +194,7 @@ impl Attempt<'_> {
         }
         let came = far.returning.came();
         report.came(came.status, pick.answered());
-        if self.is_tried_again(came.status) {
+        if self.is_tried_again(came.status, up.bytes.get()) {
             return Err(Failure::Status);
         }
         let date = worker.date();
@@ -280,9 +280,12 @@ impl Attempt<'_> {
         lines
     }
 
-    fn is_tried_again(&self, status: u16) -> bool {
+    /// Whether a response of this status is not passed on: there is another try. Of the body so many bytes have gone; the tap, which is
+    /// at work, keeps no more than its limit.
+    fn is_tried_again(&self, status: u16, sent: u64) -> bool {
         let retry = self.tries.plan.retry.as_ref();
         self.may_retry
+            && sent <= self.tries.worker.limits().replay_bytes as u64
             && retry.is_some_and(|retry| retry.codes.contains(&status))
             && self.tries.spend()
     }

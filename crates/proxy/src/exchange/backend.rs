@@ -160,7 +160,7 @@ impl Backend {
         request: &Outbound<'_>,
     ) -> Result<(Sink<'b>, Returning<'b>), BeginError> {
         match self {
-            Backend::Http2(stream) => stream.begin(request),
+            Backend::Http2(stream) => stream.begin(request, worker.limits().headers),
             Backend::Http1(connection) => {
                 let connection = &mut **connection;
                 let encoder = Encoder::request(request.framing);

@@ -132,3 +132,16 @@ faults! {
     /// Bytes where no response is due.
     Unsolicited = 400, "bytes that no request asked for";
 }
+
+impl Fault {
+    /// The limit that was gone beyond, if it is one that an operator sets.
+    pub fn limit(self) -> Option<&'static str> {
+        match self {
+            Fault::HeadTooLarge | Fault::TrailersTooLarge => Some("header-bytes"),
+            Fault::TooManyFields => Some("headers"),
+            Fault::TargetTooLong => Some("uri-bytes"),
+            Fault::BodyTooLarge => Some("body-bytes"),
+            _ => None,
+        }
+    }
+}

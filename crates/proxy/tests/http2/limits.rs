@@ -105,9 +105,9 @@ async fn a_stream_too_many_is_refused_and_may_be_tried_again() {
 
 #[tokio::test]
 async fn connections_without_requests_end() {
+    let short = Duration::from_millis(300);
     let plane = limited(Limits {
-        head_time: Duration::from_millis(300),
-        idle_time: Duration::from_millis(300),
+        head_time: short,
         ..Limits::default()
     })
     .await;
@@ -121,6 +121,11 @@ async fn connections_without_requests_end() {
     let mut raw = Raw::new(plane.address).await;
     assert_eq!(raw.goaway().await, Some(0));
     assert!(raw.next().await.is_none());
+    let plane = limited(Limits {
+        idle_time: short,
+        ..Limits::default()
+    })
+    .await;
     let mut raw = Raw::new(plane.address).await;
     raw.frame(1, 5, 1, &request_block(&[])).await;
     assert_eq!(raw.fate(1).await, "200");

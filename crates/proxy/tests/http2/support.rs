@@ -46,7 +46,7 @@ pub struct Plane {
 }
 
 /// An address that no other test uses: each has a loopback address of its own.
-fn address() -> SocketAddr {
+pub fn nobody() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let process = std::process::id();
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -98,7 +98,7 @@ pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule
         .into_iter()
         .map(|document| Change::Put(document.resource));
     tables.apply(&binder.apply(changes));
-    let address = address();
+    let address = nobody();
     let key = SocketKey {
         address,
         transport: Transport::Tcp,

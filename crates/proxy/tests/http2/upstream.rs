@@ -158,12 +158,11 @@ async fn an_endpoint_that_breaks_off_is_a_502_before_and_a_reset_after_the_head(
 async fn an_endpoint_that_does_not_speak_http2_is_found_out() {
     // One that never says a word, one that speaks HTTP/1, one that is not there.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let limits = || Limits {
+    let hurried = Limits {
         connect_time: Duration::from_millis(500),
         ..Limits::default()
     };
-    let plane_of = |endpoint| plane(limits(), Speaks::Http2, &[endpoint]);
-    let plane = plane_of(silent.local_addr().unwrap());
+    let plane = self::plane(hurried, Speaks::Http2, &[silent.local_addr().unwrap()]);
     let mut sender = client(plane.address).await;
     let answer = ask(&mut sender, get("/")).await;
     assert_eq!(
@@ -172,7 +171,7 @@ async fn an_endpoint_that_does_not_speak_http2_is_found_out() {
     );
 
     let other = canned(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
-    let plane = plane_of(other);
+    let plane = self::plane(Limits::default(), Speaks::Http2, &[other]);
     let mut sender = client(plane.address).await;
     let answer = ask(&mut sender, get("/")).await;
     assert_eq!(
@@ -180,12 +179,7 @@ async fn an_endpoint_that_does_not_speak_http2_is_found_out() {
         (502, Some("ProtocolMismatch"))
     );
 
-    let gone = TcpListener::bind("127.0.0.1:0")
-        .await
-        .unwrap()
-        .local_addr()
-        .unwrap();
-    let plane = plane_of(gone);
+    let plane = self::plane(Limits::default(), Speaks::Http2, &[nobody()]);
     let mut sender = client(plane.address).await;
     let answer = ask(&mut sender, get("/")).await;
     assert_eq!(

@@ -59,7 +59,6 @@ pub struct Gateway {
 pub struct Setup {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
-    pool: bool,
     manifests: Vec<(String, String)>,
 }
 
@@ -77,12 +76,6 @@ impl Setup {
     /// `--limit NAME=VALUE`.
     pub fn limit(self, name: &str, value: &str) -> Setup {
         self.argument("--limit", &format!("{name}={value}"))
-    }
-
-    /// Neither `--address` nor `--address-pool` is given.
-    pub fn without_address(mut self) -> Setup {
-        self.pool = true;
-        self
     }
 
     pub fn file(mut self, name: &str, manifest: &str) -> Setup {
@@ -112,9 +105,7 @@ impl Setup {
         command
             .arg("--admin")
             .arg(SocketAddr::new(address.ip, ADMIN).to_string());
-        if !self.pool {
-            command.arg("--address").arg(address.ip.to_string());
-        }
+        command.arg("--address").arg(address.ip.to_string());
         if !self
             .arguments
             .iter()

@@ -66,7 +66,7 @@ pub enum Does {
     Forward,
     /// With a header set for the backend.
     Edit,
-    /// With the prefix replaced by `/new`; only where the path is a prefix.
+    /// With the prefix replaced by `/new`; only where the path is a prefix and not `/`.
     Rewrite,
     /// To `https://moved.example`.
     Redirect,
@@ -100,16 +100,16 @@ pub fn routes(dice: &mut Dice, count: usize) -> Vec<Route> {
 }
 
 fn rule(dice: &mut Dice) -> Rule {
-    let exact = dice.one_in(4);
+    let (exact, path) = (dice.one_in(4), dice.pick(&PATHS));
     let does = match dice.number() % 6 {
         0 => Does::Edit,
-        1 if !exact => Does::Rewrite,
+        1 if !exact && path != "/" => Does::Rewrite,
         2 => Does::Redirect,
         _ => Does::Forward,
     };
     Rule {
         exact,
-        path: dice.pick(&PATHS),
+        path,
         method: dice.one_in(4).then(|| dice.pick(&METHODS)),
         headers: pairs(dice),
         query: pairs(dice),

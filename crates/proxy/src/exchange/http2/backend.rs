@@ -42,6 +42,8 @@ pub(crate) struct Http2Returning {
     /// It was asked for a WebSocket.
     websocket: bool,
     interims: usize,
+    /// Fields that a head may have.
+    most_fields: usize,
 }
 
 impl Http2Backend {
@@ -61,6 +63,7 @@ impl Http2Backend {
     pub(crate) fn begin(
         &mut self,
         outbound: &Outbound<'_>,
+        most_fields: usize,
     ) -> Result<(Sink<'_>, Returning<'_>), BeginError> {
         if outbound.websocket && !self.lease.takes_websockets() {
             return Err(BeginError::NoWebSocket);
@@ -80,6 +83,7 @@ impl Http2Backend {
             head_only: outbound.method == "HEAD",
             websocket: outbound.websocket,
             interims: 0,
+            most_fields,
         }));
         Ok((sink, returning))
     }
@@ -168,6 +172,9 @@ impl Http2Returning {
         });
         let (parts, body) = response.await.map_err(BackendError::of)?.into_parts();
         (self.status, self.headers, self.body) = (parts.status, parts.headers, body);
+        if self.headers.len() > self.most_fields {
+            return Err(http1::Error::Backend(Fault::TooManyFields).into());
+        }
         if self.body.is_some() {
             return Ok(true);
         }

@@ -39,6 +39,12 @@ const LINGER: Duration = Duration::from_secs(1);
 /// Timers that a connection keeps for its next streams.
 const MOST_ALARMS: usize = 32;
 
+/// Streams that may end with an error that is the client's own, over a connection's whole life.
+const MOST_ERRORS: usize = 1024;
+
+/// A stream that has lived so long was worth opening, though its client resets it.
+const LONG_LIFE: Duration = Duration::from_secs(1);
+
 /// RFC 9113 §6.9.1.
 const MOST_WINDOW: u32 = (1 << 31) - 1;
 
@@ -99,7 +105,7 @@ fn builder(limits: &Limits) -> Builder {
         .max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX))
         .max_send_buffer_size(window as usize)
         .max_pending_accept_reset_streams(limits.http2_resets as usize)
-        .max_local_error_reset_streams(Some(limits.http2_resets as usize))
+        .max_local_error_reset_streams(Some((limits.http2_resets as usize).max(MOST_ERRORS)))
         .enable_connect_protocol();
     builder
 }
@@ -263,12 +269,13 @@ impl Drop for Live<'_> {
 /// One stream: a request and its response.
 async fn stream(shared: Rc<Shared>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
     let live = Live(&shared);
+    let begun = Instant::now();
     let alarm = shared.alarms.borrow_mut().pop();
     let mut alarm = alarm.unwrap_or_else(Alarm::new);
     let sending = RefCell::new(Sending::Response(respond));
     exchange_on(&shared, &mut alarm, request, &sending).await;
     let mut sending = sending.into_inner();
-    if matches!(sending, Sending::Over) {
+    if matches!(sending, Sending::Over | Sending::Body(_)) || begun.elapsed() > LONG_LIFE {
         shared.account.ended();
     }
     // A response that was cut short; one that never began has been reset for a reason of its own.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, PingPong};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::task::spawn_local;
 
 use super::super::Upstream;
@@ -24,6 +25,12 @@ use crate::worker::Worker;
 
 /// How long a connection with streams may be silent before it is asked whether it is alive, and how long it may take to answer.
 const SILENCE: Duration = Duration::from_secs(20);
+
+/// How often it is asked at most. Servers of gRPC take PINGs for abuse that come more than once in five minutes (gRPC proposal A8).
+const BETWEEN_PINGS: Duration = Duration::from_secs(310);
+
+/// How often the system asks the peer's system whether it is there. So a machine that is gone is found out, however seldom PINGs are sent.
+const PROBE: Duration = Duration::from_secs(5);
 
 /// The driver of a connection.
 type Driver = h2::client::Connection<Io, Bytes>;
@@ -92,6 +99,7 @@ pub(super) async fn make(
         ping: driver.ping_pong(),
         heard: 0,
         asked: false,
+        asked_at: None,
         since: Instant::now(),
     };
     spawn_local(drive(driver, watch, Counted::new(upstream), address));
@@ -111,6 +119,9 @@ async fn open(
 ) -> Result<Io, ConnectError> {
     let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
     let stream = connect::tcp(address).await?;
+    let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE);
+    SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(4))?;
+    SockRef::from(&stream).set_tcp_user_timeout(Some(SILENCE * 2))?;
     let Some(tls) = tls else {
         return Ok(Io::tcp(stream, pulse.clone()));
     };
@@ -178,6 +189,7 @@ struct Watch {
     /// What had been heard when it was last looked at, and whether a PING went out since.
     heard: u64,
     asked: bool,
+    asked_at: Option<Instant>,
     since: Instant,
 }
 
@@ -194,12 +206,21 @@ impl Watch {
         }
     }
 
+    /// When silence has lasted too long; never, if nobody waits for anything.
+    fn deadline(&self) -> Option<Instant> {
+        let silent = self.since + SILENCE;
+        let again = self.asked_at.filter(|_| !self.asked);
+        let end = again.map_or(silent, |at| silent.max(at + BETWEEN_PINGS));
+        (self.streams.get() > 0).then_some(end)
+    }
+
     /// Silence has lasted too long: asks. Returns whether it was asked already.
     fn ask(&mut self) -> bool {
         if std::mem::replace(&mut self.asked, true) {
             return true;
         }
         self.since = Instant::now();
+        self.asked_at = Some(self.since);
         if let Some(ping) = &mut self.ping {
             let _ = ping.send_ping(Ping::opaque());
         }
@@ -212,10 +233,7 @@ async fn drive(mut driver: Driver, watch: Watch, counted: Counted, address: Sock
     let mut alarm = Alarm::new();
     let watch = RefCell::new(watch);
     loop {
-        let deadline = || {
-            let watch = watch.borrow();
-            (watch.streams.get() > 0).then(|| watch.since + SILENCE)
-        };
+        let deadline = || watch.borrow().deadline();
         let driven = poll_fn(|cx| {
             let ended = Pin::new(&mut driver).poll(cx);
             watch.borrow_mut().look(cx);

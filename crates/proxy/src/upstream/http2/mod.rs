@@ -33,7 +33,7 @@ struct Endpoint {
 }
 
 /// A connection that is being made.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Making {
     done: Bell,
     failed: RefCell<Option<ConnectError>>,
@@ -125,19 +125,43 @@ impl Endpoint {
         if let Some(making) = &*slot {
             return making.clone();
         }
-        let making = Rc::new(Making::default());
+        let making = Rc::new(Making {
+            done: Bell::default(),
+            // Until it is known better.
+            failed: RefCell::new(Some(ConnectError::Elapsed)),
+        });
         *slot = Some(making.clone());
         let (endpoint, made) = (self.clone(), making.clone());
         let (worker, upstream) = (worker.clone(), upstream.clone());
         spawn_local(async move {
-            match connection::make(&worker, &upstream, address).await {
-                Ok(connection) => endpoint.connections.borrow_mut().push(connection),
-                Err(error) => drop(made.failed.replace(Some(error))),
-            }
-            endpoint.making.replace(None);
-            made.done.ring();
+            // Should this task come to nothing, those who wait are told all the same.
+            let made = Made {
+                endpoint,
+                making: made,
+            };
+            let outcome = match connection::make(&worker, &upstream, address).await {
+                Ok(connection) => {
+                    made.endpoint.connections.borrow_mut().push(connection);
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            made.making.failed.replace(outcome);
         });
         making
+    }
+}
+
+/// Tells those who wait for a connection that there is one, or none, when it is dropped.
+struct Made {
+    endpoint: Rc<Endpoint>,
+    making: Rc<Making>,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        self.endpoint.making.replace(None);
+        self.making.done.ring();
     }
 }
 
