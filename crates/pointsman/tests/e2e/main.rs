@@ -6,6 +6,7 @@ mod changes;
 mod demo;
 mod differential;
 mod drain;
+mod endpoints;
 mod filters;
 mod grpc;
 mod h2spec;

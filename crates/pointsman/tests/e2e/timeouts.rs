@@ -25,13 +25,12 @@ async fn a_request_that_takes_too_long_is_504() {
         assert_eq!(response.status, 504);
         assert!(response.reason().is_some());
     }
-    assert_eq!(backend.count(), 2);
 }
 
 #[tokio::test]
 async fn each_try_has_the_time_of_backend_request() {
     let backend = Backend::http1_with("web", |_| Answer::Never).await;
-    let fields = "timeouts: {request: 30s, backendRequest: 100ms}, retry: {attempts: 2, codes: [504], backoff: 1ms}";
+    let fields = "timeouts: {request: 30s, backendRequest: 1s}, retry: {attempts: 2, codes: [504], backoff: 1ms}";
     let gateway = gateway(&backend, &rule(fields)).await;
     assert_eq!(gateway.ask(get("/")).await.status, 504);
     assert_eq!(backend.count(), 3);

@@ -240,6 +240,38 @@ async fn clients_show_a_certificate_where_the_gateway_asks_for_one() {
     }
 }
 
+#[tokio::test]
+async fn what_is_asked_of_clients_may_differ_by_port() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let https = |name: &str, port: u16| {
+        format!(
+            "{{name: {name}, port: {port}, protocol: HTTPS, tls: {{certificateRefs: [{{name: cert}}]}}}}"
+        )
+    };
+    let validation =
+        "{validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: clients}]}}";
+    let asked = format!(
+        "  tls: {{frontend: {{default: {validation}, perPort: [{{port: 9443, tls: {{}}}}]}}}}\n"
+    );
+    let manifests = [
+        gateway_with(&asked, &[&https("strict", HTTPS), &https("open", 9443)]),
+        authority.sign(&["example.com"]).secret("cert"),
+        authority.config_map("clients"),
+        service("web", &[&backend]),
+        route("web", &[&to("web")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    for (port, let_in) in [(HTTPS, false), (9443, true)] {
+        let shake = Handshake::new(&authority, "example.com");
+        let served = match shake.try_connect(gateway.at(port)).await {
+            Ok(stream) => Http1::over(stream).try_ask(&get("/")).await.is_ok(),
+            Err(_) => false,
+        };
+        assert_eq!(served, let_in, "port {port}");
+    }
+}
+
 fn policy(hostname: &str, more: &str) -> String {
     format!(
         "---\napiVersion: gateway.networking.k8s.io/v1\nkind: BackendTLSPolicy\nmetadata: {{name: web, namespace: default}}\nspec:\n  targetRefs: [{{group: '', kind: Service, name: web}}]\n  \

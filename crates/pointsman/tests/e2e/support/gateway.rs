@@ -1,5 +1,6 @@
 //! The real binary, started on manifests, with loopback addresses that nobody else has.
 
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -254,7 +255,9 @@ impl Drop for Gateway {
         let _ = self.process.kill();
         let _ = self.process.wait();
         if std::thread::panicking() {
-            eprintln!("--- log of pointsman\n{}---", self.log());
+            // What a failed test prints is shown with it.
+            let log = format!("--- log of pointsman\n{}---\n", self.log());
+            let _ = std::io::stderr().write_all(log.as_bytes());
         }
     }
 }

@@ -19,7 +19,7 @@ impl Dice {
     }
 
     pub fn one_in(&mut self, sides: u64) -> bool {
-        self.number() % sides == 0
+        self.number().is_multiple_of(sides)
     }
 
     pub fn pick(&mut self, of: &[&'static str]) -> &'static str {
