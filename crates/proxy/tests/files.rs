@@ -1,5 +1,7 @@
 //! No files left: accepting pauses and goes on when there are some again. Alone in its process, since the limit is the process's.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
+
 #[allow(dead_code, unused_imports, reason = "a part of it is used here")]
 #[path = "streams/support.rs"]
 mod support;

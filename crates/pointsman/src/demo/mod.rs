@@ -146,8 +146,11 @@ fn once(folder: &Path, places: &Places, runtime: &tokio::runtime::Runtime) -> Re
         let ended = serving.join().map_err(|_| anyhow!("it panicked"))?;
         return ended.and_then(|_| bail!("it ended before it was ready"));
     }
-    let well = runtime.block_on(tries::run(places))?;
-    Ok(if well {
+    let well = runtime.block_on(tries::run(places));
+    // It ends as it would for a user, before its folder goes.
+    signal_hook::low_level::raise(signal_hook::consts::SIGTERM)?;
+    let _ = serving.join();
+    Ok(if well? {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

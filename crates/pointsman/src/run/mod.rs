@@ -221,7 +221,7 @@ fn options(arguments: &Run) -> Result<Options> {
 fn log() {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env();
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn,pointsman=info"));
+    let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn,h2=error,pointsman=info"));
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -106,7 +106,8 @@ impl Attempt<'_> {
             deadline,
         };
         match self.exchange(pick, near, &mut far).await? {
-            Ended::Switched => websocket::relay(worker, near, &mut far).await,
+            // Boxed: it is rare, and every other exchange would pay for its room.
+            Ended::Switched => Box::pin(websocket::relay(worker, near, &mut far)).await,
             Ended::Carried { uploaded } => {
                 let uploaded = uploaded && near.source.has_ended();
                 drop(far);

@@ -137,7 +137,7 @@ impl Backend {
                 up2::lease(worker, pick).await?,
             ))),
             Speech::Http1 if fresh => Ok(Backend::Http1(Box::new(
-                up1::Connection::fresh(worker, pick).await?,
+                Box::pin(up1::Connection::fresh(worker, pick)).await?,
             ))),
             Speech::Http1 => Ok(Backend::Http1(Box::new(
                 up1::Connection::open(worker, pick).await?,

@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::backend::{BackendError, BeginError};
 use super::source::SourceError;
-use crate::http1::{self, Fault};
+use crate::http1;
 use crate::upstream::Pick;
 use crate::upstream::connect::ConnectError;
 
@@ -46,7 +46,9 @@ impl Failure {
             Failure::TimedOut { whole: false } => {
                 Answer::new(504, "BackendTimeout", "the backend took too long")
             }
-            Failure::Status | Failure::Cut => Answer::new(502, "Broken", "the exchange broke off"),
+            Failure::Status => Answer::new(502, "Broken", "the response can't be had again"),
+            // Nobody hears it; it is what the log says, as others' logs do.
+            Failure::Cut => Answer::new(499, "ClientGone", "the client is gone"),
         }
     }
 }
@@ -78,9 +80,7 @@ impl From<BeginError> for Failure {
 /// What is wrong with a request whose body did not come to its end.
 pub(crate) fn client_fault(error: SourceError) -> Failure {
     match error {
-        SourceError::Fault(Fault::IncompleteBody) | SourceError::Io(_) | SourceError::Http2(_) => {
-            Failure::Cut
-        }
+        SourceError::Io(_) | SourceError::Http2(_) => Failure::Cut,
         SourceError::Fault(fault) => Failure::Client(Answer::refused(http1::Error::Client(fault))),
     }
 }

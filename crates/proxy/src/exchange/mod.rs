@@ -85,7 +85,8 @@ pub(crate) async fn run(
         }
         report.answered_here(worker, &answer, request.is_grpc());
         let date = worker.date();
-        let given = answer.give(&mut client, request.is_grpc(), &date);
+        // Boxed: few requests are answered here, and all others would pay for its room.
+        let given = Box::pin(answer.give(&mut client, request.is_grpc(), &date));
         let until = std::time::Instant::now() + worker.limits().stall_time;
         if !matches!(alarm.until(until, given).await, Ok(Ok(()))) {
             report.cut("ClientGone");

@@ -85,7 +85,7 @@ limits! {
         "413"
     "connections" connections: Option<usize> = None, Number 1..=10_000_000;
         "clients' connections at once; none is what the file limit allows, less a reserve";
-        "a further connection is closed at once, and counted"
+        "503 where plain HTTP is spoken; the connection is closed, and counted"
     "streams" streams: u32 = 128, Number 1..=65_536;
         "requests at once on one HTTP/2 connection";
         "a further one is refused (REFUSED_STREAM)"

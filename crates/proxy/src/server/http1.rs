@@ -48,7 +48,8 @@ pub(crate) async fn serve(
                 let read = buffer.filled().to_vec();
                 drop(buffer);
                 if let Some(stream) = unsplit(reader, writer) {
-                    http2::serve(worker, passage, Prefixed::new(read, stream)).await;
+                    // Boxed: every connection that speaks HTTP/1 would pay for its room.
+                    Box::pin(http2::serve(worker, passage, Prefixed::new(read, stream))).await;
                 }
                 return;
             }

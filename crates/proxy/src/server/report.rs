@@ -98,18 +98,26 @@ impl Report {
         self.reason = Some(reason);
     }
 
+    /// So many bytes went from the client and to it.
+    pub(crate) fn moved(&self, up: u64, down: u64) {
+        if let Some(Open(series)) = &self.open {
+            series.request_bytes.add(up);
+            series.response_bytes.add(down);
+        }
+        if let Some((upstream, _)) = &self.endpoint {
+            upstream.series.request_bytes.add(up);
+            upstream.series.response_bytes.add(down);
+        }
+    }
+
     /// It is over, after so many bytes from the client and to it.
     pub(crate) fn end(&self, worker: &Worker, up: u64, down: u64) {
         let duration = self.begun.elapsed();
         if let Some(Open(series)) = &self.open {
             series.requests.increment(self.status);
-            series.request_bytes.add(up);
-            series.response_bytes.add(down);
         }
         if let Some((upstream, _)) = &self.endpoint {
             upstream.series.requests.increment(self.status);
-            upstream.series.request_bytes.add(up);
-            upstream.series.response_bytes.add(down);
         }
         let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
         if let Some(origin) = origin {

@@ -11,7 +11,6 @@ use super::report::Report;
 use crate::upstream::Pick;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::http1::Counted;
-use crate::wire::alarm::Alarm;
 use crate::wire::relay::{End, Moved, RelayError, Tools, relay};
 use crate::worker::{Plan, Worker};
 
@@ -44,7 +43,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, near: End, arriv
     let moved = Moved::new();
     match begin(&worker, course.plan, &mut report).await {
         Ok((pick, far)) => {
-            let carried = carry(&worker, near, far, &pick, &moved).await;
+            let carried = carry(&worker, near, far, &pick, &moved, &report).await;
             if let Err(error) = carried {
                 report.cut(match error {
                     RelayError::Near(_) => "ClientGone",
@@ -108,6 +107,7 @@ async fn carry(
     far: End,
     pick: &Pick,
     moved: &Moved,
+    report: &Report,
 ) -> Result<(), RelayError> {
     let _counted = Counted::new(pick.upstream());
     let tools = Tools {
@@ -115,5 +115,6 @@ async fn carry(
         pipes: &worker.pipes,
     };
     let idle = worker.limits().stream_idle_time;
-    relay(tools, &mut Alarm::new(), idle, near, far, moved).await
+    let heard = |up, down| report.moved(up, down);
+    relay(tools, idle, near, far, moved, heard).await
 }

@@ -291,7 +291,9 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
         report.cut("BackendGone");
     }
     port.forget(&session);
-    report.end(worker, session.up.get(), session.down.get());
+    let (up, down) = (session.up.get(), session.down.get());
+    report.moved(up, down);
+    report.end(worker, up, down);
 }
 
 /// Passes on what an endpoint has sent. Returns whether there may be more.

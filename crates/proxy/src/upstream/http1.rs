@@ -78,7 +78,8 @@ impl Connection {
                 });
             }
         }
-        Connection::fresh(worker, pick).await
+        // Boxed: most requests find a connection and would pay for its room.
+        Box::pin(Connection::fresh(worker, pick)).await
     }
 
     /// A new one.

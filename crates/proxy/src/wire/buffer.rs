@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 pub(crate) const COMMON: usize = 16 * 1024;
 
 /// Buffers kept for the next ones who need some.
-const KEPT: usize = 64;
+const KEPT: usize = 256;
 
 /// Lends buffers.
 #[derive(Debug, Default)]

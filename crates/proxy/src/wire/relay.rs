@@ -49,7 +49,7 @@ pub(crate) struct Tools<'w> {
     pub(crate) pipes: &'w Rc<Pipes>,
 }
 
-/// How far a relay has come. It can be looked at while it runs.
+/// How far a relay has come.
 #[derive(Debug)]
 pub(crate) struct Moved {
     /// Bytes from near to far.
@@ -68,6 +68,11 @@ impl Moved {
             last: Cell::new(Instant::now()),
         }
     }
+
+    fn add(&self, counter: &Cell<u64>, count: u64) {
+        counter.set(counter.get() + count);
+        self.last.set(Instant::now());
+    }
 }
 
 /// Why a relay ended before both sides had said all.
@@ -85,14 +90,14 @@ pub(crate) enum RelayError {
 }
 
 /// Carries bytes both ways. When one side has said all, so is the other told; it may still answer. If one side breaks, both connections are reset,
-/// so that nobody takes the break for an end.
+/// so that nobody takes the break for an end. `heard` is told of bytes as they move: so many up, so many down.
 pub(crate) async fn relay(
     tools: Tools<'_>,
-    alarm: &mut Alarm,
     idle: Option<Duration>,
     mut near: End,
     mut far: End,
     moved: &Moved,
+    heard: impl Fn(u64, u64),
 ) -> Result<(), RelayError> {
     if idle.is_none() {
         // A peer that is gone without a word is found by asking for it.
@@ -105,12 +110,17 @@ pub(crate) async fn relay(
     let carried = {
         let up = Direction {
             tools,
-            count: &moved.up,
-            last: &moved.last,
+            add: |count| {
+                moved.add(&moved.up, count);
+                heard(count, 0);
+            },
         };
         let down = Direction {
-            count: &moved.down,
-            ..up
+            tools,
+            add: |count| {
+                moved.add(&moved.down, count);
+                heard(0, count);
+            },
         };
         let first = std::mem::take(&mut near.first);
         let up = async {
@@ -123,9 +133,8 @@ pub(crate) async fn relay(
             carried.map_err(|broken| broken.into_error(RelayError::Far, RelayError::Near))
         };
         let deadline = || idle.map(|idle| moved.last.get() + idle);
-        alarm
-            .watch(deadline, async { tokio::try_join!(up, down) })
-            .await
+        let both = async { tokio::try_join!(up, down) };
+        Alarm::new().watch(deadline, both).await
     };
     let outcome = match carried {
         Ok(Ok(_)) => Ok(()),
@@ -193,20 +202,13 @@ impl From<PipeError> for Broken {
     }
 }
 
-/// One direction.
-#[derive(Clone, Copy)]
-struct Direction<'r> {
+/// One direction, and who counts its bytes.
+struct Direction<'r, F> {
     tools: Tools<'r>,
-    count: &'r Cell<u64>,
-    last: &'r Cell<Instant>,
+    add: F,
 }
 
-impl Direction<'_> {
-    fn add(&self, count: usize) {
-        self.count.set(self.count.get() + count as u64);
-        self.last.set(Instant::now());
-    }
-
+impl<F: Fn(u64)> Direction<'_, F> {
     /// Carries all that comes, and tells the end.
     async fn carry(
         &self,
@@ -262,7 +264,7 @@ impl Direction<'_> {
                 return Ok(false);
             };
             match pipe
-                .pass(from, to, u64::MAX, |count| self.add(count))
+                .pass(from, to, u64::MAX, |count| (self.add)(count as u64))
                 .await?
             {
                 Passed::End(_) => return Ok(true),
@@ -285,7 +287,7 @@ impl Direction<'_> {
 
     async fn write(&self, to: &mut Writer, bytes: &[u8]) -> Result<(), Broken> {
         to.write_all(&mut [bytes]).await.map_err(Broken::Writing)?;
-        self.add(bytes.len());
+        (self.add)(bytes.len() as u64);
         Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Everything that is not HTTP, from manifests to sockets: TCP, TLS, UDP, the mesh, names, and what is refused.
 
+#![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
+
 mod crypt;
 mod mesh;
 mod refused;

@@ -249,8 +249,8 @@ fn a_silent_stream_ends_where_a_limit_says_so() {
             + &route("TCPRoute", "r", "tcp", "{name: web, port: 1000}")
             + &service("web", &[named("web")])),
     );
-    let mut client = connect(site.at(9000));
     let begun = Instant::now();
+    let mut client = connect(site.at(9000));
     let mut came = Vec::new();
     let _ = client.read_to_end(&mut came);
     assert!(b"web ".starts_with(&came), "{came:?}");

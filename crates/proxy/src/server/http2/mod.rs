@@ -61,6 +61,8 @@ where
     let handshake = builder(limits).handshake::<_, Bytes>(Frames::new(io, account.clone()));
     let mut alarm = Alarm::new();
     let begun = Instant::now();
+    // Boxed, so that its room is given back: the connection lives longer.
+    let handshake = Box::pin(handshake);
     let connection = match alarm.until(begun + limits.head_time, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
