@@ -144,32 +144,34 @@ impl Connection {
 
     /// Answers every whole request. Only what our own load sends is understood.
     fn http(&mut self, mut bytes: &[u8], megabyte: &[u8]) {
-        loop {
-            let skipped = self.skip.min(bytes.len());
-            self.skip -= skipped;
-            bytes = &bytes[skipped..];
-            if bytes.is_empty() {
-                return;
+        while !bytes.is_empty() {
+            if self.skip > 0 {
+                let skipped = self.skip.min(bytes.len());
+                self.skip -= skipped;
+                bytes = &bytes[skipped..];
+                // An answer before the end of a body would be another story: some proxies close the connection then.
+                if self.skip == 0 {
+                    self.out.extend_from_slice(SMALL);
+                }
+                continue;
             }
             let before = self.head.len();
             self.head.extend_from_slice(bytes);
             let from = before.saturating_sub(3);
-            let Some(end) = self.head[from..]
+            let end = self.head[from..]
                 .windows(4)
-                .position(|window| window == b"\r\n\r\n")
-            else {
+                .position(|window| window == b"\r\n\r\n");
+            let Some(end) = end.map(|at| from + at + 4) else {
                 return;
             };
-            let end = from + end + 4;
             bytes = &bytes[end - before..];
             let head = &self.head[..end];
-            let answer = if head.starts_with(b"GET /1m") {
-                megabyte
-            } else {
-                SMALL
-            };
-            self.out.extend_from_slice(answer);
             self.skip = body_length(head);
+            if self.skip == 0 {
+                let large = head.starts_with(b"GET /1m");
+                self.out
+                    .extend_from_slice(if large { megabyte } else { SMALL });
+            }
             self.head.clear();
         }
     }
