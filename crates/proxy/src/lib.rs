@@ -34,4 +34,4 @@ mod worker;
 
 pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};
-pub use proxy::{Outcome, Owner, Proxy, SocketKey, Update};
+pub use proxy::{Figures, Outcome, Owner, Proxy, SocketKey, Update};

@@ -188,15 +188,32 @@ impl Proxy {
         all.iter().sum()
     }
 
-    /// All figures, in Prometheus' text format.
-    pub fn metrics(&self) -> String {
-        let version = lock(&self.state).version.clone();
-        self.registry.render(&version.tables, &version.implicit)
+    /// The figures, for who asks while this is busy.
+    pub fn figures(&self) -> Figures {
+        Figures {
+            registry: self.registry.clone(),
+            state: self.state.clone(),
+        }
     }
 
     /// Opens the access log's file anew, for who rotates it.
     pub fn reopen_log(&self) -> io::Result<()> {
         self.shared.log.as_ref().map_or(Ok(()), AccessLog::reopen)
+    }
+}
+
+/// The figures of a data plane.
+#[derive(Debug, Clone)]
+pub struct Figures {
+    registry: Arc<Registry>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Figures {
+    /// All of them, in Prometheus' text format.
+    pub fn render(&self) -> String {
+        let version = lock(&self.state).version.clone();
+        self.registry.render(&version.tables, &version.implicit)
     }
 }
 

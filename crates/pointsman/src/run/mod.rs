@@ -80,7 +80,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
         })?),
         None => None,
     };
-    *shared.proxy() = Some(Proxy::start(options).context("the data plane can't be started")?);
+    shared.set_proxy(Proxy::start(options).context("the data plane can't be started")?);
     signals::start(sender)?;
 
     let choice = match arguments.address {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use imbl::OrdMap;
 use pointsman_binding::Binder;
 use pointsman_binding::status::Status;
-use pointsman_proxy::{Owner, Proxy, SocketKey};
+use pointsman_proxy::{Figures, Owner, Proxy, SocketKey};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
 use pointsman_routing::Tables;
@@ -97,6 +97,7 @@ pub struct Shared {
     snapshot: RwLock<Arc<Snapshot>>,
     ready: AtomicBool,
     proxy: Mutex<Option<Proxy>>,
+    figures: OnceLock<Figures>,
     /// The last `/status`, and of which version it is.
     status: Mutex<Option<(u64, Arc<str>)>>,
 }
@@ -112,9 +113,15 @@ impl Shared {
         self.proxy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The data plane, if nobody is busy with it.
-    pub fn idle_proxy(&self) -> Option<MutexGuard<'_, Option<Proxy>>> {
-        self.proxy.try_lock().ok()
+    /// The data plane runs.
+    pub fn set_proxy(&self, proxy: Proxy) {
+        let _ = self.figures.set(proxy.figures());
+        *self.proxy() = Some(proxy);
+    }
+
+    /// The data plane's figures, be it busy or not; none before it runs.
+    pub fn figures(&self) -> String {
+        self.figures.get().map(Figures::render).unwrap_or_default()
     }
 
     /// What is in effect.

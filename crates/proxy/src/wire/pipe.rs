@@ -17,6 +17,9 @@ use tokio::net::TcpStream;
 /// third more in the same time than the 64 KiB that pipes have by default.
 const CAPACITIES: [usize; 2] = [1024 * 1024, 256 * 1024];
 
+/// Bytes that are taken at once to begin with.
+const LEAST: usize = 64 * 1024;
+
 /// Pipes kept for the next ones who need some.
 const KEPT: usize = 16;
 
@@ -51,6 +54,8 @@ pub(crate) struct Pipe {
     ends: Option<Ends>,
     /// Bytes that are in it.
     held: usize,
+    /// Bytes that it takes at once: few while their reader is slow, so that he costs no more than another buffer would.
+    step: usize,
     pool: Rc<Pipes>,
 }
 
@@ -65,6 +70,7 @@ impl Pipes {
         Some(Pipe {
             ends: Some(ends),
             held: 0,
+            step: LEAST,
             pool: self.clone(),
         })
     }
@@ -151,7 +157,7 @@ impl Pipe {
         let Some(ends) = self.ends.as_ref().filter(|_| self.held == 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let most = most.min(ends.capacity);
+        let most = most.min(self.step).min(ends.capacity);
         loop {
             let came = from.try_io(Interest::READABLE, || {
                 Ok(splice(from, None, &ends.into, None, most, flags())?)
@@ -173,8 +179,14 @@ impl Pipe {
         let Some(ends) = &self.ends else {
             return Ok(());
         };
+        let (mut waited, taken) = (false, self.held);
         while self.held > 0 {
-            poll_fn(|cx| to.poll_write_ready(cx)).await?;
+            poll_fn(|cx| {
+                let ready = to.poll_write_ready(cx);
+                waited |= ready.is_pending();
+                ready
+            })
+            .await?;
             let went = to.try_io(Interest::WRITABLE, || {
                 Ok(splice(&ends.out, None, to, None, self.held, flags())?)
             });
@@ -187,6 +199,11 @@ impl Pipe {
                     moved(went);
                 }
             }
+        }
+        if waited {
+            self.step = LEAST;
+        } else if taken == self.step {
+            self.step = (self.step * 2).min(ends.capacity);
         }
         Ok(())
     }

@@ -268,7 +268,7 @@ async fn many_requests_at_once_share_few_connections() {
     for asked in asking {
         assert_eq!(soon("an answer", asked).await.unwrap(), 200);
     }
-    let figures = plane.proxy.metrics();
+    let figures = plane.proxy.figures().render();
     let made = figures
         .lines()
         .find(|line| line.contains("connects_total{") && !line.contains("failed"));

@@ -1,12 +1,9 @@
 //! What is served where.
 
-use std::time::Duration;
-
 use pointsman_routing::explain::Query;
 
 use super::{Answer, Body, config};
 use crate::cli::{Explain, Format, Sources};
-use crate::clock;
 use crate::explain;
 use crate::run::state::Shared;
 
@@ -58,22 +55,12 @@ fn wrong(why: &str) -> Answer {
     Answer::json(400, serde_json::json!({ "error": why }).to_string())
 }
 
-/// The figures. While the data plane takes a change they wait a moment; while it drains there are none.
+/// The figures.
 fn metrics(shared: &Shared) -> Answer {
-    let end = clock::instant() + Duration::from_secs(1);
-    loop {
-        if let Some(proxy) = shared.idle_proxy() {
-            let figures = proxy.as_ref().map(|proxy| proxy.metrics());
-            return Answer {
-                status: 200,
-                kind: "text/plain; version=0.0.4; charset=utf-8",
-                body: Body::Own(figures.unwrap_or_default()),
-            };
-        }
-        if clock::instant() >= end {
-            return Answer::text(503, "busy\n");
-        }
-        std::thread::sleep(Duration::from_millis(1));
+    Answer {
+        status: 200,
+        kind: "text/plain; version=0.0.4; charset=utf-8",
+        body: Body::Own(shared.figures()),
     }
 }
 
