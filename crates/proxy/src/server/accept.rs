@@ -69,24 +69,23 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         client,
         secured: None,
         _admission: admission,
+        open: None,
     };
     serve(worker.clone(), passage, stream);
 }
 
 /// Serves a connection in whatever is spoken there, in a task that is no larger than that takes. A task that panics ends its connection, and nothing
 /// else.
-fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
+fn serve(worker: Rc<Worker>, mut passage: Passage, stream: TcpStream) {
     match protocol(&worker, &passage.socket, passage.client) {
         Some(Protocol::Http) => {
             let held = worker.held();
             let listener = held.port(&passage.socket.key).and_then(|port| port.any());
             let series = listener.map(|table| worker.metrics.listener(&table.frontend().id));
-            let open = series.map(Open::new);
-            spawn_local(async move {
-                let (reader, writer) = split(stream);
-                http1::serve(worker, passage, reader, writer).await;
-                drop(open);
-            });
+            passage.open = series.map(Open::new);
+            drop(held);
+            let (reader, writer) = split(stream);
+            spawn_local(http1::serve(worker, passage, reader, writer));
         }
         Some(Protocol::Https | Protocol::Tls(_)) => {
             spawn_local(tls::serve(worker, passage, stream));

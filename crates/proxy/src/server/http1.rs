@@ -7,6 +7,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::http2::{self, PREFACE};
+use tokio::task::spawn_local;
+
 use super::passage::Passage;
 use crate::exchange;
 use crate::exchange::answer::Answer;
@@ -48,8 +50,9 @@ pub(crate) async fn serve(
                 let read = buffer.filled().to_vec();
                 drop(buffer);
                 if let Some(stream) = unsplit(reader, writer) {
-                    // Boxed: every connection that speaks HTTP/1 would pay for its room.
-                    Box::pin(http2::serve(worker, passage, Prefixed::new(read, stream))).await;
+                    // In a task of its own, so that neither pays for the other's room.
+                    let stream = Prefixed::new(read, stream);
+                    spawn_local(http2::serve(worker, passage, stream));
                 }
                 return;
             }

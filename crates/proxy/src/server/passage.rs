@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use pointsman_binding::bound::FrontendId;
 
+use super::report::Open;
 use crate::worker::{Admission, Socket};
 
 /// Where a connection came from, and at which door.
@@ -18,6 +19,8 @@ pub(crate) struct Passage {
     pub(crate) secured: Option<FrontendId>,
     /// Counts it while it lives.
     pub(crate) _admission: Admission,
+    /// Counts it at its listener.
+    pub(crate) open: Option<Open>,
 }
 
 impl Passage {

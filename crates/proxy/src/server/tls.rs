@@ -12,6 +12,7 @@ use pointsman_binding::bound::{FrontendId, Protocol, TlsModeKey};
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
+use tokio::task::spawn_local;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::passage::Passage;
@@ -54,9 +55,9 @@ enum Way {
 /// What a connection is once it is known what is spoken there.
 enum Begun {
     /// HTTP/1 over TLS that ended here.
-    Http1(Passage, Open, Reader, Writer),
+    Http1(Passage, Reader, Writer),
     /// HTTP/2 over TLS that ended here.
-    Http2(Passage, Open, Box<TlsStream<Prefixed>>),
+    Http2(Passage, Box<TlsStream<Prefixed>>),
     /// Bytes, of which TLS was ended here or was not.
     Stream(Passage, End, Arrival),
 }
@@ -68,11 +69,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStrea
         Some(Begun::Stream(passage, near, arrival)) => {
             Box::pin(stream::serve(worker, passage, near, arrival)).await;
         }
-        Some(Begun::Http1(passage, _open, reader, writer)) => {
-            Box::pin(http1::serve(worker, passage, reader, writer)).await;
+        Some(Begun::Http1(passage, reader, writer)) => {
+            spawn_local(http1::serve(worker, passage, reader, writer));
         }
-        Some(Begun::Http2(passage, _open, stream)) => {
-            Box::pin(http2::serve(worker, passage, stream)).await;
+        Some(Begun::Http2(passage, stream)) => {
+            spawn_local(http2::serve(worker, passage, stream));
         }
     }
 }
@@ -132,12 +133,12 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
         return Some(Begun::Stream(passage, near, arrival));
     }
     passage.secured = Some(listener);
-    let open = Open::new(series);
+    passage.open = Some(Open::new(series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        return Some(Begun::Http2(passage, open, Box::new(stream)));
+        return Some(Begun::Http2(passage, Box::new(stream)));
     }
     let (reader, writer) = split_tls(stream);
-    Some(Begun::Http1(passage, open, reader, writer))
+    Some(Begun::Http1(passage, reader, writer))
 }
 
 /// The name that a client asks for, and the bytes that it was in; none if it ends, and the bytes if it is no ClientHello. While nothing has come,
