@@ -1,6 +1,7 @@
 //! A client's connection that speaks HTTP/2: each stream is an exchange in a task of its own.
 
 mod head;
+mod seats;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -29,15 +30,13 @@ use crate::wire::bell::Place;
 use crate::wire::frames::{Account, Frames, Verdict};
 use crate::worker::Worker;
 use head::Refusal;
+use seats::Seats;
 
 /// How every connection begins (RFC 9113 §3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// How long a connection that is over may take to say so, and a client without requests to answer the PING that announces the end.
 const LINGER: Duration = Duration::from_secs(1);
-
-/// Timers that a connection keeps for its next streams.
-const MOST_ALARMS: usize = 32;
 
 /// Streams that may end with an error that is the client's own, over a connection's whole life.
 const MOST_ERRORS: usize = 1024;
@@ -80,8 +79,9 @@ where
         account,
         live: Cell::new(0),
         quiet: Cell::new(begun),
-        alarms: RefCell::default(),
+        seats: Seats::default(),
     });
+    let _over = Over(&shared);
     let mut serving = Serving {
         connection,
         closed: shared.passage.socket.closed.place(),
@@ -121,8 +121,20 @@ struct Shared {
     live: Cell<usize>,
     /// When the last one ended, or the connection began.
     quiet: Cell<Instant>,
-    /// Timers that no stream uses.
-    alarms: RefCell<Vec<Alarm>>,
+    /// Tasks that wait for a stream.
+    seats: Seats<Stream>,
+}
+
+/// A request, and where its response goes.
+type Stream = (Request<RecvStream>, SendResponse<Bytes>);
+
+/// When the connection is over, nobody waits for a stream of it.
+struct Over<'s>(&'s Shared);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.seats.close();
+    }
 }
 
 /// How far a connection has come.
@@ -187,8 +199,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.state.used.set(true);
                     self.shared.live.set(self.shared.live.get() + 1);
-                    // A task that panics ends its stream, and nothing else.
-                    spawn_local(stream(self.shared.clone(), request, respond));
+                    if let Some(stream) = self.shared.seats.give((request, respond)) {
+                        // A task that panics ends its stream, and nothing else.
+                        spawn_local(streams(self.shared.clone(), stream));
+                    }
                     continue;
                 }
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(Err(error)),
@@ -268,27 +282,37 @@ impl Drop for Live<'_> {
     }
 }
 
+/// One stream after the other, while the connection is busy.
+async fn streams(shared: Rc<Shared>, first: Stream) {
+    let mut alarm = Alarm::new();
+    let mut next = Some(first);
+    while let Some((request, respond)) = next {
+        stream(&shared, &mut alarm, request, respond).await;
+        if shared.live.get() == 0 {
+            // A connection that is idle keeps nothing.
+            return shared.seats.clear();
+        }
+        next = shared.seats.wait().await;
+    }
+}
+
 /// One stream: a request and its response.
-async fn stream(shared: Rc<Shared>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-    let live = Live(&shared);
+async fn stream(
+    shared: &Shared,
+    alarm: &mut Alarm,
+    request: Request<RecvStream>,
+    respond: SendResponse<Bytes>,
+) {
+    let _live = Live(shared);
     let begun = Instant::now();
-    let alarm = shared.alarms.borrow_mut().pop();
-    let mut alarm = alarm.unwrap_or_else(Alarm::new);
     let sending = RefCell::new(Sending::Response(respond));
-    exchange_on(&shared, &mut alarm, request, &sending).await;
+    exchange_on(shared, alarm, request, &sending).await;
     let mut sending = sending.into_inner();
     if matches!(sending, Sending::Over | Sending::Body(_)) || begun.elapsed() > LONG_LIFE {
         shared.account.ended();
     }
     // A response that was cut short; one that never began has been reset for a reason of its own.
     sending.reset(Reason::INTERNAL_ERROR);
-    drop(sending);
-    let mut alarms = shared.alarms.borrow_mut();
-    if alarms.len() < MOST_ALARMS {
-        alarms.push(alarm);
-    }
-    drop(alarms);
-    drop(live);
 }
 
 async fn exchange_on(
