@@ -325,3 +325,16 @@ async fn an_endpoint_that_leaves_gets_nothing_more() {
     }
     assert_eq!(one.count(), before);
 }
+
+#[tokio::test]
+async fn connections_to_a_backend_that_no_route_uses_are_closed() {
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::setup(&format!("{}{}", plain(), service("web", &[&backend])))
+        .file("route.yaml", &route("web", &[&to("web")]))
+        .start()
+        .await;
+    assert_eq!(gateway.ask(get("/")).await.status, 200);
+    backend.open(1).await;
+    gateway.remove("route.yaml");
+    backend.open(0).await;
+}

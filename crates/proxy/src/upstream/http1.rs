@@ -1,11 +1,12 @@
 //! A connection to an endpoint that speaks HTTP/1: one request at a time.
 
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use super::connect::{self, ConnectError};
 use super::{Pick, Upstream};
 use crate::http1::ResponseHead;
+use crate::metrics::BackendSeries;
 use crate::wire::buffer::Buffer;
 use crate::wire::io::{Reader, Writer, split, split_tls};
 use crate::worker::Worker;
@@ -40,21 +41,21 @@ pub(crate) struct Idle {
     counted: Counted,
 }
 
-/// Counts an open connection.
+/// Counts an open connection. It knows the figures alone: a connection that waits in an upstream's pool must not keep that upstream.
 #[derive(Debug)]
-pub(crate) struct Counted(Rc<Upstream>);
+pub(crate) struct Counted(Arc<BackendSeries>);
 
 impl Counted {
     /// One more is open.
-    pub(crate) fn new(upstream: &Rc<Upstream>) -> Self {
+    pub(crate) fn new(upstream: &Upstream) -> Self {
         upstream.series.open.increment();
-        Counted(upstream.clone())
+        Counted(upstream.series.clone())
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.series.open.decrement();
+        self.0.open.decrement();
     }
 }
 

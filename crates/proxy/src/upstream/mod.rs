@@ -35,6 +35,8 @@ pub(crate) struct Upstream {
     tls: RefCell<Option<Result<Rc<Tls>, Fault>>>,
     /// Counts the changes of how the backend is spoken to. A connection made under other terms carries no more requests.
     terms: Cell<u64>,
+    /// When something last went there.
+    used: Cell<Instant>,
     /// Connections that wait for work.
     pub(crate) pool: Pool,
     /// Connections that carry many requests at once.
@@ -76,6 +78,7 @@ impl Upstream {
             endpoints: RefCell::new(Endpoints::new(Policy::default())),
             tls: RefCell::new(None),
             terms: Cell::new(0),
+            used: Cell::new(Instant::now()),
             pool: Pool::default(),
             http2: http2::Connections::default(),
             budget: RefCell::new(Budget::new(backend.retry_budget)),
@@ -128,9 +131,21 @@ impl Upstream {
         self.endpoints.borrow_mut().update(worker.now(), all);
     }
 
+    /// Closes connections that have waited this long.
+    pub(crate) fn sweep(&self, oldest: Duration) {
+        self.pool.sweep(oldest);
+        self.http2.sweep(oldest);
+    }
+
+    /// Whether nothing has gone there for this long.
+    pub(crate) fn is_idle(&self, time: Duration) -> bool {
+        self.used.get().elapsed() >= time
+    }
+
     /// Chooses an endpoint, one that was not tried if there is one.
     pub(crate) fn choose(self: &Rc<Self>, worker: &Worker, tried: &[SocketAddr]) -> Option<Pick> {
         let begun = Instant::now();
+        self.used.set(begun);
         let mut endpoints = self.endpoints.borrow_mut();
         let handle = endpoints.choose(worker.at(begun), tried, || worker.random())?;
         let address = *endpoints.key(handle)?;

@@ -95,6 +95,9 @@ impl Socket {
     }
 }
 
+/// How long an upstream is kept at least that no rule has used.
+const FORGOTTEN: Duration = Duration::from_secs(300);
+
 /// Which backend, and the certificate that it is shown.
 type UpstreamKey = (BackendId, Option<usize>);
 
@@ -241,10 +244,11 @@ impl Worker {
     pub(crate) fn sweep(&self) {
         self.date.replace(date());
         let oldest = self.limits().backend_idle_time;
-        for upstream in self.upstreams.borrow().values() {
-            upstream.pool.sweep(oldest);
-            upstream.http2.sweep(oldest);
-        }
+        self.upstreams.borrow_mut().retain(|_, upstream| {
+            upstream.sweep(oldest);
+            // Nobody has asked for it for long: it was for another certificate, or for routes that are gone.
+            Rc::strong_count(upstream) > 1 || !upstream.is_idle(oldest.max(FORGOTTEN))
+        });
     }
 
     /// Counts a client's connection; none if there are too many.
