@@ -29,22 +29,30 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// An object of which this is said from now on. A condition that says the same as before keeps its time.
+    /// An object of which this is said from now on. A condition that says the same as before keeps its time; what others have said in the object's own
+    /// status stays.
     pub fn new(
         document: Arc<Document>,
         status: Option<Arc<Status>>,
         before: Option<&Entry>,
         now: &str,
     ) -> Self {
+        let told = |document: &Document| document.object().get("status").cloned();
+        // Whether others have said nothing new.
+        let quiet = before.is_some_and(|before| {
+            Arc::ptr_eq(&before.document, &document) || told(&before.document) == told(&document)
+        });
+        let before = before.filter(|before| !before.said.is_empty());
         let said = match (&status, before) {
             (None, _) => Box::default(),
-            (Some(status), Some(before)) if before.status.as_ref() == Some(status) => {
+            (Some(status), Some(before)) if quiet && before.status.as_ref() == Some(status) => {
                 before.said.clone()
             }
             (Some(status), before) => {
-                let existing = match before.filter(|before| !before.said.is_empty()) {
-                    Some(before) => serde_json::from_str(&before.said).ok(),
-                    None => document.object().get("status").cloned(),
+                let said = || serde_json::from_str(&before?.said).ok();
+                let existing = match quiet {
+                    true => said().or_else(|| told(&document)),
+                    false => told(&document).or_else(said),
                 };
                 let merged = status.merge(existing.as_ref(), now);
                 merged.to_string().into()

@@ -263,6 +263,28 @@ fn a_condition_that_stays_keeps_its_time() {
 }
 
 #[test]
+fn what_others_say_in_an_objects_status_stays() {
+    let running = running();
+    let said = "{type: example.com/Theirs, status: 'True', reason: Said, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}";
+    let path = "/new";
+    let text = route("one", path);
+    let text = text.trim_end().strip_suffix('}').expect("a mapping");
+    running.write(
+        "one.yaml",
+        &format!(
+            "{text}, status: {{parents: [{{controllerName: example.com/other, parentRef: {{name: edge}}, conditions: [{said}]}}]}}}}\n"
+        ),
+    );
+    running.until_paths(&[path]);
+    let route = running.object("HTTPRoute", "one").expect("the route");
+    let parents = route["status"]["parents"].as_array().expect("parents");
+    let theirs = |parent: &&serde_json::Value| parent["controllerName"] == "example.com/other";
+    assert_eq!(parents.len(), 2, "{route}");
+    let theirs = parents.iter().find(theirs).expect("their entry");
+    assert_eq!(theirs["conditions"][0]["type"], "example.com/Theirs");
+}
+
+#[test]
 fn hangup_reads_everything_again() {
     let running = running();
     // Written through a second name, in a folder that nobody watches.
