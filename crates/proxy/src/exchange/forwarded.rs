@@ -1,7 +1,6 @@
 //! What backends are told of the client: `x-forwarded-*` and a request id.
 
-use std::fmt::Write;
-use std::net::IpAddr;
+use std::borrow::Cow;
 
 use super::lines::Lines;
 use super::request::Request;
@@ -10,32 +9,32 @@ use crate::worker::Worker;
 
 /// What is told of one request.
 #[derive(Debug)]
-pub(crate) struct Forwarded {
+pub(crate) struct Forwarded<'p> {
     /// The addresses that the request came through, the last one as it was seen here.
-    addresses: String,
+    addresses: Cow<'p, str>,
     /// Whether the client's word on the rest is believed.
     trusted: bool,
     /// A request id, if the client has named none.
-    id: Option<String>,
+    id: Option<[u8; 32]>,
 }
 
-impl Forwarded {
+impl<'p> Forwarded<'p> {
     /// For a request of this connection. What the client says of others is believed only from proxies that are trusted.
-    pub(crate) fn new(worker: &Worker, passage: &Passage, request: &Request<'_>) -> Self {
-        let client: IpAddr = passage.client.ip().to_canonical();
-        let networks = &worker.shared.options.trusted_proxies;
-        let trusted = networks.iter().any(|network| network.contains(client));
-        let mut addresses = String::with_capacity(40);
-        if trusted {
+    pub(crate) fn new(worker: &Worker, passage: &'p Passage, request: &Request<'_>) -> Self {
+        let trusted = passage.trusted;
+        let mut addresses = Cow::Borrowed(&*passage.address);
+        if trusted && request.lines.get("x-forwarded-for").is_some() {
+            let mut all = String::new();
             for value in request.lines.all("x-forwarded-for") {
-                addresses.push_str(&String::from_utf8_lossy(value));
-                addresses.push_str(", ");
+                all.push_str(&String::from_utf8_lossy(value));
+                all.push_str(", ");
             }
+            all.push_str(&passage.address);
+            addresses = Cow::Owned(all);
         }
-        let _ = write!(addresses, "{client}");
         let id = match request.lines.get("x-request-id") {
             Some(_) => None,
-            None => Some(format!("{:016x}{:016x}", worker.random(), worker.random())),
+            None => Some(hexadecimal([worker.random(), worker.random()])),
         };
         Forwarded {
             addresses,
@@ -63,12 +62,30 @@ impl Forwarded {
             _ => {}
         }
         if let Some(id) = &self.id {
-            lines.add(b"x-request-id", id.as_bytes());
+            lines.add(b"x-request-id", id);
         }
     }
 
     /// The request's id, if it was made here.
     pub(crate) fn id(&self) -> Option<&str> {
-        self.id.as_deref()
+        std::str::from_utf8(self.id.as_ref()?).ok()
+    }
+}
+
+fn hexadecimal(words: [u64; 2]) -> [u8; 32] {
+    std::array::from_fn(|at| {
+        let digit = words[at / 16] >> (60 - 4 * (at % 16));
+        b"0123456789abcdef"[(digit & 15) as usize]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_written_in_thirty_two_digits() {
+        let id = hexadecimal([0x0123_4567_89ab_cdef, 0x10]);
+        assert_eq!(&id, b"0123456789abcdef0000000000000010");
     }
 }

@@ -125,7 +125,7 @@ impl Tries<'_> {
     fn outbound<'o>(
         &'o self,
         path: &'o str,
-        forwarded: &'o Forwarded,
+        forwarded: &'o Forwarded<'_>,
         filters: &[Option<&'o Filters>; 2],
     ) -> Outbound<'o> {
         let request = self.request;

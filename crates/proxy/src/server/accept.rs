@@ -64,9 +64,13 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         return overload::turn_away(worker, socket, stream, client);
     };
     let _ = stream.set_nodelay(true);
+    let address = client.ip().to_canonical();
+    let networks = &worker.shared.options.trusted_proxies;
     let passage = Passage {
         socket: socket.clone(),
         client,
+        address: address.to_string().into(),
+        trusted: networks.iter().any(|network| network.contains(address)),
         secured: None,
         _admission: admission,
         open: None,

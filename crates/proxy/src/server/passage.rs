@@ -15,6 +15,10 @@ pub(crate) struct Passage {
     pub(crate) socket: Rc<Socket>,
     /// The other end.
     pub(crate) client: SocketAddr,
+    /// Its address, as `x-forwarded-for` has it.
+    pub(crate) address: Box<str>,
+    /// Whether its word on others is believed.
+    pub(crate) trusted: bool,
     /// The listener that the name asked for has chosen, where TLS ends here.
     pub(crate) secured: Option<FrontendId>,
     /// Counts it while it lives.
