@@ -1,12 +1,14 @@
 //! Everything that one could have too much of. Times are set small: who ends the connection is the limit.
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
 use crate::support::backend::{Answer, Backend, status};
-use crate::support::eventually;
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::http1::Http1;
 use crate::support::http2::Http2;
 use crate::support::manifests::*;
 use crate::support::message::*;
+use crate::support::{eventually, within};
 
 fn setup(backend: &Backend) -> Setup {
     Gateway::setup(
@@ -119,14 +121,54 @@ async fn an_idle_connection_is_closed() {
 #[tokio::test]
 async fn a_body_that_stands_still_is_given_up() {
     let backend = Backend::http1("web").await;
-    let gateway = setup(&backend).limit("stall-time", "200ms").start().await;
+    let gateway = setup(&backend)
+        .environment("RUST_LOG", "info")
+        .limit("stall-time", "200ms")
+        .start()
+        .await;
     let mut client = Http1::connect(gateway.at(8080)).await;
     client
         .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf")
         .await;
     assert_eq!(client.response().await.status, 408);
     client.ended().await;
+    eventually("a line of the log", || async {
+        gateway.log().contains("stall-time")
+    })
+    .await;
     assert_eq!(backend.count(), 0, "no whole request came");
+}
+
+#[tokio::test]
+async fn a_backend_that_takes_nothing_of_a_body_is_a_504() {
+    let backend = Backend::listening("web", |stream, _| async move {
+        let _kept = stream;
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let gateway = setup(&backend).limit("stall-time", "200ms").start().await;
+    let client = tokio::net::TcpStream::connect(gateway.at(8080)).await;
+    let (mut reader, mut writer) = client.expect("a connection").into_split();
+    // More than all buffers on the way hold: it is answered before all of it has gone.
+    tokio::spawn(async move {
+        let length = 64 << 20;
+        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+        let _ = writer.write_all(head.as_bytes()).await;
+        let _ = writer.write_all(&vec![b'x'; length]).await;
+    });
+    let mut answer = Vec::new();
+    within("an answer", async {
+        while !answer.ends_with(b"body\n") && matches!(reader.read_buf(&mut answer).await, Ok(1..))
+        {
+        }
+    })
+    .await;
+    let answer = String::from_utf8_lossy(&answer);
+    assert!(answer.starts_with("HTTP/1.1 504 "), "{answer}");
+    assert!(
+        answer.contains("x-pointsman-reason: BackendStalled"),
+        "{answer}"
+    );
 }
 
 #[tokio::test]

@@ -23,6 +23,7 @@ use super::tap::Tap;
 use super::tries::Tries;
 use super::websocket;
 use crate::http1::Framing;
+use crate::upstream::connect::ConnectError;
 use crate::upstream::{Pick, Speech};
 use crate::wire::alarm::{Alarm, Elapsed};
 use crate::worker::Worker;
@@ -88,7 +89,12 @@ impl Attempt<'_> {
             Ok(Ok(backend)) => backend,
             Ok(Err(error)) => {
                 pick.failed();
-                tracing::debug!(endpoint = %pick.address, %error, "no connection");
+                match error {
+                    ConnectError::Elapsed => {
+                        tracing::info!(limit = "connect-time", endpoint = %pick.address, "no connection");
+                    }
+                    _ => tracing::debug!(endpoint = %pick.address, %error, "no connection"),
+                }
                 return Err(error.into());
             }
             Err(Elapsed) => return Err(self.timed_out(pick)),
@@ -179,7 +185,7 @@ impl Attempt<'_> {
                     }
                     look = Instant::now() + LOOK;
                 }
-                Err(Elapsed) => return Err(self.elapsed(pick, deadline)),
+                Err(Elapsed) => return Err(self.elapsed(pick, &up, deadline)),
                 Ok(Err(failure)) => return Err(failure),
                 Ok(Ok(Err(error))) => return Err(broken(error, pick, far.reused)),
                 Ok(Ok(Ok(true))) => break,
@@ -253,7 +259,10 @@ impl Attempt<'_> {
                 }
             }
             Err(Elapsed) if deadline.is_some_and(|end| end <= Instant::now()) => "Timeout",
-            Err(Elapsed) => "Stalled",
+            Err(Elapsed) => {
+                self.log_stall(pick);
+                "Stalled"
+            }
             Ok(Ok(Err(FlowError::Source(_)))) => "BackendBroke",
             Ok(Err(_)) | Ok(Ok(Err(FlowError::Sink(_)))) => "ClientGone",
         };
@@ -298,13 +307,25 @@ impl Attempt<'_> {
         Failure::TimedOut { whole }
     }
 
+    fn log_stall(&self, pick: &Pick) {
+        let client = self.tries.passage.client;
+        tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, "a body stood still");
+    }
+
     /// What it means that nothing moved in time.
-    fn elapsed(&self, pick: &mut Pick, deadline: Option<Instant>) -> Failure {
+    fn elapsed(&self, pick: &mut Pick, up: &Progress, deadline: Option<Instant>) -> Failure {
         if deadline.is_some_and(|end| end <= Instant::now()) {
             return self.timed_out(pick);
         }
-        let message = "the request's body stood still";
-        Failure::Client(Answer::new(408, "Stalled", message))
+        self.log_stall(pick);
+        if up.is_hungry() {
+            let message = "the request's body stood still";
+            return Failure::Client(Answer::new(408, "Stalled", message));
+        }
+        pick.failed();
+        pick.upstream().series.timeouts.increment();
+        let message = "the backend takes nothing of the request's body";
+        Failure::Client(Answer::new(504, "BackendStalled", message))
     }
 }
 

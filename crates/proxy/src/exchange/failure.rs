@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     TimedOut { whole: bool },
     /// The response has a status that is tried again.
     Status,
-    /// The client's request is at fault.
+    /// It is answered so, and not tried again: the client's request is at fault, or too much of it is gone.
     Client(Answer),
     /// The client is gone, or the response broke off after it had begun.
     Cut,

@@ -58,6 +58,11 @@ impl Progress {
         self.hungry.set(true);
     }
 
+    /// Whether it waits for where it comes from.
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.hungry.get()
+    }
+
     /// It is over.
     pub(crate) fn end(&self) {
         self.moved.set(None);
