@@ -9,6 +9,7 @@ pub mod core;
 pub mod document;
 mod finding;
 pub mod gateway;
+pub mod kuma;
 pub mod meta;
 pub mod policy;
 pub mod read;
@@ -27,8 +28,10 @@ macro_rules! resources {
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each variant is the kind of that name")]
         pub enum Resource {
-            /// Any of the five route kinds.
+            /// Any of the Gateway API's five route kinds.
             Route(Arc<route::Route>),
+            /// Any of Kuma's three route kinds.
+            MeshRoute(Arc<kuma::MeshRoute>),
             $($kind(Arc<$module::$kind>),)*
         }
 
@@ -40,6 +43,9 @@ macro_rules! resources {
                     Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
                         Resource::Route(Arc::new(route::Route { kind, ..route::Route::deserialize(value)? }))
                     }
+                    Kind::MeshHTTPRoute | Kind::MeshTCPRoute | Kind::MeshGatewayHTTPRoute => {
+                        Resource::MeshRoute(Arc::new(kuma::MeshRoute::read(kind, value)?))
+                    }
                     $(Kind::$kind => Resource::$kind(Arc::new($module::$kind::deserialize(value)?)),)*
                 })
             }
@@ -48,6 +54,7 @@ macro_rules! resources {
             pub fn kind(&self) -> Kind {
                 match self {
                     Resource::Route(route) => route.kind,
+                    Resource::MeshRoute(route) => route.kind,
                     $(Resource::$kind(_) => Kind::$kind,)*
                 }
             }
@@ -56,6 +63,7 @@ macro_rules! resources {
             pub fn meta(&self) -> &Meta {
                 match self {
                     Resource::Route(object) => &object.metadata,
+                    Resource::MeshRoute(object) => &object.metadata,
                     $(Resource::$kind(object) => &object.metadata,)*
                 }
             }
@@ -64,6 +72,7 @@ macro_rules! resources {
             pub fn meta_mut(&mut self) -> &mut Meta {
                 match self {
                     Resource::Route(object) => &mut Arc::make_mut(object).metadata,
+                    Resource::MeshRoute(object) => &mut Arc::make_mut(object).metadata,
                     $(Resource::$kind(object) => &mut Arc::make_mut(object).metadata,)*
                 }
             }
@@ -82,6 +91,13 @@ resources! {
     XTelemetryPolicy: policy,
     XMesh: policy,
     MeshSettings: policy,
+    Mesh: kuma,
+    Dataplane: kuma,
+    MeshService: kuma,
+    MeshExternalService: kuma,
+    MeshMultiZoneService: kuma,
+    MeshGateway: kuma,
+    MeshGatewayInstance: kuma,
     Service: core,
     ServiceImport: core,
     EndpointSlice: core,

@@ -18,6 +18,8 @@ pub const MCS_GROUP: &str = "multicluster.x-k8s.io";
 pub const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
 /// Our own API group.
 pub const POINTSMAN_GROUP: &str = "pointsman.io";
+/// The API group of Kuma.
+pub const KUMA_GROUP: &str = "kuma.io";
 
 /// A kind that Pointsman reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,6 +40,16 @@ pub enum Kind {
     XTelemetryPolicy,
     XMesh,
     MeshSettings,
+    Mesh,
+    Dataplane,
+    MeshService,
+    MeshExternalService,
+    MeshMultiZoneService,
+    MeshGateway,
+    MeshGatewayInstance,
+    MeshHTTPRoute,
+    MeshTCPRoute,
+    MeshGatewayHTTPRoute,
     Service,
     ServiceImport,
     EndpointSlice,
@@ -50,7 +62,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order in which they are shown.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 33] = [
         Kind::GatewayClass,
         Kind::Gateway,
         Kind::ListenerSet,
@@ -66,6 +78,16 @@ impl Kind {
         Kind::XTelemetryPolicy,
         Kind::XMesh,
         Kind::MeshSettings,
+        Kind::Mesh,
+        Kind::Dataplane,
+        Kind::MeshService,
+        Kind::MeshExternalService,
+        Kind::MeshMultiZoneService,
+        Kind::MeshGateway,
+        Kind::MeshGatewayInstance,
+        Kind::MeshHTTPRoute,
+        Kind::MeshTCPRoute,
+        Kind::MeshGatewayHTTPRoute,
         Kind::Service,
         Kind::ServiceImport,
         Kind::EndpointSlice,
@@ -96,6 +118,16 @@ impl Kind {
             Kind::XTelemetryPolicy => ("XTelemetryPolicy", GATEWAY_X_GROUP, &["v1alpha1"]),
             Kind::XMesh => ("XMesh", GATEWAY_X_GROUP, &["v1alpha1"]),
             Kind::MeshSettings => ("MeshSettings", POINTSMAN_GROUP, &["v1alpha1"]),
+            Kind::Mesh => ("Mesh", KUMA_GROUP, &["v1alpha1"]),
+            Kind::Dataplane => ("Dataplane", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshService => ("MeshService", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshExternalService => ("MeshExternalService", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshMultiZoneService => ("MeshMultiZoneService", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshGateway => ("MeshGateway", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshGatewayInstance => ("MeshGatewayInstance", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshHTTPRoute => ("MeshHTTPRoute", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshTCPRoute => ("MeshTCPRoute", KUMA_GROUP, &["v1alpha1"]),
+            Kind::MeshGatewayHTTPRoute => ("MeshGatewayHTTPRoute", KUMA_GROUP, &["v1alpha1"]),
             Kind::Service => ("Service", "", &["v1"]),
             Kind::ServiceImport => ("ServiceImport", MCS_GROUP, &["v1beta1", "v1alpha1"]),
             Kind::EndpointSlice => ("EndpointSlice", "discovery.k8s.io", &["v1", "v1beta1"]),
@@ -148,12 +180,22 @@ impl Kind {
             Kind::GatewayClass
                 | Kind::XMesh
                 | Kind::MeshSettings
+                | Kind::Mesh
+                | Kind::MeshGateway
                 | Kind::Namespace
                 | Kind::ClusterTrustBundle
         )
     }
 
-    /// Whether this is one of the five route kinds.
+    /// Whether this is one of Kuma's three route kinds.
+    pub const fn is_mesh_route(self) -> bool {
+        matches!(
+            self,
+            Kind::MeshHTTPRoute | Kind::MeshTCPRoute | Kind::MeshGatewayHTTPRoute
+        )
+    }
+
+    /// Whether this is one of the Gateway API's five route kinds.
     pub const fn is_route(self) -> bool {
         matches!(
             self,

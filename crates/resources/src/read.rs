@@ -9,7 +9,8 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::document::{self, Node, Position, Value};
-use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP, Kind, ObjectKey, POINTSMAN_GROUP};
+use crate::kuma;
+use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP, KUMA_GROUP, Kind, ObjectKey, POINTSMAN_GROUP};
 use crate::schema::{self, check};
 use crate::{Finding, Resource, Severity};
 
@@ -160,8 +161,15 @@ impl Reader {
             return self.nameless(file, node.at, field, message);
         }
         if let Some(kind) = universal(&node).filter(|_| inherited.is_none()) {
-            *self.input.passed_over.entry(kind.to_owned()).or_default() += 1;
-            return;
+            let kind = kind.to_owned();
+            let found = Kind::find(KUMA_GROUP, &kind);
+            return match found.and_then(|kind| Some((kind, schema::universal(kind)?))) {
+                Some((kind, schema)) => self.keep(file, node, prefix, kind, schema),
+                None => {
+                    *self.input.passed_over.entry(kind.clone()).or_default() += 1;
+                    self.suggest(file, &node, prefix, KUMA_GROUP, "type", &kind);
+                }
+            };
         }
         let api_version = self.word(
             file,
@@ -283,23 +291,30 @@ impl Reader {
             self.add(Severity::Warning, file, at, field, message);
         }
         // Within our groups a kind that nobody knows is probably mistyped.
-        if [GATEWAY_GROUP, GATEWAY_X_GROUP, POINTSMAN_GROUP].contains(&group) {
-            let names = Kind::ALL
-                .iter()
-                .filter(|known| known.group() == group)
-                .map(|known| known.name());
-            if let Some(meant) = check::closest(kind, names) {
-                let at = node.get("kind").map_or(node.at, |node| node.at);
-                let message =
-                    format!("`{kind}` is not known and passed over; did you mean `{meant}`?");
-                self.add(
-                    Severity::Warning,
-                    file,
-                    at,
-                    format!("{prefix}kind"),
-                    message,
-                );
-            }
+        if [GATEWAY_GROUP, GATEWAY_X_GROUP, POINTSMAN_GROUP, KUMA_GROUP].contains(&group) {
+            self.suggest(file, node, prefix, group, "kind", kind);
+        }
+    }
+
+    /// Warns of a kind that is passed over if it is nearly one of the group's.
+    fn suggest(
+        &mut self,
+        file: &Arc<str>,
+        node: &Node,
+        prefix: &str,
+        group: &str,
+        field: &str,
+        kind: &str,
+    ) {
+        let names = Kind::ALL
+            .iter()
+            .filter(|known| known.group() == group)
+            .map(|known| known.name());
+        if let Some(meant) = check::closest(kind, names) {
+            let at = node.get(field).map_or(node.at, |node| node.at);
+            let message = format!("`{kind}` is not known and passed over; did you mean `{meant}`?");
+            let field = format!("{prefix}{field}");
+            self.add(Severity::Warning, file, at, field, message);
         }
     }
 
@@ -313,7 +328,12 @@ impl Reader {
     ) {
         self.place += 1;
         let at = node.at;
-        self.settle_namespace(file, &mut node, prefix, kind);
+        if universal(&node).is_none() {
+            self.settle_namespace(file, &mut node, prefix, kind);
+        }
+        if kind.is_mesh_route() {
+            kuma::spelling::settle(&mut node);
+        }
         check::fill(&mut node, schema);
         let mut found = check::check(&node, schema);
         found.sort_by_key(|found| found.at);
@@ -453,6 +473,16 @@ impl Named {
 
 /// Which object this is; none if its name can't be read.
 fn named(node: &Node, prefix: &str, kind: Kind) -> Option<Named> {
+    if universal(node).is_some() {
+        let name = node.get("name")?;
+        let mesh = node.get("mesh").map(|mesh| mesh.as_str().map(kuma::scope));
+        return Some(Named {
+            key: ObjectKey::new(kind, mesh.unwrap_or(Some(String::new()))?, name.as_str()?),
+            at: node.at,
+            field: format!("{prefix}name"),
+            name_at: name.at,
+        });
+    }
     let metadata = node.get("metadata")?;
     let name = metadata.get("name")?;
     let namespace = match metadata.get("namespace") {
@@ -470,8 +500,9 @@ fn named(node: &Node, prefix: &str, kind: Kind) -> Option<Named> {
 /// The kind of a document in Kuma's own form: it has `type` and `name` where Kubernetes has `apiVersion` and `kind`.
 fn universal(node: &Node) -> Option<&str> {
     let foreign = node.get("apiVersion").is_none() && node.get("kind").is_none();
-    node.get("name").filter(|_| foreign)?.as_str()?;
-    node.get("type")?.as_str()
+    let kind = node.get("type").filter(|_| foreign)?.as_str()?;
+    let named = node.get("name").is_some_and(|name| name.as_str().is_some());
+    (named || Kind::find(KUMA_GROUP, kind).is_some()).then_some(kind)
 }
 
 fn join(group: &str, version: &str) -> String {

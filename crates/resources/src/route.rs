@@ -75,7 +75,7 @@ pub struct RouteMatch {
 }
 
 /// A path, or a part of one.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct PathMatch {
     /// `Exact`, `PathPrefix` or `RegularExpression`.
     #[serde(rename = "type", default)]
@@ -86,7 +86,7 @@ pub struct PathMatch {
 }
 
 /// How a path is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[allow(missing_docs, reason = "named as in the API")]
 pub enum PathMatchType {
     Exact,
@@ -96,7 +96,7 @@ pub enum PathMatchType {
 }
 
 /// A header or query parameter and the value wanted.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct ValueMatch {
     /// `Exact` or `RegularExpression`.
     #[serde(rename = "type", default)]
@@ -108,7 +108,7 @@ pub struct ValueMatch {
 }
 
 /// How a value is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[allow(missing_docs, reason = "named as in the API")]
 pub enum MatchType {
     #[default]

@@ -116,12 +116,25 @@ fn kinds_that_are_not_ours_are_passed_over_and_counted() {
 
 // Kuma's own form has `type` and `name` where Kubernetes has `apiVersion` and `kind`.
 #[test]
-fn documents_of_kuma_are_passed_over_in_both_forms() {
-    let text = "{apiVersion: kuma.io/v1alpha1, kind: MeshHTTPRoute}\n---\n{type: MeshHTTPRoute, name: a, mesh: default}\n";
+fn kinds_of_kuma_that_are_not_ours_are_passed_over_in_both_forms() {
+    let text = "{apiVersion: kuma.io/v1alpha1, kind: MeshTimeout}\n---\n{type: MeshTimeout, name: a, mesh: default}\n---\n\
+                {type: MeshHttpRoute, name: a}\n";
     let input = read(&[("a.yaml", text)]);
     let passed: Vec<&str> = input.passed_over.keys().map(String::as_str).collect();
-    assert_eq!(passed, ["MeshHTTPRoute", "kuma.io/v1alpha1/MeshHTTPRoute"]);
-    assert_eq!(lines(&input), [] as [&str; 0]);
+    assert_eq!(
+        passed,
+        [
+            "MeshHttpRoute",
+            "MeshTimeout",
+            "kuma.io/v1alpha1/MeshTimeout"
+        ]
+    );
+    assert_eq!(
+        lines(&input),
+        [
+            "a.yaml:5:8: warning: type: `MeshHttpRoute` is not known and passed over; did you mean `MeshHTTPRoute`?"
+        ]
+    );
 }
 
 #[test]

@@ -228,7 +228,7 @@ fn visit_string(node: &Node, text: &str, shape: &Shape, report: &mut Report<'_>)
     if let Some(pattern) = pattern.filter(|_| report.found.len() == before || !text.is_empty())
         && !pattern.matches(text)
     {
-        report.error(node, format!("`{}` is not {}", shorten(text), pattern.says));
+        report.error(node, pattern.refusal(text));
     }
     report.found.len() == before
 }

@@ -16,10 +16,7 @@ pub(super) fn metadata(kind: Kind) -> Schema {
         // That it is missing is said by a rule, which knows of `generateName`.
         .field("name", name(kind))
         .field("namespace", string().max(63).like(&LABEL))
-        .field(
-            "labels",
-            map(string().max(63).like(&LABEL_VALUE)).rule(label_keys),
-        )
+        .field("labels", labels())
         .field(
             "annotations",
             map(string()).rule(annotation_keys).rule(annotations_size),
@@ -28,6 +25,11 @@ pub(super) fn metadata(kind: Kind) -> Schema {
         // The API server counts by itself and takes no notice of what a document says.
         .field("generation", integer(i64::MIN..=i64::MAX))
         .rule(named)
+}
+
+/// Labels of an object.
+pub(super) fn labels() -> Schema {
+    map(string().max(63).like(&LABEL_VALUE)).rule(label_keys)
 }
 
 fn name(kind: Kind) -> Schema {

@@ -7,6 +7,7 @@ pub(crate) mod check;
 mod core;
 mod filters;
 mod gateway;
+mod kuma;
 mod meta;
 mod policy;
 mod report;
@@ -22,7 +23,7 @@ use std::sync::LazyLock;
 use serde_json::Value as Json;
 
 use crate::document::Node;
-use crate::meta::Kind;
+use crate::meta::{KUMA_GROUP, Kind};
 pub(crate) use report::Report;
 pub(crate) use text::Pattern;
 
@@ -290,6 +291,19 @@ pub(crate) fn of(kind: Kind, version: &str) -> Option<&'static Schema> {
     ALL.get(&(kind, *known))
 }
 
+/// The schemas of Kuma's universal documents, built once.
+static UNIVERSAL: LazyLock<HashMap<Kind, Schema>> = LazyLock::new(|| {
+    let all = Kind::ALL.into_iter();
+    all.filter(|kind| kind.group() == KUMA_GROUP)
+        .map(|kind| (kind, kuma::universal(kind)))
+        .collect()
+});
+
+/// The schema of a universal document, if the kind is one of Kuma's.
+pub(crate) fn universal(kind: Kind) -> Option<&'static Schema> {
+    UNIVERSAL.get(&kind)
+}
+
 fn build(kind: Kind, version: &str) -> Schema {
     let object = object()
         .field("apiVersion", string())
@@ -317,6 +331,7 @@ fn build(kind: Kind, version: &str) -> Schema {
         Kind::XBackendTrafficPolicy => object.required("spec", policy::backend_traffic()),
         Kind::XTelemetryPolicy => object.required("spec", telemetry::telemetry()),
         Kind::MeshSettings => object.field("spec", policy::mesh_settings()),
+        _ if kind.group() == KUMA_GROUP => kuma::fields(kind, object),
         _ => core::fields(kind, object),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use super::check::shorten;
 use crate::meta::rfc3339;
 
 /// A form that a string must have.
@@ -11,6 +12,8 @@ pub(crate) struct Pattern {
     /// The form in words, to stand after "is not".
     pub(crate) says: &'static str,
     form: Form,
+    /// What is said of other texts, where a dialect has words of its own.
+    refusal: Option<fn(&str) -> String>,
 }
 
 enum Form {
@@ -30,6 +33,24 @@ impl Pattern {
         Pattern {
             says,
             form: Form::Function(function),
+            refusal: None,
+        }
+    }
+
+    /// A form of a dialect that has words of its own for what it refuses.
+    pub(super) const fn worded(function: fn(&str) -> bool, refusal: fn(&str) -> String) -> Self {
+        Pattern {
+            says: "",
+            form: Form::Function(function),
+            refusal: Some(refusal),
+        }
+    }
+
+    /// What is said of a text that has another form.
+    pub(crate) fn refusal(&self, text: &str) -> String {
+        match self.refusal {
+            Some(refusal) => refusal(text),
+            None => format!("`{}` is not {}", shorten(text), self.says),
         }
     }
 }
@@ -38,6 +59,7 @@ macro_rules! patterns {
     ($($name:ident = $regex:expr, $says:expr;)*) => {
         $(pub(crate) static $name: Pattern = Pattern {
             says: $says,
+            refusal: None,
             form: Form::Regex(LazyLock::new(|| {
                 Regex::new($regex).expect("a constant expression that a test compiles")
             })),
@@ -114,6 +136,12 @@ pub(crate) static BASE64: Pattern = Pattern::function(is_base64, "base64");
 pub(crate) static QUALIFIED_NAME: Pattern = Pattern::function(
     is_qualified_name,
     "a name such as `http` or `kubernetes.io/h2c`",
+);
+
+/// An address of either family.
+pub(crate) static IP: Pattern = Pattern::function(
+    |text| text.parse::<std::net::IpAddr>().is_ok(),
+    "an IP address",
 );
 
 /// A port of a Pod by its name.

@@ -206,6 +206,8 @@ fn maximal(schema: &Schema) -> Json {
         "2026-01-31T12:00:00Z",
         "YQ==",
         "System",
+        "10.0.0.1",
+        "MeshService",
     ];
     match &schema.shape {
         Shape::Object { fields, .. } => Json::Object(
@@ -241,7 +243,7 @@ fn maximal(schema: &Schema) -> Json {
         } => json!(last),
         Shape::Integer { max, .. } => json!(max),
         Shape::Bool => json!(true),
-        Shape::IntOrString => json!("a"),
+        Shape::IntOrString => json!("1"),
         Shape::Any => Json::Null,
     }
 }

@@ -1,0 +1,60 @@
+//! Names and percentages, taken apart.
+
+use super::filter::fraction;
+use super::*;
+
+#[test]
+fn the_name_of_a_service_on_kubernetes_has_its_parts() {
+    let parts = |name| {
+        let service = KubernetesService::parse(name)?;
+        assert_eq!(service.to_string(), name);
+        Some((service.name, service.namespace, service.port))
+    };
+    // MADR 045: `name: backend_kuma-demo_svc_3001`.
+    assert_eq!(
+        parts("backend_kuma-demo_svc_3001"),
+        Some(("backend", "kuma-demo", Some(3001)))
+    );
+    assert_eq!(
+        parts("edge-gateway_kuma-demo_svc"),
+        Some(("edge-gateway", "kuma-demo", None))
+    );
+    for other in [
+        "",
+        "backend",
+        "backend_kuma-demo",
+        "backend_kuma-demo_srv_3001",
+        "backend_kuma-demo_svc_http",
+        "backend_kuma-demo_svc_03001",
+        "backend_kuma-demo_svc_70000",
+        "backend_kuma-demo_svc_3001_",
+        "_kuma-demo_svc_3001",
+        "backend__svc_3001",
+    ] {
+        assert_eq!(parts(other), None, "{other}");
+    }
+}
+
+#[test]
+fn percentages_are_whole_or_decimal() {
+    let parts = |text| fraction(text).map(|part| (part.numerator, part.denominator));
+    assert_eq!(parts("0"), Some((0, 1000)));
+    assert_eq!(parts("100"), Some((1000, 1000)));
+    assert_eq!(parts("12.5"), Some((125, 1000)));
+    assert_eq!(parts("0.0001"), Some((1, 1_000_000)));
+    assert_eq!(parts("0.00019"), Some((1, 1_000_000)));
+    for wrong in [
+        "",
+        ".",
+        "5.",
+        ".5",
+        "-1",
+        "1e1",
+        "101",
+        "100.1",
+        "a",
+        "99999999999",
+    ] {
+        assert_eq!(parts(wrong), None, "{wrong}");
+    }
+}

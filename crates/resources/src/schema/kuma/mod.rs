@@ -1,0 +1,101 @@
+//! Kuma's kinds in both forms, with Kuma's own messages.
+//!
+//! A Kubernetes object has `metadata` and `spec`; a universal document has `type`, `mesh` and `name`, and then either
+//! `spec` or, for the kinds that are older than policies, the fields of the spec itself.
+
+mod dataplane;
+mod filters;
+mod gateway;
+mod route;
+mod service;
+mod target;
+mod text;
+
+use serde_json::json;
+
+use super::meta::labels;
+use super::text::TIME;
+use super::{Schema, Shape, any, map, object, one_of, open_object, string};
+use crate::kuma::DEFAULT_MESH;
+use crate::meta::Kind;
+
+/// Adds a kind's fields to those that every Kubernetes object has.
+pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
+    let object = match kind {
+        Kind::Dataplane | Kind::MeshGateway => object.field("mesh", string()),
+        _ => object,
+    };
+    match kind {
+        Kind::Mesh => object.field("spec", spec(kind)),
+        _ => object.required("spec", spec(kind)),
+    }
+}
+
+/// The schema of a universal document.
+pub(super) fn universal(kind: Kind) -> Schema {
+    let object = object()
+        .field("type", string())
+        .required("name", string())
+        .field("labels", labels())
+        .field("creationTime", string().like(&TIME))
+        .field("modificationTime", string())
+        .field("kri", string())
+        .field("status", any());
+    let object = match kind {
+        Kind::Mesh => object,
+        _ => object.field("mesh", string().default(json!(DEFAULT_MESH))),
+    };
+    match kind {
+        Kind::Mesh | Kind::Dataplane | Kind::MeshGateway => joined(object, spec(kind)),
+        _ => object.required("spec", spec(kind)),
+    }
+}
+
+/// One object with the fields and rules of both.
+fn joined(mut object: Schema, spec: Schema) -> Schema {
+    if let (
+        Shape::Object { fields, open, .. },
+        Shape::Object {
+            fields: more,
+            open: too,
+            ..
+        },
+    ) = (&mut object.shape, spec.shape)
+    {
+        fields.extend(more);
+        *open |= too;
+    }
+    object.rules.extend(spec.rules);
+    object
+}
+
+fn spec(kind: Kind) -> Schema {
+    match kind {
+        Kind::Dataplane => dataplane::dataplane(),
+        Kind::MeshService => service::mesh_service(),
+        Kind::MeshExternalService => service::external(),
+        Kind::MeshMultiZoneService => service::multi_zone(),
+        Kind::MeshGateway => gateway::mesh_gateway(),
+        Kind::MeshGatewayInstance => gateway::instance(),
+        Kind::MeshHTTPRoute => route::http(),
+        Kind::MeshTCPRoute => route::tcp(),
+        Kind::MeshGatewayHTTPRoute => route::gateway_http(),
+        _ => mesh(),
+    }
+}
+
+/// A Mesh: what routing uses of it. The rest is for others.
+fn mesh() -> Schema {
+    let modes = &["Everywhere", "ReachableBackends", "Exclusive", "Disabled"];
+    open_object()
+        .field("mtls", open_object().field("enabledBackend", string()))
+        .field(
+            "meshServices",
+            open_object().field("mode", one_of(modes).default(json!("Disabled"))),
+        )
+}
+
+/// Tags by name.
+fn tags() -> Schema {
+    map(string())
+}
