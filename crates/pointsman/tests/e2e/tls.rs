@@ -375,3 +375,48 @@ async fn a_client_that_says_nothing_readable_is_closed() {
         .await;
     assert_eq!(Http1::over(stream).ask(&get("/")).await.status, 200);
 }
+
+/// RFC 9112 §8: a response that ends with the connection "is considered complete unless an error was indicated by the underlying connection (e.g., an "incomplete close"
+/// in TLS would leave the response incomplete".
+#[tokio::test]
+async fn a_response_without_length_is_whole_only_if_the_backend_says_so_in_tls() {
+    use tokio::io::AsyncWriteExt;
+    let authority = Authority::new();
+    let server = authority.sign(&["inner.example"]).server(&[], None);
+    for (says_so, framing) in [(true, ""), (false, ""), (false, "content-length: 4\r\n")] {
+        let server = server.clone();
+        let backend = Backend::listening("web", move |stream, record| {
+            let acceptor = tokio_rustls::TlsAcceptor::from(server.clone());
+            async move {
+                let (_, _open) = record.connected();
+                let Ok(mut stream) = acceptor.accept(stream).await else {
+                    return;
+                };
+                let _ = stream.read(&mut [0; 4096]).await;
+                let response = format!("HTTP/1.1 200 OK\r\n{framing}\r\nbody");
+                let _ = stream.write_all(response.as_bytes()).await;
+                let _ = stream.flush().await;
+                let _ = match says_so {
+                    true => stream.shutdown().await,
+                    false => stream.get_mut().0.shutdown().await,
+                };
+                let _ = stream.read(&mut [0; 1]).await;
+            }
+        })
+        .await;
+        let manifests = [
+            plain(),
+            service("web", &[&backend]),
+            route("web", &[&to("web")]),
+            authority.config_map("ca"),
+            policy("inner.example", ""),
+        ];
+        let gateway = Gateway::of(&manifests.concat()).await;
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        let got = client.try_ask(&get("/")).await;
+        match says_so || !framing.is_empty() {
+            true => assert_eq!(got.expect("a whole response").text(), "body"),
+            false => assert!(got.is_err(), "it was cut: {got:?}"),
+        }
+    }
+}

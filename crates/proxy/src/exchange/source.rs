@@ -52,6 +52,8 @@ pub(crate) struct Incoming<'c> {
     /// How large the buffer may grow.
     most: usize,
     ended: bool,
+    /// The bytes are a WebSocket's, which knows itself where it ends.
+    switched: bool,
     trailers: Option<HeaderMap>,
 }
 
@@ -70,6 +72,7 @@ impl<'c> Incoming<'c> {
             piece: 0,
             most,
             ended: false,
+            switched: false,
             trailers: None,
         }
     }
@@ -97,7 +100,7 @@ impl<'c> Incoming<'c> {
                     self.buffer.consume(consumed);
                     let reader = Pin::new(&mut *self.reader);
                     if ready!(self.buffer.poll_fill(reader, self.most, cx))? == 0 {
-                        self.decoder.eof()?;
+                        self.end()?;
                         self.ended = true;
                     }
                 }
@@ -105,8 +108,18 @@ impl<'c> Incoming<'c> {
         }
     }
 
+    /// The connection has ended. RFC 9112 §8: a response that only this ends "is considered complete unless an error was indicated by the underlying connection (e.g.,
+    /// an "incomplete close" in TLS would leave the response incomplete".
+    fn end(&mut self) -> Result<(), Fault> {
+        if self.decoder.ends_with_connection() && !self.switched && !self.reader.has_ended_well() {
+            return Err(Fault::IncompleteBody);
+        }
+        self.decoder.eof()
+    }
+
     /// Bytes from here on belong to a WebSocket.
     fn switch(&mut self) {
+        self.switched = true;
         self.decoder = BodyDecoder::new(Framing::UntilClose, &Limits::default());
         self.ended = false;
     }

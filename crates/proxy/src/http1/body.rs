@@ -143,6 +143,11 @@ impl BodyDecoder {
         }
     }
 
+    /// Whether only the end of the connection tells where the body ends.
+    pub fn ends_with_connection(&self) -> bool {
+        matches!(self.state, State::UntilClose)
+    }
+
     /// Whether the body is over.
     pub fn is_done(&self) -> bool {
         match &self.state {

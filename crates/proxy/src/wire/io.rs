@@ -150,6 +150,20 @@ impl Reader {
         }
     }
 
+    /// Whether the other side has said that this is the end, where it has a way to: TLS has one (RFC 8446 §6.1), so that nobody else can cut a stream unnoticed.
+    pub(crate) fn has_ended_well(&self) -> bool {
+        match self {
+            Reader::Tcp(_) => true,
+            Reader::Tls(stream) => {
+                let state = match &mut *stream.borrow_mut() {
+                    TlsStream::Client(stream) => stream.get_mut().1.process_new_packets(),
+                    TlsStream::Server(stream) => stream.get_mut().1.process_new_packets(),
+                };
+                state.is_ok_and(|state| state.peer_has_closed())
+            }
+        }
+    }
+
     /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. No system call is made.
     pub(crate) fn is_silent(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
