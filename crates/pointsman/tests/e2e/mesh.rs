@@ -123,3 +123,37 @@ async fn a_cluster_ip_that_cannot_be_bound_here_is_left_alone() {
     let gateway = Gateway::of(&manifests.concat()).await;
     assert_eq!(gateway.ask(get("/")).await.status, 200);
 }
+
+#[tokio::test]
+async fn a_service_import_is_listened_on_at_its_own_addresses() {
+    let address = Address::new();
+    let own = Backend::http1("own").await;
+    let import = format!(
+        "---\napiVersion: multicluster.x-k8s.io/v1alpha1\nkind: ServiceImport\nmetadata: {{name: shop, namespace: default}}\n\
+         spec: {{type: ClusterSetIP, ips: [{}], ports: [{{name: main, port: {PORT}, protocol: TCP, appProtocol: http}}]}}\n",
+        address.ip
+    );
+    let slices = slices("shop", &[own.address]).replace(
+        "kubernetes.io/service-name",
+        "multicluster.kubernetes.io/service-name",
+    );
+    let gateway = Gateway::of(&(import + &slices)).await;
+    let at = SocketAddr::new(address.ip, PORT);
+    assert_eq!(ask_from(address.ip, at).await.backend(), Some("own"));
+    let route = mesh_route("shop", "default", "shop")
+        .replace(
+            "group: '', kind: Service",
+            "group: multicluster.x-k8s.io, kind: ServiceImport",
+        )
+        .replace(
+            "rules: [{backendRefs: [{name: shop, namespace: default, port: 8080}]}]",
+            "rules: [{matches: [{path: {value: /only}}]}]",
+        );
+    gateway.write("route.yaml", &route);
+    crate::support::eventually("the route", || async {
+        ask_from(address.ip, at).await.status == 404
+    })
+    .await;
+    let mut client = Http1::connect(at).await;
+    assert_eq!(client.ask(&get("/only")).await.backend(), Some("own"));
+}
