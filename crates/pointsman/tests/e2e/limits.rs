@@ -78,6 +78,28 @@ async fn a_log_line_names_the_limit() {
     .await;
 }
 
+#[tokio::test]
+async fn a_head_far_over_the_limit_is_told_of_over_http_2_too() {
+    let backend = Backend::http1("web").await;
+    let gateway = setup(&backend)
+        .environment("RUST_LOG", "info")
+        .start()
+        .await;
+    // So much that the library that reads it does not keep it.
+    let ask = (0..8).fold(get("/"), |ask, _| ask.header("x-long", &"x".repeat(16_000)));
+    let response = gateway.ask_http2(ask).await;
+    assert_eq!(response.status, 431);
+    eventually("a line of the log", || async {
+        gateway.log().contains("header-bytes")
+    })
+    .await;
+    let figures = gateway.ask_admin("/metrics").await.text();
+    assert!(
+        figures.contains("pointsman_answers_total{reason=\"HeadTooLarge\"} 1"),
+        "{figures}"
+    );
+}
+
 // A slow machine may be slower than these times itself, so what is wanted has to come at last, not at once.
 
 #[tokio::test]

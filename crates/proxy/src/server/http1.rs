@@ -146,9 +146,12 @@ impl Connection {
                     Ok(None) => {}
                 }
             }
-            match self.alarm.until(deadline, buffer.fill(reader, most)).await {
+            let filling = buffer.fill(reader, most);
+            match passage.until(&mut self.alarm, deadline, filling).await {
                 Err(_) => {
-                    tracing::info!(limit = "head-time", client = %passage.client, "a head took too long");
+                    if !passage.socket.closed.has_rung() {
+                        tracing::info!(limit = "head-time", client = %passage.client, "a head took too long");
+                    }
                     let message = "the head of the request took too long";
                     return Next::Refused(Answer::new(408, "HeadTimeout", message));
                 }

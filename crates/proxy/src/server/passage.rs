@@ -1,12 +1,20 @@
 //! A client's connection, as those who serve it see it.
 
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::FrontendId;
 
 use super::report::Open;
+use crate::wire::alarm::{Alarm, Elapsed};
 use crate::worker::{Admission, Socket};
+
+/// How long who has begun to ask may take once the socket is closed.
+const LAST: Duration = Duration::from_secs(1);
 
 /// Where a connection came from, and at which door.
 #[derive(Debug)]
@@ -28,6 +36,26 @@ pub(crate) struct Passage {
 }
 
 impl Passage {
+    /// Waits for a part of something that is no request yet. Once the socket is closed, there is little time left for it.
+    pub(crate) async fn until<T>(
+        &self,
+        alarm: &mut Alarm,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
+        let closed = &self.socket.closed;
+        let (mut place, mut work) = (closed.place(), pin!(work));
+        let end = Cell::new(None);
+        let hurried = poll_fn(|cx| {
+            if end.get().is_none() && place.poll(cx).is_ready() {
+                end.set(Some(deadline.min(Instant::now() + LAST)));
+            }
+            work.as_mut().poll(cx)
+        });
+        let deadline = || Some(end.get().unwrap_or(deadline));
+        alarm.watch(deadline, hurried).await
+    }
+
     /// `http` or `https`.
     pub(crate) fn scheme(&self) -> &'static str {
         match self.secured {

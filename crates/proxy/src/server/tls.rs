@@ -2,6 +2,7 @@
 //! ends here or is passed through as it is.
 
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
+use tokio_rustls::server::TlsStream as ServerStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::passage::Passage;
@@ -22,6 +24,7 @@ use super::{http1, http2};
 use crate::metrics::ListenerSeries;
 use crate::proxy::Owner;
 use crate::tls::hello::{self, Unread};
+use crate::wire::alarm::{Alarm, Elapsed};
 use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
 use crate::wire::linger::linger;
 use crate::wire::relay::End;
@@ -82,7 +85,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStrea
 async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> Option<Begun> {
     let deadline = Instant::now() + worker.limits().head_time;
     let hello = greeting(worker, &passage, &mut stream);
-    let (name, bytes) = match tokio::time::timeout_at(deadline.into(), hello).await {
+    let mut alarm = Alarm::new();
+    let (name, bytes) = match passage.until(&mut alarm, deadline, hello).await {
         Ok(Ok(Some(hello))) => hello,
         // It said nothing.
         Ok(Ok(None)) => return None,
@@ -126,7 +130,9 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
     };
     let series = worker.metrics.listener(&listener);
     let stream = Prefixed::new(bytes, stream);
-    let stream = shake(worker, &passage, &series, config, stream, deadline).await?;
+    let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
+    let accepted = passage.until(&mut alarm, deadline, accepting).await;
+    let stream = agreed(worker, &passage, &series, accepted).await?;
     if !http {
         let near = End::new(split_tls(stream));
         let arrival = arrival(name, Some(listener));
@@ -219,17 +225,17 @@ fn way(worker: &Worker, passage: &Passage, name: Option<&str>) -> Way {
     }
 }
 
-/// Agrees on TLS with a client.
-async fn shake(
+/// What came of a handshake.
+type Accepted = Result<Result<ServerStream<Prefixed>, (io::Error, Prefixed)>, Elapsed>;
+
+/// The stream that a client and we have agreed on.
+async fn agreed(
     worker: &Worker,
     passage: &Passage,
     series: &ListenerSeries,
-    config: Arc<ServerConfig>,
-    stream: Prefixed,
-    deadline: Instant,
+    accepted: Accepted,
 ) -> Option<TlsStream<Prefixed>> {
-    let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
-    let reason = match tokio::time::timeout_at(deadline.into(), accepting).await {
+    let reason = match accepted {
         Ok(Ok(stream)) => {
             series.handshakes.increment();
             return Some(TlsStream::Server(stream));

@@ -43,6 +43,9 @@ pub(crate) enum Verdict {
 pub(crate) struct Account {
     most_control: u32,
     most_resets: u32,
+    most_head: usize,
+    /// Heads that were larger than that.
+    large: Cell<u32>,
     /// Control frames in this window, and those that were accounted for.
     control: Cell<u32>,
     earned: Cell<u32>,
@@ -55,12 +58,14 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// With these limits on control frames and resets.
-    pub(crate) fn new(most_control: u32, most_resets: u32) -> Self {
+    /// With these limits on control frames, resets and the bytes of a head.
+    pub(crate) fn new(most_control: u32, most_resets: u32, most_head: usize) -> Self {
         let now = Instant::now();
         Account {
             most_control,
             most_resets,
+            most_head,
+            large: Cell::new(0),
             control: Cell::new(0),
             earned: Cell::new(0),
             since: Cell::new(now),
@@ -90,6 +95,18 @@ impl Account {
     pub(crate) fn sent(&self, length: usize) {
         let frames = PER_PIECE.saturating_add((length / 4096) as u32);
         self.earned.set(self.earned.get().saturating_add(frames));
+    }
+
+    /// Heads that were too large to be kept since this was last asked: the library answers them alone.
+    pub(crate) fn take_large(&self) -> u32 {
+        self.large.take()
+    }
+
+    /// A head has grown to this size, by so much.
+    fn head(&self, bytes: usize, grown: usize) {
+        if bytes > self.most_head && bytes - grown <= self.most_head {
+            self.large.set(self.large.get().saturating_add(1));
+        }
     }
 
     fn request(&self) {
@@ -159,6 +176,8 @@ struct Scan {
     have: usize,
     /// The latest stream that was opened.
     latest: u32,
+    /// How large its head is so far.
+    head: usize,
     /// A trailer section that is being looked at, and how much of this frame belongs to it.
     peek: Option<Peek>,
     peekable: usize,
@@ -171,6 +190,7 @@ impl Scan {
             header: [0; 9],
             have: 0,
             latest: 0,
+            head: 0,
             peek: None,
             peekable: 0,
         }
@@ -225,6 +245,8 @@ impl Scan {
             HEADERS if stream > self.latest => {
                 self.latest = stream;
                 self.peek = None;
+                self.head = length;
+                account.head(length, length);
                 account.request();
             }
             HEADERS => {
@@ -232,7 +254,10 @@ impl Scan {
                 self.peek = Some(Peek::new(flags));
             }
             CONTINUATION if length == 0 => account.control(),
-            CONTINUATION => {}
+            CONTINUATION => {
+                self.head += length;
+                account.head(self.head, length);
+            }
             RST_STREAM => account.reset(),
             // Also those that are not known: they are dropped, and each costs its reading.
             _ => account.control(),
@@ -354,7 +379,7 @@ mod tests {
     fn control_frames_count_beyond_those_that_requests_account_for() {
         let ping = frame(8, 6, 0, 0);
         let request = frame(30, HEADERS, 5, 1);
-        let account = || Account::new(10, 10);
+        let account = || Account::new(10, 10, 1000);
         assert_eq!(verdict(account, &vec![ping.clone(); 10]), None);
         let flood = Some(Verdict::TooManyControlFrames);
         assert_eq!(verdict(account, &vec![ping.clone(); 11]), flood);
@@ -387,16 +412,16 @@ mod tests {
     fn resets_count_beyond_requests_that_ended() {
         let pair = [frame(3, HEADERS, 5, 1), frame(4, RST_STREAM, 0, 1)].concat();
         assert_eq!(
-            verdict(|| Account::new(10, 3), &vec![pair.clone(); 3]),
+            verdict(|| Account::new(10, 3, 1000), &vec![pair.clone(); 3]),
             None
         );
         let some = Some(Verdict::TooManyResets);
         assert_eq!(
-            verdict(|| Account::new(10, 3), &vec![pair.clone(); 4]),
+            verdict(|| Account::new(10, 3, 1000), &vec![pair.clone(); 4]),
             some
         );
         let ended = || {
-            let account = Account::new(10, 3);
+            let account = Account::new(10, 3, 1000);
             account.ended();
             account
         };
@@ -409,11 +434,28 @@ mod tests {
         let trailers = |block: &[u8]| {
             let mut bytes = frame(block.len(), HEADERS, 5, 1);
             bytes[9..].copy_from_slice(block);
-            verdict(|| Account::new(10, 10), &[head.clone(), bytes])
+            verdict(|| Account::new(10, 10, 1000), &[head.clone(), bytes])
         };
         let bad = Some(Verdict::BadTrailers);
         assert_eq!(trailers(&[0x84]), bad);
         assert_eq!(trailers(b"\x00\x05:path\x01/"), bad);
         assert_eq!(trailers(b"\x00\x05x-sum\x011"), None);
+    }
+
+    #[test]
+    fn a_head_that_is_too_large_is_counted_once() {
+        let large = |frames: &[Vec<u8>]| {
+            let (account, mut scan) = (Account::new(10, 10, 1000), Scan::new());
+            scan.feed(&[b'x'; PREFACE_BYTES], &account);
+            scan.feed(&frames.concat(), &account);
+            account.take_large()
+        };
+        let more = frame(600, CONTINUATION, 0, 1);
+        assert_eq!(large(&[frame(1000, HEADERS, 5, 1)]), 0);
+        assert_eq!(large(&[frame(1001, HEADERS, 5, 1)]), 1);
+        let parts = [frame(600, HEADERS, 1, 1), more.clone(), more];
+        assert_eq!(large(&parts), 1);
+        let two = [frame(600, HEADERS, 5, 1), frame(600, HEADERS, 5, 3)];
+        assert_eq!(large(&two), 0);
     }
 }

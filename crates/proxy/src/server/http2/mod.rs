@@ -56,13 +56,15 @@ where
     let account = Rc::new(Account::new(
         limits.http2_control_frames,
         limits.http2_resets,
+        head_bytes(limits),
     ));
     let handshake = builder(limits).handshake::<_, Bytes>(Frames::new(io, account.clone()));
     let mut alarm = Alarm::new();
     let begun = Instant::now();
     // Boxed, so that its room is given back: the connection lives longer.
     let handshake = Box::pin(handshake);
-    let connection = match alarm.until(begun + limits.head_time, handshake).await {
+    let deadline = begun + limits.head_time;
+    let connection = match passage.until(&mut alarm, deadline, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
             tracing::debug!(client = %passage.client, %error, "no HTTP/2");
@@ -97,19 +99,22 @@ fn builder(limits: &Limits) -> Builder {
     let window = window.clamp(16 * 1024, MOST_WINDOW);
     let all = u64::from(window) * u64::from(limits.streams);
     let all = u32::try_from(all).unwrap_or(MOST_WINDOW);
-    // What is a little too large is answered here, with a reason; what is larger, by the crate.
-    let head = limits.header_bytes + limits.uri_bytes + 32 * limits.headers + 16 * 1024;
     let mut builder = Builder::new();
     builder
         .initial_window_size(window)
         .initial_connection_window_size(all.clamp(1 << 20, MOST_WINDOW))
         .max_concurrent_streams(limits.streams)
-        .max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(head_bytes(limits)).unwrap_or(u32::MAX))
         .max_send_buffer_size(window as usize)
         .max_pending_accept_reset_streams(limits.http2_resets as usize)
         .max_local_error_reset_streams(Some((limits.http2_resets as usize).max(MOST_ERRORS)))
         .enable_connect_protocol();
     builder
+}
+
+/// How large a head may be that is read at all. What is a little too large is answered here, with a reason; what is larger, by the crate.
+fn head_bytes(limits: &Limits) -> usize {
+    limits.header_bytes + limits.uri_bytes + 32 * limits.headers + 16 * 1024
 }
 
 /// What the streams of a connection share.
@@ -213,6 +218,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Some(verdict) if self.state.closing.get().is_none() => self.condemn(verdict),
                 _ => break,
             }
+        }
+        for _ in 0..self.shared.account.take_large() {
+            self.shared.worker.metrics.answered("HeadTooLarge");
+            let client = self.shared.passage.client;
+            tracing::info!(limit = "header-bytes", %client, "a head was far too large");
         }
         self.state.open.set(self.connection.has_streams());
         Poll::Pending
