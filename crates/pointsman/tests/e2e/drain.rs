@@ -90,3 +90,72 @@ async fn what_runs_at_the_deadline_is_cut_and_told_by_the_exit_code() {
     client.rest().await;
     assert_eq!(gateway.ended().await.code(), Some(1));
 }
+
+#[tokio::test]
+async fn who_has_not_asked_yet_does_not_keep_it_from_ending() {
+    use crate::support::certificates::Authority;
+    let backend = Backend::http1("web").await;
+    let https =
+        "{name: https, port: 8443, protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}";
+    let manifests = [
+        gateway(&["{name: http, port: 8080, protocol: HTTP}", https]),
+        Authority::new().sign(&["example.com"]).secret("cert"),
+        service("web", &[&backend]),
+        route("web", &[&to("web")]),
+    ]
+    .concat();
+    // The beginnings of a head, of HTTP/2's preface, of HTTP/2 itself, of a ClientHello.
+    let frame = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0";
+    for (port, begun) in [
+        (8080, "GET / HTTP/1.1\r\nHost:"),
+        (8080, "PRI * HTTP/2.0\r\n"),
+        (8080, frame),
+        (8443, "\u{16}\u{3}\u{1}"),
+    ] {
+        let setup = Gateway::setup(&manifests).limit("head-time", "10m");
+        let mut gateway = setup.argument("--drain", "10m").start().await;
+        let mut client = Http1::connect(gateway.at(port)).await;
+        client.send(begun).await;
+        // Who asked later was served, so what was begun has been read.
+        assert_eq!(gateway.ask(get("/")).await.status, 200);
+        gateway.signal("TERM");
+        assert_eq!(gateway.ended().await.code(), Some(0), "{begun:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_cut_at_the_deadline_is_in_the_access_log() {
+    let http = Backend::http1_with("web", |_| Answer::Never).await;
+    let tcp = Backend::tcp("echo").await;
+    let manifests = [
+        gateway(&[
+            "{name: http, port: 8080, protocol: HTTP}",
+            "{name: tcp, port: 9000, protocol: TCP}",
+        ]),
+        service("web", &[&http]),
+        service("echo", &[&tcp]),
+        route("web", &[&to("web")]),
+        route_of("TCPRoute", "echo", "", &[&to("echo")]),
+    ];
+    let setup = Gateway::setup(&manifests.concat()).argument("--drain", "100ms");
+    let mut gateway = setup.argument("--access-log", "text").start().await;
+    let mut old = Http1::connect(gateway.at(8080)).await;
+    old.send(get("/old").bytes()).await;
+    let new = Http2::connect(gateway.at(8080)).await;
+    let (_response, _body) = new.open(&ask("POST", "/new")).await;
+    let mut stream = Http1::connect(gateway.at(9000)).await;
+    assert_eq!(stream.exactly(5).await.expect("a greeting"), b"echo\n");
+    http.open(2).await;
+    gateway.signal("TERM");
+    assert_eq!(gateway.ended().await.code(), Some(1));
+    let log = gateway.log();
+    for what in [
+        "GET example.com /old",
+        "POST example.com /new",
+        "edge/tcp TCP",
+    ] {
+        let line = log.lines().find(|line| line.contains(what));
+        let line = line.unwrap_or_else(|| panic!("{what}: {log}"));
+        assert!(line.contains("reason=Drained"), "{line}");
+    }
+}

@@ -153,7 +153,7 @@ pub(crate) const FIELDS: [(&str, &str); 21] = [
     ("retries", "tries after the first, if there were any"),
     (
         "reason",
-        "why Pointsman answered itself, or why it ended early",
+        "why Pointsman answered itself, or why it ended early; `Drained` if it was cut at the end of `--drain`",
     ),
     ("request_id", "the request's id"),
 ];

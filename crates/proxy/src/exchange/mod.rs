@@ -55,7 +55,14 @@ pub(crate) async fn run(
     mut source: Source<'_>,
     mut client: Client<'_>,
 ) -> bool {
-    let mut report = Report::new();
+    let mut telling = Telling {
+        worker,
+        passage,
+        request: &request,
+        report: Report::new(),
+        over: false,
+    };
+    let report = &mut telling.report;
     let gone = client.gone();
     let outcome = {
         let mut answered = pin!(answer(
@@ -65,7 +72,7 @@ pub(crate) async fn run(
             &request,
             &mut source,
             &mut client,
-            &mut report,
+            &mut *report,
         ));
         poll_fn(|cx| match (answered.as_mut().poll(cx), gone) {
             (Poll::Pending, Some(gone)) => gone.poll(cx).map(|()| None),
@@ -93,8 +100,26 @@ pub(crate) async fn run(
         }
     }
     let keep = client.keeps() && source.has_ended() && !report.is_cut();
-    report.end(worker, passage, &request);
+    telling.over = true;
     keep
+}
+
+/// Tells of an exchange when it is dropped: also of one that does not come to its end, because the worker ends first.
+struct Telling<'e> {
+    worker: &'e Worker,
+    passage: &'e Passage,
+    request: &'e Request<'e>,
+    report: Report,
+    over: bool,
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        if !self.over {
+            self.report.cut(self.worker.cut_because());
+        }
+        self.report.end(self.worker, self.passage, self.request);
+    }
 }
 
 /// Finds what is to be done and does it; an answer that is to be made here comes back as an error.

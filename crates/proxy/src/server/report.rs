@@ -1,5 +1,6 @@
-//! What is told of a stream or a UDP session when it is over: figures, and a line in the access log.
+//! What is told of a stream or a UDP session when it is over: figures, and a line in the access log. One that is dropped before its end is told of too.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -34,6 +35,7 @@ impl Drop for Open {
 /// What is known so far.
 #[derive(Debug)]
 pub(crate) struct Report {
+    worker: Rc<Worker>,
     begun: Instant,
     client: SocketAddr,
     spoken: &'static str,
@@ -45,12 +47,21 @@ pub(crate) struct Report {
     retries: u32,
     status: u16,
     reason: Option<&'static str>,
+    up: Cell<u64>,
+    down: Cell<u64>,
+    over: bool,
 }
 
 impl Report {
     /// Something has come, which asked for this name.
-    pub(crate) fn new(client: SocketAddr, spoken: &'static str, name: Option<String>) -> Self {
+    pub(crate) fn new(
+        worker: &Rc<Worker>,
+        client: SocketAddr,
+        spoken: &'static str,
+        name: Option<String>,
+    ) -> Self {
         Report {
+            worker: worker.clone(),
             begun: Instant::now(),
             client,
             spoken,
@@ -62,12 +73,15 @@ impl Report {
             retries: 0,
             status: 0,
             reason: None,
+            up: Cell::new(0),
+            down: Cell::new(0),
+            over: false,
         }
     }
 
     /// It arrived there.
-    pub(crate) fn listener(&mut self, worker: &Worker, listener: Option<FrontendId>) {
-        let series = listener.as_ref().map(|id| worker.metrics.listener(id));
+    pub(crate) fn listener(&mut self, listener: Option<FrontendId>) {
+        let series = listener.as_ref().map(|id| self.worker.metrics.listener(id));
         self.open = series.map(Open::new);
         self.listener = listener;
     }
@@ -87,10 +101,10 @@ impl Report {
     }
 
     /// It goes nowhere.
-    pub(crate) fn refused(&mut self, worker: &Worker, fault: &Fault) {
+    pub(crate) fn refused(&mut self, fault: &Fault) {
         self.status = fault.status;
         self.reason = Some(fault.reason);
-        worker.metrics.refused(fault.reason);
+        self.worker.metrics.refused(fault.reason);
     }
 
     /// It ended before its time.
@@ -100,6 +114,8 @@ impl Report {
 
     /// So many bytes went from the client and to it.
     pub(crate) fn moved(&self, up: u64, down: u64) {
+        self.up.set(self.up.get() + up);
+        self.down.set(self.down.get() + down);
         if let Some(Open(series)) = &self.open {
             series.request_bytes.add(up);
             series.response_bytes.add(down);
@@ -110,8 +126,12 @@ impl Report {
         }
     }
 
-    /// It is over, after so many bytes from the client and to it.
-    pub(crate) fn end(&self, worker: &Worker, up: u64, down: u64) {
+    /// It is over.
+    pub(crate) fn end(mut self) {
+        self.over = true;
+    }
+
+    fn tell(&self) {
         let duration = self.begun.elapsed();
         if let Some(Open(series)) = &self.open {
             series.requests.increment(self.status);
@@ -124,7 +144,7 @@ impl Report {
             origin.series.requests.increment(self.status);
             origin.series.latency.observe(duration);
         }
-        let Some(log) = &worker.log else { return };
+        let Some(log) = &self.worker.log else { return };
         log.write(&Record {
             time: SystemTime::now() - duration,
             duration,
@@ -132,8 +152,8 @@ impl Report {
             listener: self.listener.as_ref(),
             protocol: self.spoken,
             authority: self.name.as_deref().map(str::as_bytes),
-            request_bytes: up,
-            response_bytes: down,
+            request_bytes: self.up.get(),
+            response_bytes: self.down.get(),
             rule: origin.map(|origin| Rule {
                 route: &origin.route.route,
                 index: origin.rule.index,
@@ -145,5 +165,14 @@ impl Report {
             reason: self.reason,
             ..Record::default()
         });
+    }
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        if !self.over {
+            self.reason = Some(self.worker.cut_because());
+        }
+        self.tell();
     }
 }

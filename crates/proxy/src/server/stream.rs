@@ -38,8 +38,8 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, near: End, arriv
     let held = worker.held();
     let course = Course::of_stream(&worker, &held, &passage, listener.as_ref(), name.as_deref());
     drop(held);
-    let mut report = Report::new(passage.client, spoken, name);
-    report.listener(&worker, course.listener);
+    let mut report = Report::new(&worker, passage.client, spoken, name);
+    report.listener(course.listener);
     let moved = Moved::new();
     match begin(&worker, course.plan, &mut report).await {
         Ok((pick, far)) => {
@@ -53,11 +53,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, near: End, arriv
             }
         }
         Err(fault) => {
-            report.refused(&worker, &fault);
+            report.refused(&fault);
             near.close(false);
         }
     }
-    report.end(&worker, moved.up.get(), moved.down.get());
+    report.end();
 }
 
 async fn begin(

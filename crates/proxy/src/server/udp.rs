@@ -149,12 +149,12 @@ impl Session {
             worker.overload.note("connections", client);
             return None;
         };
-        let mut report = Report::new(client, "UDP", None);
+        let mut report = Report::new(worker, client, "UDP", None);
         let (pick, socket) = match choose(port, client, &mut report) {
             Ok(chosen) => chosen,
             Err(fault) => {
-                report.refused(worker, &fault);
-                report.end(worker, 0, 0);
+                report.refused(&fault);
+                report.end();
                 return None;
             }
         };
@@ -217,7 +217,7 @@ fn choose(
     let worker = &port.worker;
     let held = worker.held();
     let course = Course::of_datagrams(worker, &held, &port.socket.owner(), client);
-    report.listener(worker, course.listener);
+    report.listener(course.listener);
     let plan = course.plan?;
     report.decided(&plan);
     if let Some(fault) = &plan.fault {
@@ -293,7 +293,7 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
     port.forget(&session);
     let (up, down) = (session.up.get(), session.down.get());
     report.moved(up, down);
-    report.end(worker, up, down);
+    report.end();
 }
 
 /// Passes on what an endpoint has sent. Returns whether there may be more.

@@ -262,6 +262,14 @@ impl Worker {
         Some(Admission(self.clone()))
     }
 
+    /// Why something that runs is dropped before its end.
+    pub(crate) fn cut_because(&self) -> &'static str {
+        match self.draining.has_rung() {
+            true => "Drained",
+            false => "Failed",
+        }
+    }
+
     /// Clients' connections that are open here.
     pub(crate) fn open(&self) -> usize {
         self.open.get()
