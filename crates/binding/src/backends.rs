@@ -138,11 +138,7 @@ pub(crate) fn resolve(
             if let Some(why) = untrusted(reader, referrer.kind, &object, found) {
                 return Err(why);
             }
-            Ok(BackendId {
-                object,
-                port,
-                transport,
-            })
+            Ok(BackendId::new(object, port, transport))
         }
         Some(found) => {
             let app = found.app_protocol.as_deref().unwrap_or_default();
@@ -249,11 +245,7 @@ fn x_backend_id(object: ObjectKey, backend: &XBackend, from: Kind) -> Result<Bac
         return fault("UnsupportedProtocol", message);
     }
     match backend.spec.port.number {
-        Some(port) => Ok(BackendId {
-            object,
-            port,
-            transport,
-        }),
+        Some(port) => Ok(BackendId::new(object, port, transport)),
         None => fault("BackendNotFound", format!("{object} has no port number")),
     }
 }

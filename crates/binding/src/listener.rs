@@ -62,6 +62,7 @@ impl ListenerView {
             tls: self.tls.clone(),
             client_certificate: client_certificate.cloned(),
             kind: None,
+            connection_limit: None,
         })
     }
 

@@ -239,7 +239,7 @@ pub(crate) fn group(
 fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
     let port = match id {
         FrontendId::Mesh { port, .. } => *port,
-        FrontendId::Listener { .. } => 0,
+        FrontendId::Listener { .. } | FrontendId::Outbound(_) => 0,
     };
     Frontend {
         id: id.clone(),
@@ -254,6 +254,7 @@ fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
         tls: None,
         client_certificate: None,
         kind: Some(kind),
+        connection_limit: None,
     }
 }
 

@@ -10,7 +10,7 @@ use pointsman_resources::route::Route;
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
 use crate::backends::{Across, Referrer};
-use crate::bound::{BackendId, BoundRoute, FrontendId, Hostname, Transport};
+use crate::bound::{BackendId, BoundRoute, Dialect, FrontendId, Hostname, Transport};
 use crate::gateway::GatewayView;
 use crate::mesh;
 use crate::parents::{self, MeshParentKind, Parent};
@@ -285,6 +285,7 @@ impl Looking<'_> {
             route: self.key.clone(),
             age: self.route.metadata.age(),
             generation: self.route.metadata.generation,
+            dialect: Dialect::GatewayApi,
             hostnames,
             rules: lowered.rules.clone(),
         }
@@ -318,11 +319,7 @@ impl Looking<'_> {
             .and_then(|ports| ports.first())
             .copied()
             .unwrap_or(0);
-        let id = |port| BackendId {
-            object: parent.clone(),
-            port,
-            transport,
-        };
+        let id = |port| BackendId::new(parent.clone(), port, transport);
         let lowered = self.lower(across, Some(&id(first)));
         let mut refused = match lowered.has_no_rule_left() {
             true => Some(("UnsupportedValue", no_rule_left(&lowered))),

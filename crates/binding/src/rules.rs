@@ -16,7 +16,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 use crate::backends::{self, Referrer};
 use crate::bound::{
     BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, GrpcPredicate, Mirror,
-    PathPredicate, Pattern, RetryPolicy, StringPredicate, ValuePredicate, WeightedBackend,
+    PathPredicate, Pattern, RetryPolicy, StringPredicate, Tags, ValuePredicate, WeightedBackend,
     duration, whole,
 };
 use crate::store::Reader;
@@ -122,6 +122,7 @@ impl Lowering<'_> {
                 attempts: retry.attempts,
                 backoff: time(retry.backoff.as_ref()),
             }),
+            from: Vec::new(),
         }));
     }
 
@@ -156,6 +157,7 @@ impl Lowering<'_> {
             kind: id.object.kind.name().into(),
             name: id.object.name.clone(),
             port: Some(id.port),
+            tags: Tags::default(),
         };
         WeightedBackend {
             reference,
@@ -194,6 +196,7 @@ impl Lowering<'_> {
                 Ok(id) => Some(id.port),
                 Err(_) => reference.port,
             },
+            tags: Tags::default(),
         }
     }
 

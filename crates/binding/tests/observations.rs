@@ -187,11 +187,7 @@ fn a_backend_that_is_needed_is_followed_without_a_route() {
     let ports = "{ports: [{name: http, port: 80}]}";
     let mut bound =
         Bound::of(&(service("shop/web", ports) + &slice("shop/web", "http", 8080, "10.0.0.1")));
-    let id = BackendId {
-        object: key("Service shop/web"),
-        port: 80,
-        transport: Transport::Tcp,
-    };
+    let id = BackendId::new(key("Service shop/web"), 80, Transport::Tcp);
     assert!(bound.backends.is_empty());
     bound.apply([
         Change::Need(id.clone(), true),

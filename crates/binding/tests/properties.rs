@@ -57,11 +57,7 @@ fn outside() -> Vec<(Vec<Change>, Change)> {
         ];
         let forms = seen.map(|seen| Change::Observe(gateway.clone(), Some(seen)));
         all.push((forms.to_vec(), Change::Observe(gateway, None)));
-        let id = BackendId {
-            object: key(&format!("Service {namespace}/x")),
-            port: 80,
-            transport: Transport::Tcp,
-        };
+        let id = BackendId::new(key(&format!("Service {namespace}/x")), 80, Transport::Tcp);
         all.push((
             vec![Change::Need(id.clone(), true)],
             Change::Need(id, false),

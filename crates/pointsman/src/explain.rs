@@ -139,11 +139,7 @@ fn directory(binder: &Binder) -> Directory {
                 .into_iter()
                 .find(|transport| transport.name() == port.protocol)?;
             let (object, port) = (object.clone(), port.port);
-            binder.backend(&BackendId {
-                object,
-                port,
-                transport,
-            })
+            binder.backend(&BackendId::new(object, port, transport))
         };
         Some(MeshParent {
             addresses: addresses

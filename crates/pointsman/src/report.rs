@@ -106,13 +106,18 @@ fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
     let mut lost: HashMap<(ObjectKey, String), usize> = HashMap::new();
     let mut found = Vec::new();
     for table in tables.frontends() {
-        for route in table.routes() {
-            *attached.entry(&route.route).or_default() += 1;
+        let rules = table
+            .routes()
+            .flat_map(|route| route.rules.iter().map(|rule| route.source(rule).0));
+        for route in rules.collect::<BTreeSet<_>>() {
+            *attached.entry(route).or_default() += 1;
         }
         for shadow in shadowed(table) {
-            let rule = shadow.rule.index;
-            let field = format!("spec.rules[{rule}].matches[{}]", shadow.match_index);
-            let of = (shadow.route.route.clone(), field);
+            let (route, rule) = shadow.route.source(&shadow.rule);
+            let to = shadow.rule.from.first().and_then(|source| source.to);
+            let to = to.map_or(String::new(), |to| format!("to[{to}]."));
+            let field = format!("spec.{to}rules[{rule}].matches[{}]", shadow.match_index);
+            let of = (route.clone(), field);
             if shadow.extent == Extent::Fully {
                 *lost.entry(of.clone()).or_default() += 1;
             }
@@ -120,9 +125,10 @@ fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
         }
     }
     let told = found.into_iter().map(|(frontend, of, shadow)| {
-        let winner = match shadow.by_route.route == shadow.route.route {
-            true => format!("rule {}", shadow.by.index),
-            false => format!("rule {} of {}", shadow.by.index, shadow.by_route.route),
+        let (by, index) = shadow.by_route.source(&shadow.by);
+        let winner = match *by == of.0 {
+            true => format!("rule {index}"),
+            false => format!("rule {index} of {by}"),
         };
         let loss = match shadow.extent {
             Extent::Partly => format!("{winner} takes some of its requests"),
@@ -145,5 +151,6 @@ fn place(frontend: &FrontendId) -> String {
     match frontend {
         FrontendId::Listener { listener, .. } => format!("on listener {listener}: "),
         FrontendId::Mesh { port, .. } => format!("on port {port}: "),
+        FrontendId::Outbound(outbound) => format!("for {}: ", outbound.dataplane),
     }
 }

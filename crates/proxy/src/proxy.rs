@@ -50,6 +50,8 @@ pub enum Owner {
         /// Its port.
         port: u16,
     },
+    /// An outbound of a Dataplane of Kuma.
+    Outbound(FrontendId),
 }
 
 /// All that holds from now on.

@@ -213,7 +213,13 @@ fn header_admits<R: Request>(predicate: &ValuePredicate, request: &R) -> bool {
         StringPredicate::Regex(regex) => {
             std::str::from_utf8(value).is_ok_and(|value| regex.is_match(value))
         }
+        StringPredicate::Prefix(start) => value.starts_with(start.as_bytes()),
+        StringPredicate::Present => true,
+        StringPredicate::Absent => false,
     };
+    if predicate.value == StringPredicate::Absent {
+        return request.header(&predicate.name).next().is_none();
+    }
     let mut lines = 0;
     for value in request.header(&predicate.name) {
         lines += 1;

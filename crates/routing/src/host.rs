@@ -10,6 +10,7 @@ use regex::RegexSet;
 use crate::children::Children;
 use crate::entry::{Entry, Recorder};
 use crate::path;
+use crate::precedence::PathRank;
 use crate::ranked::{Compiled, Ranked};
 use crate::request::{Context, Request};
 
@@ -18,6 +19,8 @@ use crate::request::{Context, Request};
 pub(crate) struct HostTable {
     pub(crate) root: Node,
     pub(crate) regexes: Ranked<Expressions>,
+    /// Those that come after prefixes.
+    pub(crate) late: Ranked<Expressions>,
 }
 
 /// What stands at one path.
@@ -70,13 +73,17 @@ enum Place<'e> {
     Exact(&'e str),
     Prefix(&'e str),
     Regex,
+    LateRegex,
 }
 
 fn place(entry: &Entry) -> Place<'_> {
     match entry.matched().map(|matched| &matched.path) {
         Some(PathPredicate::Exact(path)) => Place::Exact(path),
         Some(PathPredicate::Prefix(prefix)) => Place::Prefix(prefix),
-        Some(PathPredicate::Regex(_)) => Place::Regex,
+        Some(PathPredicate::Regex(_)) => match entry.rank.path {
+            PathRank::LateRegex(_) => Place::LateRegex,
+            _ => Place::Regex,
+        },
         None => Place::Prefix("/"),
     }
 }
@@ -89,14 +96,14 @@ pub(crate) fn same_place(a: &Entry, b: &Entry) -> bool {
             path::prefix_segments(a).eq(path::prefix_segments(b))
         }
         // All expressions of a host stand together.
-        (Place::Regex, Place::Regex) => true,
+        (Place::Regex, Place::Regex) | (Place::LateRegex, Place::LateRegex) => true,
         _ => false,
     }
 }
 
 impl HostTable {
     pub(crate) fn is_empty(&self) -> bool {
-        self.root.is_empty() && self.regexes.is_empty()
+        self.root.is_empty() && self.regexes.is_empty() && self.late.is_empty()
     }
 
     pub(crate) fn insert(&mut self, entry: &Arc<Entry>) {
@@ -116,6 +123,7 @@ impl HostTable {
                 );
             }
             Place::Regex => self.regexes.insert(entry.clone()),
+            Place::LateRegex => self.late.insert(entry.clone()),
         }
     }
 
@@ -136,6 +144,7 @@ impl HostTable {
                 );
             }
             Place::Regex => self.regexes.remove(&entry.rank),
+            Place::LateRegex => self.late.remove(&entry.rank),
         }
     }
 
@@ -145,11 +154,12 @@ impl HostTable {
         context: &Context<'_, R>,
         recorder: &mut T,
     ) -> Option<&'t Entry> {
-        match context.request.path().strip_prefix('/') {
+        let found = match context.request.path().strip_prefix('/') {
             Some(rest) => self.descend(&self.root, Some(rest), context, recorder),
             // `*` and the like have no segments: only an expression can be meant for them.
-            None => self.expression(context, recorder),
-        }
+            None => expression(&self.regexes, context, recorder),
+        };
+        found.or_else(|| expression(&self.late, context, recorder))
     }
 
     /// The strongest entry at or below a node, `rest` being what is left of the path.
@@ -167,8 +177,8 @@ impl HostTable {
             None => node
                 .exact
                 .find(|entry| entry.admits(context, recorder))
-                .or_else(|| self.expression(context, recorder)),
-            Some(_) if node.children.is_empty() => self.expression(context, recorder),
+                .or_else(|| expression(&self.regexes, context, recorder)),
+            Some(_) if node.children.is_empty() => expression(&self.regexes, context, recorder),
             Some(rest) => {
                 let (segment, rest) = match rest.split_once('/') {
                     Some((segment, rest)) => (segment, Some(rest)),
@@ -176,43 +186,43 @@ impl HostTable {
                 };
                 match node.children.get(segment) {
                     Some(child) => self.descend(child, rest, context, recorder),
-                    None => self.expression(context, recorder),
+                    None => expression(&self.regexes, context, recorder),
                 }
             }
         };
         found.or_else(|| node.prefix.find(|entry| entry.admits(context, recorder)))
     }
+}
 
-    /// The strongest entry whose expression matches the path.
-    fn expression<'t, R: Request, T: Recorder>(
-        &'t self,
-        context: &Context<'_, R>,
-        recorder: &mut T,
-    ) -> Option<&'t Entry> {
-        if self.regexes.is_empty() {
-            return None;
-        }
-        let path = context.request.path();
-        let alone = |entry: &Entry| regex(entry).is_some_and(|regex| regex.is_match(path));
-        let chunks = match &self.regexes {
-            Ranked::One(entry) => {
-                return (alone(entry) && entry.admits(context, recorder)).then_some(entry);
-            }
-            Ranked::Chunks(chunks) => chunks,
-        };
-        chunks.iter().find_map(|chunk| match &chunk.compiled {
-            Expressions(None) => chunk
-                .entries
-                .iter()
-                .find(|entry| alone(entry) && entry.admits(context, recorder))
-                .map(|entry| &**entry),
-            Expressions(Some(set)) => set
-                .matches(path)
-                .into_iter()
-                .map(|at| &*chunk.entries[at])
-                .find(|entry| entry.admits(context, recorder)),
-        })
+/// The strongest entry whose expression matches the path.
+fn expression<'t, R: Request, T: Recorder>(
+    regexes: &'t Ranked<Expressions>,
+    context: &Context<'_, R>,
+    recorder: &mut T,
+) -> Option<&'t Entry> {
+    if regexes.is_empty() {
+        return None;
     }
+    let path = context.request.path();
+    let alone = |entry: &Entry| regex(entry).is_some_and(|regex| regex.is_match(path));
+    let chunks = match regexes {
+        Ranked::One(entry) => {
+            return (alone(entry) && entry.admits(context, recorder)).then_some(entry);
+        }
+        Ranked::Chunks(chunks) => chunks,
+    };
+    chunks.iter().find_map(|chunk| match &chunk.compiled {
+        Expressions(None) => chunk
+            .entries
+            .iter()
+            .find(|entry| alone(entry) && entry.admits(context, recorder))
+            .map(|entry| &**entry),
+        Expressions(Some(set)) => set
+            .matches(path)
+            .into_iter()
+            .map(|at| &*chunk.entries[at])
+            .find(|entry| entry.admits(context, recorder)),
+    })
 }
 
 /// Changes the node at these segments, copying what is shared on the way. Nodes are made where they are missing and go when they

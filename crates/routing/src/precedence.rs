@@ -7,7 +7,8 @@ use std::cmp::{Ordering, Reverse};
 use std::fmt;
 
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, BoundRule, Hostname, PathPredicate, StringPredicate,
+    BoundMatch, BoundRoute, BoundRule, Dialect, Hostname, PathPredicate, StringPredicate,
+    expression,
 };
 use pointsman_resources::{Age, ObjectKey};
 use serde::Serialize;
@@ -91,6 +92,8 @@ pub enum PathRank {
     Regex,
     /// A prefix: so many characters.
     Prefix(Reverse<usize>),
+    /// A regular expression of Kuma's: so many characters.
+    LateRegex(Reverse<usize>),
 }
 
 /// How specific a predicate on a string is.
@@ -108,8 +111,9 @@ impl Precision {
     fn of(predicate: Option<&StringPredicate>) -> Self {
         match predicate {
             Some(StringPredicate::Exact(_)) => Precision::Exact,
-            Some(StringPredicate::Regex(_)) => Precision::Regex,
-            None => Precision::Any,
+            Some(StringPredicate::Regex(_) | StringPredicate::Prefix(_)) => Precision::Regex,
+            // Of gRPC's services and methods neither is asked.
+            Some(StringPredicate::Present | StringPredicate::Absent) | None => Precision::Any,
         }
     }
 }
@@ -121,7 +125,7 @@ pub struct Rank {
     /// route's own hostname, not what is left of it on the listener.
     pub host: HostRank,
     /// "`Exact` path match", then regular expressions (the specification leaves their place open), then "`Prefix` path match with
-    /// largest number of characters".
+    /// largest number of characters". Kuma has its expressions after prefixes, the longest first.
     pub path: PathRank,
     /// GRPCRoute: "characters in a matching service".
     pub grpc_service: Precision,
@@ -156,7 +160,10 @@ impl Rank {
             host: HostRank::of(hostname),
             path: match matched.map(|matched| &matched.path) {
                 Some(PathPredicate::Exact(_)) => PathRank::Exact,
-                Some(PathPredicate::Regex(_)) => PathRank::Regex,
+                Some(PathPredicate::Regex(regex)) => match route.dialect {
+                    Dialect::GatewayApi => PathRank::Regex,
+                    Dialect::Kuma => PathRank::LateRegex(Reverse(expression(regex).len())),
+                },
                 Some(PathPredicate::Prefix(prefix)) => {
                     PathRank::Prefix(Reverse(prefix.strip_suffix('/').unwrap_or(prefix).len()))
                 }

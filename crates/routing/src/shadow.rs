@@ -73,6 +73,8 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
             .map(|entry| &**entry)
             .collect();
         within(&host.regexes, &mut found);
+        within(&host.late, &mut found);
+        hidden_by_catch_all(host, &mut found);
         at_node(&host.root, &expressions, &mut found);
     }
     across_hostnames(table, &mut found);
@@ -135,7 +137,8 @@ fn across_hostnames(table: &FrontendTable, found: &mut Vec<Shadow>) {
                 let winner = earlier.iter().find_map(|earlier| taker(earlier, entry));
                 found.extend(winner.map(|winner| shadow(winner, entry, Extent::Fully)));
             };
-            host.regexes.iter().for_each(|entry| judge(entry));
+            let expressions = host.regexes.iter().chain(host.late.iter());
+            expressions.for_each(|entry| judge(entry));
             each_entry(&host.root, &mut judge);
         }
         earlier.push(host);
@@ -170,7 +173,8 @@ fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
         .last()
         .filter(|_| exact && nodes.len() > segments.len());
     let exacts = own.into_iter().flat_map(|node| node.exact.iter());
-    let expressions = host.regexes.iter().filter(|other| {
+    let expressions = host.regexes.iter().chain(host.late.iter());
+    let expressions = expressions.filter(|other| {
         let Some(PathPredicate::Regex(regex)) = other.matched().map(|other| &other.path) else {
             return false;
         };
@@ -250,6 +254,16 @@ fn within<C: crate::ranked::Compiled>(entries: &Ranked<C>, found: &mut Vec<Shado
         if stronger.len() < NEIGHBOURS {
             stronger.push(entry);
         }
+    }
+}
+
+/// An expression that comes after prefixes gets nothing where `/` takes all.
+fn hidden_by_catch_all(host: &HostTable, found: &mut Vec<Shadow>) {
+    for entry in host.late.iter() {
+        let mut all = host.root.prefix.iter().take(NEIGHBOURS);
+        let winner =
+            all.find(|other| !Arc::ptr_eq(&other.rule, &entry.rule) && covers(other, entry));
+        found.extend(winner.map(|winner| shadow(winner, entry, Extent::Fully)));
     }
 }
 
@@ -356,10 +370,14 @@ fn implied(wide: Option<&StringPredicate>, narrow: Option<&StringPredicate>) -> 
         (None, _) => true,
         (Some(_), None) => false,
         (Some(wide), Some(StringPredicate::Exact(value))) => wide.matches(value),
-        (Some(StringPredicate::Regex(wide)), Some(StringPredicate::Regex(narrow))) => {
-            wide.as_str() == narrow.as_str()
+        (Some(wide), Some(StringPredicate::Prefix(start))) => match wide {
+            StringPredicate::Prefix(wide) => start.starts_with(&**wide),
+            wide => *wide == StringPredicate::Present,
+        },
+        (Some(wide), Some(narrow)) => {
+            wide == narrow
+                || *wide == StringPredicate::Present && *narrow != StringPredicate::Absent
         }
-        (Some(StringPredicate::Exact(_)), Some(StringPredicate::Regex(_))) => false,
     }
 }
 
@@ -404,6 +422,13 @@ fn compatible(a: &StringPredicate, b: &StringPredicate) -> bool {
         (StringPredicate::Exact(value), other) | (other, StringPredicate::Exact(value)) => {
             other.matches(value)
         }
-        (StringPredicate::Regex(a), StringPredicate::Regex(b)) => a.as_str() == b.as_str(),
+        (StringPredicate::Prefix(a), StringPredicate::Prefix(b)) => {
+            a.starts_with(&**b) || b.starts_with(&**a)
+        }
+        (StringPredicate::Absent, other) | (other, StringPredicate::Absent) => {
+            *other == StringPredicate::Absent
+        }
+        (StringPredicate::Present, _) | (_, StringPredicate::Present) => true,
+        (a, b) => a == b,
     }
 }

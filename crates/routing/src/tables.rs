@@ -167,6 +167,8 @@ impl Tables {
                 );
                 port.scopes.insert(scope.clone(), table.clone());
             }
+            // Found by its name: each has a socket of its own, or none.
+            FrontendId::Outbound(_) => {}
         }
     }
 
@@ -203,6 +205,7 @@ impl Tables {
                     self.mesh.remove(&key);
                 }
             }
+            FrontendId::Outbound(_) => {}
         }
     }
 

@@ -64,7 +64,14 @@ fn string_predicate(values: &'static [&'static str]) -> impl Strategy<Value = St
 }
 
 fn predicates(names: &'static [&'static str]) -> impl Strategy<Value = Vec<ValuePredicate>> {
-    let one = (select(names), string_predicate(&["1", "2", "a"]));
+    // What only Kuma asks of headers; of query parameters it is asked here all the same.
+    let more = select(vec![
+        StringPredicate::Present,
+        StringPredicate::Prefix("1".into()),
+        StringPredicate::Prefix("".into()),
+    ]);
+    let value = prop_oneof![4 => string_predicate(&["1", "2", "a"]), 1 => more];
+    let one = (select(names), value);
     prop::collection::btree_map(select(names), one, 0..3).prop_map(|all| {
         let named = |(name, (_, value)): (&str, (&str, StringPredicate))| ValuePredicate {
             name: name.into(),
@@ -97,13 +104,20 @@ fn a_match() -> impl Strategy<Value = BoundMatch> {
         method,
         predicates(&["x-a", "x-b", "x-c"]),
         predicates(&["q", "r"]),
+        proptest::option::weighted(0.1, select(vec!["x-a", "x-d"])),
     )
-        .prop_map(|(path, grpc, method, headers, query)| BoundMatch {
+        .prop_map(|(path, grpc, method, headers, query, absent)| BoundMatch {
             index: 0,
             path,
             grpc,
             method: method.map(Into::into),
-            headers,
+            headers: headers
+                .into_iter()
+                .chain(absent.map(|name| ValuePredicate {
+                    name: name.into(),
+                    value: StringPredicate::Absent,
+                }))
+                .collect(),
             query,
         })
 }
@@ -117,16 +131,30 @@ fn a_route() -> impl Strategy<Value = BoundRoute> {
         hostnames,
         rules,
         any::<bool>(),
+        prop_oneof![Just(Dialect::GatewayApi), Just(Dialect::Kuma)],
     )
-        .prop_map(|(name, age, hostnames, rules, grpc)| {
+        .prop_map(|(name, age, hostnames, rules, grpc, dialect)| {
+            let kind = if grpc {
+                Kind::GRPCRoute
+            } else {
+                Kind::HTTPRoute
+            };
             let rules = rules
                 .into_iter()
-                .map(|matches| rule(matches, "v"))
+                .enumerate()
+                .map(|(rule_index, matches)| BoundRule {
+                    // Without a source a rule of Kuma's stands for no policy.
+                    from: vec![RuleSource {
+                        policy: ObjectKey::new(kind, "infra", name),
+                        to: None,
+                        rule: rule_index,
+                    }],
+                    ..rule(matches, "v")
+                })
                 .collect();
             let mut route = route(name, age, &hostnames, rules);
-            if grpc {
-                route.route = ObjectKey::new(Kind::GRPCRoute, "infra", name);
-            }
+            route.dialect = dialect;
+            route.route = ObjectKey::new(kind, "infra", name);
             if age == 2 {
                 route.age = Age::Place(7);
             }
@@ -256,6 +284,9 @@ fn holds(matched: &BoundMatch, request: &Req) -> bool {
             .filter(|(name, _)| name.to_lowercase() == *predicate.name)
             .map(|(_, value)| value.as_str())
             .collect();
+        if predicate.value == StringPredicate::Absent {
+            return values.is_empty();
+        }
         !values.is_empty()
             && (values.iter().any(|value| predicate.value.matches(value))
                 || predicate.value.matches(&values.join(",")))

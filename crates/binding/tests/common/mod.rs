@@ -257,6 +257,9 @@ fn place(id: &FrontendId) -> String {
             Scope::Everyone => format!("{}:{port} everyone", parent.name),
             Scope::Namespace(namespace) => format!("{}:{port} {namespace}", parent.name),
         },
+        FrontendId::Outbound(outbound) => {
+            format!("{} -> {}", outbound.dataplane.name, outbound.destination)
+        }
     }
 }
 

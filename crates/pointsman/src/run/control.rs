@@ -262,7 +262,7 @@ impl Control {
             }
         }
         for (key, who) in self.ground.sockets.iter() {
-            if let Owner::Mesh { .. } = who {
+            if let Owner::Mesh { .. } | Owner::Outbound(_) = who {
                 let what = format!("{}: {}", owner(who), key.transport);
                 lines.push(self.place_text(&what, key));
             }
@@ -295,6 +295,7 @@ pub fn owner(owner: &Owner) -> String {
     match owner {
         Owner::Gateway { gateway, port } => format!("Gateway {gateway} port {port}"),
         Owner::Mesh { parent, port } => format!("{parent} port {port}"),
+        Owner::Outbound(id) => format!("outbound to {}", id.parent()),
     }
 }
 

@@ -271,5 +271,6 @@ fn claim(
             key.address
         )),
         Owner::Mesh { parent, .. } => Err(format!("{} is taken by {parent}", key.address)),
+        Owner::Outbound(id) => Err(format!("{} is taken by {}", key.address, id.parent())),
     }
 }

@@ -88,11 +88,7 @@ impl Mesh {
             .filter_map(|port| {
                 let mut known = transports.into_iter();
                 let transport = known.find(|transport| transport.name() == port.protocol)?;
-                let id = BackendId {
-                    object: key.clone(),
-                    port: port.port,
-                    transport,
-                };
+                let id = BackendId::new(key.clone(), port.port, transport);
                 Some((id, addresses.clone()))
             })
             .collect()

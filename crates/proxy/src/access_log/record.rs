@@ -319,6 +319,15 @@ fn listener_name(id: &FrontendId, out: &mut Vec<u8>) {
                 put!(out, "@{namespace}");
             }
         }
+        FrontendId::Outbound(outbound) => {
+            let destination = &outbound.destination;
+            let ObjectKey { kind, name } = &destination.object;
+            put!(out, "{kind}/{name}");
+            if destination.port != 0 {
+                put!(out, ":{}", destination.port);
+            }
+            put!(out, "@{}", outbound.dataplane.name);
+        }
     }
 }
 

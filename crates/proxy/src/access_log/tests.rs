@@ -80,11 +80,7 @@ fn full<T>(then: impl FnOnce(&Record<'_>) -> T) -> T {
         listener: "http".into(),
     };
     let route = ObjectKey::new(Kind::HTTPRoute, "shop", "shop");
-    let backend = BackendId {
-        object: service(),
-        port: 8080,
-        transport: Transport::Tcp,
-    };
+    let backend = BackendId::new(service(), 8080, Transport::Tcp);
     then(&Record {
         time: UNIX_EPOCH + Duration::from_millis(1_772_366_400_250),
         duration: Duration::from_micros(12_345),

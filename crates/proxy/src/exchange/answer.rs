@@ -1,9 +1,10 @@
 //! Answers that are made here: short, with a reason that a program can read. A gRPC call gets them in gRPC's own way.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::HeaderMap;
-use pointsman_binding::bound::Fault;
+use pointsman_binding::bound::{DirectResponse, Fault};
 use pointsman_routing::filters::headers::Edit;
 
 use super::client::{Client, Head};
@@ -20,6 +21,8 @@ pub(crate) struct Answer {
     pub(crate) reason: Option<&'static str>,
     /// For people.
     message: Cow<'static, str>,
+    /// The body, where it is not the message.
+    body: Option<Arc<[u8]>>,
     /// Header lines beyond that.
     lines: Vec<(Cow<'static, str>, String)>,
 }
@@ -35,6 +38,7 @@ impl Answer {
             status,
             reason: Some(reason),
             message: message.into(),
+            body: None,
             lines: Vec::new(),
         }
     }
@@ -45,7 +49,26 @@ impl Answer {
             status,
             reason: None,
             message: Cow::Borrowed(""),
+            body: None,
             lines,
+        }
+    }
+
+    /// What a rule answers itself.
+    pub(crate) fn direct(
+        direct: &DirectResponse,
+        mut lines: Vec<(Cow<'static, str>, String)>,
+    ) -> Self {
+        if !direct.body.is_empty() {
+            let line = (
+                Cow::Borrowed("content-type"),
+                direct.content_type.to_owned(),
+            );
+            lines.push(line);
+        }
+        Answer {
+            body: Some(direct.body.clone()),
+            ..Answer::asked_for(direct.status, lines)
         }
     }
 
@@ -127,11 +150,12 @@ impl Answer {
         if grpc && self.reason.is_some() {
             return self.give_grpc(client, lines).await;
         }
-        let body = match self.message.is_empty() {
-            true => String::new(),
-            false => format!("{}\n", self.message),
+        let body = match &self.body {
+            Some(body) => Cow::Borrowed(&**body),
+            None if self.message.is_empty() => Cow::Borrowed(&[][..]),
+            None => Cow::Owned(format!("{}\n", self.message).into_bytes()),
         };
-        if !body.is_empty() {
+        if self.body.is_none() && !body.is_empty() {
             lines.add(b"content-type", b"text/plain; charset=utf-8");
         }
         let framing = match self.status {
@@ -147,7 +171,7 @@ impl Answer {
         };
         let mut sink = client.begin(&head)?;
         if let Some(sink) = &mut sink {
-            sink.bytes(body.as_bytes()).await?;
+            sink.bytes(&body).await?;
             sink.finish(None).await?;
         }
         drop(sink);

@@ -33,6 +33,10 @@ pub(crate) fn decide(
 ) -> Result<Decision, Answer> {
     let table = match &*passage.socket.owner() {
         Owner::Gateway { .. } => listener(held, passage, host)?,
+        Owner::Outbound(id) => {
+            let table = held.version.tables.frontend(id);
+            table.ok_or_else(Answer::no_listener)?
+        }
         Owner::Mesh { parent, port } => {
             let namespace = held.version.pods.get(&passage.client.ip().to_canonical());
             let namespace = namespace.map(|namespace| &**namespace);
@@ -40,11 +44,7 @@ pub(crate) fn decide(
             match tables.mesh(parent, Transport::Tcp, *port, namespace) {
                 Some(table) => table,
                 None => {
-                    let id = BackendId {
-                        object: parent.clone(),
-                        port: *port,
-                        transport: Transport::Tcp,
-                    };
+                    let id = BackendId::new(parent.clone(), *port, Transport::Tcp);
                     let plan = held.implicit(worker, &id).ok_or_else(Answer::no_listener)?;
                     return Ok(Decision { plan, matched: 0 });
                 }

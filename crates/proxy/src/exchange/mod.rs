@@ -153,6 +153,13 @@ async fn answer(
     {
         return Err(answer);
     }
+    if let Some(filters) = filters
+        && let Some(direct) = &filters.direct
+    {
+        let mut answer = Answer::direct(direct, allowed(verdict.as_ref()));
+        answer.edit(&filters.response);
+        return Err(answer);
+    }
     let (place, target) = plan.choose().map_err(|fault| Answer::fault(&fault))?;
     let upstream = target.upstream.as_ref().map_err(Answer::fault)?;
     Tries {
@@ -205,14 +212,19 @@ fn redirect(
         path,
         query: request.query,
     });
-    let mut lines = match verdict {
-        Some(Verdict::Simple(lines)) => owned(lines),
-        _ => Vec::new(),
-    };
+    let mut lines = allowed(verdict);
     lines.push((Cow::Borrowed("location"), location));
     let mut answer = Answer::asked_for(redirect.status, lines);
     answer.edit(&filters.response);
     Some(answer)
+}
+
+/// What CORS adds to an answer that is made here.
+fn allowed(verdict: Option<&Verdict>) -> Vec<(Cow<'static, str>, String)> {
+    match verdict {
+        Some(Verdict::Simple(lines)) => owned(lines),
+        _ => Vec::new(),
+    }
 }
 
 fn owned(lines: &[(&'static str, String)]) -> Vec<(Cow<'static, str>, String)> {

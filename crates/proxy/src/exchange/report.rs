@@ -173,10 +173,13 @@ impl Report {
             grpc_status: self.grpc_status,
             request_bytes: self.request_bytes,
             response_bytes: self.response_bytes,
-            rule: origin.map(|origin| Rule {
-                route: &origin.route.route,
-                index: origin.rule.index,
-                matched: self.matched,
+            rule: origin.map(|origin| {
+                let (route, index) = origin.route.source(&origin.rule);
+                Rule {
+                    route,
+                    index,
+                    matched: self.matched,
+                }
             }),
             backend: self.backend.as_ref().map(|(upstream, _)| &upstream.id),
             endpoint: self.backend.as_ref().map(|(_, address)| *address),

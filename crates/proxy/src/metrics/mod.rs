@@ -250,11 +250,7 @@ fn is_implicit(id: &FrontendId, implicit: &HashMap<BackendId, Arc<Backend>>) -> 
             port,
             transport,
             scope: Scope::Everyone,
-        } => implicit.contains_key(&BackendId {
-            object: parent.clone(),
-            port: *port,
-            transport: *transport,
-        }),
+        } => implicit.contains_key(&BackendId::new(parent.clone(), *port, *transport)),
         _ => false,
     }
 }
@@ -265,11 +261,10 @@ fn rules(tables: &Tables) -> HashMap<RuleKey, Option<&str>> {
         .frontends()
         .flat_map(|table| table.routes())
         .flat_map(|route| {
-            let named = route
-                .rules
-                .iter()
-                .map(|rule| (rule.index, rule.name.as_deref()));
-            named.map(|(index, name)| ((route.route.clone(), index), name))
+            route.rules.iter().map(|rule| {
+                let (source, index) = route.source(rule);
+                ((source.clone(), index), rule.name.as_deref())
+            })
         })
         .collect()
 }
@@ -308,6 +303,10 @@ fn of_listener(id: &FrontendId) -> Labels {
                 Scope::Namespace(namespace) => labels.with("scope", namespace),
             }
         }
+        FrontendId::Outbound(outbound) => labels
+            .with("port", outbound.destination.port)
+            .with("transport", outbound.destination.transport)
+            .with("scope", &outbound.dataplane.name),
     }
 }
 
@@ -318,7 +317,11 @@ fn of_rule((route, rule): &RuleKey, name: Option<&str>) -> Labels {
 }
 
 fn of_backend(id: &BackendId) -> Labels {
-    of_object(&id.object)
+    let labels = of_object(&id.object)
         .with("port", id.port)
-        .with("transport", id.transport)
+        .with("transport", id.transport);
+    match id.tags.is_empty() {
+        true => labels,
+        false => labels.with("tags", &id.tags),
+    }
 }

@@ -27,11 +27,11 @@ fn shop() -> ObjectKey {
 }
 
 fn cart() -> BackendId {
-    BackendId {
-        object: ObjectKey::new(Kind::Service, "shop", "cart"),
-        port: 8080,
-        transport: Transport::Tcp,
-    }
+    BackendId::new(
+        ObjectKey::new(Kind::Service, "shop", "cart"),
+        8080,
+        Transport::Tcp,
+    )
 }
 
 fn backend(id: &BackendId) -> Arc<Backend> {
@@ -53,6 +53,7 @@ fn frontend(id: &FrontendId) -> Arc<Frontend> {
         tls: None,
         client_certificate: None,
         kind: None,
+        connection_limit: None,
     })
 }
 
@@ -68,12 +69,14 @@ fn route(rules: &[&str]) -> Arc<BoundRoute> {
             request_timeout: None,
             backend_timeout: None,
             retry: None,
+            from: vec![],
         })
     };
     Arc::new(BoundRoute {
         route: shop(),
         age: Age::At(0),
         generation: 1,
+        dialect: Default::default(),
         hostnames: vec![],
         rules: rules.iter().enumerate().map(rule).collect(),
     })

@@ -116,6 +116,10 @@ pub(super) fn protocol(worker: &Worker, socket: &Socket, client: SocketAddr) -> 
             .port(&socket.key)
             .and_then(|port| port.any())
             .map(|table| table.frontend().protocol),
+        Owner::Outbound(id) => {
+            let table = held.version.tables.frontend(id);
+            table.map(|table| table.frontend().protocol)
+        }
         Owner::Mesh { parent, port } => {
             let table = held.mesh(client, parent, Transport::Tcp, *port);
             Some(match table.and_then(|table| table.frontend().kind) {

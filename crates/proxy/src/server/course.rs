@@ -36,7 +36,7 @@ impl Course {
                     None => return Course::implicit(worker, held, parent, *port, Transport::Tcp),
                 }
             }
-            (_, Some(id)) => held.version.tables.frontend(id),
+            (Owner::Outbound(id), _) | (_, Some(id)) => held.version.tables.frontend(id),
             (_, None) => held.port(key).and_then(|port| port.listener(None)),
         };
         Course::by(worker, held, table, name)
@@ -57,6 +57,7 @@ impl Course {
                 }
             }
             Owner::Gateway { gateway, port } => held.version.tables.datagrams(gateway, *port),
+            Owner::Outbound(id) => held.version.tables.frontend(id),
         };
         Course::by(worker, held, table, None)
     }
@@ -89,11 +90,7 @@ impl Course {
         port: u16,
         transport: Transport,
     ) -> Self {
-        let id = BackendId {
-            object: parent.clone(),
-            port,
-            transport,
-        };
+        let id = BackendId::new(parent.clone(), port, transport);
         let plan = held.implicit(worker, &id);
         Course {
             plan: plan.ok_or_else(|| fault(404, "NoListener", "no such port")),

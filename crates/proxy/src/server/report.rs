@@ -154,10 +154,13 @@ impl Report {
             authority: self.name.as_deref().map(str::as_bytes),
             request_bytes: self.up.get(),
             response_bytes: self.down.get(),
-            rule: origin.map(|origin| Rule {
-                route: &origin.route.route,
-                index: origin.rule.index,
-                matched: 0,
+            rule: origin.map(|origin| {
+                let (route, index) = origin.route.source(&origin.rule);
+                Rule {
+                    route,
+                    index,
+                    matched: 0,
+                }
             }),
             backend: self.endpoint.as_ref().map(|(upstream, _)| &upstream.id),
             endpoint: self.endpoint.as_ref().map(|(_, address)| *address),

@@ -104,7 +104,10 @@ impl Plan {
             grpc: hit.route.route.kind == Kind::GRPCRoute,
             origin: Some(Origin {
                 listener: worker.metrics.listener(&frontend.id),
-                series: worker.metrics.route(&hit.route.route, rule.index),
+                series: {
+                    let (route, index) = hit.route.source(rule);
+                    worker.metrics.route(route, index)
+                },
                 frontend: frontend.clone(),
                 route: hit.route.clone(),
                 rule: rule.clone(),

@@ -105,14 +105,14 @@ impl Site {
 
     /// A port of a Service is listened on.
     pub fn mesh(&mut self, service: (&str, &str), port: u16, transport: Transport) -> SocketAddr {
-        let id = BackendId {
-            object: ObjectKey {
+        let id = BackendId::new(
+            ObjectKey {
                 kind: Kind::Service,
                 name: Name::new(service.0, service.1),
             },
             port,
             transport,
-        };
+        );
         let key = self.free(transport);
         let owner = Owner::Mesh {
             parent: id.object.clone(),

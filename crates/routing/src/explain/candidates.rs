@@ -110,6 +110,7 @@ fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
             rule: rule.map(|(index, _)| index),
             rule_name: rule.and_then(|(_, name)| name.clone()),
             matched,
+            from: Vec::new(),
         },
         lost_on: refused.lost_on,
         detail: refused.detail.clone(),
@@ -159,13 +160,16 @@ pub(crate) fn rule_of(entry: &Entry) -> RuleRef {
 
 /// A rule as it is shown.
 pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
+    let (route, index) = hit.route.source(hit.rule);
+    let from = hit.rule.from.iter();
     RuleRef {
-        kind: hit.route.route.kind.name(),
-        namespace: hit.route.route.name.namespace.to_string(),
-        name: hit.route.route.name.name.to_string(),
-        rule: Some(hit.rule.index),
+        kind: route.kind.name(),
+        namespace: route.name.namespace.to_string(),
+        name: route.name.name.to_string(),
+        rule: Some(index),
         rule_name: hit.rule.name.as_deref().map(str::to_owned),
         matched: hit.matched().map(|matched| matched.index),
+        from: from.map(|source| source.policy.name.to_string()).collect(),
     }
 }
 
@@ -189,6 +193,13 @@ fn elsewhere(table: &FrontendTable, port: u16, host: &str) -> (Criterion, String
         ),
         FrontendId::Mesh { scope, .. } if frontend.port == port => {
             (Criterion::Scope, format!("it governs the calls of {scope}"))
+        }
+        FrontendId::Outbound(outbound) => {
+            let dataplane = &outbound.dataplane;
+            (
+                Criterion::Scope,
+                format!("it governs the calls of {dataplane}"),
+            )
         }
         FrontendId::Mesh { .. } => (
             Criterion::Scope,
@@ -271,6 +282,9 @@ impl<R: Request> Recorder for Noted<'_, R> {
         let wanted = |predicate: &StringPredicate| match predicate {
             StringPredicate::Exact(text) => format!("wanted `{text}`"),
             StringPredicate::Regex(regex) => format!("wanted a match of `{}`", expression(regex)),
+            StringPredicate::Prefix(start) => format!("wanted one that begins with `{start}`"),
+            StringPredicate::Present => "wanted one".to_owned(),
+            StringPredicate::Absent => "wanted none".to_owned(),
         };
         let got =
             |got: Option<&str>| got.map_or("got none".to_owned(), |got| format!("got `{got}`"));
@@ -400,7 +414,7 @@ fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) ->
     };
     let (strong, weak) = (text(matched), text(entry.matched()));
     match (winner.path, entry.rank.path) {
-        (PathRank::Exact, PathRank::Regex) => {
+        (PathRank::Exact, PathRank::Regex | PathRank::LateRegex(_)) => {
             format!("path: `{strong}` exactly comes before the expression `{weak}`")
         }
         (PathRank::Exact, _) => {
@@ -408,6 +422,12 @@ fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) ->
         }
         (PathRank::Regex, _) => {
             format!("path: the expression `{strong}` comes before the prefix `{weak}`")
+        }
+        (PathRank::Prefix(_), PathRank::LateRegex(_)) => {
+            format!("path: the prefix `{strong}` comes before the expression `{weak}`")
+        }
+        (PathRank::LateRegex(a), PathRank::LateRegex(b)) if a != b => {
+            format!("path: `{strong}` is a longer expression than `{weak}`")
         }
         (a, b) if a != b => format!("path: `{strong}` is a longer prefix than `{weak}`"),
         _ => "path: the winner asks more of the gRPC service or method".to_owned(),

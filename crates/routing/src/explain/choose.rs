@@ -120,7 +120,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
     let scheme = query.target.scheme;
     let nowhere = |why: String, status| Chosen::Nowhere { why, status };
     let named = |table: &&Arc<FrontendTable>| match (&table.frontend().id, &query.gateway) {
-        (FrontendId::Mesh { .. }, _) => false,
+        (FrontendId::Mesh { .. } | FrontendId::Outbound(_), _) => false,
         (FrontendId::Listener { gateway, .. }, Some((name, _))) => gateway == name,
         (FrontendId::Listener { .. }, None) => true,
     };
@@ -160,7 +160,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         .filter(|frontend| frontend.port == port)
         .filter_map(|frontend| match &frontend.id {
             FrontendId::Listener { gateway, .. } => Some(gateway),
-            FrontendId::Mesh { .. } => None,
+            _ => None,
         })
         .collect();
     let encrypted = fitting
@@ -266,7 +266,7 @@ fn has_listener<'f>(frontends: impl IntoIterator<Item = &'f Frontend>, name: &st
 fn section(frontend: &Frontend) -> Option<&str> {
     match &frontend.id {
         FrontendId::Listener { listener, .. } => Some(listener),
-        FrontendId::Mesh { .. } => None,
+        _ => None,
     }
 }
 
@@ -315,6 +315,7 @@ pub(crate) fn reference(frontend: &Frontend) -> FrontendRef {
             Scope::Everyone => (None, None, None),
             Scope::Namespace(namespace) => (None, None, Some(namespace.to_string())),
         },
+        FrontendId::Outbound(outbound) => (None, None, Some(outbound.dataplane.to_string())),
     };
     FrontendRef {
         kind: parent.kind.name(),

@@ -233,6 +233,7 @@ pub(crate) fn implicit(backend: &Backend, tongue: Tongue) -> BackendShare {
         kind: id.object.kind.name().into(),
         name: id.object.name.clone(),
         port: Some(id.port),
+        tags: id.tags.clone(),
     };
     shown(&reference, 1.0, endpoints(Some(backend)), tongue)
 }
@@ -247,7 +248,12 @@ fn shown(
         kind: reference.kind.to_string(),
         namespace: reference.name.namespace.to_string(),
         name: reference.name.name.to_string(),
-        port: reference.port,
+        port: reference.port.filter(|port| *port != 0),
+        tags: reference
+            .tags
+            .iter()
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect(),
         share,
         endpoints: Vec::new(),
         status: None,
@@ -297,7 +303,9 @@ pub(crate) fn mirrors<'f>(mirrors: impl Iterator<Item = &'f Mirror>) -> Vec<Mirr
     let shown = |mirror: &Mirror| {
         let share =
             f64::from(mirror.fraction.numerator) / f64::from(mirror.fraction.denominator.max(1));
-        let BackendName { kind, name, port } = &mirror.reference;
+        let BackendName {
+            kind, name, port, ..
+        } = &mirror.reference;
         MirrorShare {
             kind: kind.to_string(),
             namespace: name.namespace.to_string(),

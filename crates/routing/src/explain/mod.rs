@@ -198,7 +198,7 @@ fn taken(
     hit: &Hit<'_>,
     tongue: Tongue,
 ) {
-    explanation.rule = Some(rule_ref(hit));
+    explanation.rule = (!hit.route.is_implicit(hit.rule)).then(|| rule_ref(hit));
     let compiled: Option<&RuleFilters> = hit.filters.map(|filters| &**filters);
     let none = Filters::default();
     let filters = compiled.map_or(&none, |compiled| &compiled.rule);
@@ -230,6 +230,15 @@ fn taken(
         explanation.status = Some(Status::Http(status));
         response.status = Some(status);
         response.headers.insert("location".to_owned(), location);
+        explanation.response = Some(response);
+        return;
+    }
+    if let Some(direct) = &filters.direct {
+        explanation.outcome = Outcome::Respond;
+        explanation.status = Some(Status::Http(direct.status));
+        response.status = Some(direct.status);
+        let body = String::from_utf8_lossy(&direct.body).into_owned();
+        response.body = Some(body).filter(|body| !body.is_empty());
         explanation.response = Some(response);
         return;
     }

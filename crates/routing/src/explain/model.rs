@@ -124,6 +124,9 @@ pub struct RuleRef {
     /// The match's place in the rule.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub matched: Option<usize>,
+    /// The policies that it was merged from, strongest first, as `namespace/name`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub from: Vec<String>,
 }
 
 /// A request as a backend receives it.
@@ -167,6 +170,9 @@ pub struct BackendShare {
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// The tags that its endpoints have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
     /// Its part of the whole.
     pub share: f64,
     /// Its addresses that take traffic.

@@ -8,7 +8,7 @@ pub mod rewrite;
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BoundRule, Filter, Mirror, PathPredicate};
+use pointsman_binding::bound::{BoundRule, DirectResponse, Filter, Mirror, PathPredicate};
 
 use cors::CorsPolicy;
 use headers::{Edit, edits};
@@ -37,6 +37,8 @@ pub struct Filters {
     pub response: Vec<Edit>,
     /// The answer, instead of a backend's.
     pub redirect: Option<Redirect>,
+    /// The answer, whole.
+    pub direct: Option<Arc<DirectResponse>>,
     /// Which origins may use the route. A preflight is answered before anything else is done, a redirect included: browsers don't
     /// follow one there.
     pub cors: Option<CorsPolicy>,
@@ -98,6 +100,7 @@ impl Filters {
                     let split = Split::fraction(fraction.numerator, fraction.denominator);
                     compiled.mirrors.push((mirror.clone(), Arc::new(split)));
                 }
+                Filter::DirectResponse(answer) => compiled.direct = Some(answer.clone()),
                 Filter::Cors(cors) => compiled.cors = Some(CorsPolicy::compile(cors)),
             }
         }

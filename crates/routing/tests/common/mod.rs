@@ -133,6 +133,7 @@ pub fn rule(matches: Vec<BoundMatch>, service: &str) -> BoundRule {
         request_timeout: None,
         backend_timeout: None,
         retry: None,
+        from: vec![],
     }
 }
 
@@ -142,6 +143,7 @@ pub fn backend(service: &str, weight: u32) -> WeightedBackend {
             kind: "Service".into(),
             name: Name::new("infra", service),
             port: Some(8080),
+            tags: Default::default(),
         },
         weight,
         target: Ok(backend_id(service)),
@@ -150,11 +152,11 @@ pub fn backend(service: &str, weight: u32) -> WeightedBackend {
 }
 
 pub fn backend_id(service: &str) -> BackendId {
-    BackendId {
-        transport: pointsman_binding::bound::Transport::Tcp,
-        object: ObjectKey::new(Kind::Service, "infra", service),
-        port: 8080,
-    }
+    BackendId::new(
+        ObjectKey::new(Kind::Service, "infra", service),
+        8080,
+        pointsman_binding::bound::Transport::Tcp,
+    )
 }
 
 /// A backend with these endpoints.
@@ -190,6 +192,7 @@ pub fn route(name: &str, age: i64, hostnames: &[&str], rules: Vec<BoundRule>) ->
         route: ObjectKey::new(Kind::HTTPRoute, "infra", name),
         age: Age::At(age),
         generation: 1,
+        dialect: Default::default(),
         hostnames: hostnames.iter().map(|name| Hostname::new(name)).collect(),
         rules: rules.into_iter().enumerate().map(number).collect(),
     }
@@ -213,6 +216,7 @@ pub fn listener(name: &str, port: u16, protocol: Protocol, hostname: Option<&str
         tls: None,
         client_certificate: None,
         kind: None,
+        connection_limit: None,
     }
 }
 
@@ -231,6 +235,7 @@ pub fn mesh(port: u16, scope: Scope, kind: Kind) -> Frontend {
         tls: None,
         client_certificate: None,
         kind: Some(kind),
+        connection_limit: None,
     }
 }
 

@@ -41,6 +41,7 @@ fn socket((key, owner): (&SocketKey, &Owner), snapshot: &Snapshot) -> Value {
             value["port"] = json!(port);
             value
         }
+        Owner::Outbound(id) => object(id.parent()),
     };
     value["address"] = json!(key.address.to_string());
     value["transport"] = json!(key.transport.name());
@@ -74,6 +75,10 @@ fn frontend(table: &FrontendTable, snapshot: &Snapshot) -> Value {
                 parent: parent.clone(),
                 port: it.port,
             }
+        }
+        FrontendId::Outbound(outbound) => {
+            value["clients"] = json!(outbound.dataplane.to_string());
+            Owner::Outbound(it.id.clone())
         }
     };
     value["port"] = json!(it.port);
@@ -164,10 +169,7 @@ fn match_value(matched: &BoundMatch) -> Value {
     }
     let values = |list: &[ValuePredicate]| -> Value {
         let one = |wanted: &ValuePredicate| {
-            let kind = match wanted.value {
-                StringPredicate::Exact(_) => "Exact",
-                StringPredicate::Regex(_) => "RegularExpression",
-            };
+            let kind = wanted.value.kind();
             json!({ "name": &*wanted.name, "type": kind, "value": wanted.value.as_str() })
         };
         list.iter().map(one).collect()
@@ -189,6 +191,7 @@ fn filter(filter: &Filter) -> Value {
         Filter::Rewrite(_) => "URLRewrite",
         Filter::Mirror(_) => "RequestMirror",
         Filter::Cors(_) => "CORS",
+        Filter::DirectResponse(_) => "DirectResponse",
     })
 }
 

@@ -1,0 +1,13 @@
+//! The bound form: what all dialects are lowered into, and what tables are compiled from.
+//!
+//! A [`Frontend`] is what a client connects to. A [`BoundRoute`] is a route that governs some of its traffic; the pair is an
+//! attachment. A [`Backend`] is where traffic goes; endpoints change without touching any route, so rules name their
+//! backends by [`BackendId`] only.
+
+mod backend;
+mod frontend;
+mod rule;
+
+pub use backend::*;
+pub use frontend::*;
+pub use rule::*;

@@ -1,0 +1,328 @@
+//! Routes and their rules: which requests they take, what is done to them, where they go.
+
+use std::sync::Arc;
+
+use pointsman_resources::route::{Cors, Fraction, HeaderModifier, RequestRedirect, UrlRewrite};
+use pointsman_resources::{Age, Name, ObjectKey};
+use regex::Regex;
+
+use super::{BackendId, Hostname, Tags};
+
+/// A route that governs some of a frontend's traffic.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundRoute {
+    /// Which route.
+    pub route: ObjectKey,
+    /// Its age: older routes win ties.
+    pub age: Age,
+    /// The generation that was bound.
+    pub generation: i64,
+    /// Whose order of precedence holds.
+    pub dialect: Dialect,
+    /// Its own hostnames; empty is every host. Always empty in the mesh.
+    pub hostnames: Vec<Hostname>,
+    /// Its rules; those that can't be matched are left out, so `index` may have gaps.
+    pub rules: Vec<Arc<BoundRule>>,
+}
+
+/// Where regular expressions for paths stand in the order of precedence. Routes of one frontend have one dialect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// Before prefixes.
+    #[default]
+    GatewayApi,
+    /// After prefixes, the longer before the shorter.
+    Kuma,
+}
+
+/// A rule of a Kuma policy that a rule was merged from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RuleSource {
+    /// The policy.
+    pub policy: ObjectKey,
+    /// The place of the item in its `to`; none where the kind has no `to`.
+    pub to: Option<usize>,
+    /// The place of the rule there.
+    pub rule: usize,
+}
+
+impl BoundRoute {
+    /// The route that a rule is told of, and its place there: of a merged one, the strongest that it came from.
+    pub fn source<'r>(&'r self, rule: &'r BoundRule) -> (&'r ObjectKey, usize) {
+        match rule.from.first() {
+            Some(source) => (&source.policy, source.rule),
+            None => (&self.route, rule.index),
+        }
+    }
+
+    /// Whether a rule stands for what happens where no policy says otherwise.
+    pub fn is_implicit(&self, rule: &BoundRule) -> bool {
+        self.dialect == Dialect::Kuma && rule.from.is_empty()
+    }
+}
+
+/// One rule of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundRule {
+    /// Its place in the route.
+    pub index: usize,
+    /// Its name.
+    pub name: Option<Arc<str>>,
+    /// Which requests it takes; any one suffices. Empty for TLS, TCP and UDP: all of them.
+    pub matches: Vec<BoundMatch>,
+    /// What is done, in order.
+    pub filters: Vec<Filter>,
+    /// Where it goes. Empty with a redirect, or when `fault` says why.
+    pub backends: Vec<WeightedBackend>,
+    /// Why every request of this rule is answered with an error.
+    pub fault: Option<Fault>,
+    /// How long it may take: all tries together. Zero is without end.
+    pub request_timeout: Option<std::time::Duration>,
+    /// How long one try may take. Zero is without end.
+    pub backend_timeout: Option<std::time::Duration>,
+    /// What is tried again.
+    pub retry: Option<RetryPolicy>,
+    /// The policies that it was merged from, strongest first. Empty for routes of the Gateway API.
+    pub from: Vec<RuleSource>,
+}
+
+/// What is tried again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RetryPolicy {
+    /// Statuses that are.
+    pub codes: Vec<u16>,
+    /// How often, beside the first time.
+    pub attempts: u32,
+    /// The least time between two tries.
+    pub backoff: Option<std::time::Duration>,
+}
+
+/// Why Pointsman answers itself instead of forwarding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The HTTP status; for gRPC 500 and 503 become UNAVAILABLE, a stream is cut.
+    pub status: u16,
+    /// The condition's reason, such as `BackendNotFound`.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+/// One match of a rule: all of it must hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoundMatch {
+    /// Its place in the rule.
+    pub index: usize,
+    /// The path.
+    pub path: PathPredicate,
+    /// What a gRPC match asks beyond the path.
+    pub grpc: Option<GrpcPredicate>,
+    /// The HTTP method.
+    pub method: Option<Arc<str>>,
+    /// Headers, names in lower case. The Gateway API has each name once; of Kuma's all must hold.
+    pub headers: Vec<ValuePredicate>,
+    /// Query parameters, each name once.
+    pub query: Vec<ValuePredicate>,
+}
+
+/// A predicate on the path.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PathPredicate {
+    /// This very path.
+    Exact(Arc<str>),
+    /// This path and all below it, by whole segments. Without a trailing slash, except for `/` itself.
+    Prefix(Arc<str>),
+    /// The whole path matches.
+    Regex(Pattern),
+}
+
+/// What a gRPC match that is not one exact path asks of `/service/method`.
+///
+/// An exact service and method is [`PathPredicate::Exact`]; an exact service alone is [`PathPredicate::Prefix`] of `/service` with no
+/// predicate here. What remains is a prefix with one of these.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GrpcPredicate {
+    /// The service.
+    pub service: Option<StringPredicate>,
+    /// The method.
+    pub method: Option<StringPredicate>,
+}
+
+/// A header or query parameter and what its value must be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValuePredicate {
+    /// The name.
+    pub name: Arc<str>,
+    /// The value.
+    pub value: StringPredicate,
+}
+
+/// A predicate on a string.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StringPredicate {
+    /// This very string.
+    Exact(Arc<str>),
+    /// All of it matches.
+    Regex(Pattern),
+    /// It begins so.
+    Prefix(Arc<str>),
+    /// It is there.
+    Present,
+    /// It is not there.
+    Absent,
+}
+
+impl StringPredicate {
+    /// Whether a string that is there satisfies it.
+    pub fn matches(&self, value: &str) -> bool {
+        match self {
+            StringPredicate::Exact(wanted) => **wanted == *value,
+            StringPredicate::Regex(regex) => regex.is_match(value),
+            StringPredicate::Prefix(start) => value.starts_with(&**start),
+            StringPredicate::Present => true,
+            StringPredicate::Absent => false,
+        }
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        match self {
+            StringPredicate::Exact(wanted) | StringPredicate::Prefix(wanted) => wanted,
+            StringPredicate::Regex(regex) => expression(regex),
+            StringPredicate::Present | StringPredicate::Absent => "",
+        }
+    }
+
+    /// Its type, as the APIs name it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            StringPredicate::Exact(_) => "Exact",
+            StringPredicate::Regex(_) => "RegularExpression",
+            StringPredicate::Prefix(_) => "Prefix",
+            StringPredicate::Present => "Present",
+            StringPredicate::Absent => "Absent",
+        }
+    }
+}
+
+/// A compiled expression; two are equal when they were written alike.
+#[derive(Clone, Debug)]
+pub struct Pattern(Regex);
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.as_str() == other.0.as_str()
+    }
+}
+
+impl std::ops::Deref for Pattern {
+    type Target = Regex;
+
+    fn deref(&self) -> &Regex {
+        &self.0
+    }
+}
+
+/// Compiles an expression so that it must cover the whole of a value.
+pub fn whole(expression: &str) -> Result<Pattern, regex::Error> {
+    // Compiled alone first, so that `a)(b` is an error and not a way out of the group.
+    Regex::new(expression)?;
+    Regex::new(&format!("^(?:{expression})$")).map(Pattern)
+}
+
+/// The expression that [`whole`] was given.
+pub fn expression(regex: &Regex) -> &str {
+    let text = regex.as_str();
+    text.strip_prefix("^(?:")
+        .and_then(|text| text.strip_suffix(")$"))
+        .unwrap_or(text)
+}
+
+/// What is done to a request or its response. Only filters that are carried out get here.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Filter {
+    /// Changes the request's headers.
+    RequestHeaders(Arc<HeaderModifier>),
+    /// Changes the response's headers.
+    ResponseHeaders(Arc<HeaderModifier>),
+    /// Answers with a redirect.
+    Redirect(Arc<RequestRedirect>),
+    /// Changes host or path.
+    Rewrite(Arc<UrlRewrite>),
+    /// Sends a copy elsewhere.
+    Mirror(Mirror),
+    /// Answers browsers that ask before they send.
+    Cors(Arc<Cors>),
+    /// Answers at once.
+    DirectResponse(Arc<DirectResponse>),
+}
+
+/// An answer that a rule gives itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirectResponse {
+    /// The status.
+    pub status: u16,
+    /// The body.
+    pub body: Arc<[u8]>,
+    /// The type of the body, unless a filter sets another.
+    pub content_type: &'static str,
+}
+
+/// Sends a copy of some requests elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mirror {
+    /// The reference as written, for people.
+    pub reference: BackendName,
+    /// Where to; a fault means that no copy is sent.
+    pub target: Result<BackendId, Fault>,
+    /// Of how many.
+    pub fraction: Fraction,
+}
+
+/// Where traffic goes, and how much of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightedBackend {
+    /// The reference as written: kind, namespace, name, for people.
+    pub reference: BackendName,
+    /// Its part of the sum of all weights.
+    pub weight: u32,
+    /// The backend, or what its share is answered with.
+    pub target: Result<BackendId, Fault>,
+    /// What is done to what goes there, after the rule's own filters.
+    pub filters: Vec<Filter>,
+}
+
+/// A backend as a reference names it, whether or not it exists.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BackendName {
+    /// The kind, perhaps one that is unknown.
+    pub kind: Arc<str>,
+    /// Namespace and name.
+    pub name: Name,
+    /// The port.
+    pub port: Option<u16>,
+    /// The tags that its endpoints must have.
+    pub tags: Tags,
+}
+
+/// Reads a duration as the Gateway API writes it (GEP-2257): `1h30m`, `500ms`.
+pub fn duration(text: &str) -> Option<std::time::Duration> {
+    let mut total = std::time::Duration::ZERO;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number: u64 = rest.get(..digits)?.parse().ok()?;
+        rest = &rest[digits..];
+        let unit = rest.bytes().take_while(u8::is_ascii_alphabetic).count();
+        let milliseconds = match &rest[..unit] {
+            "h" => 3_600_000,
+            "m" => 60_000,
+            "s" => 1_000,
+            "ms" => 1,
+            _ => return None,
+        };
+        total += std::time::Duration::from_millis(number.checked_mul(milliseconds)?);
+        rest = &rest[unit..];
+    }
+    (!text.is_empty()).then_some(total)
+}

@@ -1,0 +1,127 @@
+//! What Kuma's matching adds: more tests for headers, and regular expressions after prefixes.
+
+mod common;
+
+use common::*;
+use pointsman_binding::bound::{
+    BoundMatch, BoundRoute, Dialect, Protocol, StringPredicate, ValuePredicate, whole,
+};
+use pointsman_routing::Tables;
+
+fn kuma(matches: Vec<BoundMatch>) -> BoundRoute {
+    let rules = matches.into_iter().enumerate();
+    let rules = rules.map(|(n, matched)| rule(vec![matched], &format!("s{n}")));
+    BoundRoute {
+        dialect: Dialect::Kuma,
+        ..route("r", 1, &[], rules.collect())
+    }
+}
+
+fn table(route: BoundRoute) -> Tables {
+    let http = listener("http", 80, Protocol::Http, None);
+    tables([added(http, vec![route])])
+}
+
+/// The number of the rule that takes a request.
+fn takes(tables: &Tables, request: &Req) -> Option<usize> {
+    let table = tables.listener(&gateway(), 80, Some("h"))?;
+    table.lookup(request).map(|hit| hit.rule.index)
+}
+
+fn with_header(test: StringPredicate) -> BoundMatch {
+    let header = ValuePredicate {
+        name: "x".into(),
+        value: test,
+    };
+    BoundMatch {
+        headers: vec![header],
+        ..prefix("/")
+    }
+}
+
+/// MADR 011, "Headers": "presence, absence, exact value, prefix value, regex value".
+#[test]
+fn headers_are_tested_for_presence_absence_value_prefix_and_expression() {
+    let test = |test, values: &[&str]| {
+        let tables = table(kuma(vec![with_header(test)]));
+        let mut request = get("h", "/");
+        for value in values {
+            request = request.header("X", value);
+        }
+        takes(&tables, &request).is_some()
+    };
+    let regex = || StringPredicate::Regex(whole("a+").expect("an expression"));
+    let cases = [
+        (StringPredicate::Present, vec![], false),
+        (StringPredicate::Present, vec![""], true),
+        (StringPredicate::Present, vec!["v", "w"], true),
+        (StringPredicate::Absent, vec![], true),
+        (StringPredicate::Absent, vec![""], false),
+        (StringPredicate::Absent, vec!["v", "w"], false),
+        (StringPredicate::Exact("v".into()), vec!["v"], true),
+        (StringPredicate::Exact("v".into()), vec!["vv"], false),
+        (StringPredicate::Prefix("v".into()), vec!["vv"], true),
+        (StringPredicate::Prefix("v".into()), vec!["w", "vv"], true),
+        (StringPredicate::Prefix("v".into()), vec!["w"], false),
+        (StringPredicate::Prefix("v".into()), vec![], false),
+        (regex(), vec!["aa"], true),
+        (regex(), vec!["aab"], false),
+    ];
+    for (predicate, values, wanted) in cases {
+        let text = format!("{predicate:?} {values:?}");
+        assert_eq!(test(predicate, &values), wanted, "{text}");
+    }
+}
+
+/// "Kuma: regular expressions after prefixes, as Kuma has them"; the longer expression first.
+#[test]
+fn an_expression_comes_after_prefixes_and_the_longer_one_first() {
+    let tables = table(kuma(vec![
+        regex("/a.*"),
+        regex("/a/.*"),
+        prefix("/a/b"),
+        exact("/a/b/c"),
+    ]));
+    let cases = [
+        ("/a/b/c", Some(3)),
+        ("/a/b/d", Some(2)),
+        ("/a/c", Some(1)),
+        ("/ab", Some(0)),
+        ("/b", None),
+    ];
+    for (path, wanted) in cases {
+        assert_eq!(takes(&tables, &get("h", path)), wanted, "{path}");
+    }
+}
+
+#[test]
+fn behind_a_catch_all_no_expression_is_reached_and_that_is_told() {
+    let tables = table(kuma(vec![regex("/a.*"), prefix("/")]));
+    assert_eq!(takes(&tables, &get("h", "/a")), Some(1));
+    let frontend = tables.frontends().next().expect("a frontend");
+    let shadows = pointsman_routing::shadowed(frontend);
+    let told: Vec<&str> = shadows.iter().map(|shadow| &*shadow.detail).collect();
+    assert_eq!(
+        told,
+        ["path: the prefix `/` comes before the expression `/a.*`"]
+    );
+}
+
+#[test]
+fn a_route_that_is_taken_away_takes_its_late_expressions_along() {
+    let mut tables = table(kuma(vec![regex("/a.*")]));
+    let id = tables
+        .frontends()
+        .next()
+        .expect("a frontend")
+        .frontend()
+        .id
+        .clone();
+    let key = route("r", 1, &[], vec![]).route;
+    tables.apply(&pointsman_binding::Delta {
+        attachments: vec![((id, key), None)],
+        ..Default::default()
+    });
+    assert_eq!(takes(&tables, &get("h", "/a")), None);
+    assert!(tables.frontends().all(|table| table.is_bare()));
+}
