@@ -311,3 +311,32 @@ async fn a_gateway_listens_on_the_addresses_it_asks_for() {
         assert_eq!(client.exactly(5).await.expect("a greeting"), b"echo\n");
     }
 }
+
+#[tokio::test]
+async fn a_datagram_is_answered_from_the_address_it_was_sent_to() {
+    let backend = Backend::udp("echo").await;
+    // A port that nobody else has, for it is bound on every address.
+    let free = UdpSocket::bind("0.0.0.0:0").await.expect("a port");
+    let port = free.local_addr().expect("an address").port();
+    drop(free);
+    let manifests = [
+        gateway_with(
+            "  addresses: [{type: IPAddress, value: 0.0.0.0}, {type: IPAddress, value: '::'}]\n",
+            &[&format!("{{name: udp, port: {port}, protocol: UDP}}")],
+        ),
+        udp_service("echo", &[&backend]),
+        route_of("UDPRoute", "echo", "", &[&to("echo")]),
+    ];
+    let _gateway = Gateway::of(&manifests.concat()).await;
+    let (first, second) = (Address::new(), Address::new());
+    // From one socket to two addresses: each answers for itself.
+    let client = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
+    for address in [&first, &second, &first] {
+        client.connect((address.ip, port)).await.expect("connected");
+        assert_eq!(datagram(&client, "who").await, "echo: who");
+    }
+    if let Ok(client) = UdpSocket::bind("[::1]:0").await {
+        client.connect(("::1", port)).await.expect("connected");
+        assert_eq!(datagram(&client, "six").await, "echo: six");
+    }
+}

@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use super::report::Report;
 use crate::upstream::Pick;
 use crate::wire::alarm::Alarm;
 use crate::wire::bell::Bell;
+use crate::wire::datagram::Datagrams;
 use crate::worker::{Admission, Socket, Worker};
 
 /// The longest datagram.
@@ -31,19 +32,22 @@ const BATCH: usize = 64;
 /// How long an answer is waited for when the worker drains.
 const LAST: Duration = Duration::from_secs(5);
 
-type Sessions = RefCell<HashMap<SocketAddr, Rc<Session>, foldhash::fast::RandomState>>;
+/// Who sent a datagram and, where a socket has several addresses, to which: an answer comes from there.
+type Ends = (SocketAddr, Option<IpAddr>);
+
+type Sessions = RefCell<HashMap<Ends, Rc<Session>, foldhash::fast::RandomState>>;
 
 /// What the datagrams of a port have in common.
 struct Port {
     worker: Rc<Worker>,
     socket: Rc<Socket>,
-    listener: UdpSocket,
+    listener: Datagrams,
     sessions: Sessions,
 }
 
 /// A client and its endpoint.
 struct Session {
-    client: SocketAddr,
+    ends: Ends,
     socket: UdpSocket,
     pick: RefCell<Pick>,
     /// When something last came or went.
@@ -61,6 +65,12 @@ struct Session {
 
 /// Serves datagrams until the socket is closed.
 pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: UdpSocket) {
+    let listener = match Datagrams::new(listener, socket.key.address.ip()) {
+        Ok(listener) => listener,
+        Err(error) => {
+            return tracing::error!(address = %socket.key.address, %error, "listening");
+        }
+    };
     let port = Rc::new(Port {
         worker,
         socket,
@@ -69,7 +79,7 @@ pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: 
     });
     loop {
         let mut place = port.socket.closed.place();
-        let ready = poll_fn(|cx| match port.listener.poll_recv_ready(cx) {
+        let ready = poll_fn(|cx| match port.listener.socket().poll_recv_ready(cx) {
             Poll::Ready(ready) => Poll::Ready(Some(ready)),
             Poll::Pending => place.poll(cx).map(|()| None),
         });
@@ -87,8 +97,8 @@ fn receive(port: &Rc<Port>) -> bool {
     let mut room = port.worker.datagram.borrow_mut();
     room.resize(MOST, 0);
     for _ in 0..BATCH {
-        match port.listener.try_recv_from(&mut room) {
-            Ok((count, client)) => pass(port, client, &room[..count]),
+        match port.listener.try_receive(&mut room) {
+            Ok((count, client, at)) => pass(port, (client, at), &room[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             // Of something that was sent before: the session finds out on its own.
             Err(_) => {}
@@ -97,8 +107,8 @@ fn receive(port: &Rc<Port>) -> bool {
     true
 }
 
-fn pass(port: &Rc<Port>, client: SocketAddr, datagram: &[u8]) {
-    let known = port.sessions.borrow().get(&client).cloned();
+fn pass(port: &Rc<Port>, ends: Ends, datagram: &[u8]) {
+    let known = port.sessions.borrow().get(&ends).cloned();
     let known = known.filter(|session| {
         let right = session.is_right(port);
         if !right {
@@ -108,7 +118,7 @@ fn pass(port: &Rc<Port>, client: SocketAddr, datagram: &[u8]) {
     });
     let session = match known {
         Some(session) => session,
-        None => match Session::begin(port, client) {
+        None => match Session::begin(port, ends) {
             Some(session) => session,
             None => return,
         },
@@ -127,18 +137,18 @@ impl Port {
     fn forget(&self, session: &Rc<Session>) {
         session.over.ring();
         let mut sessions = self.sessions.borrow_mut();
-        if let Some(known) = sessions.get(&session.client)
+        if let Some(known) = sessions.get(&session.ends)
             && Rc::ptr_eq(known, session)
         {
-            sessions.remove(&session.client);
+            sessions.remove(&session.ends);
         }
     }
 }
 
 impl Session {
     /// Begins a session; none if there is nowhere to go, or there are too many.
-    fn begin(port: &Rc<Port>, client: SocketAddr) -> Option<Rc<Session>> {
-        let worker = &port.worker;
+    fn begin(port: &Rc<Port>, ends: Ends) -> Option<Rc<Session>> {
+        let (worker, client) = (&port.worker, ends.0);
         if port.sessions.borrow().len() >= worker.limits().udp_sessions {
             worker.metrics.refused("TooManySessions");
             worker.overload.note("udp-sessions", client);
@@ -159,7 +169,7 @@ impl Session {
             }
         };
         let session = Rc::new(Session {
-            client,
+            ends,
             socket,
             pick: RefCell::new(pick),
             last: Cell::new(Instant::now()),
@@ -170,7 +180,7 @@ impl Session {
             over: Bell::default(),
             _admission: admission,
         });
-        port.sessions.borrow_mut().insert(client, session.clone());
+        port.sessions.borrow_mut().insert(ends, session.clone());
         spawn_local(answers(port.clone(), session.clone(), report));
         Some(session)
     }
@@ -185,7 +195,7 @@ impl Session {
             return true;
         }
         let held = worker.held();
-        let course = Course::of_datagrams(worker, &held, &port.socket.owner(), self.client);
+        let course = Course::of_datagrams(worker, &held, &port.socket.owner(), self.ends.0);
         let pick = self.pick.borrow();
         let upstream = pick.upstream();
         let plan = course.plan.ok().filter(|plan| plan.fault.is_none());
@@ -310,8 +320,8 @@ fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
             session.pick.borrow_mut().connected();
         }
         // A datagram may be lost.
-        let back = SockRef::from(&port.listener);
-        if back.send_to(&room[..count], &session.client.into()).is_ok() {
+        let (client, at) = session.ends;
+        if port.listener.send(&room[..count], client, at).is_ok() {
             session.moved(&session.down, count, false);
         }
     }

@@ -3,6 +3,7 @@
 pub(crate) mod alarm;
 pub(crate) mod bell;
 pub(crate) mod buffer;
+pub(crate) mod datagram;
 pub(crate) mod frames;
 pub(crate) mod io;
 pub(crate) mod linger;

@@ -1,0 +1,124 @@
+//! Datagrams at a socket that is bound to every address of the machine. The kernel tells to which of them one was sent, and is told from which one to answer
+//! (`IP_PKTINFO`, ip(7); `IPV6_RECVPKTINFO`, RFC 3542 §6.2): left alone it would choose, and the client would not know who speaks.
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsRawFd;
+
+use nix::libc::{in_addr, in_pktinfo, in6_addr, in6_pktinfo};
+use nix::sys::socket::{
+    ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
+    sockopt,
+};
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// A socket that datagrams come to.
+#[derive(Debug)]
+pub(crate) struct Datagrams {
+    socket: UdpSocket,
+    /// Room for what the kernel tells, where the socket is bound to every address.
+    told: Option<RefCell<Vec<u8>>>,
+}
+
+impl Datagrams {
+    /// Of a socket that is bound to this address.
+    pub(crate) fn new(socket: UdpSocket, address: IpAddr) -> io::Result<Self> {
+        if address.is_unspecified() {
+            match address {
+                IpAddr::V4(_) => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
+                IpAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?,
+            }
+        }
+        let told = address.is_unspecified();
+        Ok(Datagrams {
+            socket,
+            told: told.then(|| RefCell::new(nix::cmsg_space!(in6_pktinfo))),
+        })
+    }
+
+    /// The socket.
+    pub(crate) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// The next datagram: its length, who sent it and, if the socket has several addresses, to which.
+    pub(crate) fn try_receive(
+        &self,
+        room: &mut [u8],
+    ) -> io::Result<(usize, SocketAddr, Option<IpAddr>)> {
+        match &self.told {
+            None => {
+                let (count, client) = self.socket.try_recv_from(room)?;
+                Ok((count, client, None))
+            }
+            Some(told) => self.socket.try_io(Interest::READABLE, || {
+                receive(&self.socket, room, &mut told.borrow_mut())
+            }),
+        }
+    }
+
+    /// Sends a datagram, from that address if one is said. It does not wait for room.
+    pub(crate) fn send(
+        &self,
+        bytes: &[u8],
+        client: SocketAddr,
+        from: Option<IpAddr>,
+    ) -> io::Result<usize> {
+        let send = |told: &[ControlMessage<'_>]| {
+            let (bytes, to) = ([IoSlice::new(bytes)], SockaddrStorage::from(client));
+            let flags = MsgFlags::MSG_DONTWAIT;
+            let sent = sendmsg(self.socket.as_raw_fd(), &bytes, told, flags, Some(&to));
+            sent.map_err(io::Error::from)
+        };
+        match from {
+            None => SockRef::from(&self.socket).send_to(bytes, &client.into()),
+            Some(IpAddr::V4(address)) => {
+                let (address, none) = (address.octets(), in_addr { s_addr: 0 });
+                send(&[ControlMessage::Ipv4PacketInfo(&in_pktinfo {
+                    ipi_ifindex: 0,
+                    ipi_spec_dst: in_addr {
+                        s_addr: u32::from_ne_bytes(address),
+                    },
+                    ipi_addr: none,
+                })])
+            }
+            Some(IpAddr::V6(address)) => {
+                let s6_addr = address.octets();
+                send(&[ControlMessage::Ipv6PacketInfo(&in6_pktinfo {
+                    ipi6_addr: in6_addr { s6_addr },
+                    ipi6_ifindex: 0,
+                })])
+            }
+        }
+    }
+}
+
+fn receive(
+    socket: &UdpSocket,
+    room: &mut [u8],
+    told: &mut [u8],
+) -> io::Result<(usize, SocketAddr, Option<IpAddr>)> {
+    let (mut rooms, flags) = ([IoSliceMut::new(room)], MsgFlags::MSG_DONTWAIT);
+    let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut rooms, Some(told), flags)?;
+    let sender = came.address.as_ref().and_then(|address| {
+        let four = address.as_sockaddr_in();
+        let four = four.map(|address| SocketAddr::V4((*address).into()));
+        let six = address.as_sockaddr_in6();
+        four.or(six.map(|address| SocketAddr::V6((*address).into())))
+    });
+    let sender = sender.ok_or(io::ErrorKind::InvalidData)?;
+    let sent_to = came.cmsgs()?.find_map(|message| match message {
+        ControlMessageOwned::Ipv4PacketInfo(info) => {
+            let octets = info.ipi_spec_dst.s_addr.to_ne_bytes();
+            Some(IpAddr::V4(Ipv4Addr::from(octets)))
+        }
+        ControlMessageOwned::Ipv6PacketInfo(info) => {
+            Some(IpAddr::V6(Ipv6Addr::from(info.ipi6_addr.s6_addr)))
+        }
+        _ => None,
+    });
+    Ok((came.bytes, sender, sent_to))
+}
