@@ -79,8 +79,8 @@ faults! {
     BareNewline = 400, "a line does not end with CRLF";
     /// Empty, followed by a space, not a token, or a folded line.
     BadFieldName = 400, "malformed field name, or a folded line";
-    /// Control characters in a field's value.
-    BadFieldValue = 400, "control characters in a field value";
+    /// Control characters in a field's value; over HTTP/2, space around it.
+    BadFieldValue = 400, "control characters in a field value, or space around it";
     /// More bytes of fields than [`super::Limits::field_bytes`].
     HeadTooLarge = 431, "the head is too large";
     /// More fields than [`super::Limits::fields`].

@@ -166,6 +166,10 @@ impl<'r> Fields<'r> {
         let mut crumbs = 0;
         for (name, value) in headers {
             let (text, value) = (name.as_str().as_bytes(), value.as_bytes());
+            // RFC 9113 §8.2.1: "A field value MUST NOT start or end with an ASCII whitespace character".
+            if let ([b' ' | b'\t', ..], _) | (_, [.., b' ' | b'\t']) = (value, value) {
+                return Err(Fault::BadFieldValue);
+            }
             // As HTTP/1 would write it.
             bytes += text.len() + value.len() + 4;
             match Known::of(text) {
