@@ -1,6 +1,8 @@
 //! Backends lie too: what they say is held to the same rules, and nothing of one response leaks into the next.
 
-use crate::support::backend::Backend;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::support::backend::{Backend, Saw};
 use crate::support::gateway::Gateway;
 use crate::support::http1::Http1;
 use crate::support::manifests::*;
@@ -26,6 +28,14 @@ async fn a_response_with_broken_framing_is_a_502_and_closes_that_connection() {
         "HTTP/1.1 200 OK\nContent-Length: 2\n\nhi",
         "HTTP/1.1 200 OK\r\nX : y\r\nContent-Length: 2\r\n\r\nhi",
         "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 204 None\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX: a\u{1}\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 2\r\n\r\nhi",
+        "HTTP/1.1 103 Hints\r\nContent-Length: 2\r\n\r\nhi",
         "HTTP/1.1 99 Low\r\n\r\n",
         "HTTP/3.0 200 OK\r\n\r\n",
         "SSH-2.0-server\r\n\r\n",
@@ -61,6 +71,67 @@ async fn a_body_that_breaks_off_cuts_the_clients_response_too() {
             "{answer:?}: {response:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_before_any_of_it_has_left_is_a_502() {
+    for answer in [
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalfXX0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\nhalf\r\n0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX-Evil: yes\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ] {
+        let backend = Backend::bytes("web", answer, Then::Keep).await;
+        let gateway = Gateway::of(&manifests(&backend)).await;
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        for _ in 0..2 {
+            let response = client.ask(&get("/")).await;
+            assert_eq!(response.status, 502, "{answer:?}");
+            assert_eq!(response.reason(), Some("BackendBroke"), "{answer:?}");
+            assert_eq!(response.header("x-evil"), None);
+        }
+        backend.open(0).await;
+    }
+}
+
+#[tokio::test]
+async fn a_response_to_nothing_is_never_taken_for_an_answer() {
+    // Each answer is followed by another one that nobody asked for, once its connection waits for the next request.
+    let backend = Backend::listening("web", |mut stream, record| async move {
+        let mut bytes = Vec::new();
+        while matches!(stream.read_buf(&mut bytes).await, Ok(1..)) {
+            if !bytes.ends_with(b"\r\n\r\n") {
+                continue;
+            }
+            bytes.clear();
+            for body in ["good", "evil"] {
+                let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n{body}");
+                if stream.write_all(answer.as_bytes()).await.is_err() {
+                    return;
+                }
+                // What is sent in one piece is noticed when it comes; this is about what comes later.
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+            record.note(Saw::default());
+        }
+    })
+    .await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    for number in 1..5 {
+        assert_eq!(client.ask(&get("/")).await.text(), "good");
+        backend.saw(number).await;
+    }
+}
+
+#[tokio::test]
+async fn interim_responses_without_end_are_a_502() {
+    let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
+    let backend = Backend::bytes("web", hints.repeat(1000), Then::Keep).await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let response = gateway.ask(get("/")).await;
+    assert_eq!(response.status, 502);
+    assert!(response.interim.len() <= 32, "{:?}", response.interim.len());
+    backend.open(0).await;
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use crate::support::http1::Http1;
 use crate::support::http2::Http2;
 use crate::support::manifests::*;
 use crate::support::message::*;
+use crate::support::raw::Then;
 use crate::support::{eventually, within};
 
 fn setup(backend: &Backend) -> Setup {
@@ -63,17 +64,37 @@ async fn heads_targets_and_bodies_have_their_statuses() {
 #[tokio::test]
 async fn a_log_line_names_the_limit() {
     let backend = Backend::http1("web").await;
-    let gateway = setup(&backend)
-        .environment("RUST_LOG", "info")
-        .limit("header-bytes", "1KiB")
-        .start()
-        .await;
+    let gateway = setup(&backend).limit("header-bytes", "1KiB").start().await;
     let response = gateway
         .ask(get("/").header("x-long", &"x".repeat(2000)))
         .await;
     assert_eq!(response.status, 431);
+    let lines = || {
+        let log = gateway.log();
+        let limits = log
+            .lines()
+            .filter(|line| line.contains("limit=\"header-bytes\""));
+        limits.map(str::to_owned).collect::<Vec<_>>()
+    };
+    eventually("a line of the log", || async { !lines().is_empty() }).await;
+    assert!(lines()[0].contains("client=127."), "{:?}", lines());
+    // Who sends rubbish without end does not fill the log: it is said once a second.
+    for _ in 0..200 {
+        let ask = get("/").header("x-long", &"x".repeat(2000));
+        assert_eq!(gateway.ask(ask).await.status, 431);
+    }
+    assert!(lines().len() < 100, "{} lines", lines().len());
+}
+
+#[tokio::test]
+async fn a_log_line_names_the_limit_that_a_backend_went_beyond() {
+    let head = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(2000));
+    let backend = Backend::bytes("web", head, Then::Keep).await;
+    let gateway = setup(&backend).limit("header-bytes", "1KiB").start().await;
+    assert_eq!(gateway.ask(get("/")).await.status, 502);
     eventually("a line of the log", || async {
-        gateway.log().contains("header-bytes")
+        let log = gateway.log();
+        log.contains("response: the head is too large") && log.contains("limit=\"header-bytes\"")
     })
     .await;
 }

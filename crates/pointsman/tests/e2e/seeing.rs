@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::support::backend::{Backend, status};
 use crate::support::eventually;
 use crate::support::gateway::Gateway;
+use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
@@ -55,6 +56,60 @@ async fn the_access_log_has_a_line_for_each_request() {
     for wanted in ["404", "NoRoute"] {
         assert!(text.contains(wanted), "{wanted} in {text}");
     }
+}
+
+#[tokio::test]
+async fn requests_that_are_refused_are_logged_and_counted_too() {
+    let backend = Backend::http1("web").await;
+    let gateway = Gateway::setup(&manifests(&backend))
+        .argument("--access-log", "json")
+        .limit("body-bytes", "10")
+        .start()
+        .await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    client
+        .send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
+        .await;
+    let said = client.response().await.text().len();
+    let chunks = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n8\r\n12345678\r\n";
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    client.send(chunks).await;
+    assert_eq!(client.response().await.status, 413);
+    assert_eq!(gateway.ask(get("/%zz")).await.status, 400);
+    let http2 = get("/a?b").header("host", "elsewhere");
+    assert_eq!(gateway.ask_http2(http2).await.status, 400);
+    let find = |reason: &str| {
+        let log = gateway.log();
+        let mut lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok());
+        lines.find(|line: &Value| line["reason"] == reason)
+    };
+    eventually("four lines", || async {
+        let reasons = ["DuplicateHost", "BodyTooLarge", "BadPath", "HostMismatch"];
+        reasons.iter().all(|reason| find(reason).is_some())
+    })
+    .await;
+    let line = find("DuplicateHost").expect("a line");
+    assert_eq!(
+        (&line["status"], &line["protocol"]),
+        (&400.into(), &"HTTP/1.1".into())
+    );
+    assert_eq!(line["response_bytes"], said);
+    assert_eq!(line["path"], Value::Null);
+    let line = find("BodyTooLarge").expect("a line");
+    assert_eq!(
+        (&line["status"], &line["request_bytes"]),
+        (&413.into(), &8.into())
+    );
+    let line = find("HostMismatch").expect("a line");
+    assert_eq!(
+        (&line["method"], &line["path"]),
+        (&"GET".into(), &"/a?b".into())
+    );
+    let text = gateway.ask_admin("/metrics").await.text();
+    let counted = "pointsman_listener_requests_total{kind=\"Gateway\",namespace=\"default\",name=\"edge\",listener=\"http\",code=\"4xx\"} 4";
+    assert!(text.contains(counted), "{text}");
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Answers that are made here: short, with a reason that a program can read. A gRPC call gets them in gRPC's own way.
 
 use std::borrow::Cow;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::HeaderMap;
@@ -11,6 +12,7 @@ use super::client::{Client, Head};
 use super::lines::Lines;
 use super::sink::SinkError;
 use crate::http1::{self, Framing};
+use crate::worker::Worker;
 
 /// An answer.
 #[derive(Debug, Clone)]
@@ -23,6 +25,8 @@ pub(crate) struct Answer {
     message: Cow<'static, str>,
     /// The body, where it is not the message.
     body: Option<Arc<[u8]>>,
+    /// The limit that was gone beyond, if it was one.
+    limit: Option<&'static str>,
     /// Header lines beyond that.
     lines: Vec<(Cow<'static, str>, String)>,
 }
@@ -39,6 +43,7 @@ impl Answer {
             reason: Some(reason),
             message: message.into(),
             body: None,
+            limit: None,
             lines: Vec::new(),
         }
     }
@@ -50,6 +55,7 @@ impl Answer {
             reason: None,
             message: Cow::Borrowed(""),
             body: None,
+            limit: None,
             lines,
         }
     }
@@ -90,10 +96,30 @@ impl Answer {
 
     /// A message that can't be understood.
     pub(crate) fn refused(error: http1::Error) -> Self {
-        if let Some(limit) = error.fault().limit() {
-            tracing::info!(limit, "beyond a limit");
+        Answer {
+            limit: error.fault().limit(),
+            ..Answer::new(error.status(), error.reason(), error.to_string())
         }
-        Answer::new(error.status(), error.reason(), error.to_string())
+    }
+
+    /// It is given because of a limit.
+    pub(crate) fn beyond(self, limit: &'static str) -> Self {
+        Answer {
+            limit: Some(limit),
+            ..self
+        }
+    }
+
+    /// Counts it, and names the limit in the log.
+    pub(crate) fn count(&self, worker: &Worker, client: SocketAddr) {
+        let Some(reason) = self.reason else { return };
+        worker.metrics.answered(reason);
+        tracing::debug!(%client, reason, "answered: {}", self.message);
+        if let Some(limit) = self.limit
+            && let Some(count) = worker.overload.due(limit)
+        {
+            tracing::info!(limit, %client, count, "{}", self.message);
+        }
     }
 
     /// A rule or a backend that can't be served.
@@ -132,13 +158,13 @@ impl Answer {
         }
     }
 
-    /// Gives the answer. `grpc` is whether the request was a gRPC call.
+    /// Gives the answer. `grpc` is whether the request was a gRPC call. Returns how many bytes its body has.
     pub(crate) async fn give(
         &self,
         client: &mut Client<'_>,
         grpc: bool,
         date: &[u8],
-    ) -> Result<(), SinkError> {
+    ) -> Result<u64, SinkError> {
         let mut lines = Lines::default();
         for (name, value) in &self.lines {
             lines.add(name.as_bytes(), value.as_bytes());
@@ -148,7 +174,8 @@ impl Answer {
         }
         lines.add(b"date", date);
         if grpc && self.reason.is_some() {
-            return self.give_grpc(client, lines).await;
+            self.give_grpc(client, lines).await?;
+            return Ok(0);
         }
         let body = match &self.body {
             Some(body) => Cow::Borrowed(&**body),
@@ -169,13 +196,14 @@ impl Answer {
             framing,
             content_length: Some(body.len() as u64).filter(|_| framing != Framing::None),
         };
-        let mut sink = client.begin(&head)?;
-        if let Some(sink) = &mut sink {
+        let mut sent = 0;
+        if let Some(mut sink) = client.begin(&head)? {
+            sent = body.len() as u64;
             sink.bytes(&body).await?;
             sink.finish(None).await?;
         }
-        drop(sink);
-        client.flush().await
+        client.flush().await?;
+        Ok(sent)
     }
 
     /// gRPC over HTTP/2, "Trailers-Only": the status stands in the head, and there is no body.

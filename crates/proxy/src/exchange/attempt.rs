@@ -91,7 +91,9 @@ impl Attempt<'_> {
                 pick.failed();
                 match error {
                     ConnectError::Elapsed => {
-                        tracing::info!(limit = "connect-time", endpoint = %pick.address, "no connection");
+                        if let Some(count) = worker.overload.due("connect-time") {
+                            tracing::info!(limit = "connect-time", endpoint = %pick.address, count, "no connection");
+                        }
                     }
                     _ => tracing::debug!(endpoint = %pick.address, %error, "no connection"),
                 }
@@ -111,7 +113,11 @@ impl Attempt<'_> {
             reused,
             deadline,
         };
-        match self.exchange(pick, near, &mut far).await? {
+        // A call of gRPC may be silent from the beginning.
+        let up = Progress::new(self.tries.request.is_grpc());
+        let ended = self.exchange(pick, near, &mut far, &up).await;
+        near.report.sent(up.bytes.get());
+        match ended? {
             // Boxed: it is rare, and every other exchange would pay for its room.
             Ended::Switched => Box::pin(websocket::relay(worker, near, &mut far)).await,
             Ended::Carried { uploaded } => {
@@ -131,6 +137,7 @@ impl Attempt<'_> {
         pick: &mut Pick,
         near: &mut Near<'_, '_, '_>,
         far: &mut Far<'_>,
+        up: &Progress,
     ) -> Result<Ended, Failure> {
         let Near {
             source,
@@ -142,14 +149,10 @@ impl Attempt<'_> {
         let worker = self.tries.worker;
         let stall = worker.limits().stall_time;
         let deadline = far.deadline;
-        // A call of gRPC may be silent from the beginning.
-        let (up, down) = (
-            Progress::new(self.tries.request.is_grpc()),
-            Progress::new(false),
-        );
+        let down = Progress::new(false);
         let watched = || {
             let stalled = |progress: &Progress| progress.moved().map(|at| at + stall);
-            let all = [deadline, stalled(&up), stalled(&down)];
+            let all = [deadline, stalled(up), stalled(&down)];
             all.into_iter().flatten().min()
         };
         let mut upload = Upload {
@@ -158,7 +161,7 @@ impl Attempt<'_> {
                 source,
                 &mut far.sink,
                 tap,
-                &up,
+                up,
                 self.outbound.websocket
             )),
             done: false,
@@ -185,7 +188,7 @@ impl Attempt<'_> {
                     }
                     look = Instant::now() + LOOK;
                 }
-                Err(Elapsed) => return Err(self.elapsed(pick, &up, deadline)),
+                Err(Elapsed) => return Err(self.elapsed(pick, up, deadline)),
                 Ok(Err(failure)) => return Err(failure),
                 Ok(Ok(Err(error))) => return Err(broken(error, pick, far.reused)),
                 Ok(Ok(Ok(true))) => break,
@@ -227,7 +230,7 @@ impl Attempt<'_> {
         if self.tries.passage.socket.closed.has_rung() {
             client.close();
         }
-        let Ok(client_sink) = client.begin(&head) else {
+        let Ok(mut client_sink) = client.begin(&head) else {
             let message = "the response's head can't be passed on".to_owned();
             return Err(Failure::broken("BadResponse", message));
         };
@@ -235,8 +238,8 @@ impl Attempt<'_> {
         let carried = {
             let mut body = far.returning.body(worker.limits().buffer_bytes);
             let mut download = pin!(async {
-                match client_sink {
-                    Some(mut sink) => carry(worker, &mut body, &mut sink, None, &down).await,
+                match &mut client_sink {
+                    Some(sink) => carry(worker, &mut body, sink, None, &down).await,
                     None => Ok(()),
                 }
             });
@@ -249,7 +252,13 @@ impl Attempt<'_> {
             alarm.watch(watched, both).await
         };
         let uploaded = upload.sent;
-        report.moved(up.bytes.get(), down.bytes.get());
+        if let Ok(Ok(Err(FlowError::Source(error)))) = &carried
+            && client_sink.is_some_and(|sink| !sink.has_left())
+        {
+            client.take_back();
+            return Err(Failure::broken("BackendBroke", error.to_string()));
+        }
+        report.moved(down.bytes.get());
         let cut = match carried {
             Ok(Ok(Ok(()))) => {
                 let until = Instant::now() + stall;
@@ -309,7 +318,9 @@ impl Attempt<'_> {
 
     fn log_stall(&self, pick: &Pick) {
         let client = self.tries.passage.client;
-        tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, "a body stood still");
+        if let Some(count) = self.tries.worker.overload.due("stall-time") {
+            tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, count, "a body stood still");
+        }
     }
 
     /// What it means that nothing moved in time.

@@ -130,6 +130,14 @@ impl<'c> Client<'c> {
         }
     }
 
+    /// Takes back a response of which nothing has left: another one may be given.
+    pub(crate) fn take_back(&mut self) {
+        if let Client::Http1(client) = self {
+            client.out.clear();
+            client.begun = false;
+        }
+    }
+
     /// Whether the client has broken the connection off. One that has only said all it will still waits.
     pub(crate) fn is_gone(&self) -> bool {
         match self {

@@ -105,6 +105,6 @@ pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Fail
         BackendError::Refused(error) => {
             Failure::Unsent(Answer::new(503, "StreamRefused", error.to_string()))
         }
-        BackendError::Fault(error) => Failure::broken(error.reason(), error.to_string()),
+        BackendError::Fault(error) => Failure::Broken(Answer::refused(error)),
     }
 }

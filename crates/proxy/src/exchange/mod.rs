@@ -15,7 +15,7 @@ mod handshake;
 pub(crate) mod http2;
 pub(crate) mod lines;
 mod mirror;
-mod report;
+pub(crate) mod report;
 pub(crate) mod request;
 pub(crate) mod sink;
 pub(crate) mod source;
@@ -28,6 +28,7 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::Instant;
 
 use pointsman_binding::bound::Protocol;
 use pointsman_routing::filters::Filters;
@@ -46,7 +47,7 @@ use request::Request;
 use source::Source;
 use tries::Tries;
 
-/// Carries out one request. Returns whether the connection may carry another one.
+/// Carries out one request, whose first byte came at `begun`. Returns whether the connection may carry another one.
 pub(crate) async fn run(
     worker: &Rc<Worker>,
     passage: &Passage,
@@ -54,12 +55,13 @@ pub(crate) async fn run(
     request: Request<'_>,
     mut source: Source<'_>,
     mut client: Client<'_>,
+    begun: Instant,
 ) -> bool {
     let mut telling = Telling {
         worker,
         passage,
         request: &request,
-        report: Report::new(),
+        report: Report::new(begun),
         over: false,
     };
     let report = &mut telling.report;
@@ -90,13 +92,14 @@ pub(crate) async fn run(
         if !source.has_ended() {
             client.close();
         }
-        report.answered_here(worker, &answer, request.is_grpc());
+        report.answered_here(worker, passage, &answer, request.is_grpc());
         let date = worker.date();
         // Boxed: few requests are answered here, and all others would pay for its room.
         let given = Box::pin(answer.give(&mut client, request.is_grpc(), &date));
-        let until = std::time::Instant::now() + worker.limits().stall_time;
-        if !matches!(alarm.until(until, given).await, Ok(Ok(()))) {
-            report.cut("ClientGone");
+        let until = Instant::now() + worker.limits().stall_time;
+        match alarm.until(until, given).await {
+            Ok(Ok(bytes)) => report.gave(bytes),
+            _ => report.cut("ClientGone"),
         }
     }
     let keep = client.keeps() && source.has_ended() && !report.is_cut();

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant, SystemTime};
 use pointsman_binding::bound::Frontend;
 
 use super::answer::Answer;
-use super::request::Request;
+use super::request::{Request, Spoken};
 use crate::access_log::{Record, Rule};
 use crate::metrics::ListenerSeries;
-use crate::server::Passage;
+use crate::server::{Open, Passage};
 use crate::upstream::Upstream;
 use crate::worker::{Plan, Worker};
 
@@ -33,14 +33,16 @@ pub(crate) struct Report {
     retries: u32,
     request_bytes: u64,
     response_bytes: u64,
+    /// Of an answer that was made here.
+    own_bytes: u64,
     id: Option<String>,
 }
 
 impl Report {
-    /// A request has come.
-    pub(crate) fn new() -> Self {
+    /// A request has come: its first byte then.
+    pub(crate) fn new(begun: Instant) -> Self {
         Report {
-            begun: Instant::now(),
+            begun,
             plan: None,
             matched: 0,
             status: None,
@@ -53,6 +55,7 @@ impl Report {
             retries: 0,
             request_bytes: 0,
             response_bytes: 0,
+            own_bytes: 0,
             id: None,
         }
     }
@@ -69,13 +72,22 @@ impl Report {
     }
 
     /// It is answered here.
-    pub(crate) fn answered_here(&mut self, worker: &Worker, answer: &Answer, grpc: bool) {
+    pub(crate) fn answered_here(
+        &mut self,
+        worker: &Worker,
+        passage: &Passage,
+        answer: &Answer,
+        grpc: bool,
+    ) {
         self.status = Some(if grpc { 200 } else { answer.status });
         self.grpc_status = (grpc && answer.reason.is_some()).then(|| answer.grpc_status().into());
         self.reason = answer.reason;
-        if let Some(reason) = answer.reason {
-            worker.metrics.answered(reason);
-        }
+        answer.count(worker, passage.client);
+    }
+
+    /// The answer that was made here has a body of so many bytes.
+    pub(crate) fn gave(&mut self, bytes: u64) {
+        self.own_bytes = bytes;
     }
 
     /// It came to this listener, and no rule takes it.
@@ -108,10 +120,14 @@ impl Report {
         }
     }
 
-    /// So much of both bodies was carried.
-    pub(crate) fn moved(&mut self, request: u64, response: u64) {
-        self.request_bytes += request;
+    /// So much of the response's body was carried.
+    pub(crate) fn moved(&mut self, response: u64) {
         self.response_bytes += response;
+    }
+
+    /// A try is over, and so much of the request's body went.
+    pub(crate) fn sent(&mut self, request: u64) {
+        self.request_bytes = self.request_bytes.max(request);
     }
 
     /// The response did not come to its end.
@@ -130,13 +146,14 @@ impl Report {
         let duration = self.begun.elapsed();
         let status = self.status.unwrap_or(0);
         let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
-        let moved = self.request_bytes | self.response_bytes != 0;
+        let response_bytes = self.response_bytes + self.own_bytes;
+        let moved = self.request_bytes | response_bytes != 0;
         let at_listener = |listener: &ListenerSeries| {
             listener.requests.increment(status);
             listener.latency.observe(duration);
             if moved {
                 listener.request_bytes.add(self.request_bytes);
-                listener.response_bytes.add(self.response_bytes);
+                listener.response_bytes.add(response_bytes);
             }
         };
         if let Some(origin) = origin {
@@ -145,6 +162,8 @@ impl Report {
             at_listener(&origin.listener);
         } else if let Some(frontend) = &self.arrived {
             at_listener(&worker.metrics.listener(&frontend.id));
+        } else if let Some(Open(listener)) = &passage.open {
+            at_listener(listener);
         }
         if let Some((upstream, _)) = self.backend.as_ref().filter(|_| moved) {
             upstream.series.request_bytes.add(self.request_bytes);
@@ -172,7 +191,7 @@ impl Report {
             status: self.status,
             grpc_status: self.grpc_status,
             request_bytes: self.request_bytes,
-            response_bytes: self.response_bytes,
+            response_bytes,
             rule: origin.map(|origin| {
                 let (route, index) = origin.route.source(&origin.rule);
                 Rule {
@@ -189,4 +208,44 @@ impl Report {
             request_id: id.or_else(|| request.lines.get("x-request-id")),
         });
     }
+}
+
+/// What a refused head says, as far as it could be read.
+#[derive(Debug, Default)]
+pub(crate) struct Said<'s> {
+    pub(crate) method: Option<&'s [u8]>,
+    pub(crate) authority: Option<&'s [u8]>,
+    pub(crate) path: Option<&'s [u8]>,
+}
+
+/// Tells of a request whose head was refused, with an answer of so many bytes: no listener was looked for, so it counts where its connection does.
+pub(crate) fn refused(
+    worker: &Worker,
+    passage: &Passage,
+    spoken: Spoken,
+    begun: Instant,
+    said: &Said<'_>,
+    (answer, bytes): (&Answer, u64),
+) {
+    let duration = begun.elapsed();
+    if let Some(Open(listener)) = &passage.open {
+        listener.requests.increment(answer.status);
+        listener.latency.observe(duration);
+        listener.response_bytes.add(bytes);
+    }
+    let Some(log) = &worker.log else { return };
+    log.write(&Record {
+        time: SystemTime::now() - duration,
+        duration,
+        client: Some(passage.client),
+        listener: passage.secured.as_ref(),
+        protocol: spoken.name(),
+        method: said.method,
+        authority: said.authority,
+        path: said.path,
+        status: Some(answer.status),
+        response_bytes: bytes,
+        reason: answer.reason,
+        ..Record::default()
+    });
 }

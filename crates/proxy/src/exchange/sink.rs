@@ -48,6 +48,8 @@ pub(crate) struct Outgoing<'c> {
     /// What waits to be written: the head, first of all.
     out: &'c mut Vec<u8>,
     encoder: Encoder,
+    /// Something of it is written.
+    left: bool,
 }
 
 impl<'c> Outgoing<'c> {
@@ -57,6 +59,7 @@ impl<'c> Outgoing<'c> {
             writer,
             out,
             encoder,
+            left: false,
         }
     }
 
@@ -68,6 +71,7 @@ impl<'c> Outgoing<'c> {
         self.encoder.before(piece.len(), self.out)?;
         let mut end = Vec::new();
         self.encoder.after(piece.len(), &mut end);
+        self.left = true;
         self.writer.write_all(&mut [self.out, piece, &end]).await?;
         self.out.clear();
         Ok(())
@@ -76,6 +80,7 @@ impl<'c> Outgoing<'c> {
     /// Writes what waits.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
+            self.left = true;
             self.writer.write_all(&mut [self.out]).await?;
             self.out.clear();
         }
@@ -99,6 +104,15 @@ impl<'c> Outgoing<'c> {
 }
 
 impl Sink<'_> {
+    /// Whether something of it has left, so that it can't be taken back.
+    pub(crate) fn has_left(&self) -> bool {
+        match self {
+            Sink::Http1(outgoing) => outgoing.left,
+            // The library has its head already.
+            Sink::Http2(_) => true,
+        }
+    }
+
     /// Sends bytes.
     pub(crate) async fn bytes(&mut self, piece: &[u8]) -> Result<(), SinkError> {
         match self {

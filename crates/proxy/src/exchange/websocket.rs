@@ -40,7 +40,8 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
     let carried = alarm
         .watch(watched, async { tokio::try_join!(upload, download) })
         .await;
-    report.moved(up.bytes.get(), down.bytes.get());
+    report.sent(up.bytes.get());
+    report.moved(down.bytes.get());
     match carried {
         Ok(Ok(_)) => {}
         Ok(Err(_)) => report.cut("Broken"),

@@ -14,6 +14,7 @@ use crate::exchange;
 use crate::exchange::answer::Answer;
 use crate::exchange::client::{Client, Http1Client};
 use crate::exchange::lines::Lines;
+use crate::exchange::report::{self, Said};
 use crate::exchange::request::{Request, Spoken};
 use crate::exchange::source::{Incoming, Source};
 use crate::http1::{BodyDecoder, Error, Limits, RequestHead, Version};
@@ -36,6 +37,7 @@ pub(crate) async fn serve(
         head: RequestHead::new(),
         bytes: Vec::new(),
         out: Vec::new(),
+        begun: Instant::now(),
     };
     let mut first = true;
     let mut rest: Option<Buffer> = None;
@@ -57,7 +59,9 @@ pub(crate) async fn serve(
                 return;
             }
             Next::Refused(answer) => {
-                connection.refuse(&worker, &mut writer, answer).await;
+                connection
+                    .refuse(&worker, &passage, &mut writer, answer)
+                    .await;
                 linger(&mut reader, &mut writer).await;
                 break;
             }
@@ -87,6 +91,8 @@ struct Connection {
     bytes: Vec<u8>,
     /// What waits to be written.
     out: Vec<u8>,
+    /// When the first bytes of the head came.
+    begun: Instant,
 }
 
 /// What came.
@@ -126,7 +132,8 @@ impl Connection {
                 }
             }
         };
-        let deadline = Instant::now() + limits.head_time;
+        self.begun = Instant::now();
+        let deadline = self.begun + limits.head_time;
         let most = self.limits.field_bytes + self.limits.target_bytes + 1024;
         loop {
             // RFC 9113 §3.3: a client that knows begins with the preface of HTTP/2. A part of it is no request of HTTP/1 either.
@@ -136,7 +143,7 @@ impl Connection {
             if !first || !PREFACE.starts_with(buffer.filled()) {
                 match self.head.parse(buffer.filled(), &self.limits) {
                     Err(_) if first && !is_http(buffer.filled()) => return Next::End,
-                    Err(error) => return Next::Refused(refused(error)),
+                    Err(error) => return Next::Refused(Answer::refused(error)),
                     Ok(Some(length)) => {
                         self.bytes.clear();
                         self.bytes.extend_from_slice(&buffer.filled()[..length]);
@@ -149,16 +156,17 @@ impl Connection {
             let filling = buffer.fill(reader, most);
             match passage.until(&mut self.alarm, deadline, filling).await {
                 Err(_) => {
-                    if !passage.socket.closed.has_rung() {
-                        tracing::info!(limit = "head-time", client = %passage.client, "a head took too long");
-                    }
                     let message = "the head of the request took too long";
-                    return Next::Refused(Answer::new(408, "HeadTimeout", message));
+                    let answer = Answer::new(408, "HeadTimeout", message);
+                    return Next::Refused(match passage.socket.closed.has_rung() {
+                        true => answer,
+                        false => answer.beyond("head-time"),
+                    });
                 }
                 Ok(Ok(0)) if buffer.is_empty() => return Next::End,
                 Ok(Ok(0)) => {
                     let error = Error::Client(crate::http1::Fault::IncompleteHead);
-                    return Next::Refused(refused(error));
+                    return Next::Refused(Answer::refused(error));
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => return Next::End,
@@ -185,7 +193,11 @@ impl Connection {
             }
         });
         let until = Instant::now() + patience;
-        self.alarm.until(until, came).await.ok().flatten()
+        let came = self.alarm.until(until, came).await;
+        if came.is_err() {
+            tracing::debug!(client = %passage.client, ?patience, "no request came in time");
+        }
+        came.ok().flatten()
     }
 
     /// Carries out the request whose head was read. Returns whether another one may follow.
@@ -227,19 +239,43 @@ impl Connection {
             head_only,
             keep,
         ));
-        exchange::run(worker, passage, &mut self.alarm, request, source, client).await
+        let begun = self.begun;
+        exchange::run(
+            worker,
+            passage,
+            &mut self.alarm,
+            request,
+            source,
+            client,
+            begun,
+        )
+        .await
     }
 
     /// Answers what is no request.
-    async fn refuse(&mut self, worker: &Rc<Worker>, writer: &mut Writer, answer: Answer) {
-        if let Some(reason) = answer.reason {
-            worker.metrics.answered(reason);
-        }
+    async fn refuse(
+        &mut self,
+        worker: &Rc<Worker>,
+        passage: &Passage,
+        writer: &mut Writer,
+        answer: Answer,
+    ) {
+        answer.count(worker, passage.client);
         let client = Http1Client::new(writer, &mut self.out, Spoken::Http11, false, false);
         let mut client = Client::Http1(client);
         let date = worker.date();
         let given = answer.give(&mut client, false, &date);
-        let _ = self.alarm.until(Instant::now() + LINGER, given).await;
+        let given = self.alarm.until(Instant::now() + LINGER, given).await;
+        let bytes = given.ok().and_then(Result::ok).unwrap_or(0);
+        let said = Said::default();
+        report::refused(
+            worker,
+            passage,
+            Spoken::Http11,
+            self.begun,
+            &said,
+            (&answer, bytes),
+        );
     }
 }
 
@@ -254,9 +290,4 @@ fn is_http(bytes: &[u8]) -> bool {
         (Some(version), None) => version.contains(&b'/'),
         _ => true,
     }
-}
-
-fn refused(error: Error) -> Answer {
-    tracing::debug!(%error, "refused");
-    Answer::refused(error)
 }

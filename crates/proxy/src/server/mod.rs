@@ -14,4 +14,5 @@ mod udp;
 pub(crate) use accept::accept;
 pub(crate) use overload::Overload;
 pub(crate) use passage::Passage;
+pub(crate) use report::Open;
 pub(crate) use udp::datagrams;

@@ -1,6 +1,6 @@
 //! Connections beyond the limit: they are told so where that can be said, and closed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -21,29 +21,50 @@ const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/p
 /// Connections that are closed with care at once; further ones are just closed. They count against the reserve of files.
 const LINGERING: usize = 32;
 
-/// How often it is said that there are too many.
+/// How often a limit is named in the log: who sends rubbish without end does not fill it.
 const SAID: Duration = Duration::from_secs(1);
 
-/// Who was turned away of late.
+/// Who went beyond a limit of late.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     lingering: Cell<usize>,
-    said: Cell<Option<Instant>>,
-    unsaid: Cell<u64>,
+    said: RefCell<Vec<Said>>,
+}
+
+/// A limit that was named, and how often someone went beyond it since.
+#[derive(Debug)]
+struct Said {
+    limit: &'static str,
+    at: Instant,
+    unsaid: u64,
 }
 
 impl Overload {
-    /// One more was turned away because of a limit. It is said once a second.
-    pub(crate) fn note(&self, limit: &'static str, client: SocketAddr) {
+    /// One more went beyond a limit. If it is time to say so, how many did since it was last said.
+    pub(crate) fn due(&self, limit: &'static str) -> Option<u64> {
         let now = Instant::now();
-        let count = self.unsaid.get() + 1;
-        let lately = |at: Instant| now.duration_since(at) < SAID;
-        if self.said.get().is_some_and(lately) {
-            return self.unsaid.set(count);
+        let mut all = self.said.borrow_mut();
+        let Some(said) = all.iter_mut().find(|said| said.limit == limit) else {
+            all.push(Said {
+                limit,
+                at: now,
+                unsaid: 0,
+            });
+            return Some(1);
+        };
+        said.unsaid += 1;
+        if now.duration_since(said.at) < SAID {
+            return None;
         }
-        self.said.set(Some(now));
-        self.unsaid.set(0);
-        tracing::warn!(limit, %client, count, "turned away: over the limit");
+        said.at = now;
+        Some(std::mem::take(&mut said.unsaid))
+    }
+
+    /// One more was turned away because of a limit.
+    pub(crate) fn note(&self, limit: &'static str, client: SocketAddr) {
+        if let Some(count) = self.due(limit) {
+            tracing::warn!(limit, %client, count, "turned away: over the limit");
+        }
     }
 }
 
@@ -90,4 +111,22 @@ pub(crate) fn turn_away(
         linger(&mut reader, &mut writer).await;
         drop(lingering);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_named_once_a_second_with_how_many_went_beyond_it() {
+        let overload = Overload::default();
+        assert_eq!(overload.due("headers"), Some(1));
+        assert_eq!(overload.due("uri-bytes"), Some(1), "each has its own turn");
+        assert_eq!(overload.due("headers"), None);
+        assert_eq!(overload.due("headers"), None);
+        for said in overload.said.borrow_mut().iter_mut() {
+            said.at -= SAID;
+        }
+        assert_eq!(overload.due("headers"), Some(3));
+    }
 }

@@ -98,7 +98,9 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
             return None;
         }
         Err(_) => {
-            tracing::info!(limit = "head-time", client = %passage.client, "a ClientHello took too long");
+            if let Some(count) = worker.overload.due("head-time") {
+                tracing::info!(limit = "head-time", client = %passage.client, count, "a ClientHello took too long");
+            }
             worker.metrics.refused("HandshakeTimeout");
             return None;
         }
@@ -248,7 +250,9 @@ async fn agreed(
             "HandshakeFailed"
         }
         Err(_) => {
-            tracing::info!(limit = "head-time", client = %passage.client, "a TLS handshake took too long");
+            if let Some(count) = worker.overload.due("head-time") {
+                tracing::info!(limit = "head-time", client = %passage.client, count, "a TLS handshake took too long");
+            }
             "HandshakeTimeout"
         }
     };

@@ -65,6 +65,23 @@ async fn a_head_in_endless_pieces_ends_the_connection() {
 }
 
 #[tokio::test]
+async fn small_messages_whose_reader_is_slow_are_kept_as_far_as_the_window_goes() {
+    // As gRPC sends them, each in a frame of its own; the endpoint takes none of them.
+    let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let plane = plane(
+        Limits::default(),
+        Speaks::Http1,
+        &[deaf.local_addr().unwrap()],
+    );
+    let mut raw = Raw::new(plane.address).await;
+    raw.frame(1, 4, 1, &request_block(&[])).await;
+    raw.send(&frame(0, 0, 1, b"x").repeat(65_000)).await;
+    raw.frame(1, 5, 3, &request_block(&[("expect", "nonsense")]))
+        .await;
+    assert_eq!(raw.fate(3).await, "417", "the connection lives");
+}
+
+#[tokio::test]
 async fn streams_that_are_reset_at_once_end_the_connection() {
     let plane = served().await;
     let mut raw = Raw::new(plane.address).await;

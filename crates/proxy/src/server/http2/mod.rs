@@ -23,6 +23,8 @@ use crate::exchange::client::Client;
 use crate::exchange::http2::Sending;
 use crate::exchange::http2::client::Http2Client;
 use crate::exchange::http2::source::Incoming;
+use crate::exchange::report::{self, Said};
+use crate::exchange::request::Spoken;
 use crate::exchange::source::Source;
 use crate::limits::Limits;
 use crate::wire::alarm::Alarm;
@@ -43,6 +45,10 @@ const MOST_ERRORS: usize = 1024;
 
 /// A stream that has lived so long was worth opening, though its client resets it.
 const LONG_LIFE: Duration = Duration::from_secs(1);
+
+/// Small DATA frames cost more than windows account for: what they cost may come to so many times the connection's window, so that a stream's window may be full of the
+/// smallest gRPC messages while their reader is slow.
+pub(crate) const SMALL_FRAMES: usize = 2;
 
 /// RFC 9113 §6.9.1.
 const MOST_WINDOW: u32 = (1 << 31) - 1;
@@ -71,7 +77,9 @@ where
             return;
         }
         Err(_) => {
-            tracing::info!(limit = "head-time", client = %passage.client, "a preface took too long");
+            if let Some(count) = worker.overload.due("head-time") {
+                tracing::info!(limit = "head-time", client = %passage.client, count, "a preface took too long");
+            }
             return;
         }
     };
@@ -99,10 +107,12 @@ fn builder(limits: &Limits) -> Builder {
     let window = window.clamp(16 * 1024, MOST_WINDOW);
     let all = u64::from(window) * u64::from(limits.streams);
     let all = u32::try_from(all).unwrap_or(MOST_WINDOW);
+    let all = all.clamp(1 << 20, MOST_WINDOW);
     let mut builder = Builder::new();
     builder
         .initial_window_size(window)
-        .initial_connection_window_size(all.clamp(1 << 20, MOST_WINDOW))
+        .initial_connection_window_size(all)
+        .data_frame_budget(SMALL_FRAMES * all as usize)
         .max_concurrent_streams(limits.streams)
         .max_header_list_size(u32::try_from(head_bytes(limits)).unwrap_or(u32::MAX))
         .max_send_buffer_size(window as usize)
@@ -175,7 +185,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Ok(Err(error)) => {
                     if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
                         shared.worker.metrics.refused("Http2Abuse");
-                        tracing::warn!(%client, %error, "a connection was ended");
+                        if let Some(count) = shared.worker.overload.due("http2") {
+                            tracing::warn!(%client, %error, count, "a connection was ended");
+                        }
                     } else {
                         tracing::debug!(%client, %error, "a connection ended");
                     }
@@ -183,9 +195,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 }
                 Err(_) if state.closing.get().is_some() => return,
                 Err(_) => {
-                    if !state.used.get() && state.draining.get().is_none() {
-                        tracing::info!(limit = "head-time", %client, "no request came in time");
-                    }
+                    // A browser may have opened it for nothing: that is no news.
+                    tracing::debug!(%client, "no request came in time");
                     self.close(Reason::NO_ERROR);
                 }
             }
@@ -220,9 +231,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
             }
         }
         for _ in 0..self.shared.account.take_large() {
-            self.shared.worker.metrics.answered("HeadTooLarge");
+            let fault = crate::http1::Error::Client(crate::http1::Fault::HeadTooLarge);
             let client = self.shared.passage.client;
-            tracing::info!(limit = "header-bytes", %client, "a head was far too large");
+            Answer::refused(fault).count(&self.shared.worker, client);
         }
         self.state.open.set(self.connection.has_streams());
         Poll::Pending
@@ -239,7 +250,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         self.shared.worker.metrics.refused(reason);
         match limit {
             Some(limit) => {
-                tracing::warn!(limit, %client, "a connection was ended");
+                if let Some(count) = self.shared.worker.overload.due(limit) {
+                    tracing::warn!(limit, %client, count, "a connection was ended");
+                }
                 self.close(Reason::ENHANCE_YOUR_CALM);
             }
             None => {
@@ -316,7 +329,7 @@ async fn stream(
     let _live = Live(shared);
     let begun = Instant::now();
     let sending = RefCell::new(Sending::Response(respond));
-    exchange_on(shared, alarm, request, &sending).await;
+    exchange_on(shared, alarm, request, &sending, begun).await;
     let mut sending = sending.into_inner();
     if matches!(sending, Sending::Over | Sending::Body(_)) || begun.elapsed() > LONG_LIFE {
         shared.account.ended();
@@ -330,6 +343,7 @@ async fn exchange_on(
     alarm: &mut Alarm,
     request: Request<RecvStream>,
     sending: &RefCell<Sending>,
+    begun: Instant,
 ) {
     let Shared {
         worker,
@@ -348,19 +362,21 @@ async fn exchange_on(
         Ok(request) => {
             let most = limits.body_bytes.filter(|_| !request.websocket);
             let source = Source::Http2(Incoming::new(body, most));
-            exchange::run(worker, passage, alarm, request, source, client).await;
+            exchange::run(worker, passage, alarm, request, source, client, begun).await;
         }
         Err(Refusal::Malformed) => sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
-        Err(Refusal::Answer(answer)) => refuse(worker, passage, answer, &mut client).await,
+        Err(Refusal::Answer(answer)) => {
+            answer.count(worker, passage.client);
+            let date = worker.date();
+            let bytes = answer.give(&mut client, false, &date).await.unwrap_or(0);
+            let target = parts.uri.path_and_query();
+            let said = Said {
+                method: Some(parts.method.as_str().as_bytes()),
+                authority: parts.uri.authority().map(|name| name.as_str().as_bytes()),
+                path: target.map(|target| target.as_str().as_bytes()),
+            };
+            let given = (&answer, bytes);
+            report::refused(worker, passage, Spoken::Http2, begun, &said, given);
+        }
     }
-}
-
-/// Answers what is no request.
-async fn refuse(worker: &Worker, passage: &Passage, answer: Answer, client: &mut Client<'_>) {
-    if let Some(reason) = answer.reason {
-        worker.metrics.answered(reason);
-        tracing::debug!(client = %passage.client, reason, "refused");
-    }
-    let date = worker.date();
-    let _ = answer.give(client, false, &date).await;
 }

@@ -20,6 +20,7 @@ use super::super::http1::Counted;
 use super::Streams;
 use super::io::{Io, Pulse};
 use crate::limits::Limits;
+use crate::server::http2::SMALL_FRAMES;
 use crate::wire::alarm::Alarm;
 use crate::worker::Worker;
 
@@ -138,15 +139,14 @@ fn builder(limits: &Limits) -> Builder {
     let window = u32::try_from(limits.buffer_bytes).unwrap_or(u32::MAX >> 1);
     let window = window.clamp(16 * 1024, MOST_WINDOW);
     let all = u64::from(window) * u64::from(limits.backend_streams);
+    let all = u32::try_from(all).unwrap_or(MOST_WINDOW);
+    let all = all.clamp(1 << 20, MOST_WINDOW);
     let mut builder = Builder::new();
     builder
         .enable_push(false)
         .initial_window_size(window)
-        .initial_connection_window_size(
-            u32::try_from(all)
-                .unwrap_or(MOST_WINDOW)
-                .clamp(1 << 20, MOST_WINDOW),
-        )
+        .initial_connection_window_size(all)
+        .data_frame_budget(SMALL_FRAMES * all as usize)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .max_send_buffer_size(window as usize)
         // None, until the endpoint has said how many.
