@@ -113,6 +113,9 @@ pub struct Outbound {
     /// The destination by its tags; `kuma.io/service` names it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
+    /// The destination by its service alone: the older form of tags.
+    #[serde(rename = "service")]
+    pub only_service: Option<String>,
     /// The destination by reference.
     pub backend_ref: Option<BackendRef>,
 }
@@ -120,7 +123,8 @@ pub struct Outbound {
 impl Outbound {
     /// The service that its tags name.
     pub fn service(&self) -> Option<&str> {
-        self.tags.get(SERVICE_TAG).map(String::as_str)
+        let tag = self.tags.get(SERVICE_TAG).or(self.only_service.as_ref());
+        tag.map(String::as_str)
     }
 }
 

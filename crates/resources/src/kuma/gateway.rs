@@ -84,6 +84,7 @@ pub enum ListenerProtocol {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ListenerTls {
     /// Where TLS ends.
+    #[serde(default)]
     pub mode: TlsMode,
     /// Its certificates, each with its key as PEM: one, or one RSA and one ECDSA.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -91,10 +92,11 @@ pub struct ListenerTls {
 }
 
 /// Where TLS ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum TlsMode {
     /// At the gateway.
+    #[default]
     Terminate,
     /// At the backend.
     Passthrough,

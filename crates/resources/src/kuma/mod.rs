@@ -30,6 +30,7 @@ use serde_json::Value as Json;
 pub use dataplane::{
     DataplaneGateway, DataplaneGatewayType, DataplaneSpec, Inbound, Networking, Outbound,
 };
+pub(crate) use filter::fraction;
 pub use filter::{DataSource, DirectResponse, Filter, RequestMirror, UrlRewrite};
 pub use gateway::{
     GatewayListener, ListenerProtocol, ListenerTls, MeshGatewayConf, MeshGatewayInstanceSpec,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{BackendRef, Filter, Object, TargetRef};
@@ -25,12 +25,25 @@ pub struct MeshRoute {
 impl MeshRoute {
     /// Reads an object that is valid and defaulted.
     pub(crate) fn read(kind: Kind, value: &Json) -> Result<Self, serde_json::Error> {
-        let object = Object::<MeshRouteSpec>::deserialize(value)?;
+        let Object {
+            metadata,
+            mesh,
+            spec,
+        } = Object::<WrittenSpec>::deserialize(value)?;
+        let to = match kind {
+            Kind::MeshGatewayHTTPRoute => vec![To {
+                target_ref: TargetRef::default(),
+                hostnames: spec.hostnames,
+                rules: spec.rules,
+            }],
+            _ => spec.to,
+        };
+        let target_ref = spec.target_ref;
         Ok(MeshRoute {
             kind,
-            metadata: object.metadata,
-            mesh: object.mesh,
-            spec: object.spec,
+            metadata,
+            mesh,
+            spec: MeshRouteSpec { target_ref, to },
         })
     }
 
@@ -58,31 +71,18 @@ pub struct MeshRouteSpec {
     pub to: Vec<To>,
 }
 
-impl<'de> Deserialize<'de> for MeshRouteSpec {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Written {
-            #[serde(default, deserialize_with = "null_as_default")]
-            target_ref: TargetRef,
-            to: Option<Vec<To>>,
-            #[serde(default, deserialize_with = "null_as_default")]
-            hostnames: Vec<String>,
-            #[serde(default, deserialize_with = "null_as_default")]
-            rules: Vec<Rule>,
-        }
-        let written = Written::deserialize(d)?;
-        Ok(MeshRouteSpec {
-            target_ref: written.target_ref,
-            to: written.to.unwrap_or_else(|| {
-                vec![To {
-                    target_ref: TargetRef::default(),
-                    hostnames: written.hostnames,
-                    rules: written.rules,
-                }]
-            }),
-        })
-    }
+/// The spec of a route as it is written: `to`, or a MeshGatewayHTTPRoute's hostnames and rules.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenSpec {
+    #[serde(default, deserialize_with = "null_as_default")]
+    target_ref: TargetRef,
+    #[serde(default, deserialize_with = "null_as_default")]
+    to: Vec<To>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    hostnames: Vec<String>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    rules: Vec<Rule>,
 }
 
 /// A destination and the rules for what goes there.
@@ -186,6 +186,7 @@ impl TryFrom<WrittenHeader> for HeaderMatch {
             "RegularExpression" => HeaderTest::RegularExpression(value),
             other => return Err(format!("a header can't be matched by `{other}`")),
         };
+        let name = name.to_ascii_lowercase();
         Ok(HeaderMatch { name, test })
     }
 }

@@ -79,7 +79,9 @@ fn filter(filter: &mut Node) {
         let path = filter.get_mut(field).and_then(|body| body.get_mut("path"));
         let Some(path) = path else { continue };
         let at = path.at;
-        if let Value::String(text) = &mut path.value {
+        if let Value::String(text) = &mut path.value
+            && field == "requestRedirect"
+        {
             let full = word("replaceFullPath", &std::mem::take(text), at);
             path.value = Value::Map(vec![full]);
         }

@@ -1,6 +1,5 @@
 //! Names and percentages, taken apart.
 
-use super::filter::fraction;
 use super::*;
 
 #[test]

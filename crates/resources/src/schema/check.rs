@@ -70,12 +70,13 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
             true
         }
         (Shape::Map { values, min, max }, Value::Map(entries)) => {
+            let said = schema.said;
             count(
                 node,
                 entries.len(),
-                *min,
-                *max,
+                (*min, *max),
                 ["entry", "entries"],
+                said,
                 report,
             );
             for entry in entries {
@@ -94,23 +95,31 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
             },
             Value::List(nodes),
         ) => {
-            count(node, nodes.len(), *min, *max, ["item", "items"], report);
+            let said = schema.said;
+            count(
+                node,
+                nodes.len(),
+                (*min, *max),
+                ["item", "items"],
+                said,
+                report,
+            );
             for (index, item) in nodes.iter().enumerate() {
                 report.within(Step::Index(index), |report| visit(item, items, report));
             }
             visit_unique(nodes, unique, report);
             true
         }
-        (Shape::String { .. }, Value::String(text)) => {
-            visit_string(node, text, &schema.shape, report)
-        }
+        (Shape::String { .. }, Value::String(text)) => visit_string(node, text, schema, report),
         (Shape::Integer { min, max, one_of }, Value::Int(number)) => {
             if !one_of.is_empty() && !one_of.contains(number) {
                 let allowed: Vec<_> = one_of.iter().map(i64::to_string).collect();
                 report.error(node, format!("{number} is none of {}", allowed.join(", ")));
                 false
             } else if !(*min..=*max).contains(number) {
-                report.error(node, format!("{number} is not {}", range(*min, *max)));
+                let own = schema.said.map(str::to_owned);
+                let range = || format!("{number} is not {}", range(*min, *max));
+                report.error(node, own.unwrap_or_else(range));
                 false
             } else {
                 true
@@ -156,11 +165,11 @@ fn visit_object<'a>(
                 });
             }
             None if field.required => {
-                report.error_in(
-                    &format!(".{}", field.name),
-                    node,
-                    "this required field is missing",
-                );
+                let said = field
+                    .schema
+                    .said
+                    .unwrap_or("this required field is missing");
+                report.error_in(&format!(".{}", field.name), node, said);
             }
             None => {}
         }
@@ -192,13 +201,13 @@ fn visit_object<'a>(
     }
 }
 
-fn visit_string(node: &Node, text: &str, shape: &Shape, report: &mut Report<'_>) -> bool {
+fn visit_string(node: &Node, text: &str, schema: &Schema, report: &mut Report<'_>) -> bool {
     let Shape::String {
         min,
         max,
         pattern,
         one_of,
-    } = shape
+    } = &schema.shape
     else {
         return true;
     };
@@ -215,14 +224,8 @@ fn visit_string(node: &Node, text: &str, shape: &Shape, report: &mut Report<'_>)
     let before = report.found.len();
     // Counting is cheap when the bytes fit already.
     if text.len() < *min || text.len() > *max {
-        count(
-            node,
-            text.chars().count(),
-            *min,
-            *max,
-            ["character", "characters"],
-            report,
-        );
+        let (have, words) = (text.chars().count(), ["character", "characters"]);
+        count(node, have, (*min, *max), words, schema.said, report);
     }
     // An empty text where none may be has been said already.
     if let Some(pattern) = pattern.filter(|_| report.found.len() == before || !text.is_empty())
@@ -268,13 +271,16 @@ fn part(node: &Node) -> Option<String> {
 fn count(
     node: &Node,
     have: usize,
-    min: usize,
-    max: usize,
+    (min, max): (usize, usize),
     [one, many]: [&str; 2],
+    said: Option<&str>,
     report: &mut Report<'_>,
 ) {
     if (min..=max).contains(&have) {
         return;
+    }
+    if let Some(said) = said {
+        return report.error(node, said);
     }
     let noun = |n: usize| if n == 1 { one } else { many };
     let allowed = if have < min {

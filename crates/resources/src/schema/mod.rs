@@ -32,6 +32,8 @@ pub(crate) struct Schema {
     pub(crate) shape: Shape,
     pub(crate) default: Option<Json>,
     pub(crate) rules: Vec<Rule>,
+    /// What is said where the value is needed and missing, or out of its bounds, if a dialect has words of its own.
+    pub(crate) said: Option<&'static str>,
 }
 
 /// A demand beyond type and limits. It runs where the value has the right type, and reads its inputs carefully: a part
@@ -98,12 +100,19 @@ impl Schema {
             shape,
             default: None,
             rules: Vec::new(),
+            said: None,
         }
     }
 
     /// What the value is if it is left out.
     fn default(mut self, default: Json) -> Self {
         self.default = Some(default);
+        self
+    }
+
+    /// A dialect's own words for a value that is missing or out of its bounds.
+    fn said(mut self, said: &'static str) -> Self {
+        self.said = Some(said);
         self
     }
 

@@ -138,12 +138,6 @@ pub(crate) static QUALIFIED_NAME: Pattern = Pattern::function(
     "a name such as `http` or `kubernetes.io/h2c`",
 );
 
-/// An address of either family.
-pub(crate) static IP: Pattern = Pattern::function(
-    |text| text.parse::<std::net::IpAddr>().is_ok(),
-    "an IP address",
-);
-
 /// A port of a Pod by its name.
 pub(crate) static PORT_NAME: Pattern = Pattern::function(
     is_port_name,

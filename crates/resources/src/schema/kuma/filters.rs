@@ -2,12 +2,26 @@
 
 use serde_json::json;
 
-use super::super::shared::port;
+use super::super::rules::{items, text, union};
+use super::super::shared::{header_name, port};
 use super::super::text::BASE64;
 use super::super::{
-    Schema, boolean, int_or_string, integer, list, number_of, object, one_of, string,
+    Report, Schema, boolean, int_or_string, integer, list, number_of, object, one_of, string,
 };
+use super::tags::is_map;
 use super::target::backend_ref;
+use super::text::PRECISE_HOSTNAME;
+use crate::document::{Node, Value};
+use crate::kuma::fraction;
+use crate::kuma::spelling::{FILTERS, PATH_MODIFIERS};
+
+/// Where the body of an answer comes from.
+const BODIES: &[&str] = &[
+    "inlineBytes",
+    "inlineString",
+    "filename",
+    "environmentVariable",
+];
 
 /// The filters of a rule.
 pub(super) fn filters() -> Schema {
@@ -20,38 +34,192 @@ pub(super) fn filters() -> Schema {
         "DirectResponse",
     ];
     let filter = object()
-        .required("type", one_of(types))
+        .field("type", one_of(types))
         .field("requestHeaderModifier", header_modifier())
         .field("responseHeaderModifier", header_modifier())
         .field("requestMirror", mirror())
         .field("requestRedirect", redirect())
         .field("urlRewrite", rewrite())
-        .field("directResponse", direct_response());
-    list(filter)
+        .field("directResponse", direct_response())
+        .rule(type_needed)
+        .rule(settings_of_type);
+    list(filter).rule(redirect_or_rewrite).rule(one_answer)
+}
+
+/// A type may be left out where one field is set, and is filled in then.
+fn type_needed(node: &Node, report: &mut Report<'_>) {
+    if node.get("type").is_none() {
+        report.error_in(".type", node, "must be defined");
+    }
+}
+
+/// The settings of a filter's type are there, and those of no other.
+fn settings_of_type(node: &Node, report: &mut Report<'_>) {
+    let kind = text(node, "type").unwrap_or_default();
+    if !FILTERS.iter().any(|(known, _)| *known == kind) {
+        return;
+    }
+    for &(known, field) in FILTERS {
+        match node.get(field) {
+            None if known == kind => {
+                report.error_in(&format!(".{field}"), node, "must be defined");
+            }
+            Some(set) if known != kind => {
+                let says = format!("must not be set with type {kind}");
+                report.error_in(&format!(".{field}"), set, says);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn has(filters: &Node, wanted: &str) -> bool {
+    let mut all = filters.items().iter();
+    all.any(|filter| text(filter, "type") == Some(wanted))
+}
+
+/// MADR 011: "it's not a valid configuration to have […] both `requestRedirect` and `urlRewrite`."
+fn redirect_or_rewrite(node: &Node, report: &mut Report<'_>) {
+    if has(node, "RequestRedirect") && has(node, "URLRewrite") {
+        report.error(
+            node,
+            "it's not a valid configuration to have both `requestRedirect` and `urlRewrite`",
+        );
+    }
+}
+
+/// A request is answered once.
+fn one_answer(node: &Node, report: &mut Report<'_>) {
+    let answers = |filter: &Node| {
+        matches!(
+            text(filter, "type"),
+            Some("RequestRedirect" | "DirectResponse")
+        )
+    };
+    let mut all = node
+        .items()
+        .iter()
+        .enumerate()
+        .filter(|(_, filter)| answers(filter));
+    if let Some((index, filter)) = all.nth(1) {
+        let says = "an earlier filter answers already; only one `requestRedirect` or `directResponse` is allowed";
+        report.error_in(&format!("[{index}]"), filter, says);
+    }
+}
+
+/// MADR 011: "it's not a valid configuration to have a `requestRedirect` or `directResponse` and `backendRefs` specified".
+pub(super) fn answer_without_backends(conf: &Node, report: &mut Report<'_>) {
+    let backends = conf
+        .get("backendRefs")
+        .filter(|backends| !backends.items().is_empty());
+    let (Some(backends), Some(filters)) = (backends, conf.get("filters")) else {
+        return;
+    };
+    for (kind, field) in [
+        ("RequestRedirect", "requestRedirect"),
+        ("DirectResponse", "directResponse"),
+    ] {
+        if has(filters, kind) {
+            let says = format!(
+                "it's not a valid configuration to have a `{field}` and `backendRefs` specified"
+            );
+            report.error_in(".backendRefs", backends, says);
+        }
+    }
+}
+
+/// A prefix can be replaced where one was matched.
+pub(super) fn prefix_to_replace(rule: &Node, report: &mut Report<'_>) {
+    // What is no match, or no type of path, has its own finding.
+    let is_other = |matched: &Node| match matched.get("path") {
+        None => is_map(matched),
+        Some(path) => matches!(text(path, "type"), Some("Exact" | "RegularExpression")),
+    };
+    let others = items(rule, "matches").any(|(_, matched)| is_other(matched));
+    let Some(conf) = rule.get("default").filter(|_| others) else {
+        return;
+    };
+    for (index, filter) in items(conf, "filters") {
+        for field in ["requestRedirect", "urlRewrite"] {
+            let path = filter.get(field).and_then(|body| body.get("path"));
+            if let Some(replaced) = path.and_then(|path| path.get("replacePrefixMatch")) {
+                let part = format!(".default.filters[{index}].{field}.path.replacePrefixMatch");
+                report.error_in(
+                    &part,
+                    replaced,
+                    "can only appear if all matches match a path prefix",
+                );
+            }
+        }
+    }
 }
 
 fn header_modifier() -> Schema {
     let header = || {
         object()
-            .required("name", string())
+            .required("name", header_name())
             .required("value", string())
     };
     object()
         .field("set", list(header()).max(16))
         .field("add", list(header()).max(16))
-        .field("remove", list(string()).max(16))
+        .field("remove", list(header_name()).max(16))
+        .rule(some_change)
+        .rule(headers_once)
+}
+
+fn some_change(node: &Node, report: &mut Report<'_>) {
+    if ["set", "add", "remove"]
+        .iter()
+        .all(|field| node.get(field).is_none())
+    {
+        report.error(node, "must have at least one defined: set, add, remove");
+    }
+}
+
+/// HTTP makes no difference between cases, so neither is it made here.
+fn headers_once(node: &Node, report: &mut Report<'_>) {
+    let mut seen = std::collections::HashSet::new();
+    for field in ["set", "add", "remove"] {
+        for (index, item) in items(node, field) {
+            let name = item.as_str().or_else(|| text(item, "name"));
+            if name.is_some_and(|name| !seen.insert(name.to_ascii_lowercase())) {
+                report.error_in(
+                    &format!(".{field}[{index}].name"),
+                    item,
+                    "duplicate header name",
+                );
+            }
+        }
+    }
 }
 
 fn mirror() -> Schema {
     object()
-        .field("percentage", int_or_string())
-        .required("backendRef", backend_ref())
+        .field("percentage", int_or_string().rule(percentage))
+        .required("backendRef", backend_ref().said("must be defined"))
+}
+
+fn percentage(node: &Node, report: &mut Report<'_>) {
+    let (text, number) = match &node.value {
+        Value::Int(number) => (number.to_string(), true),
+        Value::String(text) => (text.clone(), text.parse::<f64>().is_ok()),
+        _ => return,
+    };
+    if fraction(&text).is_some() {
+        return;
+    }
+    let says = match number {
+        true => "must be in inclusive range [0.0, 100.0]",
+        false => "string must be a valid number",
+    };
+    report.error(node, says);
 }
 
 fn redirect() -> Schema {
     object()
         .field("scheme", one_of(&["http", "https"]))
-        .field("hostname", string())
+        .field("hostname", string().like(&PRECISE_HOSTNAME))
         .field("path", path_modifier())
         .field("port", port())
         .field(
@@ -62,25 +230,65 @@ fn redirect() -> Schema {
 
 fn rewrite() -> Schema {
     object()
-        .field("hostname", string())
+        .field("hostname", string().like(&PRECISE_HOSTNAME))
         .field("path", path_modifier())
         .field("hostToBackendHostname", boolean())
+        .rule(one_hostname)
+}
+
+fn one_hostname(node: &Node, report: &mut Report<'_>) {
+    if let (Some(set), Some(_)) = (node.get("hostToBackendHostname"), node.get("hostname"))
+        && set.value == Value::Bool(true)
+    {
+        report.error_in(
+            ".hostToBackendHostname",
+            set,
+            "cannot be set together with hostname",
+        );
+    }
 }
 
 fn path_modifier() -> Schema {
     object()
-        .required("type", one_of(&["ReplaceFullPath", "ReplacePrefixMatch"]))
+        .field("type", one_of(&["ReplaceFullPath", "ReplacePrefixMatch"]))
         .field("replaceFullPath", string())
         .field("replacePrefixMatch", string())
+        .rule(type_needed)
+        .rule(union("type", PATH_MODIFIERS))
 }
 
 fn direct_response() -> Schema {
     let body = object()
         .field("inlineBytes", string().like(&BASE64))
         .field("inlineString", string())
-        .field("filename", string())
-        .field("environmentVariable", string());
+        .field("filename", string().size(1..=usize::MAX))
+        .field("environmentVariable", string().size(1..=usize::MAX))
+        .rule(exactly_one("body", BODIES));
     object()
-        .required("status", integer(200..=599))
+        .required(
+            "status",
+            integer(200..=599).said("must be in inclusive range [200, 599]"),
+        )
         .field("body", body)
+}
+
+/// One of some fields is set.
+pub(super) fn exactly_one(
+    entity: &'static str,
+    fields: &'static [&'static str],
+) -> impl Fn(&Node, &mut Report<'_>) {
+    move |node, report| {
+        if fields
+            .iter()
+            .filter(|field| node.get(field).is_some())
+            .count()
+            != 1
+        {
+            let says = format!(
+                "{entity} must have exactly one defined: {}",
+                fields.join(", ")
+            );
+            report.error(node, says);
+        }
+    }
 }

@@ -6,8 +6,10 @@
 mod dataplane;
 mod filters;
 mod gateway;
+mod matches;
 mod route;
 mod service;
+mod tags;
 mod target;
 mod text;
 
@@ -15,14 +17,16 @@ use serde_json::json;
 
 use super::meta::labels;
 use super::text::TIME;
-use super::{Schema, Shape, any, map, object, one_of, open_object, string};
+use super::{Schema, Shape, any, object, one_of, open_object, string};
 use crate::kuma::DEFAULT_MESH;
 use crate::meta::Kind;
+use text::NAME;
 
 /// Adds a kind's fields to those that every Kubernetes object has.
 pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
     let object = match kind {
-        Kind::Dataplane | Kind::MeshGateway => object.field("mesh", string()),
+        Kind::Dataplane | Kind::MeshGateway => object.field("mesh", name()),
+        Kind::MeshHTTPRoute | Kind::MeshTCPRoute => object.rule(route::one_role),
         _ => object,
     };
     match kind {
@@ -35,7 +39,7 @@ pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
 pub(super) fn universal(kind: Kind) -> Schema {
     let object = object()
         .field("type", string())
-        .required("name", string())
+        .required("name", name().said("cannot be empty"))
         .field("labels", labels())
         .field("creationTime", string().like(&TIME))
         .field("modificationTime", string())
@@ -43,12 +47,17 @@ pub(super) fn universal(kind: Kind) -> Schema {
         .field("status", any());
     let object = match kind {
         Kind::Mesh => object,
-        _ => object.field("mesh", string().default(json!(DEFAULT_MESH))),
+        _ => object.field("mesh", name().default(json!(DEFAULT_MESH))),
     };
     match kind {
         Kind::Mesh | Kind::Dataplane | Kind::MeshGateway => joined(object, spec(kind)),
         _ => object.required("spec", spec(kind)),
     }
+}
+
+/// The name of an object or a mesh in a universal document.
+fn name() -> Schema {
+    string().size(1..=253).like(&NAME)
 }
 
 /// One object with the fields and rules of both.
@@ -93,9 +102,4 @@ fn mesh() -> Schema {
             "meshServices",
             open_object().field("mode", one_of(modes).default(json!("Disabled"))),
         )
-}
-
-/// Tags by name.
-fn tags() -> Schema {
-    map(string())
 }

@@ -1,79 +1,220 @@
 //! MeshHTTPRoute, MeshTCPRoute and MeshGatewayHTTPRoute.
 
-use serde_json::json;
+use super::super::rules::{items, text};
+use super::super::{Report, Schema, list, object, string};
+use super::filters::{answer_without_backends, filters, prefix_to_replace};
+use super::matches::matches;
+use super::target::{backend_ref, no_inbound, refuse_kind, target_ref};
+use super::text::SERVED_HOSTNAME;
+use crate::document::{Node, Value};
 
-use super::super::filters::METHODS;
-use super::super::{Schema, list, object, one_of, string};
-use super::filters::filters;
-use super::target::{backend_ref, target_ref};
+/// Proxies that a policy may be for.
+const PROXIES: &[&str] = &[
+    "Mesh",
+    "Dataplane",
+    "MeshSubset",
+    "MeshGateway",
+    "MeshService",
+    "MeshServiceSubset",
+];
+
+/// Destinations of requests from sidecars.
+const DESTINATIONS: &[&str] = &["MeshService", "MeshExternalService", "MeshMultiZoneService"];
+
+/// All destinations, gateways' included. Which of them depends on the proxies.
+const TO: &[&str] = &[
+    "Mesh",
+    "MeshService",
+    "MeshExternalService",
+    "MeshMultiZoneService",
+];
+
+/// The namespace of Kuma itself, whose policies are for everybody.
+const SYSTEM_NAMESPACE: &str = "kuma-system";
 
 /// The spec of a MeshHTTPRoute.
 pub(super) fn http() -> Schema {
     let to = object()
-        .field("targetRef", target_ref())
-        .field("hostnames", list(string()))
-        .field("rules", list(http_rule()));
+        .required("targetRef", target_ref(TO).said("must be defined"))
+        .field("hostnames", hostnames())
+        .required("rules", list(http_rule()));
     object()
-        .field("targetRef", target_ref())
+        .field("targetRef", target_ref(PROXIES).rule(no_inbound))
         .field("to", list(to))
+        .rule(destinations)
+        .rule(hostnames_on_gateways)
+        .rule(backends_on_gateways)
+        .rule(backend_hostname_on_gateways)
 }
 
 /// The spec of a MeshGatewayHTTPRoute.
 pub(super) fn gateway_http() -> Schema {
+    let gateway = target_ref(&["MeshGateway"]).said("must be defined");
     object()
-        .field("targetRef", target_ref())
-        .field("hostnames", list(string()))
-        .field("rules", list(http_rule()))
+        .required("targetRef", gateway)
+        .field("hostnames", hostnames())
+        .required("rules", list(http_rule().rule(backends_needed)))
 }
 
 /// The spec of a MeshTCPRoute.
 pub(super) fn tcp() -> Schema {
-    let rule = object().field(
-        "default",
-        object().field("backendRefs", list(backend_ref())),
-    );
+    let backends = list(backend_ref())
+        .size(1..=usize::MAX)
+        .said("must be defined");
+    let conf = object().required("backendRefs", backends);
+    let rule = object().required("default", conf.said("must be defined"));
     let to = object()
-        .field("targetRef", target_ref())
-        .field("rules", list(rule));
+        .required("targetRef", target_ref(TO).said("must be defined"))
+        .field("rules", list(rule).max(1));
     object()
-        .field("targetRef", target_ref())
-        .field("to", list(to))
+        .field("targetRef", target_ref(PROXIES).rule(no_inbound))
+        .required("to", list(to).size(1..=usize::MAX))
+        .rule(destinations)
+}
+
+fn hostnames() -> Schema {
+    list(string().like(&SERVED_HOSTNAME))
 }
 
 fn http_rule() -> Schema {
     let conf = object()
         .field("filters", filters())
-        .field("backendRefs", list(backend_ref()));
+        .field("backendRefs", list(backend_ref()))
+        .rule(answer_without_backends);
     object()
-        .required("matches", list(http_match()))
-        .required("default", conf)
+        .required("matches", matches())
+        .required("default", conf.said("must be defined"))
+        .rule(prefix_to_replace)
 }
 
-fn http_match() -> Schema {
-    let path = object()
-        .required(
-            "type",
-            one_of(&["Exact", "PathPrefix", "RegularExpression"]),
+fn is_for_gateways(spec: &Node) -> bool {
+    let target = spec.get("targetRef");
+    target.and_then(|target| text(target, "kind")) == Some("MeshGateway")
+}
+
+/// MADR 045: "This MADR proposes requiring `spec.to[].targetRef.kind: Mesh`", on gateways. A sidecar's requests go somewhere.
+fn destinations(spec: &Node, report: &mut Report<'_>) {
+    let supported = if is_for_gateways(spec) {
+        &["Mesh"]
+    } else {
+        DESTINATIONS
+    };
+    for (index, to) in items(spec, "to") {
+        if let Some(target) = to.get("targetRef")
+            && text(target, "kind").is_some_and(|kind| TO.contains(&kind))
+        {
+            refuse_kind(
+                target,
+                report,
+                &format!(".to[{index}].targetRef"),
+                supported,
+            );
+        }
+    }
+}
+
+fn hostnames_on_gateways(spec: &Node, report: &mut Report<'_>) {
+    if is_for_gateways(spec) {
+        return;
+    }
+    for (index, to) in items(spec, "to") {
+        if let Some(hostnames) = to
+            .get("hostnames")
+            .filter(|names| !names.items().is_empty())
+        {
+            report.error_in(
+                &format!(".to[{index}].hostnames"),
+                hostnames,
+                "must not be defined",
+            );
+        }
+    }
+}
+
+/// MADR 045: "Require `backendRefs` to be set", on gateways.
+fn backends_on_gateways(spec: &Node, report: &mut Report<'_>) {
+    if !is_for_gateways(spec) {
+        return;
+    }
+    for (index, to) in items(spec, "to") {
+        for (place, rule) in items(to, "rules") {
+            needs_backends(rule, report, &format!(".to[{index}].rules[{place}]"));
+        }
+    }
+}
+
+fn backends_needed(rule: &Node, report: &mut Report<'_>) {
+    needs_backends(rule, report, "");
+}
+
+/// A rule of a gateway that does not answer by itself says where requests go.
+fn needs_backends(rule: &Node, report: &mut Report<'_>, part: &str) {
+    let Some(conf) = rule.get("default") else {
+        return;
+    };
+    let none = match conf.get("backendRefs").map(|backends| &backends.value) {
+        Some(Value::List(backends)) => backends.is_empty(),
+        Some(_) => false,
+        None => matches!(conf.value, Value::Map(_)),
+    };
+    let answers = items(conf, "filters").any(|(_, filter)| {
+        matches!(
+            text(filter, "type"),
+            Some("RequestRedirect" | "DirectResponse")
         )
-        .required("value", string());
-    object()
-        .field("path", path)
-        .field("method", one_of(METHODS))
-        .field("headers", list(header()))
-        .field("queryParams", list(query_parameter()))
+    });
+    if none && !answers {
+        report.error_in(
+            &format!("{part}.default.backendRefs"),
+            conf,
+            "must not be empty",
+        );
+    }
 }
 
-fn header() -> Schema {
-    let types = &["Present", "Absent", "Prefix", "RegularExpression", "Exact"];
-    object()
-        .field("type", one_of(types).default(json!("Exact")))
-        .required("name", string())
-        .field("value", string())
+/// Only a gateway is called by a name that its backends don't have.
+fn backend_hostname_on_gateways(spec: &Node, report: &mut Report<'_>) {
+    if is_for_gateways(spec) {
+        return;
+    }
+    for (index, to) in items(spec, "to") {
+        for (place, rule) in items(to, "rules") {
+            let Some(conf) = rule.get("default") else {
+                continue;
+            };
+            for (number, filter) in items(conf, "filters") {
+                let rewrite = filter.get("urlRewrite");
+                let field = rewrite.and_then(|rewrite| rewrite.get("hostToBackendHostname"));
+                if let Some(field) = field.filter(|field| field.value == Value::Bool(true)) {
+                    let part = format!(
+                        ".to[{index}].rules[{place}].default.filters[{number}].urlRewrite.hostToBackendHostname"
+                    );
+                    report.error_in(&part, field, "can only be set with MeshGateway");
+                }
+            }
+        }
+    }
 }
 
-fn query_parameter() -> Schema {
-    object()
-        .required("type", one_of(&["Exact", "RegularExpression"]))
-        .required("name", string())
-        .required("value", string())
+/// On Kubernetes a policy is its namespace's own for all clients (producer), or for the namespace's clients (consumer).
+pub(super) fn one_role(object: &Node, report: &mut Report<'_>) {
+    let namespace = object
+        .get("metadata")
+        .and_then(|metadata| text(metadata, "namespace"));
+    let (Some(namespace), Some(spec)) = (namespace, object.get("spec")) else {
+        return;
+    };
+    let is_producer = |to: &Node| {
+        to.get("targetRef").is_some_and(|target| {
+            text(target, "kind") == Some("MeshService")
+                && target.get("name").is_some()
+                && text(target, "namespace").is_none_or(|of| of == namespace)
+        })
+    };
+    let producers = items(spec, "to").filter(|(_, to)| is_producer(to)).count();
+    let all = items(spec, "to").count();
+    if namespace != SYSTEM_NAMESPACE && producers > 0 && producers < all {
+        let says = "it's not allowed to mix producer and consumer items in the same policy";
+        report.error_in(".spec.to", spec.get("to").unwrap_or(spec), says);
+    }
 }

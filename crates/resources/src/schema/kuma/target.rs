@@ -1,27 +1,190 @@
-//! References of policies.
+//! References of policies: which fields go with which kind.
 
 use serde_json::json;
 
+use super::super::rules::text;
 use super::super::shared::port;
-use super::super::{Schema, integer, list, map, object, one_of, string};
-use super::tags;
-use super::text::TARGET_KIND;
+use super::super::{Report, Schema, integer, list, map, object, one_of, string};
+use super::tags::{is_map, selector};
+use super::text::{NAME, TARGET_KIND};
+use crate::document::{Node, Value};
 
-/// A reference to proxies or destinations.
-pub(super) fn target_ref() -> Schema {
+/// The fields of a reference that go with each kind, beside `kind`.
+const FIELDS: &[(&str, &[&str])] = &[
+    // `name` and `sectionName` have words of their own.
+    ("Mesh", &["name", "proxyTypes"]),
+    ("Dataplane", &["name", "namespace", "labels", "sectionName"]),
+    ("MeshSubset", &["tags", "proxyTypes"]),
+    ("MeshGateway", &["name", "tags"]),
+    (
+        "MeshService",
+        &["name", "namespace", "labels", "sectionName"],
+    ),
+    ("MeshExternalService", &["name", "namespace", "labels"]),
+    (
+        "MeshMultiZoneService",
+        &["name", "namespace", "labels", "sectionName"],
+    ),
+    ("MeshServiceSubset", &["name", "tags"]),
+];
+
+/// Kinds that are referred to by a name only.
+const BY_NAME: [&str; 2] = ["MeshServiceSubset", "MeshGateway"];
+
+/// Kinds that are referred to by a name or by labels.
+const BY_NAME_OR_LABELS: [&str; 3] = ["MeshService", "MeshExternalService", "MeshMultiZoneService"];
+
+/// Kinds of backends.
+const BACKENDS: &[&str] = &[
+    "MeshService",
+    "MeshServiceSubset",
+    "MeshExternalService",
+    "MeshMultiZoneService",
+];
+
+/// A reference to proxies or destinations of these kinds.
+pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
     object()
-        .field("kind", string().like(&TARGET_KIND))
-        .field("name", string())
+        .required("kind", string().like(&TARGET_KIND).said("must be defined"))
+        .field("name", string().like(&NAME))
         .field("namespace", string())
-        .field("tags", tags())
+        .field("tags", selector())
         .field("labels", map(string()))
         .field("sectionName", string())
-        .field("proxyTypes", list(one_of(&["Gateway", "Sidecar"])))
+        .field(
+            "proxyTypes",
+            list(one_of(&["Gateway", "Sidecar"]))
+                .size(1..=usize::MAX)
+                .said("must be undefined or have at least one element"),
+        )
+        .rule(supported_kind(supported))
+        .rule(fields_of_kind)
+        .rule(mesh_without_name)
+        .rule(named)
+        .rule(named_or_labelled)
 }
 
-/// A reference to a backend, with its weight.
+/// A reference to a backend.
 pub(super) fn backend_ref() -> Schema {
-    target_ref()
+    target_ref(BACKENDS)
         .field("weight", integer(0..=4_294_967_295).default(json!(1)))
         .field("port", port())
+        .rule(multi_zone_needs_port)
+}
+
+fn supported_kind(supported: &'static [&'static str]) -> impl Fn(&Node, &mut Report<'_>) {
+    move |node, report| {
+        refuse_kind(node, report, "", supported);
+    }
+}
+
+/// Refuses a reference to another kind than these; a kind that nobody knows has its own finding.
+pub(super) fn refuse_kind(node: &Node, report: &mut Report<'_>, part: &str, supported: &[&str]) {
+    let Some(kind) = text(node, "kind").filter(|kind| TARGET_KIND.matches(kind)) else {
+        return;
+    };
+    if !supported.contains(&kind) {
+        let says = TARGET_KIND.refusal(kind);
+        report.error_in(
+            &format!("{part}.kind"),
+            node.get("kind").unwrap_or(node),
+            says,
+        );
+    }
+}
+
+/// Whether a field is set, as Kuma sees it: empty is not.
+fn is_set(node: &Node) -> bool {
+    match &node.value {
+        Value::String(text) => !text.is_empty(),
+        Value::Map(entries) => !entries.is_empty(),
+        Value::List(items) => !items.is_empty(),
+        _ => false,
+    }
+}
+
+fn set<'n>(node: &'n Node, field: &str) -> Option<&'n Node> {
+    node.get(field).filter(|value| is_set(value))
+}
+
+fn fields_of_kind(node: &Node, report: &mut Report<'_>) {
+    let kind = text(node, "kind").unwrap_or_default();
+    let Some((_, allowed)) = FIELDS.iter().find(|(known, _)| *known == kind) else {
+        return;
+    };
+    let all = [
+        "name",
+        "namespace",
+        "tags",
+        "labels",
+        "sectionName",
+        "proxyTypes",
+    ];
+    for field in all.iter().filter(|field| !allowed.contains(field)) {
+        if let Some(value) = set(node, field) {
+            let says = format!("must not be set with kind {kind}");
+            report.error_in(&format!(".{field}"), value, says);
+        }
+    }
+}
+
+fn mesh_without_name(node: &Node, report: &mut Report<'_>) {
+    if let (Some("Mesh"), Some(name)) = (text(node, "kind"), set(node, "name")) {
+        report.error_in(
+            ".name",
+            name,
+            "using name with kind Mesh is not yet supported",
+        );
+    }
+}
+
+fn named(node: &Node, report: &mut Report<'_>) {
+    let Some(kind) = text(node, "kind").filter(|kind| BY_NAME.contains(kind)) else {
+        return;
+    };
+    if node
+        .get("name")
+        .is_none_or(|name| name.as_str() == Some(""))
+    {
+        report.error_in(".name", node, format!("must be set when kind is {kind}"));
+    }
+}
+
+fn named_or_labelled(node: &Node, report: &mut Report<'_>) {
+    let kind = text(node, "kind").unwrap_or_default();
+    // Without either it is every Dataplane.
+    if !BY_NAME_OR_LABELS.contains(&kind) && kind != "Dataplane" {
+        return;
+    }
+    let name = set(node, "name").or(set(node, "namespace"));
+    match (set(node, "labels"), name) {
+        (Some(labels), Some(_)) => {
+            let says = "either labels or name and namespace must be specified";
+            report.error_in(".labels", labels, says);
+        }
+        (None, _) if set(node, "name").is_none() && kind != "Dataplane" => {
+            // What is of the wrong type has its own finding.
+            let odd = |field, right: fn(&Node) -> bool| node.get(field).is_some_and(|n| !right(n));
+            if !odd("name", |name| name.as_str().is_some()) && !odd("labels", is_map) {
+                let says = format!("name or labels must be set when kind is {kind}");
+                report.error_in(".name", node, says);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// A Dataplane's ports are for policies on what it is sent.
+pub(super) fn no_inbound(node: &Node, report: &mut Report<'_>) {
+    if let (Some("Dataplane"), Some(section)) = (text(node, "kind"), set(node, "sectionName")) {
+        let says = "can only be used with inbound policies";
+        report.error_in(".sectionName", section, says);
+    }
+}
+
+fn multi_zone_needs_port(node: &Node, report: &mut Report<'_>) {
+    if text(node, "kind") == Some("MeshMultiZoneService") && node.get("port").is_none() {
+        let says = "must be defined with kind MeshMultiZoneService";
+        report.error_in(".port", node, says);
+    }
 }

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{errors, kinds, of, read, valid};
 use crate::Severity;
-use crate::schema::{Schema, Shape, Unique};
+use crate::schema::{Field, Schema, Shape, Unique};
 
 /// A document with one change.
 pub(super) struct Case {
@@ -30,6 +30,13 @@ pub(super) fn cases(kind: crate::Kind, version: &str) -> Vec<Case> {
         maker.base = object.clone();
         maker.walk(schema, &object, &Place::default());
     }
+    // MADR 011 has a text for the path of Kuma's redirects.
+    let is_fine = |case: &Case| {
+        kind.is_mesh_route()
+            && case.field.ends_with("requestRedirect.path")
+            && case.says.as_deref() == Some("this is a string, not an object")
+    };
+    maker.cases.retain(|case| !is_fine(case));
     maker.cases
 }
 
@@ -94,7 +101,7 @@ impl Maker {
                     if map.contains_key(field.name)
                         && self.seen.insert(format!("{}?", place.pattern))
                     {
-                        self.leave_out(&place, field.required);
+                        self.leave_out(&place, field);
                     }
                     if let Some(value) = map.get(field.name) {
                         self.walk(&field.schema, value, &place);
@@ -119,7 +126,7 @@ impl Maker {
                 if new {
                     self.put(at, json!([]), "this is a list, not an object");
                     if *min > 0 {
-                        self.put(at, json!({}), "this is empty");
+                        self.put(at, json!({}), schema.said.unwrap_or("this is empty"));
                     }
                     if *max < 1000 {
                         let value = map.values().next().expect("an entry");
@@ -143,13 +150,11 @@ impl Maker {
         }
     }
 
-    fn leave_out(&mut self, place: &Place, required: bool) {
+    fn leave_out(&mut self, place: &Place, field: &Field) {
+        let required = field.required;
         for null in [true, false] {
-            let says = if required {
-                "this required field is missing"
-            } else {
-                ""
-            };
+            let missing = "this required field is missing";
+            let says = field.schema.said.unwrap_or(missing);
             self.put(place, Json::Null, says);
             let case = self.cases.last_mut().expect("just put");
             if !required {
@@ -182,7 +187,7 @@ impl Maker {
                 format!("{}[{}]", at.field, list.len());
         }
         if *min > 0 {
-            self.put(at, json!([]), "this is empty");
+            self.put(at, json!([]), schema.said.unwrap_or("this is empty"));
         }
         if *max < 5000 {
             self.put(
@@ -218,7 +223,7 @@ impl Maker {
                     self.put(at, json!("Nonsense"), "`Nonsense` is none of ");
                 }
                 if *min > 0 {
-                    self.put(at, json!(""), "this is empty");
+                    self.put(at, json!(""), schema.said.unwrap_or("this is empty"));
                 }
                 if *max < 5000 {
                     // Characters count, not bytes.
@@ -228,8 +233,9 @@ impl Maker {
                         format!("at most {max} are allowed"),
                     );
                 }
-                if pattern.is_some() {
-                    self.put(at, json!("\u{7f}ü"), "is not");
+                if let Some(pattern) = pattern {
+                    let wrong = "\u{7f}ü";
+                    self.put(at, json!(wrong), pattern.refusal(wrong));
                 }
             }
             Shape::Integer { min, max, one_of } => {
@@ -239,10 +245,10 @@ impl Maker {
                     self.put(at, json!(number - 1), "is none of");
                 }
                 if *min > i64::MIN {
-                    self.put(at, json!(min - 1), "is not");
+                    self.put(at, json!(min - 1), schema.said.unwrap_or("is not"));
                 }
                 if *max < i64::MAX {
-                    self.put(at, json!(max + 1), "is not");
+                    self.put(at, json!(max + 1), schema.said.unwrap_or("is not"));
                 }
             }
             Shape::Bool => self.put(at, json!("true"), "this is a string, not a boolean"),

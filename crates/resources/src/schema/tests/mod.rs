@@ -72,6 +72,54 @@ const VALID: &[(Kind, &str)] = &[
         Kind::MeshSettings,
         include_str!("../../../tests/valid/MeshSettings.yaml"),
     ),
+    (Kind::Mesh, include_str!("../../../tests/valid/Mesh.yaml")),
+    (
+        Kind::Dataplane,
+        include_str!("../../../tests/valid/Dataplane.yaml"),
+    ),
+    (
+        Kind::MeshService,
+        include_str!("../../../tests/valid/MeshService.yaml"),
+    ),
+    (
+        Kind::MeshExternalService,
+        include_str!("../../../tests/valid/MeshExternalService.yaml"),
+    ),
+    (
+        Kind::MeshMultiZoneService,
+        include_str!("../../../tests/valid/MeshMultiZoneService.yaml"),
+    ),
+    (
+        Kind::MeshGateway,
+        include_str!("../../../tests/valid/MeshGateway.yaml"),
+    ),
+    (
+        Kind::MeshGatewayInstance,
+        include_str!("../../../tests/valid/MeshGatewayInstance.yaml"),
+    ),
+    (
+        Kind::MeshHTTPRoute,
+        include_str!("../../../tests/valid/MeshHTTPRoute.yaml"),
+    ),
+    (
+        Kind::MeshTCPRoute,
+        include_str!("../../../tests/valid/MeshTCPRoute.yaml"),
+    ),
+    (
+        Kind::MeshGatewayHTTPRoute,
+        include_str!("../../../tests/valid/MeshGatewayHTTPRoute.yaml"),
+    ),
+];
+
+/// Fields of Kuma's references that are known only to be refused with words of their own.
+const REFUSED: &[&str] = &[
+    ".spec.targetRef.sectionName",
+    ".spec.to[].targetRef.tags",
+    "ackendRefs[].proxyTypes",
+    "ackendRef.proxyTypes",
+    "MeshGatewayHTTPRoute.spec.targetRef.namespace",
+    "MeshGatewayHTTPRoute.spec.targetRef.labels",
+    "MeshGatewayHTTPRoute.spec.targetRef.proxyTypes",
 ];
 
 /// Kubernetes' own kinds.
@@ -189,6 +237,10 @@ fn the_valid_documents_set_every_field_of_their_kind() {
         let missing: Vec<_> = all
             .difference(&set)
             .filter(|path| !path.starts_with(".metadata") && *path != ".status")
+            .filter(|path| {
+                let path = format!("{kind}{path}");
+                !REFUSED.iter().any(|refused| path.contains(refused))
+            })
             .collect();
         assert!(missing.is_empty(), "{kind} {version}: {missing:?}");
     }

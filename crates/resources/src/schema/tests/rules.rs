@@ -21,7 +21,9 @@ pub(super) struct Case {
 
 /// Documents that break one rule each.
 pub(super) fn broken() -> Vec<Case> {
-    cases(include_str!("../../../tests/broken-rules.yaml"))
+    let mut all = cases(include_str!("../../../tests/broken-rules.yaml"));
+    all.extend(cases(include_str!("../../../tests/kuma-broken-rules.yaml")));
+    all
 }
 
 /// Documents that come close to breaking a rule and don't.

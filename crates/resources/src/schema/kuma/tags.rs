@@ -1,0 +1,104 @@
+//! Tags: what proxies and listeners are, and what selects them.
+
+use super::super::{Report, Schema, map, string};
+use crate::document::Node;
+use crate::kuma::{PROTOCOL_TAG, SERVICE_TAG};
+
+/// Protocols of inbounds and ports.
+pub(super) const PROTOCOLS: [&str; 5] = ["grpc", "http", "http2", "kafka", "tcp"];
+
+/// Tags that say what Dataplanes are, which listeners must not say again.
+const RESERVED: [&str; 4] = [
+    "kuma.io/external-service-name",
+    PROTOCOL_TAG,
+    SERVICE_TAG,
+    "kuma.io/zone",
+];
+
+/// What something is.
+pub(super) fn tags() -> Schema {
+    map(string()).rule(names).rule(values)
+}
+
+/// What something must be; the value `*` is any.
+pub(super) fn selector() -> Schema {
+    map(string()).rule(names).rule(selector_values)
+}
+
+/// What a listener is.
+pub(super) fn listener_tags() -> Schema {
+    selector().rule(not_reserved)
+}
+
+fn is_plain(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':')
+}
+
+fn names(node: &Node, report: &mut Report<'_>) {
+    for entry in node.entries() {
+        let part = format!("[{}]", entry.key);
+        if entry.key.is_empty() {
+            report.error(node, "tag name must be non-empty");
+        } else if !entry.key.bytes().all(|b| is_plain(b) || b == b'/') {
+            let says = "tag name must consist of alphanumeric characters, dots, dashes, slashes and underscores";
+            report.error_in(&part, &entry.node, says);
+        }
+    }
+}
+
+fn values(node: &Node, report: &mut Report<'_>) {
+    each_value(node, report, |value| {
+        let says =
+            "tag value must consist of alphanumeric characters, dots, dashes and underscores";
+        (!value.bytes().all(is_plain)).then_some(says)
+    });
+}
+
+fn selector_values(node: &Node, report: &mut Report<'_>) {
+    each_value(node, report, |value| {
+        let says = "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"";
+        let fits = value == "*" || value.bytes().all(|b| is_plain(b) || b == b'/');
+        (!fits).then_some(says)
+    });
+}
+
+fn each_value(node: &Node, report: &mut Report<'_>, wrong: fn(&str) -> Option<&'static str>) {
+    for entry in node.entries() {
+        let says = match entry.node.as_str() {
+            Some("") => Some("tag value must be non-empty"),
+            Some(value) => wrong(value),
+            None => None,
+        };
+        if let Some(says) = says {
+            report.error_in(&format!("[{}]", entry.key), &entry.node, says);
+        }
+    }
+}
+
+fn not_reserved(node: &Node, report: &mut Report<'_>) {
+    for entry in node.entries() {
+        if RESERVED.contains(&entry.key.as_str()) {
+            let says = format!("tag name must not be \"{}\"", entry.key);
+            report.error_in(&format!("[{}]", entry.key), &entry.node, says);
+        }
+    }
+}
+
+/// The tags in `field` name a service.
+pub(super) fn names_a_service(field: &'static str) -> impl Fn(&Node, &mut Report<'_>) {
+    move |node, report| {
+        let tags = node.get(field);
+        if tags.is_none_or(|tags| is_map(tags) && tags.get(SERVICE_TAG).is_none()) {
+            report.error_in(
+                &format!(".{field}"),
+                tags.unwrap_or(node),
+                format!("mandatory tag \"{SERVICE_TAG}\" is missing"),
+            );
+        }
+    }
+}
+
+/// Whether this is an object; what is not has its own finding.
+pub(super) fn is_map(node: &Node) -> bool {
+    matches!(node.value, crate::document::Value::Map(_))
+}
