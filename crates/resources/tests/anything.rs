@@ -10,7 +10,26 @@ const VALID: &[&str] = &[
     include_str!("valid/XBackend.yaml"),
     include_str!("valid/XTelemetryPolicy.yaml"),
     include_str!("valid/core.yaml"),
+    include_str!("valid/MeshHTTPRoute.yaml"),
+    include_str!("valid/MeshGateway.yaml"),
+    UNIVERSAL,
 ];
+
+/// A document of Kuma's own form, in the spelling of MADR 011.
+const UNIVERSAL: &str = "type: MeshHTTPRoute
+mesh: default
+name: a
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: a}
+    rules:
+    - matches: {path: {prefix: /v1}}
+      default: {filters: [{requestRedirect: {path: /v2}}]}
+---
+type: Dataplane
+name: a
+networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}
+";
 
 /// What documents are made of, so that mutations go deeper than the first line.
 const PIECES: &[&str] = &[
@@ -46,6 +65,7 @@ const PIECES: &[&str] = &[
     "0x",
     "1e9",
     "kind: ",
+    "type: ",
     "apiVersion: v1\n",
     "items: ",
     "spec:",

@@ -20,7 +20,7 @@ pub(super) fn parse(text: &str, first_line: u32, documents: &mut Vec<Result<Node
         let step = match event {
             Ok((Event::StreamEnd, _)) => return,
             Ok((event, Span { start, .. })) => builder.take(event, place(&start)),
-            Err(error) => Err(SyntaxError::new(place(error.marker()), error.info())),
+            Err(error) => Err(SyntaxError::new(place(error.marker()), said(error.info()))),
         };
         match step {
             Ok(None) => {}
@@ -33,6 +33,14 @@ pub(super) fn parse(text: &str, first_line: u32, documents: &mut Vec<Result<Node
                 return;
             }
         }
+    }
+}
+
+/// What the parser says, with a hint where people who mean a hostname such as `*.example.com` end up.
+fn said(info: &str) -> String {
+    match info.contains("unknown anchor") {
+        true => format!("{info}; a text that begins with `*` needs quotes"),
+        false => info.to_owned(),
     }
 }
 

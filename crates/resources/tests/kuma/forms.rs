@@ -1,0 +1,243 @@
+//! A Kubernetes object and a universal document that say the same are the same.
+
+use pointsman_resources::kuma::{Filter, HeaderTest, TargetKind};
+use pointsman_resources::{Kind, ObjectKey, Resource};
+
+use super::{fine, lines, read, route};
+
+const SPEC: &str = "spec:
+  targetRef: {kind: MeshSubset, tags: {version: v1}, proxyTypes: [Sidecar]}
+  to:
+  - targetRef: {kind: MeshService, name: backend, sectionName: http}
+    rules:
+    - matches:
+      - path: {type: PathPrefix, value: /v1}
+        method: GET
+        headers: [{name: a, value: b}, {type: Absent, name: c}, {type: Prefix, name: d, value: e}]
+        queryParams: [{type: Exact, name: q, value: '1'}]
+      default:
+        filters: []
+        backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v2}, weight: 90}]
+";
+
+#[test]
+fn both_forms_of_a_policy_are_the_same_but_for_where_they_stand() {
+    let kubernetes = route(&format!(
+        "apiVersion: kuma.io/v1alpha1\nkind: MeshHTTPRoute\n\
+         metadata: {{name: a, namespace: shop, labels: {{kuma.io/mesh: demo}}}}\n{SPEC}"
+    ));
+    let universal = route(&format!(
+        "type: MeshHTTPRoute\nname: a\nmesh: demo\nlabels: {{kuma.io/effect: shadow}}\n{SPEC}"
+    ));
+    assert_eq!(kubernetes.spec, universal.spec);
+    assert_eq!((&*kubernetes.mesh, &*universal.mesh), ("demo", "demo"));
+    assert_eq!(kubernetes.metadata.key().to_string(), "shop/a");
+    assert_eq!(universal.metadata.key().to_string(), "mesh:demo/a");
+    assert_eq!(
+        universal.metadata.labels.get("kuma.io/effect"),
+        Some("shadow")
+    );
+    let to = &universal.spec.to[0];
+    assert_eq!(universal.spec.target_ref.kind, TargetKind::MeshSubset);
+    assert_eq!(to.target_ref.section_name.as_deref(), Some("http"));
+    let [rule] = &to.rules[..] else { panic!() };
+    assert_eq!(rule.matches[0].headers[1].test, HeaderTest::Absent);
+    assert_eq!(rule.default.filters, Some(Vec::<Filter>::new()));
+    let backends = rule.default.backend_refs.as_deref().unwrap();
+    assert_eq!((backends[0].weight, backends[0].port), (90, None));
+}
+
+#[test]
+fn an_object_that_names_no_mesh_is_in_default() {
+    let documents = fine(
+        "{apiVersion: kuma.io/v1alpha1, kind: Dataplane, metadata: {name: a}, spec: {networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}}\n---\n\
+         {type: Dataplane, name: a, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n---\n\
+         {type: Dataplane, mesh: other, name: a, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n---\n\
+         {type: Mesh, name: other}\n---\n{apiVersion: kuma.io/v1alpha1, kind: Mesh, metadata: {name: third}}\n",
+    );
+    let keys: Vec<String> = documents
+        .iter()
+        .map(Resource::key)
+        .map(|key: ObjectKey| key.to_string())
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            "Dataplane default/a",
+            "Dataplane mesh:default/a",
+            "Dataplane mesh:other/a",
+            "Mesh other",
+            "Mesh third"
+        ]
+    );
+    let [
+        Resource::Dataplane(kubernetes),
+        Resource::Dataplane(universal),
+        ..,
+    ] = &documents[..]
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (&*kubernetes.mesh, &*universal.mesh),
+        ("default", "default")
+    );
+    assert_eq!(kubernetes.spec, universal.spec);
+}
+
+/// All universal documents in one text, with the same in Kubernetes' form.
+#[test]
+fn both_forms_of_every_kind_are_the_same() {
+    // (kind, has `spec` in its universal form, spec)
+    let cases = [
+        (Kind::Mesh, false, "mtls: {enabledBackend: ca-1}"),
+        (
+            Kind::Dataplane,
+            false,
+            "networking: {address: 10.0.0.1, gateway: {type: BUILTIN, tags: {kuma.io/service: edge}}}",
+        ),
+        (
+            Kind::MeshService,
+            true,
+            "selector: {dataplaneTags: {app: a}}, ports: [{port: 80, targetPort: 8080}]",
+        ),
+        (
+            Kind::MeshExternalService,
+            true,
+            "match: {port: 80, protocol: http}, endpoints: [{address: example.com, port: 80}]",
+        ),
+        (
+            Kind::MeshMultiZoneService,
+            true,
+            "selector: {meshService: {matchLabels: {app: a}}}, ports: [{port: 80}]",
+        ),
+        (
+            Kind::MeshGateway,
+            false,
+            "selectors: [{match: {kuma.io/service: edge}}], conf: {listeners: [{port: 80, protocol: HTTP}]}",
+        ),
+        (Kind::MeshGatewayInstance, true, "replicas: 2"),
+        (
+            Kind::MeshHTTPRoute,
+            true,
+            "to: [{targetRef: {kind: MeshService, name: a}, rules: []}]",
+        ),
+        (
+            Kind::MeshTCPRoute,
+            true,
+            "to: [{targetRef: {kind: MeshService, name: a}}]",
+        ),
+        (
+            Kind::MeshGatewayHTTPRoute,
+            true,
+            "targetRef: {kind: MeshGateway, name: edge}, hostnames: [a.example.com], rules: []",
+        ),
+    ];
+    for (kind, has_spec, spec) in cases {
+        let kubernetes = format!(
+            "{{apiVersion: kuma.io/v1alpha1, kind: {kind}, metadata: {{name: a}}, spec: {{{spec}}}}}"
+        );
+        let universal = match has_spec {
+            true => format!("{{type: {kind}, name: a, spec: {{{spec}}}}}"),
+            false => format!("{{type: {kind}, name: a, {spec}}}"),
+        };
+        let mut both = [fine(&kubernetes).remove(0), fine(&universal).remove(0)];
+        assert!(both.iter().all(|resource| resource.kind() == kind));
+        // They differ in where they stand, and in nothing else.
+        both.iter_mut()
+            .for_each(|resource| resource.meta_mut().namespace = "".into());
+        assert_eq!(both[0], both[1]);
+    }
+}
+
+#[test]
+fn a_universal_document_is_told_by_its_mesh_and_name() {
+    let text = "{type: Mesh, name: a}\n---\n{type: Mesh, name: a}\n---\n\
+                {type: MeshGatewayInstance, name: a, spec: {}}\n---\n{type: MeshGatewayInstance, mesh: b, name: a, spec: {}}\n---\n\
+                {type: MeshGatewayInstance, mesh: default, name: a, spec: {}}\n";
+    assert_eq!(
+        lines(&read(text)),
+        [
+            "a.yaml:3:20: error: name: Mesh a stands at a.yaml:1:1 already",
+            "a.yaml:9:50: error: name: MeshGatewayInstance mesh:default/a stands at a.yaml:5:1 already",
+        ]
+    );
+}
+
+#[test]
+fn mistakes_of_universal_documents_name_their_own_fields() {
+    let text = "type: MeshGateway
+mesh: Default
+labels: {a: b c}
+selector: []
+conf:
+  listeners:
+  - {port: 0, protocol: HTTP, hostnam: a}
+---
+type: MeshHTTPRoute
+name: a
+---
+type: Dataplane
+name: ''
+networking: {}
+";
+    assert_eq!(
+        lines(&read(text)),
+        [
+            "a.yaml:1:1: error: name: cannot be empty",
+            "a.yaml:1:1: error: selectors: must have at least one element",
+            "a.yaml:2:7: error: mesh: invalid characters: must consist of lower case alphanumeric characters, '-', '.' and '_'.",
+            "a.yaml:3:13: error: labels[a]: `b c` is not a label's value: letters, digits, `-`, `_` and `.`, beginning and ending \
+             with a letter or digit",
+            "a.yaml:4:1: warning: selector: this field is unknown; did you mean `selectors`?",
+            "a.yaml:7:12: error: conf.listeners[0].port: port must be in the range [1, 65535]",
+            "a.yaml:7:31: warning: conf.listeners[0].hostnam: this field is unknown; did you mean `hostname`?",
+            "a.yaml:9:1: error: spec: this required field is missing",
+            "a.yaml:13:7: error: name: cannot be empty",
+            "a.yaml:14:13: error: networking.address: address can't be empty",
+            "a.yaml:14:13: error: networking: has to contain at least one inbound interface or gateway",
+        ]
+    );
+}
+
+#[test]
+fn a_document_knows_the_places_of_its_fields_in_either_spelling() {
+    let text = "type: MeshHTTPRoute
+name: a
+spec:
+  to:
+  - targetRef: {kind: MeshService, name: a}
+    rules:
+    - matches:
+        path:
+          prefix: /v1
+      default:
+        filters:
+        - urlRewrite: {path: {replacePrefixMatch: /v2}}
+";
+    let input = read(text);
+    let rule = "spec.to[0].rules[0]";
+    for (field, place) in [
+        (rule.to_owned(), (7, 7)),
+        (format!("{rule}.matches[0].path.value"), (9, 19)),
+        (format!("{rule}.default.filters[0].urlRewrite"), (12, 23)),
+    ] {
+        assert_eq!(input.documents[0].position(&field), place, "{field}");
+    }
+}
+
+#[test]
+fn what_is_left_out_is_told_from_what_is_empty() {
+    let conf = |conf: &str| {
+        let text = format!(
+            "{{type: MeshHTTPRoute, name: a, spec: {{to: [{{targetRef: {{kind: MeshService, name: a}}, rules: [\
+             {{matches: [{{method: GET}}], default: {{{conf}}}}}]}}]}}}}"
+        );
+        route(&text).spec.to[0].rules[0].default.clone()
+    };
+    assert_eq!(conf("").filters, None);
+    assert_eq!(conf("filters: ~").filters, None);
+    assert_eq!(conf("filters: []").filters, Some(Vec::<Filter>::new()));
+    assert_eq!(conf("").backend_refs, None);
+    assert_eq!(conf("backendRefs: []").backend_refs, Some(Vec::new()));
+}

@@ -1,0 +1,41 @@
+//! Kuma's resources, as a user writes them.
+
+mod forms;
+mod madr;
+
+use pointsman_resources::Resource;
+use pointsman_resources::kuma::MeshRoute;
+use pointsman_resources::read::{Input, Reader};
+
+fn read(text: &str) -> Input {
+    let mut reader = Reader::new();
+    reader.read("a.yaml", text.as_bytes());
+    reader.finish()
+}
+
+/// Every finding in one line.
+fn lines(input: &Input) -> Vec<String> {
+    input.findings.iter().map(ToString::to_string).collect()
+}
+
+/// What was read without findings.
+fn fine(text: &str) -> Vec<Resource> {
+    let input = read(text);
+    assert_eq!(lines(&input), [] as [&str; 0], "{text}");
+    let documents = input.documents.into_iter();
+    documents.map(|document| document.resource).collect()
+}
+
+fn routes(text: &str) -> Vec<MeshRoute> {
+    let documents = fine(text).into_iter();
+    documents
+        .map(|resource| match resource {
+            Resource::MeshRoute(route) => (*route).clone(),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn route(text: &str) -> MeshRoute {
+    routes(text).remove(0)
+}
