@@ -1,0 +1,504 @@
+"""Calls of real clients through Pointsman to real servers. `scripts/clients` runs it."""
+
+import asyncio
+import os
+import pathlib
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import urllib.request
+from concurrent import futures
+
+import grpc
+import trustme
+import websockets
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import serve
+
+ADDRESS = f"127.88.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
+HTTP, HTTPS, ADMIN = f"{ADDRESS}:8080", f"{ADDRESS}:8443", f"{ADDRESS}:15000"
+LARGE = 8 << 20
+MESSAGES = [("grpc.max_receive_message_length", 2 * LARGE), ("grpc.max_send_message_length", 2 * LARGE)]
+
+# ---------------------------------------------------------------- servers
+
+
+class Service(grpc.GenericRpcHandler):
+    """A service whose messages are bytes. Its methods are those of this class that have no underscore."""
+
+    KINDS = {
+        "Say": grpc.unary_unary_rpc_method_handler,
+        "Fail": grpc.unary_unary_rpc_method_handler,
+        "Sleep": grpc.unary_unary_rpc_method_handler,
+        "Who": grpc.unary_unary_rpc_method_handler,
+        "Count": grpc.unary_stream_rpc_method_handler,
+        "Break": grpc.unary_stream_rpc_method_handler,
+        "Sum": grpc.stream_unary_rpc_method_handler,
+        "Echo": grpc.stream_stream_rpc_method_handler,
+    }
+
+    def __init__(self, name):
+        self.name = name
+        self.ended = threading.Event()
+
+    def service(self, details):
+        kind = self.KINDS.get(details.method.rsplit("/", 1)[1])
+        return kind(getattr(self, details.method.rsplit("/", 1)[1])) if kind else None
+
+    def Say(self, message, context):
+        sent = dict(context.invocation_metadata())
+        context.send_initial_metadata((("x-first", sent.get("x-asked", "")), ("x-raw-bin", sent.get("x-raw-bin", b""))))
+        context.set_trailing_metadata((("x-last", "end"), ("x-last-bin", b"\0\xff\n")))
+        return message
+
+    def Fail(self, message, context):
+        context.set_trailing_metadata((("x-why", "because"),))
+        context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now: 100 % – ü")
+
+    def Sleep(self, message, context):
+        context.add_callback(self.ended.set)
+        left = context.time_remaining()
+        if left is None or left > 60:
+            context.abort(grpc.StatusCode.INTERNAL, "no deadline came")
+        self.ended.wait(30)
+        return b"late"
+
+    def Who(self, message, context):
+        return self.name.encode()
+
+    def Count(self, message, context):
+        for number in range(int(message)):
+            yield str(number).encode()
+
+    def Break(self, message, context):
+        yield b"one"
+        context.abort(grpc.StatusCode.DATA_LOSS, "after one")
+
+    def Sum(self, messages, context):
+        return str(sum(len(message) for message in messages)).encode()
+
+    def Echo(self, messages, context):
+        yield from messages
+
+
+def grpc_server(service):
+    server = grpc.server(futures.ThreadPoolExecutor(64), options=MESSAGES)
+    server.add_generic_rpc_handlers((service,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return server, port
+
+
+class WebSockets:
+    """Servers and clients of WebSockets, in a thread of their own."""
+
+    def __init__(self):
+        self.loop = asyncio.new_event_loop()
+        threading.Thread(target=self.loop.run_forever, daemon=True).start()
+        self.port = self.run(self.start())
+
+    def run(self, work):
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, 30), self.loop).result()
+
+    async def start(self):
+        async def echo(socket):
+            async for message in socket:
+                if message == "close":
+                    await socket.close(4001, "as told")
+                    return
+                await socket.send(message)
+
+        def choose(_, offered):
+            return "echo.v1" if "echo.v1" in offered else None
+
+        server = await serve(echo, "127.0.0.1", 0, max_size=None, select_subprotocol=choose)
+        return server.sockets[0].getsockname()[1]
+
+
+# -------------------------------------------------------------- Pointsman
+
+
+def manifests(certificate, ports):
+    import base64
+
+    encoded = {name: base64.b64encode(text).decode() for name, text in certificate.items()}
+    text = f"""
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {{name: pointsman}}
+spec: {{controllerName: pointsman.io/controller}}
+---
+apiVersion: v1
+kind: Secret
+metadata: {{name: certificate, namespace: default}}
+type: kubernetes.io/tls
+data: {{tls.crt: {encoded["crt"]}, tls.key: {encoded["key"]}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {{name: edge, namespace: default}}
+spec:
+  gatewayClassName: pointsman
+  listeners:
+  - {{name: http, port: 8080, protocol: HTTP}}
+  - {{name: https, port: 8443, protocol: HTTPS, tls: {{certificateRefs: [{{name: certificate}}]}}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: GRPCRoute
+metadata: {{name: calls, namespace: default}}
+spec:
+  parentRefs: [{{name: edge}}]
+  hostnames: [calls.test]
+  rules:
+  - matches: [{{method: {{service: demo.Second}}}}, {{method: {{service: demo.First, method: Who}}, headers: [{{name: x-second, value: "yes"}}]}}]
+    backendRefs: [{{name: second, port: 80}}]
+  - matches: [{{method: {{service: demo.First}}}}]
+    backendRefs: [{{name: first, port: 80}}]
+  - matches: [{{method: {{service: demo.Nobody}}}}]
+    backendRefs: [{{name: nobody, port: 80}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: slow, namespace: default}}
+spec:
+  parentRefs: [{{name: edge}}]
+  hostnames: [slow.test]
+  rules: [{{timeouts: {{request: 300ms}}, backendRefs: [{{name: first, port: 80}}]}}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: web, namespace: default}}
+spec:
+  parentRefs: [{{name: edge}}]
+  hostnames: [web.test]
+  rules: [{{backendRefs: [{{name: web, port: 80}}]}}]
+"""
+    for name, (port, protocol) in ports.items():
+        text += f"""---
+apiVersion: v1
+kind: Service
+metadata: {{name: {name}, namespace: default}}
+spec: {{clusterIP: None, ports: [{{name: main, port: 80, appProtocol: {protocol}}}]}}
+"""
+        if port:
+            text += f"""---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: {name}-1, namespace: default, labels: {{kubernetes.io/service-name: {name}}}}}
+addressType: IPv4
+ports: [{{name: main, port: {port}}}]
+endpoints: [{{addresses: [127.0.0.1]}}]
+"""
+    return text
+
+
+def start(folder, text):
+    (folder / "manifests.yaml").write_text(text)
+    command = [os.environ["POINTSMAN"], "run", "-f", str(folder / "manifests.yaml"), "--address", ADDRESS, "--admin", ADMIN]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    for _ in range(500):
+        try:
+            if urllib.request.urlopen(f"http://{ADMIN}/readyz").status == 200:
+                return process
+        except OSError:
+            time.sleep(0.02)
+    raise SystemExit("pointsman is not ready")
+
+
+# ------------------------------------------------------------------ tries
+
+TRIES = []
+
+
+def tried(function):
+    TRIES.append(function)
+    return function
+
+
+def equal(got, wanted):
+    assert got == wanted, f"wanted {wanted!r}, got {got!r}"
+
+
+def fails(call, code, details=None):
+    try:
+        call()
+    except grpc.RpcError as error:
+        equal(error.code(), code)
+        if details is not None:
+            equal(error.details(), details)
+        return error
+    raise AssertionError(f"wanted {code}, got an answer")
+
+
+class World:
+    """What the tries use."""
+
+    def __init__(self, authority):
+        root = authority.cert_pem.bytes()
+        names = lambda name: MESSAGES + [("grpc.default_authority", name)]
+        self.plain = grpc.insecure_channel(HTTP, names("calls.test"))
+        self.slow = grpc.insecure_channel(HTTP, names("slow.test"))
+        secure = grpc.ssl_channel_credentials(root)
+        self.secure = grpc.secure_channel(HTTPS, secure, MESSAGES + [("grpc.ssl_target_name_override", "calls.test")])
+        self.tls = ssl.create_default_context(cadata=root.decode())
+        self.first, self.second = Service("first"), Service("second")
+
+    def channels(self):
+        return [self.plain, self.secure]
+
+
+@tried
+def unary_with_metadata_both_ways(world):
+    for channel in world.channels():
+        say = channel.unary_unary("/demo.First/Say")
+        answer, call = say.with_call(b"hello", metadata=(("x-asked", "this"), ("x-raw-bin", b"\0\1\xfe")), timeout=10)
+        equal(answer, b"hello")
+        first, last = dict(call.initial_metadata()), dict(call.trailing_metadata())
+        equal((first["x-first"], first["x-raw-bin"]), ("this", b"\0\1\xfe"))
+        equal((last["x-last"], last["x-last-bin"]), ("end", b"\0\xff\n"))
+        equal(call.code(), grpc.StatusCode.OK)
+        equal(say(b"", timeout=10), b"")
+
+
+@tried
+def an_error_keeps_its_status_message_and_trailers(world):
+    for channel in world.channels():
+        call = channel.unary_unary("/demo.First/Fail")
+        error = fails(lambda: call(b"", timeout=10), grpc.StatusCode.FAILED_PRECONDITION, "not now: 100 % – ü")
+        equal(dict(error.trailing_metadata())["x-why"], "because")
+    broken = world.plain.unary_stream("/demo.First/Break")(b"", timeout=10)
+    equal(next(broken), b"one")
+    fails(lambda: next(broken), grpc.StatusCode.DATA_LOSS, "after one")
+
+
+@tried
+def streams_of_the_server(world):
+    for channel in world.channels():
+        count = channel.unary_stream("/demo.First/Count")
+        equal([int(one) for one in count(b"2000", timeout=30)], list(range(2000)))
+        equal(list(count(b"0", timeout=10)), [])
+
+
+@tried
+def streams_of_the_client(world):
+    for channel in world.channels():
+        sums = channel.stream_unary("/demo.First/Sum")
+        equal(sums((b"x" * (number % 7) for number in range(2000)), timeout=30), str(sum(n % 7 for n in range(2000))).encode())
+        equal(sums(iter(()), timeout=10), b"0")
+
+
+@tried
+def both_sides_take_turns(world):
+    for channel in world.channels():
+        turn, sent = threading.Semaphore(1), []
+
+        def ask():
+            for number in range(100):
+                # Not before the last one was answered: nothing is held back on the way.
+                turn.acquire()
+                sent.append(number)
+                yield str(number).encode()
+
+        for number, answer in enumerate(channel.stream_stream("/demo.First/Echo")(ask(), timeout=30)):
+            equal(answer, str(number).encode())
+            equal(len(sent), number + 1)
+            turn.release()
+        equal(len(sent), 100)
+
+
+@tried
+def large_messages(world):
+    large = os.urandom(LARGE)
+    for channel in world.channels():
+        equal(channel.unary_unary("/demo.First/Say")(large, timeout=60), large)
+        echo = channel.stream_stream("/demo.First/Echo")
+        equal([len(one) for one in echo(iter([large, large]), timeout=60)], [LARGE, LARGE])
+
+
+@tried
+def compressed_messages(world):
+    text = b"again and again " * 10000
+    equal(world.plain.unary_unary("/demo.First/Say")(text, compression=grpc.Compression.Gzip, timeout=10), text)
+
+
+@tried
+def a_deadline_reaches_the_server_and_ends_the_call(world):
+    world.first.ended.clear()
+    call = world.plain.unary_unary("/demo.First/Sleep")
+    fails(lambda: call(b"", timeout=0.3), grpc.StatusCode.DEADLINE_EXCEEDED)
+    assert world.first.ended.wait(10), "the server was not told"
+
+
+@tried
+def a_call_that_is_cancelled_is_cancelled_at_the_server(world):
+    world.first.ended.clear()
+    call = world.plain.unary_unary("/demo.First/Sleep").future(b"", timeout=30)
+    time.sleep(0.2)
+    call.cancel()
+    assert world.first.ended.wait(10), "the server was not told"
+
+
+@tried
+def a_rules_timeout_is_deadline_exceeded(world):
+    world.first.ended.clear()
+    call = world.slow.unary_unary("/demo.First/Sleep")
+    fails(lambda: call(b"", timeout=20), grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+@tried
+def methods_and_headers_choose_the_backend(world):
+    for channel in world.channels():
+        equal(channel.unary_unary("/demo.First/Who")(b"", timeout=10), b"first")
+        equal(channel.unary_unary("/demo.Second/Who")(b"", timeout=10), b"second")
+        equal(channel.unary_unary("/demo.First/Who")(b"", metadata=(("x-second", "yes"),), timeout=10), b"second")
+
+
+@tried
+def what_no_rule_takes_is_unimplemented_and_no_endpoint_is_unavailable(world):
+    for channel in world.channels():
+        fails(lambda: channel.unary_unary("/demo.Third/Who")(b"", timeout=10), grpc.StatusCode.UNIMPLEMENTED)
+        fails(lambda: channel.unary_unary("/demo.First/Unknown")(b"", timeout=10), grpc.StatusCode.UNIMPLEMENTED)
+        fails(lambda: channel.unary_unary("/demo.Nobody/Who")(b"", timeout=10), grpc.StatusCode.UNAVAILABLE)
+
+
+@tried
+def many_calls_at_once_over_one_connection(world):
+    for channel in world.channels():
+        say = channel.unary_unary("/demo.First/Say")
+        calls = [say.future(str(number).encode(), timeout=60) for number in range(1000)]
+        equal([int(call.result()) for call in calls], list(range(1000)))
+
+
+@tried
+def small_messages_to_a_slow_reader(world):
+    count = world.plain.unary_stream("/demo.First/Count")(b"100000", timeout=120)
+    first = next(count)
+    time.sleep(1)
+    equal((int(first), sum(1 for _ in count)), (0, 99999))
+
+
+def websocket(world, scheme, **more):
+    port = {"ws": 8080, "wss": 8443}[scheme]
+    tls = {"ssl": world.tls} if scheme == "wss" else {}
+    return connect(f"{scheme}://web.test:{port}/talk?x=y", host=ADDRESS, port=port, max_size=None, **tls, **more)
+
+
+@tried
+def websockets_carry_text_bytes_and_large_messages(world):
+    async def talk(scheme):
+        async with websocket(world, scheme) as socket:
+            for message in ["hello", "ü" * 70000, b"\0\xff", os.urandom(3 << 20), ""]:
+                await socket.send(message)
+                equal(await socket.recv(), message)
+            await (await socket.ping())
+
+    for scheme in ["ws", "wss"]:
+        world.websockets.run(talk(scheme))
+
+
+@tried
+def websockets_agree_on_a_protocol_and_say_why_they_close(world):
+    async def talk():
+        async with websocket(world, "ws", subprotocols=["echo.v1"], compression=None) as socket:
+            equal(socket.subprotocol, "echo.v1")
+            await socket.send("close")
+            try:
+                await socket.recv()
+            except websockets.ConnectionClosed as closed:
+                equal((closed.rcvd.code, closed.rcvd.reason), (4001, "as told"))
+            else:
+                raise AssertionError("not closed")
+
+    world.websockets.run(talk())
+
+
+@tried
+def many_websockets_at_once(world):
+    async def talk(number):
+        async with websocket(world, "ws") as socket:
+            for _ in range(20):
+                await socket.send(str(number))
+                equal(await socket.recv(), str(number))
+
+    async def all():
+        await asyncio.gather(*(talk(number) for number in range(50)))
+
+    world.websockets.run(all())
+
+
+def curl(world, *arguments, **more):
+    command = ["curl", "-sS", "--max-time", "20", "--cacert", str(world.root)]
+    for name in ["calls.test:8080", "calls.test:8443", "none.test:8080", "none.test:8443"]:
+        command += ["--resolve", f"{name}:{ADDRESS}"]
+    command += arguments
+    return subprocess.run(command, capture_output=True, check=True, **more).stdout
+
+
+@tried
+def curl_speaks_every_version(world):
+    for options, version in [
+        (["--http1.0"], "1.1"),
+        (["--http1.1"], "1.1"),
+        (["--http2"], "1.1"),
+        (["--http2-prior-knowledge"], "2"),
+    ]:
+        said = curl(world, *options, "-o", "/dev/null", "-w", "%{http_code} %{http_version}", "http://none.test:8080/")
+        equal(said.decode(), f"404 {version}")
+    for options, version in [(["--http1.1"], "1.1"), (["--http2"], "2")]:
+        said = curl(world, *options, "-o", "/dev/null", "-w", "%{http_code} %{http_version}", "https://none.test:8443/")
+        equal(said.decode(), f"404 {version}")
+
+
+@tried
+def curl_calls_a_grpc_method(world):
+    call = ["-H", "content-type: application/grpc", "-H", "te: trailers", "--data-binary", "@-"]
+    for option, url in [("--http2-prior-knowledge", "http://calls.test:8080"), ("--http2", "https://calls.test:8443")]:
+        said = curl(world, option, *call, url + "/demo.First/Say", input=b"\0\0\0\0\5hello")
+        equal(said, b"\0\0\0\0\5hello")
+
+
+# ------------------------------------------------------------------- main
+
+
+def main():
+    authority = trustme.CA()
+    issued = authority.issue_cert("calls.test", "web.test", "none.test")
+    certificate = {
+        "crt": b"".join(one.bytes() for one in issued.cert_chain_pems),
+        "key": issued.private_key_pem.bytes(),
+    }
+    world = World(authority)
+    first, first_port = grpc_server(world.first)
+    second, second_port = grpc_server(world.second)
+    world.websockets = WebSockets()
+    wrong = []
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        world.root = folder / "root.pem"
+        authority.cert_pem.write_to_path(str(world.root))
+        h2c = "kubernetes.io/h2c"
+        ports = {"first": (first_port, h2c), "second": (second_port, h2c), "nobody": (None, h2c), "web": (world.websockets.port, "kubernetes.io/ws")}
+        pointsman = start(folder, manifests(certificate, ports))
+        try:
+            for one in TRIES:
+                name = one.__name__.replace("_", " ")
+                try:
+                    one(world)
+                    print(f"ok    {name}", flush=True)
+                except Exception:
+                    wrong.append(name)
+                    print(f"WRONG {name}\n{traceback.format_exc()}", flush=True)
+        finally:
+            for channel in [world.plain, world.slow, world.secure]:
+                channel.close()
+            pointsman.terminate()
+            pointsman.wait()
+    print(f"{len(TRIES) - len(wrong)} of {len(TRIES)} as they should be")
+    os._exit(1 if wrong else 0)
+
+
+main()
