@@ -86,6 +86,10 @@ pub struct Run {
     /// How long what runs may go on after SIGTERM, such as 30s or 1m30s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub drain: Duration,
+
+    /// Say nothing but what is wrong: `demo` has told already.
+    #[arg(skip)]
+    pub quiet: bool,
 }
 
 /// Where the admin server listens; nowhere if none.

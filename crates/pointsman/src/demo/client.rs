@@ -23,6 +23,7 @@ pub struct Get {
 #[derive(Debug, Default)]
 pub struct Answer {
     pub status: u16,
+    pub reason: String,
     pub headers: Vec<(String, String)>,
     pub body: String,
 }
@@ -101,6 +102,7 @@ async fn read(mut stream: TcpStream) -> Result<Answer> {
                 let head = reader.head().view(&ahead);
                 answer.status = head.status();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+                answer.reason = text(head.reason());
                 let fields = head.fields();
                 answer.headers = fields
                     .iter()
@@ -151,6 +153,7 @@ pub async fn call(to: SocketAddr, host: &str, method: &str, message: &str) -> Re
     let fields = head.headers.iter().chain(&trailers);
     Ok(Answer {
         status: head.status.as_u16(),
+        reason: String::new(),
         headers: fields
             .map(|(name, value)| {
                 (

@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 
-use crate::cli::{Cli, Demo};
+use crate::cli::{Cli, Demo, Verb};
+use crate::output::print;
 use echo::Version;
 
 /// The cluster IP of the shop's cart, and the address of a Pod of another namespace. All of 127.0.0.0/8 is this machine.
@@ -64,7 +65,7 @@ pub fn run(arguments: &Demo) -> Result<ExitCode> {
     let outcome = if arguments.once {
         once(&folder, &places, &runtime)
     } else {
-        crate::output::print(&tries::page(&places, &folder))?;
+        print(&tries::page(&places, &folder))?;
         serve(&folder, &places)
     };
     // Left over, it would only puzzle its finder.
@@ -131,7 +132,11 @@ fn serve(folder: &Path, places: &Places) -> Result<ExitCode> {
         "-f",
     ];
     let line = line.iter().map(Path::new).chain([folder]);
-    crate::obey(&Cli::try_parse_from(line.map(Path::as_os_str))?.verb)
+    let mut verb = Cli::try_parse_from(line.map(Path::as_os_str))?.verb;
+    if let Verb::Run(arguments) = &mut verb {
+        arguments.quiet = true;
+    }
+    crate::obey(&verb)
 }
 
 /// Tries every line and shows what came.

@@ -8,6 +8,9 @@ use super::client::{self, Answer};
 use super::{POD, Places};
 use crate::output::{Paint, Style, print};
 
+/// What all of it is.
+const SHOP: &str = "A shop with a canary, a beta, a redirect, a gRPC service and a mesh";
+
 /// One thing to try.
 struct Try {
     /// What it shows.
@@ -61,19 +64,19 @@ fn tries(places: &Places) -> Vec<Try> {
 /// What a person reads when the demo starts.
 pub fn page(places: &Places, folder: &Path) -> String {
     let paint = Paint::new();
-    let mut text = String::from(
-        "A shop with a canary, a beta, a redirect, a gRPC service and a mesh. Try, in another terminal:\n",
-    );
+    let shop = paint.paint(Style::Strong, SHOP);
+    let mut text = format!("{shop} is running. Try, in another terminal:\n");
     for Try { shows, line } in tries(places) {
         text.push_str(&format!(
-            "\n  {}\n  {line}\n",
-            paint.paint(Style::Faint, &format!("# {shows}"))
+            "\n  {}\n  {}\n",
+            paint.paint(Style::Faint, &format!("# {shows}")),
+            paint.paint(Style::Strong, &line)
         ));
     }
     text.push_str(&format!(
-        "\nThe manifests are in {}: edit one and call again, it is in effect at once.\nEverything at a glance: http://{}/   To end: Ctrl-C\n",
-        folder.display(),
-        places.admin
+        "\nEdit a manifest in {} and call again: it is in effect at once.\nEverything at a glance: {}\nTo end: Ctrl-C\n",
+        paint.paint(Style::Strong, &folder.display().to_string()),
+        paint.paint(Style::Strong, &format!("http://{}/", places.admin))
     ));
     text
 }
@@ -82,9 +85,14 @@ pub fn page(places: &Places, folder: &Path) -> String {
 pub async fn run(places: &Places) -> Result<bool> {
     let paint = Paint::new();
     let mut well = true;
+    let shop = paint.paint(Style::Strong, SHOP);
+    print(&format!(
+        "{shop}. Each line is tried here; without --once it goes on, for you to try.\n\n"
+    ))?;
     for (number, Try { shows, line }) in tries(places).into_iter().enumerate() {
         let heading = paint.paint(Style::Faint, &format!("# {shows}"));
-        print(&format!("{heading}\n$ {line}\n"))?;
+        let line = paint.paint(Style::Strong, &format!("$ {line}"));
+        print(&format!("{heading}\n{line}\n"))?;
         let (shown, wrong) = match one(number, places).await {
             Ok((shown, wrong)) => (shown, wrong),
             Err(error) => (String::new(), Some(format!("{error:#}"))),
@@ -99,10 +107,11 @@ pub async fn run(places: &Places) -> Result<bool> {
         }
         print("\n")?;
     }
-    print(match well {
-        true => "all is as it should be\n",
-        false => "something is not as it should be\n",
-    })?;
+    let end = match well {
+        true => paint.paint(Style::Good, "all is as it should be"),
+        false => paint.paint(Style::Bad, "something is not as it should be"),
+    };
+    print(&format!("{end}\n"))?;
     Ok(well)
 }
 
@@ -188,7 +197,7 @@ fn from(answer: &Answer, backend: &str) -> (String, Option<String>) {
 
 /// As `curl -i` shows it.
 fn with_head(answer: &Answer) -> String {
-    let mut text = format!("HTTP/1.1 {}\n", answer.status);
+    let mut text = format!("HTTP/1.1 {} {}\n", answer.status, answer.reason);
     for (name, value) in &answer.headers {
         text.push_str(&format!("{name}: {value}\n"));
     }

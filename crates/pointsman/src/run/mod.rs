@@ -59,7 +59,7 @@ const AGAIN: Duration = Duration::from_secs(5);
 
 /// Runs `run`.
 pub fn run(arguments: &Run) -> Result<ExitCode> {
-    log();
+    log(arguments.quiet);
     let options = options(arguments)?;
     let (sender, events) = channel();
     let watcher = watch::start(sender.clone()).context("files can't be watched")?;
@@ -90,7 +90,9 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     let ground = Ground::new(Addresses::new(choice), arguments.port_offset);
     let mut control = Control::new(files, ground, shared.clone());
     control.take(first);
-    announce(&control, admin)?;
+    if !arguments.quiet {
+        announce(&control, admin)?;
+    }
     shared.set_ready(true);
     follow(&mut control, &shared, &events);
 
@@ -218,10 +220,15 @@ fn options(arguments: &Run) -> Result<Options> {
 }
 
 /// Logs to standard error what `RUST_LOG` asks for: by default our own few lines, and what others warn of.
-fn log() {
+fn log(quiet: bool) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env();
-    let filter = filter.unwrap_or_else(|_| EnvFilter::new("warn,h2=error,pointsman=info"));
+    let filter = filter.unwrap_or_else(|_| {
+        EnvFilter::new(match quiet {
+            true => "warn,h2=error",
+            false => "warn,h2=error,pointsman=info",
+        })
+    });
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
