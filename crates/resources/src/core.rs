@@ -39,6 +39,16 @@ pub struct ServiceSpec {
     pub external_name: Option<String>,
 }
 
+impl Service {
+    /// The protocol of a port as Kuma has it: `appProtocol`, or the annotation `PORT.service.kuma.io/protocol`, or `tcp`.
+    pub fn kuma_protocol<'s>(&'s self, port: &'s ServicePort) -> &'s str {
+        let annotation = format!("{}.service.kuma.io/protocol", port.port);
+        let said = port.app_protocol.as_deref();
+        said.or_else(|| self.metadata.annotations.get(&annotation))
+            .unwrap_or("tcp")
+    }
+}
+
 impl ServiceSpec {
     /// Whether it has no virtual address on purpose.
     pub fn is_headless(&self) -> bool {

@@ -329,6 +329,9 @@ pub struct Meta {
     /// Labels.
     #[serde(default, deserialize_with = "null_as_default")]
     pub labels: Labels,
+    /// Kuma's annotations; no others are kept.
+    #[serde(default, deserialize_with = "kuma_annotations")]
+    pub annotations: Labels,
     /// When it was created.
     #[serde(default, deserialize_with = "seconds")]
     pub creation_timestamp: Option<i64>,
@@ -378,6 +381,12 @@ impl<'de> Deserialize<'de> for Labels {
         let sorted = BTreeMap::<Box<str>, Box<str>>::deserialize(d)?;
         Ok(Labels(sorted.into_iter().collect()))
     }
+}
+
+fn kuma_annotations<'de, D: Deserializer<'de>>(d: D) -> Result<Labels, D::Error> {
+    let mut all = Option::<BTreeMap<Box<str>, Box<str>>>::deserialize(d)?.unwrap_or_default();
+    all.retain(|key, _| key.contains("kuma.io/"));
+    Ok(Labels(all.into_iter().collect()))
 }
 
 fn empty() -> Arc<str> {

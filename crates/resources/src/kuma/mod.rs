@@ -39,7 +39,7 @@ pub use gateway::{
 pub use mesh::{Mesh, MeshServicesMode, MeshSpec};
 pub use route::{HeaderMatch, HeaderTest, Match, MeshRoute, MeshRouteSpec, Rule, RuleConf, To};
 pub use service::{
-    ExternalEndpoint, ExternalMatch, ExternalTls, MeshExternalServiceSpec,
+    ExternalEndpoint, ExternalMatch, ExternalTls, ExternalVerification, MeshExternalServiceSpec,
     MeshMultiZoneServiceSpec, MeshServicePort, MeshServiceSelector, MeshServiceSpec,
 };
 pub use target::{BackendRef, ProxyType, Tags, TargetKind, TargetRef};
@@ -148,13 +148,10 @@ impl<'de, S: DeserializeOwned> Deserialize<'de> for Object<S> {
 }
 
 fn kubernetes(value: &Json) -> Result<(Meta, Arc<str>), serde_json::Error> {
-    let metadata = &value["metadata"];
-    let meta = Meta::deserialize(metadata)?;
+    let meta = Meta::deserialize(&value["metadata"])?;
     let field = value.get("mesh").and_then(Json::as_str);
     let label = meta.labels.get(MESH_LABEL);
-    let annotation = metadata
-        .pointer("/annotations/kuma.io~1mesh")
-        .and_then(Json::as_str);
+    let annotation = meta.annotations.get(MESH_LABEL);
     let mesh = field
         .or(label)
         .or(annotation)
@@ -173,6 +170,7 @@ fn universal(value: &Json) -> Result<(Meta, Arc<str>), serde_json::Error> {
         namespace: text("mesh").map(scope).unwrap_or_default().into(),
         generation: 1,
         labels: labels.map_or(Ok(Labels::default()), Labels::deserialize)?,
+        annotations: Labels::default(),
         creation_timestamp: text("creationTime").and_then(rfc3339),
         place: 0,
     };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Tags, TargetPort};
+use super::{DataSource, Tags, TargetPort};
 use crate::meta::null_as_default;
 use crate::refs::LabelSelector;
 
@@ -99,6 +99,33 @@ pub struct ExternalTls {
     /// Whether it is.
     #[serde(default)]
     pub enabled: bool,
+    /// Whom to trust.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub verification: ExternalVerification,
+}
+
+/// How the certificate of a MeshExternalService is verified.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalVerification {
+    /// The name that is asked for and verified; the endpoint's hostname if left out.
+    pub server_name: Option<String>,
+    /// The names that the certificate must have one of, in place of that.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub subject_alt_names: Vec<SubjectAltName>,
+    /// Who must have signed it; an authority of the system if left out.
+    pub ca_cert: Option<DataSource>,
+    /// The certificate that is shown.
+    pub client_cert: Option<DataSource>,
+    /// The key of that.
+    pub client_key: Option<DataSource>,
+}
+
+/// A name in a certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SubjectAltName {
+    /// The name.
+    pub value: String,
 }
 
 /// The spec of a MeshMultiZoneService.

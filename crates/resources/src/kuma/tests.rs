@@ -57,3 +57,20 @@ fn percentages_are_whole_or_decimal() {
         assert_eq!(parts(wrong), None, "{wrong}");
     }
 }
+
+// "`kuma.io/protocol` (from `appProtocol`, else annotation `<port>.service.kuma.io/protocol`, else `tcp`)".
+#[test]
+fn the_protocol_of_a_port_is_said_by_the_service() {
+    let service: crate::core::Service = serde_json::from_value(serde_json::json!({
+        "metadata": {
+            "name": "a",
+            "annotations": {"80.service.kuma.io/protocol": "http", "81.service.kuma.io/protocol": "http", "other": "x"},
+        },
+        "spec": {"ports": [{"port": 80}, {"port": 81, "appProtocol": "grpc"}, {"port": 82}]},
+    }))
+    .unwrap();
+    let ports = service.spec.ports.iter();
+    let protocols: Vec<_> = ports.map(|port| service.kuma_protocol(port)).collect();
+    assert_eq!(protocols, ["http", "grpc", "tcp"]);
+    assert_eq!(service.metadata.annotations.get("other"), None);
+}

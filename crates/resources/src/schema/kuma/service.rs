@@ -3,14 +3,17 @@
 use serde_json::json;
 
 use super::super::shared::label_selector;
-use super::super::text::PORT_NAME;
+use super::super::text::{BASE64, PORT_NAME};
 use super::super::{
-    Report, Schema, any, boolean, int_or_string, integer, list, map, object, one_of, open_object,
-    string,
+    Report, Schema, any, boolean, int_or_string, integer, list, map, object, one_of, string,
 };
+use super::filters::exactly_one;
 use super::tags::selector;
-use super::text::EXTERNAL_ADDRESS;
+use super::text::{EXTERNAL_ADDRESS, PRECISE_HOSTNAME};
 use crate::document::{Node, Value};
+
+/// Where a certificate or key comes from.
+const SOURCES: &[&str] = &["secret", "inline", "inlineString"];
 
 /// The spec of a MeshService.
 pub(super) fn mesh_service() -> Schema {
@@ -73,7 +76,47 @@ pub(super) fn external() -> Schema {
         .required("match", matched)
         .field("extension", any())
         .field("endpoints", list(endpoint))
-        .field("tls", open_object().field("enabled", boolean()))
+        .field("tls", tls())
+}
+
+/// How TLS is spoken with what is outside. Versions below 1.2 are never spoken and certificates always verified, so what
+/// asks for less or more than that is refused.
+fn tls() -> Schema {
+    let version = object()
+        .field("min", one_of(&["TLSAuto", "TLS10", "TLS11", "TLS12"]))
+        .field("max", one_of(&["TLSAuto", "TLS13"]));
+    let name = object()
+        .field("type", one_of(&["Exact"]))
+        .required("value", string());
+    let source = || {
+        object()
+            .field("secret", string().size(1..=usize::MAX))
+            .field("inline", string().like(&BASE64))
+            .field("inlineString", string())
+            .rule(exactly_one("data source", SOURCES))
+    };
+    let verification = object()
+        .field("mode", one_of(&["Secured"]))
+        .field("serverName", string().like(&PRECISE_HOSTNAME))
+        .field("subjectAltNames", list(name))
+        .field("caCert", source())
+        .field("clientCert", source())
+        .field("clientKey", source())
+        .rule(certificate_and_key);
+    object()
+        .field("enabled", boolean())
+        .field("allowRenegotiation", boolean())
+        .field("version", version)
+        .field("verification", verification)
+}
+
+fn certificate_and_key(node: &Node, report: &mut Report<'_>) {
+    for (field, other) in [("clientKey", "clientCert"), ("clientCert", "clientKey")] {
+        if let (None, Some(set)) = (node.get(field), node.get(other)) {
+            let says = format!("must be defined when {other} is defined");
+            report.error_in(&format!(".{field}"), set, says);
+        }
+    }
 }
 
 /// The spec of a MeshMultiZoneService.

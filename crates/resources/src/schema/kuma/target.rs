@@ -64,10 +64,16 @@ pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
         .rule(named_or_labelled)
 }
 
+fn weight() -> Schema {
+    integer(0..=4_294_967_295)
+        .said("must be in inclusive range [0, 4294967295]")
+        .default(json!(1))
+}
+
 /// A reference to a backend.
 pub(super) fn backend_ref() -> Schema {
     target_ref(BACKENDS)
-        .field("weight", integer(0..=4_294_967_295).default(json!(1)))
+        .field("weight", weight())
         .field("port", port())
         .rule(multi_zone_needs_port)
 }
