@@ -241,3 +241,58 @@ fn what_is_left_out_is_told_from_what_is_empty() {
     assert_eq!(conf("").backend_refs, None);
     assert_eq!(conf("backendRefs: []").backend_refs, Some(Vec::new()));
 }
+
+/// The kinds of what a text holds, which has no findings.
+fn kinds(text: &str) -> Vec<String> {
+    let all = fine(text);
+    all.iter()
+        .map(|resource| resource.key().to_string())
+        .collect()
+}
+
+#[test]
+fn a_small_mesh_is_read_in_either_form() {
+    assert_eq!(
+        kinds(include_str!("universal.yaml")),
+        [
+            "Mesh default",
+            "Dataplane mesh:default/backend-v2-1",
+            "Dataplane mesh:default/web-1",
+            "Dataplane mesh:default/edge-1",
+            "MeshGateway mesh:default/edge-gateway",
+            "MeshHTTPRoute mesh:default/edge-routes",
+        ]
+    );
+    assert_eq!(
+        kinds(include_str!("kubernetes.yaml")),
+        [
+            "Service kuma-demo/backend",
+            "MeshHTTPRoute kuma-demo/backend-canary",
+            "MeshGateway edge-gateway",
+            "MeshGatewayInstance kuma-demo/edge-gateway",
+            "MeshHTTPRoute kuma-system/edge",
+        ]
+    );
+}
+
+#[test]
+fn a_mesh_is_named_by_label_field_or_annotation() {
+    let mesh = |rest: &str| {
+        let text = format!(
+            "{{apiVersion: kuma.io/v1alpha1, kind: Dataplane, {rest}, spec: {{networking: {{address: a, gateway: \
+             {{tags: {{kuma.io/service: a}}}}}}}}}}"
+        );
+        match fine(&text).remove(0) {
+            Resource::Dataplane(dataplane) => dataplane.mesh.to_string(),
+            other => panic!("{other:?}"),
+        }
+    };
+    for (rest, named) in [
+        ("metadata: {name: a}", "default"),
+        ("metadata: {name: a, labels: {kuma.io/mesh: b}}", "b"),
+        ("metadata: {name: a}, mesh: c", "c"),
+        ("metadata: {name: a, annotations: {kuma.io/mesh: d}}", "d"),
+    ] {
+        assert_eq!(mesh(rest), named, "{rest}");
+    }
+}
