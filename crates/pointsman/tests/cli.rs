@@ -460,3 +460,34 @@ fn a_backend_that_asks_for_tls_without_a_policy_is_told_by_check_and_explain_ali
     assert_eq!(backend["status"], 500, "{explained}");
     assert!(backend.to_string().contains(why), "{explained}");
 }
+
+#[test]
+fn every_mistake_in_kumas_documents_is_told_at_once_and_ends_with_2() {
+    let documents = "type: MeshHTTPRoute
+name: a
+spec:
+  to:
+  - targetRef: {kind: MeshService}
+    rules:
+    - matches: [{path: {type: PathPrefix, value: /v1/}}]
+      default: {filtres: []}
+---
+apiVersion: kuma.io/v1alpha1
+kind: MeshTCPRoute
+metadata: {name: b}
+spec:
+  to:
+  - targetRef: {kind: Mesh}
+";
+    let output = pointsman(&["check", "-f", "-"], documents);
+    assert_eq!(output.status.code(), Some(2));
+    let printed = text(&output);
+    for said in [
+        "error: -:5:16: spec.to[0].targetRef.name: name or labels must be set when kind is MeshService",
+        "error: -:7:50: spec.to[0].rules[0].matches[0].path.value: does not need a trailing slash",
+        "warning: -:8:17: spec.to[0].rules[0].default.filtres: this field is unknown; did you mean `filters`?",
+        "error: -:15:23: spec.to[0].targetRef.kind: value 'Mesh' is not supported",
+    ] {
+        assert!(printed.contains(said), "{said}\n{printed}");
+    }
+}
