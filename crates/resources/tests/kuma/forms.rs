@@ -276,6 +276,18 @@ fn a_small_mesh_is_read_in_either_form() {
 }
 
 #[test]
+fn a_gateway_may_be_wished_for_without_saying_how() {
+    let kubernetes =
+        "{apiVersion: kuma.io/v1alpha1, kind: MeshGatewayInstance, metadata: {name: a}}";
+    for text in [kubernetes, "{type: MeshGatewayInstance, name: a}"] {
+        let [Resource::MeshGatewayInstance(instance)] = &fine(text)[..] else {
+            panic!()
+        };
+        assert_eq!(instance.spec.replicas, 1);
+    }
+}
+
+#[test]
 fn a_mesh_is_named_by_label_field_or_annotation() {
     let mesh = |rest: &str| {
         let text = format!(

@@ -29,8 +29,13 @@ pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
         Kind::MeshHTTPRoute | Kind::MeshTCPRoute => object.rule(route::one_role),
         _ => object,
     };
+    with_spec(kind, object)
+}
+
+/// All that a Mesh or a MeshGatewayInstance says may be left out.
+fn with_spec(kind: Kind, object: Schema) -> Schema {
     match kind {
-        Kind::Mesh => object.field("spec", spec(kind)),
+        Kind::Mesh | Kind::MeshGatewayInstance => object.field("spec", spec(kind)),
         _ => object.required("spec", spec(kind)),
     }
 }
@@ -39,7 +44,7 @@ pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
 pub(super) fn universal(kind: Kind) -> Schema {
     let object = object()
         .field("type", string())
-        .required("name", name().said("cannot be empty"))
+        .required("name", name())
         .field("labels", labels())
         .field("creationTime", string().like(&TIME))
         .field("modificationTime", string())
@@ -51,13 +56,14 @@ pub(super) fn universal(kind: Kind) -> Schema {
     };
     match kind {
         Kind::Mesh | Kind::Dataplane | Kind::MeshGateway => joined(object, spec(kind)),
-        _ => object.required("spec", spec(kind)),
+        _ => with_spec(kind, object),
     }
 }
 
 /// The name of an object or a mesh in a universal document.
 fn name() -> Schema {
-    string().size(1..=253).like(&NAME)
+    let name = string().size(1..=usize::MAX).like(&NAME);
+    name.said("cannot be empty")
 }
 
 /// One object with the fields and rules of both.
