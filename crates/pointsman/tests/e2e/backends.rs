@@ -4,7 +4,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::backend::{Backend, Saw};
 use crate::support::gateway::Gateway;
-use crate::support::http1::Http1;
+use crate::support::http1::{Http1, closes};
 use crate::support::manifests::*;
 use crate::support::message::*;
 use crate::support::raw::Then;
@@ -230,4 +230,27 @@ async fn connections_to_a_backend_are_used_again() {
         "{} connections for 50 requests",
         backend.connections()
     );
+}
+
+/// RFC 9112 §9.6: who will not read the rest of a request says `close`, so that the client takes what follows for no answer.
+#[tokio::test]
+async fn a_backend_that_answers_early_and_closes_ends_the_clients_connection_too() {
+    let answer =
+        "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 3\r\n\r\nbig";
+    let backend = Backend::listening("web", move |mut stream, record| async move {
+        let (_, _open) = record.connected();
+        let _ = stream.read(&mut [0; 4096]).await;
+        let _ = stream.write_all(answer.as_bytes()).await;
+        let _ = stream.read(&mut [0; 1]).await;
+    })
+    .await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    client
+        .send("POST / HTTP/1.1\r\nHost: example.com\r\nContent-Length: 10\r\n\r\n")
+        .await;
+    let response = client.response().await;
+    assert_eq!((response.status, response.text().as_str()), (413, "big"));
+    assert!(closes(&response), "{response:?}");
+    client.ended().await;
 }

@@ -123,6 +123,13 @@ async fn our_own_answers_to_grpc_calls_are_grpc_statuses() {
     ];
     let gateway = Gateway::of(&manifests(&backend, &rules)).await;
     let client = Http2::connect(gateway.at(8080)).await;
+    let mut large = call("shop.Catalog/Get");
+    large
+        .headers
+        .extend((0..200).map(|number| (format!("x-{number}"), "x".to_owned())));
+    let response = client.ask(&large).await;
+    let told = (response.status, response.header("grpc-status"));
+    assert_eq!(told, (200, Some("8")), "RESOURCE_EXHAUSTED: {response:?}");
     // UNIMPLEMENTED is 12, UNAVAILABLE is 14.
     for (method, wanted) in [
         ("shop.Other/Get", "12"),

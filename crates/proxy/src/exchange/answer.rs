@@ -153,6 +153,8 @@ impl Answer {
             504 => 4,
             // INTERNAL: what is wrong with the request itself
             400 => 13,
+            // RESOURCE_EXHAUSTED
+            413 | 414 | 431 => 8,
             // UNAVAILABLE
             _ => 14,
         }

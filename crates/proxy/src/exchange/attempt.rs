@@ -227,7 +227,9 @@ impl Attempt<'_> {
         if !matches!(head.framing, Framing::Length(_)) {
             down.be_patient();
         }
-        if self.tries.passage.socket.closed.has_rung() {
+        // RFC 9112 §9.6: what is left of a request that nobody takes is not read, and the client is told so.
+        let abandoned = !upload.sent && far.returning.is_last();
+        if abandoned || self.tries.passage.socket.closed.has_rung() {
             client.close();
         }
         let Ok(mut client_sink) = client.begin(&head) else {

@@ -263,6 +263,14 @@ impl<'b> Returning<'b> {
         }
     }
 
+    /// Whether the endpoint ends the connection after this response: it takes nothing more of the request.
+    pub(crate) fn is_last(&self) -> bool {
+        match self {
+            Returning::Http1(returning) => !returning.head.keep_alive(),
+            Returning::Http2(_) => false,
+        }
+    }
+
     /// Whether the connection is a WebSocket from here on.
     pub(crate) fn is_switch(&self) -> bool {
         match self {

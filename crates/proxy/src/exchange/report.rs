@@ -216,6 +216,7 @@ pub(crate) struct Said<'s> {
     pub(crate) method: Option<&'s [u8]>,
     pub(crate) authority: Option<&'s [u8]>,
     pub(crate) path: Option<&'s [u8]>,
+    pub(crate) grpc: bool,
 }
 
 /// Tells of a request whose head was refused, with an answer of so many bytes: no listener was looked for, so it counts where its connection does.
@@ -228,8 +229,9 @@ pub(crate) fn refused(
     (answer, bytes): (&Answer, u64),
 ) {
     let duration = begun.elapsed();
+    let status = if said.grpc { 200 } else { answer.status };
     if let Some(Open(listener)) = &passage.open {
-        listener.requests.increment(answer.status);
+        listener.requests.increment(status);
         listener.latency.observe(duration);
         listener.response_bytes.add(bytes);
     }
@@ -243,7 +245,8 @@ pub(crate) fn refused(
         method: said.method,
         authority: said.authority,
         path: said.path,
-        status: Some(answer.status),
+        status: Some(status),
+        grpc_status: said.grpc.then(|| answer.grpc_status().into()),
         response_bytes: bytes,
         reason: answer.reason,
         ..Record::default()

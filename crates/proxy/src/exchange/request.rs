@@ -68,9 +68,7 @@ impl Request<'_> {
 
     /// Whether it is a gRPC call: errors are told in gRPC's own way then.
     pub(crate) fn is_grpc(&self) -> bool {
-        self.lines
-            .get("content-type")
-            .is_some_and(|value| value.starts_with(b"application/grpc"))
+        self.lines.get("content-type").is_some_and(is_grpc)
     }
 
     /// Whether doing it twice is the same as doing it once (RFC 9110 §9.2.2).
@@ -122,4 +120,9 @@ impl pointsman_routing::Request for Seen<'_, '_> {
                 .map(|(_, value)| value),
         )
     }
+}
+
+/// Whether a content type is gRPC's.
+pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
+    content_type.starts_with(b"application/grpc")
 }

@@ -24,7 +24,7 @@ use crate::exchange::http2::Sending;
 use crate::exchange::http2::client::Http2Client;
 use crate::exchange::http2::source::Incoming;
 use crate::exchange::report::{self, Said};
-use crate::exchange::request::Spoken;
+use crate::exchange::request::{Spoken, is_grpc};
 use crate::exchange::source::Source;
 use crate::limits::Limits;
 use crate::wire::alarm::Alarm;
@@ -367,13 +367,16 @@ async fn exchange_on(
         Err(Refusal::Malformed) => sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
         Err(Refusal::Answer(answer)) => {
             answer.count(worker, passage.client);
+            let kind = parts.headers.get(http::header::CONTENT_TYPE);
+            let grpc = kind.is_some_and(|kind| is_grpc(kind.as_bytes()));
             let date = worker.date();
-            let bytes = answer.give(&mut client, false, &date).await.unwrap_or(0);
+            let bytes = answer.give(&mut client, grpc, &date).await.unwrap_or(0);
             let target = parts.uri.path_and_query();
             let said = Said {
                 method: Some(parts.method.as_str().as_bytes()),
                 authority: parts.uri.authority().map(|name| name.as_str().as_bytes()),
                 path: target.map(|target| target.as_str().as_bytes()),
+                grpc,
             };
             let given = (&answer, bytes);
             report::refused(worker, passage, Spoken::Http2, begun, &said, given);
