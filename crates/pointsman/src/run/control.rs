@@ -256,6 +256,9 @@ impl Control {
                     Some(why) => lines.push(format!("{what} nowhere: {why}")),
                     None => {
                         let places = self.ground.places(gateway, *listener);
+                        if places.is_empty() {
+                            lines.push(format!("{what} nowhere: no address could be found for it"));
+                        }
                         lines.extend(places.iter().map(|key| self.place_text(&what, key)));
                     }
                 }
