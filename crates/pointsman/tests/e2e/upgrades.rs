@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-use crate::support::backend::Backend;
+use crate::support::backend::{Backend, status};
 use crate::support::gateway::Gateway;
 use crate::support::http2::Http2;
 use crate::support::manifests::*;
@@ -102,21 +102,7 @@ async fn a_websocket_over_http_2_is_an_upgrade_to_the_backend() {
     let backend = Backend::websocket("talk").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let client = Http2::connect(gateway.at(8080)).await;
-    eventually("the settings that allow extended CONNECT", || async {
-        client.takes_extended_connect()
-    })
-    .await;
-    let mut request = http::Request::builder()
-        .method("CONNECT")
-        .uri("http://example.com/chat")
-        .version(http::Version::HTTP_2)
-        .header("sec-websocket-version", "13")
-        .body(())
-        .expect("a request");
-    request
-        .extensions_mut()
-        .insert(h2::ext::Protocol::from_static("websocket"));
-    let (response, mut outgoing) = client.send(request).await;
+    let (response, mut outgoing) = client.send(extended_connect(&client).await).await;
     let response = within("a response", response).await.expect("a response");
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers().get("sec-websocket-accept"), None);
@@ -138,4 +124,36 @@ async fn a_websocket_over_http_2_is_an_upgrade_to_the_backend() {
     let saw = backend.only().await;
     assert_eq!((saw.method.as_str(), saw.target.as_str()), ("GET", "/chat"));
     assert_eq!(saw.header("upgrade"), Some("websocket"));
+}
+
+/// A request that opens a WebSocket over HTTP/2, once the other side takes one.
+async fn extended_connect(client: &Http2) -> http::Request<()> {
+    eventually("the settings that allow extended CONNECT", || async {
+        client.takes_extended_connect()
+    })
+    .await;
+    let mut request = http::Request::builder()
+        .method("CONNECT")
+        .uri("http://example.com/chat")
+        .version(http::Version::HTTP_2)
+        .header("sec-websocket-version", "13")
+        .body(())
+        .expect("a request");
+    request
+        .extensions_mut()
+        .insert(h2::ext::Protocol::from_static("websocket"));
+    request
+}
+
+/// RFC 8441 §5: any 2xx would say that the WebSocket is open.
+#[tokio::test]
+async fn a_backend_that_declines_is_never_a_success_over_http_2() {
+    for (declines, wanted) in [(200, 502), (204, 502), (403, 403)] {
+        let backend = Backend::http1_with("web", move |_| status(declines)).await;
+        let gateway = Gateway::of(&manifests(&backend)).await;
+        let client = Http2::connect(gateway.at(8080)).await;
+        let (response, _outgoing) = client.send(extended_connect(&client).await).await;
+        let response = within("a response", response).await.expect("a response");
+        assert_eq!(response.status(), wanted, "{declines}");
+    }
 }

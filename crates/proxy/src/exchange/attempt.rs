@@ -11,12 +11,13 @@ use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::Verdict;
 
 use super::answer::Answer;
-use super::backend::{Backend, Outbound, Returning};
+use super::backend::{Backend, BeginError, Outbound, Returning};
 use super::client::{Client, Head};
 use super::failure::{Failure, broken, client_fault};
 use super::flow::{FlowError, Progress, carry};
 use super::lines::Lines;
 use super::report::Report;
+use super::request::Spoken;
 use super::sink::Sink;
 use super::source::Source;
 use super::tap::Tap;
@@ -219,6 +220,11 @@ impl Attempt<'_> {
         if far.returning.is_switch() {
             let switched = client.switch(&head, self.outbound.lines.get("sec-websocket-key"));
             return switched.map(|()| Ended::Switched).map_err(|_| Failure::Cut);
+        }
+        // RFC 8441 §5: over HTTP/2 every 2xx would say that the WebSocket is open.
+        let success = self.outbound.websocket && matches!(head.status, 200..300);
+        if success && self.tries.request.spoken == Spoken::Http2 {
+            return Err(BeginError::NoWebSocket.into());
         }
         // What has a length has no reason to stand still; what has none goes at its own pace once it is answered.
         if !matches!(self.outbound.framing, Framing::Length(_)) {
