@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use pointsman_resources::refs::ParentReference;
-use pointsman_resources::route::Route;
+use pointsman_resources::route::{HeaderModifier, Route, RouteFilter};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::Binder;
@@ -157,6 +157,11 @@ impl Binder {
                     "all weights are 0: every request is answered with 503".to_owned(),
                 );
             }
+            idle_headers(&format!("spec.rules[{index}]"), &rule.filters, warn);
+            for (place, backend) in rule.backend_refs.iter().enumerate() {
+                let field = format!("spec.rules[{index}].backendRefs[{place}]");
+                idle_headers(&field, &backend.filters, warn);
+            }
         }
         let mut told: BTreeSet<&BackendId> = BTreeSet::new();
         for bound in view
@@ -213,5 +218,21 @@ impl Binder {
             let parent = parent_text(reference);
             format!("{parent} is of a kind that is not served here")
         })
+    }
+}
+
+/// Warns of headers that filters name in vain.
+fn idle_headers(of: &str, filters: &[RouteFilter], warn: &mut impl FnMut(&str, String)) {
+    for (index, filter) in filters.iter().enumerate() {
+        for (field, modifier) in [
+            ("requestHeaderModifier", &filter.request_header_modifier),
+            ("responseHeaderModifier", &filter.response_header_modifier),
+        ] {
+            for name in modifier.iter().flat_map(HeaderModifier::without_effect) {
+                let message =
+                    format!("this does not change {name}: it is written anew for each connection");
+                warn(&format!("{of}.filters[{index}].{field}"), message);
+            }
+        }
     }
 }

@@ -465,6 +465,37 @@ fn what_nobody_here_serves_is_warned_of() {
 }
 
 #[test]
+fn headers_that_filters_name_in_vain_are_warned_of() {
+    let filter = |kind: &str, change: &str| {
+        let field = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
+        format!("{{type: {kind}, {field}: {{{change}}}}}")
+    };
+    let binder = bind_on_base(&route(&format!(
+        "{{parentRefs: [{{name: edge, namespace: infra, sectionName: http}}], rules: [{{filters: [{}], backendRefs: [{{name: web, port: 80, filters: [{}]}}]}}]}}",
+        filter(
+            "RequestHeaderModifier",
+            "set: [{name: x, value: z}], remove: [Host]"
+        ),
+        filter(
+            "ResponseHeaderModifier",
+            "add: [{name: Connection, value: close}]"
+        ),
+    )));
+    let told = binder.warnings().into_iter();
+    let told: Vec<String> = told
+        .filter(|warning| warning.field.contains("filters"))
+        .map(|warning| format!("{}: {}", warning.field, warning.message))
+        .collect();
+    assert_eq!(
+        told,
+        [
+            "spec.rules[0].filters[0].requestHeaderModifier: this does not change Host: it is written anew for each connection",
+            "spec.rules[0].backendRefs[0].filters[0].responseHeaderModifier: this does not change Connection: it is written anew for each connection",
+        ]
+    );
+}
+
+#[test]
 fn a_route_with_two_parents_has_an_entry_for_each() {
     let binder = bind_on_base(&route(
         "{parentRefs: [{name: edge, namespace: infra, sectionName: http}, {name: edge, namespace: infra, sectionName: nope}]}",

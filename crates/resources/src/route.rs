@@ -177,6 +177,34 @@ pub struct HeaderModifier {
     pub remove: Vec<String>,
 }
 
+impl HeaderModifier {
+    /// Names in it that stay as they are. Some say where a message ends or what becomes of the connection: they are written anew for each, and nobody
+    /// else's to set. And a request has a Host (RFC 9112 §3.2): it can be set, but not be taken away.
+    pub fn without_effect(&self) -> impl Iterator<Item = &str> {
+        let given = self.set.iter().chain(&self.add);
+        let given = given.map(|header| header.name.as_str());
+        let removed = self.remove.iter().map(String::as_str);
+        given
+            .filter(|name| is_framing(name))
+            .chain(removed.filter(|name| name.eq_ignore_ascii_case("host")))
+    }
+}
+
+fn is_framing(name: &str) -> bool {
+    [
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "upgrade",
+        "te",
+        "trailer",
+    ]
+    .iter()
+    .any(|framing| name.eq_ignore_ascii_case(framing))
+}
+
 /// A header.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Header {

