@@ -168,7 +168,7 @@ impl Attempt<'_> {
             done: false,
             sent: false,
         };
-        let mut look = Instant::now() + LOOK;
+        let mut look = pick.begun() + LOOK;
         loop {
             let head = {
                 let mut next = pin!(far.returning.next());
@@ -268,13 +268,10 @@ impl Attempt<'_> {
         }
         report.moved(down.bytes.get());
         let cut = match carried {
-            Ok(Ok(Ok(()))) => {
-                let until = Instant::now() + stall;
-                match alarm.until(until, client.flush()).await {
-                    Ok(Ok(())) => return Ok(Ended::Carried { uploaded }),
-                    _ => "ClientGone",
-                }
-            }
+            Ok(Ok(Ok(()))) => match alarm.within(stall, client.flush()).await {
+                Ok(Ok(())) => return Ok(Ended::Carried { uploaded }),
+                _ => "ClientGone",
+            },
             Err(Elapsed) if deadline.is_some_and(|end| end <= Instant::now()) => "Timeout",
             Err(Elapsed) => {
                 self.log_stall(pick);

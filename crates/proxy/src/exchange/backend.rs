@@ -36,6 +36,8 @@ pub(crate) struct Outbound<'o> {
     pub(crate) websocket: bool,
     /// The client takes trailers.
     pub(crate) takes_trailers: bool,
+    /// Authority and path as they came, if they came by HTTP/2.
+    pub(crate) uri: Option<&'o http::Uri>,
 }
 
 /// A connection that carries a request.
@@ -221,7 +223,7 @@ fn write_head(
         request.path.as_bytes(),
         request.query.map(str::as_bytes),
     )?;
-    writer.fields(request.lines.iter())?;
+    writer.fields(request.lines.pairs())?;
     encoder.announce(&mut writer);
     if request.websocket {
         writer.field(b"connection", b"upgrade")?;

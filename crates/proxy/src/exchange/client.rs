@@ -77,7 +77,7 @@ impl<'c> Http1Client<'c> {
         };
         self.keep &= !encoder.closes();
         let mut writer = HeadWriter::response(self.out, head.status, head.reason)?;
-        writer.fields(head.lines.iter())?;
+        writer.fields(head.lines.pairs())?;
         encoder.announce(&mut writer);
         match (self.keep, self.spoken) {
             (false, _) => writer.field(b"connection", b"close")?,
@@ -99,7 +99,7 @@ impl<'c> Http1Client<'c> {
     /// Says that the connection is a WebSocket from here on.
     fn switch(&mut self, head: &Head<'_, '_>, key: Option<&[u8]>) -> Result<(), WriteError> {
         let mut writer = HeadWriter::response(self.out, 101, None)?;
-        writer.fields(head.lines.iter())?;
+        writer.fields(head.lines.pairs())?;
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
         // A backend that speaks HTTP/2 has not said it.
@@ -181,7 +181,7 @@ impl<'c> Client<'c> {
                 let mut writer = HeadWriter::response(client.out, status, None)
                     .map_err(crate::http1::EncodeError::from)?;
                 writer
-                    .fields(lines.iter())
+                    .fields(lines.pairs())
                     .map_err(crate::http1::EncodeError::from)?;
                 writer.finish();
                 self.flush().await

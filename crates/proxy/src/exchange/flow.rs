@@ -27,8 +27,10 @@ pub(crate) enum FlowError {
 pub(crate) struct Progress {
     /// Bytes that went.
     pub(crate) bytes: Cell<u64>,
-    /// When it last moved; none when it is over, or has not begun.
+    /// When it last moved, as far as somebody has asked; none when it is over, or has not begun.
     moved: Cell<Option<Instant>>,
+    /// It has moved since. What moves on without waiting never reads the clock.
+    moving: Cell<bool>,
     /// It waits for where it comes from, not for where it goes.
     hungry: Cell<bool>,
     /// Whether it may come as slowly as it likes: a stream of events has its own pace.
@@ -41,6 +43,7 @@ impl Progress {
         Progress {
             bytes: Cell::new(0),
             moved: Cell::new(None),
+            moving: Cell::new(false),
             hungry: Cell::new(false),
             patient: Cell::new(patient),
         }
@@ -49,12 +52,12 @@ impl Progress {
     /// So many bytes are on their way.
     pub(crate) fn add(&self, count: usize) {
         self.bytes.set(self.bytes.get() + count as u64);
-        self.moved.set(Some(Instant::now()));
+        self.moving.set(true);
     }
 
     /// It waits for where it comes from.
     fn wait(&self) {
-        self.moved.set(Some(Instant::now()));
+        self.moving.set(true);
         self.hungry.set(true);
     }
 
@@ -66,6 +69,7 @@ impl Progress {
     /// It is over.
     pub(crate) fn end(&self) {
         self.moved.set(None);
+        self.moving.set(false);
     }
 
     /// From now on it may come as slowly as it likes.
@@ -76,11 +80,14 @@ impl Progress {
     /// When it last moved; none if it has nothing to hurry for.
     pub(crate) fn moved(&self) -> Option<Instant> {
         let free = self.hungry.get() && self.patient.get();
-        self.moved.get().filter(|_| !free)
+        self.last().filter(|_| !free)
     }
 
     /// When it last moved, be it in a hurry or not.
     pub(crate) fn last(&self) -> Option<Instant> {
+        if self.moving.replace(false) {
+            self.moved.set(Some(Instant::now()));
+        }
         self.moved.get()
     }
 }

@@ -2,10 +2,18 @@
 
 use std::borrow::Cow;
 
-use super::lines::Lines;
+use http::HeaderName;
+
+use super::lines::{Line, Lines};
 use super::request::Request;
 use crate::server::Passage;
 use crate::worker::Worker;
+
+static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// What a request is called.
+pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// What is told of one request.
 #[derive(Debug)]
@@ -50,19 +58,22 @@ impl<'p> Forwarded<'p> {
         passage: &Passage,
         authority: Option<&'l str>,
     ) {
-        lines.set(b"x-forwarded-for", self.addresses.as_bytes());
+        let set = |lines: &mut Lines<'l>, name: &'static HeaderName, value: &'l str| {
+            lines.set_line(Line::known(name, value.as_bytes()));
+        };
+        set(lines, &X_FORWARDED_FOR, &self.addresses);
         if !self.trusted || lines.get("x-forwarded-proto").is_none() {
-            lines.set(b"x-forwarded-proto", passage.scheme().as_bytes());
+            set(lines, &X_FORWARDED_PROTO, passage.scheme());
         }
         match authority {
             Some(authority) if !self.trusted || lines.get("x-forwarded-host").is_none() => {
-                lines.set(b"x-forwarded-host", authority.as_bytes());
+                set(lines, &X_FORWARDED_HOST, authority);
             }
             None if !self.trusted => lines.remove("x-forwarded-host"),
             _ => {}
         }
         if let Some(id) = &self.id {
-            lines.add(b"x-request-id", id);
+            lines.add_line(Line::known(&X_REQUEST_ID, id));
         }
     }
 

@@ -1,65 +1,116 @@
 //! Header lines that are about to go out: what came in, less what may not be passed on, changed by filters. Nothing is copied; names and values stay where they
 //! are, in a connection's buffer, in a rule, in what was made for this request.
 
+use http::HeaderName;
 use pointsman_routing::filters::headers::Edit;
 
 /// Names and values in order. Names are in any case.
 #[derive(Debug, Default)]
-pub(crate) struct Lines<'a>(Vec<(&'a [u8], &'a [u8])>);
+pub(crate) struct Lines<'a>(Vec<Line<'a>>);
+
+/// One of them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Line<'a> {
+    /// The name.
+    pub(crate) name: &'a [u8],
+    /// The value.
+    pub(crate) value: &'a [u8],
+    /// The name as HTTP/2 takes it, where it is known: then it need not be read again.
+    pub(crate) known: Option<&'a HeaderName>,
+}
+
+impl<'a> From<(&'a [u8], &'a [u8])> for Line<'a> {
+    fn from((name, value): (&'a [u8], &'a [u8])) -> Self {
+        Line {
+            name,
+            value,
+            known: None,
+        }
+    }
+}
+
+impl<'a> Line<'a> {
+    /// A line with a name as HTTP/2 takes it.
+    pub(crate) fn known(name: &'a HeaderName, value: &'a [u8]) -> Self {
+        Line {
+            name: name.as_str().as_bytes(),
+            value,
+            known: Some(name),
+        }
+    }
+
+    fn is_named(&self, name: &[u8]) -> bool {
+        self.name.eq_ignore_ascii_case(name)
+    }
+}
 
 impl<'a> Lines<'a> {
     /// These lines, with room for some more.
-    pub(crate) fn new(lines: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> Self {
+    pub(crate) fn new<L: Into<Line<'a>>>(lines: impl Iterator<Item = L>) -> Self {
         let mut all = Vec::with_capacity(24);
-        all.extend(lines);
+        all.extend(lines.map(Into::into));
         Lines(all)
     }
 
     /// All of them.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + '_ {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Line<'a>> + '_ {
         self.0.iter().copied()
+    }
+
+    /// All of them, as names and values.
+    pub(crate) fn pairs(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + '_ {
+        self.0.iter().map(|line| (line.name, line.value))
     }
 
     /// The values of a name, in order.
     pub(crate) fn all<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + 'n {
         self.0
             .iter()
-            .filter(move |(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, value)| *value)
+            .filter(move |line| line.is_named(name.as_bytes()))
+            .map(|line| line.value)
     }
 
     /// The first value of a name.
     pub(crate) fn get(&self, name: &str) -> Option<&'a [u8]> {
         self.0
             .iter()
-            .find(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
-            .map(|(_, value)| *value)
+            .find(|line| line.is_named(name.as_bytes()))
+            .map(|line| line.value)
     }
 
     /// Makes this the only value of a name, in the place of the first one.
     pub(crate) fn set(&mut self, name: &'a [u8], value: &'a [u8]) {
+        self.set_line((name, value).into());
+    }
+
+    /// As [`set`](Self::set).
+    pub(crate) fn set_line(&mut self, new: Line<'a>) {
         let mut placed = false;
-        self.0.retain_mut(|(other, old)| {
-            if !other.eq_ignore_ascii_case(name) {
+        self.0.retain_mut(|line| {
+            if !line.is_named(new.name) {
                 return true;
             }
-            *old = value;
+            line.value = new.value;
             !std::mem::replace(&mut placed, true)
         });
         if !placed {
-            self.0.push((name, value));
+            self.0.push(new);
         }
     }
 
     /// Adds a value after those that there are.
     pub(crate) fn add(&mut self, name: &'a [u8], value: &'a [u8]) {
-        self.0.push((name, value));
+        self.add_line((name, value).into());
+    }
+
+    /// As [`add`](Self::add).
+    pub(crate) fn add_line(&mut self, line: Line<'a>) {
+        self.0.push(line);
     }
 
     /// Takes a name away.
     pub(crate) fn remove(&mut self, name: &str) {
-        self.0
-            .retain(|(other, _)| !other.eq_ignore_ascii_case(name.as_bytes()));
+        self.0.retain(|line| !line.is_named(name.as_bytes()));
     }
 
     /// Makes changes, in order. None of them is to framing, which is made anew for each connection.
@@ -95,7 +146,7 @@ mod tests {
         let mut lines = Lines::new(came.into_iter());
         lines.edit(&edits);
         let got: Vec<_> = lines
-            .iter()
+            .pairs()
             .map(|(name, value)| {
                 (
                     String::from_utf8_lossy(name).into_owned(),

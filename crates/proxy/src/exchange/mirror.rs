@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -122,7 +123,7 @@ struct Owned {
 
 impl Owned {
     fn new(outbound: &Outbound<'_>) -> Self {
-        let lines = outbound.lines.iter();
+        let lines = outbound.lines.pairs();
         Owned {
             method: outbound.method.to_owned(),
             scheme: outbound.scheme,
@@ -148,6 +149,7 @@ impl Owned {
             // What is copied is the request, not a conversation.
             websocket: false,
             takes_trailers: self.takes_trailers,
+            uri: None,
         }
     }
 }
@@ -173,7 +175,7 @@ impl Sending {
 
     /// None if it did not get there, or was not answered.
     async fn send(&mut self, worker: &Rc<Worker>) -> Option<()> {
-        let mut pick = self.upstream.choose(worker, &[])?;
+        let mut pick = self.upstream.choose(worker, &[], Instant::now())?;
         // A connection that has waited may be closed by now, and nobody would send the copy again.
         let opened = Backend::open(worker, &pick, self.speech, true).await;
         let mut backend = match opened {

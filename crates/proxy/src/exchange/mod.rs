@@ -96,8 +96,7 @@ pub(crate) async fn run(
         let date = worker.date();
         // Boxed: few requests are answered here, and all others would pay for its room.
         let given = Box::pin(answer.give(&mut client, request.is_grpc(), &date));
-        let until = Instant::now() + worker.limits().stall_time;
-        match alarm.until(until, given).await {
+        match alarm.within(worker.limits().stall_time, given).await {
             Ok(Ok(bytes)) => report.gave(bytes),
             _ => report.cut("ClientGone"),
         }

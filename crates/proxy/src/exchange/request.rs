@@ -50,6 +50,8 @@ pub(crate) struct Request<'r> {
     pub(crate) expects_continue: bool,
     /// The client takes trailers.
     pub(crate) takes_trailers: bool,
+    /// Authority and path as HTTP/2 takes them, where they came so: what stays as it is need not be read again.
+    pub(crate) uri: Option<&'r http::Uri>,
 }
 
 impl Request<'_> {
@@ -113,7 +115,7 @@ impl pointsman_routing::Request for Seen<'_, '_> {
             "host" => self.request.authority.map(str::as_bytes),
             _ => None,
         };
-        let lines = self.request.lines.iter();
+        let lines = self.request.lines.pairs();
         host.into_iter().chain(
             lines
                 .filter(move |(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::header::HOST;
 use pointsman_routing::Split;
 use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::Verdict;
@@ -15,7 +16,7 @@ use super::backend::Outbound;
 use super::client::Client;
 use super::failure::Failure;
 use super::forwarded::Forwarded;
-use super::lines::Lines;
+use super::lines::{Line, Lines};
 use super::mirror::Copies;
 use super::report::Report;
 use super::request::Request;
@@ -76,9 +77,11 @@ impl Tries<'_> {
         let deadline = self.plan.request_timeout.map(|time| report.begun() + time);
         let mut tried: Vec<SocketAddr> = Vec::new();
         let mut fresh = false;
-        self.upstream.budget.borrow_mut().request(self.worker.now());
+        let mut begun = Instant::now();
+        let now = self.worker.at(begun);
+        self.upstream.budget.borrow_mut().request(now);
         loop {
-            let Some(mut pick) = self.upstream.choose(self.worker, &tried) else {
+            let Some(mut pick) = self.upstream.choose(self.worker, &tried, begun) else {
                 let message = "no ready endpoint";
                 return Err(Answer::new(503, "NoEndpoints", message));
             };
@@ -116,6 +119,7 @@ impl Tries<'_> {
                 tried.push(pick.address);
                 self.pause(deadline).await;
             }
+            begun = Instant::now();
             report.retried();
             self.upstream.series.retries.increment();
         }
@@ -130,7 +134,7 @@ impl Tries<'_> {
     ) -> Outbound<'o> {
         let request = self.request;
         let authority = request.authority.unwrap_or_default();
-        let host: (&[u8], &[u8]) = (b"host", authority.as_bytes());
+        let host = Line::known(&HOST, authority.as_bytes());
         let mut lines = Lines::new(std::iter::once(host).chain(request.lines.iter()));
         lines.remove("expect");
         forwarded.tell(&mut lines, self.passage, request.authority);
@@ -146,6 +150,7 @@ impl Tries<'_> {
             framing: request.framing,
             websocket: request.websocket,
             takes_trailers: request.takes_trailers,
+            uri: request.uri,
         }
     }
 

@@ -19,6 +19,7 @@ use crate::exchange::request::{Request, Spoken};
 use crate::exchange::source::{Incoming, Source};
 use crate::http1::{BodyDecoder, Error, Limits, RequestHead, Version};
 use crate::wire::alarm::Alarm;
+use crate::wire::bell::Place;
 use crate::wire::buffer::Buffer;
 use crate::wire::io::{Prefixed, Reader, Writer, unsplit};
 use crate::wire::linger::{LINGER, linger};
@@ -39,11 +40,19 @@ pub(crate) async fn serve(
         out: Vec::new(),
         begun: Instant::now(),
     };
+    let mut closed = passage.socket.closed.place();
     let mut first = true;
     let mut rest: Option<Buffer> = None;
     loop {
         let came = connection
-            .next(&worker, &passage, &mut reader, rest.take(), first)
+            .next(
+                &worker,
+                &passage,
+                &mut closed,
+                &mut reader,
+                rest.take(),
+                first,
+            )
             .await;
         let mut buffer = match came {
             Next::Request(buffer) => buffer,
@@ -54,6 +63,7 @@ pub(crate) async fn serve(
                 if let Some(stream) = unsplit(reader, writer) {
                     // In a task of its own, so that neither pays for the other's room.
                     let stream = Prefixed::new(read, stream);
+                    drop(closed);
                     spawn_local(http2::serve(worker, passage, stream));
                 }
                 return;
@@ -113,6 +123,7 @@ impl Connection {
         &mut self,
         worker: &Rc<Worker>,
         passage: &Passage,
+        closed: &mut Place<'_>,
         reader: &mut Reader,
         rest: Option<Buffer>,
         first: bool,
@@ -126,7 +137,7 @@ impl Connection {
                 } else {
                     limits.idle_time
                 };
-                match self.wait(worker, passage, reader, patience).await {
+                match self.wait(worker, passage, closed, reader, patience).await {
                     Some(buffer) => buffer,
                     None => return Next::End,
                 }
@@ -179,21 +190,20 @@ impl Connection {
         &mut self,
         worker: &Rc<Worker>,
         passage: &Passage,
+        closed: &mut Place<'_>,
         reader: &mut Reader,
         patience: Duration,
     ) -> Option<Buffer> {
-        let mut place = passage.socket.closed.place();
         let came = poll_fn(|cx| {
             let mut buffer = worker.buffers.lend();
             match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
                 Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
                 Poll::Ready(_) => Poll::Ready(None),
                 // A socket that was closed waits for no more requests.
-                Poll::Pending => place.poll(cx).map(|()| None),
+                Poll::Pending => closed.poll(cx).map(|()| None),
             }
         });
-        let until = Instant::now() + patience;
-        let came = self.alarm.until(until, came).await;
+        let came = self.alarm.within(patience, came).await;
         if came.is_err() {
             tracing::debug!(client = %passage.client, ?patience, "no request came in time");
         }
@@ -226,6 +236,7 @@ impl Connection {
             websocket: view.opens_websocket(),
             expects_continue: head.expects_continue() && buffer.is_empty(),
             takes_trailers: head.takes_trailers(),
+            uri: None,
         };
         let decoder = BodyDecoder::new(head.framing(), &self.limits);
         let most = worker.limits().buffer_bytes;
@@ -265,7 +276,7 @@ impl Connection {
         let mut client = Client::Http1(client);
         let date = worker.date();
         let given = answer.give(&mut client, false, &date);
-        let given = self.alarm.until(Instant::now() + LINGER, given).await;
+        let given = self.alarm.within(LINGER, given).await;
         let bytes = given.ok().and_then(Result::ok).unwrap_or(0);
         let said = Said::default();
         report::refused(

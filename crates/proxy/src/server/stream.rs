@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::time::Instant;
 
 use pointsman_binding::bound::{Fault, FrontendId};
 
@@ -79,7 +80,7 @@ async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<(P
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let mut tried: Vec<SocketAddr> = Vec::new();
     loop {
-        let Some(mut pick) = upstream.choose(worker, &tried) else {
+        let Some(mut pick) = upstream.choose(worker, &tried, Instant::now()) else {
             return Err(fault(503, "NoEndpoints", "no ready endpoint"));
         };
         report.endpoint(upstream, pick.address);

@@ -235,7 +235,7 @@ fn choose(
     }
     let (_, target) = plan.choose()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
-    let pick = upstream.choose(worker, &[]);
+    let pick = upstream.choose(worker, &[], Instant::now());
     let mut pick = pick.ok_or_else(|| fault(503, "NoEndpoints", "no ready endpoint"))?;
     report.endpoint(upstream, pick.address);
     match connected(pick.address) {

@@ -142,9 +142,13 @@ impl Upstream {
         self.used.get().elapsed() >= time
     }
 
-    /// Chooses an endpoint, one that was not tried if there is one.
-    pub(crate) fn choose(self: &Rc<Self>, worker: &Worker, tried: &[SocketAddr]) -> Option<Pick> {
-        let begun = Instant::now();
+    /// Chooses an endpoint, one that was not tried if there is one. It is this late now.
+    pub(crate) fn choose(
+        self: &Rc<Self>,
+        worker: &Worker,
+        tried: &[SocketAddr],
+        begun: Instant,
+    ) -> Option<Pick> {
         self.used.set(begun);
         let mut endpoints = self.endpoints.borrow_mut();
         let handle = endpoints.choose(worker.at(begun), tried, || worker.random())?;
@@ -229,10 +233,16 @@ impl Pick {
         &self.upstream
     }
 
+    /// When it was chosen.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
+    }
+
     /// It answered. Returns how long that took.
     pub(crate) fn answered(&mut self) -> Duration {
-        let took = self.begun.elapsed();
-        self.end(Outcome::Answered(took));
+        let now = Instant::now();
+        let took = now.saturating_duration_since(self.begun);
+        self.end(Outcome::Answered(took), now);
         took
     }
 
@@ -248,14 +258,14 @@ impl Pick {
 
     /// It could not be reached, or broke off, or took too long.
     pub(crate) fn failed(&mut self) {
-        self.end(Outcome::Failed);
+        self.end(Outcome::Failed, Instant::now());
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: Outcome, now: Instant) {
         let Some(handle) = self.handle.take() else {
             return;
         };
-        let now = self.epoch.elapsed();
+        let now = now.saturating_duration_since(self.epoch);
         let aside = self
             .upstream
             .endpoints
@@ -270,6 +280,9 @@ impl Pick {
 
 impl Drop for Pick {
     fn drop(&mut self) {
-        self.end(Outcome::Abandoned);
+        // Of most it is known by now.
+        if self.handle.is_some() {
+            self.end(Outcome::Abandoned, Instant::now());
+        }
     }
 }

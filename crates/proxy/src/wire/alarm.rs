@@ -1,9 +1,10 @@
 //! Deadlines that cost nothing while they are kept. A connection has one timer; it is armed for the earliest deadline it has seen, and when it fires
 //! early, because the deadline has moved on meanwhile, it is armed again. So a request that ends in time never touches the timer.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
@@ -19,21 +20,33 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 #[derive(Debug)]
 pub(crate) struct Alarm {
     sleep: Option<Pin<Box<Sleep>>>,
+    /// Whom it wakes.
+    wakes: Option<Waker>,
 }
 
 impl Alarm {
     /// One that is not armed.
     pub(crate) fn new() -> Self {
-        Alarm { sleep: None }
+        Alarm {
+            sleep: None,
+            wakes: None,
+        }
     }
 
-    /// Waits for `work`, no longer than until this time.
-    pub(crate) async fn until<T>(
+    /// Waits for `work`, no longer than this. The clock is read only if there is something to wait for.
+    pub(crate) async fn within<T>(
         &mut self,
-        deadline: Instant,
+        time: Duration,
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
-        self.watch(|| Some(deadline), work).await
+        let end = Cell::new(None);
+        let deadline = || {
+            if end.get().is_none() {
+                end.set(Some(Instant::now() + time));
+            }
+            end.get()
+        };
+        self.watch(deadline, work).await
     }
 
     /// Waits for `work`, as long as the deadline, which is asked for anew whenever it seems to be over, lies ahead.
@@ -56,6 +69,10 @@ impl Alarm {
             if sleep.deadline() > until.into() {
                 sleep.as_mut().reset(until.into());
             }
+            // Whom it wakes is told by polling it; who is told already need not do it again.
+            if wakes(&mut self.wakes, cx) && !sleep.is_elapsed() {
+                return Poll::Pending;
+            }
             while sleep.as_mut().poll(cx).is_ready() {
                 match deadline() {
                     Some(until) if until <= Instant::now() => return Poll::Ready(Err(Elapsed)),
@@ -70,22 +87,31 @@ impl Alarm {
     }
 }
 
+/// Whether it wakes the task that waits; from now on it will.
+fn wakes(who: &mut Option<Waker>, cx: &Context<'_>) -> bool {
+    match who {
+        Some(who) if who.will_wake(cx.waker()) => true,
+        other => {
+            *other = Some(cx.waker().clone());
+            false
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::cell::Cell;
 
     #[tokio::test]
     async fn a_deadline_that_moves_on_is_kept_and_one_that_stands_elapses() {
         let mut alarm = Alarm::new();
-        let now = Instant::now();
-        let soon = now + Duration::from_millis(5);
+        let (now, short) = (Instant::now(), Duration::from_millis(5));
         assert_eq!(
-            alarm.until(soon, std::future::pending::<()>()).await,
+            alarm.within(short, std::future::pending::<()>()).await,
             Err(Elapsed)
         );
-        assert!(Instant::now() >= soon);
-        assert_eq!(alarm.until(soon, async { 7 }).await, Ok(7));
+        assert!(now.elapsed() >= short);
+        assert_eq!(alarm.within(short, async { 7 }).await, Ok(7));
         let moved = Cell::new(0);
         let start = Instant::now();
         let deadline = || {

@@ -14,7 +14,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
 use super::super::backend::{BackendError, BeginError, Came, MOST_INTERIMS, Outbound, Returning};
-use super::super::lines::Lines;
+use super::super::lines::{Line, Lines};
 use super::super::sink::Sink;
 use super::super::source::Source;
 use super::sink::Outgoing;
@@ -110,7 +110,7 @@ fn request(outbound: &Outbound<'_>) -> Result<Request<()>, WriteError> {
     parts.path_and_query = Some(target(outbound)?);
     match outbound.lines.get("host") {
         Some(host) if !host.is_empty() => {
-            parts.authority = Some(Authority::try_from(host).map_err(|_| WriteError::Target)?);
+            parts.authority = Some(authority(outbound, host)?);
             parts.scheme = Some(match outbound.scheme {
                 "https" => Scheme::HTTPS,
                 _ => Scheme::HTTP,
@@ -134,8 +134,22 @@ fn request(outbound: &Outbound<'_>) -> Result<Request<()>, WriteError> {
     Ok(request)
 }
 
+/// The authority: the one that came, unless a filter has made it another.
+fn authority(outbound: &Outbound<'_>, host: &[u8]) -> Result<Authority, WriteError> {
+    let came = outbound.uri.and_then(Uri::authority);
+    match came.filter(|came| came.as_str().as_bytes() == host) {
+        Some(came) => Ok(came.clone()),
+        None => Authority::try_from(host).map_err(|_| WriteError::Target),
+    }
+}
+
+/// Path and query: those that came, unless they were changed on their way.
 fn target(outbound: &Outbound<'_>) -> Result<PathAndQuery, WriteError> {
     let query = outbound.query;
+    let came = outbound.uri.and_then(Uri::path_and_query);
+    if let Some(came) = came.filter(|came| came.path() == outbound.path && came.query() == query) {
+        return Ok(came.clone());
+    }
     let length = outbound.path.len() + query.map_or(0, |query| query.len() + 1);
     let mut target = Vec::with_capacity(length);
     target.extend_from_slice(outbound.path.as_bytes());
@@ -188,7 +202,7 @@ impl Http2Returning {
 
     pub(crate) fn came(&self) -> Came<'_> {
         let lines = self.headers.iter();
-        let lines = lines.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+        let lines = lines.map(|(name, value)| Line::known(name, value.as_bytes()));
         // What is no number was refused when it came.
         let content_length = self.headers.get(CONTENT_LENGTH);
         let content_length = content_length.and_then(|value| value.to_str().ok()?.parse().ok());
@@ -204,7 +218,7 @@ impl Http2Returning {
         Came {
             status,
             reason: None,
-            lines: Lines::new(lines.filter(|(name, _)| is_forwarded(name))),
+            lines: Lines::new(lines.filter(|line| is_forwarded(line.name))),
             framing,
             content_length,
         }

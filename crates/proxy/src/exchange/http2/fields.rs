@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use super::super::forwarded::X_REQUEST_ID;
 use super::super::lines::Lines;
 use crate::http1::{WriteError, is_forwarded};
 
@@ -12,43 +13,34 @@ const TOGETHER: usize = 2048;
 /// Makes a map of lines, with room for some more. What belongs to a connection is left out.
 pub(super) fn map(lines: &Lines<'_>, more: usize) -> Result<HeaderMap, WriteError> {
     let mut map = HeaderMap::with_capacity(lines.iter().len() + more);
-    let bytes: usize = lines.iter().map(|(_, value)| value.len()).sum();
+    let bytes: usize = lines.iter().map(|line| line.value.len()).sum();
     let together = (bytes <= TOGETHER).then(|| {
         let mut all = Vec::with_capacity(bytes);
         lines
             .iter()
-            .for_each(|(_, value)| all.extend_from_slice(value));
+            .for_each(|line| all.extend_from_slice(line.value));
         Bytes::from(all)
     });
     let mut at = 0;
-    for (name, value) in lines.iter() {
-        let end = at + value.len();
-        if is_forwarded(name) {
+    for line in lines.iter() {
+        let end = at + line.value.len();
+        if is_forwarded(line.name) {
             let value = match &together {
                 Some(all) => HeaderValue::from_maybe_shared(all.slice(at..end)),
-                None => HeaderValue::from_bytes(value),
+                None => HeaderValue::from_bytes(line.value),
             };
-            let value = value.map_err(|_| WriteError::Value)?;
-            map.try_append(self::name(name)?, value)
-                .map_err(|_| WriteError::Name)?;
+            let mut value = value.map_err(|_| WriteError::Value)?;
+            let name = match line.known {
+                Some(name) => name.clone(),
+                None => HeaderName::from_bytes(line.name).map_err(|_| WriteError::Name)?,
+            };
+            // No two are the same: in the compression's table they would only drive out what comes again.
+            value.set_sensitive(name == X_REQUEST_ID);
+            map.try_append(name, value).map_err(|_| WriteError::Name)?;
         }
         at = end;
     }
     Ok(map)
-}
-
-/// A name. Those that are added to every request need no memory of their own.
-fn name(name: &[u8]) -> Result<HeaderName, WriteError> {
-    Ok(match name {
-        b"x-forwarded-for" => HeaderName::from_static("x-forwarded-for"),
-        b"x-forwarded-proto" => HeaderName::from_static("x-forwarded-proto"),
-        b"x-forwarded-host" => HeaderName::from_static("x-forwarded-host"),
-        b"x-request-id" => HeaderName::from_static("x-request-id"),
-        b"x-pointsman-reason" => HeaderName::from_static("x-pointsman-reason"),
-        b"grpc-status" => HeaderName::from_static("grpc-status"),
-        b"grpc-message" => HeaderName::from_static("grpc-message"),
-        name => HeaderName::from_bytes(name).map_err(|_| WriteError::Name)?,
-    })
 }
 
 /// Trailers that may be passed on. RFC 9110 §6.5.1: fields that frame, route or modify the message are not for trailers.

@@ -44,6 +44,8 @@ impl Incoming {
                         return Poll::Ready(Err(Fault::BodyTooLarge.into()));
                     }
                     self.piece = piece;
+                    // Then no trailers follow, and nobody has to ask.
+                    self.ended = self.stream.is_end_stream();
                 }
                 Some(Err(error)) => return Poll::Ready(Err(error.into())),
                 None => {

@@ -9,7 +9,7 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 
 use crate::exchange::answer::Answer;
-use crate::exchange::lines::Lines;
+use crate::exchange::lines::{Line, Lines};
 use crate::exchange::request::{Request, Spoken};
 use crate::http1::{Error, Fault, Framing, Known, is_authority, is_path, is_query};
 use crate::limits::Limits;
@@ -65,6 +65,7 @@ pub(super) fn read<'r>(
         websocket,
         expects_continue: fields.expects_continue && !ended,
         takes_trailers: fields.takes_trailers,
+        uri: Some(&parts.uri),
     })
 }
 
@@ -156,7 +157,7 @@ impl<'r> Fields<'r> {
             return Err(Fault::TooManyFields);
         }
         let mut fields = Fields {
-            lines: Lines::new(std::iter::empty()),
+            lines: Lines::new(std::iter::empty::<Line<'_>>()),
             host: None,
             length: None,
             expects_continue: false,
@@ -183,7 +184,7 @@ impl<'r> Fields<'r> {
                 Known::Expect => fields.expects_continue = true,
                 known if known.is_hop_by_hop() => {}
                 _ if name == COOKIE => crumbs += 1,
-                _ => fields.lines.add(text, value),
+                _ => fields.lines.add_line(Line::known(name, value)),
             }
         }
         if bytes > limits.header_bytes {
@@ -193,7 +194,8 @@ impl<'r> Fields<'r> {
             0 => {}
             1 => {
                 let cookie = headers.get(COOKIE).map(|value| value.as_bytes());
-                fields.lines.add(b"cookie", cookie.unwrap_or_default());
+                let cookie = cookie.unwrap_or_default();
+                fields.lines.add_line(Line::known(&COOKIE, cookie));
             }
             // RFC 9113 §8.2.3: cookies that came in several fields "MUST be concatenated into a single octet string using the two-octet delimiter".
             _ => {
@@ -205,7 +207,7 @@ impl<'r> Fields<'r> {
                         .collect();
                     crumbs.join(&b"; "[..])
                 });
-                fields.lines.add(b"cookie", all);
+                fields.lines.add_line(Line::known(&COOKIE, all));
             }
         }
         Ok(fields)

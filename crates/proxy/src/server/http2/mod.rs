@@ -40,6 +40,9 @@ pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How long a connection that is over may take to say so, and a client without requests to answer the PING that announces the end.
 const LINGER: Duration = Duration::from_secs(1);
 
+/// How long tasks wait for a stream on a connection that has none: one that is idle keeps nothing.
+const PAUSE: Duration = Duration::from_secs(1);
+
 /// Streams that may end with an error that is the client's own, over a connection's whole life.
 const MOST_ERRORS: usize = 1024;
 
@@ -194,6 +197,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                     return;
                 }
                 Err(_) if state.closing.get().is_some() => return,
+                Err(_) if !shared.seats.is_empty() => shared.seats.clear(),
                 Err(_) => {
                     // A browser may have opened it for nothing: that is no news.
                     tracing::debug!(%client, "no request came in time");
@@ -216,8 +220,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                     self.state.used.set(true);
                     self.shared.live.set(self.shared.live.get() + 1);
                     if let Some(stream) = self.shared.seats.give((request, respond)) {
-                        // A task that panics ends its stream, and nothing else.
-                        spawn_local(streams(self.shared.clone(), stream));
+                        // A task that panics ends its stream, and nothing else. Boxed: tasks are moved as a whole when they begin and when they end.
+                        spawn_local(Box::pin(streams(self.shared.clone(), stream)));
                     }
                     continue;
                 }
@@ -279,6 +283,9 @@ impl Shared {
         if self.live.get() > 0 {
             return None;
         }
+        if !self.seats.is_empty() {
+            return Some(self.quiet.get() + PAUSE);
+        }
         if state.open.get() {
             return Some(self.account.wrote().max(self.quiet.get()) + limits.stall_time);
         }
@@ -311,10 +318,6 @@ async fn streams(shared: Rc<Shared>, first: Stream) {
     let mut next = Some(first);
     while let Some((request, respond)) = next {
         stream(&shared, &mut alarm, request, respond).await;
-        if shared.live.get() == 0 {
-            // A connection that is idle keeps nothing.
-            return shared.seats.clear();
-        }
         next = shared.seats.wait().await;
     }
 }

@@ -72,6 +72,11 @@ impl<W> Seats<W> {
         .await
     }
 
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.taken.borrow().is_empty()
+    }
+
     /// Sends home all who wait.
     pub(super) fn clear(&self) {
         for seat in self.taken.borrow_mut().drain(..) {
