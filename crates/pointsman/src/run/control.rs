@@ -82,6 +82,10 @@ impl Control {
                 None => {}
             }
         }
+        // What happens beside the files is heard too, and is none of ours.
+        if keys.is_empty() && self.noted == Some(self.files.noted()) {
+            return;
+        }
         self.apply(changes, keys, false);
     }
 

@@ -38,6 +38,26 @@ fn other_files_are_left_alone() {
 }
 
 #[test]
+fn what_happens_beside_the_files_is_no_new_version() {
+    let running = running();
+    let version = || {
+        running.json("/config")["version"]
+            .as_u64()
+            .expect("a number")
+    };
+    let before = version();
+    for number in 0..10 {
+        std::fs::write(running.path(&format!("beside-{number}")), "x").expect("written");
+        running.write("readme.txt", &number.to_string());
+        // Long enough to be heard of one by one.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    running.write("two.yaml", &route("two", "/two"));
+    running.until_paths(&["/one", "/two"]);
+    assert!(version() <= before + 2, "from {before} to {}", version());
+}
+
+#[test]
 fn a_broken_file_keeps_what_worked_and_says_so() {
     let running = running();
     running.write("one.yaml", "{apiVersion: [\n");
