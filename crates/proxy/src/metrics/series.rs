@@ -137,7 +137,7 @@ pub(crate) const LISTENER: &[Shown<ListenerSeries>] = &[
     ),
     (
         family(
-            "pointsman_listener_connections",
+            "pointsman_listener_open_connections",
             "Connections or UDP sessions that are open.",
         ),
         |series| Figure::Gauge(&series.open),
@@ -206,7 +206,7 @@ pub(crate) const BACKEND: &[Shown<BackendSeries>] = &[
     ),
     (
         family(
-            "pointsman_backend_connections",
+            "pointsman_backend_open_connections",
             "Connections that are open.",
         ),
         |series| Figure::Gauge(&series.open),

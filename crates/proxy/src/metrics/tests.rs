@@ -176,8 +176,8 @@ fn workers_are_summed() {
         )]
     );
     assert_eq!(
-        shown(&text, "pointsman_listener_connections"),
-        [format!("pointsman_listener_connections{{{of}}} 3")]
+        shown(&text, "pointsman_listener_open_connections"),
+        [format!("pointsman_listener_open_connections{{{of}}} 3")]
     );
     assert_eq!(
         shown(&text, "pointsman_listener_request_seconds_sum"),

@@ -53,7 +53,7 @@ fn routes_of_the_clients_namespace_hold_before_those_of_the_producer() {
     site.delete(Kind::TCPRoute, "infra", "m");
     assert_eq!(ask_from(anybody, at), "web 0 bytes");
     let labels = "kind=\"Service\",namespace=\"infra\",name=\"web\",port=\"1000\"";
-    site.await_figure("pointsman_listener_connections", labels, 0);
+    site.await_figure("pointsman_listener_open_connections", labels, 0);
 }
 
 #[test]

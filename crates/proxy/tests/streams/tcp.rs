@@ -47,7 +47,7 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
     drop(client);
     assert_eq!(heard.recv_timeout(PATIENCE).expect("heard"), "still here");
     let labels = "listener=\"tcp\"";
-    site.await_figure("pointsman_listener_connections", labels, 0);
+    site.await_figure("pointsman_listener_open_connections", labels, 0);
     assert_eq!(
         site.figure("pointsman_listener_connections_total", labels),
         1

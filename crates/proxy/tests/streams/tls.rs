@@ -68,8 +68,8 @@ fn tls_is_passed_through_or_ended_by_the_name_asked_for() {
         site.figure("pointsman_listener_tls_handshakes_total", labels),
         2
     );
-    site.await_figure("pointsman_listener_connections", labels, 0);
-    site.await_figure("pointsman_listener_connections", other, 0);
+    site.await_figure("pointsman_listener_open_connections", labels, 0);
+    site.await_figure("pointsman_listener_open_connections", other, 0);
     assert_eq!(
         site.figure("pointsman_listener_request_bytes_total", labels),
         10

@@ -74,7 +74,10 @@ fn each_client_has_a_session_and_gets_its_own_answers() {
     let long = "x".repeat(65_000);
     ask(&one, at, &long);
     let labels = "listener=\"udp\"";
-    assert_eq!(site.figure("pointsman_listener_connections", labels), 2);
+    assert_eq!(
+        site.figure("pointsman_listener_open_connections", labels),
+        2
+    );
     assert_eq!(
         site.figure("pointsman_listener_connections_total", labels),
         2
@@ -110,10 +113,10 @@ fn a_session_ends_when_it_is_silent_and_the_next_datagram_begins_another() {
     let client = client();
     ask(&client, site.at_udp(53), "a");
     let labels = "listener=\"udp\"";
-    site.await_figure("pointsman_listener_connections", labels, 0);
+    site.await_figure("pointsman_listener_open_connections", labels, 0);
     ask(&client, site.at_udp(53), "b");
     assert!(site.figure("pointsman_listener_connections_total", labels) >= 2);
-    site.await_figure("pointsman_listener_connections", labels, 0);
+    site.await_figure("pointsman_listener_open_connections", labels, 0);
     assert!(site.figure("pointsman_listener_request_bytes_total", labels) >= 2);
     assert!(site.figure("pointsman_backend_response_bytes_total", "name=\"dns\"") >= 16);
 }
@@ -162,7 +165,7 @@ fn sessions_follow_changes() {
     wait_for("it is refused", || {
         site.figure("pointsman_connections_refused_total", "reason=\"NoRoute\"") > 0
     });
-    site.await_figure("pointsman_listener_connections", "listener=\"udp\"", 0);
+    site.await_figure("pointsman_listener_open_connections", "listener=\"udp\"", 0);
 }
 
 #[test]
