@@ -4,10 +4,11 @@
 use std::sync::{Arc, LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use pointsman_binding::bound::*;
-use pointsman_resources::{Age, Kind, Name, ObjectKey};
+use pointsman_binding::{Binder, Change};
+use pointsman_resources::Name;
+use pointsman_resources::read::Reader;
 use pointsman_routing::explain::Target;
-use pointsman_routing::{FrontendTable, Parameters, Request, normalize_path};
+use pointsman_routing::{FrontendTable, Parameters, Request, Tables, normalize_path};
 
 /// Method, host, path, query and headers, a line each.
 struct Lines<'d> {
@@ -39,83 +40,49 @@ impl Request for Lines<'_> {
     }
 }
 
-fn value(name: &str, value: &str) -> ValuePredicate {
-    ValuePredicate {
-        name: name.into(),
-        value: StringPredicate::Exact(value.into()),
+/// A Gateway with one listener, and for each kind of hostname a route with a rule for each kind of path.
+fn table() -> Arc<FrontendTable> {
+    let paths = [
+        "{value: /}",
+        "{value: /a}",
+        "{value: /a/b}",
+        "{type: Exact, value: /a/}",
+        "{type: Exact, value: /a//b}",
+        "{type: RegularExpression, value: '/[a-c]+(/[0-9]+)*'}",
+        "{type: RegularExpression, value: '/(x|y)*z'}",
+        "{type: RegularExpression, value: '.*%2[fF].*'}",
+    ];
+    let rules: String = paths
+        .iter()
+        .map(|path| {
+            format!(
+                "  - matches: [{{path: {path}}}, {{path: {path}, method: GET}}, {{path: {path}, headers: [{{name: a, value: '1'}}]}}, \
+                 {{path: {path}, queryParams: [{{name: q, value: '1'}}]}}]\n"
+            )
+        })
+        .collect();
+    let mut yaml = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: ours}\nspec: {controllerName: pointsman.io/controller}\n---\n\
+        apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: n}\n\
+        spec: {gatewayClassName: ours, listeners: [{name: l, port: 80, protocol: HTTP}]}\n"
+        .to_owned();
+    for (name, hostnames) in [("exact", "[a.b]"), ("wildcard", "['*.b']"), ("any", "[]")] {
+        yaml += &format!(
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: n}}\n\
+             spec:\n  parentRefs: [{{name: g}}]\n  hostnames: {hostnames}\n  rules:\n{rules}"
+        );
     }
+    let mut reader = Reader::new();
+    reader.read("table.yaml", yaml.as_bytes());
+    let read = reader.finish();
+    assert!(read.findings.is_empty(), "{:?}", read.findings);
+    let changes = read.documents.into_iter().map(|document| Change::Put(document.resource));
+    let mut tables = Tables::default();
+    tables.apply(&Binder::new().apply(changes));
+    let port = tables.port(&Name::new("n", "g"), 80);
+    port.and_then(|port| port.any()).expect("a listener").clone()
 }
 
-static TABLE: LazyLock<FrontendTable> = LazyLock::new(|| {
-    let paths = [
-        PathPredicate::Prefix("/".into()),
-        PathPredicate::Prefix("/a".into()),
-        PathPredicate::Prefix("/a/b".into()),
-        PathPredicate::Exact("/a/".into()),
-        PathPredicate::Exact("/a//b".into()),
-        PathPredicate::Regex(whole("/[a-c]+(/[0-9]+)*").expect("a good expression")),
-        PathPredicate::Regex(whole("/(x|y)*z").expect("a good expression")),
-        PathPredicate::Regex(whole(".*%2[fF].*").expect("a good expression")),
-    ];
-    let rule = |(index, path): (usize, PathPredicate)| {
-        let matched = |number: usize| BoundMatch {
-            index: number,
-            path: path.clone(),
-            grpc: None,
-            method: (number == 1).then(|| "GET".into()),
-            headers: if number == 2 {
-                vec![value("a", "1")]
-            } else {
-                vec![]
-            },
-            query: if number == 3 {
-                vec![value("q", "1")]
-            } else {
-                vec![]
-            },
-        };
-        Arc::new(BoundRule {
-            index,
-            name: None,
-            matches: (0..4).map(matched).collect(),
-            filters: vec![],
-            backends: vec![],
-            fault: None,
-            request_timeout: None,
-            backend_timeout: None,
-            retry: None,
-        })
-    };
-    let frontend = Frontend {
-        id: FrontendId::Listener {
-            gateway: Name::new("n", "g"),
-            owner: ObjectKey::new(Kind::Gateway, "n", "g"),
-            listener: "l".into(),
-        },
-        protocol: Protocol::Http,
-        port: 80,
-        hostname: None,
-        tls: None,
-        client_certificate: None,
-        kind: None,
-    };
-    let mut table = FrontendTable::new(Arc::new(frontend));
-    for (name, host) in [
-        ("exact", Some("a.b")),
-        ("wildcard", Some("*.b")),
-        ("any", None),
-    ] {
-        let route = BoundRoute {
-            route: ObjectKey::new(Kind::HTTPRoute, "n", name),
-            age: Age::Place(0),
-            generation: 1,
-            hostnames: host.map(Hostname::new).into_iter().collect(),
-            rules: paths.clone().into_iter().enumerate().map(rule).collect(),
-        };
-        table.set_route(&route.route.clone(), Some(Arc::new(route)));
-    }
-    table
-});
+static TABLE: LazyLock<Arc<FrontendTable>> = LazyLock::new(table);
 
 fuzz_target!(|data: &str| {
     let _ = Target::parse(data);
