@@ -35,7 +35,7 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     }
     let explanation = answer(&world.binder, &world.tables, &query);
     match arguments.sources.output {
-        Format::Text => output::print(&text(&explanation))?,
+        Format::Text => output::print(&text(&explanation, &Paint::new()))?,
         format => output::structured(format, &explanation)?,
     }
     Ok(
@@ -155,8 +155,8 @@ fn directory(binder: &Binder) -> Directory {
     }
 }
 
-fn text(explanation: &Explanation) -> String {
-    let paint = Paint::new();
+/// For people.
+pub fn text(explanation: &Explanation, paint: &Paint) -> String {
     let mut out = String::new();
     let strong = |text: &str| paint.paint(Style::Strong, text);
     match &explanation.frontend {
@@ -188,7 +188,7 @@ fn text(explanation: &Explanation) -> String {
         out,
         "{}  {}",
         strong("outcome"),
-        outcome(explanation, &paint)
+        outcome(explanation, paint)
     );
     if let Some(timeouts) = &explanation.timeouts {
         let named = [

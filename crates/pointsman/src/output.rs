@@ -35,6 +35,11 @@ impl Paint {
         Paint { colour }
     }
 
+    /// Without colour.
+    pub fn plain() -> Self {
+        Paint { colour: false }
+    }
+
     /// The text in a style.
     pub fn paint(&self, style: Style, text: &str) -> String {
         if !self.colour {

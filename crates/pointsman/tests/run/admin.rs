@@ -77,6 +77,10 @@ fn explain_answers_as_the_command_does() {
     let command: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     assert_eq!(answer, command);
     assert_eq!(answer["outcome"], "redirect");
+    let (status, body) =
+        running.get("/explain?url=http://a.example/one&gateway=infra/edge&output=text");
+    assert_eq!(status, 200);
+    assert!(body.starts_with("frontend Gateway infra/edge"), "{body}");
     let (status, body) = running.get("/explain");
     assert!(
         status == 400 && body.contains("url is missing"),

@@ -5,10 +5,11 @@ use pointsman_routing::explain::Query;
 use super::{Answer, Body, config};
 use crate::cli::{Explain, Format, Sources};
 use crate::explain;
+use crate::output::Paint;
 use crate::run::state::Shared;
 
 /// The page runs its own script and asks this server only.
-pub const POLICY: &str = "content-security-policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'\r\n";
+pub const POLICY: &str = "content-security-policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'\r\n";
 
 /// Answers a request for a path, perhaps with a query.
 pub fn answer(target: &str, shared: &Shared) -> Answer {
@@ -32,11 +33,18 @@ pub fn answer(target: &str, shared: &Shared) -> Answer {
         },
         "/config" => Answer::json(200, config::render(&shared.snapshot()).to_string()),
         "/explain" => match question(query) {
-            Ok(query) => {
+            Ok((query, format)) => {
                 let snapshot = shared.snapshot();
                 let binder = shared.binder();
                 let explanation = explain::answer(&binder, &snapshot.tables, &query);
                 drop(binder);
+                if format == Format::Text {
+                    return Answer {
+                        status: 200,
+                        kind: "text/plain; charset=utf-8",
+                        body: Body::Own(explain::text(&explanation, &Paint::plain())),
+                    };
+                }
                 match serde_json::to_string_pretty(&explanation) {
                     Ok(text) => Answer::json(200, text + "\n"),
                     Err(error) => wrong(&error.to_string()),
@@ -64,8 +72,8 @@ fn metrics(shared: &Shared) -> Answer {
     }
 }
 
-/// The question of `/explain?url=…&method=…&header=…&gateway=…&from=…&sni=…`, as the command line would ask it.
-fn question(query: &str) -> Result<Query, String> {
+/// The question of `/explain?url=…&method=…&header=…&gateway=…&from=…&sni=…&output=…`, as the command line would ask it.
+fn question(query: &str) -> Result<(Query, Format), String> {
     let mut explain = Explain {
         sources: Sources {
             paths: Vec::new(),
@@ -89,9 +97,12 @@ fn question(query: &str) -> Result<Query, String> {
             "sni" => explain.sni = some,
             "method" => explain.method = some,
             "header" => explain.headers.extend(some),
+            "output" if value == "text" => explain.sources.output = Format::Text,
+            "output" if value == "json" => explain.sources.output = Format::Json,
+            "output" => return Err(format!("output is text or json, not `{value}`")),
             _ => {
                 return Err(format!(
-                    "`{name}` is none of url, method, header, gateway, from, sni"
+                    "`{name}` is none of url, method, header, gateway, from, sni, output"
                 ));
             }
         }
@@ -99,7 +110,8 @@ fn question(query: &str) -> Result<Query, String> {
     if explain.url.is_empty() {
         return Err("url is missing: /explain?url=http://host/path".to_owned());
     }
-    explain::query(&explain).map_err(|error| format!("{error:#}"))
+    let asked = explain::query(&explain).map_err(|error| format!("{error:#}"))?;
+    Ok((asked, explain.sources.output))
 }
 
 /// Undoes the encoding of a query's value: `+` is a space, `%2F` a slash.
@@ -138,6 +150,7 @@ mod tests {
         for (query, says) in [
             ("", "url is missing"),
             ("url=http://a/&colour=red", "`colour` is none of"),
+            ("url=http://a/&output=red", "text or json"),
             ("url=http://a/&header=x", "a header is written"),
             ("url=ftp://a/", "none of http"),
         ] {
