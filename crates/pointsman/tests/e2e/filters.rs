@@ -2,6 +2,7 @@
 
 use crate::support::backend::{Backend, status};
 use crate::support::gateway::Gateway;
+use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
@@ -172,6 +173,31 @@ async fn redirects_are_answered_without_a_backend() {
         }
     }
     assert_eq!(backend.count(), 0);
+}
+
+#[tokio::test]
+async fn redirects_lead_to_where_an_offset_has_moved_the_ports() {
+    let redirect = |fields: &str| {
+        format!("{{filters: [{{type: RequestRedirect, requestRedirect: {{{fields}}}}}]}}")
+    };
+    for (fields, wanted) in [
+        (
+            "path: {type: ReplaceFullPath, replaceFullPath: /new}",
+            "http://example.com:9080/new",
+        ),
+        ("scheme: https", "https://example.com:1443/"),
+        // What another host listens on is its own affair.
+        (
+            "scheme: https, hostname: other.example",
+            "https://other.example/",
+        ),
+    ] {
+        let manifests = plain() + &route("web", &[&redirect(fields)]);
+        let setup = Gateway::setup(&manifests).argument("--port-offset", "1000");
+        let gateway = setup.start().await;
+        let response = Http1::connect(gateway.at(9080)).await.ask(&get("/")).await;
+        assert_eq!(response.header("location"), Some(wanted));
+    }
 }
 
 #[tokio::test]

@@ -151,7 +151,15 @@ async fn answer(
         return Err(Answer::asked_for(204, owned(lines)));
     }
     if let Some(filters) = filters
-        && let Some(answer) = redirect(&plan, request, filters, verdict.as_ref(), &host, &path)
+        && let Some(answer) = redirect(
+            passage,
+            &plan,
+            request,
+            filters,
+            verdict.as_ref(),
+            &host,
+            &path,
+        )
     {
         return Err(answer);
     }
@@ -195,6 +203,7 @@ fn cors(request: &Request<'_>, filters: &Filters) -> Option<Verdict> {
 
 /// The answer of a rule that redirects.
 fn redirect(
+    passage: &Passage,
     plan: &Plan,
     request: &Request<'_>,
     filters: &Filters,
@@ -211,6 +220,12 @@ fn redirect(
         },
         host,
         port: frontend.port,
+        offset: passage
+            .socket
+            .key
+            .address
+            .port()
+            .saturating_sub(frontend.port),
         path,
         query: request.query,
     });

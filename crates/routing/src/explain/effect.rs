@@ -172,6 +172,7 @@ pub(crate) fn redirect(
         },
         host: &query.host(),
         port,
+        offset: 0,
         path: &query.target.path,
         query: query.target.query.as_deref(),
     });

@@ -26,6 +26,8 @@ pub struct Requested<'r> {
     pub host: &'r str,
     /// The listener's port.
     pub port: u16,
+    /// What is added to the ports of this host: listeners are so much above what they say.
+    pub offset: u16,
     /// The path.
     pub path: &'r str,
     /// The query.
@@ -56,6 +58,11 @@ impl Redirect {
             (Some(port), _) => Some(port),
             (None, Some(scheme)) => default_port(scheme),
             (None, None) => Some(requested.port),
+        };
+        let moved = |port: u16| port.checked_add(requested.offset).unwrap_or(port);
+        let port = match self.hostname {
+            None => port.map(moved),
+            Some(_) => port,
         };
         // "Implementations SHOULD NOT add the port" that the scheme has by default.
         let port = port.filter(|port| default_port(scheme) != Some(*port));
@@ -104,6 +111,7 @@ mod tests {
             scheme: listener.0,
             host: "h",
             port: listener.1,
+            offset: 0,
             path: "/x",
             query: None,
         };
@@ -177,6 +185,7 @@ mod tests {
             scheme: "http",
             host: "2001:db8::1",
             port: 8080,
+            offset: 0,
             path: "/a/b",
             query: Some("q=1"),
         };
