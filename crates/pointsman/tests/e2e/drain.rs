@@ -79,6 +79,18 @@ async fn an_idle_connection_does_not_keep_it_from_ending() {
 }
 
 #[tokio::test]
+async fn an_idle_connection_is_not_cut_even_where_there_is_no_time() {
+    let backend = Backend::http1("web").await;
+    let setup = Gateway::setup(&manifests(&backend)).argument("--drain", "0s");
+    let mut gateway = setup.start().await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    assert_eq!(client.ask(&get("/")).await.status, 200);
+    gateway.signal("TERM");
+    client.ended().await;
+    assert_eq!(gateway.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
 async fn what_runs_at_the_deadline_is_cut_and_told_by_the_exit_code() {
     let backend = Backend::http1_with("web", |_| Answer::Never).await;
     let setup = Gateway::setup(&manifests(&backend)).argument("--drain", "200ms");
