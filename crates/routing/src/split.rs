@@ -12,8 +12,8 @@ use std::sync::{Arc, LazyLock};
 
 use pointsman_binding::bound::{BoundRoute, BoundRule};
 
-/// The longest cycle that is written down: 8 KiB for the rule that needs it.
-const LONGEST: u64 = 4096;
+/// The longest cycle that is written down: that of percentages to two places. 20 KB for the rule that needs it.
+const LONGEST: u64 = 10_000;
 
 /// Chooses among weighted entries in turn.
 #[derive(Debug)]

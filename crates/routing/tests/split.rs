@@ -119,9 +119,18 @@ proptest! {
     #[test]
     fn a_long_cycle_errs_by_less_than_four(weights in vec(prop_oneof![2 => 1..10u32, 1 => 1..4000u32], 3..12)) {
         let mut weights = weights;
-        weights.extend([4099, 1]);
+        weights.extend([10_007, 1]);
         hold(&weights, 4)?;
     }
+}
+
+#[test]
+fn percentages_to_two_places_err_by_less_than_two() {
+    for weights in [[3333, 3333, 3334], [9_900, 99, 1], [5_001, 4_998, 1]] {
+        hold(&weights, 2).expect("exact");
+    }
+    // Where halves of halves err by more.
+    hold(&[1660, 1190, 1050, 790, 900, 20, 1120, 1421], 2).expect("exact");
 }
 
 #[test]
