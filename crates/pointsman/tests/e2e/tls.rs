@@ -421,3 +421,53 @@ async fn a_response_without_length_is_whole_only_if_the_backend_says_so_in_tls()
         }
     }
 }
+
+#[tokio::test]
+async fn whom_the_system_trusts_is_believed_where_a_policy_says_so() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    for (signs, well) in [(&authority, true), (&stranger, false)] {
+        let server = signs.sign(&["inner.example"]).server(&["http/1.1"], None);
+        let backend = Backend::tls("web", server).await;
+        let policy = policy("inner.example", "").replace(
+            "caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]",
+            "wellKnownCACertificates: System",
+        );
+        let manifests = [
+            plain(),
+            service("web", &[&backend]),
+            route("web", &[&to("web")]),
+            policy,
+        ];
+        let folder = tempfile::tempdir().expect("a folder");
+        let system = folder.path().join("system.pem");
+        std::fs::write(&system, &authority.pem).expect("written");
+        let setup = Gateway::setup(&manifests.concat());
+        let setup = setup.environment("SSL_CERT_FILE", &system.display().to_string());
+        let response = setup.start().await.ask(get("/")).await;
+        assert_eq!(response.status == 200, well, "{response:?}");
+    }
+}
+
+#[tokio::test]
+async fn http_2_is_spoken_over_tls_to_backends_that_ask_for_it() {
+    let authority = Authority::new();
+    for (protocol, alpn, version) in [
+        ("kubernetes.io/h2c", "h2", "HTTP/2.0"),
+        ("grpc", "h2", "HTTP/2.0"),
+        ("https", "http/1.1", "HTTP/1.1"),
+        ("wss", "http/1.1", "HTTP/1.1"),
+    ] {
+        let server = authority.sign(&["inner.example"]).server(&[alpn], None);
+        let backend = Backend::tls("web", server).await;
+        let manifests = [
+            plain(),
+            service_as("web", protocol, &[&backend]),
+            route("web", &[&to("web")]),
+            authority.config_map("ca"),
+            policy("inner.example", ""),
+        ];
+        let gateway = Gateway::of(&manifests.concat()).await;
+        assert_eq!(gateway.ask(get("/")).await.status, 200, "{protocol}");
+        assert_eq!(backend.only().await.version, version, "{protocol}");
+    }
+}
