@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use pointsman_resources::core::{Pod, ServicePort, ServiceType};
+use pointsman_resources::core::{Pod, ServicePort, ServiceType, TargetPort};
 use pointsman_resources::policy::{XBackend, XBackendTlsMode, XBackendType};
 use pointsman_resources::refs::BackendObjectReference;
 use pointsman_resources::{Kind, ObjectKey};
@@ -13,6 +13,7 @@ use crate::bound::{
 };
 use crate::certificates;
 use crate::grants::Reference;
+use crate::kuma;
 use crate::policy;
 use crate::store::Reader;
 
@@ -274,7 +275,7 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
             of_ports(reader, id, &import.spec.ports)
         }
         Kind::XBackend => Some(of_x_backend(reader, id, reader.backend(&id.object.name)?)),
-        _ => None,
+        _ => kuma::backend::view(reader, id),
     }
 }
 
@@ -285,6 +286,9 @@ fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Optio
         .find(|port| port.port == id.port && port.protocol == transport)?;
     let name = port.name.as_deref().unwrap_or_default();
     let mut endpoints: Vec<BoundEndpoint> = Vec::new();
+    if reader.slices(&id.object).next().is_none() {
+        endpoints = of_pods(reader, id, port);
+    }
     for slice in reader.slices(&id.object) {
         let numbers = slice
             .ports
@@ -312,6 +316,9 @@ fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Optio
     }
     endpoints.sort();
     endpoints.dedup_by_key(|endpoint| endpoint.address);
+    if !id.tags.is_empty() {
+        kuma::backend::retain(reader, id, port, &mut endpoints);
+    }
     let app = port.app_protocol.as_deref().unwrap_or_default();
     let protocol = match id.transport {
         Transport::Udp => BackendProtocol::Udp,
@@ -326,6 +333,47 @@ fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Optio
     })
 }
 
+/// In files a Service may have Pods and no EndpointSlice, which a cluster would make of them.
+fn of_pods(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec<BoundEndpoint> {
+    let Some(service) = reader.service(&id.object.name) else {
+        return Vec::new();
+    };
+    let selector = &service.spec.selector;
+    let number = match &port.target_port {
+        Some(TargetPort::Number(number)) => *number,
+        // Pods are kept without the names of their ports.
+        Some(TargetPort::Name(_)) => return Vec::new(),
+        None => port.port,
+    };
+    if selector.is_empty() {
+        return Vec::new();
+    }
+    pods_at(reader, id, number, |pod| {
+        let mut wanted = selector.iter();
+        wanted.all(|(key, value)| pod.metadata.labels.get(key) == Some(value.as_str()))
+    })
+}
+
+/// The addresses of the ready Pods of a backend's namespace that are selected, with this port.
+fn pods_at(
+    reader: &Reader<'_>,
+    id: &BackendId,
+    port: u16,
+    selected: impl Fn(&Pod) -> bool,
+) -> Vec<BoundEndpoint> {
+    let mut found: Vec<BoundEndpoint> = reader
+        .pods(id.object.namespace())
+        .filter(|pod| selected(pod) && is_ready(pod))
+        .filter_map(|pod| pod.status.pod_ip.as_deref()?.parse::<IpAddr>().ok())
+        .map(|ip| BoundEndpoint {
+            address: SocketAddr::new(ip, port),
+            terminating: false,
+        })
+        .collect();
+    found.sort();
+    found
+}
+
 fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> Backend {
     let spec = &backend.spec;
     let endpoints = match (spec.kind, &spec.external_hostname, &spec.endpoint_selector) {
@@ -334,22 +382,12 @@ fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> Back
         }
         (XBackendType::EndpointSelector, _, Some(selector)) => {
             let wanted = &selector.match_labels;
-            let selected = |pod: &&Pod| {
+            let selected = |pod: &Pod| {
                 wanted
                     .iter()
                     .all(|(key, value)| pod.metadata.labels.get(key) == Some(value.as_str()))
             };
-            let mut found: Vec<BoundEndpoint> = reader
-                .pods(id.object.namespace())
-                .filter(selected)
-                .filter(|pod| is_ready(pod))
-                .filter_map(|pod| pod.status.pod_ip.as_deref()?.parse::<IpAddr>().ok())
-                .map(|ip| BoundEndpoint {
-                    address: SocketAddr::new(ip, id.port),
-                    terminating: false,
-                })
-                .collect();
-            found.sort();
+            let found = pods_at(reader, id, id.port, selected);
             Endpoints::Addresses(found)
         }
         _ => Endpoints::Addresses(Vec::new()),

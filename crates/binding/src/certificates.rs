@@ -147,6 +147,31 @@ pub(crate) fn authorities(
     Ok(chain)
 }
 
+/// A certificate and its key, as Kuma keeps them in a Secret: together as `value`, or apart as Kubernetes has them.
+pub(crate) fn of_secret(reader: &Reader<'_>, name: &Name) -> Result<CertifiedKey, String> {
+    let secret = reader.secret(name);
+    let secret = secret.ok_or_else(|| format!("there is no Secret {name}"))?;
+    let has = |key: &str| secret.data.contains_key(key) || secret.string_data.contains_key(key);
+    let pem = match has("tls.crt") {
+        true => value(secret, "tls.crt").and_then(|mut pem| {
+            pem.extend(value(secret, "tls.key")?);
+            Ok(pem)
+        }),
+        false => value(secret, "value"),
+    };
+    pem.and_then(|pem| of_pem(name.clone(), &pem))
+        .map_err(|what| format!("Secret {name} {what}"))
+}
+
+/// A certificate and its key, together as PEM.
+pub(crate) fn of_pem(secret: Name, pem: &[u8]) -> Result<CertifiedKey, String> {
+    Ok(CertifiedKey {
+        secret,
+        chain: certificates(pem)?,
+        key: private_key(pem)?,
+    })
+}
+
 fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
     if let Some(text) = secret.string_data.get(key) {
         return Ok(text.clone().into_bytes());

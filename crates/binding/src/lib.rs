@@ -10,12 +10,14 @@ mod certificates;
 pub mod features;
 mod gateway;
 mod grants;
+mod kuma;
 mod listener;
 mod mesh;
 mod namespaces;
 mod observation;
 mod parents;
 mod policy;
+mod reader;
 mod route;
 mod rules;
 mod said;
@@ -30,6 +32,7 @@ use std::sync::Arc;
 use bound::{Backend, BackendId, BoundRoute, Frontend, FrontendId};
 use gateway::GatewayView;
 use mesh::{Group, Member};
+use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use route::{Context, RouteView};
@@ -37,6 +40,7 @@ use sets::SmallSet;
 use status::Status;
 use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
+pub use kuma::{MergedRule, MergedRules};
 pub use mesh::scope_of;
 pub use observation::Observation;
 pub use store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
@@ -53,7 +57,12 @@ pub enum Change {
     Observe(Name, Option<Observation>),
     /// Whether a backend is needed though no route may use it: a Service that is called by its own address.
     Need(BackendId, bool),
+    /// What stands in a file or a variable of the environment that a policy names, or why it can't be read; none if it is not known.
+    Content(DataSource, Option<Content>),
 }
+
+/// What was read for a policy, or why it could not be.
+pub type Content = Result<Arc<[u8]>, String>;
 
 /// A frontend and a route that governs some of its traffic.
 pub type Attachment = (FrontendId, ObjectKey);
@@ -105,6 +114,7 @@ pub struct Binder {
     /// The routes that name each mesh parent, and the mesh routes that use each object as a backend.
     members: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     mesh_users: FastMap<ObjectKey, SmallSet<ObjectKey>>,
+    kuma: kuma::Kuma,
 }
 
 impl Binder {
@@ -125,6 +135,11 @@ impl Binder {
                     }
                 }
                 Change::Need(id, needed) => self.need(id, needed),
+                Change::Content(source, content) => {
+                    if self.store.supply(&source, content) {
+                        self.tracker.changed(&Topic::Content(source));
+                    }
+                }
             }
         }
         let mut delta = Delta::default();
@@ -161,7 +176,7 @@ impl Binder {
             Kind::Gateway => self.tracker.mark(Unit::Gateway(key.name.clone())),
             kind if kind.is_route() => self.tracker.mark(Unit::Route(key.clone())),
             Kind::XMesh | Kind::MeshSettings => self.tracker.mark(Unit::Settings),
-            _ => {}
+            _ => self.mark_kuma(key),
         }
         if has_status(key.kind) {
             self.tracker.mark(Unit::Status(key.clone()));
@@ -174,6 +189,9 @@ impl Binder {
             Unit::Gateway(name) => self.compute_gateway(unit, name, delta),
             Unit::Route(key) => self.compute_route(unit, key, delta),
             Unit::Group(parent) => self.compute_group(unit, parent, delta),
+            Unit::Proxy(key) => self.compute_proxy(unit, key),
+            Unit::Destination(id) => self.compute_destination(unit, id, delta),
+            Unit::MeshGateway(key) => self.compute_mesh_gateway(unit, key, delta),
             Unit::Backend(id) => self.compute_backend(unit, id, delta),
             Unit::Status(key) => self.compute_status(unit, key, delta),
         }
@@ -490,6 +508,7 @@ impl Binder {
 /// Whether something is said of objects of this kind.
 pub fn has_status(kind: Kind) -> bool {
     kind.is_route()
+        || kind.is_mesh_route()
         || matches!(
             kind,
             Kind::GatewayClass
@@ -500,6 +519,7 @@ pub fn has_status(kind: Kind) -> bool {
                 | Kind::XBackendTrafficPolicy
                 | Kind::XTelemetryPolicy
                 | Kind::XMesh
+                | Kind::MeshGateway
         )
 }
 

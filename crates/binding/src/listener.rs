@@ -63,6 +63,7 @@ impl ListenerView {
             client_certificate: client_certificate.cloned(),
             kind: None,
             connection_limit: None,
+            cross_mesh: false,
         })
     }
 

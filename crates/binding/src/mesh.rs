@@ -255,6 +255,7 @@ fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
         client_certificate: None,
         kind: Some(kind),
         connection_limit: None,
+        cross_mesh: false,
     }
 }
 

@@ -366,7 +366,7 @@ fn one_match(index: usize, wanted: &RouteMatch) -> Result<BoundMatch, String> {
 }
 
 /// "When a trailing slash is given it is ignored": `/abc/` is `/abc`.
-fn prefix(value: &str) -> Arc<str> {
+pub(crate) fn prefix(value: &str) -> Arc<str> {
     match value.trim_end_matches('/') {
         "" => "/".into(),
         trimmed => trimmed.into(),
@@ -410,7 +410,7 @@ fn grpc_match(
     Ok((PathPredicate::Prefix("/".into()), Some(predicate)))
 }
 
-fn compile(index: usize, what: &str, text: &str) -> Result<Pattern, String> {
+pub(crate) fn compile(index: usize, what: &str, text: &str) -> Result<Pattern, String> {
     whole(text).map_err(|error| {
         let why = error.to_string();
         let why = why

@@ -50,6 +50,8 @@ impl Binder {
             Kind::XBackend => {
                 StatusBody::Policy(policy::x_backend_status(reader, &key.name, reach))
             }
+            Kind::MeshGateway => self.mesh_gateway_status(reader, key)?,
+            kind if kind.is_mesh_route() => self.policy_status(key)?,
             _ => self.route_status(reader, key)?,
         };
         Some(Status { generation, body })
@@ -130,7 +132,11 @@ impl Binder {
                         }
                         _ => None,
                     };
-                    parent.conditions(lost)
+                    let mut conditions = parent.conditions(lost);
+                    if conditions[0].status {
+                        conditions.extend(self.overridden(reader, &parent.attached));
+                    }
+                    conditions
                 },
             })
             .collect();

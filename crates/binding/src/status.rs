@@ -100,6 +100,22 @@ pub enum StatusBody {
     Route(Vec<ParentStatus>),
     /// Of a policy or a backend: an entry for each ancestor.
     Policy(Vec<AncestorStatus>),
+    /// Of a policy of Kuma's.
+    Mesh {
+        /// The conditions.
+        conditions: Vec<Condition>,
+        /// What it reaches.
+        reaches: Vec<Reach>,
+    },
+}
+
+/// What a policy of Kuma's reaches: proxies, and what they call or serve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// A destination or a MeshGateway.
+    pub to: String,
+    /// The proxies.
+    pub proxies: Vec<String>,
 }
 
 /// What is said of a listener.
@@ -138,7 +154,7 @@ impl Status {
     pub fn conditions(&self) -> Vec<(String, &Condition)> {
         let mut all = Vec::new();
         match &self.body {
-            StatusBody::Class { conditions, .. } => {
+            StatusBody::Class { conditions, .. } | StatusBody::Mesh { conditions, .. } => {
                 all.extend(conditions.iter().map(|c| (String::new(), c)));
             }
             StatusBody::Gateway {
@@ -218,6 +234,16 @@ impl Status {
                     .iter()
                     .map(|p| ("parentRef", parent_value(&p.parent), &p.conditions));
                 writer.entries(&mut status, "parents", MAX_PARENTS, entries);
+            }
+            StatusBody::Mesh {
+                conditions,
+                reaches,
+            } => {
+                let reaches = reaches
+                    .iter()
+                    .map(|reach| json!({ "to": reach.to, "proxies": reach.proxies }));
+                status.insert("reaches".to_owned(), reaches.collect());
+                writer.conditions(&mut status, conditions);
             }
             StatusBody::Policy(ancestors) => {
                 let entries = ancestors

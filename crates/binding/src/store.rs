@@ -4,24 +4,19 @@
 //! not exist included. A change marks the readers of its topics, and only these are computed again. So what a result depends
 //! on is never written down by hand, and can't be forgotten.
 
-use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use pointsman_resources::core::{ConfigMap, EndpointSlice, Pod, Secret, Service, ServiceImport};
-use pointsman_resources::gateway::{Gateway, GatewayClass, ListenerSet};
-use pointsman_resources::meta::Labels;
-use pointsman_resources::policy::{
-    BackendTLSPolicy, MeshSettings, ReferenceGrant, XBackend, XBackendTrafficPolicy, XMesh,
-    XTelemetryPolicy,
-};
-use pointsman_resources::route::Route;
+use pointsman_resources::kuma::{DataSource, Dataplane};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
+use crate::Content;
 use crate::bound::BackendId;
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
+
+pub(crate) use crate::reader::Reader;
 
 /// A hash map with a fast hasher; keys come from the API server or from files, and a collision costs only time.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
@@ -37,6 +32,12 @@ pub(crate) enum Unit {
     Route(ObjectKey),
     /// The routes of one mesh parent among each other.
     Group(ObjectKey),
+    /// A proxy of Kuma's.
+    Proxy(ObjectKey),
+    /// What proxies of Kuma's call, as they see it.
+    Destination(BackendId),
+    /// A MeshGateway with its proxies.
+    MeshGateway(ObjectKey),
     /// A backend's endpoints, protocol and TLS.
     Backend(BackendId),
     /// What is said of an object.
@@ -47,9 +48,9 @@ impl Unit {
     fn phase(&self) -> u8 {
         match self {
             Unit::Settings => 0,
-            Unit::Gateway(_) => 1,
+            Unit::Gateway(_) | Unit::Proxy(_) => 1,
             Unit::Route(_) => 2,
-            Unit::Group(_) => 3,
+            Unit::Group(_) | Unit::Destination(_) | Unit::MeshGateway(_) => 3,
             Unit::Backend(_) => 4,
             Unit::Status(_) => 5,
         }
@@ -71,6 +72,8 @@ pub(crate) enum Topic {
     Reach(ObjectKey),
     /// What the outside says of a Gateway.
     Observation(Name),
+    /// What stands in a file or in the environment.
+    Content(DataSource),
 }
 
 /// A set of objects that is asked for together.
@@ -90,6 +93,20 @@ pub(crate) enum Index {
     DefaultGateways,
     /// All meshes.
     Meshes,
+    /// The Services of a namespace.
+    ServicesIn(Arc<str>),
+    /// Everything that can be called in some mesh of Kuma's, Services included.
+    Destinations,
+    /// The MeshServices and their kin of a mesh of Kuma's.
+    DestinationsIn(Arc<str>),
+    /// The Dataplanes of a mesh.
+    DataplanesIn(Arc<str>),
+    /// The Dataplanes of a mesh that have an inbound of a service.
+    DataplanesOf(Arc<str>, Arc<str>),
+    /// The MeshGateways of a mesh.
+    MeshGatewaysIn(Arc<str>),
+    /// The proxies of a mesh that serve a MeshGateway.
+    GatewayProxiesIn(Arc<str>),
 }
 
 /// The label that names an EndpointSlice's Service.
@@ -149,17 +166,46 @@ fn indexes(resource: &Resource) -> Vec<Index> {
             vec![Index::DefaultGateways]
         }
         Resource::XMesh(_) => vec![Index::Meshes],
+        Resource::Service(_) => vec![Index::Destinations, Index::ServicesIn(namespace.clone())],
+        Resource::MeshService(object) => of_mesh(&object.mesh),
+        Resource::MeshExternalService(object) => of_mesh(&object.mesh),
+        Resource::MeshMultiZoneService(object) => of_mesh(&object.mesh),
+        Resource::MeshGateway(object) => vec![Index::MeshGatewaysIn(object.mesh.clone())],
+        Resource::MeshGatewayInstance(object) => {
+            vec![Index::GatewayProxiesIn(object.mesh.clone())]
+        }
+        Resource::Dataplane(object) => of_dataplane(object),
         _ => Vec::new(),
     }
+}
+
+/// The indexes of what can be called in a mesh of Kuma's.
+fn of_mesh(mesh: &Arc<str>) -> Vec<Index> {
+    vec![Index::Destinations, Index::DestinationsIn(mesh.clone())]
+}
+
+fn of_dataplane(dataplane: &Dataplane) -> Vec<Index> {
+    let mesh = &dataplane.mesh;
+    let inbounds = dataplane.spec.networking.inbound.iter();
+    let services: BTreeSet<&str> = inbounds.filter_map(|inbound| inbound.service()).collect();
+    let builtin = dataplane.builtin_gateway();
+    services
+        .into_iter()
+        .map(|service| Index::DataplanesOf(mesh.clone(), service.into()))
+        .chain([Index::DataplanesIn(mesh.clone())])
+        .chain(builtin.map(|_| Index::GatewayProxiesIn(mesh.clone())))
+        .collect()
 }
 
 /// All objects.
 #[derive(Default)]
 pub(crate) struct Store {
-    objects: FastMap<ObjectKey, Resource>,
-    indexes: FastMap<Index, SmallSet<ObjectKey>>,
+    pub(crate) objects: FastMap<ObjectKey, Resource>,
+    pub(crate) indexes: FastMap<Index, SmallSet<ObjectKey>>,
     /// What the outside says of Gateways, whether or not they exist.
-    observations: FastMap<Name, Observation>,
+    pub(crate) observations: FastMap<Name, Observation>,
+    /// What was read of files and the environment.
+    pub(crate) contents: FastMap<DataSource, Content>,
 }
 
 impl Store {
@@ -171,6 +217,18 @@ impl Store {
         match seen {
             Some(seen) => self.observations.insert(gateway.clone(), seen),
             None => self.observations.remove(gateway),
+        };
+        true
+    }
+
+    /// Notes what stands in a file or in the environment. Returns whether that is new.
+    pub fn supply(&mut self, source: &DataSource, content: Option<Content>) -> bool {
+        if self.contents.get(source) == content.as_ref() {
+            return false;
+        }
+        match content {
+            Some(content) => self.contents.insert(source.clone(), content),
+            None => self.contents.remove(source),
         };
         true
     }
@@ -292,168 +350,6 @@ impl Tracker {
             self.units.forget(id);
         }
         self.reads[id as usize] = new.into_boxed_slice();
-    }
-}
-
-/// Reads objects on behalf of a unit and notes what it has read.
-pub(crate) struct Reader<'a> {
-    store: &'a Store,
-    topics: RefCell<Vec<Topic>>,
-}
-
-macro_rules! getters {
-    ($($(#[$doc:meta])* $name:ident: $kind:ident -> $type:ty;)*) => {$(
-        $(#[$doc])*
-        pub fn $name(&self, name: &Name) -> Option<&'a $type> {
-            match self.object(&ObjectKey { kind: Kind::$kind, name: name.clone() })? {
-                Resource::$kind(object) => Some(&**object),
-                _ => None,
-            }
-        }
-    )*};
-}
-
-impl<'a> Reader<'a> {
-    pub fn new(store: &'a Store) -> Self {
-        Reader {
-            store,
-            topics: RefCell::default(),
-        }
-    }
-
-    /// What was read.
-    pub fn into_topics(self) -> Vec<Topic> {
-        self.topics.into_inner()
-    }
-
-    /// Notes that something else than an object was read.
-    pub fn note(&self, topic: Topic) {
-        self.topics.borrow_mut().push(topic);
-    }
-
-    /// An object.
-    pub fn object(&self, key: &ObjectKey) -> Option<&'a Resource> {
-        self.note(Topic::Object(key.clone()));
-        self.store.objects.get(key)
-    }
-
-    /// What the outside says of a Gateway.
-    pub fn observation(&self, gateway: &Name) -> Option<&'a Observation> {
-        self.note(Topic::Observation(gateway.clone()));
-        self.store.observations.get(gateway)
-    }
-
-    getters! {
-        class: GatewayClass -> GatewayClass;
-        gateway: Gateway -> Gateway;
-        listener_set: ListenerSet -> ListenerSet;
-        service: Service -> Service;
-        service_import: ServiceImport -> ServiceImport;
-        secret: Secret -> Secret;
-        config_map: ConfigMap -> ConfigMap;
-        mesh_settings: MeshSettings -> MeshSettings;
-        mesh: XMesh -> XMesh;
-        backend: XBackend -> XBackend;
-        trust_bundle: ClusterTrustBundle -> pointsman_resources::core::ClusterTrustBundle;
-        tls_policy: BackendTLSPolicy -> BackendTLSPolicy;
-        traffic_policy: XBackendTrafficPolicy -> XBackendTrafficPolicy;
-        telemetry_policy: XTelemetryPolicy -> XTelemetryPolicy;
-    }
-
-    /// A route of any kind.
-    pub fn route(&self, key: &ObjectKey) -> Option<&'a Route> {
-        match self.object(key)? {
-            Resource::Route(route) => Some(&**route),
-            _ => None,
-        }
-    }
-
-    /// A namespace's labels. Every namespace has its own name as a label; one without an object has that alone.
-    pub fn namespace_labels(&self, namespace: &str) -> Labels {
-        let key = ObjectKey::new(Kind::Namespace, "", namespace);
-        let labels = match self.object(&key) {
-            Some(Resource::Namespace(object)) => object.metadata.labels.clone(),
-            _ => Labels::default(),
-        };
-        labels.with("kubernetes.io/metadata.name", namespace)
-    }
-
-    fn members(&self, index: Index) -> impl Iterator<Item = &'a Resource> + use<'a> {
-        let store = self.store;
-        let keys = store.indexes.get(&index);
-        self.note(Topic::Index(index));
-        keys.into_iter()
-            .flat_map(SmallSet::iter)
-            .filter_map(|key| store.objects.get(key))
-    }
-
-    /// The ReferenceGrants of a namespace.
-    pub fn grants(&self, namespace: &str) -> impl Iterator<Item = &'a ReferenceGrant> + use<'a> {
-        self.members(Index::GrantsIn(namespace.into()))
-            .filter_map(|object| match object {
-                Resource::ReferenceGrant(grant) => Some(&**grant),
-                _ => None,
-            })
-    }
-
-    /// The ListenerSets that name a Gateway, oldest first.
-    pub fn listener_sets(&self, gateway: &Name) -> Vec<&'a ListenerSet> {
-        let mut sets: Vec<&ListenerSet> = self
-            .members(Index::ListenerSetsOf(gateway.clone()))
-            .filter_map(|object| match object {
-                Resource::ListenerSet(set) => Some(&**set),
-                _ => None,
-            })
-            .collect();
-        sets.sort_by_key(|set| (set.metadata.age(), set.metadata.key()));
-        sets
-    }
-
-    /// The EndpointSlices of a Service or ServiceImport.
-    pub fn slices(&self, of: &ObjectKey) -> impl Iterator<Item = &'a EndpointSlice> + use<'a> {
-        self.members(Index::SlicesOf(of.clone()))
-            .filter_map(|object| match object {
-                Resource::EndpointSlice(slice) => Some(&**slice),
-                _ => None,
-            })
-    }
-
-    /// The Pods of a namespace.
-    pub fn pods(&self, namespace: &str) -> impl Iterator<Item = &'a Pod> + use<'a> {
-        self.members(Index::PodsIn(namespace.into()))
-            .filter_map(|object| match object {
-                Resource::Pod(pod) => Some(&**pod),
-                _ => None,
-            })
-    }
-
-    /// The policies of a kind that name an object, oldest first.
-    pub fn policies(&self, kind: Kind, target: &ObjectKey) -> Vec<&'a Resource> {
-        let mut policies: Vec<&Resource> = self
-            .members(Index::PoliciesOf(kind, target.clone()))
-            .collect();
-        policies.sort_by_key(|policy| (policy.meta().age(), policy.meta().key()));
-        policies
-    }
-
-    /// The Gateways that are default parents.
-    pub fn default_gateways(&self) -> Vec<Name> {
-        self.members(Index::DefaultGateways)
-            .map(|gateway| gateway.meta().key())
-            .collect()
-    }
-
-    /// All meshes, oldest first.
-    pub fn meshes(&self) -> Vec<&'a XMesh> {
-        let mut meshes: Vec<&XMesh> = self
-            .members(Index::Meshes)
-            .filter_map(|object| match object {
-                Resource::XMesh(mesh) => Some(&**mesh),
-                _ => None,
-            })
-            .collect();
-        meshes.sort_by_key(|mesh| (mesh.metadata.age(), mesh.metadata.key()));
-        meshes
     }
 }
 

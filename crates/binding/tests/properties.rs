@@ -93,7 +93,12 @@ fn pool() -> Vec<Vec<Resource>> {
     ));
     for namespace in NAMESPACES {
         pool.push(forms(
-            ["", "labels: {trusted: 'yes', pointsman.io/mesh: enabled}, "].map(|labels| {
+            [
+                "",
+                "labels: {trusted: 'yes', pointsman.io/mesh: enabled}, ",
+                "labels: {kuma.io/sidecar-injection: enabled}, ",
+            ]
+            .map(|labels| {
                 format!(
                     "{{apiVersion: v1, kind: Namespace, metadata: {{{labels}name: {namespace}}}}}"
                 )
@@ -135,6 +140,7 @@ fn pool() -> Vec<Vec<Resource>> {
         }
     }
     pool.extend(others());
+    pool.extend(common::kuma::objects().into_iter().map(forms));
     pool
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Result;
-use pointsman_binding::status::{Condition, Status};
+use pointsman_binding::status::{Condition, Status, StatusBody};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
 use serde_json::Value;
@@ -14,12 +14,16 @@ use serde_json::Value;
 use crate::cli::{Check, Format};
 use crate::clock;
 use crate::input::{self, World};
+use crate::merged;
 use crate::output::{self, Paint, Style};
 use crate::report;
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
     let world = input::load(&arguments.sources.paths);
+    if let Some(name) = &arguments.name {
+        return merged::run(&world, name, arguments.sources.output);
+    }
     let report = Report::new(&world);
     match arguments.sources.output {
         Format::Text => output::print(&report.text(arguments.quiet))?,
@@ -205,6 +209,12 @@ impl Entry<'_> {
                 paint.paint(Style::Faint, "nothing is said of it here")
             );
         }
+        if let Some(StatusBody::Mesh { reaches, .. }) = self.status.map(|status| &status.body) {
+            for reach in reaches {
+                let line = format!("reaches {} from {}", reach.to, reach.proxies.join(", "));
+                let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &line));
+            }
+        }
         let attached = attached_routes(self.status);
         let mut last: Option<&str> = None;
         for (where_, condition) in &conditions {
@@ -224,7 +234,6 @@ impl Entry<'_> {
 
 /// How many routes are attached, by the place of a listener's conditions.
 fn attached_routes(status: Option<&Arc<Status>>) -> BTreeMap<String, usize> {
-    use pointsman_binding::status::StatusBody;
     match status.map(|status| &status.body) {
         Some(StatusBody::Gateway { listeners, .. }) => listeners
             .iter()

@@ -171,6 +171,10 @@ pub struct Check {
     /// Leave out what is well.
     #[arg(short, long)]
     pub quiet: bool,
+
+    /// Show the merged rules of Kuma's policies for one Dataplane, Pod or MeshGateway instead.
+    #[arg(long = "for", value_name = "NAME")]
+    pub name: Option<String>,
 }
 
 #[derive(Args)]
@@ -189,12 +193,13 @@ pub struct Explain {
     #[command(flatten)]
     pub sources: Sources,
 
-    /// The Gateway that the request is sent to; chosen by the URL if left out.
-    #[arg(long, value_name = "NAMESPACE/NAME[/LISTENER]")]
+    /// The Gateway that the request is sent to, or a MeshGateway by its name; chosen by the URL if left out.
+    #[arg(long, value_name = "NAMESPACE/NAME[/LISTENER]|NAME")]
     pub gateway: Option<String>,
 
-    /// Where the request comes from: calls in the mesh are asked for first.
-    #[arg(long, value_name = "NAMESPACE[/POD]")]
+    /// Where the request comes from: calls in the mesh are asked for first. A Dataplane of Kuma's finds its outbounds at their address
+    /// and port, or as NAME.mesh.
+    #[arg(long, value_name = "NAMESPACE[/POD]|dataplane/NAME")]
     pub from: Option<String>,
 
     /// The name asked for in the TLS handshake; the host of the URL if left out.

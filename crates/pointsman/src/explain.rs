@@ -9,7 +9,8 @@ use anyhow::{Context, Result, bail};
 use pointsman_binding::Binder;
 use pointsman_binding::bound::{BackendId, Transport};
 use pointsman_resources::core::ServicePort;
-use pointsman_resources::{Name, ObjectKey, Resource};
+use pointsman_resources::kuma::scope;
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use pointsman_routing::explain::{
     Directory, Explanation, MeshParent, Outcome, Query, Received, RefusedCandidate, RuleRef,
     Status, explain,
@@ -22,8 +23,9 @@ use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
-    let query = query(arguments)?;
+    let mut query = query(arguments)?;
     let world = input::load(&arguments.sources.paths);
+    name_mesh_objects(&world.binder, arguments, &mut query)?;
     let errors = world
         .findings
         .iter()
@@ -66,10 +68,16 @@ pub fn query(arguments: &Explain) -> Result<Query> {
     if let Some(gateway) = &arguments.gateway {
         let mut parts = gateway.splitn(3, '/');
         let (namespace, name) = (parts.next().unwrap_or_default(), parts.next());
-        let Some(name) = name.filter(|name| !name.is_empty() && !namespace.is_empty()) else {
-            bail!("--gateway `{gateway}`: write NAMESPACE/NAME or NAMESPACE/NAME/LISTENER");
-        };
-        query.gateway = Some((Name::new(namespace, name), parts.next().map(str::to_owned)));
+        if namespace.is_empty() || name == Some("") {
+            bail!(
+                "--gateway `{gateway}`: write NAMESPACE/NAME or NAMESPACE/NAME/LISTENER, or the NAME of a MeshGateway"
+            );
+        }
+        // A name alone is a MeshGateway's; which one is seen when all objects are known.
+        query.gateway = Some(match name {
+            Some(name) => (Name::new(namespace, name), parts.next().map(str::to_owned)),
+            None => (Name::new("", namespace), None),
+        });
     }
     if let Some(from) = &arguments.from {
         query.from = Some(match from.split_once('/') {
@@ -79,6 +87,47 @@ pub fn query(arguments: &Explain) -> Result<Query> {
     }
     query.sni = arguments.sni.clone();
     Ok(query)
+}
+
+/// Finds the MeshGateway or Dataplane that a command line names.
+pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query) -> Result<()> {
+    if let Some(given) = arguments
+        .gateway
+        .as_deref()
+        .filter(|name| !name.contains('/'))
+    {
+        let found = binder.named_proxies(given);
+        let Some(key) = found.iter().find(|key| key.kind == Kind::MeshGateway) else {
+            bail!(
+                "--gateway `{given}`: there is no MeshGateway of this name; a Gateway is written NAMESPACE/NAME"
+            );
+        };
+        query.gateway = Some((key.name.clone(), None));
+    }
+    let given = arguments.from.as_deref().unwrap_or_default();
+    if let Some(name) = given.strip_prefix("dataplane/") {
+        let (mesh, name) = name
+            .split_once('/')
+            .map_or((None, name), |(mesh, name)| (Some(mesh), name));
+        let found = binder.named_proxies(name);
+        let is_meant = |key: &&ObjectKey| {
+            let mesh = mesh.is_none_or(|mesh| [mesh, &scope(mesh)].contains(&key.namespace()));
+            matches!(key.kind, Kind::Dataplane | Kind::Pod) && mesh
+        };
+        match found.iter().find(is_meant) {
+            Some(key) => {
+                let pod = (key.kind == Kind::Pod)
+                    .then(|| (key.namespace().to_owned(), Some(key.name.name.to_string())));
+                query.from = pod;
+                query.dataplane = Some(key.clone());
+            }
+            None => bail!("--from `{given}`: there is no Dataplane `{name}`"),
+        }
+    } else if let Some((namespace, Some(pod))) = &query.from {
+        let key = ObjectKey::new(Kind::Pod, namespace.as_str(), pod.as_str());
+        query.dataplane = Some(key).filter(|key| binder.is_proxy(key));
+    }
+    Ok(())
 }
 
 /// What becomes of a request.
@@ -212,6 +261,9 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
         for name in &response.removed {
             let _ = writeln!(out, "    without {name}");
         }
+        if let Some(body) = &response.body {
+            let _ = writeln!(out, "    {}", body.trim_end());
+        }
     }
     for backend in &explanation.backends {
         let port = backend
@@ -230,8 +282,10 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
             }
             (None, _) => backend.endpoints.join(", "),
         };
+        let tags = backend.tags.iter();
+        let tags: String = tags.map(|(k, v)| format!(" {k}={v}")).collect();
         let name = format!(
-            "{} {}/{}{port}",
+            "{} {}/{}{port}{tags}",
             backend.kind, backend.namespace, backend.name
         );
         let _ = writeln!(out, "{}  {share}  {name}  {fate}", strong("backend"));
@@ -284,6 +338,11 @@ fn rule_text(rule: &RuleRef) -> String {
     }
     if let Some(matched) = rule.matched {
         let _ = write!(text, " match {matched}");
+    }
+    if let [_, others @ ..] = &rule.from[..]
+        && !others.is_empty()
+    {
+        let _ = write!(text, ", merged with {}", others.join(", "));
     }
     text
 }

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use pointsman_binding::{Binder, Change};
+use pointsman_binding::Binder;
 use pointsman_resources::Finding;
 use pointsman_routing::Tables;
 
+use crate::contents;
 use crate::files::Files;
 
 /// What was read, and what came of it.
@@ -27,7 +28,7 @@ pub fn load(paths: &[PathBuf]) -> World {
     let mut binder = Binder::new();
     let mut tables = Tables::default();
     let documents = files.documents().into_iter();
-    let changes = documents.map(|document| Change::Put(document.resource.clone()));
+    let changes = documents.flat_map(|document| contents::put(&document.resource));
     tables.apply(&binder.apply(changes));
     World {
         findings: files.findings(),

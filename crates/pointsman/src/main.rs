@@ -3,10 +3,12 @@
 mod check;
 mod cli;
 mod clock;
+mod contents;
 mod demo;
 mod explain;
 mod files;
 mod input;
+mod merged;
 mod output;
 mod report;
 mod run;

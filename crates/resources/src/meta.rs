@@ -367,6 +367,11 @@ impl Labels {
         Some(&self.0[at].1)
     }
 
+    /// Each label with its value, sorted.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, &**value))
+    }
+
     /// The same labels with one more, or one changed.
     pub fn with(&self, key: &str, value: &str) -> Labels {
         let others = self.0.iter().filter(|(known, _)| **known != *key).cloned();

@@ -14,7 +14,7 @@ use pointsman_binding::bound::{
 use pointsman_resources::ObjectKey;
 use regex::Regex;
 
-use crate::entry::Entry;
+use crate::entry::{Entry, Hit};
 use crate::explain::advantage;
 use crate::host::{HostTable, Node};
 use crate::path;
@@ -326,7 +326,7 @@ fn shadow(winner: &Entry, loser: &Entry, extent: Extent) -> Shadow {
         hostname: loser.hostname.clone(),
         extent,
         criterion,
-        detail: advantage(&winner.rank, winner.matched(), loser, criterion),
+        detail: advantage(&Hit::from(winner), loser, criterion),
     }
 }
 

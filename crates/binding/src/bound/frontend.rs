@@ -128,6 +128,8 @@ pub struct Frontend {
     pub kind: Option<Kind>,
     /// The most connections at a time; any number if none.
     pub connection_limit: Option<u32>,
+    /// Whether only proxies of a mesh reach it: those of other meshes too.
+    pub cross_mesh: bool,
 }
 
 /// What is spoken at a frontend.

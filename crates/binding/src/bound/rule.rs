@@ -46,6 +46,16 @@ pub struct RuleSource {
     pub rule: usize,
 }
 
+impl RuleSource {
+    /// The policy for people: its name, with its namespace on Kubernetes.
+    pub fn policy_name(&self) -> String {
+        match self.policy.namespace().starts_with("mesh:") {
+            true => self.policy.name.name.to_string(),
+            false => self.policy.name.to_string(),
+        }
+    }
+}
+
 impl BoundRoute {
     /// The route that a rule is told of, and its place there: of a merged one, the strongest that it came from.
     pub fn source<'r>(&'r self, rule: &'r BoundRule) -> (&'r ObjectKey, usize) {

@@ -6,6 +6,7 @@
 )]
 
 pub mod certificates;
+pub mod kuma;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

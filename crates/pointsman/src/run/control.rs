@@ -14,6 +14,7 @@ use pointsman_routing::Tables;
 use super::ground::Ground;
 use super::state::{Entry, Shared, Snapshot};
 use crate::clock;
+use crate::contents;
 use crate::files::{Changed, Files};
 
 /// How long an object that is gone is waited for: it may be on its way from one file to another, and an editor may put a file aside
@@ -73,7 +74,7 @@ impl Control {
             match self.files.document(&key) {
                 Some(document) => {
                     self.leaving.remove(&key);
-                    changes.push(Change::Put(document.resource.clone()));
+                    changes.extend(contents::put(&document.resource));
                     keys.insert(key);
                 }
                 None if self.shared.binder().object(&key).is_some() => {
@@ -269,7 +270,8 @@ impl Control {
             }
         }
         for (key, who) in self.ground.sockets.iter() {
-            if let Owner::Mesh { .. } | Owner::Outbound(_) = who {
+            let is_listed = matches!(who, Owner::Gateway { gateway, .. } if self.ground.assigned.contains_key(gateway));
+            if !is_listed {
                 let what = format!("{}: {}", owner(who), key.transport);
                 lines.push(self.place_text(&what, key));
             }
@@ -300,9 +302,18 @@ pub fn spoken(protocol: pointsman_binding::bound::Protocol) -> &'static str {
 /// Whose a socket is, for people.
 pub fn owner(owner: &Owner) -> String {
     match owner {
-        Owner::Gateway { gateway, port } => format!("Gateway {gateway} port {port}"),
+        Owner::Gateway { gateway, port } => {
+            let kind = match gateway.namespace.starts_with("mesh:") {
+                true => "Dataplane",
+                false => "Gateway",
+            };
+            format!("{kind} {gateway} port {port}")
+        }
         Owner::Mesh { parent, port } => format!("{parent} port {port}"),
-        Owner::Outbound(id) => format!("outbound to {}", id.parent()),
+        Owner::Outbound(FrontendId::Outbound(outbound)) => {
+            format!("{} to {}", outbound.dataplane, outbound.destination)
+        }
+        Owner::Outbound(id) => id.parent().to_string(),
     }
 }
 

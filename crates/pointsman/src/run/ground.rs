@@ -40,6 +40,8 @@ pub struct Ground {
     addresses: Addresses,
     gateways: BTreeMap<Name, Arc<Gateway>>,
     listeners: BTreeMap<Name, BTreeMap<FrontendId, Listener>>,
+    /// Outbounds of Kuma's Dataplanes.
+    outbounds: BTreeSet<FrontendId>,
     /// Services that have an address here, and Pods.
     pub mesh: Mesh,
     /// The Gateways of which something was said.
@@ -60,6 +62,7 @@ impl Ground {
             addresses,
             gateways: BTreeMap::new(),
             listeners: BTreeMap::new(),
+            outbounds: BTreeSet::new(),
             mesh: Mesh::default(),
             observed: BTreeSet::new(),
             assigned: BTreeMap::new(),
@@ -101,6 +104,15 @@ impl Ground {
                 gateways = true;
                 let listeners = self.listeners.entry(gateway.clone()).or_default();
                 match frontend {
+                    // Only proxies of a mesh may come in there, and they come with the mesh's own TLS, which is not spoken here.
+                    Some(frontend) if frontend.cross_mesh => {
+                        tracing::warn!(
+                            "{}: its crossMesh listener on port {} is not listened on: mutual TLS of a mesh is not spoken",
+                            id.parent(),
+                            frontend.port
+                        );
+                        listeners.remove(id);
+                    }
                     Some(frontend) => {
                         let (port, protocol) = (frontend.port, frontend.protocol);
                         listeners.insert(id.clone(), Listener { port, protocol });
@@ -110,6 +122,13 @@ impl Ground {
                 if listeners.is_empty() {
                     self.listeners.remove(gateway);
                 }
+            }
+            if let FrontendId::Outbound(_) = id {
+                gateways = true;
+                match frontend {
+                    Some(_) => self.outbounds.insert(id.clone()),
+                    None => self.outbounds.remove(id),
+                };
             }
         }
         if pods {
@@ -164,6 +183,7 @@ impl Ground {
                 }
             }
         }
+        self.settle_kuma(binder, &mut sockets, &mut lost);
         for (id, addresses) in self.mesh.services.values().flatten() {
             let owner = Owner::Mesh {
                 parent: id.object.clone(),
@@ -179,6 +199,53 @@ impl Ground {
         self.lost = lost;
         if *self.sockets != sockets {
             self.sockets = Arc::new(sockets);
+        }
+    }
+
+    /// Gives the listeners of Kuma's gateways and the outbounds of its sidecars their sockets: at the Dataplane's own addresses.
+    fn settle_kuma(
+        &self,
+        binder: &Binder,
+        sockets: &mut BTreeMap<SocketKey, Owner>,
+        lost: &mut BTreeMap<FrontendId, String>,
+    ) {
+        for (name, listeners) in &self.listeners {
+            let key = ObjectKey {
+                kind: Kind::Dataplane,
+                name: name.clone(),
+            };
+            let Some(Resource::Dataplane(dataplane)) = binder.object(&key) else {
+                continue;
+            };
+            let address = &dataplane.spec.networking.address;
+            let Ok(address) = address.parse::<IpAddr>() else {
+                tracing::warn!("{key} is not listened for: `{address}` is no address");
+                continue;
+            };
+            for (id, listener) in listeners {
+                let owner = Owner::Gateway {
+                    gateway: name.clone(),
+                    port: listener.port,
+                };
+                let key = self.socket(address, listener.port, listener.transport());
+                if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
+                    lost.insert(id.clone(), why);
+                }
+            }
+        }
+        for id in &self.outbounds {
+            let FrontendId::Outbound(outbound) = id else {
+                continue;
+            };
+            let Some(listen) = outbound.listen else {
+                continue;
+            };
+            let owner = Owner::Outbound(id.clone());
+            let key = self.socket(listen.ip(), listen.port(), Transport::Tcp);
+            if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
+                let (dataplane, to) = (&outbound.dataplane, &outbound.destination);
+                tracing::warn!("{dataplane} to {to} is not listened on: {why}");
+            }
         }
     }
 

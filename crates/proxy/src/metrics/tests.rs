@@ -54,6 +54,7 @@ fn frontend(id: &FrontendId) -> Arc<Frontend> {
         client_certificate: None,
         kind: None,
         connection_limit: None,
+        cross_mesh: false,
     })
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, FrontendId, PathPredicate, StringPredicate, expression,
+    BoundMatch, BoundRoute, FrontendId, PathPredicate, RuleSource, StringPredicate, expression,
 };
 use pointsman_resources::ObjectKey;
 
@@ -169,7 +169,7 @@ pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
         rule: Some(index),
         rule_name: hit.rule.name.as_deref().map(str::to_owned),
         matched: hit.matched().map(|matched| matched.index),
-        from: from.map(|source| source.policy.name.to_string()).collect(),
+        from: from.map(RuleSource::policy_name).collect(),
     }
 }
 
@@ -345,21 +345,15 @@ impl<R: Request> Recorder for Noted<'_, R> {
 /// What the winner has over an entry that would take the request too.
 fn outranked(winner: &Hit<'_>, entry: &Entry) -> (Criterion, String) {
     let (_, criterion) = winner.rank.compare(&entry.rank);
-    (
-        criterion,
-        advantage(winner.rank, winner.matched(), entry, criterion),
-    )
+    (criterion, advantage(winner, entry, criterion))
 }
 
 /// What a stronger match has over an entry, in words.
-pub(crate) fn advantage(
-    winner: &Rank,
-    matched: Option<&BoundMatch>,
-    entry: &Entry,
-    criterion: Criterion,
-) -> String {
-    let loser = &entry.rank;
-    let route = &winner.route.name;
+pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> String {
+    let (winner, matched, loser) = (hit.rank, hit.matched(), &entry.rank);
+    let (route, place) = hit.route.source(hit.rule);
+    let (own, _) = entry.route.source(&entry.rule);
+    let (kind, route) = (route.kind, &route.name);
     match criterion {
         Criterion::Host => match (&entry.hostname, winner.host) {
             (Some(hostname), HostRank::Exact(_)) => {
@@ -388,12 +382,12 @@ pub(crate) fn advantage(
         Criterion::Name => {
             format!("route {route} of the same age has the same match and comes first by name")
         }
-        Criterion::Kind => format!("{} {route} has the same match", winner.route.kind),
+        Criterion::Kind => format!("{kind} {route} has the same match"),
+        _ if (kind, route) != (own.kind, &own.name) => {
+            format!("{kind} {route} is the stronger policy, and its match is as specific")
+        }
         _ if winner.rule != loser.rule => {
-            format!(
-                "rule {} of the same route has the same match and comes first",
-                winner.rule
-            )
+            format!("rule {place} of the same route has the same match and comes first")
         }
         _ => format!(
             "match {} of the same rule holds and comes first",

@@ -7,6 +7,7 @@ use pointsman_binding::bound::{Backend, Frontend, FrontendId, Protocol, Scope};
 use pointsman_resources::{Kind, Name};
 
 use super::model::{FrontendRef, Status};
+use super::outbound;
 use super::query::{Directory, MeshParent, Query, Scheme, Seen};
 use crate::precedence::HostRank;
 use crate::table::FrontendTable;
@@ -42,6 +43,21 @@ pub(crate) fn choose<'t>(
 ) -> Chosen<'t> {
     if query.gateway.is_some() {
         return at_gateway(tables, query);
+    }
+    if let Some(dataplane) = &query.dataplane {
+        let found = outbound::find(tables, query, dataplane);
+        let found = found.or_else(|| outbound::across_meshes(tables, query));
+        return match (found, &query.from) {
+            (Some((table, why)), _) => Chosen::Frontend { table, why },
+            (None, Some(_)) => at_service(tables, directory, query).unwrap_or(Chosen::Nowhere {
+                why: outbound::nowhere(tables, query, dataplane),
+                status: None,
+            }),
+            (None, None) => Chosen::Nowhere {
+                why: outbound::nowhere(tables, query, dataplane),
+                status: None,
+            },
+        };
     }
     let (first, second) = if query.from.is_some() {
         (at_service(tables, directory, query), None)
@@ -121,8 +137,11 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
     let nowhere = |why: String, status| Chosen::Nowhere { why, status };
     let named = |table: &&Arc<FrontendTable>| match (&table.frontend().id, &query.gateway) {
         (FrontendId::Mesh { .. } | FrontendId::Outbound(_), _) => false,
-        (FrontendId::Listener { gateway, .. }, Some((name, _))) => gateway == name,
-        (FrontendId::Listener { .. }, None) => true,
+        // A MeshGateway may be asked for by its own name, which is not that of the proxies that serve it.
+        (FrontendId::Listener { gateway, owner, .. }, Some((name, _))) => {
+            gateway == name || owner.kind == Kind::MeshGateway && owner.name == *name
+        }
+        (FrontendId::Listener { .. }, None) => !table.frontend().cross_mesh,
     };
     let listeners: Vec<&Arc<FrontendTable>> = tables.frontends().filter(named).collect();
     if let (Some((name, _)), true) = (&query.gateway, listeners.is_empty()) {

@@ -7,6 +7,7 @@ mod candidates;
 mod choose;
 mod effect;
 mod model;
+mod outbound;
 mod query;
 
 pub use model::{

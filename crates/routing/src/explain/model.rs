@@ -124,7 +124,7 @@ pub struct RuleRef {
     /// The match's place in the rule.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub matched: Option<usize>,
-    /// The policies that it was merged from, strongest first, as `namespace/name`.
+    /// The policies of Kuma that it was merged from, strongest first: a name, on Kubernetes with its namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<String>,
 }

@@ -23,6 +23,8 @@ pub struct Query {
     pub gateway: Option<(Name, Option<String>)>,
     /// The namespace, and perhaps the Pod, that it comes from.
     pub from: Option<(String, Option<String>)>,
+    /// The Dataplane of Kuma's that it comes from.
+    pub dataplane: Option<ObjectKey>,
     /// The SNI; the host of the URL if none.
     pub sni: Option<String>,
 }
@@ -185,6 +187,7 @@ impl Query {
             headers: Vec::new(),
             gateway: None,
             from: None,
+            dataplane: None,
             sni: None,
         })
     }

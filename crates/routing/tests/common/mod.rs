@@ -217,6 +217,7 @@ pub fn listener(name: &str, port: u16, protocol: Protocol, hostname: Option<&str
         client_certificate: None,
         kind: None,
         connection_limit: None,
+        cross_mesh: false,
     }
 }
 
@@ -236,6 +237,7 @@ pub fn mesh(port: u16, scope: Scope, kind: Kind) -> Frontend {
         client_certificate: None,
         kind: Some(kind),
         connection_limit: None,
+        cross_mesh: false,
     }
 }
 

@@ -33,12 +33,15 @@ pub fn answer(target: &str, shared: &Shared) -> Answer {
         },
         "/config" => Answer::json(200, config::render(&shared.snapshot()).to_string()),
         "/explain" => match question(query) {
-            Ok((query, format)) => {
+            Ok((asked, mut query)) => {
                 let snapshot = shared.snapshot();
                 let binder = shared.binder();
+                if let Err(error) = explain::name_mesh_objects(&binder, &asked, &mut query) {
+                    return wrong(&format!("{error:#}"));
+                }
                 let explanation = explain::answer(&binder, &snapshot.tables, &query);
                 drop(binder);
-                if format == Format::Text {
+                if asked.sources.output == Format::Text {
                     return Answer {
                         status: 200,
                         kind: "text/plain; charset=utf-8",
@@ -73,7 +76,7 @@ fn metrics(shared: &Shared) -> Answer {
 }
 
 /// The question of `/explain?url=…&method=…&header=…&gateway=…&from=…&sni=…&output=…`, as the command line would ask it.
-fn question(query: &str) -> Result<(Query, Format), String> {
+fn question(query: &str) -> Result<(Explain, Query), String> {
     let mut explain = Explain {
         sources: Sources {
             paths: Vec::new(),
@@ -110,8 +113,8 @@ fn question(query: &str) -> Result<(Query, Format), String> {
     if explain.url.is_empty() {
         return Err("url is missing: /explain?url=http://host/path".to_owned());
     }
-    let asked = explain::query(&explain).map_err(|error| format!("{error:#}"))?;
-    Ok((asked, explain.sources.output))
+    let query = explain::query(&explain).map_err(|error| format!("{error:#}"))?;
+    Ok((explain, query))
 }
 
 /// Undoes the encoding of a query's value: `+` is a space, `%2F` a slash.

@@ -1,0 +1,446 @@
+//! Where traffic goes in a mesh: what a reference resolves to, and the endpoints of services.
+//!
+//! A service is known in three ways: by the tag `kuma.io/service` of Dataplanes (a [`BackendId`] of port 0), by a MeshService, or on
+//! Kubernetes by the Service that both are made of.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use pointsman_resources::core::{ServicePort, TargetPort};
+use pointsman_resources::kuma::{
+    BackendRef, Dataplane, Inbound, KubernetesService, MeshExternalService, MeshService,
+    MeshServicePort, PROTOCOL_TAG, Tags, TargetKind, kubernetes_namespace, scope,
+};
+use pointsman_resources::{Kind, ObjectKey};
+
+use super::proxy::{pod_tags, tagged};
+use super::select::{has, have};
+use crate::bound::{
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault,
+    Tags as Subset, Transport, Trust,
+};
+use crate::store::Reader;
+
+/// A port of a destination.
+pub(crate) struct Port {
+    /// Its number.
+    pub number: u16,
+    name: Option<String>,
+    /// Its protocol; none if nothing says.
+    pub protocol: Option<String>,
+}
+
+impl Port {
+    /// What a `sectionName` calls it.
+    pub fn section(&self) -> String {
+        self.name.clone().unwrap_or(self.number.to_string())
+    }
+}
+
+/// The ports of a destination that is an object; none if it does not exist.
+pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<Port> {
+    let of = |ports: &[MeshServicePort]| {
+        let port = |port: &MeshServicePort| Port {
+            number: port.port,
+            name: port.name.clone(),
+            protocol: Some(port.app_protocol.clone()),
+        };
+        ports.iter().map(port).collect()
+    };
+    let name = &object.name;
+    match object.kind {
+        Kind::MeshService => reader
+            .mesh_service(name)
+            .map_or(Vec::new(), |service| of(&service.spec.ports)),
+        Kind::MeshMultiZoneService => reader
+            .mesh_multi_zone_service(name)
+            .map_or(Vec::new(), |service| of(&service.spec.ports)),
+        Kind::MeshExternalService => reader
+            .mesh_external_service(name)
+            .into_iter()
+            .map(|service| Port {
+                number: service.spec.matched.port,
+                name: None,
+                protocol: Some(service.spec.matched.protocol.clone()),
+            })
+            .collect(),
+        Kind::Service => {
+            let service = reader.service(name);
+            let ports = service.map_or(&[][..], |service| &service.spec.ports);
+            let streams = ports.iter().filter(|port| port.protocol == "TCP");
+            let port = |port: &ServicePort| Port {
+                number: port.port,
+                name: port.name.clone(),
+                protocol: port.app_protocol.clone(),
+            };
+            streams.map(port).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// What a destination speaks; none if nothing says. Of a service by its tag: what all of its inbounds agree on, else `tcp`.
+pub(crate) fn protocol(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
+    if id.port != 0 {
+        let ports = ports(reader, &id.object);
+        return ports
+            .into_iter()
+            .find(|port| port.number == id.port)?
+            .protocol;
+    }
+    let mut agreed: Option<String> = None;
+    for (_, inbound) in offered(reader, id) {
+        let said = inbound.tags.get(PROTOCOL_TAG).or(inbound.protocol.as_ref());
+        match (&agreed, said) {
+            (None, said) => agreed = said.cloned(),
+            (Some(before), Some(said)) if before == said => {}
+            _ => return Some("tcp".to_owned()),
+        }
+    }
+    agreed
+}
+
+/// Whether requests are seen in what is spoken.
+pub(crate) fn is_http(protocol: Option<&str>) -> bool {
+    matches!(protocol, Some("http" | "http2" | "grpc"))
+}
+
+/// What a reference of a policy, or of an outbound, resolves to.
+pub(crate) fn resolve(
+    reader: &Reader<'_>,
+    mesh: &str,
+    namespace: Option<&str>,
+    reference: &BackendRef,
+) -> Result<BackendId, Fault> {
+    let target = &reference.target;
+    let tags = target.tags.iter();
+    let tags: Subset = tags.map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let section = target.section_name.as_deref();
+    let found = match target.kind {
+        TargetKind::MeshService | TargetKind::MeshServiceSubset
+            if reference.port.is_none() && section.is_none() && target.labels.is_empty() =>
+        {
+            let name = target.name.as_deref().unwrap_or_default();
+            let namespace = target.namespace.as_deref().or(namespace);
+            by_name(reader, mesh, namespace, name)
+        }
+        TargetKind::MeshService | TargetKind::MeshServiceSubset => {
+            let kinds = [Kind::MeshService, Kind::Service];
+            by_port(reader, mesh, namespace, reference, &kinds)
+        }
+        TargetKind::MeshExternalService => by_port(
+            reader,
+            mesh,
+            namespace,
+            reference,
+            &[Kind::MeshExternalService],
+        ),
+        TargetKind::MeshMultiZoneService => by_port(
+            reader,
+            mesh,
+            namespace,
+            reference,
+            &[Kind::MeshMultiZoneService],
+        ),
+        other => Err(fault(
+            "InvalidKind",
+            format!("a {} can't be a backend", other.name()),
+        )),
+    };
+    found.map(|id| BackendId { tags, ..id })
+}
+
+fn fault(reason: &'static str, message: String) -> Fault {
+    Fault {
+        status: 500,
+        reason,
+        message,
+    }
+}
+
+/// A service by its name alone: `kuma.io/service`, as Dataplanes or Kubernetes have it.
+fn by_name(
+    reader: &Reader<'_>,
+    mesh: &str,
+    namespace: Option<&str>,
+    name: &str,
+) -> Result<BackendId, Fault> {
+    let tag = tagged(mesh, name, Subset::default());
+    if offered(reader, &tag).next().is_some() {
+        return Ok(tag);
+    }
+    if let Some(service) = KubernetesService::parse(name) {
+        let object = ObjectKey::new(Kind::Service, service.namespace, service.name);
+        let found = ports(reader, &object);
+        let port = found
+            .iter()
+            .find(|port| service.port.is_none_or(|wanted| wanted == port.number));
+        if let Some(port) = port {
+            return Ok(BackendId::new(object, port.number, Transport::Tcp));
+        }
+    }
+    // A MeshService or Service with one port needs no port to be named.
+    for object in named(mesh, namespace, name, &[Kind::MeshService, Kind::Service]) {
+        if let [only] = &ports(reader, &object)[..] {
+            return Ok(BackendId::new(object, only.number, Transport::Tcp));
+        }
+    }
+    let message = format!("nothing in mesh {mesh} has the tag kuma.io/service: {name}");
+    Err(fault("BackendNotFound", message))
+}
+
+/// The objects that a name may stand for.
+fn named(mesh: &str, namespace: Option<&str>, name: &str, kinds: &[Kind]) -> Vec<ObjectKey> {
+    let universal = scope(mesh);
+    let places = namespace.into_iter().chain([universal.as_str()]);
+    places
+        .flat_map(|place| kinds.iter().map(move |kind| (place, *kind)))
+        .map(|(place, kind)| ObjectKey::new(kind, place, name))
+        .collect()
+}
+
+/// A port of an object, by its name or labels.
+fn by_port(
+    reader: &Reader<'_>,
+    mesh: &str,
+    namespace: Option<&str>,
+    reference: &BackendRef,
+    kinds: &[Kind],
+) -> Result<BackendId, Fault> {
+    let target = &reference.target;
+    let namespace = target.namespace.as_deref().or(namespace);
+    let section = target.section_name.as_deref();
+    let mut candidates = match target.name.as_deref() {
+        Some(name) => named(mesh, namespace, name, kinds),
+        None => reader
+            .destinations(mesh)
+            .filter(|object| kinds.contains(&object.kind()))
+            .filter(|object| have(object.meta(), &target.labels))
+            .map(|object| object.key())
+            .collect(),
+    };
+    candidates.sort_by_key(|key| (key.kind == Kind::Service, key.clone()));
+    let what = match target.name.as_deref() {
+        Some(name) => format!("{} {name}", target.kind.name()),
+        None => format!("{} with labels {:?}", target.kind.name(), target.labels),
+    };
+    let mut exists = false;
+    for object in candidates {
+        let found = ports(reader, &object);
+        exists |= !found.is_empty();
+        let port = found.iter().find(|port| {
+            reference.port.is_none_or(|wanted| wanted == port.number)
+                && section.is_none_or(|wanted| wanted == port.section())
+        });
+        if let Some(port) = port {
+            return Ok(BackendId::new(object, port.number, Transport::Tcp));
+        }
+    }
+    let message = match (exists, reference.port, section) {
+        (false, ..) => format!("there is no {what} in mesh {mesh}"),
+        (true, Some(port), _) => format!("{what} has no port {port}"),
+        (true, None, section) => format!("{what} has no port {}", section.unwrap_or("at all")),
+    };
+    Err(fault("BackendNotFound", message))
+}
+
+/// The inbounds of a service that goes by its tag.
+fn offered<'a>(
+    reader: &Reader<'a>,
+    id: &BackendId,
+) -> impl Iterator<Item = (&'a Dataplane, &'a Inbound)> + use<'a> {
+    let mesh = id.object.namespace().trim_start_matches("mesh:");
+    let service = id.object.name.name.clone();
+    let dataplanes = reader.dataplanes_of(mesh, &service);
+    dataplanes.flat_map(move |dataplane| {
+        let inbounds = dataplane.spec.networking.inbound.iter();
+        let service = service.clone();
+        inbounds
+            .filter(move |inbound| inbound.service() == Some(&service))
+            .map(move |inbound| (dataplane, inbound))
+    })
+}
+
+/// What a backend of a mesh is made of. None if it is gone.
+pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
+    let (endpoints, tls) = match id.object.kind {
+        Kind::MeshService if id.port == 0 => (of_tag(reader, id), None),
+        Kind::MeshService => {
+            let service = reader.mesh_service(&id.object.name)?;
+            (of_mesh_service(reader, service, id.port, &id.tags), None)
+        }
+        Kind::MeshMultiZoneService => {
+            let service = reader.mesh_multi_zone_service(&id.object.name)?;
+            let wanted = &service.spec.selector.mesh_service.match_labels;
+            let parts = reader.mesh_services(&service.mesh);
+            let parts = parts.filter(|part| have(&part.metadata, wanted));
+            let all = parts.flat_map(|part| of_mesh_service(reader, part, id.port, &id.tags));
+            (all.collect(), None)
+        }
+        Kind::MeshExternalService => {
+            return of_external(reader.mesh_external_service(&id.object.name)?, id);
+        }
+        _ => return None,
+    };
+    let protocol = spoken(protocol(reader, id).as_deref());
+    Some(of_places(id, endpoints, protocol, tls))
+}
+
+/// What an `appProtocol` or `kuma.io/protocol` means.
+fn spoken(protocol: Option<&str>) -> BackendProtocol {
+    match protocol {
+        None => BackendProtocol::Unspecified,
+        Some("http") => BackendProtocol::Http1,
+        Some("http2") => BackendProtocol::Http2,
+        Some("grpc") => BackendProtocol::Grpc,
+        Some(_) => BackendProtocol::Tcp,
+    }
+}
+
+/// An address or a name, and a port.
+type Place = (String, u16);
+
+fn of_places(
+    id: &BackendId,
+    places: Vec<Place>,
+    protocol: BackendProtocol,
+    tls: Option<Arc<BackendTls>>,
+) -> Backend {
+    let address = |(host, port): &Place| {
+        let ip = host.parse::<IpAddr>().ok()?;
+        Some(BoundEndpoint {
+            address: SocketAddr::new(ip, *port),
+            terminating: false,
+        })
+    };
+    let mut addresses: Vec<BoundEndpoint> = places.iter().filter_map(address).collect();
+    addresses.sort();
+    addresses.dedup();
+    let endpoints = match places.first() {
+        // Names are followed where there are no addresses, one of them.
+        Some((host, port)) if addresses.is_empty() => Endpoints::Dns(host.as_str().into(), *port),
+        _ => Endpoints::Addresses(addresses),
+    };
+    Backend {
+        id: id.clone(),
+        protocol,
+        tls: tls.map(Ok),
+        endpoints,
+        retry_budget: None,
+    }
+}
+
+fn of_tag(reader: &Reader<'_>, id: &BackendId) -> Vec<Place> {
+    offered(reader, id)
+        .filter(|(_, inbound)| inbound.is_ready() && has_all(&inbound.tags, &id.tags))
+        .map(|(dataplane, inbound)| place(dataplane, inbound))
+        .collect()
+}
+
+fn has_all(tags: &Tags, wanted: &Subset) -> bool {
+    let wanted = wanted.iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+    has(tags, &wanted.collect())
+}
+
+fn place(dataplane: &Dataplane, inbound: &Inbound) -> Place {
+    let address = inbound.address.as_deref();
+    let address = address.unwrap_or(dataplane.reached_at());
+    (address.to_owned(), inbound.port)
+}
+
+/// The inbounds that a MeshService's selector chooses, at one of its ports.
+fn of_mesh_service(
+    reader: &Reader<'_>,
+    service: &MeshService,
+    port: u16,
+    tags: &Subset,
+) -> Vec<Place> {
+    let mut ports = service.spec.ports.iter();
+    let Some(port) = ports.find(|known| known.port == port) else {
+        return Vec::new();
+    };
+    let selector = &service.spec.selector;
+    let chosen = |dataplane: &Dataplane, inbound: &Inbound| {
+        let labels = selector.dataplane_labels.as_ref();
+        let names = selector.dataplane_ref.as_ref();
+        let by_tags = selector.dataplane_tags.as_ref();
+        match (by_tags, names, labels) {
+            (Some(tags), ..) => has(&inbound.tags, tags),
+            (None, Some(reference), _) => reference.name == *dataplane.metadata.name,
+            (None, None, Some(labels)) => labels.matches(&dataplane.metadata.labels) == Ok(true),
+            (None, None, None) => false,
+        }
+    };
+    let at_port = |inbound: &Inbound| match &port.target_port {
+        Some(TargetPort::Number(number)) => inbound.port == *number,
+        Some(TargetPort::Name(name)) => inbound.name.as_deref() == Some(name),
+        None => inbound.port == port.port,
+    };
+    let same_namespace = |dataplane: &Dataplane| {
+        kubernetes_namespace(&dataplane.metadata) == kubernetes_namespace(&service.metadata)
+    };
+    let mut places = Vec::new();
+    for dataplane in reader
+        .dataplanes(&service.mesh)
+        .filter(|d| same_namespace(d))
+    {
+        for inbound in &dataplane.spec.networking.inbound {
+            let fits = inbound.is_ready() && at_port(inbound) && has_all(&inbound.tags, tags);
+            if fits && chosen(dataplane, inbound) {
+                places.push(place(dataplane, inbound));
+            }
+        }
+    }
+    places
+}
+
+fn of_external(service: &MeshExternalService, id: &BackendId) -> Option<Backend> {
+    let spec = &service.spec;
+    let port = |port: Option<u16>| port.unwrap_or(spec.matched.port);
+    let endpoints = spec.endpoints.iter();
+    let places: Vec<Place> = endpoints
+        .map(|endpoint| (endpoint.address.clone(), port(endpoint.port)))
+        .collect();
+    let encrypted = spec.tls.as_ref().is_some_and(|tls| tls.enabled);
+    let tls = places.first().filter(|_| encrypted).map(|(host, _)| {
+        Arc::new(BackendTls {
+            hostname: host.as_str().into(),
+            trust: Trust::System,
+            names: Vec::new(),
+            client_certificate: None,
+        })
+    });
+    let protocol = spoken(Some(&spec.matched.protocol));
+    Some(of_places(id, places, protocol, tls))
+}
+
+/// The name that a backend is reached by, for `hostToBackendHostname`.
+pub(crate) fn hostname(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
+    if id.object.kind != Kind::MeshExternalService {
+        return None;
+    }
+    let service = reader.mesh_external_service(&id.object.name)?;
+    let mut hosts = service.spec.endpoints.iter().map(|e| e.address.clone());
+    hosts.find(|host| host.parse::<IpAddr>().is_err())
+}
+
+/// Keeps of a Service's endpoints those whose Pods have these tags.
+pub(crate) fn retain(
+    reader: &Reader<'_>,
+    id: &BackendId,
+    port: &ServicePort,
+    endpoints: &mut Vec<BoundEndpoint>,
+) {
+    let named = KubernetesService {
+        name: &id.object.name.name,
+        namespace: id.object.namespace(),
+        port: Some(port.port),
+    };
+    let protocol = port.app_protocol.as_deref().unwrap_or("tcp");
+    let fitting: Vec<IpAddr> = reader
+        .pods(id.object.namespace())
+        .filter(|pod| has_all(&pod_tags(pod, &named, protocol), &id.tags))
+        .filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok())
+        .collect();
+    endpoints.retain(|endpoint| fitting.contains(&endpoint.address.ip()));
+}

@@ -1,0 +1,198 @@
+//! A destination as its callers see it: which policies govern their calls, and what comes of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pointsman_resources::{Age, ObjectKey};
+
+use super::backend;
+use super::lower::{Lowering, Told};
+use super::merge::merge;
+use super::policy::{Item, Policy};
+use super::proxy::Proxy;
+use crate::bound::{
+    BackendId, BoundRoute, BoundRule, Dialect, Frontend, FrontendId, Hostname, Outbound, Protocol,
+};
+use crate::store::{FastMap, Reader};
+
+/// What comes of policies at one destination, or on one MeshGateway.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Outcome {
+    /// What clients connect to.
+    pub frontends: BTreeMap<FrontendId, Frontend>,
+    /// What governs it.
+    pub attachments: BTreeMap<(FrontendId, ObjectKey), Arc<BoundRoute>>,
+    /// The backends in use.
+    pub uses: BTreeSet<BackendId>,
+    /// What there is to say of policies.
+    pub told: Told,
+    /// The policies that have a say, each with the proxies that it reaches.
+    pub reached: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+}
+
+/// The items for a destination, the strongest first.
+pub(crate) fn items<'p>(
+    reader: &Reader<'_>,
+    policies: impl Iterator<Item = &'p Arc<Policy>>,
+    destination: &BackendId,
+) -> Vec<Item<'p>> {
+    let mut items: Vec<Item<'p>> = Vec::new();
+    for policy in policies {
+        let all = 0..policy.route.spec.to.len();
+        let included = all.filter(|to| policy.includes(reader, *to, destination));
+        items.extend(included.map(|to| Item { policy, to }));
+    }
+    items.sort_by(Item::compare);
+    items
+}
+
+/// Those of the items that are for what a proxy sends.
+pub(crate) fn applied<'p>(items: &[Item<'p>], proxy: &Proxy) -> Vec<Item<'p>> {
+    let selected =
+        |item: &&Item<'p>| item.policy.route.mesh == proxy.mesh && item.policy.selects(proxy);
+    items.iter().filter(selected).copied().collect()
+}
+
+/// The items of the kind that governs a destination, and whether they are about requests; then those that have no say.
+///
+/// "The route that's used for a given request is the most specific one that Kuma can apply given the `kuma.io/protocol` tag."
+pub(crate) fn governing<'p>(
+    items: &[Item<'p>],
+    http: bool,
+) -> (bool, Vec<Item<'p>>, Vec<Item<'p>>) {
+    let (requests, streams): (Vec<Item<'p>>, Vec<Item<'p>>) =
+        items.iter().partition(|item| item.policy.is_http());
+    match (http, requests.is_empty(), streams.is_empty()) {
+        (true, false, _) => (true, requests, streams),
+        (true, true, false) => (false, streams, requests),
+        (true, true, true) => (true, requests, streams),
+        (false, ..) => (false, streams, requests),
+    }
+}
+
+/// Which policy, and which of its items.
+type Place = (ObjectKey, usize);
+
+/// Works out a destination for these callers, each with the place where it finds it.
+pub(crate) fn outcome(
+    reader: &Reader<'_>,
+    destination: &BackendId,
+    items: &[Item<'_>],
+    callers: &[(&Proxy, Option<SocketAddr>)],
+) -> Outcome {
+    let mut outcome = Outcome::default();
+    let protocol = backend::protocol(reader, destination);
+    let http = backend::is_http(protocol.as_deref());
+    // Callers with the same policies share what comes of them.
+    let mut shared: FastMap<Vec<Place>, (bool, Arc<BoundRoute>)> = FastMap::default();
+    for (proxy, listen) in callers {
+        let own = applied(items, proxy);
+        if own.is_empty() && listen.is_none() {
+            continue;
+        }
+        for item in &own {
+            let reached = outcome.reached.entry(item.policy.key.clone()).or_default();
+            reached.insert(proxy.key.clone());
+        }
+        let signature: Vec<_> = own
+            .iter()
+            .map(|item| (item.policy.key.clone(), item.to))
+            .collect();
+        let (requests, route) = match shared.get(&signature) {
+            Some(known) => known.clone(),
+            None => {
+                let made = bind(reader, destination, &own, http, &proxy.mesh, &mut outcome);
+                shared.insert(signature, made.clone());
+                made
+            }
+        };
+        let id = FrontendId::Outbound(Arc::new(Outbound {
+            dataplane: proxy.key.clone(),
+            destination: destination.clone(),
+            listen: *listen,
+        }));
+        let attachment = (id.clone(), route.route.clone());
+        outcome.attachments.insert(attachment, route);
+        let protocol = if requests {
+            Protocol::Http
+        } else {
+            Protocol::Tcp
+        };
+        let port = listen.map_or(destination.port, |listen| listen.port());
+        outcome
+            .frontends
+            .insert(id.clone(), frontend(id, protocol, port));
+    }
+    outcome
+}
+
+/// A frontend without anything special.
+pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Frontend {
+    Frontend {
+        id,
+        protocol,
+        port,
+        hostname: None,
+        tls: None,
+        client_certificate: None,
+        kind: None,
+        connection_limit: None,
+        cross_mesh: false,
+    }
+}
+
+/// A merged route. It goes by the name of what it is for; its rules know the policies they came from.
+pub(crate) fn bound(
+    key: ObjectKey,
+    hostname: Option<Hostname>,
+    rules: Vec<Arc<BoundRule>>,
+) -> BoundRoute {
+    BoundRoute {
+        route: key,
+        age: Age::Place(0),
+        generation: 1,
+        dialect: Dialect::Kuma,
+        hostnames: hostname.into_iter().collect(),
+        rules,
+    }
+}
+
+fn bind(
+    reader: &Reader<'_>,
+    destination: &BackendId,
+    items: &[Item<'_>],
+    http: bool,
+    mesh: &str,
+    outcome: &mut Outcome,
+) -> (bool, Arc<BoundRoute>) {
+    let (requests, governing, ignored) = governing(items, http);
+    let mut lowering = Lowering {
+        reader,
+        mesh,
+        destination: Some(destination),
+        http: requests,
+        uses: std::mem::take(&mut outcome.uses),
+        told: std::mem::take(&mut outcome.told),
+    };
+    for item in ignored {
+        let why = match http {
+            true => "a MeshHTTPRoute governs it",
+            false => "it does not speak HTTP (kuma.io/protocol)",
+        };
+        let remark = format!("it has no say over calls to {destination}: {why}");
+        let remarks = &mut lowering.told.remarks;
+        let of_policy = remarks.entry(item.policy.key.clone()).or_default();
+        of_policy.insert(remark);
+    }
+    let rules = if governing.is_empty() {
+        lowering.implicit().into_iter().map(Arc::new).collect()
+    } else if requests {
+        lowering.rules(&merge(&governing))
+    } else {
+        lowering.stream(&governing)
+    };
+    (outcome.uses, outcome.told) = (lowering.uses, lowering.told);
+    let route = bound(destination.object.clone(), None, rules);
+    (requests, Arc::new(route))
+}

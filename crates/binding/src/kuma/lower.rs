@@ -1,0 +1,476 @@
+//! Merged rules, lowered: expressions compiled, filters sorted out, backends resolved.
+//!
+//! The failure policy is that of [`crate::rules`]: a rule that can be matched but not served answers with an error, one that can't be
+//! matched is dropped, and both are told of the policies whose word it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use pointsman_resources::ObjectKey;
+use pointsman_resources::kuma::{
+    BackendRef, DataSource, DirectResponse, Filter as KumaFilter, HeaderTest, Match, TargetRef,
+    UrlRewrite,
+};
+use pointsman_resources::route::{MatchType, PathMatchType, UrlRewrite as HostAndPath};
+
+use super::backend;
+use super::merge::Merged;
+use super::policy::{Item, Policy};
+use crate::bound::{
+    self, BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, Mirror, PathPredicate,
+    RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
+};
+use crate::rules::{compile, prefix};
+use crate::store::Reader;
+
+/// What there is to say of policies whose rules were lowered.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Told {
+    /// References that do not resolve: reason and message.
+    pub unresolved: BTreeMap<ObjectKey, BTreeSet<(&'static str, String)>>,
+    /// Rules that are not carried out as written.
+    pub invalid: BTreeMap<ObjectKey, BTreeSet<String>>,
+    /// Rules of which nothing is left, and the policy that has their place.
+    pub lost: BTreeMap<ObjectKey, BTreeSet<(RulePlace, ObjectKey)>>,
+    /// What merging has made of them, where that may surprise.
+    pub remarks: BTreeMap<ObjectKey, BTreeSet<String>>,
+}
+
+/// A rule by the place of its `to` and its own.
+pub(crate) type RulePlace = (Option<usize>, usize);
+
+/// A rule's place as its author wrote it.
+pub(crate) fn place_text((to, rule): RulePlace) -> String {
+    match to {
+        Some(to) => format!("spec.to[{to}].rules[{rule}]"),
+        None => format!("spec.rules[{rule}]"),
+    }
+}
+
+/// Lowers rules for one kind of place.
+pub(crate) struct Lowering<'a, 'r> {
+    /// Reads objects and notes it.
+    pub reader: &'a Reader<'r>,
+    /// The mesh.
+    pub mesh: &'a str,
+    /// The destination that requests were going to; none on a gateway.
+    pub destination: Option<&'a BackendId>,
+    /// Whether requests are seen.
+    pub http: bool,
+    /// The backends in use.
+    pub uses: BTreeSet<BackendId>,
+    /// What there is to say.
+    pub told: Told,
+}
+
+impl Lowering<'_, '_> {
+    /// The rules of an HTTP frontend.
+    pub fn rules(&mut self, merged: &[Merged<'_>]) -> Vec<Arc<BoundRule>> {
+        let mut rules = Vec::new();
+        for (index, rule) in merged.iter().enumerate() {
+            self.tell_lost(rule);
+            match matches(rule.matches) {
+                Ok(matches) => self.rule(index, rule, matches, &mut rules),
+                Err(why) => {
+                    for source in &rule.from {
+                        self.invalid(source, &why);
+                    }
+                }
+            }
+        }
+        rules
+    }
+
+    /// The one rule of a stream: "backendRefs replaced as a whole", those of the strongest that has some.
+    pub fn stream(&mut self, items: &[Item<'_>]) -> Vec<Arc<BoundRule>> {
+        let merged = super::merge::merge(items);
+        match merged.first() {
+            Some(first) => {
+                self.tell_lost(first);
+                let mut rules = Vec::new();
+                self.rule(0, first, Vec::new(), &mut rules);
+                rules
+            }
+            // "if `rules: []`, a ref to `to.targetRef`"
+            None => {
+                let from = items.iter().take(1).map(|item| RuleSource {
+                    policy: item.policy.key.clone(),
+                    to: item.policy.written(item.to),
+                    rule: 0,
+                });
+                let from = from.collect();
+                self.implicit()
+                    .map(|rule| BoundRule { from, ..rule })
+                    .into_iter()
+                    .map(Arc::new)
+                    .collect()
+            }
+        }
+    }
+
+    /// What happens where no policy says otherwise: it goes where it was going.
+    pub fn implicit(&mut self) -> Option<BoundRule> {
+        let backend = self.own_destination()?;
+        let matches = match self.http {
+            true => matches(&[Match::default()]).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        Some(rule_of(
+            0,
+            matches,
+            Vec::new(),
+            vec![backend],
+            None,
+            Vec::new(),
+        ))
+    }
+
+    fn tell_lost(&mut self, rule: &Merged<'_>) {
+        let Some(winner) = rule.from.first() else {
+            return;
+        };
+        for source in &rule.lost {
+            let lost = self.told.lost.entry(source.policy.clone()).or_default();
+            lost.insert(((source.to, source.rule), winner.policy.clone()));
+        }
+    }
+
+    fn rule(
+        &mut self,
+        index: usize,
+        rule: &Merged<'_>,
+        matches: Vec<BoundMatch>,
+        rules: &mut Vec<Arc<BoundRule>>,
+    ) {
+        let (mut filters, mut fault, mut to_backend) = (Vec::new(), None, false);
+        let mut replaces = false;
+        if let Some((written, policy, source)) = &rule.filters {
+            for filter in *written {
+                match self.filter(filter, policy, source) {
+                    Ok(filter) => filters.extend(filter),
+                    Err(why) => fault = fault.or(Some(why)),
+                }
+                let rewrite = match filter {
+                    KumaFilter::URLRewrite(rewrite) => rewrite.path.as_ref(),
+                    KumaFilter::RequestRedirect(redirect) => redirect.path.as_ref(),
+                    _ => None,
+                };
+                replaces |= rewrite.is_some_and(|path| path.replace_prefix_match.is_some());
+                to_backend |= matches!(
+                    filter,
+                    KumaFilter::URLRewrite(UrlRewrite {
+                        host_to_backend_hostname: true,
+                        ..
+                    })
+                );
+            }
+        }
+        let answers = filters
+            .iter()
+            .any(|filter| matches!(filter, Filter::Redirect(_) | Filter::DirectResponse(_)));
+        let mut backends = Vec::new();
+        match &rule.backend_refs {
+            Some((written, policy, source)) if !written.is_empty() => {
+                if answers {
+                    let remark = format!(
+                        "{}: its backendRefs get nothing: merged into one rule, a redirect or an answer goes first",
+                        place_text((source.to, source.rule))
+                    );
+                    let remarks = self.told.remarks.entry(policy.key.clone()).or_default();
+                    remarks.insert(remark);
+                } else {
+                    let backend = |reference| self.backend(reference, policy, to_backend);
+                    backends = written.iter().map(backend).collect();
+                }
+            }
+            _ if answers || fault.is_some() => {}
+            _ => match self.own_destination() {
+                Some(backend) => backends.push(backend),
+                None => {
+                    let message = "the rule has no backendRefs".to_owned();
+                    fault = Some(Fault {
+                        status: 500,
+                        reason: "NoBackendRefs",
+                        message,
+                    });
+                }
+            },
+        }
+        // Each prefix is replaced for itself.
+        let apart = replaces && matches.len() > 1;
+        let groups: Vec<Vec<BoundMatch>> = match apart {
+            true => matches.into_iter().map(|matched| vec![matched]).collect(),
+            false => vec![matches],
+        };
+        for matches in groups {
+            let (filters, backends) = (filters.clone(), backends.clone());
+            let from = rule.from.clone();
+            let rule = rule_of(index, matches, filters, backends, fault.clone(), from);
+            rules.push(Arc::new(rule));
+        }
+    }
+
+    fn own_destination(&mut self) -> Option<WeightedBackend> {
+        let id = self.destination?;
+        self.uses.insert(id.clone());
+        Some(WeightedBackend {
+            reference: BackendName {
+                kind: id.object.kind.name().into(),
+                name: id.object.name.clone(),
+                port: Some(id.port).filter(|port| *port != 0),
+                tags: id.tags.clone(),
+            },
+            weight: 1,
+            target: Ok(id.clone()),
+            filters: Vec::new(),
+        })
+    }
+
+    fn invalid(&mut self, source: &RuleSource, why: &str) {
+        let all = self.told.invalid.entry(source.policy.clone()).or_default();
+        let place = place_text((source.to, source.rule));
+        all.insert(format!("{place}: {why}"));
+    }
+
+    fn backend(
+        &mut self,
+        reference: &BackendRef,
+        policy: &Policy,
+        to_backend: bool,
+    ) -> WeightedBackend {
+        let target = self.resolve(reference, policy);
+        let mut filters = Vec::new();
+        if let (true, Ok(id)) = (to_backend, &target)
+            && let Some(hostname) = backend::hostname(self.reader, id)
+        {
+            filters.push(Filter::Rewrite(Arc::new(HostAndPath {
+                hostname: Some(hostname),
+                path: None,
+            })));
+        }
+        WeightedBackend {
+            reference: named(&reference.target, reference.port, policy),
+            weight: reference.weight,
+            target,
+            filters,
+        }
+    }
+
+    fn resolve(&mut self, reference: &BackendRef, policy: &Policy) -> Result<BackendId, Fault> {
+        let namespace = policy.namespace();
+        let found = backend::resolve(self.reader, self.mesh, namespace, reference);
+        let found = found.and_then(|id| match self.carries(&id) {
+            true => Ok(id),
+            false => Err(Fault {
+                status: 500,
+                reason: "UnsupportedProtocol",
+                message: format!(
+                    "{id} does not speak HTTP, which a {} needs",
+                    policy.key.kind
+                ),
+            }),
+        });
+        match &found {
+            Ok(id) => {
+                self.uses.insert(id.clone());
+            }
+            Err(fault) => {
+                let all = self.told.unresolved.entry(policy.key.clone()).or_default();
+                all.insert((fault.reason, fault.message.clone()));
+            }
+        }
+        found
+    }
+
+    /// "A TCP route may split to HTTP backends; an HTTP route drops/500s non-HTTP backends." What says nothing may speak HTTP.
+    fn carries(&self, id: &BackendId) -> bool {
+        let protocol = backend::protocol(self.reader, id);
+        !self.http || protocol.is_none() || backend::is_http(protocol.as_deref())
+    }
+
+    fn filter(
+        &mut self,
+        filter: &KumaFilter,
+        policy: &Policy,
+        source: &RuleSource,
+    ) -> Result<Option<Filter>, Fault> {
+        Ok(Some(match filter {
+            KumaFilter::RequestHeaderModifier(change) => {
+                Filter::RequestHeaders(Arc::new(change.clone()))
+            }
+            KumaFilter::ResponseHeaderModifier(change) => {
+                Filter::ResponseHeaders(Arc::new(change.clone()))
+            }
+            KumaFilter::RequestRedirect(redirect) => Filter::Redirect(Arc::new(redirect.clone())),
+            KumaFilter::URLRewrite(rewrite) => {
+                if rewrite.hostname.is_none() && rewrite.path.is_none() {
+                    return Ok(None);
+                }
+                Filter::Rewrite(Arc::new(HostAndPath {
+                    hostname: rewrite.hostname.clone(),
+                    path: rewrite.path.clone(),
+                }))
+            }
+            KumaFilter::RequestMirror(mirror) => {
+                let reference = &mirror.backend_ref;
+                Filter::Mirror(Mirror {
+                    reference: named(&reference.target, reference.port, policy),
+                    target: self.resolve(reference, policy),
+                    fraction: mirror.percentage,
+                })
+            }
+            KumaFilter::DirectResponse(direct) => {
+                let answer = self.direct(direct).map_err(|message| {
+                    self.invalid(source, &format!("{message}; it answers with 500"));
+                    Fault {
+                        status: 500,
+                        reason: "DirectResponse",
+                        message,
+                    }
+                })?;
+                Filter::DirectResponse(Arc::new(answer))
+            }
+        }))
+    }
+
+    fn direct(&self, direct: &DirectResponse) -> Result<bound::DirectResponse, String> {
+        let body: Arc<[u8]> = match &direct.body {
+            None => Arc::default(),
+            Some(source) => content(self.reader, source)?,
+        };
+        let content_type = match std::str::from_utf8(&body) {
+            Ok(_) => "text/plain; charset=utf-8",
+            Err(_) => "application/octet-stream",
+        };
+        Ok(bound::DirectResponse {
+            status: direct.status,
+            body,
+            content_type,
+        })
+    }
+}
+
+/// The bytes that a source stands for. Files and the environment are read outside and handed in.
+pub(crate) fn content(reader: &Reader<'_>, source: &DataSource) -> Result<Arc<[u8]>, String> {
+    match source {
+        DataSource::InlineString(text) => Ok(text.as_bytes().into()),
+        DataSource::InlineBytes(text) => {
+            let bare: String = text.split_ascii_whitespace().collect();
+            let bytes = STANDARD.decode(bare);
+            bytes
+                .map(Into::into)
+                .map_err(|error| format!("inlineBytes is not base64: {error}"))
+        }
+        DataSource::Secret(name) => Err(format!("secret `{name}` can't be used here")),
+        DataSource::Filename(_) | DataSource::EnvironmentVariable(_) => {
+            reader.content(source).unwrap_or_else(|| match source {
+                DataSource::Filename(name) => Err(format!("file `{name}` was not read")),
+                DataSource::EnvironmentVariable(name) => {
+                    Err(format!("environment variable `{name}` was not read"))
+                }
+                _ => Ok(Arc::default()),
+            })
+        }
+    }
+}
+
+fn rule_of(
+    index: usize,
+    matches: Vec<BoundMatch>,
+    filters: Vec<Filter>,
+    backends: Vec<WeightedBackend>,
+    fault: Option<Fault>,
+    from: Vec<RuleSource>,
+) -> BoundRule {
+    BoundRule {
+        index,
+        name: None,
+        matches,
+        filters,
+        backends,
+        fault,
+        request_timeout: None,
+        backend_timeout: None,
+        retry: None,
+        from,
+    }
+}
+
+/// A reference as it is written.
+fn named(target: &TargetRef, port: Option<u16>, policy: &Policy) -> BackendName {
+    let namespace = target.namespace.as_deref();
+    let namespace = namespace.unwrap_or(policy.key.namespace());
+    let tags = target.tags.iter();
+    let tags: Tags = tags.map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let name = target.name.as_deref().unwrap_or_default();
+    BackendName {
+        kind: target.kind.name().into(),
+        name: pointsman_resources::Name::new(namespace, name),
+        port,
+        tags,
+    }
+}
+
+fn matches(wanted: &[Match]) -> Result<Vec<BoundMatch>, String> {
+    wanted
+        .iter()
+        .enumerate()
+        .map(|(index, wanted)| one_match(index, wanted))
+        .collect()
+}
+
+fn one_match(index: usize, wanted: &Match) -> Result<BoundMatch, String> {
+    // "Missing path = `/` prefix."
+    let path = match &wanted.path {
+        None => PathPredicate::Prefix("/".into()),
+        Some(path) => match path.kind {
+            PathMatchType::Exact => PathPredicate::Exact(path.value.as_str().into()),
+            PathMatchType::PathPrefix => PathPredicate::Prefix(prefix(&path.value)),
+            PathMatchType::RegularExpression => {
+                PathPredicate::Regex(compile(index, "path", &path.value)?)
+            }
+        },
+    };
+    let mut headers = Vec::new();
+    for header in &wanted.headers {
+        let value = match &header.test {
+            HeaderTest::Exact(value) => StringPredicate::Exact(value.as_str().into()),
+            HeaderTest::Present => StringPredicate::Present,
+            HeaderTest::Absent => StringPredicate::Absent,
+            // "empty prefix => Present"
+            HeaderTest::Prefix(start) => StringPredicate::Prefix(start.as_str().into()),
+            HeaderTest::RegularExpression(text) => {
+                let what = format!("header {}", header.name);
+                StringPredicate::Regex(compile(index, &what, text)?)
+            }
+        };
+        headers.push(ValuePredicate {
+            name: header.name.to_ascii_lowercase().into(),
+            value,
+        });
+    }
+    let mut query = Vec::new();
+    for parameter in &wanted.query_params {
+        let value = match parameter.kind {
+            MatchType::Exact => StringPredicate::Exact(parameter.value.as_str().into()),
+            MatchType::RegularExpression => {
+                let what = format!("query parameter {}", parameter.name);
+                StringPredicate::Regex(compile(index, &what, &parameter.value)?)
+            }
+        };
+        query.push(ValuePredicate {
+            name: parameter.name.as_str().into(),
+            value,
+        });
+    }
+    Ok(BoundMatch {
+        index,
+        path,
+        grpc: None,
+        method: wanted.method.as_deref().map(Into::into),
+        headers,
+        query,
+    })
+}

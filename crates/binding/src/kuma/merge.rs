@@ -1,0 +1,89 @@
+//! Merging: rules of several policies with equal `matches` become one.
+//!
+//! "This MADR proposes to distribute `default` down into individual `rules` and merge `rules` based on structural equality of the
+//! `matches` value" (MADR 011). `filters` and `backendRefs` are each taken as a whole from the strongest policy that has them; an empty
+//! list is one. Hostnames merge by "an exact string match" (MADR 045).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pointsman_resources::kuma::{BackendRef, Filter, Match, Rule};
+
+use super::policy::{Item, Policy};
+use crate::bound::RuleSource;
+use crate::store::FastMap;
+
+/// A rule, merged.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Merged<'p> {
+    /// Which requests.
+    pub matches: &'p [Match],
+    /// What is done to them, and whose word that is.
+    pub filters: Option<(&'p [Filter], &'p Policy, RuleSource)>,
+    /// Where they go, and whose word that is.
+    pub backend_refs: Option<(&'p [BackendRef], &'p Policy, RuleSource)>,
+    /// The rules that it came from, the strongest first: those that something of is left.
+    pub from: Vec<RuleSource>,
+    /// Those that nothing of is left.
+    pub lost: Vec<RuleSource>,
+}
+
+/// Merges the rules of these items, the strongest first: the strongest policy's rules in their order, then what the next one adds.
+pub(crate) fn merge<'p>(items: &[Item<'p>]) -> Vec<Merged<'p>> {
+    let mut merged: Vec<Merged<'p>> = Vec::new();
+    let mut places: FastMap<&[Match], usize> = FastMap::default();
+    for item in items {
+        for (index, rule) in item.to().rules.iter().enumerate() {
+            let source = RuleSource {
+                policy: item.policy.key.clone(),
+                to: item.policy.written(item.to),
+                rule: index,
+            };
+            let place = *places.entry(&rule.matches).or_insert_with(|| {
+                merged.push(Merged {
+                    matches: &rule.matches,
+                    filters: None,
+                    backend_refs: None,
+                    from: Vec::new(),
+                    lost: Vec::new(),
+                });
+                merged.len() - 1
+            });
+            merged[place].add(rule, item.policy, source);
+        }
+    }
+    merged
+}
+
+impl<'p> Merged<'p> {
+    /// Takes what is still left open from a weaker rule.
+    fn add(&mut self, rule: &'p Rule, policy: &'p Policy, source: RuleSource) {
+        let mut used = self.from.is_empty();
+        if let (None, Some(filters)) = (&self.filters, &rule.default.filters) {
+            self.filters = Some((filters, policy, source.clone()));
+            used = true;
+        }
+        if let (None, Some(backends)) = (&self.backend_refs, &rule.default.backend_refs) {
+            self.backend_refs = Some((backends, policy, source.clone()));
+            used = true;
+        }
+        match used {
+            true => self.from.push(source),
+            false => self.lost.push(source),
+        }
+    }
+}
+
+/// The items by hostname, as written; the empty one is every host. Order within a hostname is kept.
+pub(crate) fn by_hostname<'p>(items: &[Item<'p>]) -> BTreeMap<&'p str, Vec<Item<'p>>> {
+    let mut groups: BTreeMap<&str, Vec<Item<'p>>> = BTreeMap::new();
+    for item in items {
+        let hostnames: BTreeSet<&str> = item.to().hostnames.iter().map(String::as_str).collect();
+        // `*` is how a listener writes every host.
+        let all = hostnames.is_empty() || hostnames.contains("*");
+        let named = hostnames.into_iter().filter(|name| *name != "*");
+        for hostname in named.chain(all.then_some("")) {
+            groups.entry(hostname).or_default().push(*item);
+        }
+    }
+    groups
+}

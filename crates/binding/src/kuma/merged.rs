@@ -1,0 +1,115 @@
+//! The merged rules of one proxy, by where each part of them is written: for people.
+
+use pointsman_resources::kuma::display_name;
+use pointsman_resources::{Kind, ObjectKey};
+
+use super::backend;
+use super::destination::{applied, governing, items};
+use super::gateway;
+use super::merge::{Merged, by_hostname, merge};
+use crate::Binder;
+use crate::bound::RuleSource;
+use crate::store::Reader;
+
+/// The rules for what a proxy sends to a destination, or for a hostname of a gateway's listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedRules {
+    /// What they are for.
+    pub destination: String,
+    /// The rules, the strongest policy's first.
+    pub rules: Vec<MergedRule>,
+}
+
+/// A merged rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MergedRule {
+    /// The rules that it came from, the strongest first. All have its `matches`.
+    pub from: Vec<RuleSource>,
+    /// The one whose `filters` it has.
+    pub filters: Option<RuleSource>,
+    /// The one whose `backendRefs` it has.
+    pub backend_refs: Option<RuleSource>,
+}
+
+fn shown(merged: Vec<Merged<'_>>) -> Vec<MergedRule> {
+    let rules = merged.into_iter().map(|rule| MergedRule {
+        from: rule.from,
+        filters: rule.filters.map(|(_, _, source)| source),
+        backend_refs: rule.backend_refs.map(|(_, _, source)| source),
+    });
+    rules.collect()
+}
+
+impl Binder {
+    /// The proxies and MeshGateways of a name.
+    pub fn named_proxies(&self, name: &str) -> Vec<ObjectKey> {
+        let is = |key: &&ObjectKey| *key.name.name == *name;
+        let proxies = self.kuma.proxies.keys().filter(is);
+        let gateways = self.kuma.gateways.keys().filter(is);
+        let mut found: Vec<ObjectKey> = proxies.chain(gateways).cloned().collect();
+        found.sort();
+        found
+    }
+
+    /// The merged rules of a proxy or a MeshGateway. Looks at everything: for people, not for proxies.
+    pub fn merged_rules(&self, key: &ObjectKey) -> Vec<MergedRules> {
+        let reader = Reader::new(&self.store);
+        let policies = &self.kuma.policies;
+        if let Some(view) = self.gateway_of(key) {
+            return gateway::listeners(&reader, view, policies)
+                .into_iter()
+                .flat_map(|(listener, items)| {
+                    by_hostname(&items)
+                        .into_iter()
+                        .map(|(hostname, items)| {
+                            let hostname = Some(hostname).filter(|name| !name.is_empty());
+                            MergedRules {
+                                destination: match hostname {
+                                    Some(hostname) => format!("listener {listener} {hostname}"),
+                                    None => format!("listener {listener}"),
+                                },
+                                rules: shown(merge(&items)),
+                            }
+                        })
+                        .collect::<Vec<_>>()
+                })
+                .collect();
+        }
+        let Some(proxy) = self.kuma.proxies.get(key) else {
+            return Vec::new();
+        };
+        let told = proxy.outbounds.iter().map(|(_, id)| id);
+        let targeted = self.kuma.targeted.iter();
+        let targeted = targeted.filter(|id| proxy.calls_all && id.port != 0);
+        told.chain(targeted)
+            .map(|id| {
+                let own = applied(&items(&reader, policies.values(), id), proxy);
+                let http = backend::is_http(backend::protocol(&reader, id).as_deref());
+                MergedRules {
+                    destination: match id.object.namespace().strip_prefix("mesh:") {
+                        Some(_) => id
+                            .to_string()
+                            .replace(&id.object.name.to_string(), &id.object.name.name),
+                        None => id.to_string(),
+                    },
+                    rules: shown(merge(&governing(&own, http).1)),
+                }
+            })
+            .collect()
+    }
+
+    /// The MeshGateway that a key names, or that a proxy of this key has chosen.
+    fn gateway_of(&self, key: &ObjectKey) -> Option<&ObjectKey> {
+        let mut gateways = self.kuma.gateways.iter();
+        let found = gateways.find(|(gateway, view)| *gateway == key || view.proxies.contains(key));
+        found.map(|(gateway, _)| gateway)
+    }
+
+    /// The name of a proxy as its author gave it.
+    pub fn proxy_name(&self, key: &ObjectKey) -> String {
+        match self.store.get(key) {
+            Some(object) if key.kind != Kind::Pod => display_name(object.meta()).to_owned(),
+            _ => key.name.name.to_string(),
+        }
+    }
+}

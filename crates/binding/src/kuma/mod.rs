@@ -1,0 +1,51 @@
+//! Kuma's policies: which proxies and destinations they reach, how they merge, and what comes of it.
+//!
+//! The texts are MADR 011 (rules, filters, merging) and MADR 045 (gateways and their hostnames); quotations without a source are Kuma's
+//! own behaviour. Three things are computed: a [`proxy`] (a Dataplane, or what becomes one on Kubernetes), a [`destination`] as its
+//! callers see it, and a MeshGateway ([`gateway`]). All policies for one of these are put in order ([`policy`]), [`merge`]d, and
+//! [`lower`]ed into the bound form.
+
+pub(crate) mod backend;
+pub(crate) mod destination;
+pub(crate) mod gateway;
+pub(crate) mod lower;
+mod merge;
+mod merged;
+pub(crate) mod policy;
+pub(crate) mod proxy;
+mod said;
+mod select;
+mod units;
+
+pub use merged::{MergedRule, MergedRules};
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pointsman_resources::ObjectKey;
+
+use crate::bound::BackendId;
+use crate::store::FastMap;
+use destination::Outcome;
+use gateway::MeshGatewayView;
+use policy::Policy;
+use proxy::Proxy;
+
+/// What was computed of Kuma's objects.
+#[derive(Default)]
+pub(crate) struct Kuma {
+    /// The policies.
+    policies: BTreeMap<ObjectKey, Arc<Policy>>,
+    /// The proxies.
+    proxies: FastMap<ObjectKey, Arc<Proxy>>,
+    /// The proxies that are told to call each destination.
+    callers: BTreeMap<BackendId, BTreeSet<ObjectKey>>,
+    /// The proxies that may call everything.
+    everywhere: BTreeSet<ObjectKey>,
+    /// The destinations that a policy includes.
+    targeted: BTreeSet<BackendId>,
+    /// What comes of policies at each destination.
+    pub(crate) destinations: BTreeMap<BackendId, Outcome>,
+    /// What comes of them on each MeshGateway.
+    pub(crate) gateways: BTreeMap<ObjectKey, MeshGatewayView>,
+}

@@ -1,0 +1,163 @@
+//! A policy among others: whose it is, and how strong.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use pointsman_resources::kuma::{
+    EFFECT_LABEL, KubernetesService, MeshRoute, ORIGIN_LABEL, POLICY_ROLE_LABEL, TargetKind,
+    TargetRef, ZONE_TAG, display_name, kubernetes_namespace,
+};
+use pointsman_resources::{Kind, ObjectKey};
+
+/// The namespace of the mesh's operators on Kubernetes.
+pub(crate) const SYSTEM_NAMESPACE: &str = "kuma-system";
+
+/// A policy, with what is worked out of it once.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Policy {
+    /// Which one.
+    pub key: ObjectKey,
+    /// What it says.
+    pub route: Arc<MeshRoute>,
+    /// Whose it is.
+    pub role: Role,
+    origin: Origin,
+}
+
+/// Whose a policy is, the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    /// The mesh's operators'.
+    System,
+    /// That of the owner of the destination: for all clients.
+    Producer,
+    /// That of a client's owner: for clients of its own namespace.
+    Consumer,
+    /// That of a proxy's owner: for proxies of its own namespace.
+    WorkloadOwner,
+}
+
+/// Where a policy was made, the weakest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Origin {
+    Global,
+    Unsaid,
+    Zone,
+}
+
+impl Policy {
+    /// Looks at a policy.
+    pub fn new(key: &ObjectKey, route: &Arc<MeshRoute>) -> Self {
+        let labels = &route.metadata.labels;
+        Policy {
+            key: key.clone(),
+            role: role(route),
+            origin: match labels.get(ORIGIN_LABEL) {
+                Some("global") => Origin::Global,
+                Some("zone") => Origin::Zone,
+                _ => Origin::Unsaid,
+            },
+            route: route.clone(),
+        }
+    }
+
+    /// Its namespace on Kubernetes.
+    pub fn namespace(&self) -> Option<&str> {
+        kubernetes_namespace(&self.route.metadata)
+    }
+
+    /// Whether it is carried out: one that is only tried is not.
+    pub fn is_in_effect(&self) -> bool {
+        self.route.metadata.labels.get(EFFECT_LABEL) != Some("shadow")
+    }
+
+    /// The zone whose proxies alone it is for.
+    pub fn zone(&self) -> Option<&str> {
+        let zonal = self.origin == Origin::Zone && self.role != Role::Producer;
+        self.route.metadata.labels.get(ZONE_TAG).filter(|_| zonal)
+    }
+
+    /// Whether it is about requests, not streams.
+    pub fn is_http(&self) -> bool {
+        self.key.kind != Kind::MeshTCPRoute
+    }
+
+    /// The place of a `to` as its author wrote it; none where the kind has no `to`.
+    pub fn written(&self, to: usize) -> Option<usize> {
+        (self.key.kind != Kind::MeshGatewayHTTPRoute).then_some(to)
+    }
+}
+
+/// "system namespace or Universal => `system`; every `to[]` item is MeshService by `name` in own/omitted namespace => `producer`;
+/// none => `consumer`". A label says it where the control plane has worked it out already.
+fn role(route: &MeshRoute) -> Role {
+    match route.metadata.labels.get(POLICY_ROLE_LABEL) {
+        Some("system") => return Role::System,
+        Some("producer") => return Role::Producer,
+        Some("consumer") => return Role::Consumer,
+        Some("workload-owner") => return Role::WorkloadOwner,
+        _ => {}
+    }
+    let own = match kubernetes_namespace(&route.metadata) {
+        None | Some(SYSTEM_NAMESPACE) => return Role::System,
+        Some(namespace) => namespace,
+    };
+    let is_own = |target: &TargetRef| {
+        let Some(name) = target.name.as_deref() else {
+            return false;
+        };
+        let legacy = KubernetesService::parse(name).map(|service| service.namespace);
+        let namespace = target.namespace.as_deref().or(legacy).unwrap_or(own);
+        target.kind == TargetKind::MeshService && namespace == own
+    };
+    match route.spec.to.iter().all(|to| is_own(&to.target_ref)) {
+        true => Role::Producer,
+        false => Role::Consumer,
+    }
+}
+
+/// One of a policy's `to`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Item<'p> {
+    /// The policy.
+    pub policy: &'p Policy,
+    /// Its place.
+    pub to: usize,
+}
+
+impl<'p> Item<'p> {
+    /// What it says.
+    pub fn to(&self) -> &'p pointsman_resources::kuma::To {
+        &self.policy.route.spec.to[self.to]
+    }
+
+    /// How it compares with another: less is stronger. Nothing of it depends on when a policy came.
+    pub fn compare(&self, other: &Item<'_>) -> Ordering {
+        let (a, b) = (self, other);
+        let top = |item: &Item<'_>| {
+            let target = &item.policy.route.spec.target_ref;
+            // "both Dataplane: labels < name; without sectionName < with"
+            let dataplane = target.kind == TargetKind::Dataplane;
+            (
+                target.kind,
+                dataplane && target.name.is_some(),
+                dataplane && target.section_name.is_some(),
+            )
+        };
+        let to = |item: &Item<'_>| {
+            let target = &item.to().target_ref;
+            (target.kind, target.section_name.is_some())
+        };
+        let name = |item: &Item<'_>| display_name(&item.policy.route.metadata).to_owned();
+        top(b)
+            .cmp(&top(a))
+            .then_with(|| b.policy.origin.cmp(&a.policy.origin))
+            .then_with(|| b.policy.role.cmp(&a.policy.role))
+            .then_with(|| to(b).cmp(&to(a)))
+            // "the lexicographically smaller name wins"
+            .then_with(|| name(a).cmp(&name(b)))
+            .then_with(|| a.policy.key.cmp(&b.policy.key))
+            // "later item wins"
+            .then_with(|| b.to.cmp(&a.to))
+    }
+}

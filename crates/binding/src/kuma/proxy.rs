@@ -1,0 +1,207 @@
+//! Proxies of the mesh: Dataplanes as they are written, and the Pods and MeshGatewayInstances that become some on Kubernetes.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pointsman_resources::core::{Pod, Service};
+use pointsman_resources::kuma::{
+    DEFAULT_MESH, Dataplane, KubernetesService, MESH_LABEL, MeshGatewayInstance, NAMESPACE_TAG,
+    PROTOCOL_TAG, SERVICE_TAG, Tags, ZONE_TAG, kubernetes_namespace, scope,
+};
+use pointsman_resources::{Kind, Meta, ObjectKey, Resource};
+
+use super::backend;
+use crate::bound::{BackendId, Tags as Subset, Transport};
+use crate::store::Reader;
+
+/// The label that lets proxies into the Pods of a namespace, or into one Pod.
+pub(crate) const INJECTION_LABEL: &str = "kuma.io/sidecar-injection";
+
+/// A proxy of a mesh.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Proxy {
+    /// What it is written as.
+    pub key: ObjectKey,
+    /// The name, labels and age of that.
+    pub metadata: Meta,
+    /// The mesh.
+    pub mesh: Arc<str>,
+    /// Its namespace on Kubernetes.
+    pub namespace: Option<Arc<str>>,
+    /// The tags of each inbound; of a gateway its own.
+    pub tag_sets: Vec<Tags>,
+    /// What it is told to call, and where it finds it.
+    pub outbounds: Vec<(SocketAddr, BackendId)>,
+    /// Whether it may call everything in the mesh: a Pod, whose traffic is captured.
+    pub calls_all: bool,
+    /// Whether its listeners are a MeshGateway's.
+    pub is_builtin: bool,
+}
+
+impl Proxy {
+    /// Whether it is in a zone, as far as can be told.
+    pub fn is_in_zone(&self, zone: &str) -> bool {
+        let tag = self.tag_sets.iter().find_map(|tags| tags.get(ZONE_TAG));
+        let own = tag.map(String::as_str);
+        own.or(self.metadata.labels.get(ZONE_TAG))
+            .is_none_or(|own| own == zone)
+    }
+}
+
+/// Looks at a proxy. None if there is none of this name.
+pub(crate) fn view(reader: &Reader<'_>, key: &ObjectKey) -> Option<Proxy> {
+    match reader.object(key)? {
+        Resource::Dataplane(dataplane) => Some(of_dataplane(reader, key, dataplane)),
+        Resource::MeshGatewayInstance(instance) => Some(of_instance(key, instance)),
+        Resource::Pod(pod) => of_pod(reader, key, pod),
+        _ => None,
+    }
+}
+
+/// The service that a tag names, as a destination or a backend.
+pub(crate) fn tagged(mesh: &str, service: &str, tags: Subset) -> BackendId {
+    let object = ObjectKey::new(Kind::MeshService, scope(mesh), service);
+    BackendId {
+        tags,
+        ..BackendId::new(object, 0, Transport::Tcp)
+    }
+}
+
+fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> Proxy {
+    let networking = &dataplane.spec.networking;
+    let gateway = networking.gateway.iter().map(|gateway| &gateway.tags);
+    let inbounds = networking.inbound.iter().map(|inbound| &inbound.tags);
+    let outbounds = networking.outbound.iter().filter_map(|outbound| {
+        let destination = match (&outbound.backend_ref, outbound.service()) {
+            (Some(reference), _) => {
+                let namespace = kubernetes_namespace(&dataplane.metadata);
+                backend::resolve(reader, &dataplane.mesh, namespace, reference).ok()?
+            }
+            (None, Some(service)) => {
+                let more = outbound.tags.iter();
+                let more = more.filter(|(name, _)| *name != SERVICE_TAG);
+                let more = more.map(|(name, value)| (name.as_str(), value.as_str()));
+                tagged(&dataplane.mesh, service, more.collect())
+            }
+            (None, None) => return None,
+        };
+        Some((
+            SocketAddr::new(outbound.address, outbound.port),
+            destination,
+        ))
+    });
+    Proxy {
+        key: key.clone(),
+        metadata: dataplane.metadata.clone(),
+        mesh: dataplane.mesh.clone(),
+        namespace: kubernetes_namespace(&dataplane.metadata).map(Arc::from),
+        tag_sets: inbounds.chain(gateway).cloned().collect(),
+        outbounds: outbounds.collect(),
+        calls_all: false,
+        is_builtin: dataplane.builtin_gateway().is_some(),
+    }
+}
+
+/// "its service tag = `<name>_<ns>_svc`"
+fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> Proxy {
+    let service = KubernetesService {
+        name: &instance.metadata.name,
+        namespace: &instance.metadata.namespace,
+        port: None,
+    };
+    let mut tags = instance.spec.tags.clone();
+    tags.entry(SERVICE_TAG.to_owned())
+        .or_insert(service.to_string());
+    let namespace = instance.metadata.namespace.clone();
+    tags.insert(NAMESPACE_TAG.to_owned(), namespace.to_string());
+    Proxy {
+        key: key.clone(),
+        metadata: instance.metadata.clone(),
+        mesh: instance.mesh.clone(),
+        namespace: Some(namespace),
+        tag_sets: vec![tags],
+        outbounds: Vec::new(),
+        calls_all: false,
+        is_builtin: true,
+    }
+}
+
+/// A Pod that is let into the mesh, unless the Dataplane that was made of it is there too.
+fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<Proxy> {
+    let namespace = &pod.metadata.namespace;
+    let around = reader.namespace_labels(namespace);
+    let label = |name: &str| pod.metadata.labels.get(name).or(around.get(name));
+    if !matches!(label(INJECTION_LABEL), Some("enabled" | "true")) {
+        return None;
+    }
+    if reader.dataplane(&key.name).is_some() {
+        return None;
+    }
+    let mut tag_sets: Vec<Tags> = Vec::new();
+    for service in reader.services(namespace) {
+        let selector = &service.spec.selector;
+        let mut wanted = selector.iter();
+        let selected = wanted.all(|(name, value)| pod.metadata.labels.get(name) == Some(value));
+        if selected && !selector.is_empty() {
+            tag_sets.extend(inbounds(pod, service));
+        }
+    }
+    if tag_sets.is_empty() {
+        let (name, namespace) = (&*pod.metadata.name, &**namespace);
+        let service = KubernetesService {
+            name,
+            namespace,
+            port: None,
+        };
+        tag_sets.push(pod_tags(pod, &service, "tcp"));
+    }
+    Some(Proxy {
+        key: key.clone(),
+        metadata: pod.metadata.clone(),
+        mesh: label(MESH_LABEL).unwrap_or(DEFAULT_MESH).into(),
+        namespace: Some(namespace.clone()),
+        tag_sets,
+        outbounds: Vec::new(),
+        calls_all: true,
+        is_builtin: false,
+    })
+}
+
+/// "one inbound per matching Service port"
+fn inbounds<'s>(pod: &'s Pod, service: &'s Service) -> impl Iterator<Item = Tags> + use<'s> {
+    let ports = service.spec.ports.iter();
+    let streams = ports.filter(|port| port.protocol == Transport::Tcp.name());
+    streams.map(|port| {
+        let named = KubernetesService {
+            name: &service.metadata.name,
+            namespace: &service.metadata.namespace,
+            port: Some(port.port),
+        };
+        let protocol = port.app_protocol.as_deref().unwrap_or("tcp");
+        let mut tags = pod_tags(pod, &named, protocol);
+        let more = [
+            (
+                "k8s.kuma.io/service-name",
+                service.metadata.name.to_string(),
+            ),
+            ("k8s.kuma.io/service-port", port.port.to_string()),
+        ];
+        tags.extend(more.map(|(name, value)| (name.to_owned(), value)));
+        tags
+    })
+}
+
+/// "all Pod labels (except keys containing `kuma.io/` and empty values)", and what Kuma adds.
+pub(crate) fn pod_tags(pod: &Pod, service: &KubernetesService<'_>, protocol: &str) -> Tags {
+    let labels = pod.metadata.labels.iter();
+    let labels = labels.filter(|(name, value)| !name.contains("kuma.io/") && !value.is_empty());
+    let own = [
+        (SERVICE_TAG, service.to_string()),
+        (PROTOCOL_TAG, protocol.to_owned()),
+        (NAMESPACE_TAG, pod.metadata.namespace.to_string()),
+    ];
+    labels
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .chain(own.map(|(name, value)| (name.to_owned(), value)))
+        .collect()
+}

@@ -1,0 +1,177 @@
+//! What is said of Kuma's policies and gateways, and of routes of the Gateway API that a policy overrides.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pointsman_resources::{ObjectKey, Resource};
+
+use super::destination::Outcome;
+use super::lower::place_text;
+use crate::Binder;
+use crate::bound::{BackendId, FrontendId, Scope};
+use crate::status::{Condition, Reach, StatusBody};
+use crate::store::{Reader, Topic, Unit};
+
+impl Binder {
+    /// The outcomes that a policy has a part in, each with what it is of.
+    fn parts(&self, policy: &ObjectKey) -> Vec<(String, &Outcome)> {
+        let destinations = self.kuma.destinations.iter();
+        let destinations = destinations.map(|(id, outcome)| (id.to_string(), outcome));
+        let gateways = self.kuma.gateways.iter();
+        let gateways = gateways.map(|(key, view)| (key.to_string(), &view.outcome));
+        destinations
+            .chain(gateways)
+            .filter(|(_, outcome)| outcome.reached.contains_key(policy))
+            .collect()
+    }
+
+    /// What is said of a policy.
+    pub(crate) fn policy_status(&self, key: &ObjectKey) -> Option<StatusBody> {
+        let policy = self.kuma.policies.get(key)?;
+        let parts = self.parts(key);
+        let reaches: Vec<Reach> = parts
+            .iter()
+            .map(|(to, outcome)| Reach {
+                to: to.clone(),
+                proxies: outcome.reached[key].iter().map(proxy_text).collect(),
+            })
+            .collect();
+        let told = |all: fn(&Outcome) -> &BTreeMap<ObjectKey, BTreeSet<String>>| {
+            let all = parts
+                .iter()
+                .filter_map(|(_, outcome)| all(outcome).get(key));
+            all.flatten().cloned().collect::<BTreeSet<String>>()
+        };
+        let mut remarks = told(|outcome| &outcome.told.remarks);
+        if !policy.is_in_effect() {
+            remarks.insert("it is tried and not carried out (kuma.io/effect: shadow)".to_owned());
+        } else if reaches.is_empty() {
+            remarks.insert("it reaches no proxy that calls what it is for".to_owned());
+        }
+        let remarks: Vec<String> = remarks.into_iter().collect();
+        let mut conditions = vec![Condition::yes("Accepted", "Accepted", remarks.join("; "))];
+        let unresolved: BTreeSet<&(&'static str, String)> = parts
+            .iter()
+            .filter_map(|(_, outcome)| outcome.told.unresolved.get(key))
+            .flatten()
+            .collect();
+        conditions.push(match unresolved.first() {
+            Some((reason, _)) => {
+                let messages: Vec<&str> = unresolved.iter().map(|(_, m)| m.as_str()).collect();
+                Condition::no("ResolvedRefs", reason, messages.join("; "))
+            }
+            None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
+        });
+        let invalid = told(|outcome| &outcome.told.invalid);
+        if !invalid.is_empty() {
+            let invalid: Vec<String> = invalid.into_iter().collect();
+            let message = invalid.join("; ");
+            conditions.push(Condition::yes(
+                "PartiallyInvalid",
+                "UnsupportedValue",
+                message,
+            ));
+        }
+        let lost = self.lost(key, &parts);
+        if !lost.is_empty() {
+            let message = lost.join("; ");
+            conditions.push(Condition::yes(OVERRIDDEN, "Merged", message));
+        }
+        Some(StatusBody::Mesh {
+            conditions,
+            reaches,
+        })
+    }
+
+    /// The rules of a policy of which nothing is left, where, and who has their place.
+    fn lost(&self, key: &ObjectKey, parts: &[(String, &Outcome)]) -> Vec<String> {
+        let mut all = Vec::new();
+        for (to, outcome) in parts {
+            for (place, winner) in outcome.told.lost.get(key).into_iter().flatten() {
+                let rule = place_text(*place);
+                all.push(format!("{rule} to {winner} for {to}"));
+            }
+        }
+        all
+    }
+
+    /// What is said of a MeshGateway.
+    pub(crate) fn mesh_gateway_status(
+        &self,
+        reader: &Reader<'_>,
+        key: &ObjectKey,
+    ) -> Option<StatusBody> {
+        reader.note(Topic::Result(Unit::MeshGateway(key.clone())));
+        let view = self.kuma.gateways.get(key)?;
+        let message = match view.proxies.as_slice() {
+            [] => "no Dataplane of type BUILTIN and no MeshGatewayInstance has the tags of its selectors: nobody serves it".to_owned(),
+            some => {
+                let some: Vec<String> = some.iter().map(proxy_text).collect();
+                format!("served by {}", some.join(", "))
+            }
+        };
+        Some(StatusBody::Gateway {
+            conditions: vec![Condition::yes("Accepted", "Accepted", message)],
+            addresses: Vec::new(),
+            listeners: view.listeners.clone(),
+            attached_listener_sets: None,
+        })
+    }
+
+    /// Whether policies govern calls that a route of the Gateway API is for as well: "a loser keeps Accepted and gets
+    /// `pointsman.io/Overridden`=True naming the winner".
+    pub(crate) fn overridden(
+        &self,
+        reader: &Reader<'_>,
+        wanted: &[(FrontendId, std::sync::Arc<crate::bound::BoundRoute>)],
+    ) -> Option<Condition> {
+        let mut won: BTreeMap<ObjectKey, BTreeSet<String>> = BTreeMap::new();
+        for (id, _) in wanted {
+            let FrontendId::Mesh {
+                parent,
+                port,
+                transport,
+                scope,
+            } = id
+            else {
+                continue;
+            };
+            let destination = BackendId::new(parent.clone(), *port, *transport);
+            reader.note(Topic::Result(Unit::Destination(destination.clone())));
+            let outcome = self.kuma.destinations.get(&destination);
+            for (policy, proxies) in outcome.into_iter().flat_map(|outcome| &outcome.reached) {
+                let concerned = proxies.iter().filter(|proxy| match scope {
+                    Scope::Everyone => true,
+                    Scope::Namespace(namespace) => proxy.namespace() == &**namespace,
+                });
+                let concerned: BTreeSet<String> = concerned.map(proxy_text).collect();
+                if !concerned.is_empty() {
+                    won.entry(policy.clone()).or_default().extend(concerned);
+                }
+            }
+        }
+        if won.is_empty() {
+            return None;
+        }
+        let parts: Vec<String> = won
+            .into_iter()
+            .map(|(policy, proxies)| {
+                let proxies: Vec<String> = proxies.into_iter().collect();
+                format!("{policy} governs the calls of {}", proxies.join(", "))
+            })
+            .collect();
+        Some(Condition::yes(OVERRIDDEN, "KumaPolicy", parts.join("; ")))
+    }
+
+    /// The Kuma objects of a kind that are proxies, for people: a Dataplane, or a Pod that is one.
+    pub fn is_proxy(&self, key: &ObjectKey) -> bool {
+        self.kuma.proxies.contains_key(key)
+            || matches!(self.store.get(key), Some(Resource::MeshGateway(_)))
+    }
+}
+
+/// The condition of what another has the place of.
+const OVERRIDDEN: &str = "pointsman.io/Overridden";
+
+fn proxy_text(proxy: &ObjectKey) -> String {
+    proxy.to_string()
+}

@@ -1,0 +1,177 @@
+//! Which proxies a policy is for, and which destinations.
+
+use pointsman_resources::kuma::{
+    DISPLAY_NAME_LABEL, KubernetesService, NAMESPACE_TAG, ProxyType, SERVICE_TAG, Tags, TargetKind,
+    TargetRef, display_name, kubernetes_namespace,
+};
+use pointsman_resources::meta::Labels;
+use pointsman_resources::{Kind, Meta};
+
+use super::backend;
+use super::policy::{Policy, Role};
+use super::proxy::Proxy;
+use crate::bound::BackendId;
+use crate::store::Reader;
+
+/// Whether tags have all that a selector asks for; `*` is any value.
+pub(crate) fn has(tags: &Tags, wanted: &Tags) -> bool {
+    wanted.iter().all(|(name, value)| {
+        let found = tags.get(name);
+        found.is_some_and(|found| value == "*" || found == value)
+    })
+}
+
+impl Policy {
+    /// Whether it is for what this sidecar sends: one inbound that fits selects the whole proxy.
+    pub fn selects(&self, proxy: &Proxy) -> bool {
+        let target = &self.route.spec.target_ref;
+        self.is_for(proxy)
+            && match target.kind {
+                TargetKind::Mesh => self.takes(ProxyType::Sidecar),
+                TargetKind::Dataplane => self.names(proxy),
+                TargetKind::MeshSubset => {
+                    let mut sets = proxy.tag_sets.iter();
+                    self.takes(ProxyType::Sidecar) && sets.any(|tags| has(tags, &target.tags))
+                }
+                TargetKind::MeshService | TargetKind::MeshServiceSubset => {
+                    let mut sets = proxy.tag_sets.iter();
+                    sets.any(|tags| self.is_of_service(tags) && has(tags, &target.tags))
+                }
+                _ => false,
+            }
+    }
+
+    /// Whether it is for a listener of a MeshGateway that has these tags, on this proxy.
+    pub fn selects_listener(&self, proxy: &Proxy, gateway: &str, tags: &Tags) -> bool {
+        let target = &self.route.spec.target_ref;
+        let fits = has(tags, &target.tags);
+        // "Kuma: MeshGateway as target from any namespace: allowed"
+        if target.kind == TargetKind::MeshGateway {
+            return self.is_in_effect() && target.name.as_deref() == Some(gateway) && fits;
+        }
+        self.is_for(proxy)
+            && match target.kind {
+                TargetKind::Mesh => self.takes(ProxyType::Gateway),
+                TargetKind::MeshSubset => self.takes(ProxyType::Gateway) && fits,
+                TargetKind::MeshService | TargetKind::MeshServiceSubset => {
+                    self.is_of_service(tags) && fits
+                }
+                _ => false,
+            }
+    }
+
+    /// What holds before its target is looked at: it is carried out, and the proxy is in its namespace and zone if it asks that.
+    fn is_for(&self, proxy: &Proxy) -> bool {
+        let at_home = match (self.role, self.namespace()) {
+            (Role::Consumer | Role::WorkloadOwner, Some(own)) => {
+                proxy.namespace.as_deref() == Some(own)
+            }
+            _ => true,
+        };
+        let zone = self.zone();
+        self.is_in_effect() && at_home && zone.is_none_or(|zone| proxy.is_in_zone(zone))
+    }
+
+    fn takes(&self, kind: ProxyType) -> bool {
+        let kinds = &self.route.spec.target_ref.proxy_types;
+        kinds.is_empty() || kinds.contains(&kind)
+    }
+
+    /// `kind: Dataplane`: by labels, or by name; all if neither is said.
+    fn names(&self, proxy: &Proxy) -> bool {
+        let target = &self.route.spec.target_ref;
+        let namespace = target.namespace.as_deref().or(self.namespace());
+        let by_name = target.name.as_deref().is_none_or(|name| {
+            name == display_name(&proxy.metadata)
+                && namespace.is_none_or(|own| proxy.namespace.as_deref() == Some(own))
+        });
+        by_name && have(&proxy.metadata, &target.labels)
+    }
+
+    /// `kind: MeshService`: by the tag, or by the parts of a name on Kubernetes.
+    fn is_of_service(&self, tags: &Tags) -> bool {
+        let target = &self.route.spec.target_ref;
+        let (Some(wanted), Some(service)) = (target.name.as_deref(), tags.get(SERVICE_TAG)) else {
+            return false;
+        };
+        wanted == service || self.is_short_for(target, service)
+    }
+
+    /// Whether a reference by the name of a Kubernetes Service means the service that a tag names.
+    fn is_short_for(&self, target: &TargetRef, service: &str) -> bool {
+        KubernetesService::parse(service).is_some_and(|service| {
+            let namespace = target.namespace.as_deref().or(self.namespace());
+            target.name.as_deref() == Some(service.name) && namespace == Some(service.namespace)
+        })
+    }
+
+    /// Whether one of its `to` includes a destination.
+    pub fn includes(&self, reader: &Reader<'_>, to: usize, destination: &BackendId) -> bool {
+        let target = &self.route.spec.to[to].target_ref;
+        let object = &destination.object;
+        let kind = match target.kind {
+            TargetKind::MeshService => [Kind::MeshService, Kind::Service],
+            TargetKind::MeshExternalService => [Kind::MeshExternalService; 2],
+            TargetKind::MeshMultiZoneService => [Kind::MeshMultiZoneService; 2],
+            _ => return false,
+        };
+        if !kind.contains(&object.kind) {
+            return false;
+        }
+        if !target.labels.is_empty() {
+            let found = reader.object(object).map(|object| object.meta());
+            return found.is_some_and(|meta| have(meta, &target.labels))
+                && self.has_section(reader, target, destination);
+        }
+        let Some(wanted) = target.name.as_deref() else {
+            return false;
+        };
+        let (name, namespace) = (&*object.name.name, object.namespace());
+        if name == wanted {
+            let universal = destination.port == 0 || namespace.starts_with("mesh:");
+            let theirs = target.namespace.as_deref().or(self.namespace());
+            let at_home = universal || theirs.is_none_or(|theirs| theirs == namespace);
+            return at_home && self.has_section(reader, target, destination);
+        }
+        if object.kind == Kind::Service {
+            // `backend_kuma-demo_svc_3001`
+            return KubernetesService::parse(wanted).is_some_and(|service| {
+                (service.name, service.namespace) == (name, namespace)
+                    && service.port.is_none_or(|port| port == destination.port)
+            });
+        }
+        destination.port == 0
+            && self.is_short_for(target, name)
+            && target.section_name.as_deref().is_none_or(|section| {
+                let port = KubernetesService::parse(name).and_then(|service| service.port);
+                port.is_some_and(|port| port.to_string() == section)
+            })
+    }
+
+    /// `sectionName` is a port's name, or its number if it has none.
+    fn has_section(&self, reader: &Reader<'_>, target: &TargetRef, to: &BackendId) -> bool {
+        let Some(section) = target.section_name.as_deref() else {
+            return true;
+        };
+        let ports = backend::ports(reader, &to.object);
+        ports
+            .iter()
+            .any(|port| port.number == to.port && port.section() == section)
+    }
+}
+
+/// Whether an object has all these labels. Its name and namespace are labels too, as Kuma would set them.
+pub(crate) fn have<'w>(
+    metadata: &Meta,
+    wanted: impl IntoIterator<Item = (&'w String, &'w String)>,
+) -> bool {
+    let labels: &Labels = &metadata.labels;
+    wanted.into_iter().all(|(name, value)| {
+        let found = labels.get(name).or(match name.as_str() {
+            DISPLAY_NAME_LABEL | "k8s.kuma.io/service-name" => Some(&*metadata.name),
+            NAMESPACE_TAG => kubernetes_namespace(metadata),
+            _ => None,
+        });
+        found == Some(value.as_str())
+    })
+}

@@ -1,0 +1,269 @@
+//! What is computed anew when an object of Kuma's, or one that it depends on, changes.
+//!
+//! Objects are read through a [`Reader`], which notes them. Policies are not: each says which destinations and gateways it concerns, and
+//! those are marked when it comes, changes or goes. So one policy costs what it touches, and not what the mesh holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pointsman_resources::kuma::TargetKind;
+use pointsman_resources::{Kind, ObjectKey, Resource};
+
+use super::backend;
+use super::destination::{self, Outcome};
+use super::gateway;
+use super::policy::Policy;
+use super::proxy::{self, Proxy};
+use crate::bound::{BackendId, Transport};
+use crate::store::{Reader, Topic, Unit};
+use crate::{Binder, Delta, difference, difference_arc};
+
+impl Binder {
+    /// Marks what an object gives rise to by being there.
+    pub(crate) fn mark_kuma(&mut self, key: &ObjectKey) {
+        match key.kind {
+            Kind::Dataplane => self.tracker.mark(Unit::Proxy(key.clone())),
+            Kind::Pod if !self.kuma.policies.is_empty() => {
+                self.tracker.mark(Unit::Proxy(key.clone()));
+            }
+            Kind::MeshGateway => self.tracker.mark(Unit::MeshGateway(key.clone())),
+            Kind::Service
+            | Kind::MeshService
+            | Kind::MeshExternalService
+            | Kind::MeshMultiZoneService => self.mark_ports(key),
+            kind if kind.is_mesh_route() => self.mark_policy(key),
+            _ => {}
+        }
+    }
+
+    /// Marks the ports of a destination that a policy may be for.
+    fn mark_ports(&mut self, object: &ObjectKey) {
+        if self.kuma.policies.is_empty() {
+            return;
+        }
+        let known = |id: &&BackendId| id.object == *object;
+        let first = || BackendId::new(object.clone(), 0, Transport::Tcp)..;
+        let targeted = self.kuma.targeted.range(first()).take_while(known);
+        // A policy may come to include by labels what it did not before.
+        let called = self.kuma.callers.range(first()).map(|(id, _)| id);
+        let called = called.take_while(known);
+        let mut ids: BTreeSet<BackendId> = targeted.chain(called).cloned().collect();
+        ids.extend(ports_of(&Reader::new(&self.store), object));
+        for id in ids {
+            self.tracker.mark(Unit::Destination(id));
+        }
+    }
+
+    fn mark_policy(&mut self, key: &ObjectKey) {
+        let new = match self.store.get(key) {
+            Some(Resource::MeshRoute(route)) => Some(Arc::new(Policy::new(key, route))),
+            _ => None,
+        };
+        let had_none = self.kuma.policies.is_empty();
+        let old = match &new {
+            Some(new) => self.kuma.policies.insert(key.clone(), new.clone()),
+            None => self.kuma.policies.remove(key),
+        };
+        if had_none {
+            // Pods are of no interest as long as there is no policy; now they are.
+            let pods = self.store.objects().map(|(key, _)| key);
+            let pods = pods.filter(|key| key.kind == Kind::Pod);
+            let known = self.kuma.everywhere.iter().cloned();
+            for pod in pods.chain(known).collect::<BTreeSet<_>>() {
+                self.tracker.mark(Unit::Proxy(pod));
+            }
+        }
+        for policy in old.iter().chain(&new) {
+            for id in self.concerned(policy) {
+                self.tracker.mark(Unit::Destination(id));
+            }
+            let to = &policy.route.spec.to;
+            if to.iter().any(|to| to.target_ref.kind == TargetKind::Mesh) {
+                let reader = Reader::new(&self.store);
+                let gateways = reader.mesh_gateways(&policy.route.mesh);
+                let gateways: Vec<ObjectKey> = gateways
+                    .map(|gateway| ObjectKey {
+                        kind: Kind::MeshGateway,
+                        name: gateway.metadata.key(),
+                    })
+                    .collect();
+                for gateway in gateways {
+                    self.tracker.mark(Unit::MeshGateway(gateway));
+                }
+            }
+        }
+    }
+
+    /// The destinations that a policy includes, of those that somebody may call.
+    fn concerned(&self, policy: &Policy) -> BTreeSet<BackendId> {
+        let reader = Reader::new(&self.store);
+        let includes = |id: &&BackendId| {
+            let mut all = 0..policy.route.spec.to.len();
+            all.any(|to| policy.includes(&reader, to, id))
+        };
+        let called = self.kuma.callers.keys().filter(includes);
+        let targeted = self.kuma.targeted.iter().filter(includes);
+        let mut found: BTreeSet<BackendId> = called.chain(targeted).cloned().collect();
+        for object in reader.all_destinations() {
+            let ports = ports_of(&reader, &object.key());
+            found.extend(ports.iter().filter(includes).cloned());
+        }
+        found
+    }
+
+    pub(crate) fn compute_proxy(&mut self, unit: &Unit, key: &ObjectKey) {
+        let reader = Reader::new(&self.store);
+        let view = proxy::view(&reader, key);
+        self.tracker.note(unit, reader.into_topics());
+        let old = self.kuma.proxies.get(key).cloned();
+        if old.as_deref() == view.as_ref() {
+            return;
+        }
+        let view = view.map(Arc::new);
+        for (proxy, comes) in [(&old, false), (&view, true)] {
+            let Some(proxy) = proxy else { continue };
+            for (_, destination) in &proxy.outbounds {
+                let callers = self.kuma.callers.entry(destination.clone()).or_default();
+                match comes {
+                    true => callers.insert(key.clone()),
+                    false => callers.remove(key),
+                };
+                if callers.is_empty() {
+                    self.kuma.callers.remove(destination);
+                }
+                self.tracker.mark(Unit::Destination(destination.clone()));
+            }
+            if proxy.calls_all {
+                match comes {
+                    true => self.kuma.everywhere.insert(key.clone()),
+                    false => self.kuma.everywhere.remove(key),
+                };
+                for destination in &self.kuma.targeted {
+                    self.tracker.mark(Unit::Destination(destination.clone()));
+                }
+            }
+        }
+        match view {
+            Some(view) => self.kuma.proxies.insert(key.clone(), view),
+            None => self.kuma.proxies.remove(key),
+        };
+    }
+
+    pub(crate) fn compute_destination(&mut self, unit: &Unit, id: &BackendId, delta: &mut Delta) {
+        let reader = Reader::new(&self.store);
+        let mut items = destination::items(&reader, self.kuma.policies.values(), id);
+        let mut callers = self.callers(id);
+        let is_port = |port: &backend::Port| port.number == id.port;
+        if id.port != 0 && !backend::ports(&reader, &id.object).iter().any(is_port) {
+            // A policy may name what does not exist.
+            items.clear();
+            callers.clear();
+        }
+        let outcome = match callers.is_empty() {
+            true => Outcome::default(),
+            false => destination::outcome(&reader, id, &items, &callers),
+        };
+        let is_targeted = !items.is_empty();
+        let topics = reader.into_topics();
+        // What nobody calls and no policy includes need not be followed.
+        let followed = is_targeted || !callers.is_empty();
+        drop(callers);
+        self.tracker
+            .note(unit, if followed { topics } else { Vec::new() });
+        match is_targeted {
+            true => self.kuma.targeted.insert(id.clone()),
+            false => self.kuma.targeted.remove(id),
+        };
+        let old = self.kuma.destinations.remove(id).unwrap_or_default();
+        self.settle(&old, &outcome, delta);
+        if outcome.reached != old.reached {
+            self.tracker.changed(&Topic::Result(unit.clone()));
+        }
+        if outcome != Outcome::default() {
+            self.kuma.destinations.insert(id.clone(), outcome);
+        }
+    }
+
+    /// Who calls a destination, and where each finds it.
+    pub(crate) fn callers(&self, id: &BackendId) -> Vec<(&Proxy, Option<SocketAddr>)> {
+        let mut found = Vec::new();
+        let told = self.kuma.callers.get(id).into_iter().flatten();
+        for proxy in told.filter_map(|key| self.kuma.proxies.get(key)) {
+            let outbounds = proxy.outbounds.iter().filter(|(_, to)| to == id);
+            found.extend(outbounds.map(|(listen, _)| (&**proxy, Some(*listen))));
+        }
+        // A service that goes by its tag alone is none that a Pod finds.
+        if id.port != 0 {
+            let pods = self.kuma.everywhere.iter();
+            let pods = pods.filter_map(|key| self.kuma.proxies.get(key));
+            found.extend(pods.map(|pod| (&**pod, None)));
+        }
+        found
+    }
+
+    pub(crate) fn compute_mesh_gateway(&mut self, unit: &Unit, key: &ObjectKey, delta: &mut Delta) {
+        let reader = Reader::new(&self.store);
+        let view = gateway::view(&reader, key, &self.kuma.policies);
+        self.tracker.note(unit, reader.into_topics());
+        let old = self.kuma.gateways.remove(key).unwrap_or_default();
+        let none = Outcome::default();
+        let new = view.as_ref().map_or(&none, |view| &view.outcome);
+        self.settle(&old.outcome, new, delta);
+        if view.as_ref().is_none_or(|view| *view != old) {
+            self.tracker.changed(&Topic::Result(unit.clone()));
+        }
+        if let Some(view) = view {
+            self.kuma.gateways.insert(key.clone(), view);
+        }
+    }
+
+    /// Goes from one outcome to the next: what changed is passed on, and who is told of it is marked.
+    fn settle(&mut self, old: &Outcome, new: &Outcome, delta: &mut Delta) {
+        difference(&old.frontends, &new.frontends, &mut delta.frontends);
+        difference_arc(&old.attachments, &new.attachments, &mut delta.attachments);
+        for id in old.uses.difference(&new.uses) {
+            self.use_backend(id, false);
+        }
+        for id in new.uses.difference(&old.uses) {
+            self.use_backend(id, true);
+        }
+        for policy in told_anew(old, new) {
+            self.tracker.mark(Unit::Status(policy));
+        }
+    }
+
+    fn use_backend(&mut self, id: &BackendId, up: bool) {
+        if crate::store::count(&mut self.users, id.clone(), up) {
+            self.tracker.mark(Unit::Backend(id.clone()));
+        }
+    }
+}
+
+/// The policies of which something else is to be said.
+fn told_anew(old: &Outcome, new: &Outcome) -> BTreeSet<ObjectKey> {
+    let mut policies = differing(&old.reached, &new.reached);
+    policies.extend(differing(&old.told.unresolved, &new.told.unresolved));
+    policies.extend(differing(&old.told.invalid, &new.told.invalid));
+    policies.extend(differing(&old.told.lost, &new.told.lost));
+    policies.extend(differing(&old.told.remarks, &new.told.remarks));
+    policies
+}
+
+fn differing<V: PartialEq>(
+    old: &BTreeMap<ObjectKey, V>,
+    new: &BTreeMap<ObjectKey, V>,
+) -> BTreeSet<ObjectKey> {
+    let keys = old.keys().chain(new.keys());
+    keys.filter(|key| old.get(*key) != new.get(*key))
+        .cloned()
+        .collect()
+}
+
+/// The ports of an object that is a destination.
+fn ports_of(reader: &Reader<'_>, object: &ObjectKey) -> Vec<BackendId> {
+    let ports = backend::ports(reader, object).into_iter();
+    ports
+        .map(|port| BackendId::new(object.clone(), port.number, Transport::Tcp))
+        .collect()
+}

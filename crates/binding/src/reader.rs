@@ -1,0 +1,259 @@
+//! What units read objects through.
+
+use std::cell::RefCell;
+
+use pointsman_resources::core::{ConfigMap, EndpointSlice, Pod, Secret, Service, ServiceImport};
+use pointsman_resources::gateway::{Gateway, GatewayClass, ListenerSet};
+use pointsman_resources::kuma::{
+    DataSource, Dataplane, MeshExternalService, MeshGateway, MeshMultiZoneService, MeshService,
+};
+use pointsman_resources::meta::Labels;
+use pointsman_resources::policy::{
+    BackendTLSPolicy, MeshSettings, ReferenceGrant, XBackend, XBackendTrafficPolicy, XMesh,
+    XTelemetryPolicy,
+};
+use pointsman_resources::route::Route;
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+
+use crate::Content;
+use crate::observation::Observation;
+use crate::sets::SmallSet;
+use crate::store::{Index, Store, Topic};
+
+/// Reads objects on behalf of a unit and notes what it has read.
+pub(crate) struct Reader<'a> {
+    store: &'a Store,
+    topics: RefCell<Vec<Topic>>,
+}
+
+macro_rules! getters {
+    ($($(#[$doc:meta])* $name:ident: $kind:ident -> $type:ty;)*) => {$(
+        $(#[$doc])*
+        pub fn $name(&self, name: &Name) -> Option<&'a $type> {
+            match self.object(&ObjectKey { kind: Kind::$kind, name: name.clone() })? {
+                Resource::$kind(object) => Some(&**object),
+                _ => None,
+            }
+        }
+    )*};
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(store: &'a Store) -> Self {
+        Reader {
+            store,
+            topics: RefCell::default(),
+        }
+    }
+
+    /// What was read.
+    pub fn into_topics(self) -> Vec<Topic> {
+        self.topics.into_inner()
+    }
+
+    /// Notes that something else than an object was read.
+    pub fn note(&self, topic: Topic) {
+        self.topics.borrow_mut().push(topic);
+    }
+
+    /// An object.
+    pub fn object(&self, key: &ObjectKey) -> Option<&'a Resource> {
+        self.note(Topic::Object(key.clone()));
+        self.store.objects.get(key)
+    }
+
+    /// What the outside says of a Gateway.
+    pub fn observation(&self, gateway: &Name) -> Option<&'a Observation> {
+        self.note(Topic::Observation(gateway.clone()));
+        self.store.observations.get(gateway)
+    }
+
+    getters! {
+        class: GatewayClass -> GatewayClass;
+        gateway: Gateway -> Gateway;
+        listener_set: ListenerSet -> ListenerSet;
+        service: Service -> Service;
+        service_import: ServiceImport -> ServiceImport;
+        secret: Secret -> Secret;
+        config_map: ConfigMap -> ConfigMap;
+        mesh_settings: MeshSettings -> MeshSettings;
+        mesh: XMesh -> XMesh;
+        backend: XBackend -> XBackend;
+        trust_bundle: ClusterTrustBundle -> pointsman_resources::core::ClusterTrustBundle;
+        tls_policy: BackendTLSPolicy -> BackendTLSPolicy;
+        traffic_policy: XBackendTrafficPolicy -> XBackendTrafficPolicy;
+        telemetry_policy: XTelemetryPolicy -> XTelemetryPolicy;
+        dataplane: Dataplane -> Dataplane;
+        mesh_service: MeshService -> MeshService;
+        mesh_external_service: MeshExternalService -> MeshExternalService;
+        mesh_multi_zone_service: MeshMultiZoneService -> MeshMultiZoneService;
+        mesh_gateway: MeshGateway -> MeshGateway;
+    }
+
+    /// A route of any kind.
+    pub fn route(&self, key: &ObjectKey) -> Option<&'a Route> {
+        match self.object(key)? {
+            Resource::Route(route) => Some(&**route),
+            _ => None,
+        }
+    }
+
+    /// A namespace's labels. Every namespace has its own name as a label; one without an object has that alone.
+    pub fn namespace_labels(&self, namespace: &str) -> Labels {
+        let key = ObjectKey::new(Kind::Namespace, "", namespace);
+        let labels = match self.object(&key) {
+            Some(Resource::Namespace(object)) => object.metadata.labels.clone(),
+            _ => Labels::default(),
+        };
+        labels.with("kubernetes.io/metadata.name", namespace)
+    }
+
+    fn members(&self, index: Index) -> impl Iterator<Item = &'a Resource> + use<'a> {
+        let store = self.store;
+        let keys = store.indexes.get(&index);
+        self.note(Topic::Index(index));
+        keys.into_iter()
+            .flat_map(SmallSet::iter)
+            .filter_map(|key| store.objects.get(key))
+    }
+
+    /// The ReferenceGrants of a namespace.
+    pub fn grants(&self, namespace: &str) -> impl Iterator<Item = &'a ReferenceGrant> + use<'a> {
+        self.members(Index::GrantsIn(namespace.into()))
+            .filter_map(|object| match object {
+                Resource::ReferenceGrant(grant) => Some(&**grant),
+                _ => None,
+            })
+    }
+
+    /// The ListenerSets that name a Gateway, oldest first.
+    pub fn listener_sets(&self, gateway: &Name) -> Vec<&'a ListenerSet> {
+        let mut sets: Vec<&ListenerSet> = self
+            .members(Index::ListenerSetsOf(gateway.clone()))
+            .filter_map(|object| match object {
+                Resource::ListenerSet(set) => Some(&**set),
+                _ => None,
+            })
+            .collect();
+        sets.sort_by_key(|set| (set.metadata.age(), set.metadata.key()));
+        sets
+    }
+
+    /// The EndpointSlices of a Service or ServiceImport.
+    pub fn slices(&self, of: &ObjectKey) -> impl Iterator<Item = &'a EndpointSlice> + use<'a> {
+        self.members(Index::SlicesOf(of.clone()))
+            .filter_map(|object| match object {
+                Resource::EndpointSlice(slice) => Some(&**slice),
+                _ => None,
+            })
+    }
+
+    /// The Pods of a namespace.
+    pub fn pods(&self, namespace: &str) -> impl Iterator<Item = &'a Pod> + use<'a> {
+        self.members(Index::PodsIn(namespace.into()))
+            .filter_map(|object| match object {
+                Resource::Pod(pod) => Some(&**pod),
+                _ => None,
+            })
+    }
+
+    /// What stands in a file or in the environment, or why it can't be read.
+    pub fn content(&self, source: &DataSource) -> Option<Content> {
+        self.note(Topic::Content(source.clone()));
+        self.store.contents.get(source).cloned()
+    }
+
+    /// The Services of a namespace.
+    pub fn services(&self, namespace: &str) -> impl Iterator<Item = &'a Service> + use<'a> {
+        self.members(Index::ServicesIn(namespace.into()))
+            .filter_map(|object| match object {
+                Resource::Service(service) => Some(&**service),
+                _ => None,
+            })
+    }
+
+    /// The MeshServices and their kin of a mesh.
+    pub fn destinations(&self, mesh: &str) -> impl Iterator<Item = &'a Resource> + use<'a> {
+        self.members(Index::DestinationsIn(mesh.into()))
+    }
+
+    /// Everything that can be called in some mesh, Services included.
+    pub fn all_destinations(&self) -> impl Iterator<Item = &'a Resource> + use<'a> {
+        self.members(Index::Destinations)
+    }
+
+    /// The MeshServices of a mesh.
+    pub fn mesh_services(&self, mesh: &str) -> impl Iterator<Item = &'a MeshService> + use<'a> {
+        self.destinations(mesh).filter_map(|object| match object {
+            Resource::MeshService(service) => Some(&**service),
+            _ => None,
+        })
+    }
+
+    /// The Dataplanes of a mesh.
+    pub fn dataplanes(&self, mesh: &str) -> impl Iterator<Item = &'a Dataplane> + use<'a> {
+        self.members(Index::DataplanesIn(mesh.into()))
+            .filter_map(dataplane)
+    }
+
+    /// The Dataplanes of a mesh that have an inbound of a service.
+    pub fn dataplanes_of(
+        &self,
+        mesh: &str,
+        service: &str,
+    ) -> impl Iterator<Item = &'a Dataplane> + use<'a> {
+        self.members(Index::DataplanesOf(mesh.into(), service.into()))
+            .filter_map(dataplane)
+    }
+
+    /// The MeshGateways of a mesh.
+    pub fn mesh_gateways(&self, mesh: &str) -> impl Iterator<Item = &'a MeshGateway> + use<'a> {
+        self.members(Index::MeshGatewaysIn(mesh.into()))
+            .filter_map(|object| match object {
+                Resource::MeshGateway(gateway) => Some(&**gateway),
+                _ => None,
+            })
+    }
+
+    /// The proxies of a mesh that serve a MeshGateway, in order.
+    pub fn gateway_proxies(&self, mesh: &str) -> impl Iterator<Item = ObjectKey> + use<'a> {
+        self.members(Index::GatewayProxiesIn(mesh.into()))
+            .map(Resource::key)
+    }
+
+    /// The policies of a kind that name an object, oldest first.
+    pub fn policies(&self, kind: Kind, target: &ObjectKey) -> Vec<&'a Resource> {
+        let mut policies: Vec<&Resource> = self
+            .members(Index::PoliciesOf(kind, target.clone()))
+            .collect();
+        policies.sort_by_key(|policy| (policy.meta().age(), policy.meta().key()));
+        policies
+    }
+
+    /// The Gateways that are default parents.
+    pub fn default_gateways(&self) -> Vec<Name> {
+        self.members(Index::DefaultGateways)
+            .map(|gateway| gateway.meta().key())
+            .collect()
+    }
+
+    /// All meshes, oldest first.
+    pub fn meshes(&self) -> Vec<&'a XMesh> {
+        let mut meshes: Vec<&XMesh> = self
+            .members(Index::Meshes)
+            .filter_map(|object| match object {
+                Resource::XMesh(mesh) => Some(&**mesh),
+                _ => None,
+            })
+            .collect();
+        meshes.sort_by_key(|mesh| (mesh.metadata.age(), mesh.metadata.key()));
+        meshes
+    }
+}
+
+fn dataplane(object: &Resource) -> Option<&Dataplane> {
+    match object {
+        Resource::Dataplane(dataplane) => Some(dataplane),
+        _ => None,
+    }
+}

@@ -1,0 +1,58 @@
+//! Files and variables of the environment that policies and listeners of Kuma take bytes from. They are read when the configuration is
+//! loaded: binding itself reads nothing.
+
+use pointsman_binding::{Change, Content};
+use pointsman_resources::Resource;
+use pointsman_resources::kuma::{DataSource, Filter};
+
+/// What an object takes from outside, read now.
+pub fn of(resource: &Resource) -> Vec<Change> {
+    sources(resource)
+        .into_iter()
+        .filter_map(|source| Some(Change::Content(source.clone(), Some(read(source)?))))
+        .collect()
+}
+
+/// An object and what it takes from outside.
+pub fn put(resource: &Resource) -> impl Iterator<Item = Change> {
+    of(resource)
+        .into_iter()
+        .chain([Change::Put(resource.clone())])
+}
+
+fn sources(resource: &Resource) -> Vec<&DataSource> {
+    match resource {
+        Resource::MeshRoute(route) => {
+            let rules = route.spec.to.iter().flat_map(|to| &to.rules);
+            let filters = rules.flat_map(|rule| rule.default.filters.iter().flatten());
+            filters
+                .filter_map(|filter| match filter {
+                    Filter::DirectResponse(direct) => direct.body.as_ref(),
+                    _ => None,
+                })
+                .collect()
+        }
+        Resource::MeshGateway(gateway) => {
+            let listeners = gateway.spec.conf.listeners.iter();
+            let tls = listeners.filter_map(|listener| listener.tls.as_ref());
+            tls.flat_map(|tls| &tls.certificates).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The bytes of a source that is outside; none if it is not.
+fn read(source: &DataSource) -> Option<Content> {
+    match source {
+        DataSource::Filename(name) => Some(
+            std::fs::read(name)
+                .map(Into::into)
+                .map_err(|error| format!("file `{name}` can't be read: {error}")),
+        ),
+        DataSource::EnvironmentVariable(name) => Some(match std::env::var_os(name) {
+            Some(value) => Ok(value.into_encoded_bytes().into()),
+            None => Err(format!("environment variable `{name}` is not set")),
+        }),
+        _ => None,
+    }
+}

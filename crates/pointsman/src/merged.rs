@@ -1,0 +1,121 @@
+//! `check --for`: the merged rules of Kuma's policies for one proxy, in the words of the policies.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use pointsman_binding::MergedRule;
+use pointsman_binding::bound::RuleSource;
+use pointsman_resources::Severity;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cli::Format;
+use crate::input::World;
+use crate::output::{self, Paint, Style};
+
+/// The merged rules of one proxy.
+#[derive(Serialize)]
+struct Merged<'a> {
+    #[serde(rename = "for")]
+    name: &'a str,
+    destinations: Vec<Destination>,
+}
+
+#[derive(Serialize)]
+struct Destination {
+    destination: String,
+    rules: Vec<Rule>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Rule {
+    matches: Value,
+    filters: Value,
+    backend_refs: Value,
+    from: Vec<String>,
+}
+
+/// Runs `check --for`.
+pub fn run(world: &World, name: &str, format: Format) -> Result<ExitCode> {
+    let mut findings = world.findings.iter();
+    for error in findings.clone().filter(|f| f.severity == Severity::Error) {
+        output::complain(&error.to_string());
+    }
+    let found = world.binder.named_proxies(name);
+    let Some(key) = found.first() else {
+        output::complain(&format!(
+            "--for `{name}`: there is no Dataplane, no Pod in a mesh and no MeshGateway of this name"
+        ));
+        return Ok(ExitCode::from(2));
+    };
+    let rules = world.binder.merged_rules(key).into_iter();
+    let merged = Merged {
+        name,
+        destinations: rules
+            .map(|rules| Destination {
+                destination: rules.destination,
+                rules: rules.rules.iter().map(|rule| shown(world, rule)).collect(),
+            })
+            .collect(),
+    };
+    match format {
+        Format::Text => output::print(&text(&merged))?,
+        format => output::structured(format, &merged)?,
+    }
+    let broken = findings.any(|finding| finding.severity == Severity::Error);
+    Ok(ExitCode::from(if broken { 2 } else { 0 }))
+}
+
+fn shown(world: &World, rule: &MergedRule) -> Rule {
+    let list = |source: Option<&RuleSource>, field: &str| {
+        let found = source.and_then(|source| written(world, source));
+        let found = found.and_then(|rule| rule.pointer(field).cloned());
+        found.unwrap_or(Value::Array(Vec::new()))
+    };
+    Rule {
+        matches: list(rule.from.first(), "/matches"),
+        filters: list(rule.filters.as_ref(), "/default/filters"),
+        backend_refs: list(rule.backend_refs.as_ref(), "/default/backendRefs"),
+        from: rule.from.iter().map(RuleSource::policy_name).collect(),
+    }
+}
+
+/// A rule as its author wrote it.
+fn written(world: &World, source: &RuleSource) -> Option<Value> {
+    let object = world.files.document(&source.policy)?.object();
+    let place = match source.to {
+        Some(to) => format!("/spec/to/{to}/rules/{}", source.rule),
+        None => format!("/spec/rules/{}", source.rule),
+    };
+    object.pointer(&place).cloned()
+}
+
+fn text(merged: &Merged<'_>) -> String {
+    let paint = Paint::new();
+    let mut out = String::new();
+    for destination in &merged.destinations {
+        let heading = paint.paint(Style::Strong, &destination.destination);
+        let _ = writeln!(out, "{} to {heading}", merged.name);
+        if destination.rules.is_empty() {
+            let _ = writeln!(out, "    no policy: it goes where it was going");
+        }
+        for rule in &destination.rules {
+            let from = paint.paint(Style::Faint, &format!("from {}", rule.from.join(", ")));
+            let _ = writeln!(out, "    rule {from}");
+            let lists = [
+                ("matches", &rule.matches),
+                ("filters", &rule.filters),
+                ("backendRefs", &rule.backend_refs),
+            ];
+            for (name, list) in lists {
+                for entry in list.as_array().into_iter().flatten() {
+                    let _ = writeln!(out, "        {name}: {entry}");
+                }
+            }
+        }
+        out.push('\n');
+    }
+    out
+}

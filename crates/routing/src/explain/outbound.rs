@@ -1,0 +1,128 @@
+//! What a Dataplane of Kuma's calls: by the address of an outbound, or by a name in `.mesh`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use pointsman_binding::bound::{FrontendId, Outbound};
+use pointsman_resources::ObjectKey;
+
+use super::query::Query;
+use crate::table::FrontendTable;
+use crate::tables::Tables;
+
+/// The outbounds of a Dataplane.
+fn outbounds<'t>(
+    tables: &'t Tables,
+    dataplane: &ObjectKey,
+) -> impl Iterator<Item = (&'t Arc<FrontendTable>, &'t Outbound)> {
+    tables
+        .frontends()
+        .filter_map(move |table| match &table.frontend().id {
+            FrontendId::Outbound(outbound) if outbound.dataplane == *dataplane => {
+                Some((table, &**outbound))
+            }
+            _ => None,
+        })
+}
+
+/// The outbound that a URL names, and why that one.
+pub(crate) fn find<'t>(
+    tables: &'t Tables,
+    query: &Query,
+    dataplane: &ObjectKey,
+) -> Option<(&'t Arc<FrontendTable>, String)> {
+    let found = outbounds(tables, dataplane).find(|(_, outbound)| is_meant(query, outbound));
+    found.map(|(table, outbound)| {
+        let place = match outbound.listen {
+            Some(listen) => format!(" at {listen}"),
+            None => String::new(),
+        };
+        let destination = &outbound.destination;
+        let why = format!("{dataplane} calls {destination}{place}");
+        (table, why)
+    })
+}
+
+fn is_meant(query: &Query, outbound: &Outbound) -> bool {
+    let target = &query.target;
+    if let Ok(ip) = target.host.parse::<IpAddr>() {
+        let port = target.port.or(target.scheme.default_port());
+        return outbound
+            .listen
+            .is_some_and(|listen| (listen.ip(), Some(listen.port())) == (ip, port));
+    }
+    let destination = &outbound.destination;
+    let has_port = target.port.is_none_or(|port| {
+        let listens = outbound.listen.is_some_and(|listen| listen.port() == port);
+        // A service that goes by its tag has no port of its own: any does, as with Kuma's virtual addresses.
+        listens || destination.port == port || destination.port == 0
+    });
+    has_port && names(outbound).contains(&target.host)
+}
+
+/// The names of a destination: `NAME.mesh`; on Kubernetes its Service's, and Kuma's for it.
+fn names(outbound: &Outbound) -> Vec<String> {
+    let object = &outbound.destination.object;
+    let (namespace, name, port) = (
+        object.namespace(),
+        &object.name.name,
+        outbound.destination.port,
+    );
+    // Underscores may stand as dots.
+    let mut all = vec![
+        format!("{name}.mesh"),
+        format!("{}.mesh", name.replace('_', ".")),
+    ];
+    if namespace.is_empty() || namespace.starts_with("mesh:") {
+        return all;
+    }
+    all.push(format!("{name}_{namespace}_svc_{port}.mesh"));
+    all.push(format!("{name}.{namespace}.svc.{port}.mesh"));
+    let ends = ["", ".svc", ".svc.cluster.local", ".mesh", ".svc.mesh"];
+    all.extend(ends.map(|end| format!("{name}.{namespace}{end}")));
+    // Within its namespace a Service goes by its name alone.
+    if outbound.dataplane.namespace() == namespace {
+        all.push(name.to_string());
+    }
+    all
+}
+
+/// The listener of a MeshGateway that is for the proxies of all meshes, at `hostname:port`.
+pub(crate) fn across_meshes<'t>(
+    tables: &'t Tables,
+    query: &Query,
+) -> Option<(&'t Arc<FrontendTable>, String)> {
+    let port = query.target.port.or(query.target.scheme.default_port());
+    let mut listeners = tables.frontends().filter(|table| {
+        let frontend = table.frontend();
+        let named = frontend.hostname.as_ref();
+        frontend.cross_mesh
+            && Some(frontend.port) == port
+            && named.is_some_and(|name| name.matches(&query.target.host))
+    });
+    listeners.next().map(|table| {
+        let owner = table.frontend().id.parent();
+        (
+            table,
+            format!("{owner} listens there for the proxies of all meshes"),
+        )
+    })
+}
+
+/// Why a Dataplane finds nothing under a URL.
+pub(crate) fn nowhere(tables: &Tables, query: &Query, dataplane: &ObjectKey) -> String {
+    let known: Vec<String> = outbounds(tables, dataplane)
+        .map(|(_, outbound)| match outbound.listen {
+            Some(listen) => format!("{} at {listen}", outbound.destination),
+            None => outbound.destination.to_string(),
+        })
+        .collect();
+    let known = match known.is_empty() {
+        true => "nothing".to_owned(),
+        false => known.join(", "),
+    };
+    format!(
+        "{dataplane} has no outbound for `{}`; it calls {known}",
+        query.target.host
+    )
+}

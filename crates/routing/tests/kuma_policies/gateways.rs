@@ -1,0 +1,295 @@
+//! MeshGateways: listeners, hostnames, and the policies on them.
+
+use pointsman_binding::bound::{FrontendId, Protocol, TlsModeKey};
+use pointsman_resources::{Kind, ObjectKey};
+use pointsman_routing::explain::Query;
+
+use crate::{MESH, World, fate, policies};
+
+const SPECIFIC: &str = r#"
+type: MeshHTTPRoute
+mesh: default
+name: specific-hostname
+spec:
+  targetRef:
+    kind: MeshGateway
+    name: edge-gateway
+  to:
+  - targetRef:
+      kind: Mesh
+    hostnames:
+    - test.example.com
+    rules:
+    - matches:
+      - path:
+          type: PathPrefix
+          value: /
+      default:
+        backendRefs:
+        - kind: MeshServiceSubset
+          name: backend
+          tags:
+            version: v1
+"#;
+
+fn wildcard(hostnames: &str) -> String {
+    format!(
+        "\n---\n{{type: MeshHTTPRoute, mesh: default, name: wildcard-hostname, spec: {{targetRef: {{kind: MeshGateway, name: edge-gateway}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: {hostnames}, rules: [{{matches: [{{path: {{type: Exact, value: /v2}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: v2}}}}]}}}}]}}]}}}}"
+    )
+}
+
+/// MADR 045, "Merging example", the first: "so that requests to `test.example.com/v2` are sent to `version: v1`!"
+#[test]
+fn hostnames_come_before_paths() {
+    let world = World::with(&format!("{SPECIFIC}{}", wildcard("['*.example.com']")));
+    assert_eq!(
+        fate(&world.edge("http://test.example.com:8080/v2")),
+        "backend[version=v1] 100"
+    );
+    assert_eq!(
+        fate(&world.edge("http://other.example.com:8080/v2")),
+        "backend[version=v2] 100"
+    );
+    assert_eq!(fate(&world.edge("http://other.example.com:8080/")), "404");
+}
+
+/// MADR 045, the second: "so that requests to `test.example.com/v2` are sent to `version: v2`!. In other words, merging between hostnames is
+/// not semantic and doesn't take into account wildcards. It's based on an exact string match."
+#[test]
+fn hostnames_merge_by_exact_string() {
+    let world = World::with(&format!(
+        "{SPECIFIC}{}",
+        wildcard("[test.example.com, '*.example.com']")
+    ));
+    assert_eq!(
+        fate(&world.edge("http://test.example.com:8080/v2")),
+        "backend[version=v2] 100"
+    );
+    assert_eq!(
+        fate(&world.edge("http://test.example.com:8080/v1")),
+        "backend[version=v1] 100"
+    );
+    assert_eq!(
+        fate(&world.edge("http://a.b.example.com:8080/v2")),
+        "backend[version=v2] 100"
+    );
+}
+
+/// MADR 045, "Precedence": "Characters in a matching non-wildcard hostname", then "Characters in a matching hostname"; "Only if rules
+/// can't be sorted according to this order does the order of policies come into play."
+#[test]
+fn precedence_goes_by_hostnames_then_by_policies() {
+    let on = |name: &str, hostname: &str, version: &str| {
+        format!(
+            "\n---\n{{type: MeshHTTPRoute, mesh: default, name: {name}, spec: {{targetRef: {{kind: MeshGateway, name: edge-gateway}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: ['{hostname}'], rules: [{{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: {version}}}}}]}}}}]}}]}}}}"
+        )
+    };
+    let world = World::with(&format!(
+        "{}{}{}",
+        on("a", "*.com", "v1"),
+        on("b", "*.example.com", "v2"),
+        on("c", "*", "v1")
+    ));
+    assert_eq!(
+        fate(&world.edge("http://x.example.com:8080/")),
+        "backend[version=v2] 100"
+    );
+    assert_eq!(
+        fate(&world.edge("http://example.com:8080/")),
+        "backend[version=v1] 100"
+    );
+    assert_eq!(
+        fate(&world.edge("http://example.org:8080/")),
+        "backend[version=v1] 100"
+    );
+    let world = World::with(&format!(
+        "{}{}",
+        on("b", "x.com", "v1"),
+        on("a", "x.com", "v2")
+    ));
+    assert_eq!(
+        fate(&world.edge("http://x.com:8080/")),
+        "backend[version=v2] 100"
+    );
+}
+
+/// MADR 045, "`MeshTCPRoute` example".
+#[test]
+fn a_tcp_route_on_a_gateway_splits_streams() {
+    let world = World::with(
+        "\n---\n{type: MeshTCPRoute, mesh: default, name: edge-routes, spec: {targetRef: {kind: MeshGateway, name: edge-gateway}, to: [{targetRef: {kind: Mesh}, rules: [{default: {backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v1}, weight: 90}, {kind: MeshServiceSubset, name: backend, tags: {version: v2}, weight: 10}]}}]}]}}",
+    );
+    assert_eq!(
+        fate(&world.edge("tcp://10.0.0.10:9000")),
+        "backend[version=v1] 90, backend[version=v2] 10"
+    );
+    assert_eq!(
+        fate(&world.edge("http://x:8080/")),
+        "404",
+        "HTTP listeners take MeshHTTPRoutes only"
+    );
+}
+
+/// MADR 011: `MeshGatewayHTTPRoute` "attaches directly to a `MeshGateway` via `spec.targetRef`"; beside a MeshHTTPRoute "one order, merged
+/// together".
+#[test]
+fn a_mesh_gateway_http_route_merges_with_mesh_http_routes() {
+    let own = "\n---\n{type: MeshGatewayHTTPRoute, mesh: default, name: own, spec: {targetRef: {kind: MeshGateway, name: edge-gateway}, hostnames: [test.example.com], rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{requestHeaderModifier: {set: [{name: x, value: z}]}}], backendRefs: [{kind: MeshService, name: backend}]}}]}}";
+    let world = World::with(&format!("{SPECIFIC}{own}"));
+    let found = world.edge("http://test.example.com:8080/");
+    // `own` comes before `specific-hostname` by name.
+    assert_eq!(fate(&found), "backend 100");
+    assert_eq!(policies(&found), ["own"]);
+}
+
+/// "`tags` = only listeners whose merged tags contain them".
+#[test]
+fn listener_tags_are_selected() {
+    let on = |tags: &str| {
+        World::with(&SPECIFIC.replace(
+            "name: edge-gateway",
+            &format!("name: edge-gateway\n    tags: {tags}"),
+        ))
+    };
+    let url = "http://test.example.com:8080/";
+    assert_eq!(
+        fate(&on("{port: http-8080}").edge(url)),
+        "backend[version=v1] 100"
+    );
+    assert_eq!(
+        fate(&on("{kuma.io/service: edge-gateway, port: http-8080}").edge(url)),
+        "backend[version=v1] 100"
+    );
+    assert_eq!(fate(&on("{port: http-9090}").edge(url)), "404");
+}
+
+fn gateway(listeners: &str) -> String {
+    let gateway = format!(
+        "{{type: MeshGateway, mesh: default, name: edge-gateway, selectors: [{{match: {{kuma.io/service: edge-gateway}}}}], conf: {{listeners: {listeners}}}}}"
+    );
+    let mut parts: Vec<&str> = MESH.split("\n---\n").collect();
+    parts.pop();
+    format!("{}\n---\n{gateway}", parts.join("\n---\n"))
+}
+
+/// "Same port is collapsible: one protocol per port, distinct hostnames"; a listener once chosen is never left.
+#[test]
+fn listeners_of_one_port_share_it_by_hostname() {
+    let mesh = gateway(
+        "[{port: 8080, protocol: HTTP, hostname: a.example.com, tags: {l: a}, resources: {connectionLimit: 7}}, {port: 8080, protocol: HTTP, hostname: '*.example.com', tags: {l: all}, resources: {connectionLimit: 7}}]",
+    );
+    let on = |name: &str, tag: &str, version: &str| {
+        format!(
+            "\n---\n{{type: MeshHTTPRoute, mesh: default, name: {name}, spec: {{targetRef: {{kind: MeshGateway, name: edge-gateway, tags: {{l: {tag}}}}}, to: [{{targetRef: {{kind: Mesh}}, rules: [{{matches: [{{path: {{type: PathPrefix, value: /{version}}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: {version}}}}}]}}}}]}}]}}}}"
+        )
+    };
+    let world = World::of(&format!(
+        "{mesh}{}{}",
+        on("a", "a", "v1"),
+        on("b", "all", "v2")
+    ));
+    assert_eq!(
+        fate(&world.edge("http://a.example.com:8080/v1")),
+        "backend[version=v1] 100"
+    );
+    assert_eq!(fate(&world.edge("http://a.example.com:8080/v2")), "404");
+    assert_eq!(
+        fate(&world.edge("http://b.example.com:8080/v2")),
+        "backend[version=v2] 100"
+    );
+    assert_eq!(fate(&world.edge("http://example.com:8080/v2")), "404");
+    let limits: Vec<_> = world
+        .tables
+        .frontends()
+        .map(|t| t.frontend())
+        .filter(|f| f.port == 8080)
+        .map(|f| f.connection_limit)
+        .collect();
+    assert_eq!(limits, [Some(7), Some(7)]);
+}
+
+#[test]
+fn tls_is_ended_or_passed_through() {
+    let made = rcgen::generate_simple_self_signed(vec!["a.example.com".to_owned()])
+        .expect("a certificate");
+    let pem = format!("{}{}", made.cert.pem(), made.signing_key.serialize_pem());
+    let mesh = gateway(&format!(
+        "[{{port: 8443, protocol: HTTPS, hostname: a.example.com, tls: {{mode: TERMINATE, certificates: [{{inlineString: {pem:?}}}]}}}}, {{port: 9443, protocol: TLS, hostname: b.example.com, tls: {{mode: PASSTHROUGH}}}}, {{port: 7443, protocol: HTTPS, tls: {{mode: TERMINATE, certificates: [{{secret: missing}}]}}}}]"
+    ));
+    let world = World::of(&format!(
+        "{mesh}\n---\n{}",
+        SPECIFIC.replace("test.example.com", "a.example.com")
+    ));
+    let found = world.edge("https://a.example.com:8443/");
+    assert_eq!(fate(&found), "backend[version=v1] 100");
+    assert_eq!(
+        found.response.expect("a response").headers["strict-transport-security"],
+        "max-age=31536000; includeSubDomains"
+    );
+    let protocols: Vec<_> = world
+        .tables
+        .frontends()
+        .map(|t| t.frontend())
+        .filter(|f| matches!(f.id, FrontendId::Listener { .. }))
+        .map(|f| (f.port, f.protocol, f.tls.is_some()))
+        .collect();
+    assert_eq!(
+        protocols,
+        [
+            (8443, Protocol::Https, true),
+            (9443, Protocol::Tls(TlsModeKey::Passthrough), false)
+        ]
+    );
+    let said = world.conditions(Kind::MeshGateway, "edge-gateway");
+    assert!(
+        said.iter()
+            .any(|c| c.contains("InvalidCertificateRef: there is no Secret kuma-system/missing")),
+        "{said:?}"
+    );
+}
+
+/// "reachable from other meshes (and own) at `hostname:port`"; "refused from outside any mesh".
+#[test]
+fn a_cross_mesh_listener_is_for_proxies_of_all_meshes() {
+    let mesh = gateway("[{port: 8080, protocol: HTTP, hostname: cross.internal, crossMesh: true}]")
+        .replace("{type: Mesh, name: default}", "{type: Mesh, name: default, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}");
+    let away = "\n---\n{type: Mesh, name: away}\n---\n{type: Dataplane, mesh: away, name: far-1, networking: {address: 10.9.0.1, inbound: [{port: 80, tags: {kuma.io/service: far}}]}}";
+    let route = SPECIFIC.replace("test.example.com", "cross.internal");
+    let world = World::of(&format!("{mesh}{away}\n---\n{route}"));
+    let mut query = Query::new("http://cross.internal:8080/").expect("a URL");
+    query.dataplane = Some(ObjectKey::new(Kind::Dataplane, "mesh:away", "far-1"));
+    assert_eq!(fate(&world.ask(&query)), "backend[version=v1] 100");
+    query.dataplane = None;
+    assert!(fate(&world.ask(&query)).starts_with("NoFrontend"));
+}
+
+#[test]
+fn a_gateway_chooses_the_mesh_gateway_with_the_best_selector() {
+    let more = "\n---\n{type: MeshGateway, mesh: default, name: closer, selectors: [{match: {kuma.io/service: edge-gateway, zone: one}}], conf: {listeners: [{port: 7000, protocol: HTTP}]}}";
+    let mesh = MESH.replace(
+        "tags: {kuma.io/service: edge-gateway}}}",
+        "tags: {kuma.io/service: edge-gateway, zone: one}}}",
+    );
+    let world = World::of(&format!("{mesh}{more}"));
+    assert!(
+        world.conditions(Kind::MeshGateway, "closer")[0]
+            .contains("served by Dataplane mesh:default/edge-1")
+    );
+    assert!(world.conditions(Kind::MeshGateway, "edge-gateway")[0].contains("nobody serves it"));
+}
+
+/// `hostToBackendHostname`: the host that is asked for is that of the backend that was chosen.
+#[test]
+fn the_host_may_become_the_backends() {
+    let world = World::with("
+{type: MeshExternalService, mesh: default, name: httpbin, spec: {match: {type: HostnameGenerator, port: 80, protocol: http}, endpoints: [{address: httpbin.org, port: 80}]}}
+---
+{type: MeshHTTPRoute, mesh: default, name: r, spec: {targetRef: {kind: MeshGateway, name: edge-gateway}, to: [{targetRef: {kind: Mesh}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: URLRewrite, urlRewrite: {hostToBackendHostname: true}}], backendRefs: [{kind: MeshExternalService, name: httpbin}, {kind: MeshService, name: backend}]}}]}]}}");
+    let found = world.edge("http://shop.example:8080/");
+    assert_eq!(
+        found.backends[0].request.as_ref().expect("its own").headers["host"],
+        "httpbin.org"
+    );
+    assert_eq!(found.backends[0].endpoints, ["httpbin.org:80"]);
+    assert!(found.backends[1].request.is_none());
+}

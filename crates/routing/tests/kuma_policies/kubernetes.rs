@@ -1,0 +1,161 @@
+//! Kuma on Kubernetes: Services and Pods, namespaces and roles, and routes of the Gateway API for the same calls.
+
+use pointsman_resources::{Kind, ObjectKey};
+use pointsman_routing::explain::{Explanation, Query};
+
+use crate::{World, fate, policies};
+
+/// Namespaces `kuma-demo` with `backend` (v1 and v2) and `web`, and `team` with a client, all in the mesh.
+const CLUSTER: &str = r#"
+{apiVersion: v1, kind: Namespace, metadata: {name: kuma-demo, labels: {kuma.io/sidecar-injection: enabled}}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: team, labels: {kuma.io/sidecar-injection: enabled}}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: backend, namespace: kuma-demo}, spec: {selector: {app: backend}, ports: [{name: http, port: 3001, appProtocol: http}]}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: backend-1, namespace: kuma-demo, labels: {app: backend, version: "1.0"}}, status: {podIP: 10.1.0.1}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: backend-2, namespace: kuma-demo, labels: {app: backend, version: "2.0"}}, status: {podIP: 10.1.0.2}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web-1, namespace: kuma-demo, labels: {app: web}}, status: {podIP: 10.1.0.3}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: client-1, namespace: team, labels: {app: client}}, status: {podIP: 10.2.0.1}}
+"#;
+
+fn world(yaml: &str) -> World {
+    World::of(&format!("{CLUSTER}\n---\n{yaml}"))
+}
+
+fn from(world: &World, namespace: &str, pod: &str, url: &str) -> Explanation {
+    let mut query = Query::new(url).expect("a URL");
+    query.dataplane = Some(ObjectKey::new(Kind::Pod, namespace, pod));
+    world.ask(&query)
+}
+
+fn policy(namespace: &str, name: &str, target: &str, to: &str, version: &str) -> String {
+    format!(
+        "\n---\n{{apiVersion: kuma.io/v1alpha1, kind: MeshHTTPRoute, metadata: {{name: {name}, namespace: {namespace}, labels: {{kuma.io/mesh: default}}}}, spec: {{{target}to: [{{targetRef: {to}, rules: [{{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend_kuma-demo_svc_3001, tags: {{version: \"{version}\"}}}}]}}}}]}}]}}}}"
+    )
+}
+
+const URL: &str = "http://backend.kuma-demo:3001/";
+const BACKEND: &str = "{kind: MeshService, name: backend}";
+const V1: &str = "backend_kuma-demo_svc_3001[version=1.0] 100";
+const V2: &str = "backend_kuma-demo_svc_3001[version=2.0] 100";
+
+/// "producer route: same namespace as the service, affects all clients".
+#[test]
+fn a_producers_policy_is_for_all_clients() {
+    let world = world(&policy("kuma-demo", "producer", "", BACKEND, "2.0"));
+    for (namespace, pod) in [("kuma-demo", "web-1"), ("team", "client-1")] {
+        let found = from(&world, namespace, pod, URL);
+        assert_eq!(fate(&found), V2);
+        assert_eq!(found.backends[0].endpoints, ["10.1.0.2:3001"]);
+    }
+    let by_name = from(
+        &world,
+        "kuma-demo",
+        "web-1",
+        "http://backend_kuma-demo_svc_3001.mesh/",
+    );
+    assert_eq!(fate(&by_name), V2);
+}
+
+/// "`consumer` policies apply only to dataplanes of the policy's namespace", and come before the producer's.
+#[test]
+fn a_consumers_policy_is_for_its_own_namespace_and_stronger() {
+    let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
+    let world = world(&format!(
+        "{}{}",
+        policy("kuma-demo", "a", "", BACKEND, "2.0"),
+        policy("team", "z", "", to, "1.0")
+    ));
+    assert_eq!(fate(&from(&world, "team", "client-1", URL)), V1);
+    assert_eq!(fate(&from(&world, "kuma-demo", "web-1", URL)), V2);
+}
+
+/// "system < producer"; and a destination by the older name.
+#[test]
+fn a_policy_of_the_system_namespace_is_weakest() {
+    let legacy = "{kind: MeshService, name: backend_kuma-demo_svc_3001}";
+    let system = policy("kuma-system", "a", "", legacy, "1.0");
+    let alone = world(&system);
+    assert_eq!(fate(&from(&alone, "team", "client-1", URL)), V1);
+    let both = world(&format!(
+        "{system}{}",
+        policy("kuma-demo", "z", "", BACKEND, "2.0")
+    ));
+    let found = from(&both, "team", "client-1", URL);
+    assert_eq!(fate(&found), V2);
+    assert_eq!(policies(&found), ["kuma-demo/z"]);
+}
+
+#[test]
+fn pods_are_selected_by_their_labels_and_services() {
+    let subset = "targetRef: {kind: MeshSubset, tags: {app: web}}, ";
+    let world = world(&policy("kuma-demo", "r", subset, BACKEND, "2.0"));
+    assert_eq!(fate(&from(&world, "kuma-demo", "web-1", URL)), V2);
+    let other = from(&world, "team", "client-1", URL);
+    assert!(
+        fate(&other).starts_with("NoFrontend"),
+        "no policy is for it"
+    );
+}
+
+#[test]
+fn destinations_are_found_by_labels_and_sections() {
+    let labels = "{kind: MeshService, labels: {kuma.io/display-name: backend, k8s.kuma.io/namespace: kuma-demo}, sectionName: http}";
+    let found = world(&policy("kuma-system", "r", "", labels, "2.0"));
+    assert_eq!(fate(&from(&found, "team", "client-1", URL)), V2);
+    let section = "{kind: MeshService, name: backend, sectionName: grpc}";
+    let found = world(&policy("kuma-demo", "r", "", section, "2.0"));
+    assert!(fate(&from(&found, "team", "client-1", URL)).starts_with("NoFrontend"));
+}
+
+/// MADR 045's own example, on a gateway that a MeshGatewayInstance serves.
+#[test]
+fn a_mesh_gateway_instance_serves_its_mesh_gateway() {
+    let world = world(
+        r#"
+{apiVersion: kuma.io/v1alpha1, kind: MeshGateway, metadata: {name: edge-gateway}, mesh: default, spec: {selectors: [{match: {kuma.io/service: edge-gateway_kuma-demo_svc}}], conf: {listeners: [{port: 80, protocol: HTTP, hostname: example.com}]}}}
+---
+{apiVersion: kuma.io/v1alpha1, kind: MeshGatewayInstance, metadata: {name: edge-gateway, namespace: kuma-demo, labels: {kuma.io/mesh: default}}, spec: {replicas: 1, serviceType: ClusterIP}}
+---
+{apiVersion: kuma.io/v1alpha1, kind: MeshHTTPRoute, metadata: {name: edge-routes, namespace: team}, spec: {targetRef: {kind: MeshGateway, name: edge-gateway}, to: [{targetRef: {kind: Mesh}, hostnames: [example.com], rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: backend_kuma-demo_svc_3001}]}}]}]}}"#,
+    );
+    let mut query = Query::new("http://example.com/").expect("a URL");
+    query.gateway = Some((pointsman_resources::Name::new("", "edge-gateway"), None));
+    let found = world.ask(&query);
+    assert_eq!(fate(&found), "backend_kuma-demo_svc_3001 100");
+    assert_eq!(
+        found.backends[0].endpoints,
+        ["10.1.0.1:3001", "10.1.0.2:3001"]
+    );
+    let said = world.conditions(Kind::MeshGateway, "/edge-gateway");
+    assert!(
+        said[0].contains("served by MeshGatewayInstance kuma-demo/edge-gateway"),
+        "{said:?}"
+    );
+}
+
+/// "Kuma policy, consumer route and producer route for the same traffic | in this order; a loser keeps Accepted and gets
+/// `pointsman.io/Overridden`=True naming the winner".
+#[test]
+fn a_policy_overrides_routes_of_the_gateway_api() {
+    let route = "\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: gamma, namespace: kuma-demo}, spec: {parentRefs: [{group: '', kind: Service, name: backend, port: 3001}], rules: [{backendRefs: [{name: backend, port: 3001}]}]}}";
+    let without = world(route);
+    let said = without.conditions(Kind::HTTPRoute, "kuma-demo/gamma");
+    assert!(!said.iter().any(|c| c.contains("Overridden")), "{said:?}");
+    let world = world(&format!(
+        "{route}{}",
+        policy("kuma-demo", "producer", "", BACKEND, "2.0")
+    ));
+    let said = world.conditions(Kind::HTTPRoute, "kuma-demo/gamma");
+    assert!(said[0].starts_with("Accepted=true"), "{said:?}");
+    let told = said.iter().any(|c| {
+        c.starts_with("pointsman.io/Overridden=true/KumaPolicy: MeshHTTPRoute kuma-demo/producer governs the calls of")
+            && c.contains("Pod team/client-1")
+    });
+    assert!(told, "{said:?}");
+    assert_eq!(fate(&from(&world, "team", "client-1", URL)), V2);
+}

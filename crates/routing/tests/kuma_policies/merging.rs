@@ -1,0 +1,354 @@
+//! Which policies govern whose calls, and how they merge.
+
+use pointsman_resources::Kind;
+
+use crate::{World, fate, policies, route};
+
+const OWNER: &str = r#"
+type: MeshHTTPRoute
+mesh: default
+name: owner
+spec:
+ targetRef:
+  kind: Mesh
+ to:
+  - targetRef:
+     kind: MeshService
+     name: backend
+    rules:
+     - matches:
+        - path:
+           prefix: /v1
+       default:
+        backendRefs:
+         - weight: 100
+           kind: MeshServiceSubset
+           name: backend
+           tags:
+            version: v1
+     - matches:
+        - path:
+           prefix: /v2
+       default:
+        backendRefs:
+         - weight: 100
+           kind: MeshServiceSubset
+           name: backend
+           tags:
+            version: v2
+"#;
+
+fn consumer(rules: &str) -> String {
+    route("consumer", "{kind: MeshService, name: frontend}", rules)
+}
+
+/// MADR 011, "Proposal": "Here, the `/v1` rule from `owner` is unchanged and the `/v2` rule from `consumer` merges with that of `owner`."
+#[test]
+fn rules_merge_by_structural_equality_of_matches() {
+    let consumer = consumer(
+        "[{matches: [{path: {prefix: /v2}}], default: {filters: [{requestHeaderModifier: {add: [{name: env, value: dev}]}}]}}]",
+    );
+    let world = World::with(&format!("{OWNER}{consumer}"));
+    let v1 = world.from("web-1", "http://127.0.0.1:10001/v1");
+    assert_eq!(fate(&v1), "backend[version=v1] 100");
+    assert_eq!(policies(&v1), ["owner"]);
+    let v2 = world.from("web-1", "http://backend.mesh/v2");
+    assert_eq!(fate(&v2), "backend[version=v2] 100");
+    assert_eq!(v2.backends[0].endpoints, ["10.0.1.2:3001"]);
+    assert_eq!(policies(&v2), ["consumer", "owner"]);
+    assert_eq!(v2.request.expect("a request").headers["env"], "dev");
+    // The other's calls are not the consumer's.
+    let other = world.from("other-1", "http://127.0.0.1:10001/v2");
+    assert_eq!(fate(&other), "backend[version=v2] 100");
+    assert!(
+        !other
+            .request
+            .expect("a request")
+            .headers
+            .contains_key("env")
+    );
+    // "no rule matches | 404 … also in the mesh and for Kuma"
+    assert_eq!(
+        fate(&world.from("web-1", "http://127.0.0.1:10001/v3")),
+        "404"
+    );
+}
+
+/// MADR 011: "each rule needs to be explicitly overriden" with `filters: []` and `backendRefs: []`.
+#[test]
+fn an_empty_list_overrides() {
+    let consumer = consumer(
+        "[{matches: [{path: {prefix: /v1}}], default: {filters: [], backendRefs: []}}, {matches: [{path: {prefix: /v2}}], default: {filters: [], backendRefs: []}}]",
+    );
+    let world = World::with(&format!("{OWNER}{consumer}"));
+    for path in ["v1", "v2"] {
+        let found = world.from("web-1", &format!("http://127.0.0.1:10001/{path}"));
+        assert_eq!(fate(&found), "backend 100");
+        assert_eq!(policies(&found), ["consumer"]);
+    }
+    let lost = &world.conditions(Kind::MeshHTTPRoute, "owner");
+    assert!(
+        lost.iter()
+            .any(|c| c.starts_with("pointsman.io/Overridden=true/Merged")
+                && c.contains("spec.to[0].rules[1] to MeshHTTPRoute mesh:default/consumer")),
+        "{lost:?}"
+    );
+}
+
+/// MADR 011, "Additional use cases": the more specific route's lists stand in place of the owner's.
+#[test]
+fn lists_are_replaced_as_a_whole() {
+    let owner = route(
+        "owner",
+        "{kind: Mesh}",
+        "[{matches: [{path: {prefix: /}}], default: {filters: [{responseHeaderModifier: {add: [{name: x-some-header, value: something}]}}], backendRefs: [{weight: 90, kind: MeshServiceSubset, name: backend, tags: {version: v1}}, {weight: 10, kind: MeshServiceSubset, name: backend, tags: {version: v2}}]}}]",
+    );
+    let consumer = consumer(
+        "[{matches: [{path: {prefix: /}}], default: {filters: [{requestHeaderModifier: {add: [{name: x-client, value: web}]}}], backendRefs: [{weight: 100, kind: MeshServiceSubset, name: backend, tags: {version: v1}}]}}]",
+    );
+    let world = World::with(&format!("{owner}{consumer}"));
+    let found = world.from("web-1", "http://127.0.0.1:10001/");
+    assert_eq!(fate(&found), "backend[version=v1] 100");
+    assert!(found.response.is_none());
+    let other = world.from("other-1", "http://127.0.0.1:10001/");
+    assert_eq!(
+        fate(&other),
+        "backend[version=v1] 90, backend[version=v2] 10"
+    );
+}
+
+/// "merge by key `matches` … on the whole ordered list": another order is another rule.
+#[test]
+fn matches_in_another_order_do_not_merge() {
+    let a = route(
+        "a",
+        "{kind: MeshService, name: frontend}",
+        "[{matches: [{path: {prefix: /a}}, {path: {prefix: /b}}], default: {filters: [{requestHeaderModifier: {set: [{name: x, value: z}]}}]}}]",
+    );
+    let b = route(
+        "b",
+        "{kind: Mesh}",
+        "[{matches: [{path: {prefix: /b}}, {path: {prefix: /a}}], default: {backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v2}}]}}]",
+    );
+    let world = World::with(&format!("{a}{b}"));
+    let found = world.from("web-1", "http://127.0.0.1:10001/a");
+    assert_eq!(
+        fate(&found),
+        "backend 100",
+        "the stronger policy's rule comes first"
+    );
+    assert_eq!(policies(&found), ["a"]);
+}
+
+/// MADR 011: "In the case that a request should be routed to the service it would otherwise have been routed to, `backendRefs` can be
+/// omitted."
+#[test]
+fn without_backend_refs_a_request_goes_where_it_was_going() {
+    let world = World::with(&route(
+        "r",
+        "{kind: Mesh}",
+        "[{matches: [{path: {prefix: /}}], default: {}}]",
+    ));
+    let found = world.from("web-1", "http://127.0.0.1:10001/");
+    assert_eq!(fate(&found), "backend 100");
+    assert_eq!(
+        found.backends[0].endpoints,
+        ["10.0.1.1:3001", "10.0.1.2:3001"]
+    );
+}
+
+#[test]
+fn without_a_policy_traffic_flows() {
+    let world = World::with("");
+    let found = world.from("web-1", "http://127.0.0.1:10001/x");
+    assert_eq!(fate(&found), "backend 100");
+    assert!(found.rule.is_none());
+    assert_eq!(
+        fate(&world.from("web-1", "tcp://127.0.0.1:10002")),
+        "db 100"
+    );
+}
+
+/// Who is meant by `spec.targetRef`.
+#[test]
+fn target_refs_select_proxies() {
+    let header = "[{matches: [{path: {prefix: /}}], default: {backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v1}}]}}]";
+    let cases = [
+        ("{kind: Mesh}", true, true),
+        ("{kind: Mesh, proxyTypes: [Sidecar]}", true, true),
+        ("{kind: Mesh, proxyTypes: [Gateway]}", false, false),
+        ("{kind: MeshSubset, tags: {team: a}}", true, false),
+        ("{kind: MeshSubset, tags: {team: '*'}}", true, false),
+        ("{kind: MeshSubset, tags: {team: z}}", false, false),
+        ("{kind: MeshService, name: frontend}", true, false),
+        ("{kind: MeshService, name: other}", false, true),
+        (
+            "{kind: MeshServiceSubset, name: frontend, tags: {team: a}}",
+            true,
+            false,
+        ),
+        (
+            "{kind: MeshServiceSubset, name: other, tags: {team: a}}",
+            false,
+            false,
+        ),
+        ("{kind: Dataplane}", true, true),
+        ("{kind: Dataplane, name: other-1}", false, true),
+        ("{kind: Dataplane, labels: {team: b}}", false, true),
+    ];
+    for (target, web, other) in cases {
+        let world = World::with(&route("r", target, header));
+        for (name, wanted) in [("web-1", web), ("other-1", other)] {
+            let found = world.from(name, "http://127.0.0.1:10001/");
+            let selected = found.rule.is_some();
+            assert_eq!(selected, wanted, "{target} {name}");
+        }
+    }
+}
+
+/// The reference's order: kind of target, role, name; a later `to` wins.
+#[test]
+fn the_stronger_policy_wins_equal_matches() {
+    let to = |version: &str| {
+        format!(
+            "[{{matches: [{{path: {{prefix: /}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: {version}}}}}]}}}}]"
+        )
+    };
+    let cases = [
+        ("{kind: Mesh}", "{kind: Dataplane}"),
+        (
+            "{kind: Dataplane, name: web-1}",
+            "{kind: MeshSubset, tags: {team: a}}",
+        ),
+        (
+            "{kind: MeshSubset, tags: {team: a}}",
+            "{kind: MeshService, name: frontend}",
+        ),
+        (
+            "{kind: MeshService, name: frontend}",
+            "{kind: MeshServiceSubset, name: frontend, tags: {team: a}}",
+        ),
+        (
+            "{kind: Dataplane, labels: {}}",
+            "{kind: Dataplane, name: web-1}",
+        ),
+    ];
+    for (weak, strong) in cases {
+        // The name speaks for the weak one; the kind comes before it.
+        let world = World::with(&format!(
+            "{}{}",
+            route("a", weak, &to("v1")),
+            route("z", strong, &to("v2"))
+        ));
+        let found = world.from("web-1", "http://127.0.0.1:10001/");
+        assert_eq!(
+            fate(&found),
+            "backend[version=v2] 100",
+            "{strong} over {weak}"
+        );
+    }
+    // "lexicographically smaller name wins"
+    let world = World::with(&format!(
+        "{}{}",
+        route("b", "{kind: Mesh}", &to("v1")),
+        route("a", "{kind: Mesh}", &to("v2"))
+    ));
+    assert_eq!(
+        fate(&world.from("web-1", "http://127.0.0.1:10001/")),
+        "backend[version=v2] 100"
+    );
+    // "`to[]` index: later item wins"
+    let item = |version: &str| {
+        format!(
+            "{{targetRef: {{kind: MeshService, name: backend}}, rules: {}}}",
+            to(version)
+        )
+    };
+    let world = World::with(&format!(
+        "\n---\n{{type: MeshHTTPRoute, mesh: default, name: r, spec: {{to: [{}, {}]}}}}",
+        item("v1"),
+        item("v2")
+    ));
+    assert_eq!(
+        fate(&world.from("web-1", "http://127.0.0.1:10001/")),
+        "backend[version=v2] 100"
+    );
+}
+
+#[test]
+fn a_shadow_policy_is_not_carried_out() {
+    let world = World::with(
+        "\n---\n{type: MeshHTTPRoute, mesh: default, name: r, labels: {kuma.io/effect: shadow}, spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{path: {prefix: /x}}], default: {}}]}]}}",
+    );
+    assert_eq!(
+        fate(&world.from("web-1", "http://127.0.0.1:10001/")),
+        "backend 100"
+    );
+}
+
+fn tcp(name: &str, to: &str, backends: &str) -> String {
+    format!(
+        "\n---\n{{type: MeshTCPRoute, mesh: default, name: {name}, spec: {{to: [{{targetRef: {{kind: MeshService, name: {to}}}, rules: [{{default: {{backendRefs: {backends}}}}}]}}]}}}}"
+    )
+}
+
+fn http(name: &str, to: &str) -> String {
+    format!(
+        "\n---\n{{type: MeshHTTPRoute, mesh: default, name: {name}, spec: {{to: [{{targetRef: {{kind: MeshService, name: {to}}}, rules: [{{matches: [{{path: {{prefix: /}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: v1}}}}]}}}}]}}]}}}}"
+    )
+}
+
+/// MADR 011: "The route that's used for a given request is the most specific one that Kuma can apply given the `kuma.io/protocol` tag."
+#[test]
+fn the_protocol_decides_between_http_and_tcp_routes() {
+    let split = "[{kind: MeshService, name: db2, weight: 3}, {kind: MeshService, name: backend, weight: 1}]";
+    // http destination, both: HTTP governs.
+    let world = World::with(&format!(
+        "{}{}",
+        http("h", "backend"),
+        tcp("t", "backend", split)
+    ));
+    assert_eq!(
+        fate(&world.from("web-1", "http://127.0.0.1:10001/")),
+        "backend[version=v1] 100"
+    );
+    let ignored = world.conditions(Kind::MeshTCPRoute, "t");
+    assert!(
+        ignored[0].contains("a MeshHTTPRoute governs it"),
+        "{ignored:?}"
+    );
+    // Only TCP: as plain TCP.
+    let world = World::with(&tcp("t", "backend", split));
+    assert_eq!(
+        fate(&world.from("web-1", "tcp://127.0.0.1:10001")),
+        "db2 75, backend 25"
+    );
+    // tcp destination: HTTP is ignored.
+    let world = World::with(&http("h", "db"));
+    assert_eq!(
+        fate(&world.from("web-1", "tcp://127.0.0.1:10002")),
+        "db 100"
+    );
+    let ignored = world.conditions(Kind::MeshHTTPRoute, "h");
+    assert!(ignored[0].contains("it does not speak HTTP"), "{ignored:?}");
+    let world = World::with(&format!("{}{}", http("h", "db"), tcp("t", "db", split)));
+    assert_eq!(
+        fate(&world.from("web-1", "tcp://127.0.0.1:10002")),
+        "db2 75, backend 25"
+    );
+}
+
+/// "a redirect and backendRefs meet only by merging | the redirect wins, and `check` says so".
+#[test]
+fn a_redirect_wins_over_backends_that_it_is_merged_with() {
+    let consumer = consumer(
+        "[{matches: [{path: {prefix: /v1}}], default: {filters: [{requestRedirect: {hostname: example.org}}]}}]",
+    );
+    let world = World::with(&format!("{OWNER}{consumer}"));
+    assert_eq!(
+        fate(&world.from("web-1", "http://127.0.0.1:10001/v1")),
+        "302"
+    );
+    let said = world.conditions(Kind::MeshHTTPRoute, "owner");
+    assert!(said[0].contains("its backendRefs get nothing"), "{said:?}");
+}

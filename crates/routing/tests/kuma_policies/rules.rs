@@ -1,0 +1,163 @@
+//! What rules match, what their filters do, where they send requests.
+
+use std::sync::Arc;
+
+use pointsman_binding::Change;
+use pointsman_resources::Kind;
+use pointsman_resources::kuma::DataSource;
+
+use crate::{World, fate, query, route};
+
+/// "a subset that no endpoint has; a tcp backend in an HTTP route | 503 for its share; 500 for its share", and what can't be resolved.
+#[test]
+fn backends_that_cannot_be_used_answer_for_their_share() {
+    let world = World::with(&route(
+        "r",
+        "{kind: Mesh}",
+        "[{matches: [{path: {prefix: /}}], default: {backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v9}}, {kind: MeshService, name: db}, {kind: MeshService, name: nobody}, {kind: MeshService, name: backend}]}}]",
+    ));
+    let found = world.from("web-1", "http://127.0.0.1:10001/");
+    assert_eq!(
+        fate(&found),
+        "backend[version=v9] 25 (503), db 25 (500), nobody 25 (500), backend 25"
+    );
+    let said = world.conditions(Kind::MeshHTTPRoute, "r");
+    assert!(
+        said.iter()
+            .any(|c| c.starts_with("ResolvedRefs=false/BackendNotFound")
+                && c.contains("kuma.io/service: nobody")),
+        "{said:?}"
+    );
+}
+
+/// MADR 011, "Request modification".
+#[test]
+fn filters_change_requests_and_answers() {
+    let world = World::with(&route(
+        "r",
+        "{kind: Mesh}",
+        r#"
+      [{matches: [{path: {prefix: /headers}}], default: {filters: [{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: a, value: new}], add: [{name: b, value: two}], remove: [c]}}, {type: ResponseHeaderModifier, responseHeaderModifier: {set: [{name: d, value: e}]}}]}},
+       {matches: [{path: {prefix: /mirror}}], default: {filters: [{type: RequestMirror, requestMirror: {percentage: '12.5', backendRef: {kind: MeshServiceSubset, name: backend, tags: {version: v2}}}}]}},
+       {matches: [{path: {prefix: /redirect}}], default: {filters: [{type: RequestRedirect, requestRedirect: {scheme: https, hostname: example.org, path: {type: ReplacePrefixMatch, replacePrefixMatch: /new}, port: 444, statusCode: 307}}]}},
+       {matches: [{path: {prefix: /one}}, {path: {prefix: /two}}], default: {filters: [{type: URLRewrite, urlRewrite: {hostname: inner.example, path: {type: ReplacePrefixMatch, replacePrefixMatch: /x}}}]}}]"#,
+    ));
+    let mut asked = query("web-1", "http://127.0.0.1:10001/headers");
+    asked.headers = [("a", "old"), ("b", "one"), ("c", "gone")]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .to_vec();
+    let found = world.ask(&asked);
+    let headers = &found.request.as_ref().expect("a request").headers;
+    assert_eq!(
+        (&*headers["a"], &*headers["b"], headers.get("c")),
+        ("new", "one,two", None)
+    );
+    assert_eq!(found.response.expect("a response").headers["d"], "e");
+    let mirror = &world.from("web-1", "http://127.0.0.1:10001/mirror").mirrors[0];
+    assert_eq!(
+        (&*mirror.name, mirror.share, &mirror.reason),
+        ("backend", 0.125, &None)
+    );
+    let redirect = world
+        .from("web-1", "http://127.0.0.1:10001/redirect/a")
+        .response
+        .expect("a response");
+    assert_eq!(
+        (redirect.status, &*redirect.headers["location"]),
+        (Some(307), "https://example.org:444/new/a")
+    );
+    for prefix in ["one", "two"] {
+        let found = world.from("web-1", &format!("http://127.0.0.1:10001/{prefix}/a?q"));
+        assert_eq!(
+            found.request.expect("a request").url,
+            "http://inner.example/x/a?q"
+        );
+    }
+}
+
+/// MADR 011: "the response by directly returning one".
+#[test]
+fn a_rule_may_answer_itself() {
+    let rule = |path: &str, body: &str| {
+        format!(
+            "{{matches: [{{path: {{prefix: {path}}}}}], default: {{filters: [{{type: DirectResponse, directResponse: {{status: 418, body: {body}}}}}, {{type: ResponseHeaderModifier, responseHeaderModifier: {{set: [{{name: x-tea, value: pot}}]}}}}]}}}}"
+        )
+    };
+    let rules = format!(
+        "[{}, {}, {}, {}]",
+        rule("/text", "{inlineString: short and stout}"),
+        rule("/bytes", "{inlineBytes: aGFuZGxl}"),
+        rule("/file", "{filename: /etc/tea}"),
+        rule("/env", "{environmentVariable: TEA}")
+    );
+    let mut world = World::with(&route("r", "{kind: Mesh}", &rules));
+    let body = |world: &World, path: &str| {
+        let found = world.from("web-1", &format!("http://127.0.0.1:10001{path}"));
+        let body = found
+            .response
+            .as_ref()
+            .and_then(|response| response.body.clone());
+        (fate(&found), body)
+    };
+    let teapot = |text: &str| ("418".to_owned(), Some(text.to_owned()));
+    assert_eq!(body(&world, "/text"), teapot("short and stout"));
+    assert_eq!(body(&world, "/bytes"), teapot("handle"));
+    // "a missing file or variable is an error in status and a 500"
+    assert_eq!(body(&world, "/file"), ("500".to_owned(), None));
+    assert_eq!(body(&world, "/env"), ("500".to_owned(), None));
+    let said = world.conditions(Kind::MeshHTTPRoute, "r");
+    let told = said.iter().any(|c| {
+        c.starts_with("PartiallyInvalid=true")
+            && c.contains("spec.to[0].rules[2]: file `/etc/tea`")
+            && c.contains("environment variable `TEA`")
+    });
+    assert!(told, "{said:?}");
+    let read = |text: &str| Some(Ok(Arc::from(text.as_bytes())));
+    world.apply([
+        Change::Content(DataSource::Filename("/etc/tea".to_owned()), read("spout")),
+        Change::Content(
+            DataSource::EnvironmentVariable("TEA".to_owned()),
+            read("pour"),
+        ),
+    ]);
+    assert_eq!(body(&world, "/file"), teapot("spout"));
+    assert_eq!(body(&world, "/env"), teapot("pour"));
+    assert_eq!(world.conditions(Kind::MeshHTTPRoute, "r").len(), 2);
+    let found = world.from("web-1", "http://127.0.0.1:10001/text");
+    assert_eq!(found.response.expect("a response").headers["x-tea"], "pot");
+}
+
+/// MADR 011, "Matching": "`match` is an OR'd list of AND'd conditions", over headers, path, method and query parameters.
+#[test]
+fn all_conditions_of_a_match_and_any_match_of_a_rule() {
+    let world = World::with(&route(
+        "r",
+        "{kind: Mesh}",
+        "[{matches: [{method: POST, path: {type: RegularExpression, value: '/a+'}, headers: [{type: Prefix, name: x, value: v}, {type: Absent, name: z}], queryParams: [{type: RegularExpression, name: q, value: '[0-9]+'}]}, {path: {type: Exact, value: /exact}}], default: {}}]",
+    ));
+    let ask = |method: &str, url: &str, headers: &[(&str, &str)]| {
+        let mut asked = query("web-1", &format!("http://127.0.0.1:10001{url}"));
+        asked.method = method.to_owned();
+        asked.headers = headers
+            .iter()
+            .map(|(k, v)| (k.to_string(), v.to_string()))
+            .collect();
+        fate(&world.ask(&asked)) == "backend 100"
+    };
+    let cases = [
+        ("POST", "/aa?q=12", vec![("x", "v1")], true),
+        ("GET", "/aa?q=12", vec![("x", "v1")], false),
+        ("POST", "/ab?q=12", vec![("x", "v1")], false),
+        ("POST", "/aa?q=x", vec![("x", "v1")], false),
+        ("POST", "/aa?q=12", vec![("x", "w")], false),
+        ("POST", "/aa?q=12", vec![("x", "v1"), ("z", "1")], false),
+        ("GET", "/exact", vec![], true),
+    ];
+    for (method, url, headers, wanted) in cases {
+        assert_eq!(
+            ask(method, url, &headers),
+            wanted,
+            "{method} {url} {headers:?}"
+        );
+    }
+}
