@@ -92,6 +92,25 @@ const EXPECTED: &[(&str, &[&str], &[&str])] = &[
         &[],
     ),
     (
+        "kuma-kubernetes",
+        &[
+            "edge-gateway 80/example.com MeshGateway 80/example.com/example.com",
+            "kuma-demo/backend-1 -> Service kuma-demo/backend port 3001 Service kuma-demo/backend",
+            "kuma-demo/backend-2 -> Service kuma-demo/backend port 3001 Service kuma-demo/backend",
+            "kuma-demo/web-1 -> Service kuma-demo/backend port 3001 Service kuma-demo/backend",
+        ],
+        &[],
+    ),
+    (
+        "kuma-universal",
+        &[
+            "mesh:default/edge 10080/*.example.com MeshGateway 10080/*.example.com/*.example.com",
+            "mesh:default/edge 10080/*.example.com MeshGateway 10080/*.example.com/test.example.com",
+            "mesh:default/frontend-1 -> MeshService mesh:default/backend MeshService mesh:default/backend",
+        ],
+        &[],
+    ),
+    (
         "mesh-and-gateway",
         &[
             "store/lb http HTTPRoute store/foo-route",

@@ -12,6 +12,7 @@ mod grpc;
 mod h2spec;
 mod headers;
 mod http2;
+mod kuma;
 mod limits;
 mod mesh;
 mod paths;
