@@ -21,8 +21,14 @@ use frames::{Account, Frames, Verdict};
 struct Pieces<'b>(&'b [u8], usize);
 
 impl AsyncRead for Pieces<'_> {
-    fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, room: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
-        let (now, rest) = self.0.split_at(self.1.min(self.0.len()).min(room.remaining()));
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        room: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let (now, rest) = self
+            .0
+            .split_at(self.1.min(self.0.len()).min(room.remaining()));
         room.put_slice(now);
         self.0 = rest;
         Poll::Ready(Ok(()))

@@ -47,7 +47,7 @@ fn table() -> Arc<FrontendTable> {
         "{value: /a}",
         "{value: /a/b}",
         "{type: Exact, value: /a/}",
-        "{type: Exact, value: /a//b}",
+        "{type: Exact, value: /a/b/c}",
         "{type: RegularExpression, value: '/[a-c]+(/[0-9]+)*'}",
         "{type: RegularExpression, value: '/(x|y)*z'}",
         "{type: RegularExpression, value: '.*%2[fF].*'}",
@@ -62,24 +62,29 @@ fn table() -> Arc<FrontendTable> {
         })
         .collect();
     let mut yaml = "apiVersion: gateway.networking.k8s.io/v1\nkind: GatewayClass\nmetadata: {name: ours}\nspec: {controllerName: pointsman.io/controller}\n---\n\
-        apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: g, namespace: n}\n\
+        apiVersion: gateway.networking.k8s.io/v1\nkind: Gateway\nmetadata: {name: edge, namespace: fuzz}\n\
         spec: {gatewayClassName: ours, listeners: [{name: l, port: 80, protocol: HTTP}]}\n"
         .to_owned();
     for (name, hostnames) in [("exact", "[a.b]"), ("wildcard", "['*.b']"), ("any", "[]")] {
         yaml += &format!(
-            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: n}}\n\
-             spec:\n  parentRefs: [{{name: g}}]\n  hostnames: {hostnames}\n  rules:\n{rules}"
+            "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: fuzz}}\n\
+             spec:\n  parentRefs: [{{name: edge}}]\n  hostnames: {hostnames}\n  rules:\n{rules}"
         );
     }
     let mut reader = Reader::new();
     reader.read("table.yaml", yaml.as_bytes());
     let read = reader.finish();
     assert!(read.findings.is_empty(), "{:?}", read.findings);
-    let changes = read.documents.into_iter().map(|document| Change::Put(document.resource));
+    let changes = read
+        .documents
+        .into_iter()
+        .map(|document| Change::Put(document.resource));
     let mut tables = Tables::default();
     tables.apply(&Binder::new().apply(changes));
-    let port = tables.port(&Name::new("n", "g"), 80);
-    port.and_then(|port| port.any()).expect("a listener").clone()
+    let port = tables.port(&Name::new("fuzz", "edge"), 80);
+    port.and_then(|port| port.any())
+        .expect("a listener")
+        .clone()
 }
 
 static TABLE: LazyLock<Arc<FrontendTable>> = LazyLock::new(table);
