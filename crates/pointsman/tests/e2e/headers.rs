@@ -2,7 +2,7 @@
 
 use crate::support::backend::{Backend, status};
 use crate::support::gateway::Gateway;
-use crate::support::http1::Http1;
+use crate::support::http1::{Http1, closes};
 use crate::support::manifests::*;
 use crate::support::message::*;
 use crate::support::raw::Then;
@@ -191,4 +191,25 @@ async fn expect_100_continue_is_answered_before_the_body_is_sent() {
     client.send("body").await;
     assert_eq!(client.response().await.status, 200);
     assert_eq!(backend.only().await.text(), "body");
+}
+
+/// RFC 9110 §10.1.1: a server that can tell the final status from the head alone may leave the 100 out; the client keeps its body.
+#[tokio::test]
+async fn a_body_that_nobody_takes_is_not_asked_for() {
+    let manifests = [
+        plain(),
+        service("empty", &[]),
+        route("web", &[&matching("{path: {value: /empty}}", "empty")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    for (path, status) in [("/none", 404), ("/empty", 503)] {
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        client
+            .send(format!("POST {path} HTTP/1.1\r\nHost: example.com\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"))
+            .await;
+        let response = client.response().await;
+        assert_eq!((response.status, response.interim.len()), (status, 0));
+        assert!(closes(&response), "{response:?}");
+        client.ended().await;
+    }
 }
