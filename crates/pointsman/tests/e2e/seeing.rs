@@ -1,13 +1,15 @@
 //! What is told of requests: the access log, figures.
 
+use bytes::Bytes;
 use serde_json::Value;
 
-use crate::support::backend::{Backend, status};
-use crate::support::eventually;
+use crate::support::backend::{Answer, Backend, status};
 use crate::support::gateway::Gateway;
 use crate::support::http1::Http1;
+use crate::support::http2::Http2;
 use crate::support::manifests::*;
 use crate::support::message::*;
+use crate::support::{eventually, within};
 
 fn manifests(backend: &Backend) -> String {
     let rule =
@@ -149,4 +151,29 @@ async fn figures_count_what_was_done() {
             && value(&text, "pointsman_answers_total", &["NoRoute"]) == 3.0
     })
     .await;
+}
+
+#[tokio::test]
+async fn what_was_carried_before_the_end_cut_it_is_told() {
+    let backend = Backend::http1_with("web", |_| Answer::Echo).await;
+    let setup = Gateway::setup(&manifests(&backend)).argument("--access-log", "json");
+    let mut gateway = setup.argument("--drain", "100ms").start().await;
+    let client = Http2::connect(gateway.at(8080)).await;
+    let (response, mut body) = client.open(&ask("POST", "/a")).await;
+    body.send_data(Bytes::from_static(b"four"), false)
+        .expect("sent");
+    let response = within("a response", response).await.expect("a response");
+    let mut incoming = response.into_body();
+    let came = within("its body", incoming.data()).await.expect("open");
+    assert_eq!(came.expect("data"), "four");
+    gateway.signal("TERM");
+    assert_eq!(gateway.ended().await.code(), Some(1));
+    let log = gateway.log();
+    let mut lines = log
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
+    let line = lines.find(|line: &Value| line["reason"] == "Drained");
+    let line = line.expect("a line");
+    let bytes = (&line["request_bytes"], &line["response_bytes"]);
+    assert_eq!(bytes, (&4.into(), &4.into()), "{line}");
 }

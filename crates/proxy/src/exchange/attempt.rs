@@ -16,7 +16,7 @@ use super::client::{Client, Head};
 use super::failure::{Failure, broken, client_fault};
 use super::flow::{FlowError, Progress, carry};
 use super::lines::Lines;
-use super::report::Report;
+use super::report::{Report, Tally};
 use super::request::Spoken;
 use super::sink::Sink;
 use super::source::Source;
@@ -179,6 +179,7 @@ impl Attempt<'_> {
                     next.as_mut().poll(cx).map(Ok)
                 });
                 let watched = || Some(watched().map_or(look, |end| end.min(look)));
+                let _tally = Tally::new(report, up, &down);
                 alarm.watch(watched, both).await
             };
             match head {
@@ -257,6 +258,7 @@ impl Attempt<'_> {
                 }
                 download.as_mut().poll(cx).map(Ok)
             });
+            let _tally = Tally::new(report, up, &down);
             alarm.watch(watched, both).await
         };
         let uploaded = upload.sent;
@@ -264,9 +266,9 @@ impl Attempt<'_> {
             && client_sink.is_some_and(|sink| !sink.has_left())
         {
             client.take_back();
+            report.took_back(down.bytes.get());
             return Err(Failure::broken("BackendBroke", error.to_string()));
         }
-        report.moved(down.bytes.get());
         let cut = match carried {
             Ok(Ok(Ok(()))) => match alarm.within(stall, client.flush()).await {
                 Ok(Ok(())) => return Ok(Ended::Carried { uploaded }),

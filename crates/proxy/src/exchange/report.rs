@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use pointsman_binding::bound::Frontend;
 
 use super::answer::Answer;
+use super::flow::Progress;
 use super::request::{Request, Spoken};
 use crate::access_log::{Record, Rule};
 use crate::metrics::ListenerSeries;
@@ -125,6 +126,11 @@ impl Report {
         self.response_bytes += response;
     }
 
+    /// So much of the response's body never left.
+    pub(crate) fn took_back(&mut self, response: u64) {
+        self.response_bytes -= response;
+    }
+
     /// A try is over, and so much of the request's body went.
     pub(crate) fn sent(&mut self, request: u64) {
         self.request_bytes = self.request_bytes.max(request);
@@ -207,6 +213,27 @@ impl Report {
             reason: self.reason,
             request_id: id.or_else(|| request.lines.get("x-request-id")),
         });
+    }
+}
+
+/// Tells how much was carried when it is dropped: who carries it may be dropped in the middle, because the client is gone or the worker ends.
+pub(crate) struct Tally<'t> {
+    report: &'t mut Report,
+    up: &'t Progress,
+    down: &'t Progress,
+}
+
+impl<'t> Tally<'t> {
+    /// Of what goes both ways.
+    pub(crate) fn new(report: &'t mut Report, up: &'t Progress, down: &'t Progress) -> Self {
+        Tally { report, up, down }
+    }
+}
+
+impl Drop for Tally<'_> {
+    fn drop(&mut self) {
+        self.report.sent(self.up.bytes.get());
+        self.report.moved(self.down.bytes.get());
     }
 }
 

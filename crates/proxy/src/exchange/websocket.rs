@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::attempt::{Far, Near};
 use super::flow::{Progress, carry};
+use super::report::Tally;
 use crate::worker::Worker;
 
 /// Carries bytes both ways. When one side has said all, so is the other told; it may still answer.
@@ -37,11 +38,11 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
         carry(worker, &mut back, &mut sink, None, &down).await?;
         sink.close().await
     };
-    let carried = alarm
-        .watch(watched, async { tokio::try_join!(upload, download) })
-        .await;
-    report.sent(up.bytes.get());
-    report.moved(down.bytes.get());
+    let carried = {
+        let _tally = Tally::new(report, &up, &down);
+        let both = async { tokio::try_join!(upload, download) };
+        alarm.watch(watched, both).await
+    };
     match carried {
         Ok(Ok(_)) => {}
         Ok(Err(_)) => report.cut("Broken"),
