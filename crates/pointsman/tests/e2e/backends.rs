@@ -232,6 +232,25 @@ async fn connections_to_a_backend_are_used_again() {
     );
 }
 
+/// A body that was moved in bulk ends where the connection goes on: nothing more has come, though all that came was taken.
+#[tokio::test]
+async fn a_connection_that_carried_a_large_body_is_used_again() {
+    let size = 1 << 20;
+    let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n");
+    let whole = head + &"x".repeat(size);
+    let backend = Backend::bytes("web", whole, Then::Keep).await;
+    let gateway = Gateway::of(&manifests(&backend)).await;
+    let mut client = Http1::connect(gateway.at(8080)).await;
+    for _ in 0..10 {
+        assert_eq!(client.ask(&get("/")).await.body.len(), size);
+    }
+    let connections = backend.connections();
+    assert!(
+        connections <= 2,
+        "{connections} connections for 10 requests"
+    );
+}
+
 /// RFC 9112 §9.6: who will not read the rest of a request says `close`, so that the client takes what follows for no answer.
 #[tokio::test]
 async fn a_backend_that_answers_early_and_closes_ends_the_clients_connection_too() {

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::TlsStream;
@@ -164,21 +164,20 @@ impl Reader {
         }
     }
 
-    /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. No system call is made.
+    /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. Mostly no system call is made.
     pub(crate) fn is_silent(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
-        self.with_tcp(|tcp| tcp.poll_read_ready(&mut cx).is_pending())
+        self.with_tcp(|tcp| {
+            // What was last read, or moved, may have been all that there was.
+            tcp.poll_read_ready(&mut cx).is_pending() || is_drained(tcp)
+        })
     }
 }
 
 impl Writer {
     /// Whether the other side has reset the connection.
     pub(crate) fn is_broken(&self) -> bool {
-        let peek = |tcp: &TcpStream| {
-            let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-            let peeked = rustix::net::recv(tcp, &mut [0u8; 1], flags);
-            matches!(peeked, Err(error) if error != Errno::AGAIN && error != Errno::INTR)
-        };
+        let peek = |tcp: &TcpStream| matches!(peek(tcp), Err(error) if error != Errno::AGAIN && error != Errno::INTR);
         match self {
             Writer::Tcp(half) => peek(half.as_ref()),
             Writer::Tls(stream) => peek(stream.borrow().get_ref().0.tcp()),
@@ -231,6 +230,18 @@ impl Writer {
             }
         }
     }
+}
+
+/// Looks at what has come, without taking it.
+fn peek(tcp: &TcpStream) -> Result<usize, Errno> {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    rustix::net::recv(tcp, &mut [0u8; 1], flags).map(|(came, _)| came)
+}
+
+/// Whether a socket that was said to be readable has nothing to read, not even the end.
+fn is_drained(tcp: &TcpStream) -> bool {
+    let looked = tcp.try_io(Interest::READABLE, || Ok(peek(tcp)?));
+    matches!(looked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 impl AsyncRead for Reader {

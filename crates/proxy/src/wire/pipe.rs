@@ -201,7 +201,7 @@ impl Pipe {
             }
         }
         if waited {
-            self.step = LEAST;
+            self.step = (self.step / 2).max(LEAST);
         } else if taken == self.step {
             self.step = (self.step * 2).min(ends.capacity);
         }
