@@ -5,6 +5,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pointsman_resources::core::Secret;
+use pointsman_resources::kuma::DataSource;
 use pointsman_resources::meta::CERTIFICATES_GROUP;
 use pointsman_resources::refs::SecretObjectReference;
 use pointsman_resources::{Kind, Name};
@@ -13,6 +14,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::bound::{CertifiedKey, PrivateKey};
 use crate::grants::Reference;
+use crate::kuma::lower::content;
+use crate::kuma::policy::SYSTEM_NAMESPACE;
 use crate::store::Reader;
 
 /// Why a reference gives no certificate.
@@ -147,6 +150,18 @@ pub(crate) fn authorities(
     Ok(chain)
 }
 
+/// The bytes that a source of Kuma's stands for; of a secret its `value`, which stands in the namespace of the mesh's operators.
+pub(crate) fn bytes(reader: &Reader<'_>, source: &DataSource) -> Result<Arc<[u8]>, String> {
+    let DataSource::Secret(name) = source else {
+        return content(reader, source);
+    };
+    let name = Name::new(SYSTEM_NAMESPACE, name.as_str());
+    let secret = reader.secret(&name);
+    let secret = secret.ok_or_else(|| format!("there is no Secret {name}"))?;
+    let found = value(secret, "value").map_err(|what| format!("Secret {name} {what}"))?;
+    Ok(found.into())
+}
+
 /// A certificate and its key, as Kuma keeps them in a Secret: together as `value`, or apart as Kubernetes has them.
 pub(crate) fn of_secret(reader: &Reader<'_>, name: &Name) -> Result<CertifiedKey, String> {
     let secret = reader.secret(name);
@@ -190,7 +205,7 @@ fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("{key} is not base64: {error}"))
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
     let mut chain = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         let der = certificate.map_err(|error| format!("is not PEM: {error}"))?;

@@ -150,5 +150,96 @@ fn one_route_changed(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, memory, from_scratch, one_route_changed);
+/// A policy of Kuma's for what one service sends to another.
+fn policy(index: usize, version: &str) -> Resource {
+    let service = |at: usize| format!("svc-{}", at % SERVICES);
+    resource(
+        Kind::MeshHTTPRoute,
+        json!({
+            "type": "MeshHTTPRoute", "mesh": "default", "name": format!("policy-{index}"),
+            "spec": {
+                "targetRef": match index % 3 {
+                    0 => json!({"kind": "Mesh"}),
+                    1 => json!({"kind": "MeshService", "name": service(index / 3)}),
+                    _ => json!({"kind": "MeshSubset", "tags": {"team": format!("team-{}", index % 10)}}),
+                },
+                "to": [{
+                    "targetRef": {"kind": "MeshService", "name": service(index)},
+                    "rules": [{
+                        "matches": [{"path": {"type": "PathPrefix", "value": format!("/api/{}", index % 7)}}],
+                        "default": {"backendRefs": [{"kind": "MeshServiceSubset", "name": service(index), "tags": {"version": version}, "weight": 1}]},
+                    }],
+                }],
+            },
+        }),
+    )
+}
+
+/// Services of the mesh; each has a tenth of the Dataplanes as callers.
+const SERVICES: usize = 100;
+
+/// So many Dataplanes, each calling ten services, and as many policies.
+fn mesh(size: usize) -> Vec<Resource> {
+    let dataplane = |index: usize| {
+        let called = (0..10).map(|n| (index * 7 + n * 11) % SERVICES);
+        let outbounds: Vec<Value> = called
+            .enumerate()
+            .map(|(n, service)| json!({"port": 10_000 + n, "tags": {"kuma.io/service": format!("svc-{service}")}}))
+            .collect();
+        let tags = json!({
+            "kuma.io/service": format!("svc-{}", index % SERVICES), "kuma.io/protocol": "http",
+            "version": format!("v{}", index % 3), "team": format!("team-{}", index % 10),
+        });
+        resource(
+            Kind::Dataplane,
+            json!({
+                "type": "Dataplane", "mesh": "default", "name": format!("dp-{index}"),
+                "networking": {
+                    "address": format!("10.0.{}.{}", index / 250, index % 250),
+                    "inbound": [{"port": 8080, "tags": tags}],
+                    "outbound": outbounds,
+                },
+            }),
+        )
+    };
+    let policies = (0..size).map(|index| policy(index, "v1"));
+    (0..size).map(dataplane).chain(policies).collect()
+}
+
+fn kuma(c: &mut Criterion) {
+    const SIZE: usize = 1_000;
+    let mut group = c.benchmark_group("kuma");
+    group.sample_size(10);
+    let world = mesh(SIZE);
+    group.bench_function(
+        format!("{SIZE} policies over {SIZE} Dataplanes"),
+        |bencher| {
+            bencher.iter_batched(
+                || world.iter().map(put).collect::<Vec<_>>(),
+                |changes| {
+                    let mut engine = Engine::default();
+                    engine.apply(changes);
+                    engine
+                },
+                BatchSize::PerIteration,
+            );
+        },
+    );
+    let mut engine = Engine::default();
+    engine.apply(world.iter().map(put));
+    let mut version = 1;
+    group.bench_function("one policy changed", |bencher| {
+        bencher.iter_batched(
+            || {
+                version = 3 - version;
+                put(&policy(SIZE / 2, &format!("v{version}")))
+            },
+            |change| engine.apply([change]),
+            BatchSize::SmallInput,
+        );
+    });
+    group.finish();
+}
+
+criterion_group!(benches, memory, from_scratch, one_route_changed, kuma);
 criterion_main!(benches);

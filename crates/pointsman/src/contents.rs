@@ -37,6 +37,12 @@ fn sources(resource: &Resource) -> Vec<&DataSource> {
             let tls = listeners.filter_map(|listener| listener.tls.as_ref());
             tls.flat_map(|tls| &tls.certificates).collect()
         }
+        Resource::MeshExternalService(service) => {
+            let tls = service.spec.tls.iter().map(|tls| &tls.verification);
+            tls.flat_map(|tls| [&tls.ca_cert, &tls.client_cert, &tls.client_key])
+                .flatten()
+                .collect()
+        }
         _ => Vec::new(),
     }
 }

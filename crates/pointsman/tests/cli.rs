@@ -491,3 +491,68 @@ spec:
         assert!(printed.contains(said), "{said}\n{printed}");
     }
 }
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    path.join(name).to_string_lossy().into_owned()
+}
+
+#[test]
+fn check_for_shows_the_merged_rules_and_where_they_came_from() {
+    let folder = example("kuma-universal");
+    let output = pointsman(
+        &["check", "-f", &folder, "--for", "frontend-1", "-o", "json"],
+        "",
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let shown = json(&output);
+    assert_eq!(shown["for"], "frontend-1");
+    let destination = &shown["destinations"][0];
+    assert_eq!(destination["destination"], "MeshService backend");
+    let rule = &destination["rules"][0];
+    assert_eq!(rule["matches"][0]["path"]["value"], "/v2");
+    assert_eq!(rule["from"], serde_json::json!(["consumer", "owner"]));
+    assert_eq!(rule["filters"][0]["type"], "RequestHeaderModifier");
+    assert_eq!(rule["backendRefs"][0]["tags"]["version"], "v2");
+    let unknown = pointsman(&["check", "-f", &folder, "--for", "nobody"], "");
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn explain_asks_as_a_dataplane_and_at_a_mesh_gateway() {
+    let folder = example("kuma-universal");
+    let explain = |arguments: &[&str]| {
+        let mut all = vec!["explain", "-f", &folder, "-o", "json"];
+        all.extend(arguments);
+        pointsman(&all, "")
+    };
+    for url in ["http://127.0.0.1:10001/v2", "http://backend.mesh/v2"] {
+        let output = explain(&["--from", "dataplane/frontend-1", url]);
+        assert_eq!(output.status.code(), Some(0), "{url}");
+        let shown = json(&output);
+        assert_eq!(
+            shown["rule"]["from"],
+            serde_json::json!(["consumer", "owner"])
+        );
+        assert_eq!(shown["backends"][0]["tags"]["version"], "v2");
+        assert_eq!(shown["backends"][0]["endpoints"][0], "127.0.0.1:13002");
+    }
+    let output = explain(&["--gateway", "edge", "http://test.example.com/v2"]);
+    assert_eq!(json(&output)["backends"][0]["tags"]["version"], "v1");
+    let output = explain(&["--from", "dataplane/nobody", "http://backend.mesh/"]);
+    assert_eq!(output.status.code(), Some(2));
+    let pod = pointsman(
+        &[
+            "explain",
+            "-f",
+            &example("kuma-kubernetes"),
+            "-o",
+            "json",
+            "--from",
+            "kuma-demo/web-1",
+            "http://backend:3001/",
+        ],
+        "",
+    );
+    assert_eq!(json(&pod)["backends"][0]["tags"]["version"], "1.0");
+}

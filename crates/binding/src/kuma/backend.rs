@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use pointsman_resources::core::{ServicePort, TargetPort};
 use pointsman_resources::kuma::{
-    BackendRef, Dataplane, Inbound, KubernetesService, MeshExternalService, MeshService,
-    MeshServicePort, PROTOCOL_TAG, Tags, TargetKind, kubernetes_namespace, scope,
+    BackendRef, Dataplane, ExternalVerification, Inbound, KubernetesService, MeshExternalService,
+    MeshService, MeshServicePort, PROTOCOL_TAG, Tags, TargetKind, kubernetes_namespace, scope,
 };
-use pointsman_resources::{Kind, ObjectKey};
+use pointsman_resources::{Kind, Name, ObjectKey, policy};
 
 use super::proxy::{pod_tags, tagged};
 use super::select::{has, have};
@@ -19,6 +19,7 @@ use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault,
     Tags as Subset, Transport, Trust,
 };
+use crate::certificates;
 use crate::store::Reader;
 
 /// A port of a destination.
@@ -263,11 +264,11 @@ fn offered<'a>(
 
 /// What a backend of a mesh is made of. None if it is gone.
 pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
-    let (endpoints, tls) = match id.object.kind {
-        Kind::MeshService if id.port == 0 => (of_tag(reader, id), None),
+    let endpoints = match id.object.kind {
+        Kind::MeshService if id.port == 0 => of_tag(reader, id),
         Kind::MeshService => {
             let service = reader.mesh_service(&id.object.name)?;
-            (of_mesh_service(reader, service, id.port, &id.tags), None)
+            of_mesh_service(reader, service, id.port, &id.tags)
         }
         Kind::MeshMultiZoneService => {
             let service = reader.mesh_multi_zone_service(&id.object.name)?;
@@ -275,15 +276,16 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
             let parts = reader.mesh_services(&service.mesh);
             let parts = parts.filter(|part| have(&part.metadata, wanted));
             let all = parts.flat_map(|part| of_mesh_service(reader, part, id.port, &id.tags));
-            (all.collect(), None)
+            all.collect()
         }
         Kind::MeshExternalService => {
-            return of_external(reader.mesh_external_service(&id.object.name)?, id);
+            let service = reader.mesh_external_service(&id.object.name)?;
+            return of_external(reader, service, id);
         }
         _ => return None,
     };
     let protocol = spoken(protocol(reader, id).as_deref());
-    Some(of_places(id, endpoints, protocol, tls))
+    Some(of_places(id, endpoints, protocol))
 }
 
 /// What an `appProtocol` or `kuma.io/protocol` means.
@@ -300,12 +302,7 @@ fn spoken(protocol: Option<&str>) -> BackendProtocol {
 /// An address or a name, and a port.
 type Place = (String, u16);
 
-fn of_places(
-    id: &BackendId,
-    places: Vec<Place>,
-    protocol: BackendProtocol,
-    tls: Option<Arc<BackendTls>>,
-) -> Backend {
+fn of_places(id: &BackendId, places: Vec<Place>, protocol: BackendProtocol) -> Backend {
     let address = |(host, port): &Place| {
         let ip = host.parse::<IpAddr>().ok()?;
         Some(BoundEndpoint {
@@ -324,7 +321,7 @@ fn of_places(
     Backend {
         id: id.clone(),
         protocol,
-        tls: tls.map(Ok),
+        tls: None,
         endpoints,
         retry_budget: None,
     }
@@ -394,24 +391,70 @@ fn of_mesh_service(
     places
 }
 
-fn of_external(service: &MeshExternalService, id: &BackendId) -> Option<Backend> {
+fn of_external(
+    reader: &Reader<'_>,
+    service: &MeshExternalService,
+    id: &BackendId,
+) -> Option<Backend> {
     let spec = &service.spec;
     let port = |port: Option<u16>| port.unwrap_or(spec.matched.port);
     let endpoints = spec.endpoints.iter();
     let places: Vec<Place> = endpoints
         .map(|endpoint| (endpoint.address.clone(), port(endpoint.port)))
         .collect();
-    let encrypted = spec.tls.as_ref().is_some_and(|tls| tls.enabled);
-    let tls = places.first().filter(|_| encrypted).map(|(host, _)| {
-        Arc::new(BackendTls {
-            hostname: host.as_str().into(),
-            trust: Trust::System,
-            names: Vec::new(),
-            client_certificate: None,
-        })
+    let tls = spec.tls.as_ref().filter(|tls| tls.enabled);
+    let host = places.first().map(|(host, _)| host.clone());
+    let tls = tls.zip(host).map(|(tls, host)| {
+        external_tls(reader, &tls.verification, host)
+            .map(Arc::new)
+            .map_err(|message| Fault {
+                status: 502,
+                reason: "InvalidCertificateRef",
+                message: format!("{id}: {message}"),
+            })
     });
     let protocol = spoken(Some(&spec.matched.protocol));
-    Some(of_places(id, places, protocol, tls))
+    let mut backend = of_places(id, places, protocol);
+    backend.tls = tls;
+    Some(backend)
+}
+
+/// How TLS is spoken with what is outside the mesh.
+fn external_tls(
+    reader: &Reader<'_>,
+    verification: &ExternalVerification,
+    host: String,
+) -> Result<BackendTls, String> {
+    let trust = match &verification.ca_cert {
+        None => Trust::System,
+        Some(source) => {
+            let pem = certificates::bytes(reader, source)?;
+            let trusted = certificates::certificates(&pem);
+            Trust::Authorities(trusted.map_err(|why| format!("caCert {why}"))?)
+        }
+    };
+    let client_certificate = match (&verification.client_cert, &verification.client_key) {
+        (Some(certificate), Some(key)) => {
+            let mut pem = certificates::bytes(reader, certificate)?.to_vec();
+            pem.extend_from_slice(&certificates::bytes(reader, key)?);
+            let name = Name::new("", "clientCert");
+            let key = certificates::of_pem(name, &pem);
+            Some(Arc::new(key.map_err(|why| format!("clientCert {why}"))?))
+        }
+        _ => None,
+    };
+    let names = verification.subject_alt_names.iter();
+    let names = names.map(|name| policy::SubjectAltName {
+        kind: "Hostname".to_owned(),
+        hostname: Some(name.value.clone()),
+        uri: None,
+    });
+    Ok(BackendTls {
+        hostname: verification.server_name.as_deref().unwrap_or(&host).into(),
+        trust,
+        names: names.collect(),
+        client_certificate,
+    })
 }
 
 /// The name that a backend is reached by, for `hostToBackendHostname`.

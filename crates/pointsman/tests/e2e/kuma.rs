@@ -211,3 +211,41 @@ async fn streams_follow_tcp_routes() {
     let mut at_edge = Http1::connect((edge.ip, 9000).into()).await;
     assert_eq!(at_edge.exactly(6).await.expect("a greeting"), b"other\n");
 }
+
+/// `resources.connectionLimit`: so many connections at a time.
+#[tokio::test]
+async fn a_connection_limit_holds_for_its_port() {
+    let (client, edge) = (Address::new(), Address::new());
+    let v1 = Backend::http1("v1").await;
+    let limited = mesh(client.ip, edge.ip).replace(
+        "{port: 8080, protocol: HTTP}",
+        "{port: 8080, protocol: HTTP, resources: {connectionLimit: 1}}",
+    );
+    let manifests = limited
+        + &dataplane("backend", "http", "v1", &v1)
+        + &policy(
+            "MeshHTTPRoute",
+            "edge",
+            "{targetRef: {kind: MeshGateway, name: edge}, to: [{targetRef: {kind: Mesh}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: backend}]}}]}]}",
+        );
+    let _gateway = Gateway::of(&manifests).await;
+    let at = SocketAddr::new(edge.ip, 8080);
+    let mut first = Http1::connect(at).await;
+    assert_eq!(first.ask(&get("/")).await.backend(), Some("v1"));
+    let second = Http1::connect(at).await.ask(&get("/")).await;
+    assert_eq!(
+        (second.status, second.reason()),
+        (503, Some("TooManyConnections"))
+    );
+    // Another port has room of its own.
+    let other = Http1::connect((client.ip, 10001).into())
+        .await
+        .ask(&get("/"))
+        .await;
+    assert_eq!(other.backend(), Some("v1"));
+    drop(first);
+    crate::support::eventually("a free place", || async {
+        Http1::connect(at).await.ask(&get("/")).await.status == 200
+    })
+    .await;
+}

@@ -19,6 +19,7 @@ use super::{http1, overload, tls};
 use crate::proxy::Owner;
 use crate::wire::io::split;
 use crate::wire::relay::End;
+use crate::worker::ports::Place;
 use crate::worker::{Socket, Worker};
 
 /// How long no connection is accepted after there was no room for one.
@@ -63,6 +64,13 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
     let Some(admission) = worker.admit() else {
         return overload::turn_away(worker, socket, stream, client);
     };
+    let place = match limit(worker, socket) {
+        None => None,
+        Some(limit) => match Place::take(&socket.connections, limit) {
+            Some(place) => Some(place),
+            None => return overload::turn_away(worker, socket, stream, client),
+        },
+    };
     let _ = stream.set_nodelay(true);
     let address = client.ip().to_canonical();
     let networks = &worker.shared.options.trusted_proxies;
@@ -73,9 +81,17 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         trusted: networks.iter().any(|network| network.contains(address)),
         secured: None,
         _admission: admission,
+        _place: place,
         open: None,
     };
     serve(worker.clone(), passage, stream);
+}
+
+/// How many connections a port may have at a time. All listeners of a port agree on it.
+fn limit(worker: &Worker, socket: &Socket) -> Option<u32> {
+    let held = worker.held();
+    let port = held.port(&socket.key)?;
+    port.any()?.frontend().connection_limit
 }
 
 /// Serves a connection in whatever is spoken there, in a task that is no larger than that takes. A task that panics ends its connection, and nothing

@@ -11,6 +11,7 @@ use pointsman_binding::bound::FrontendId;
 
 use super::report::Open;
 use crate::wire::alarm::{Alarm, Elapsed};
+use crate::worker::ports::Place;
 use crate::worker::{Admission, Socket};
 
 /// How long who has begun to ask may take once the socket is closed.
@@ -31,6 +32,8 @@ pub(crate) struct Passage {
     pub(crate) secured: Option<FrontendId>,
     /// Counts it while it lives.
     pub(crate) _admission: Admission,
+    /// Counts it at its port, where that has a limit.
+    pub(crate) _place: Option<Place>,
     /// Counts it at its listener.
     pub(crate) open: Option<Open>,
 }

@@ -1,6 +1,8 @@
 //! A worker: a thread with sockets, tables and connections of its own. What lives here is reached from every connection of the thread, and from no other.
 
 mod plan;
+pub(crate) mod ports;
+
 pub(crate) mod thread;
 mod version;
 
@@ -25,6 +27,8 @@ use crate::wire::bell::Bell;
 use crate::wire::buffer::Pool;
 use crate::wire::pipe::Pipes;
 
+use ports::Ports;
+
 pub(crate) use plan::Plan;
 pub(crate) use version::{Held, Version};
 
@@ -39,6 +43,8 @@ pub(crate) struct Shared {
     pub(crate) most_connections: usize,
     /// Where requests are logged.
     pub(crate) log: Option<AccessLog>,
+    /// Connections of each port.
+    pub(crate) ports: Ports,
     roots: OnceLock<Arc<RootCertStore>>,
 }
 
@@ -50,6 +56,7 @@ impl Shared {
             connections: AtomicUsize::new(0),
             most_connections,
             log,
+            ports: Ports::default(),
             roots: OnceLock::new(),
         }
     }
@@ -75,15 +82,18 @@ pub(crate) struct Socket {
     pub(crate) key: SocketKey,
     /// Whose traffic arrives there.
     owner: RefCell<Rc<Owner>>,
+    /// Its connections, of all workers.
+    pub(crate) connections: Arc<AtomicUsize>,
     /// Rings when it is closed, be it alone or because the worker drains. Connections that wait for a request then end.
     pub(crate) closed: Bell,
 }
 
 impl Socket {
     /// A socket of this owner.
-    pub(crate) fn new(key: SocketKey, owner: Owner) -> Self {
+    pub(crate) fn new(key: SocketKey, owner: Owner, ports: &Ports) -> Self {
         Socket {
             key,
+            connections: ports.of(key),
             owner: RefCell::new(Rc::new(owner)),
             closed: Bell::default(),
         }

@@ -102,7 +102,7 @@ fn hold(worker: &Rc<Worker>, version: Arc<Version>, fresh: Vec<(SocketKey, Owner
         }
     });
     for (key, owner, bound) in fresh {
-        let socket = Rc::new(Socket::new(key, owner));
+        let socket = Rc::new(Socket::new(key, owner, &worker.shared.ports));
         let listening = match bound {
             Bound::Stream(listener) => TcpListener::from_std(listener).map(|listener| {
                 spawn_local(server::accept(worker.clone(), socket.clone(), listener));

@@ -161,3 +161,80 @@ fn all_conditions_of_a_match_and_any_match_of_a_rule() {
         );
     }
 }
+
+/// "`port` or `sectionName` on MeshService => real MeshService resource"; MeshMultiZoneServices are made of MeshServices.
+#[test]
+fn backends_may_be_resources() {
+    let more = r#"
+{type: MeshService, mesh: default, name: by-tags, labels: {app: all}, spec: {selector: {dataplaneTags: {kuma.io/service: backend, version: v2}}, ports: [{name: web, port: 80, targetPort: 3001, appProtocol: http}]}}
+---
+{type: MeshService, mesh: default, name: by-name, labels: {app: all}, spec: {selector: {dataplaneRef: {name: backend-v1}}, ports: [{port: 80, targetPort: 3001, appProtocol: http}]}}
+---
+{type: MeshMultiZoneService, mesh: default, name: all, spec: {selector: {meshService: {matchLabels: {app: all}}}, ports: [{port: 80, appProtocol: http}]}}
+"#;
+    let cases = [
+        (
+            "{kind: MeshService, name: by-tags, port: 80}",
+            Some(vec!["10.0.1.2:3001"]),
+        ),
+        (
+            "{kind: MeshService, name: by-tags, sectionName: web}",
+            Some(vec!["10.0.1.2:3001"]),
+        ),
+        (
+            "{kind: MeshService, name: by-name, sectionName: '80'}",
+            Some(vec!["10.0.1.1:3001"]),
+        ),
+        (
+            "{kind: MeshService, labels: {kuma.io/display-name: by-name}, port: 80}",
+            Some(vec!["10.0.1.1:3001"]),
+        ),
+        (
+            "{kind: MeshMultiZoneService, name: all, port: 80}",
+            Some(vec!["10.0.1.1:3001", "10.0.1.2:3001"]),
+        ),
+        // "a number does not resolve when the port has a name"
+        (
+            "{kind: MeshService, name: by-tags, sectionName: '80'}",
+            None,
+        ),
+        ("{kind: MeshService, name: by-tags, port: 81}", None),
+    ];
+    for (reference, wanted) in cases {
+        let rules = format!(
+            "[{{matches: [{{path: {{prefix: /}}}}], default: {{backendRefs: [{reference}]}}}}]"
+        );
+        let world = World::with(&format!("{more}{}", route("r", "{kind: Mesh}", &rules)));
+        let found = world.from("web-1", "http://127.0.0.1:10001/");
+        match wanted {
+            Some(wanted) => assert_eq!(found.backends[0].endpoints, wanted, "{reference}"),
+            None => assert!(fate(&found).ends_with("(500)"), "{reference}"),
+        }
+    }
+}
+
+/// TLS with what is outside the mesh: the name asked for, whom to trust, or why it can't be had.
+#[test]
+fn an_external_service_may_speak_tls() {
+    let external = |verification: &str| {
+        let service = format!(
+            "{{type: MeshExternalService, mesh: default, name: out, spec: {{match: {{type: HostnameGenerator, port: 443, protocol: http}}, endpoints: [{{address: out.example, port: 443}}], tls: {{enabled: true, verification: {verification}}}}}}}"
+        );
+        let rules = "[{matches: [{path: {prefix: /}}], default: {backendRefs: [{kind: MeshExternalService, name: out}]}}]";
+        let world = World::with(&format!("{service}{}", route("r", "{kind: Mesh}", rules)));
+        let backend = world.tables.backends().find(|b| b.tls.is_some()).cloned();
+        backend.expect("a backend").tls.clone().expect("TLS")
+    };
+    let plain = external("{}").expect("TLS");
+    assert_eq!(&*plain.hostname, "out.example");
+    let named =
+        external("{serverName: inner.example, subjectAltNames: [{type: Exact, value: a.example}]}")
+            .expect("TLS");
+    assert_eq!((&*named.hostname, named.names.len()), ("inner.example", 1));
+    let broken = external("{caCert: {inlineString: nonsense}}").expect_err("no PEM");
+    assert!(
+        broken.message.contains("caCert holds no PEM certificate"),
+        "{}",
+        broken.message
+    );
+}
