@@ -133,14 +133,16 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
 /// What becomes of a request.
 pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
     explain(tables, &directory(binder), query, |parent, _| {
-        binder
-            .refusals(parent)
-            .into_iter()
+        let by = query.dataplane.iter();
+        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, parent));
+        let refusals = binder.refusals(parent).into_iter().chain(by);
+        refusals
             .map(|refusal| RefusedCandidate {
                 rules: rules(binder, &refusal.route, refusal.rule),
                 route: refusal.route,
                 lost_on: match refusal.reason {
                     "Conflicted" => Criterion::Kind,
+                    "NotSelected" => Criterion::Scope,
                     _ => Criterion::Refused,
                 },
                 detail: format!("{}: {}", refusal.reason, refusal.message),

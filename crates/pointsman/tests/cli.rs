@@ -556,3 +556,41 @@ fn explain_asks_as_a_dataplane_and_at_a_mesh_gateway() {
     );
     assert_eq!(json(&pod)["backends"][0]["tags"]["version"], "1.0");
 }
+
+#[test]
+fn explain_says_which_policies_are_not_for_a_dataplane_and_check_warns_of_empty_subsets() {
+    let mesh = r#"
+{type: Mesh, name: default}
+---
+{type: Dataplane, mesh: default, name: a, networking: {address: 127.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}], outbound: [{port: 10001, tags: {kuma.io/service: b}}]}}
+---
+{type: Dataplane, mesh: default, name: b, networking: {address: 127.0.0.1, inbound: [{port: 81, tags: {kuma.io/service: b, kuma.io/protocol: http}}]}}
+---
+{type: MeshHTTPRoute, mesh: default, name: others, spec: {targetRef: {kind: MeshService, name: c}, to: [{targetRef: {kind: MeshService, name: b}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}}
+---
+{type: MeshHTTPRoute, mesh: default, name: mine, spec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshServiceSubset, name: b, tags: {version: v9}}]}}]}]}}
+"#;
+    let output = pointsman(
+        &[
+            "explain",
+            "-f",
+            "-",
+            "-o",
+            "json",
+            "--from",
+            "dataplane/a",
+            "http://b.mesh/",
+        ],
+        mesh,
+    );
+    let candidates = &json(&output)["candidates"];
+    assert_eq!(candidates[0]["name"], "others");
+    assert_eq!(candidates[0]["lostOn"], "scope");
+    let detail = candidates[0]["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("it is for MeshService c"), "{detail}");
+    let output = pointsman(&["check", "-f", "-", "--strict"], mesh);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    let warning = "spec.to[0].rules[0].default.backendRefs: MeshHTTPRoute mesh:default/mine: MeshService mesh:default/b with version=v9 has no ready endpoint";
+    assert!(said.contains(warning), "{said}");
+}

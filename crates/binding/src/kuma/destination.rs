@@ -63,6 +63,11 @@ pub(crate) fn governing<'p>(
 ) -> (bool, Vec<Item<'p>>, Vec<Item<'p>>) {
     let (requests, streams): (Vec<Item<'p>>, Vec<Item<'p>>) =
         items.iter().partition(|item| item.policy.is_http());
+    // One without rules says nothing of requests; without them a stream goes where it was going.
+    let requests: Vec<Item<'p>> = requests
+        .into_iter()
+        .filter(|item| !item.to().rules.is_empty())
+        .collect();
     match (http, requests.is_empty(), streams.is_empty()) {
         (true, false, _) => (true, requests, streams),
         (true, true, false) => (false, streams, requests),

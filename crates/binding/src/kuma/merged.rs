@@ -1,5 +1,7 @@
 //! The merged rules of one proxy, by where each part of them is written: for people.
 
+use std::collections::BTreeMap;
+
 use pointsman_resources::kuma::display_name;
 use pointsman_resources::{Kind, ObjectKey};
 
@@ -7,9 +9,10 @@ use super::backend;
 use super::destination::{applied, governing, items};
 use super::gateway;
 use super::merge::{Merged, by_hostname, merge};
-use crate::Binder;
+use super::policy::{Item, Policy};
 use crate::bound::RuleSource;
 use crate::store::Reader;
+use crate::{Binder, Refusal};
 
 /// The rules for what a proxy sends to a destination, or for a hostname of a gateway's listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,4 +115,48 @@ impl Binder {
             _ => key.name.name.to_string(),
         }
     }
+
+    /// The policies for a destination that have no say over the calls of a proxy, and why. Looks at everything: for people.
+    pub fn passed_by(&self, proxy: &ObjectKey, destination: &ObjectKey) -> Vec<Refusal> {
+        let reader = Reader::new(&self.store);
+        let Some(proxy) = self.kuma.proxies.get(proxy) else {
+            return Vec::new();
+        };
+        let told = proxy.outbounds.iter().map(|(_, id)| id);
+        let known = told.chain(&self.kuma.targeted);
+        let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
+        for id in known.filter(|id| id.object == *destination) {
+            let items = items(&reader, self.kuma.policies.values(), id);
+            let own = applied(&items, proxy);
+            let http = backend::is_http(backend::protocol(&reader, id).as_deref());
+            let (_, governing, ignored) = governing(&own, http);
+            let governs =
+                |item: &Item<'_>| governing.iter().any(|g| g.policy.key == item.policy.key);
+            for item in items.iter().filter(|item| !governs(item)) {
+                let is_ignored = ignored.iter().any(|i| i.policy.key == item.policy.key);
+                let (reason, message) = match is_ignored {
+                    true => ("Conflicted", format!("what {id} speaks gives it no say")),
+                    false => ("NotSelected", not_selected(item.policy, &proxy.key)),
+                };
+                let route = item.policy.key.clone();
+                all.entry(route.clone()).or_insert(Refusal {
+                    route,
+                    rule: None,
+                    reason,
+                    message,
+                });
+            }
+        }
+        all.into_values().collect()
+    }
+}
+
+fn not_selected(policy: &Policy, proxy: &ObjectKey) -> String {
+    let target = &policy.route.spec.target_ref;
+    let name = target.name.as_deref().unwrap_or_default();
+    let target = format!("{} {name}", target.kind.name());
+    format!(
+        "it is for {}, which does not select {proxy}",
+        target.trim_end()
+    )
 }

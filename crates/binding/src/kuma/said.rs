@@ -7,7 +7,7 @@ use pointsman_resources::{ObjectKey, Resource};
 use super::destination::Outcome;
 use super::lower::place_text;
 use crate::Binder;
-use crate::bound::{BackendId, FrontendId, Scope};
+use crate::bound::{BackendId, BoundRule, FrontendId, Scope};
 use crate::status::{Condition, Reach, StatusBody};
 use crate::store::{Reader, Topic, Unit};
 
@@ -160,6 +160,16 @@ impl Binder {
             })
             .collect();
         Some(Condition::yes(OVERRIDDEN, "KumaPolicy", parts.join("; ")))
+    }
+
+    /// Every merged rule, as it stands at each place.
+    pub(crate) fn mesh_rules(&self) -> impl Iterator<Item = &BoundRule> {
+        let destinations = self.kuma.destinations.values();
+        let gateways = self.kuma.gateways.values().map(|view| &view.outcome);
+        let routes = destinations
+            .chain(gateways)
+            .flat_map(|outcome| outcome.attachments.values());
+        routes.flat_map(|route| route.rules.iter().map(|rule| &**rule))
     }
 
     /// The Kuma objects of a kind that are proxies, for people: a Dataplane, or a Pod that is one.
