@@ -423,7 +423,7 @@ pub(crate) fn compile(index: usize, what: &str, text: &str) -> Result<Pattern, S
 }
 
 /// "Only the first entry with an equivalent name is considered": later ones are ignored.
-fn values(
+pub(crate) fn values(
     index: usize,
     what: &str,
     wanted: &[ValueMatch],

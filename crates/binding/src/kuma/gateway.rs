@@ -50,20 +50,9 @@ pub(crate) fn view(
     if proxies.is_empty() {
         proxies.push(stand_in(key, gateway));
     }
-    let policies: Vec<&Arc<Policy>> = policies
-        .values()
-        .filter(|policy| policy.route.mesh == gateway.mesh)
-        .collect();
+    let policies = of_mesh(policies, gateway);
     for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
-        let mut looking = Looking {
-            reader,
-            key,
-            gateway,
-            listener,
-            unresolved: Vec::new(),
-            attached: 0,
-            served: true,
-        };
+        let mut looking = Looking::new(reader, key, gateway, listener);
         // A port for streams has one listener: hostnames can't be told apart there.
         let ports = gateway.spec.conf.listeners[..index].iter();
         let is_first = !ports
@@ -101,20 +90,9 @@ pub(crate) fn listeners<'p>(
     };
     let first = proxies_of(reader, gateway).into_iter().next();
     let proxy = first.unwrap_or_else(|| stand_in(key, gateway));
-    let policies: Vec<&Arc<Policy>> = policies
-        .values()
-        .filter(|policy| policy.route.mesh == gateway.mesh)
-        .collect();
+    let policies = of_mesh(policies, gateway);
     let of = |listener| {
-        let looking = Looking {
-            reader,
-            key,
-            gateway,
-            listener,
-            unresolved: Vec::new(),
-            attached: 0,
-            served: true,
-        };
+        let looking = Looking::new(reader, key, gateway, listener);
         let http = matches!(looking.protocol(), Protocol::Http | Protocol::Https);
         (
             listener_name(listener),
@@ -122,6 +100,16 @@ pub(crate) fn listeners<'p>(
         )
     };
     gateway.spec.conf.listeners.iter().map(of).collect()
+}
+
+/// The policies of a MeshGateway's mesh.
+fn of_mesh<'p>(
+    policies: &'p BTreeMap<ObjectKey, Arc<Policy>>,
+    gateway: &MeshGateway,
+) -> Vec<&'p Arc<Policy>> {
+    let all = policies.values();
+    all.filter(|policy| policy.route.mesh == gateway.mesh)
+        .collect()
 }
 
 /// The MeshGateway that a proxy chooses: "best tag-selector rank; tie => most recently created".
@@ -193,6 +181,25 @@ struct Looking<'a, 'r> {
     unresolved: Vec<String>,
     attached: usize,
     served: bool,
+}
+
+impl<'a, 'r> Looking<'a, 'r> {
+    fn new(
+        reader: &'a Reader<'r>,
+        key: &'a ObjectKey,
+        gateway: &'a MeshGateway,
+        listener: &'a GatewayListener,
+    ) -> Self {
+        Looking {
+            reader,
+            key,
+            gateway,
+            listener,
+            unresolved: Vec::new(),
+            attached: 0,
+            served: true,
+        }
+    }
 }
 
 impl Looking<'_, '_> {

@@ -13,7 +13,7 @@ use pointsman_resources::kuma::{
     BackendRef, DataSource, DirectResponse, Filter as KumaFilter, HeaderTest, Match, TargetRef,
     UrlRewrite,
 };
-use pointsman_resources::route::{MatchType, PathMatchType, UrlRewrite as HostAndPath};
+use pointsman_resources::route::{PathMatchType, UrlRewrite as HostAndPath};
 
 use super::backend;
 use super::merge::Merged;
@@ -22,7 +22,7 @@ use crate::bound::{
     self, BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, Mirror, PathPredicate,
     RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
 };
-use crate::rules::{compile, prefix};
+use crate::rules::{compile, prefix, values};
 use crate::store::Reader;
 
 /// What there is to say of policies whose rules were lowered.
@@ -451,26 +451,17 @@ fn one_match(index: usize, wanted: &Match) -> Result<BoundMatch, String> {
             value,
         });
     }
-    let mut query = Vec::new();
-    for parameter in &wanted.query_params {
-        let value = match parameter.kind {
-            MatchType::Exact => StringPredicate::Exact(parameter.value.as_str().into()),
-            MatchType::RegularExpression => {
-                let what = format!("query parameter {}", parameter.name);
-                StringPredicate::Regex(compile(index, &what, &parameter.value)?)
-            }
-        };
-        query.push(ValuePredicate {
-            name: parameter.name.as_str().into(),
-            value,
-        });
-    }
     Ok(BoundMatch {
         index,
         path,
         grpc: None,
         method: wanted.method.as_deref().map(Into::into),
         headers,
-        query,
+        query: values(
+            index,
+            "query parameter",
+            &wanted.query_params,
+            str::to_owned,
+        )?,
     })
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pointsman_resources::{ObjectKey, Resource};
+use pointsman_resources::ObjectKey;
 
 use super::destination::Outcome;
 use super::lower::place_text;
@@ -32,7 +32,10 @@ impl Binder {
             .iter()
             .map(|(to, outcome)| Reach {
                 to: to.clone(),
-                proxies: outcome.reached[key].iter().map(proxy_text).collect(),
+                proxies: outcome.reached[key]
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect(),
             })
             .collect();
         let told = |all: fn(&Outcome) -> &BTreeMap<ObjectKey, BTreeSet<String>>| {
@@ -105,7 +108,7 @@ impl Binder {
         let message = match view.proxies.as_slice() {
             [] => "no Dataplane of type BUILTIN and no MeshGatewayInstance has the tags of its selectors: nobody serves it".to_owned(),
             some => {
-                let some: Vec<String> = some.iter().map(proxy_text).collect();
+                let some: Vec<String> = some.iter().map(ToString::to_string).collect();
                 format!("served by {}", some.join(", "))
             }
         };
@@ -143,7 +146,7 @@ impl Binder {
                     Scope::Everyone => true,
                     Scope::Namespace(namespace) => proxy.namespace() == &**namespace,
                 });
-                let concerned: BTreeSet<String> = concerned.map(proxy_text).collect();
+                let concerned: BTreeSet<String> = concerned.map(ToString::to_string).collect();
                 if !concerned.is_empty() {
                     won.entry(policy.clone()).or_default().extend(concerned);
                 }
@@ -172,16 +175,11 @@ impl Binder {
         routes.flat_map(|route| route.rules.iter().map(|rule| &**rule))
     }
 
-    /// The Kuma objects of a kind that are proxies, for people: a Dataplane, or a Pod that is one.
+    /// Whether an object is a proxy of a mesh: a Dataplane, or a Pod that is one.
     pub fn is_proxy(&self, key: &ObjectKey) -> bool {
         self.kuma.proxies.contains_key(key)
-            || matches!(self.store.get(key), Some(Resource::MeshGateway(_)))
     }
 }
 
 /// The condition of what another has the place of.
 const OVERRIDDEN: &str = "pointsman.io/Overridden";
-
-fn proxy_text(proxy: &ObjectKey) -> String {
-    proxy.to_string()
-}
