@@ -189,15 +189,15 @@ async fn a_backend_that_takes_nothing_of_a_body_is_a_504() {
         std::future::pending::<()>().await;
     })
     .await;
-    let gateway = setup(&backend).limit("stall-time", "200ms").start().await;
+    let gateway = setup(&backend).limit("stall-time", "1s").start().await;
+    // More than all buffers on the way hold: it is answered before all of it has gone. It is made first: its sender must not be the one who is waited for.
+    let length = 64 << 20;
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
+    let whole = [head.into_bytes(), vec![b'x'; length]].concat();
     let client = tokio::net::TcpStream::connect(gateway.at(8080)).await;
     let (mut reader, mut writer) = client.expect("a connection").into_split();
-    // More than all buffers on the way hold: it is answered before all of it has gone.
     tokio::spawn(async move {
-        let length = 64 << 20;
-        let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
-        let _ = writer.write_all(head.as_bytes()).await;
-        let _ = writer.write_all(&vec![b'x'; length]).await;
+        let _ = writer.write_all(&whole).await;
     });
     let mut answer = Vec::new();
     within("an answer", async {
