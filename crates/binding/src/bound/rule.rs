@@ -36,7 +36,7 @@ pub enum Dialect {
 }
 
 /// A rule of a Kuma policy that a rule was merged from.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RuleSource {
     /// The policy.
     pub policy: ObjectKey,

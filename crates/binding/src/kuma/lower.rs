@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use pointsman_resources::ObjectKey;
 use pointsman_resources::kuma::{
-    BackendRef, DataSource, DirectResponse, Filter as KumaFilter, HeaderTest, Match, TargetRef,
-    UrlRewrite,
+    BackendRef, DataSource, DirectResponse, Filter as KumaFilter, HeaderTest, Match, MeshRoute,
+    TargetRef, UrlRewrite,
 };
 use pointsman_resources::route::{PathMatchType, UrlRewrite as HostAndPath};
+use pointsman_resources::{Kind, ObjectKey};
 
 use super::backend;
-use super::merge::Merged;
+use super::merge::{Lost, Merged};
 use super::policy::{Item, Policy};
 use crate::bound::{
     self, BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, Mirror, PathPredicate,
@@ -32,8 +32,8 @@ pub(crate) struct Told {
     pub unresolved: BTreeMap<ObjectKey, BTreeSet<(&'static str, String)>>,
     /// Rules that are not carried out as written.
     pub invalid: BTreeMap<ObjectKey, BTreeSet<String>>,
-    /// Rules of which nothing is left, and the policy that has their place.
-    pub lost: BTreeMap<ObjectKey, BTreeSet<(RulePlace, ObjectKey)>>,
+    /// What others have the place of.
+    pub lost: BTreeMap<ObjectKey, BTreeSet<Lost>>,
     /// What merging has made of them, where that may surprise.
     pub remarks: BTreeMap<ObjectKey, BTreeSet<String>>,
 }
@@ -128,12 +128,9 @@ impl Lowering<'_, '_> {
     }
 
     fn tell_lost(&mut self, rule: &Merged<'_>) {
-        let Some(winner) = rule.from.first() else {
-            return;
-        };
-        for source in &rule.lost {
-            let lost = self.told.lost.entry(source.policy.clone()).or_default();
-            lost.insert(((source.to, source.rule), winner.policy.clone()));
+        for lost in &rule.lost {
+            let all = self.told.lost.entry(lost.rule.policy.clone()).or_default();
+            all.insert(lost.clone());
         }
     }
 
@@ -411,6 +408,19 @@ fn named(target: &TargetRef, port: Option<u16>, policy: &Policy) -> BackendName 
         port,
         tags,
     }
+}
+
+/// Why no rule of a policy can be matched; none if one can, or if it has no rules.
+pub(crate) fn unmatchable(key: &ObjectKey, route: &MeshRoute) -> Option<String> {
+    let mut why = Vec::new();
+    for (to, item) in route.spec.to.iter().enumerate() {
+        let to = (key.kind != Kind::MeshGatewayHTTPRoute).then_some(to);
+        for (index, rule) in item.rules.iter().enumerate() {
+            let error = matches(&rule.matches).err()?;
+            why.push(format!("{}: {error}", place_text((to, index))));
+        }
+    }
+    (!why.is_empty()).then(|| why.join("; "))
 }
 
 fn matches(wanted: &[Match]) -> Result<Vec<BoundMatch>, String> {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pointsman_resources::ObjectKey;
 use pointsman_resources::kuma::{BackendRef, Filter, Match, Rule};
 
 use super::policy::{Item, Policy};
@@ -23,8 +24,19 @@ pub(crate) struct Merged<'p> {
     pub backend_refs: Option<(&'p [BackendRef], &'p Policy, RuleSource)>,
     /// The rules that it came from, the strongest first: those that something of is left.
     pub from: Vec<RuleSource>,
-    /// Those that nothing of is left.
-    pub lost: Vec<RuleSource>,
+    /// What is not left of the rules.
+    pub lost: Vec<Lost>,
+}
+
+/// What a policy has lost to a stronger one: a rule, or one of its lists.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lost {
+    /// The rule.
+    pub rule: RuleSource,
+    /// Its list, where the other is left.
+    pub part: Option<&'static str>,
+    /// The policy that has its place.
+    pub winner: ObjectKey,
 }
 
 /// Merges the rules of these items, the strongest first: the strongest policy's rules in their order, then what the next one adds.
@@ -58,17 +70,36 @@ impl<'p> Merged<'p> {
     /// Takes what is still left open from a weaker rule.
     fn add(&mut self, rule: &'p Rule, policy: &'p Policy, source: RuleSource) {
         let mut used = self.from.is_empty();
-        if let (None, Some(filters)) = (&self.filters, &rule.default.filters) {
-            self.filters = Some((filters, policy, source.clone()));
-            used = true;
+        let mut lost: Vec<(&'static str, ObjectKey)> = Vec::new();
+        match (&self.filters, &rule.default.filters) {
+            (None, Some(filters)) => {
+                self.filters = Some((filters, policy, source.clone()));
+                used = true;
+            }
+            (Some((_, winner, _)), Some(_)) => lost.push(("filters", winner.key.clone())),
+            (_, None) => {}
         }
-        if let (None, Some(backends)) = (&self.backend_refs, &rule.default.backend_refs) {
-            self.backend_refs = Some((backends, policy, source.clone()));
-            used = true;
+        match (&self.backend_refs, &rule.default.backend_refs) {
+            (None, Some(backends)) => {
+                self.backend_refs = Some((backends, policy, source.clone()));
+                used = true;
+            }
+            (Some((_, winner, _)), Some(_)) => lost.push(("backendRefs", winner.key.clone())),
+            (_, None) => {}
         }
-        match used {
-            true => self.from.push(source),
-            false => self.lost.push(source),
+        if !used && lost.is_empty() {
+            // It says nothing that another could have said before it.
+            let first = self.from.iter().take(1);
+            lost.extend(first.map(|first| ("", first.policy.clone())));
+        }
+        self.lost
+            .extend(lost.into_iter().map(|(part, winner)| Lost {
+                rule: source.clone(),
+                part: used.then_some(part),
+                winner,
+            }));
+        if used {
+            self.from.push(source);
         }
     }
 }

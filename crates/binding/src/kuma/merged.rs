@@ -1,5 +1,6 @@
 //! The merged rules of one proxy, by where each part of them is written: for people.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pointsman_resources::kuma::display_name;
@@ -10,6 +11,7 @@ use super::destination::{applied, governing, items};
 use super::gateway;
 use super::merge::{Merged, by_hostname, merge};
 use super::policy::{Item, Policy};
+use super::proxy::Proxy;
 use crate::bound::RuleSource;
 use crate::store::Reader;
 use crate::{Binder, Refusal};
@@ -62,7 +64,11 @@ impl Binder {
             return gateway::listeners(&reader, view, policies)
                 .into_iter()
                 .flat_map(|(listener, items)| {
-                    by_hostname(&items)
+                    // "Characters in a matching non-wildcard hostname", then "in a matching hostname".
+                    let mut groups: Vec<_> = by_hostname(&items).into_iter().collect();
+                    groups.sort_by_key(|(name, _)| (name.starts_with('*'), Reverse(name.len())));
+                    groups.sort_by_key(|(name, _)| name.is_empty());
+                    groups
                         .into_iter()
                         .map(|(hostname, items)| {
                             let hostname = Some(hostname).filter(|name| !name.is_empty());
@@ -116,7 +122,21 @@ impl Binder {
         }
     }
 
-    /// The policies for a destination that have no say over the calls of a proxy, and why. Looks at everything: for people.
+    /// The rules of policies for a MeshGateway that another has the place of. Looks at everything: for people.
+    pub fn displaced(&self, gateway: &ObjectKey) -> Vec<Refusal> {
+        let reader = Reader::new(&self.store);
+        let mut all = Vec::new();
+        for (listener, items) in gateway::listeners(&reader, gateway, &self.kuma.policies) {
+            for (hostname, items) in by_hostname(&items) {
+                let place = format!("listener {listener} {hostname}");
+                all.extend(lost(&merge(&items), place.trim_end()));
+            }
+        }
+        all
+    }
+
+    /// The policies for a destination, and their rules, that have no say over the calls of a proxy, and why. Looks at everything: for
+    /// people.
     pub fn passed_by(&self, proxy: &ObjectKey, destination: &ObjectKey) -> Vec<Refusal> {
         let reader = Reader::new(&self.store);
         let Some(proxy) = self.kuma.proxies.get(proxy) else {
@@ -125,18 +145,21 @@ impl Binder {
         let told = proxy.outbounds.iter().map(|(_, id)| id);
         let known = told.chain(&self.kuma.targeted);
         let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
+        let mut displaced = Vec::new();
         for id in known.filter(|id| id.object == *destination) {
             let items = items(&reader, self.kuma.policies.values(), id);
             let own = applied(&items, proxy);
             let http = backend::is_http(backend::protocol(&reader, id).as_deref());
             let (_, governing, ignored) = governing(&own, http);
+            displaced.extend(lost(&merge(&governing), &id.to_string()));
             let governs =
                 |item: &Item<'_>| governing.iter().any(|g| g.policy.key == item.policy.key);
             for item in items.iter().filter(|item| !governs(item)) {
                 let is_ignored = ignored.iter().any(|i| i.policy.key == item.policy.key);
-                let (reason, message) = match is_ignored {
-                    true => ("Conflicted", format!("what {id} speaks gives it no say")),
-                    false => ("NotSelected", not_selected(item.policy, &proxy.key)),
+                let (reason, message) = match (&item.policy.refused, is_ignored) {
+                    (Some(why), _) => ("UnsupportedValue", why.clone()),
+                    (_, true) => ("Conflicted", format!("what {id} speaks gives it no say")),
+                    (_, false) => ("NotSelected", not_selected(item.policy, proxy)),
                 };
                 let route = item.policy.key.clone();
                 all.entry(route.clone()).or_insert(Refusal {
@@ -147,16 +170,52 @@ impl Binder {
                 });
             }
         }
-        all.into_values().collect()
+        displaced.into_iter().chain(all.into_values()).collect()
     }
 }
 
-fn not_selected(policy: &Policy, proxy: &ObjectKey) -> String {
+/// Rules of which nothing is left.
+fn lost(merged: &[Merged<'_>], place: &str) -> Vec<Refusal> {
+    let lost = merged.iter().flat_map(|rule| &rule.lost);
+    let whole = lost.filter(|lost| lost.part.is_none());
+    let mut all: Vec<Refusal> = whole
+        .map(|lost| Refusal {
+            route: lost.rule.policy.clone(),
+            rule: Some(lost.rule.rule),
+            reason: "Merged",
+            message: format!(
+                "{} is stronger, and has the same matches for {place}",
+                lost.winner
+            ),
+        })
+        .collect();
+    all.dedup();
+    all
+}
+
+fn not_selected(policy: &Policy, proxy: &Proxy) -> String {
+    if policy.is_shadow() {
+        return "it is tried and not carried out (kuma.io/effect: shadow)".to_owned();
+    }
+    if policy.route.mesh != proxy.mesh {
+        return format!("it is of mesh {}", policy.route.mesh);
+    }
+    if let Some(namespace) = policy.only_namespace()
+        && proxy.namespace.as_deref() != Some(namespace)
+    {
+        return format!("it is a consumer's, for the calls of namespace {namespace}");
+    }
+    if let Some(zone) = policy.zone()
+        && !proxy.is_in_zone(zone)
+    {
+        return format!("it is for the calls of zone {zone}");
+    }
     let target = &policy.route.spec.target_ref;
     let name = target.name.as_deref().unwrap_or_default();
     let target = format!("{} {name}", target.kind.name());
     format!(
-        "it is for {}, which does not select {proxy}",
-        target.trim_end()
+        "it is for {}, which does not select {}",
+        target.trim_end(),
+        proxy.key
     )
 }

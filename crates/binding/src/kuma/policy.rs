@@ -21,6 +21,8 @@ pub(crate) struct Policy {
     pub route: Arc<MeshRoute>,
     /// Whose it is.
     pub role: Role,
+    /// Why it is not accepted: "If no rule is left: Accepted=False, `UnsupportedValue`".
+    pub refused: Option<String>,
     origin: Origin,
 }
 
@@ -52,6 +54,7 @@ impl Policy {
         Policy {
             key: key.clone(),
             role: role(route),
+            refused: super::lower::unmatchable(key, route),
             origin: match labels.get(ORIGIN_LABEL) {
                 Some("global") => Origin::Global,
                 Some("zone") => Origin::Zone,
@@ -66,9 +69,20 @@ impl Policy {
         kubernetes_namespace(&self.route.metadata)
     }
 
-    /// Whether it is carried out: one that is only tried is not.
+    /// Whether it is only tried.
+    pub fn is_shadow(&self) -> bool {
+        self.route.metadata.labels.get(EFFECT_LABEL) == Some("shadow")
+    }
+
+    /// Whether it is carried out: one that is only tried is not, nor one that is not accepted.
     pub fn is_in_effect(&self) -> bool {
-        self.route.metadata.labels.get(EFFECT_LABEL) != Some("shadow")
+        !self.is_shadow() && self.refused.is_none()
+    }
+
+    /// The namespace whose proxies alone it is for.
+    pub fn only_namespace(&self) -> Option<&str> {
+        let owned = matches!(self.role, Role::Consumer | Role::WorkloadOwner);
+        self.namespace().filter(|_| owned)
     }
 
     /// The zone whose proxies alone it is for.

@@ -45,13 +45,17 @@ impl Binder {
             all.flatten().cloned().collect::<BTreeSet<String>>()
         };
         let mut remarks = told(|outcome| &outcome.told.remarks);
-        if !policy.is_in_effect() {
+        if policy.is_shadow() {
             remarks.insert("it is tried and not carried out (kuma.io/effect: shadow)".to_owned());
         } else if reaches.is_empty() {
             remarks.insert("it reaches no proxy that calls what it is for".to_owned());
         }
         let remarks: Vec<String> = remarks.into_iter().collect();
-        let mut conditions = vec![Condition::yes("Accepted", "Accepted", remarks.join("; "))];
+        let accepted = match &policy.refused {
+            Some(why) => Condition::no("Accepted", "UnsupportedValue", why.clone()),
+            None => Condition::yes("Accepted", "Accepted", remarks.join("; ")),
+        };
+        let mut conditions = vec![accepted];
         let unresolved: BTreeSet<&(&'static str, String)> = parts
             .iter()
             .filter_map(|(_, outcome)| outcome.told.unresolved.get(key))
@@ -85,14 +89,21 @@ impl Binder {
         })
     }
 
-    /// The rules of a policy of which nothing is left, where, and who has their place.
+    /// The rules of a policy, and the lists of rules, of which nothing is left, where, and who has their place.
     fn lost(&self, key: &ObjectKey, parts: &[(String, &Outcome)]) -> Vec<String> {
         let mut all = Vec::new();
         for (to, outcome) in parts {
-            for (place, winner) in outcome.told.lost.get(key).into_iter().flatten() {
-                let rule = place_text(*place);
-                all.push(format!("{rule} to {winner} for {to}"));
-            }
+            let lost = outcome.told.lost.get(key).into_iter().flatten();
+            // A rule that lost both of its lists to one policy is told of once.
+            let lost: BTreeSet<String> = lost
+                .map(|lost| {
+                    let rule = place_text((lost.rule.to, lost.rule.rule));
+                    let part = lost.part.map(|part| format!(".default.{part}"));
+                    let winner = &lost.winner;
+                    format!("{rule}{} to {winner} for {to}", part.unwrap_or_default())
+                })
+                .collect();
+            all.extend(lost);
         }
         all
     }

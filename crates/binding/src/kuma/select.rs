@@ -8,7 +8,7 @@ use pointsman_resources::meta::Labels;
 use pointsman_resources::{Kind, Meta};
 
 use super::backend;
-use super::policy::{Policy, Role};
+use super::policy::Policy;
 use super::proxy::Proxy;
 use crate::bound::BackendId;
 use crate::store::Reader;
@@ -62,12 +62,8 @@ impl Policy {
 
     /// What holds before its target is looked at: it is carried out, and the proxy is in its namespace and zone if it asks that.
     fn is_for(&self, proxy: &Proxy) -> bool {
-        let at_home = match (self.role, self.namespace()) {
-            (Role::Consumer | Role::WorkloadOwner, Some(own)) => {
-                proxy.namespace.as_deref() == Some(own)
-            }
-            _ => true,
-        };
+        let at_home = |own| proxy.namespace.as_deref() == Some(own);
+        let at_home = self.only_namespace().is_none_or(at_home);
         let zone = self.zone();
         self.is_in_effect() && at_home && zone.is_none_or(|zone| proxy.is_in_zone(zone))
     }

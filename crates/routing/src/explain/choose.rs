@@ -294,8 +294,10 @@ fn why(table: &FrontendTable, host: Option<&str>, others: usize) -> String {
     let reference = reference(frontend);
     let listener = reference.section.unwrap_or_default();
     let mut why = format!(
-        "listener {listener} of {} {}/{} on port {}",
-        reference.kind, reference.namespace, reference.name, frontend.port
+        "listener {listener} of {} {} on port {}",
+        reference.kind,
+        Name::new(reference.namespace, reference.name),
+        frontend.port
     );
     // Neither bytes nor datagrams name a host.
     let named = !matches!(frontend.protocol, Protocol::Tcp | Protocol::Udp);

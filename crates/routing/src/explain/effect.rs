@@ -239,6 +239,12 @@ pub(crate) fn implicit(backend: &Backend, tongue: Tongue) -> BackendShare {
     shown(&reference, 1.0, endpoints(Some(backend)), tongue)
 }
 
+fn tags(reference: &BackendName) -> BTreeMap<String, String> {
+    let tags = reference.tags.iter();
+    tags.map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect()
+}
+
 fn shown(
     reference: &BackendName,
     share: f64,
@@ -250,11 +256,7 @@ fn shown(
         namespace: reference.name.namespace.to_string(),
         name: reference.name.name.to_string(),
         port: reference.port.filter(|port| *port != 0),
-        tags: reference
-            .tags
-            .iter()
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .collect(),
+        tags: tags(reference),
         share,
         endpoints: Vec::new(),
         status: None,
@@ -312,6 +314,7 @@ pub(crate) fn mirrors<'f>(mirrors: impl Iterator<Item = &'f Mirror>) -> Vec<Mirr
             namespace: name.namespace.to_string(),
             name: name.name.to_string(),
             port: *port,
+            tags: tags(&mirror.reference),
             share: share.min(1.0),
             reason: mirror
                 .target

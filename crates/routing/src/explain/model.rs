@@ -208,6 +208,9 @@ pub struct MirrorShare {
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
+    /// The tags that its endpoints have.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
     /// Of how many requests it gets a copy.
     pub share: f64,
     /// Why it gets none.

@@ -121,8 +121,11 @@ pub(crate) fn nowhere(tables: &Tables, query: &Query, dataplane: &ObjectKey) -> 
         true => "nothing".to_owned(),
         false => known.join(", "),
     };
+    let target = &query.target;
+    let port = target.port.map(|port| format!(":{port}"));
     format!(
-        "{dataplane} has no outbound for `{}`; it calls {known}",
-        query.target.host
+        "{dataplane} has no outbound for `{}{}`; it calls {known}",
+        target.host,
+        port.unwrap_or_default()
     )
 }

@@ -127,6 +127,9 @@ fn a_mesh_gateway_instance_serves_its_mesh_gateway() {
     query.gateway = Some((pointsman_resources::Name::new("", "edge-gateway"), None));
     let found = world.ask(&query);
     assert_eq!(fate(&found), "backend_kuma-demo_svc_3001 100");
+    // A MeshGateway has no namespace.
+    let listener = "listener 80/example.com of MeshGateway edge-gateway on port 80";
+    assert!(found.why.starts_with(listener), "{}", found.why);
     assert_eq!(
         found.backends[0].endpoints,
         ["10.1.0.1:3001", "10.1.0.2:3001"]

@@ -117,6 +117,54 @@ fn lists_are_replaced_as_a_whole() {
     );
 }
 
+/// MADR 011, "Two issues": "the `backendRefs` of `owner` are gone", "the `filters` of `owner` are gone". Who has lost what is told, and
+/// to whom: also where the rest of a rule is left.
+#[test]
+fn what_is_lost_is_told() {
+    let rule =
+        |default: &str| format!("[{{matches: [{{path: {{prefix: /}}}}], default: {{{default}}}}}]");
+    let filters = "filters: [{requestHeaderModifier: {add: [{name: env, value: dev}]}}]";
+    let owner = route(
+        "owner",
+        "{kind: Mesh}",
+        &rule(&format!("{filters}, backendRefs: []")),
+    );
+    let frontend = "{kind: MeshService, name: frontend}";
+    let a = route("a", frontend, &rule("filters: []"));
+    let b = route(
+        "b",
+        frontend,
+        &rule("backendRefs: [{kind: MeshService, name: backend}]"),
+    );
+    let c = route("c", frontend, &rule("backendRefs: []"));
+    let lost = |yaml: String, policy: &str| {
+        let said = World::with(&yaml).conditions(Kind::MeshHTTPRoute, policy);
+        let said = said.into_iter().filter_map(|condition| {
+            let of = "pointsman.io/Overridden=true/Merged: ";
+            condition.strip_prefix(of).map(ToOwned::to_owned)
+        });
+        said.collect::<String>()
+            .replace(" for MeshService mesh:default/backend", "")
+    };
+    assert_eq!(
+        lost(format!("{owner}{a}"), "owner"),
+        "spec.to[0].rules[0].default.filters to MeshHTTPRoute mesh:default/a"
+    );
+    assert_eq!(
+        lost(format!("{owner}{b}"), "owner"),
+        "spec.to[0].rules[0].default.backendRefs to MeshHTTPRoute mesh:default/b"
+    );
+    assert_eq!(
+        lost(format!("{owner}{a}{b}"), "owner"),
+        "spec.to[0].rules[0] to MeshHTTPRoute mesh:default/a; spec.to[0].rules[0] to MeshHTTPRoute mesh:default/b"
+    );
+    // It is `b` that has what `c` says, not the strongest of all.
+    assert_eq!(
+        lost(format!("{a}{b}{c}"), "c"),
+        "spec.to[0].rules[0] to MeshHTTPRoute mesh:default/b"
+    );
+}
+
 /// "merge by key `matches` … on the whole ordered list": another order is another rule.
 #[test]
 fn matches_in_another_order_do_not_merge() {
@@ -162,6 +210,11 @@ fn without_a_policy_traffic_flows() {
     let world = World::with("");
     let found = world.from("web-1", "http://127.0.0.1:10001/x");
     assert_eq!(fate(&found), "backend 100");
+    let nowhere = world.from("web-1", "http://127.0.0.1:9/").why;
+    assert!(
+        nowhere.contains("has no outbound for `127.0.0.1:9`; it calls"),
+        "{nowhere}"
+    );
     assert!(found.rule.is_none());
     assert_eq!(
         fate(&world.from("web-1", "tcp://127.0.0.1:10002")),

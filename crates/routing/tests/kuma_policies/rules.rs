@@ -58,6 +58,7 @@ fn filters_change_requests_and_answers() {
         (&*mirror.name, mirror.share, &mirror.reason),
         ("backend", 0.125, &None)
     );
+    assert_eq!(mirror.tags["version"], "v2");
     let redirect = world
         .from("web-1", "http://127.0.0.1:10001/redirect/a")
         .response
@@ -236,5 +237,37 @@ fn an_external_service_may_speak_tls() {
         broken.message.contains("caCert holds no PEM certificate"),
         "{}",
         broken.message
+    );
+}
+
+/// "a rule that can't be matched (broken expression) … is dropped: PartiallyInvalid=True. If no rule is left: Accepted=False,
+/// `UnsupportedValue`": then traffic flows as if the policy were not there.
+#[test]
+fn a_policy_of_which_no_rule_is_left_is_not_accepted() {
+    let broken = "{matches: [{path: {type: RegularExpression, value: '(a'}}], default: {}}";
+    let world = World::with(&route("a", "{kind: Mesh}", &format!("[{broken}]")));
+    assert_eq!(
+        fate(&world.from("web-1", "http://backend.mesh/")),
+        "backend 100"
+    );
+    let said = world.conditions(Kind::MeshHTTPRoute, "a");
+    assert!(
+        said[0].starts_with(
+            "Accepted=false/UnsupportedValue: spec.to[0].rules[0]: match 0: path `(a`"
+        ),
+        "{said:?}"
+    );
+    // Its neighbours stand.
+    let fine = "{matches: [{path: {prefix: /b}}], default: {}}";
+    let world = World::with(&route("a", "{kind: Mesh}", &format!("[{broken}, {fine}]")));
+    assert_eq!(
+        fate(&world.from("web-1", "http://backend.mesh/b")),
+        "backend 100"
+    );
+    assert_eq!(fate(&world.from("web-1", "http://backend.mesh/")), "404");
+    let said = world.conditions(Kind::MeshHTTPRoute, "a").join("\n");
+    assert!(
+        said.contains("Accepted=true") && said.contains("PartiallyInvalid=true"),
+        "{said}"
     );
 }
