@@ -1,5 +1,6 @@
 //! `explain`: which rule takes a request, and why.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -135,7 +136,9 @@ pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
     explain(tables, &directory(binder), query, |parent, _| {
         let by = query.dataplane.iter();
         let by = by.flat_map(|dataplane| binder.passed_by(dataplane, parent));
-        let refusals = binder.refusals(parent).into_iter().chain(by);
+        let displaced = binder.displaced(parent);
+        let refusals = binder.refusals(parent).into_iter();
+        let refusals = refusals.chain(displaced).chain(by);
         refusals
             .map(|refusal| RefusedCandidate {
                 rules: rules(binder, &refusal.route, refusal.rule),
@@ -143,6 +146,7 @@ pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
                 lost_on: match refusal.reason {
                     "Conflicted" => Criterion::Kind,
                     "NotSelected" => Criterion::Scope,
+                    "Merged" => Criterion::Order,
                     _ => Criterion::Refused,
                 },
                 detail: format!("{}: {}", refusal.reason, refusal.message),
@@ -165,6 +169,7 @@ fn rules(
                 .map(|(index, rule)| (index, rule.name.clone(), rule.matches.len()))
                 .collect()
         }
+        Some(Resource::MeshRoute(_)) => only.map(|rule| (rule, None, 0)).into_iter().collect(),
         _ => Vec::new(),
     }
 }
@@ -217,10 +222,8 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
                 .as_ref()
                 .map(|s| format!(" listener {s}"))
                 .unwrap_or_default();
-            let name = format!(
-                "{} {}/{}{section} port {}",
-                frontend.kind, frontend.namespace, frontend.name, frontend.port
-            );
+            let name = Name::new(&*frontend.namespace, &*frontend.name);
+            let name = format!("{} {name}{section} port {}", frontend.kind, frontend.port);
             let _ = writeln!(out, "{} {}", strong("frontend"), name);
         }
         None => {
@@ -284,8 +287,7 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
             }
             (None, _) => backend.endpoints.join(", "),
         };
-        let tags = backend.tags.iter();
-        let tags: String = tags.map(|(k, v)| format!(" {k}={v}")).collect();
+        let tags = tags_text(&backend.tags);
         let name = format!(
             "{} {}/{}{port}{tags}",
             backend.kind, backend.namespace, backend.name
@@ -300,7 +302,11 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
             .port
             .map(|port| format!(" port {port}"))
             .unwrap_or_default();
-        let name = format!("{} {}/{}{port}", mirror.kind, mirror.namespace, mirror.name);
+        let tags = tags_text(&mirror.tags);
+        let name = format!(
+            "{} {}/{}{port}{tags}",
+            mirror.kind, mirror.namespace, mirror.name
+        );
         let fate = mirror
             .reason
             .as_deref()
@@ -328,6 +334,10 @@ fn received(out: &mut String, heading: &str, request: &Received) {
     for (name, value) in &request.headers {
         let _ = writeln!(out, "    {name}: {value}");
     }
+}
+
+fn tags_text(tags: &BTreeMap<String, String>) -> String {
+    tags.iter().map(|(k, v)| format!(" {k}={v}")).collect()
 }
 
 fn rule_text(rule: &RuleRef) -> String {

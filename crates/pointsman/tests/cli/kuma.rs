@@ -1,0 +1,222 @@
+//! Kuma's policies: `check`, `check --for` and `explain` as a user runs them.
+
+use std::path::Path;
+
+use crate::{json, pointsman, text};
+
+#[test]
+fn every_mistake_in_kumas_documents_is_told_at_once_and_ends_with_2() {
+    let documents = "type: MeshHTTPRoute
+name: a
+spec:
+  to:
+  - targetRef: {kind: MeshService}
+    rules:
+    - matches: [{path: {type: PathPrefix, value: /v1/}}]
+      default: {filtres: []}
+---
+apiVersion: kuma.io/v1alpha1
+kind: MeshTCPRoute
+metadata: {name: b}
+spec:
+  to:
+  - targetRef: {kind: Mesh}
+";
+    let output = pointsman(&["check", "-f", "-"], documents);
+    assert_eq!(output.status.code(), Some(2));
+    let printed = text(&output);
+    for said in [
+        "error: -:5:16: spec.to[0].targetRef.name: name or labels must be set when kind is MeshService",
+        "error: -:7:50: spec.to[0].rules[0].matches[0].path.value: does not need a trailing slash",
+        "warning: -:8:17: spec.to[0].rules[0].default.filtres: this field is unknown; did you mean `filters`?",
+        "error: -:15:23: spec.to[0].targetRef.kind: value 'Mesh' is not supported",
+    ] {
+        assert!(printed.contains(said), "{said}\n{printed}");
+    }
+}
+
+fn example(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    path.join(name).to_string_lossy().into_owned()
+}
+
+#[test]
+fn check_for_shows_the_merged_rules_and_where_they_came_from() {
+    let folder = example("kuma-universal");
+    let output = pointsman(
+        &["check", "-f", &folder, "--for", "frontend-1", "-o", "json"],
+        "",
+    );
+    assert_eq!(output.status.code(), Some(0));
+    let shown = json(&output);
+    assert_eq!(shown["for"], "frontend-1");
+    let destination = &shown["destinations"][0];
+    assert_eq!(destination["destination"], "MeshService backend");
+    let rule = &destination["rules"][0];
+    assert_eq!(rule["matches"][0]["path"]["value"], "/v2");
+    assert_eq!(rule["from"], serde_json::json!(["consumer", "owner"]));
+    assert_eq!(rule["filters"][0]["type"], "RequestHeaderModifier");
+    assert_eq!(rule["backendRefs"][0]["tags"]["version"], "v2");
+    let unknown = pointsman(&["check", "-f", &folder, "--for", "nobody"], "");
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn explain_asks_as_a_dataplane_and_at_a_mesh_gateway() {
+    let folder = example("kuma-universal");
+    let explain = |arguments: &[&str]| {
+        let mut all = vec!["explain", "-f", &folder, "-o", "json"];
+        all.extend(arguments);
+        pointsman(&all, "")
+    };
+    for url in ["http://127.0.0.1:10001/v2", "http://backend.mesh/v2"] {
+        let output = explain(&["--from", "dataplane/frontend-1", url]);
+        assert_eq!(output.status.code(), Some(0), "{url}");
+        let shown = json(&output);
+        assert_eq!(
+            shown["rule"]["from"],
+            serde_json::json!(["consumer", "owner"])
+        );
+        assert_eq!(shown["backends"][0]["tags"]["version"], "v2");
+        assert_eq!(shown["backends"][0]["endpoints"][0], "127.0.0.1:13002");
+    }
+    let output = explain(&["--gateway", "edge", "http://test.example.com/v2"]);
+    assert_eq!(json(&output)["backends"][0]["tags"]["version"], "v1");
+    let output = explain(&["--from", "dataplane/nobody", "http://backend.mesh/"]);
+    assert_eq!(output.status.code(), Some(2));
+    let pod = pointsman(
+        &[
+            "explain",
+            "-f",
+            &example("kuma-kubernetes"),
+            "-o",
+            "json",
+            "--from",
+            "kuma-demo/web-1",
+            "http://backend:3001/",
+        ],
+        "",
+    );
+    assert_eq!(json(&pod)["backends"][0]["tags"]["version"], "1.0");
+}
+
+/// "which rule takes this request and why, and why every other one does not": also a rule whose place a stronger policy has.
+#[test]
+fn explain_names_the_rules_that_merging_took_the_place_of() {
+    let rule = "rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: b}]}}]";
+    let mesh = format!(
+        r#"
+{{type: Dataplane, mesh: default, name: a, networking: {{address: 127.0.0.1, inbound: [{{port: 80, tags: {{kuma.io/service: a}}}}], outbound: [{{port: 10001, tags: {{kuma.io/service: b}}}}]}}}}
+---
+{{type: Dataplane, mesh: default, name: b, networking: {{address: 127.0.0.1, inbound: [{{port: 81, tags: {{kuma.io/service: b, kuma.io/protocol: http}}}}]}}}}
+---
+{{type: Dataplane, mesh: default, name: e, networking: {{address: 127.0.0.1, gateway: {{type: BUILTIN, tags: {{kuma.io/service: e}}}}}}}}
+---
+{{type: MeshGateway, mesh: default, name: edge, selectors: [{{match: {{kuma.io/service: e}}}}], conf: {{listeners: [{{port: 8080, protocol: HTTP}}]}}}}
+---
+{{type: MeshHTTPRoute, mesh: default, name: owner, spec: {{to: [{{targetRef: {{kind: MeshService, name: b}}, {rule}}}]}}}}
+---
+{{type: MeshHTTPRoute, mesh: default, name: mine, spec: {{targetRef: {{kind: MeshService, name: a}}, to: [{{targetRef: {{kind: MeshService, name: b}}, {rule}}}]}}}}
+---
+{{type: MeshHTTPRoute, mesh: default, name: x, spec: {{targetRef: {{kind: MeshGateway, name: edge}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: [b.com, "*.longer.com", a.longer.com], {rule}}}]}}}}
+---
+{{type: MeshHTTPRoute, mesh: default, name: z, spec: {{targetRef: {{kind: MeshGateway, name: edge}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: [b.com], {rule}}}]}}}}
+"#
+    );
+    let ask = |by: &[&str]| {
+        let output = pointsman(&[&["explain", "-f", "-", "-o", "json"], by].concat(), &mesh);
+        let answer = json(&output);
+        let last = answer["candidates"].as_array().and_then(|all| all.last());
+        last.cloned().unwrap_or_default()
+    };
+    let lost = ask(&["--from", "dataplane/a", "http://b.mesh/"]);
+    assert_eq!(
+        (&lost["name"], &lost["lostOn"]),
+        (&"owner".into(), &"order".into())
+    );
+    assert_eq!(
+        lost["detail"],
+        "Merged: MeshHTTPRoute mesh:default/mine is stronger, and has the same matches for MeshService mesh:default/b"
+    );
+    let lost = ask(&["--gateway", "edge", "http://b.com:8080/"]);
+    assert_eq!((&lost["name"], &lost["rule"]), (&"z".into(), &0.into()));
+    assert_eq!(
+        lost["detail"],
+        "Merged: MeshHTTPRoute mesh:default/x is stronger, and has the same matches for listener 8080 b.com"
+    );
+    // "Characters in a matching non-wildcard hostname", then "Characters in a matching hostname".
+    let output = pointsman(&["check", "-f", "-", "--for", "edge", "-o", "json"], &mesh);
+    let answer = json(&output);
+    let shown = answer["destinations"].as_array().expect("a list").iter();
+    let shown: Vec<&str> = shown.filter_map(|to| to["destination"].as_str()).collect();
+    assert_eq!(
+        shown,
+        [
+            "listener 8080 a.longer.com",
+            "listener 8080 b.com",
+            "listener 8080 *.longer.com"
+        ]
+    );
+}
+
+#[test]
+fn explain_says_which_policies_are_not_for_a_dataplane_and_check_warns_of_empty_subsets() {
+    let mesh = r#"
+{type: Mesh, name: default}
+---
+{type: Dataplane, mesh: default, name: a, networking: {address: 127.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}], outbound: [{port: 10001, tags: {kuma.io/service: b}}]}}
+---
+{type: Dataplane, mesh: default, name: b, networking: {address: 127.0.0.1, inbound: [{port: 81, tags: {kuma.io/service: b, kuma.io/protocol: http}}]}}
+---
+{type: MeshHTTPRoute, mesh: default, name: others, spec: {targetRef: {kind: MeshService, name: c}, to: [{targetRef: {kind: MeshService, name: b}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}}
+---
+{type: MeshHTTPRoute, mesh: default, name: mine, spec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshServiceSubset, name: b, tags: {version: v9}}]}}]}]}}
+"#;
+    let output = pointsman(
+        &[
+            "explain",
+            "-f",
+            "-",
+            "-o",
+            "json",
+            "--from",
+            "dataplane/a",
+            "http://b.mesh/",
+        ],
+        mesh,
+    );
+    let candidates = &json(&output)["candidates"];
+    assert_eq!(candidates[0]["name"], "others");
+    assert_eq!(candidates[0]["lostOn"], "scope");
+    let detail = candidates[0]["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("it is for MeshService c"), "{detail}");
+    let output = pointsman(&["check", "-f", "-", "--strict"], mesh);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output);
+    let warning = "spec.to[0].rules[0].default.backendRefs: MeshHTTPRoute mesh:default/mine: MeshService mesh:default/b with version=v9 has no ready endpoint";
+    assert!(said.contains(warning), "{said}");
+}
+
+/// "`consumer` policies apply only to dataplanes of the policy's namespace": explain says that, and not that its target is another.
+#[test]
+fn explain_says_whose_a_consumers_policy_is() {
+    let folder = example("kuma-kubernetes");
+    let policy = "{apiVersion: kuma.io/v1alpha1, kind: MeshHTTPRoute, metadata: {name: theirs, namespace: elsewhere}, spec: {to: [{targetRef: {kind: MeshService, name: backend, namespace: kuma-demo}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}}";
+    let ask = [
+        "explain",
+        "-f",
+        &folder,
+        "-f",
+        "-",
+        "--from",
+        "kuma-demo/web-1",
+    ];
+    let said = text(&pointsman(
+        &[&ask[..], &["http://backend.kuma-demo:3001/"]].concat(),
+        policy,
+    ));
+    assert!(
+        said.contains("NotSelected: it is a consumer's, for the calls of namespace elsewhere"),
+        "{said}"
+    );
+}
