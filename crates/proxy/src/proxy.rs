@@ -61,8 +61,8 @@ pub struct Update {
     pub tables: Tables,
     /// Every socket that is to be listened on.
     pub sockets: Arc<BTreeMap<SocketKey, Owner>>,
-    /// The namespace of each Pod, by address: whose calls are whose.
-    pub pods: Arc<HashMap<IpAddr, Arc<str>>>,
+    /// The Pods, by address: whose calls are whose.
+    pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
     /// The backends of mesh parents themselves, for calls that no route governs.
     pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
 }

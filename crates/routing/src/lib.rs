@@ -27,7 +27,7 @@ pub use request::{Parameters, Request};
 pub use shadow::{Extent, Shadow, shadowed};
 pub use split::Split;
 pub use table::FrontendTable;
-pub use tables::{PortTable, Tables};
+pub use tables::{Client, PortTable, Tables};
 
 /// A map that shares structure between versions. Its keys come from configuration, so its hasher need not be secret; a fixed one keeps
 /// the same input giving the same table.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use pointsman_binding::Delta;
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, Endpoints, FrontendId, Protocol, Scope, Transport,
+    Backend, BackendId, BoundRoute, Endpoints, FrontendId, Outbound, Protocol, Scope, Transport,
 };
 use pointsman_resources::{Name, ObjectKey};
 
@@ -19,7 +19,7 @@ use crate::table::FrontendTable;
 pub struct Tables {
     frontends: OrdMap<FrontendId, Arc<FrontendTable>>,
     ports: Map<PortKey, Arc<PortTable>>,
-    mesh: Map<(ObjectKey, Transport, u16), Arc<MeshPort>>,
+    mesh: Map<MeshKey, Arc<MeshPort>>,
     backends: Map<BackendId, Arc<Backend>>,
     /// The DNS names of those that have one.
     names: Map<BackendId, Arc<str>>,
@@ -57,10 +57,34 @@ impl PortTable {
     }
 }
 
+/// Which port of which mesh parent.
+type MeshKey = (ObjectKey, Transport, u16);
+
 /// A port of a mesh parent.
 #[derive(Clone, Debug, Default)]
 struct MeshPort {
     scopes: OrdMap<Scope, Arc<FrontendTable>>,
+    /// As Pods see it whose calls Kuma's policies govern.
+    pods: Map<ObjectKey, Arc<FrontendTable>>,
+}
+
+/// Who calls in the mesh, as far as that is known.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Client<'c> {
+    /// The namespace of its Pod.
+    pub namespace: Option<&'c Arc<str>>,
+    /// The Pod.
+    pub pod: Option<&'c ObjectKey>,
+}
+
+impl<'c> Client<'c> {
+    /// A Pod.
+    pub fn of_pod(pod: &'c ObjectKey) -> Self {
+        Client {
+            namespace: Some(&pod.name.namespace),
+            pod: Some(pod),
+        }
+    }
 }
 
 impl Tables {
@@ -160,15 +184,17 @@ impl Tables {
                 transport,
                 scope,
             } => {
-                let port = Arc::make_mut(
-                    self.mesh
-                        .entry((parent.clone(), *transport, *port))
-                        .or_default(),
-                );
+                let key = (parent.clone(), *transport, *port);
+                let port = Arc::make_mut(self.mesh.entry(key).or_default());
                 port.scopes.insert(scope.clone(), table.clone());
             }
-            // Found by its name: each has a socket of its own, or none.
-            FrontendId::Outbound(_) => {}
+            // One with a socket of its own is found by its name.
+            FrontendId::Outbound(outbound) => {
+                if let Some(key) = shared_port(outbound) {
+                    let port = Arc::make_mut(self.mesh.entry(key).or_default());
+                    port.pods.insert(outbound.dataplane.clone(), table.clone());
+                }
+            }
         }
     }
 
@@ -197,15 +223,24 @@ impl Tables {
                 scope,
             } => {
                 let key = (parent.clone(), *transport, *port);
-                let Some(port) = self.mesh.get_mut(&key).map(Arc::make_mut) else {
-                    return;
-                };
-                port.scopes.remove(scope);
-                if port.scopes.is_empty() {
-                    self.mesh.remove(&key);
+                self.edit_mesh(&key, |port| drop(port.scopes.remove(scope)));
+            }
+            FrontendId::Outbound(outbound) => {
+                if let Some(key) = shared_port(outbound) {
+                    self.edit_mesh(&key, |port| drop(port.pods.remove(&outbound.dataplane)));
                 }
             }
-            FrontendId::Outbound(_) => {}
+        }
+    }
+
+    /// Takes something from a port of a mesh parent, and the port away when nothing is left.
+    fn edit_mesh(&mut self, key: &MeshKey, edit: impl FnOnce(&mut MeshPort)) {
+        let Some(port) = self.mesh.get_mut(key).map(Arc::make_mut) else {
+            return;
+        };
+        edit(port);
+        if port.scopes.is_empty() && port.pods.is_empty() {
+            self.mesh.remove(key);
         }
     }
 
@@ -248,19 +283,24 @@ impl Tables {
         self.ports.get(&key)?.listener(None)
     }
 
-    /// The table that governs calls to a mesh parent's port from a namespace: that namespace's own, else everyone's.
+    /// The table that governs a client's calls to a mesh parent's port: that of Kuma's policies for its Pod, else its namespace's own, else
+    /// everyone's.
     ///
-    /// None means that no route does, and the call goes to the parent itself.
+    /// None means that nothing does, and the call goes to the parent itself.
     pub fn mesh(
         &self,
         parent: &ObjectKey,
         transport: Transport,
         port: u16,
-        client_namespace: Option<&str>,
+        client: Client<'_>,
     ) -> Option<&Arc<FrontendTable>> {
-        let scopes = &self.mesh.get(&(parent.clone(), transport, port))?.scopes;
-        let own = client_namespace
-            .and_then(|namespace| scopes.get(&Scope::Namespace(namespace.into())))
+        let MeshPort { scopes, pods } = &**self.mesh.get(&(parent.clone(), transport, port))?;
+        if let Some(table) = client.pod.and_then(|pod| pods.get(pod)) {
+            return Some(table);
+        }
+        let own = client
+            .namespace
+            .and_then(|namespace| scopes.get(&Scope::Namespace(namespace.clone())))
             .filter(|table| !table.is_empty());
         own.or_else(|| {
             scopes
@@ -283,6 +323,13 @@ impl Tables {
     pub fn backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
         self.backends.values()
     }
+}
+
+/// The port at which a Pod finds what it calls, where that has no socket for this Pod alone.
+fn shared_port(outbound: &Outbound) -> Option<MeshKey> {
+    let to = &outbound.destination;
+    let key = || (to.object.clone(), to.transport, to.port);
+    outbound.listen.is_none().then(key)
 }
 
 fn port_key(gateway: &Name, port: u16, protocol: Protocol) -> PortKey {

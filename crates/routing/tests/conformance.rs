@@ -2,10 +2,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::*;
 use pointsman_binding::bound::*;
-use pointsman_resources::Kind;
-use pointsman_routing::{FrontendTable, Tables};
+use pointsman_resources::{Kind, ObjectKey};
+use pointsman_routing::{Client, FrontendTable, Tables};
 
 fn all_go(table: &FrontendTable, wanted: &[(Req, &str)]) {
     for (request, service) in wanted {
@@ -482,9 +484,16 @@ fn a_namespaces_own_table_governs_its_calls_and_everyones_the_rest() {
         added(mesh(80, scope("bare"), Kind::HTTPRoute), vec![]),
         added(mesh(81, scope("team"), Kind::HTTPRoute), one("only")),
     ]);
-    let go = |tables: &Tables, port, from| match tables.mesh(&cart(), Transport::Tcp, port, from) {
-        Some(table) => to(table, &get("cart", "/")),
-        None => "the Service".into(),
+    let go = |tables: &Tables, port, from: Option<&str>| {
+        let namespace = from.map(Arc::from);
+        let client = Client {
+            namespace: namespace.as_ref(),
+            pod: None,
+        };
+        match tables.mesh(&cart(), Transport::Tcp, port, client) {
+            Some(table) => to(table, &get("cart", "/")),
+            None => "the Service".into(),
+        }
     };
     assert_eq!(go(&tables, 80, Some("team")), "consumer");
     assert_eq!(go(&tables, 80, Some("other")), "producer");
@@ -497,6 +506,44 @@ fn a_namespaces_own_table_governs_its_calls_and_everyones_the_rest() {
         ..Default::default()
     });
     assert_eq!(go(&tables, 80, Some("team")), "producer");
+}
+
+/// "Kuma policy, consumer route and producer route for the same traffic: in this order".
+#[test]
+fn policies_for_a_pod_govern_its_calls_before_routes() {
+    let one = |name: &str| vec![route(name, 1, &[], vec![rule(vec![prefix("/")], name)])];
+    let consumers = mesh(80, Scope::Namespace("team".into()), Kind::HTTPRoute);
+    let pod = |name: &str| ObjectKey::new(Kind::Pod, "team", name);
+    let outbound = |name: &str, port| Frontend {
+        id: FrontendId::Outbound(Arc::new(Outbound {
+            dataplane: pod(name),
+            destination: BackendId::new(cart(), port, Transport::Tcp),
+            listen: None,
+        })),
+        ..mesh(port, Scope::Everyone, Kind::HTTPRoute)
+    };
+    let mut tables = tables([
+        added(consumers, one("consumer")),
+        added(outbound("till", 80), one("policy")),
+        added(outbound("till", 81), one("only")),
+    ]);
+    let go = |tables: &Tables, port, name: &str| {
+        let pod = pod(name);
+        let table = tables.mesh(&cart(), Transport::Tcp, port, Client::of_pod(&pod));
+        table.map(|table| to(table, &get("cart", "/")))
+    };
+    assert_eq!(go(&tables, 80, "till").as_deref(), Some("policy"));
+    assert_eq!(go(&tables, 80, "other").as_deref(), Some("consumer"));
+    assert_eq!(go(&tables, 81, "till").as_deref(), Some("only"));
+    assert_eq!(go(&tables, 81, "other"), None);
+    tables.apply(&pointsman_binding::Delta {
+        frontends: [80, 81]
+            .map(|port| (outbound("till", port).id, None))
+            .into(),
+        ..Default::default()
+    });
+    assert_eq!(go(&tables, 80, "till").as_deref(), Some("consumer"));
+    assert_eq!(go(&tables, 81, "till"), None);
 }
 
 #[test]

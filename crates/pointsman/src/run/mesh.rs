@@ -20,8 +20,8 @@ pub struct Mesh {
     /// Whether an address of a Service is one of this machine.
     here: HashMap<IpAddr, bool>,
     needed: BTreeSet<BackendId>,
-    /// The namespace of each Pod by its address.
-    pub pods: Arc<HashMap<IpAddr, Arc<str>>>,
+    /// The Pods by their addresses.
+    pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
     /// The backends of Services that are called by their own address.
     pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
 }
@@ -109,10 +109,9 @@ impl Mesh {
 
     /// Makes the map of Pods anew. Where several share an address, the first by name has it.
     pub fn settle_pods(&mut self) {
-        let mut by_address: HashMap<IpAddr, Arc<str>> = HashMap::new();
+        let mut by_address: HashMap<IpAddr, ObjectKey> = HashMap::new();
         for (pod, address) in &self.pods_by_name {
-            let namespace = || pod.name.namespace.clone();
-            by_address.entry(*address).or_insert_with(namespace);
+            by_address.entry(*address).or_insert_with(|| pod.clone());
         }
         self.pods = Arc::new(by_address);
     }

@@ -1,7 +1,9 @@
-//! Kuma without Kubernetes: the outbounds of a Dataplane and the listeners of a MeshGateway, at the addresses of their Dataplanes.
+//! Kuma without Kubernetes: the outbounds of a Dataplane and the listeners of a MeshGateway, at the addresses of their Dataplanes. And on
+//! Kubernetes: what Pods call, at the cluster IPs of Services.
 
 use std::net::{IpAddr, SocketAddr};
 
+use crate::mesh::{PORT, ask_from, connect_from, mesh_route, mesh_service, pod};
 use crate::support::backend::{Backend, Saw};
 use crate::support::gateway::{Address, Gateway};
 use crate::support::http1::Http1;
@@ -248,4 +250,97 @@ async fn a_connection_limit_holds_for_its_port() {
         Http1::connect(at).await.ask(&get("/")).await.status == 200
     })
     .await;
+}
+
+/// A policy of the operator's on Kubernetes, for calls to Service `shop`.
+fn on_shop(kind: &str, rules: &str) -> String {
+    format!(
+        "---\n{{apiVersion: kuma.io/v1alpha1, kind: {kind}, metadata: {{name: shop, namespace: kuma-system}}, spec: {{to: [{{targetRef: {{kind: MeshService, name: shop, namespace: default}}, rules: {rules}}}]}}}}\n"
+    )
+}
+
+/// Namespace `checkout`, whose Pods are in the mesh: `till` is one.
+fn checkout(till: IpAddr) -> String {
+    let namespace = "---\n{apiVersion: v1, kind: Namespace, metadata: {name: checkout, labels: {kuma.io/sidecar-injection: enabled}}}\n";
+    namespace.to_owned() + &pod("till", "checkout", till)
+}
+
+const TO_POLICYS: &str =
+    "backendRefs: [{kind: MeshService, name: policys, namespace: default, port: 8080}]";
+
+/// "Kuma policy, consumer route and producer route for the same traffic: in this order".
+#[tokio::test]
+async fn a_pods_calls_to_a_service_follow_policies_before_routes() {
+    let (till, page, stranger) = (Address::new(), Address::new(), Address::new());
+    let mut base = checkout(till.ip) + &pod("page", "default", page.ip);
+    let names = ["shop", "producers", "consumers", "policys"];
+    let (mut addresses, mut backends) = (Vec::new(), Vec::new());
+    for name in names {
+        let (address, backend) = (Address::new(), Backend::http1(name).await);
+        base += &mesh_service(name, address.ip, &backend);
+        addresses.push(address);
+        backends.push(backend);
+    }
+    base += &mesh_route("producer", "default", "producers");
+    base += &mesh_route("consumer", "checkout", "consumers");
+    let gateway = Gateway::of(&base).await;
+    let at = SocketAddr::new(addresses[0].ip, PORT);
+    assert_eq!(ask_from(till.ip, at).await.backend(), Some("consumers"));
+
+    let rules = format!(
+        "[{{matches: [{{path: {{type: Exact, value: /}}}}], default: {{{TO_POLICYS}}}}}, {{matches: [{{path: {{type: Exact, value: /tea}}}}], default: {{filters: [{{type: DirectResponse, directResponse: {{status: 418}}}}]}}}}]"
+    );
+    gateway.write("policy.yaml", &on_shop("MeshHTTPRoute", &rules));
+    crate::support::eventually("the policy", || async {
+        ask_from(till.ip, at).await.backend() == Some("policys")
+    })
+    .await;
+    // Neither is a proxy of the mesh.
+    for from in [&page, &stranger] {
+        assert_eq!(ask_from(from.ip, at).await.backend(), Some("producers"));
+    }
+    let mut here = connect_from(till.ip, at).await;
+    assert_eq!(here.ask(&get("/tea")).await.status, 418);
+    assert_eq!(here.ask(&get("/other")).await.status, 404);
+    // `explain` says the same, be the Service called by its address or its name.
+    for host in [at.to_string(), format!("shop.default:{PORT}")] {
+        let ask = |from: &str, path: &str| {
+            let question = format!("/explain?from={from}&url=http://{host}{path}");
+            let gateway = &gateway;
+            async move { gateway.ask_admin(&question).await.json() }
+        };
+        for (from, backend) in [("checkout/till", "policys"), ("default/page", "producers")] {
+            let said = ask(from, "/").await;
+            assert_eq!(said["backends"][0]["name"], backend, "{said:#}");
+        }
+        for (path, status) in [("/tea", 418), ("/other", 404)] {
+            let said = ask("checkout/till", path).await;
+            assert_eq!(said["status"], status, "{said:#}");
+        }
+    }
+
+    gateway.remove("policy.yaml");
+    crate::support::eventually("no policy", || async {
+        ask_from(till.ip, at).await.backend() == Some("consumers")
+    })
+    .await;
+}
+
+/// A MeshTCPRoute governs what does not speak HTTP: the bytes go on as they come.
+#[tokio::test]
+async fn a_pods_streams_follow_tcp_routes() {
+    let (till, shop, other) = (Address::new(), Address::new(), Address::new());
+    let (own, policys) = (Backend::tcp("own").await, Backend::tcp("new").await);
+    let services =
+        mesh_service("shop", shop.ip, &own) + &mesh_service("policys", other.ip, &policys);
+    let rules = format!("[{{default: {{{TO_POLICYS}}}}}]");
+    let manifests = checkout(till.ip)
+        + &services.replace("appProtocol: http", "appProtocol: tcp")
+        + &on_shop("MeshTCPRoute", &rules);
+    let _gateway = Gateway::of(&manifests).await;
+    let at = SocketAddr::new(shop.ip, PORT);
+    let mut here = connect_from(till.ip, at).await;
+    assert_eq!(here.exactly(4).await.expect("a greeting"), b"new\n");
+    let mut anybody = connect_from(shop.ip, at).await;
+    assert_eq!(anybody.exactly(4).await.expect("a greeting"), b"own\n");
 }

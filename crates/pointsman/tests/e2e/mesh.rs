@@ -10,23 +10,23 @@ use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
-const PORT: u16 = 8080;
+pub const PORT: u16 = 8080;
 
 /// A Service with a cluster IP and an endpoint.
-fn mesh_service(name: &str, ip: IpAddr, backend: &Backend) -> String {
+pub fn mesh_service(name: &str, ip: IpAddr, backend: &Backend) -> String {
     format!(
         "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default}}\nspec: {{clusterIP: {ip}, ports: [{{name: main, port: {PORT}, appProtocol: http}}]}}\n"
     ) + &slices(name, &[backend.address])
 }
 
-fn pod(name: &str, namespace: &str, ip: IpAddr) -> String {
+pub fn pod(name: &str, namespace: &str, ip: IpAddr) -> String {
     format!(
         "---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: {namespace}}}\nstatus: {{podIP: {ip}}}\n"
     )
 }
 
 /// A route of a namespace on Service `shop`.
-fn mesh_route(name: &str, namespace: &str, to: &str) -> String {
+pub fn mesh_route(name: &str, namespace: &str, to: &str) -> String {
     format!(
         "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  \
          parentRefs: [{{group: '', kind: Service, name: shop, namespace: default, port: {PORT}}}]\n  rules: [{{backendRefs: [{{name: {to}, namespace: default, port: {PORT}}}]}}]\n"
@@ -34,13 +34,18 @@ fn mesh_route(name: &str, namespace: &str, to: &str) -> String {
 }
 
 /// Asks from an address.
-async fn ask_from(from: IpAddr, to: SocketAddr) -> Response {
+pub async fn ask_from(from: IpAddr, to: SocketAddr) -> Response {
+    connect_from(from, to).await.ask(&get("/")).await
+}
+
+/// Connects from an address.
+pub async fn connect_from(from: IpAddr, to: SocketAddr) -> Http1 {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((from, 0).into()).expect("an address");
     let stream = crate::support::within("a connection", socket.connect(to))
         .await
         .expect("connected");
-    Http1::over(stream).ask(&get("/")).await
+    Http1::over(stream)
 }
 
 #[tokio::test]

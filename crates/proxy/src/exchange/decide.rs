@@ -38,10 +38,7 @@ pub(crate) fn decide(
             table.ok_or_else(Answer::no_listener)?
         }
         Owner::Mesh { parent, port } => {
-            let namespace = held.version.pods.get(&passage.client.ip().to_canonical());
-            let namespace = namespace.map(|namespace| &**namespace);
-            let tables = &held.version.tables;
-            match tables.mesh(parent, Transport::Tcp, *port, namespace) {
+            match held.mesh(passage.client, parent, Transport::Tcp, *port) {
                 Some(table) => table,
                 None => {
                     let id = BackendId::new(parent.clone(), *port, Transport::Tcp);

@@ -7,8 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pointsman_binding::bound::{Protocol, TlsModeKey, Transport};
-use pointsman_resources::Kind;
+use pointsman_binding::bound::{Protocol, Transport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
@@ -124,7 +123,7 @@ fn serve(worker: Rc<Worker>, mut passage: Passage, stream: TcpStream) {
     }
 }
 
-/// What is spoken at a socket; in the mesh, what the routes that govern a client's calls say.
+/// What is spoken at a socket; in the mesh, what the policies or routes that govern a client's calls say.
 pub(super) fn protocol(worker: &Worker, socket: &Socket, client: SocketAddr) -> Option<Protocol> {
     let held = worker.held();
     match &*socket.owner() {
@@ -138,11 +137,7 @@ pub(super) fn protocol(worker: &Worker, socket: &Socket, client: SocketAddr) -> 
         }
         Owner::Mesh { parent, port } => {
             let table = held.mesh(client, parent, Transport::Tcp, *port);
-            Some(match table.and_then(|table| table.frontend().kind) {
-                Some(Kind::HTTPRoute | Kind::GRPCRoute) => Protocol::Http,
-                Some(Kind::TLSRoute) => Protocol::Tls(TlsModeKey::Passthrough),
-                _ => Protocol::Tcp,
-            })
+            Some(table.map_or(Protocol::Tcp, |table| table.frontend().protocol))
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pointsman_binding::bound::{Backend, BackendId, Frontend, FrontendId, Transport};
 use pointsman_resources::ObjectKey;
-use pointsman_routing::{FrontendTable, Hit, PortTable, Tables};
+use pointsman_routing::{Client, FrontendTable, Hit, PortTable, Tables};
 use rustls::ServerConfig;
 
 use super::Worker;
@@ -22,8 +22,8 @@ pub(crate) struct Version {
     pub(crate) tables: Tables,
     /// What is listened on.
     pub(crate) sockets: Arc<BTreeMap<SocketKey, Owner>>,
-    /// The namespace of each Pod.
-    pub(crate) pods: Arc<HashMap<IpAddr, Arc<str>>>,
+    /// The Pods, by their addresses.
+    pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
     /// Where calls to mesh parents go that no route governs.
     pub(crate) implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
     /// TLS of the listeners that end it.
@@ -73,7 +73,7 @@ impl Held {
         self.ports.get(key)
     }
 
-    /// The table that governs a client's calls to a port of a mesh parent, by the client's namespace; none if no route does.
+    /// The table that governs a client's calls to a port of a mesh parent, by the client's Pod; none if no policy or route does.
     pub(crate) fn mesh(
         &self,
         client: SocketAddr,
@@ -81,9 +81,9 @@ impl Held {
         transport: Transport,
         port: u16,
     ) -> Option<&Arc<FrontendTable>> {
-        let namespace = self.version.pods.get(&client.ip().to_canonical());
-        let namespace = namespace.map(|namespace| &**namespace);
-        self.version.tables.mesh(parent, transport, port, namespace)
+        let pod = self.version.pods.get(&client.ip().to_canonical());
+        let client = pod.map(Client::of_pod).unwrap_or_default();
+        self.version.tables.mesh(parent, transport, port, client)
     }
 
     /// What a rule does at a frontend.

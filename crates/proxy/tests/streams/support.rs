@@ -34,7 +34,7 @@ pub struct Site {
     binder: Binder,
     tables: Tables,
     sockets: BTreeMap<SocketKey, Owner>,
-    pods: HashMap<IpAddr, Arc<str>>,
+    pods: HashMap<IpAddr, ObjectKey>,
     needed: Vec<BackendId>,
     implicit: HashMap<BackendId, Arc<Backend>>,
 }
@@ -126,7 +126,8 @@ impl Site {
 
     /// A Pod of this namespace has this address.
     pub fn pod(&mut self, address: Ipv4Addr, namespace: &str) {
-        self.pods.insert(address.into(), namespace.into());
+        let pod = ObjectKey::new(Kind::Pod, namespace, "client");
+        self.pods.insert(address.into(), pod);
         self.publish();
     }
 

@@ -11,7 +11,7 @@ use super::outbound;
 use super::query::{Directory, MeshParent, Query, Scheme, Seen};
 use crate::precedence::HostRank;
 use crate::table::FrontendTable;
-use crate::tables::Tables;
+use crate::tables::{Client, Tables};
 
 /// Where a request arrives.
 pub(crate) enum Chosen<'t> {
@@ -81,6 +81,11 @@ fn at_service<'t>(
 ) -> Option<Chosen<'t>> {
     let from = query.from.as_ref().map(|(namespace, _)| namespace.as_str());
     let parent = directory.find(&query.target.host, from)?;
+    let namespace = from.map(Arc::from);
+    let client = Client {
+        namespace: namespace.as_ref(),
+        pod: query.dataplane.as_ref(),
+    };
     let object = &parent.object;
     let transport = query.target.scheme.transport();
     let ports: Vec<u16> = parent.ports(transport).collect();
@@ -95,7 +100,7 @@ fn at_service<'t>(
         let why = format!("{object} has no {transport} port {port}");
         return Some(Chosen::Nowhere { why, status: None });
     };
-    let Some(table) = tables.mesh(object, transport, port, from) else {
+    let Some(table) = tables.mesh(object, transport, port, client) else {
         let why = format!("no route governs port {port} of {object}: calls go to its endpoints");
         return Some(Chosen::Implicit {
             parent,
@@ -110,6 +115,7 @@ fn at_service<'t>(
         } => {
             format!("namespace {namespace} has routes of its own for port {port} of {object}")
         }
+        FrontendId::Outbound(outbound) => outbound::why(outbound),
         _ => match from {
             Some(from) => format!(
                 "port {port} of {object}, for all clients: namespace {from} has no routes of its own for it"

@@ -32,15 +32,17 @@ pub(crate) fn find<'t>(
     dataplane: &ObjectKey,
 ) -> Option<(&'t Arc<FrontendTable>, String)> {
     let found = outbounds(tables, dataplane).find(|(_, outbound)| is_meant(query, outbound));
-    found.map(|(table, outbound)| {
-        let place = match outbound.listen {
-            Some(listen) => format!(" at {listen}"),
-            None => String::new(),
-        };
-        let destination = &outbound.destination;
-        let why = format!("{dataplane} calls {destination}{place}");
-        (table, why)
-    })
+    found.map(|(table, outbound)| (table, why(outbound)))
+}
+
+/// Why an outbound is meant.
+pub(crate) fn why(outbound: &Outbound) -> String {
+    let place = match outbound.listen {
+        Some(listen) => format!(" at {listen}"),
+        None => String::new(),
+    };
+    let (dataplane, destination) = (&outbound.dataplane, &outbound.destination);
+    format!("{dataplane} calls {destination}{place}")
 }
 
 fn is_meant(query: &Query, outbound: &Outbound) -> bool {

@@ -78,7 +78,14 @@ fn frontend(table: &FrontendTable, snapshot: &Snapshot) -> Value {
         }
         FrontendId::Outbound(outbound) => {
             value["clients"] = json!(outbound.dataplane.to_string());
-            Owner::Outbound(it.id.clone())
+            let to = &outbound.destination;
+            match outbound.listen {
+                Some(_) => Owner::Outbound(it.id.clone()),
+                None => Owner::Mesh {
+                    parent: to.object.clone(),
+                    port: to.port,
+                },
+            }
         }
     };
     value["port"] = json!(it.port);
