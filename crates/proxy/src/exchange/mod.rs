@@ -47,20 +47,21 @@ use request::Request;
 use source::Source;
 use tries::Tries;
 
-/// Carries out one request, whose first byte came at `begun`. Returns whether the connection may carry another one.
+/// Carries out one request, whose first byte came at `begun`. Returns whether the connection may carry another one. What it works on is lent: what a future is
+/// given has its room twice.
 pub(crate) async fn run(
     worker: &Rc<Worker>,
     passage: &Passage,
     alarm: &mut Alarm,
-    request: Request<'_>,
-    mut source: Source<'_>,
-    mut client: Client<'_>,
+    request: &Request<'_>,
+    source: &mut Source<'_>,
+    client: &mut Client<'_>,
     begun: Instant,
 ) -> bool {
     let mut telling = Telling {
         worker,
         passage,
-        request: &request,
+        request,
         report: Report::new(begun),
         over: false,
     };
@@ -68,13 +69,7 @@ pub(crate) async fn run(
     let gone = client.gone();
     let outcome = {
         let mut answered = pin!(answer(
-            worker,
-            passage,
-            alarm,
-            &request,
-            &mut source,
-            &mut client,
-            &mut *report,
+            worker, passage, alarm, request, source, client, report,
         ));
         poll_fn(|cx| match (answered.as_mut().poll(cx), gone) {
             (Poll::Pending, Some(gone)) => gone.poll(cx).map(|()| None),
@@ -95,7 +90,7 @@ pub(crate) async fn run(
         report.answered_here(worker, passage, &answer, request.is_grpc());
         let date = worker.date();
         // Boxed: few requests are answered here, and all others would pay for its room.
-        let given = Box::pin(answer.give(&mut client, request.is_grpc(), &date));
+        let given = Box::pin(answer.give(client, request.is_grpc(), &date));
         match alarm.within(worker.limits().stall_time, given).await {
             Ok(Ok(bytes)) => report.gave(bytes),
             _ => report.cut("ClientGone"),

@@ -240,10 +240,10 @@ impl Connection {
         };
         let decoder = BodyDecoder::new(head.framing(), &self.limits);
         let most = worker.limits().buffer_bytes;
-        let source = Source::Http1(Incoming::new(reader, buffer, decoder, most));
+        let mut source = Source::Http1(Incoming::new(reader, buffer, decoder, most));
         let keep = head.keep_alive() && !passage.socket.closed.has_rung();
         let head_only = request.method == "HEAD";
-        let client = Client::Http1(Http1Client::new(
+        let mut client = Client::Http1(Http1Client::new(
             writer,
             &mut self.out,
             spoken,
@@ -255,9 +255,9 @@ impl Connection {
             worker,
             passage,
             &mut self.alarm,
-            request,
-            source,
-            client,
+            &request,
+            &mut source,
+            &mut client,
             begun,
         )
         .await

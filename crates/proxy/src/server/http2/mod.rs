@@ -13,6 +13,7 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection, SendResponse};
 use h2::{Reason, RecvStream};
 use http::Request;
+use http::request::Parts;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::spawn_local;
 
@@ -316,35 +317,35 @@ impl Drop for Live<'_> {
 async fn streams(shared: Rc<Shared>, first: Stream) {
     let mut alarm = Alarm::new();
     let mut next = Some(first);
-    while let Some((request, respond)) = next {
-        stream(&shared, &mut alarm, request, respond).await;
+    while stream(&shared, &mut alarm, &mut next).await {
         next = shared.seats.wait().await;
     }
 }
 
-/// One stream: a request and its response.
-async fn stream(
-    shared: &Shared,
-    alarm: &mut Alarm,
-    request: Request<RecvStream>,
-    respond: SendResponse<Bytes>,
-) {
+/// One stream, taken from where it waits: a request and its response. Returns whether there was one.
+async fn stream(shared: &Shared, alarm: &mut Alarm, next: &mut Option<Stream>) -> bool {
+    let Some((request, respond)) = next.take() else {
+        return false;
+    };
+    let (parts, body) = request.into_parts();
     let _live = Live(shared);
     let begun = Instant::now();
     let sending = RefCell::new(Sending::Response(respond));
-    exchange_on(shared, alarm, request, &sending, begun).await;
+    exchange_on(shared, alarm, &parts, body, &sending, begun).await;
     let mut sending = sending.into_inner();
     if matches!(sending, Sending::Over | Sending::Body(_)) || begun.elapsed() > LONG_LIFE {
         shared.account.ended();
     }
     // A response that was cut short; one that never began has been reset for a reason of its own.
     sending.reset(Reason::INTERNAL_ERROR);
+    true
 }
 
 async fn exchange_on(
     shared: &Shared,
     alarm: &mut Alarm,
-    request: Request<RecvStream>,
+    parts: &Parts,
+    body: RecvStream,
     sending: &RefCell<Sending>,
     begun: Instant,
 ) {
@@ -355,17 +356,17 @@ async fn exchange_on(
         ..
     } = shared;
     let limits = worker.limits();
-    let (parts, body) = request.into_parts();
     let cookies = OnceCell::new();
     let ended = body.is_end_stream();
     let head_only = parts.method == http::Method::HEAD;
     let client = Http2Client::new(sending, account, head_only);
     let mut client = Client::Http2(client);
-    match head::read(&parts, ended, &cookies, limits) {
+    match head::read(parts, ended, &cookies, limits) {
         Ok(request) => {
             let most = limits.body_bytes.filter(|_| !request.websocket);
-            let source = Source::Http2(Incoming::new(body, most));
-            exchange::run(worker, passage, alarm, request, source, client, begun).await;
+            let mut source = Source::Http2(Incoming::new(body, most));
+            let (source, client) = (&mut source, &mut client);
+            exchange::run(worker, passage, alarm, &request, source, client, begun).await;
         }
         Err(Refusal::Malformed) => sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
         Err(Refusal::Answer(answer)) => {
