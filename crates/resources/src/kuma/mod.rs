@@ -2,7 +2,7 @@
 //!
 //! A Kubernetes object (`apiVersion: kuma.io/v1alpha1`) and a universal document (`type:`, `mesh:`, `name:`) become the same
 //! [`Object`]. What the two forms differ in is settled while they are read, and so are the older spellings of MADR 011
-//! ([`spelling`]): nobody below needs to know how a policy was written.
+//! (`spelling`): nobody below needs to know how a policy was written.
 //!
 //! # Which object is it
 //!
