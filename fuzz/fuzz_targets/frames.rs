@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 use libfuzzer_sys::fuzz_target;
 use tokio::io::{AsyncRead, ReadBuf};
 
-#[allow(dead_code)]
+#[allow(dead_code, reason = "a part of it is used here")]
 #[path = "../../crates/proxy/src/wire/frames.rs"]
 mod frames;
-#[allow(dead_code)]
+#[allow(dead_code, reason = "a part of it is used here")]
 #[path = "../../crates/proxy/src/wire/trailers.rs"]
 mod trailers;
 
