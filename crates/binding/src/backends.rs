@@ -319,7 +319,7 @@ fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Optio
     if !id.tags.is_empty() {
         kuma::backend::retain(reader, id, port, &mut endpoints);
     }
-    let app = port.app_protocol.as_deref().unwrap_or_default();
+    let app = kuma::backend::app_protocol(reader, &id.object, port).unwrap_or_default();
     let protocol = match id.transport {
         Transport::Udp => BackendProtocol::Udp,
         Transport::Tcp => protocol(app).unwrap_or(BackendProtocol::Tcp),
@@ -461,7 +461,7 @@ pub(crate) fn x_backend_tls(
     Some(Ok(Arc::new(BackendTls {
         hostname: validation.hostname.as_str().into(),
         trust,
-        names: validation.subject_alt_names.clone(),
+        names: policy::peers(&validation.subject_alt_names),
         client_certificate,
     })))
 }

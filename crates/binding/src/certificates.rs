@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pointsman_resources::core::Secret;
-use pointsman_resources::kuma::DataSource;
+use pointsman_resources::kuma::{DataSource, SECRET_KEY, scope};
 use pointsman_resources::meta::CERTIFICATES_GROUP;
 use pointsman_resources::refs::SecretObjectReference;
 use pointsman_resources::{Kind, Name};
@@ -150,32 +150,49 @@ pub(crate) fn authorities(
     Ok(chain)
 }
 
-/// The bytes that a source of Kuma's stands for; of a secret its `value`, which stands in the namespace of the mesh's operators.
-pub(crate) fn bytes(reader: &Reader<'_>, source: &DataSource) -> Result<Arc<[u8]>, String> {
+/// The bytes that a source of Kuma's stands for; of a secret what it holds.
+pub(crate) fn bytes(
+    reader: &Reader<'_>,
+    mesh: &str,
+    source: &DataSource,
+) -> Result<Arc<[u8]>, String> {
     let DataSource::Secret(name) = source else {
         return content(reader, source);
     };
-    let name = Name::new(SYSTEM_NAMESPACE, name.as_str());
-    let secret = reader.secret(&name);
-    let secret = secret.ok_or_else(|| format!("there is no Secret {name}"))?;
-    let found = value(secret, "value").map_err(|what| format!("Secret {name} {what}"))?;
+    let (name, secret) = secret(reader, mesh, name)?;
+    let found = value(secret, SECRET_KEY).map_err(|what| format!("Secret {name} {what}"))?;
     Ok(found.into())
 }
 
-/// A certificate and its key, as Kuma keeps them in a Secret: together as `value`, or apart as Kubernetes has them.
-pub(crate) fn of_secret(reader: &Reader<'_>, name: &Name) -> Result<CertifiedKey, String> {
-    let secret = reader.secret(name);
-    let secret = secret.ok_or_else(|| format!("there is no Secret {name}"))?;
+/// A certificate and its key, as Kuma keeps them in a Secret: together, or apart as Kubernetes has them.
+pub(crate) fn of_secret(
+    reader: &Reader<'_>,
+    mesh: &str,
+    name: &str,
+) -> Result<CertifiedKey, String> {
+    let (name, secret) = secret(reader, mesh, name)?;
     let has = |key: &str| secret.data.contains_key(key) || secret.string_data.contains_key(key);
     let pem = match has("tls.crt") {
         true => value(secret, "tls.crt").and_then(|mut pem| {
             pem.extend(value(secret, "tls.key")?);
             Ok(pem)
         }),
-        false => value(secret, "value"),
+        false => value(secret, SECRET_KEY),
     };
     pem.and_then(|pem| of_pem(name.clone(), &pem))
         .map_err(|what| format!("Secret {name} {what}"))
+}
+
+/// A Secret of a mesh: a universal document, or on Kubernetes one in the namespace of the mesh's operators.
+fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a Secret), String> {
+    let places = [
+        Name::new(scope(mesh), name),
+        Name::new(SYSTEM_NAMESPACE, name),
+    ];
+    let found = places
+        .iter()
+        .find_map(|place| Some((place.clone(), reader.secret(place)?)));
+    found.ok_or_else(|| format!("there is no Secret {}, nor {}", places[0], places[1]))
 }
 
 /// A certificate and its key, together as PEM.

@@ -29,7 +29,7 @@ mod warnings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bound::{Backend, BackendId, BoundRoute, Frontend, FrontendId};
+use bound::{Backend, BackendId, BoundRoute, Frontend, FrontendId, MeshIdentity};
 use gateway::GatewayView;
 use mesh::{Group, Member};
 use pointsman_resources::kuma::DataSource;
@@ -59,6 +59,8 @@ pub enum Change {
     Need(BackendId, bool),
     /// What stands in a file or a variable of the environment that a policy names, or why it can't be read; none if it is not known.
     Content(DataSource, Option<Content>),
+    /// What the proxies of a mesh of Kuma's show each other; none if they show nothing.
+    Identity(Arc<str>, Option<Arc<MeshIdentity>>),
 }
 
 /// What was read for a policy, or why it could not be.
@@ -138,6 +140,11 @@ impl Binder {
                 Change::Content(source, content) => {
                     if self.store.supply(&source, content) {
                         self.tracker.changed(&Topic::Content(source));
+                    }
+                }
+                Change::Identity(mesh, identity) => {
+                    if self.store.identify(mesh, identity) {
+                        self.tracker.changed(&Topic::Identities);
                     }
                 }
             }

@@ -1,10 +1,10 @@
 //! What the outside says of a Gateway: where it was put, and what of it could not be had there.
 //!
 //! It comes from whoever binds addresses and ports, and changes what is said of the Gateway and its ListenerSets, never what is served:
-//! a port that is taken today may be free tomorrow, and then nothing has to be bound anew.
+//! a port that is taken today may be free tomorrow, and then nothing has to be bound anew. A builtin gateway of Kuma's goes by the name of its proxy.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::bound::FrontendId;
 use crate::gateway::GatewayView;
@@ -20,6 +20,8 @@ pub struct Observation {
     pub unbound: BTreeMap<FrontendId, String>,
     /// Listeners whose certificate or key can't be used, and why.
     pub faulty: BTreeMap<FrontendId, String>,
+    /// Where the proxies of all meshes find listeners that are for them.
+    pub places: BTreeMap<FrontendId, Vec<SocketAddr>>,
 }
 
 impl GatewayView {

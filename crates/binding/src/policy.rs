@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pointsman_resources::policy::{
-    BackendTLSPolicy, BackendTlsValidation, XBackendTrafficPolicy, XTelemetryPolicy,
+    BackendTLSPolicy, BackendTlsValidation, SubjectAltName, XBackendTrafficPolicy, XTelemetryPolicy,
 };
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::backends;
-use crate::bound::{BackendTls, Fault, RetryBudget, Trust, duration};
+use crate::bound::{BackendTls, Fault, PeerName, RetryBudget, Trust, duration};
 use crate::certificates::{self, Wrong};
 use crate::gateway;
 use crate::status::{AncestorStatus, Condition};
@@ -44,6 +44,16 @@ pub(crate) fn trust(
         (!all.is_empty()).then_some(Trust::Authorities(all)),
         problems,
     )
+}
+
+/// The names that a certificate must carry one of.
+pub(crate) fn peers(names: &[SubjectAltName]) -> Vec<PeerName> {
+    let peer = |name: &SubjectAltName| match name.kind.as_str() {
+        "Hostname" => name.hostname.clone().map(PeerName::Hostname),
+        "URI" => name.uri.clone().map(PeerName::Uri),
+        _ => None,
+    };
+    names.iter().filter_map(peer).collect()
 }
 
 /// The BackendTLSPolicy that applies to a port: one that names the port before one that names the whole Service, then the
@@ -89,7 +99,7 @@ pub(crate) fn backend_tls(
         Some(trust) => Ok(Arc::new(BackendTls {
             hostname: validation.hostname.as_str().into(),
             trust,
-            names: validation.subject_alt_names.clone(),
+            names: peers(&validation.subject_alt_names),
             client_certificate: None,
         })),
         None => {

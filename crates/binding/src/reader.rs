@@ -1,11 +1,14 @@
 //! What units read objects through.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pointsman_resources::core::{ConfigMap, EndpointSlice, Pod, Secret, Service, ServiceImport};
 use pointsman_resources::gateway::{Gateway, GatewayClass, ListenerSet};
 use pointsman_resources::kuma::{
-    DataSource, Dataplane, MeshExternalService, MeshGateway, MeshMultiZoneService, MeshService,
+    DataSource, Dataplane, Mesh, MeshExternalService, MeshGateway, MeshMultiZoneService,
+    MeshService,
 };
 use pointsman_resources::meta::Labels;
 use pointsman_resources::policy::{
@@ -16,6 +19,7 @@ use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::Content;
+use crate::bound::MeshIdentity;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
 use crate::store::{Index, Store, Topic};
@@ -88,6 +92,7 @@ impl<'a> Reader<'a> {
         mesh_external_service: MeshExternalService -> MeshExternalService;
         mesh_multi_zone_service: MeshMultiZoneService -> MeshMultiZoneService;
         mesh_gateway: MeshGateway -> MeshGateway;
+        kuma_mesh: Mesh -> Mesh;
     }
 
     /// A route of any kind.
@@ -161,6 +166,12 @@ impl<'a> Reader<'a> {
     pub fn content(&self, source: &DataSource) -> Option<Content> {
         self.note(Topic::Content(source.clone()));
         self.store.contents.get(source).cloned()
+    }
+
+    /// What the proxies of each mesh show each other.
+    pub fn identities(&self) -> &'a BTreeMap<Arc<str>, Arc<MeshIdentity>> {
+        self.note(Topic::Identities);
+        &self.store.identities
     }
 
     /// The Services of a namespace.

@@ -4,7 +4,7 @@
 //! not exist included. A change marks the readers of its topics, and only these are computed again. So what a result depends
 //! on is never written down by hand, and can't be forgotten.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use pointsman_resources::kuma::{DataSource, Dataplane};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::Content;
-use crate::bound::BackendId;
+use crate::bound::{BackendId, MeshIdentity};
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
 
@@ -74,6 +74,8 @@ pub(crate) enum Topic {
     Observation(Name),
     /// What stands in a file or in the environment.
     Content(DataSource),
+    /// What the proxies of meshes show each other.
+    Identities,
 }
 
 /// A set of objects that is asked for together.
@@ -206,6 +208,8 @@ pub(crate) struct Store {
     pub(crate) observations: FastMap<Name, Observation>,
     /// What was read of files and the environment.
     pub(crate) contents: FastMap<DataSource, Content>,
+    /// What the proxies of each mesh show each other.
+    pub(crate) identities: BTreeMap<Arc<str>, Arc<MeshIdentity>>,
 }
 
 impl Store {
@@ -229,6 +233,18 @@ impl Store {
         match content {
             Some(content) => self.contents.insert(source.clone(), content),
             None => self.contents.remove(source),
+        };
+        true
+    }
+
+    /// Notes what the proxies of a mesh show each other. Returns whether that is new.
+    pub fn identify(&mut self, mesh: Arc<str>, identity: Option<Arc<MeshIdentity>>) -> bool {
+        if self.identities.get(&mesh) == identity.as_ref() {
+            return false;
+        }
+        match identity {
+            Some(identity) => self.identities.insert(mesh, identity),
+            None => self.identities.remove(&mesh),
         };
         true
     }

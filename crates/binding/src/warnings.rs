@@ -87,32 +87,7 @@ impl Binder {
         all
     }
 
-    /// Backends of Kuma's policies that have no endpoint.
-    fn mesh_warnings(&self) -> Vec<Warning> {
-        let mut told: BTreeSet<(ObjectKey, String, &BackendId)> = BTreeSet::new();
-        for rule in self.mesh_rules() {
-            let Some(source) = rule.from.first() else {
-                continue;
-            };
-            let place = crate::kuma::lower::place_text((source.to, source.rule));
-            let used = rule.backends.iter().filter(|backend| backend.weight > 0);
-            for id in used.filter_map(|backend| backend.target.as_ref().ok()) {
-                if self.is_without_endpoint(id) {
-                    let field = format!("{place}.default.backendRefs");
-                    told.insert((source.policy.clone(), field, id));
-                }
-            }
-        }
-        told.into_iter()
-            .map(|(object, field, id)| Warning {
-                object,
-                field,
-                message: format!("{id} has no ready endpoint: its share is answered with 503"),
-            })
-            .collect()
-    }
-
-    fn is_without_endpoint(&self, id: &BackendId) -> bool {
+    pub(crate) fn is_without_endpoint(&self, id: &BackendId) -> bool {
         self.backends.get(id).is_some_and(
             |found| matches!(&found.endpoints, Endpoints::Addresses(list) if list.is_empty()),
         )

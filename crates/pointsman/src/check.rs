@@ -211,7 +211,10 @@ impl Entry<'_> {
         }
         if let Some(StatusBody::Mesh { reaches, .. }) = self.status.map(|status| &status.body) {
             for reach in reaches {
-                let line = format!("reaches {} from {}", reach.to, reach.proxies.join(", "));
+                let line = match &reach.proxies[..] {
+                    [] => format!("is for {}, which nobody serves", reach.to),
+                    proxies => format!("reaches {} from {}", reach.to, proxies.join(", ")),
+                };
                 let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &line));
             }
         }

@@ -63,6 +63,10 @@ pub struct Run {
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub port_offset: u16,
 
+    /// Be only these of Kuma's Dataplanes (or MeshGatewayInstances): listen on the outbounds and listeners of no other. May be repeated.
+    #[arg(long = "dataplane", value_name = "NAME")]
+    pub dataplanes: Vec<String>,
+
     /// Where /healthz, /readyz, /metrics, /status, /config, /explain and a page for people are served; `off` for nowhere.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
     pub admin: Admin,
@@ -193,13 +197,14 @@ pub struct Explain {
     #[command(flatten)]
     pub sources: Sources,
 
-    /// The Gateway that the request is sent to, or a MeshGateway by its name; chosen by the URL if left out.
-    #[arg(long, value_name = "NAMESPACE/NAME[/LISTENER]|NAME")]
+    /// The Gateway that the request is sent to, or a MeshGateway (or a Dataplane that serves one) by its name, before which may stand its mesh; chosen
+    /// by the URL if left out.
+    #[arg(long, value_name = "NAMESPACE/NAME[/LISTENER]|NAME[/LISTENER]")]
     pub gateway: Option<String>,
 
     /// Where the request comes from: calls in the mesh are asked for first. A Dataplane of Kuma's finds its outbounds at their address
     /// and port, or as NAME.mesh.
-    #[arg(long, value_name = "NAMESPACE[/POD]|dataplane/NAME")]
+    #[arg(long, value_name = "NAMESPACE[/POD]|dataplane/[MESH/]NAME")]
     pub from: Option<String>,
 
     /// The name asked for in the TLS handshake; the host of the URL if left out.

@@ -10,7 +10,6 @@ use anyhow::{Context, Result, bail};
 use pointsman_binding::Binder;
 use pointsman_binding::bound::{BackendId, Transport};
 use pointsman_resources::core::ServicePort;
-use pointsman_resources::kuma::scope;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use pointsman_routing::explain::{
     Directory, Explanation, MeshParent, Outcome, Query, Received, RefusedCandidate, RuleRef,
@@ -20,6 +19,7 @@ use pointsman_routing::{Criterion, Tables};
 
 use crate::cli::{Explain, Format};
 use crate::input;
+use crate::naming;
 use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
@@ -92,38 +92,45 @@ pub fn query(arguments: &Explain) -> Result<Query> {
 
 /// Finds the MeshGateway or Dataplane that a command line names.
 pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query) -> Result<()> {
-    if let Some(given) = arguments
-        .gateway
-        .as_deref()
-        .filter(|name| !name.contains('/'))
+    let is_gateway = |name: &Name| {
+        let kind = Kind::Gateway;
+        let name = name.clone();
+        binder.object(&ObjectKey { kind, name }).is_some()
+    };
+    if let (Some(given), Some((name, _))) = (&arguments.gateway, &query.gateway)
+        && !is_gateway(name)
     {
-        let found = binder.named_proxies(given);
-        let Some(key) = found.iter().find(|key| key.kind == Kind::MeshGateway) else {
-            bail!(
+        match naming::mesh_gateway(binder, given).context("--gateway")? {
+            Some((name, listener)) => {
+                // A port stands for all listeners that it has.
+                let port = listener
+                    .as_deref()
+                    .and_then(|name| name.parse::<u16>().ok());
+                query.target.port = port.or(query.target.port);
+                query.gateway = Some((name, listener.filter(|_| port.is_none())));
+            }
+            None if !given.contains('/') => bail!(
                 "--gateway `{given}`: there is no MeshGateway of this name; a Gateway is written NAMESPACE/NAME"
-            );
-        };
-        query.gateway = Some((key.name.clone(), None));
+            ),
+            None => {
+                bail!("--gateway `{given}`: there is no Gateway and no MeshGateway of this name")
+            }
+        }
+    }
+    if let (None, None, Ok(address)) = (
+        &query.gateway,
+        &arguments.from,
+        query.target.host.parse::<IpAddr>(),
+    ) {
+        let found = naming::gateway_at(binder, address);
+        query.gateway = found.map(|name| (name, None));
     }
     let given = arguments.from.as_deref().unwrap_or_default();
-    if let Some(name) = given.strip_prefix("dataplane/") {
-        let (mesh, name) = name
-            .split_once('/')
-            .map_or((None, name), |(mesh, name)| (Some(mesh), name));
-        let found = binder.named_proxies(name);
-        let is_meant = |key: &&ObjectKey| {
-            let mesh = mesh.is_none_or(|mesh| [mesh, &scope(mesh)].contains(&key.namespace()));
-            matches!(key.kind, Kind::Dataplane | Kind::Pod) && mesh
-        };
-        match found.iter().find(is_meant) {
-            Some(key) => {
-                let pod = (key.kind == Kind::Pod)
-                    .then(|| (key.namespace().to_owned(), Some(key.name.name.to_string())));
-                query.from = pod;
-                query.dataplane = Some(key.clone());
-            }
-            None => bail!("--from `{given}`: there is no Dataplane `{name}`"),
-        }
+    if given.starts_with("dataplane/") {
+        let key = naming::dataplane(binder, given).context("--from")?;
+        query.from = (key.kind == Kind::Pod)
+            .then(|| (key.namespace().to_owned(), Some(key.name.name.to_string())));
+        query.dataplane = Some(key);
     } else if let Some((namespace, Some(pod))) = &query.from {
         let key = ObjectKey::new(Kind::Pod, namespace.as_str(), pod.as_str());
         query.dataplane = Some(key).filter(|key| binder.is_proxy(key));

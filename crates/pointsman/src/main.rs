@@ -9,6 +9,7 @@ mod explain;
 mod files;
 mod input;
 mod merged;
+mod naming;
 mod output;
 mod report;
 mod run;

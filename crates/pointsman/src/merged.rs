@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use pointsman_binding::MergedRule;
-use pointsman_binding::bound::RuleSource;
+use pointsman_binding::bound::{RuleSource, policy_names};
 use pointsman_resources::Severity;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::Format;
 use crate::input::World;
+use crate::naming;
 use crate::output::{self, Paint, Style};
 
 /// The merged rules of one proxy.
@@ -43,14 +44,14 @@ pub fn run(world: &World, name: &str, format: Format) -> Result<ExitCode> {
     for error in findings.clone().filter(|f| f.severity == Severity::Error) {
         output::complain(&error.to_string());
     }
-    let found = world.binder.named_proxies(name);
-    let Some(key) = found.first() else {
-        output::complain(&format!(
-            "--for `{name}`: there is no Dataplane, no Pod in a mesh and no MeshGateway of this name"
-        ));
-        return Ok(ExitCode::from(2));
+    let key = match naming::proxy_or_gateway(&world.binder, name) {
+        Ok(key) => key,
+        Err(why) => {
+            output::complain(&format!("--for {why}"));
+            return Ok(ExitCode::from(2));
+        }
     };
-    let rules = world.binder.merged_rules(key).into_iter();
+    let rules = world.binder.merged_rules(&key).into_iter();
     let merged = Merged {
         name,
         destinations: rules
@@ -78,7 +79,7 @@ fn shown(world: &World, rule: &MergedRule) -> Rule {
         matches: list(rule.from.first(), "/matches"),
         filters: list(rule.filters.as_ref(), "/default/filters"),
         backend_refs: list(rule.backend_refs.as_ref(), "/default/backendRefs"),
-        from: rule.from.iter().map(RuleSource::policy_name).collect(),
+        from: policy_names(&rule.from),
     }
 }
 

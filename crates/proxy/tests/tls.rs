@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BackendTls, CertifiedKey, ClientValidation, FrontendTls, PrivateKey, Trust,
+    BackendTls, CertifiedKey, ClientValidation, FrontendTls, PeerName, PrivateKey, Trust,
 };
 use pointsman_proxy::tls::{BackendConfig, TlsError, backend_config, frontend_config};
 use pointsman_resources::Name;
 use pointsman_resources::gateway::FrontendValidationMode;
-use pointsman_resources::policy::SubjectAltName;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::{ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
@@ -47,7 +46,7 @@ impl Authority {
         })
     }
 
-    fn trusted_for(&self, hostname: &str, names: Vec<SubjectAltName>) -> BackendTls {
+    fn trusted_for(&self, hostname: &str, names: Vec<PeerName>) -> BackendTls {
         BackendTls {
             hostname: hostname.into(),
             trust: Trust::Authorities(vec![self.der.clone()]),
@@ -138,18 +137,13 @@ fn any_one_of_several_names_suffices_and_the_hostname_is_then_only_the_sni() {
     let authority = authority();
     let key = authority.sign(&["abc.example.com"], &["spiffe://abc.example.com/id"]);
     let server = listener(&[&key], None);
-    let dns = |name: &str| SubjectAltName {
-        kind: "Hostname".into(),
-        hostname: Some(name.into()),
-        uri: None,
-    };
-    let uri = |name: &str| SubjectAltName {
-        kind: "URI".into(),
-        hostname: None,
-        uri: Some(name.into()),
-    };
+    let dns = |name: &str| PeerName::Hostname(name.into());
+    let uri = |name: &str| PeerName::Uri(name.into());
+    let prefix = |name: &str| PeerName::Prefix(name.into());
     for (names, accepted) in [
         (vec![uri("spiffe://abc.example.com/id")], true),
+        (vec![prefix("spiffe://abc.example.com/")], true),
+        (vec![prefix("spiffe://abd")], false),
         (
             vec![dns("no.example.com"), uri("spiffe://abc.example.com/id")],
             true,
@@ -258,11 +252,7 @@ fn of_several_certificates_the_one_with_the_name_is_shown_else_the_first() {
         )
         .is_ok()
     );
-    let names = vec![SubjectAltName {
-        kind: "Hostname".into(),
-        hostname: Some("a.example".into()),
-        uri: None,
-    }];
+    let names = vec![PeerName::Hostname("a.example".into())];
     assert!(
         shake(
             &server,

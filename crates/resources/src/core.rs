@@ -40,12 +40,11 @@ pub struct ServiceSpec {
 }
 
 impl Service {
-    /// The protocol of a port as Kuma has it: `appProtocol`, or the annotation `PORT.service.kuma.io/protocol`, or `tcp`.
-    pub fn kuma_protocol<'s>(&'s self, port: &'s ServicePort) -> &'s str {
+    /// The protocol of a port as Kuma has it: `appProtocol`, or the annotation `PORT.service.kuma.io/protocol`; none if neither says.
+    pub fn kuma_protocol<'s>(&'s self, port: &'s ServicePort) -> Option<&'s str> {
         let annotation = format!("{}.service.kuma.io/protocol", port.port);
         let said = port.app_protocol.as_deref();
         said.or_else(|| self.metadata.annotations.get(&annotation))
-            .unwrap_or("tcp")
     }
 }
 

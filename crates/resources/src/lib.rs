@@ -46,6 +46,9 @@ macro_rules! resources {
                     Kind::MeshHTTPRoute | Kind::MeshTCPRoute | Kind::MeshGatewayHTTPRoute => {
                         Resource::MeshRoute(Arc::new(kuma::MeshRoute::read(kind, value)?))
                     }
+                    Kind::Secret if kuma::is_document(value) => {
+                        Resource::Secret(Arc::new(kuma::secret(value)?))
+                    }
                     $(Kind::$kind => Resource::$kind(Arc::new($module::$kind::deserialize(value)?)),)*
                 })
             }

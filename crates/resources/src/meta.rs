@@ -187,6 +187,17 @@ impl Kind {
         )
     }
 
+    /// Whether objects of this kind may be written as universal documents: Kuma's own kinds, and its Secrets.
+    pub fn has_universal_form(self) -> bool {
+        self.group() == KUMA_GROUP || self == Kind::Secret
+    }
+
+    /// The kind that a universal document names by its `type`.
+    pub fn find_universal(name: &str) -> Option<Kind> {
+        let mut all = Kind::ALL.into_iter();
+        all.find(|kind| kind.has_universal_form() && kind.name() == name)
+    }
+
     /// Whether this is one of Kuma's three route kinds.
     pub const fn is_mesh_route(self) -> bool {
         matches!(

@@ -162,7 +162,7 @@ impl Reader {
         }
         if let Some(kind) = universal(&node).filter(|_| inherited.is_none()) {
             let kind = kind.to_owned();
-            let found = Kind::find(KUMA_GROUP, &kind);
+            let found = Kind::find_universal(&kind);
             return match found.and_then(|kind| Some((kind, schema::universal(kind)?))) {
                 Some((kind, schema)) => self.keep(file, node, prefix, kind, schema),
                 None => {
@@ -310,9 +310,16 @@ impl Reader {
             .iter()
             .filter(|known| known.group() == group)
             .map(|known| known.name());
-        if let Some(meant) = check::closest(kind, names) {
+        let instead = kuma::instead_of(kind).filter(|_| group == KUMA_GROUP);
+        let message = match (instead, check::closest(kind, names)) {
+            (Some(instead), _) => Some(format!("a {kind} is not carried out; {instead}")),
+            (None, Some(meant)) => Some(format!(
+                "`{kind}` is not known and passed over; did you mean `{meant}`?"
+            )),
+            (None, None) => None,
+        };
+        if let Some(message) = message {
             let at = node.get(field).map_or(node.at, |node| node.at);
-            let message = format!("`{kind}` is not known and passed over; did you mean `{meant}`?");
             let field = format!("{prefix}{field}");
             self.add(Severity::Warning, file, at, field, message);
         }
@@ -331,9 +338,7 @@ impl Reader {
         if universal(&node).is_none() {
             self.settle_namespace(file, &mut node, prefix, kind);
         }
-        if kind.is_mesh_route() {
-            kuma::spelling::settle(&mut node);
-        }
+        kuma::spelling::settle(&mut node, kind);
         check::fill(&mut node, schema);
         let mut found = check::check(&node, schema);
         found.sort_by_key(|found| found.at);
@@ -502,7 +507,7 @@ fn universal(node: &Node) -> Option<&str> {
     let foreign = node.get("apiVersion").is_none() && node.get("kind").is_none();
     let kind = node.get("type").filter(|_| foreign)?.as_str()?;
     let named = node.get("name").is_some_and(|name| name.as_str().is_some());
-    (named || Kind::find(KUMA_GROUP, kind).is_some()).then_some(kind)
+    (named || Kind::find_universal(kind).is_some()).then_some(kind)
 }
 
 fn join(group: &str, version: &str) -> String {

@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pointsman_resources::ObjectKey;
-use pointsman_resources::policy::SubjectAltName;
 
 use super::{CertifiedKey, Fault, Transport};
 
@@ -146,9 +145,20 @@ pub struct BackendTls {
     /// Whom to trust.
     pub trust: Trust,
     /// Names of which the certificate must carry one.
-    pub names: Vec<SubjectAltName>,
+    pub names: Vec<PeerName>,
     /// The certificate to show; a Gateway's own if none.
     pub client_certificate: Option<Arc<CertifiedKey>>,
+}
+
+/// A name that a certificate may carry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerName {
+    /// A DNS name; the certificate may have it by a wildcard.
+    Hostname(String),
+    /// A URI, such as a SPIFFE identity.
+    Uri(String),
+    /// Any DNS name or URI that begins so.
+    Prefix(String),
 }
 
 /// Whom to trust.

@@ -120,7 +120,8 @@ pub struct Frontend {
     pub port: u16,
     /// The hostname that the listener serves; all if none. Never set in the mesh.
     pub hostname: Option<Hostname>,
-    /// Certificates and client verification, where TLS is ended here.
+    /// Certificates and client verification, where TLS is ended here. Of a listener for all meshes: what proxies of a mesh show each
+    /// other; the listener is then chosen as it would be without TLS.
     pub tls: Option<Arc<FrontendTls>>,
     /// The certificate shown to backends.
     pub client_certificate: Option<Arc<CertifiedKey>>,
@@ -181,6 +182,17 @@ pub struct ClientValidation {
     pub authorities: Vec<Arc<[u8]>>,
     /// What happens to the others.
     pub mode: FrontendValidationMode,
+}
+
+/// What the proxies of a mesh of Kuma's show each other where they speak mutual TLS.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MeshIdentity {
+    /// The certificate of the mesh's authority, in DER: whom the others trust.
+    pub authority: Arc<[u8]>,
+    /// The name that the proxies' certificate carries.
+    pub uri: Arc<str>,
+    /// What each of its proxies shows.
+    pub certificate: Arc<CertifiedKey>,
 }
 
 /// A certificate chain and its key.

@@ -56,6 +56,17 @@ impl RuleSource {
     }
 }
 
+/// The policies of some rules for people, each once.
+pub fn policy_names(sources: &[RuleSource]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for name in sources.iter().map(RuleSource::policy_name) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
 impl BoundRoute {
     /// The route that a rule is told of, and its place there: of a merged one, the strongest that it came from.
     pub fn source<'r>(&'r self, rule: &'r BoundRule) -> (&'r ObjectKey, usize) {

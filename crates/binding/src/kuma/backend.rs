@@ -9,14 +9,16 @@ use std::sync::Arc;
 use pointsman_resources::core::{ServicePort, TargetPort};
 use pointsman_resources::kuma::{
     BackendRef, Dataplane, ExternalVerification, Inbound, KubernetesService, MeshExternalService,
-    MeshService, MeshServicePort, PROTOCOL_TAG, Tags, TargetKind, kubernetes_namespace, scope,
+    MeshService, MeshServicePort, PROTOCOL_TAG, SanMatch, Tags, TargetKind, kubernetes_namespace,
+    scope,
 };
-use pointsman_resources::{Kind, Name, ObjectKey, policy};
+use pointsman_resources::{Kind, Name, ObjectKey};
 
+use super::across;
 use super::proxy::{pod_tags, tagged};
 use super::select::{has, have};
 use crate::bound::{
-    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault,
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, PeerName,
     Tags as Subset, Transport, Trust,
 };
 use crate::certificates;
@@ -44,7 +46,7 @@ pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<Port> {
         let port = |port: &MeshServicePort| Port {
             number: port.port,
             name: port.name.clone(),
-            protocol: Some(port.app_protocol.clone()),
+            protocol: Some(port.app_protocol.to_ascii_lowercase()),
         };
         ports.iter().map(port).collect()
     };
@@ -66,13 +68,15 @@ pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<Port> {
             })
             .collect(),
         Kind::Service => {
-            let service = reader.service(name);
-            let ports = service.map_or(&[][..], |service| &service.spec.ports);
-            let streams = ports.iter().filter(|port| port.protocol == "TCP");
+            let Some(service) = reader.service(name) else {
+                return Vec::new();
+            };
+            let ports = service.spec.ports.iter();
+            let streams = ports.filter(|port| port.protocol == "TCP");
             let port = |port: &ServicePort| Port {
                 number: port.port,
                 name: port.name.clone(),
-                protocol: port.app_protocol.clone(),
+                protocol: service.kuma_protocol(port).map(str::to_ascii_lowercase),
             };
             streams.map(port).collect()
         }
@@ -89,16 +93,28 @@ pub(crate) fn protocol(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
             .find(|port| port.number == id.port)?
             .protocol;
     }
-    let mut agreed: Option<String> = None;
-    for (_, inbound) in offered(reader, id) {
-        let said = inbound.tags.get(PROTOCOL_TAG).or(inbound.protocol.as_ref());
-        match (&agreed, said) {
-            (None, said) => agreed = said.cloned(),
-            (Some(before), Some(said)) if before == said => {}
-            _ => return Some("tcp".to_owned()),
-        }
+    if across::is_meant(id) {
+        return across::protocol(reader, id).map(str::to_owned);
     }
-    agreed
+    let inbounds = offered(reader, id)
+        .map(|(_, inbound)| inbound.tags.get(PROTOCOL_TAG).or(inbound.protocol.as_ref()));
+    let said: Vec<Option<String>> = inbounds
+        .map(|said| said.map(|said| said.to_ascii_lowercase()))
+        .collect();
+    if said.iter().all(Option::is_none) {
+        return None;
+    }
+    let said = said.iter().map(|said| said.as_deref().unwrap_or("tcp"));
+    said.reduce(common).map(str::to_owned)
+}
+
+/// What two protocols have in common: gRPC is HTTP/2, and everything is bytes.
+fn common<'p>(a: &'p str, b: &'p str) -> &'p str {
+    match (a, b) {
+        (a, b) if a == b => a,
+        ("grpc", "http2") | ("http2", "grpc") => "http2",
+        _ => "tcp",
+    }
 }
 
 /// Whether requests are seen in what is spoken.
@@ -265,6 +281,7 @@ fn offered<'a>(
 /// What a backend of a mesh is made of. None if it is gone.
 pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
     let endpoints = match id.object.kind {
+        Kind::MeshService if across::is_meant(id) => return Some(across::backend(reader, id)),
         Kind::MeshService if id.port == 0 => of_tag(reader, id),
         Kind::MeshService => {
             let service = reader.mesh_service(&id.object.name)?;
@@ -405,7 +422,7 @@ fn of_external(
     let tls = spec.tls.as_ref().filter(|tls| tls.enabled);
     let host = places.first().map(|(host, _)| host.clone());
     let tls = tls.zip(host).map(|(tls, host)| {
-        external_tls(reader, &tls.verification, host)
+        external_tls(reader, &service.mesh, &tls.verification, host)
             .map(Arc::new)
             .map_err(|message| Fault {
                 status: 502,
@@ -422,21 +439,22 @@ fn of_external(
 /// How TLS is spoken with what is outside the mesh.
 fn external_tls(
     reader: &Reader<'_>,
+    mesh: &str,
     verification: &ExternalVerification,
     host: String,
 ) -> Result<BackendTls, String> {
     let trust = match &verification.ca_cert {
         None => Trust::System,
         Some(source) => {
-            let pem = certificates::bytes(reader, source)?;
+            let pem = certificates::bytes(reader, mesh, source)?;
             let trusted = certificates::certificates(&pem);
             Trust::Authorities(trusted.map_err(|why| format!("caCert {why}"))?)
         }
     };
     let client_certificate = match (&verification.client_cert, &verification.client_key) {
         (Some(certificate), Some(key)) => {
-            let mut pem = certificates::bytes(reader, certificate)?.to_vec();
-            pem.extend_from_slice(&certificates::bytes(reader, key)?);
+            let mut pem = certificates::bytes(reader, mesh, certificate)?.to_vec();
+            pem.extend_from_slice(&certificates::bytes(reader, mesh, key)?);
             let name = Name::new("", "clientCert");
             let key = certificates::of_pem(name, &pem);
             Some(Arc::new(key.map_err(|why| format!("clientCert {why}"))?))
@@ -444,10 +462,10 @@ fn external_tls(
         _ => None,
     };
     let names = verification.subject_alt_names.iter();
-    let names = names.map(|name| policy::SubjectAltName {
-        kind: "Hostname".to_owned(),
-        hostname: Some(name.value.clone()),
-        uri: None,
+    let names = names.map(|name| match name.kind {
+        SanMatch::Prefix => PeerName::Prefix(name.value.clone()),
+        SanMatch::Exact if name.value.contains("://") => PeerName::Uri(name.value.clone()),
+        SanMatch::Exact => PeerName::Hostname(name.value.clone()),
     });
     Ok(BackendTls {
         hostname: verification.server_name.as_deref().unwrap_or(&host).into(),
@@ -467,6 +485,22 @@ pub(crate) fn hostname(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
     hosts.find(|host| host.parse::<IpAddr>().is_err())
 }
 
+/// What a port of a Service says that it speaks, be it in Kuma's way.
+pub(crate) fn app_protocol<'a>(
+    reader: &Reader<'a>,
+    object: &ObjectKey,
+    port: &'a ServicePort,
+) -> Option<&'a str> {
+    let own = port.app_protocol.as_deref();
+    let is_service = object.kind == Kind::Service;
+    own.or_else(|| {
+        reader
+            .service(&object.name)
+            .filter(|_| is_service)?
+            .kuma_protocol(port)
+    })
+}
+
 /// Keeps of a Service's endpoints those whose Pods have these tags.
 pub(crate) fn retain(
     reader: &Reader<'_>,
@@ -479,7 +513,7 @@ pub(crate) fn retain(
         namespace: id.object.namespace(),
         port: Some(port.port),
     };
-    let protocol = port.app_protocol.as_deref().unwrap_or("tcp");
+    let protocol = app_protocol(reader, &id.object, port).unwrap_or("tcp");
     let fitting: Vec<IpAddr> = reader
         .pods(id.object.namespace())
         .filter(|pod| has_all(&pod_tags(pod, &named, protocol), &id.tags))

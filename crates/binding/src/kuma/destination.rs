@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use pointsman_resources::{Age, ObjectKey};
 
+use super::across;
 use super::backend;
-use super::lower::{Lowering, Told};
+use super::lower::{Callers, Lowering, Told};
 use super::merge::merge;
 use super::policy::{Item, Policy};
 use super::proxy::Proxy;
@@ -90,44 +91,47 @@ pub(crate) fn outcome(
     let protocol = backend::protocol(reader, destination);
     let http = backend::is_http(protocol.as_deref());
     // Callers with the same policies share what comes of them.
-    let mut shared: FastMap<Vec<Place>, (bool, Arc<BoundRoute>)> = FastMap::default();
-    for (proxy, listen) in callers {
+    type Group<'g, 'p> = (Vec<Item<'p>>, Vec<&'g (&'g Proxy, Option<SocketAddr>)>);
+    let mut groups: FastMap<(&str, Vec<Place>), Group<'_, '_>> = FastMap::default();
+    for caller in callers {
+        let (proxy, listen) = caller;
         let own = applied(items, proxy);
         if own.is_empty() && listen.is_none() {
             continue;
         }
+        let places = own.iter().map(|item| (item.policy.key.clone(), item.to));
+        let signature: (&str, Vec<Place>) = (&proxy.mesh, places.collect());
+        let group = groups.entry(signature).or_insert_with(|| (own, Vec::new()));
+        group.1.push(caller);
+    }
+    for ((mesh, _), (own, callers)) in groups {
+        let keys: BTreeSet<&ObjectKey> = callers.iter().map(|(proxy, _)| &proxy.key).collect();
         for item in &own {
             let reached = outcome.reached.entry(item.policy.key.clone()).or_default();
-            reached.insert(proxy.key.clone());
+            reached.extend(keys.iter().map(|key| (*key).clone()));
         }
-        let signature: Vec<_> = own
-            .iter()
-            .map(|item| (item.policy.key.clone(), item.to))
-            .collect();
-        let (requests, route) = match shared.get(&signature) {
-            Some(known) => known.clone(),
-            None => {
-                let made = bind(reader, destination, &own, http, &proxy.mesh, &mut outcome);
-                shared.insert(signature, made.clone());
-                made
+        let keys = keys.into_iter().cloned().collect();
+        let (requests, route) = bind(reader, destination, &own, http, (mesh, keys), &mut outcome);
+        for (proxy, listen) in callers {
+            let id = FrontendId::Outbound(Arc::new(Outbound {
+                dataplane: proxy.key.clone(),
+                destination: destination.clone(),
+                listen: *listen,
+            }));
+            let attachment = (id.clone(), route.route.clone());
+            outcome.attachments.insert(attachment, route.clone());
+            let protocol = match requests {
+                true => Protocol::Http,
+                false => Protocol::Tcp,
+            };
+            let port = listen.map_or(destination.port, |listen| listen.port());
+            let mut made = frontend(id.clone(), protocol, port);
+            if across::is_meant(destination) {
+                let own = reader.identities().get(&proxy.mesh);
+                made.client_certificate = own.map(|own| own.certificate.clone());
             }
-        };
-        let id = FrontendId::Outbound(Arc::new(Outbound {
-            dataplane: proxy.key.clone(),
-            destination: destination.clone(),
-            listen: *listen,
-        }));
-        let attachment = (id.clone(), route.route.clone());
-        outcome.attachments.insert(attachment, route);
-        let protocol = if requests {
-            Protocol::Http
-        } else {
-            Protocol::Tcp
-        };
-        let port = listen.map_or(destination.port, |listen| listen.port());
-        outcome
-            .frontends
-            .insert(id.clone(), frontend(id, protocol, port));
+            outcome.frontends.insert(id, made);
+        }
     }
     outcome
 }
@@ -168,7 +172,7 @@ fn bind(
     destination: &BackendId,
     items: &[Item<'_>],
     http: bool,
-    mesh: &str,
+    (mesh, callers): (&str, Callers),
     outcome: &mut Outcome,
 ) -> (bool, Arc<BoundRoute>) {
     let (requests, governing, ignored) = governing(items, http);
@@ -177,6 +181,7 @@ fn bind(
         mesh,
         destination: Some(destination),
         http: requests,
+        callers,
         uses: std::mem::take(&mut outcome.uses),
         told: std::mem::take(&mut outcome.told),
     };
@@ -195,7 +200,7 @@ fn bind(
     } else if requests {
         lowering.rules(&merge(&governing))
     } else {
-        lowering.stream(&governing)
+        lowering.stream(&merge(&governing))
     };
     (outcome.uses, outcome.told) = (lowering.uses, lowering.told);
     let route = bound(destination.object.clone(), None, rules);

@@ -1,20 +1,21 @@
 //! A MeshGateway: its listeners on each of the proxies that chose it, and the policies that govern them.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_resources::kuma::{
-    DataSource, GatewayListener, ListenerProtocol, MeshGateway, Tags, TlsMode, display_name,
-    kubernetes_namespace, scope,
+    DataSource, GatewayListener, ListenerProtocol, MeshGateway, ProxyType, Tags, TlsMode,
+    display_name, kubernetes_namespace, scope,
 };
 use pointsman_resources::route::{Header, HeaderModifier};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
+use super::across;
 use super::destination::{Outcome, bound, frontend};
 use super::lower::{Lowering, content};
-use super::merge::{by_hostname, merge};
-use super::policy::{Item, Policy, SYSTEM_NAMESPACE};
+use super::merge::{Merged, by_hostname, in_order, merge};
+use super::policy::{Item, Policy};
 use super::proxy::{self, Proxy};
 use super::select::has;
 use crate::bound::{
@@ -33,7 +34,14 @@ pub(crate) struct MeshGatewayView {
     pub listeners: Vec<ListenerStatus>,
     /// The proxies that chose it.
     pub proxies: Vec<ObjectKey>,
+    /// Proxies that it would be for and that have chosen another.
+    pub elsewhere: Vec<(ObjectKey, Name)>,
+    /// The items of policies for it, and whether a listener serves one of their hostnames.
+    pub items: BTreeMap<PolicyItem, bool>,
 }
+
+/// A policy, and the place of one of its `to`.
+pub(crate) type PolicyItem = (ObjectKey, usize);
 
 /// Looks at a MeshGateway. None if it does not exist.
 pub(crate) fn view(
@@ -48,6 +56,7 @@ pub(crate) fn view(
         ..MeshGatewayView::default()
     };
     if proxies.is_empty() {
+        view.elsewhere = elsewhere(reader, gateway);
         proxies.push(stand_in(key, gateway));
     }
     let policies = of_mesh(policies, gateway);
@@ -58,11 +67,16 @@ pub(crate) fn view(
         let is_first = !ports
             .filter(|other| other.protocol == ListenerProtocol::Tcp)
             .any(|other| other.port == listener.port);
-        if listener.protocol != ListenerProtocol::Tcp || is_first {
-            let tls = looking.tls();
-            for proxy in &proxies {
-                looking.at(proxy, tls.as_ref(), &policies, &mut view.outcome);
+        let tls = looking.tls();
+        for proxy in &proxies {
+            match listener.protocol != ListenerProtocol::Tcp || is_first {
+                true => looking.at(proxy, tls.as_ref(), &policies, &mut view.outcome),
+                // The first speaks for all.
+                false => looking.join(proxy, &policies),
             }
+        }
+        for (item, met) in std::mem::take(&mut looking.found) {
+            *view.items.entry(item).or_default() |= met;
         }
         view.listeners.push(looking.status());
     }
@@ -79,25 +93,38 @@ fn proxies_of(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<Proxy> {
     proxies.filter(is_chosen).collect()
 }
 
-/// The listeners of a MeshGateway on the first of its proxies, each with the items that govern it, the strongest first.
+/// The proxies that a MeshGateway that nobody serves would be for, with those that they have chosen.
+fn elsewhere(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<(ObjectKey, Name)> {
+    let proxies = reader.gateway_proxies(&gateway.mesh);
+    let proxies = proxies.filter_map(|found| proxy::view(reader, &found));
+    proxies
+        .filter(|proxy| rank(gateway, proxy).is_some())
+        .filter_map(|proxy| Some((chosen(reader, &proxy)?.metadata.key(), proxy)))
+        .map(|(chosen, proxy)| (proxy.key, chosen))
+        .collect()
+}
+
+/// A listener and the items that govern it, by hostname.
+pub(crate) type Governed<'p> = (String, BTreeMap<&'p str, Vec<Item<'p>>>);
+
+/// The listeners of a MeshGateway on one of its proxies, else on the first, each with the items that govern it, the strongest first.
 pub(crate) fn listeners<'p>(
     reader: &Reader<'_>,
     key: &ObjectKey,
+    on: Option<&ObjectKey>,
     policies: &'p BTreeMap<ObjectKey, Arc<Policy>>,
-) -> Vec<(String, Vec<Item<'p>>)> {
+) -> Vec<Governed<'p>> {
     let Some(gateway) = reader.mesh_gateway(&key.name) else {
         return Vec::new();
     };
-    let first = proxies_of(reader, gateway).into_iter().next();
-    let proxy = first.unwrap_or_else(|| stand_in(key, gateway));
+    let mut proxies = proxies_of(reader, gateway).into_iter();
+    let found = proxies.find(|proxy| on.is_none_or(|on| proxy.key == *on));
+    let proxy = found.unwrap_or_else(|| stand_in(key, gateway));
     let policies = of_mesh(policies, gateway);
     let of = |listener| {
         let looking = Looking::new(reader, key, gateway, listener);
-        let http = matches!(looking.protocol(), Protocol::Http | Protocol::Https);
-        (
-            listener_name(listener),
-            looking.items(&proxy, &policies, http),
-        )
+        let items = looking.items(&proxy, &policies, looking.is_http());
+        (listener_name(listener), looking.by_hostname(&items))
     };
     gateway.spec.conf.listeners.iter().map(of).collect()
 }
@@ -113,26 +140,28 @@ fn of_mesh<'p>(
 }
 
 /// The MeshGateway that a proxy chooses: "best tag-selector rank; tie => most recently created".
-fn chosen<'a>(reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a MeshGateway> {
-    let rank = |gateway: &&MeshGateway| {
-        let fitting = gateway.spec.selectors.iter().filter(|selector| {
-            let mut sets = proxy.tag_sets.iter();
-            sets.any(|tags| has(tags, &selector.tags))
-        });
-        let ranks = fitting.map(|selector| {
-            let exact = selector.tags.values().filter(|value| *value != "*").count();
-            (selector.tags.len(), exact)
-        });
-        ranks.max()
-    };
+pub(super) fn chosen<'a>(reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a MeshGateway> {
     reader
         .mesh_gateways(&proxy.mesh)
-        .filter_map(|gateway| Some((rank(&gateway)?, gateway)))
+        .filter_map(|gateway| Some((rank(gateway, proxy)?, gateway)))
         .max_by_key(|(rank, gateway)| {
             let metadata = &gateway.metadata;
             (*rank, metadata.age(), Reverse(metadata.key()))
         })
         .map(|(_, gateway)| gateway)
+}
+
+/// How well a MeshGateway fits a proxy; none if it does not.
+fn rank(gateway: &MeshGateway, proxy: &Proxy) -> Option<(usize, usize)> {
+    let fitting = gateway.spec.selectors.iter().filter(|selector| {
+        let mut sets = proxy.tag_sets.iter();
+        sets.any(|tags| has(tags, &selector.tags))
+    });
+    let ranks = fitting.map(|selector| {
+        let exact = selector.tags.values().filter(|value| *value != "*").count();
+        (selector.tags.len(), exact)
+    });
+    ranks.max()
 }
 
 /// For a MeshGateway that nobody serves: what it would do.
@@ -146,7 +175,7 @@ fn stand_in(key: &ObjectKey, gateway: &MeshGateway) -> Proxy {
         tag_sets: selectors.map(|selector| selector.tags.clone()).collect(),
         outbounds: Vec::new(),
         calls_all: false,
-        is_builtin: true,
+        kind: ProxyType::Gateway,
     }
 }
 
@@ -162,12 +191,38 @@ pub(crate) fn port_name(mesh: &str, proxy: &ObjectKey) -> Name {
     }
 }
 
+/// A listener of a MeshGateway on one of its proxies.
+pub(super) fn frontend_id(
+    gateway: &MeshGateway,
+    proxy: &Proxy,
+    listener: &GatewayListener,
+) -> FrontendId {
+    FrontendId::Listener {
+        gateway: port_name(&proxy.mesh, &proxy.key),
+        owner: ObjectKey {
+            kind: Kind::MeshGateway,
+            name: gateway.metadata.key(),
+        },
+        listener: listener_name(listener).into(),
+    }
+}
+
+/// "Effective listener tags = dataplane gateway tags ∪ gateway `tags` ∪ listener `tags`."
+pub(super) fn listener_tags(
+    proxy: &Proxy,
+    gateway: &MeshGateway,
+    listener: &GatewayListener,
+) -> Tags {
+    let sets = proxy.tag_sets.iter();
+    sets.chain([&gateway.spec.tags, &listener.tags])
+        .flatten()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
+}
+
 /// A listener has no name of its own: its port, and its hostname if it has one.
 fn listener_name(listener: &GatewayListener) -> String {
-    match listener
-        .hostname()
-        .filter(|_| listener.protocol != ListenerProtocol::Tcp)
-    {
+    match listener.hostname() {
         Some(hostname) => format!("{}/{hostname}", listener.port),
         None => listener.port.to_string(),
     }
@@ -179,7 +234,10 @@ struct Looking<'a, 'r> {
     gateway: &'a MeshGateway,
     listener: &'a GatewayListener,
     unresolved: Vec<String>,
-    attached: usize,
+    /// Why it is not accepted.
+    refused: Option<String>,
+    attached: BTreeSet<ObjectKey>,
+    found: BTreeMap<PolicyItem, bool>,
     served: bool,
 }
 
@@ -196,7 +254,9 @@ impl<'a, 'r> Looking<'a, 'r> {
             gateway,
             listener,
             unresolved: Vec::new(),
-            attached: 0,
+            refused: None,
+            attached: BTreeSet::new(),
+            found: BTreeMap::new(),
             served: true,
         }
     }
@@ -206,6 +266,8 @@ impl Looking<'_, '_> {
     fn protocol(&self) -> Protocol {
         let mode = self.listener.tls.as_ref().map(|tls| tls.mode);
         match self.listener.protocol {
+            // What is inside of the mesh's own TLS are bytes.
+            ListenerProtocol::Tls if self.listener.cross_mesh => Protocol::Tcp,
             ListenerProtocol::Http => Protocol::Http,
             ListenerProtocol::Https => Protocol::Https,
             ListenerProtocol::Tcp => Protocol::Tcp,
@@ -223,8 +285,32 @@ impl Looking<'_, '_> {
         )
     }
 
-    /// Its certificates, where TLS is ended here.
+    fn is_http(&self) -> bool {
+        matches!(self.protocol(), Protocol::Http | Protocol::Https)
+    }
+
+    /// The items by those of their hostnames that this listener serves some hosts of.
+    fn by_hostname<'p>(&self, items: &[Item<'p>]) -> BTreeMap<&'p str, Vec<Item<'p>>> {
+        let own = self.listener.hostname().map(Hostname::new);
+        let mut groups = by_hostname(items);
+        groups.retain(|written, _| match (&own, hosts(written)) {
+            (None, _) | (_, None) => true,
+            (Some(own), Some(hosts)) => own.intersects(&hosts),
+        });
+        groups
+    }
+
+    /// Its certificates, where TLS is ended here; of a listener for all meshes, what proxies show each other.
     fn tls(&mut self) -> Option<Arc<FrontendTls>> {
+        if self.listener.cross_mesh {
+            return match across::tls(self.reader, &self.gateway.mesh) {
+                Ok(tls) => tls,
+                Err(why) => {
+                    self.refused = Some(why);
+                    None
+                }
+            };
+        }
         let tls = self.listener.tls.as_ref().filter(|_| self.ends_tls())?;
         let mut certificates = Vec::new();
         for certificate in &tls.certificates {
@@ -245,8 +331,7 @@ impl Looking<'_, '_> {
     fn certificate(&self, certificate: &DataSource) -> Result<CertifiedKey, String> {
         match certificate {
             DataSource::Secret(name) => {
-                let name = Name::new(SYSTEM_NAMESPACE, name.as_str());
-                certificates::of_secret(self.reader, &name)
+                certificates::of_secret(self.reader, &self.gateway.mesh, name)
             }
             source => {
                 let pem = content(self.reader, source)?;
@@ -264,65 +349,88 @@ impl Looking<'_, '_> {
         outcome: &mut Outcome,
     ) {
         let name = listener_name(self.listener);
-        let id = FrontendId::Listener {
-            gateway: port_name(&proxy.mesh, &proxy.key),
-            owner: self.key.clone(),
-            listener: name.as_str().into(),
-        };
+        let id = frontend_id(self.gateway, proxy, self.listener);
         let protocol = self.protocol();
-        let is_http = matches!(protocol, Protocol::Http | Protocol::Https);
+        let is_http = self.is_http();
         let items = self.items(proxy, policies, is_http);
-        self.attached = items.len();
-        for item in &items {
-            let reached = outcome.reached.entry(item.policy.key.clone()).or_default();
-            reached.insert(proxy.key.clone());
-        }
+        let groups = match is_http {
+            true => self.by_hostname(&items),
+            false => BTreeMap::from([("", items.clone())]),
+        };
         let mut lowering = Lowering {
             reader: self.reader,
             mesh: &proxy.mesh,
             destination: None,
             http: is_http,
+            callers: [proxy.key.clone()].into(),
             uses: std::mem::take(&mut outcome.uses),
             told: std::mem::take(&mut outcome.told),
         };
-        let hostname = self.listener.hostname().map(Hostname::new);
-        if is_http {
-            for (written, items) in by_hostname(&items) {
-                let own = (!written.is_empty()).then(|| Hostname::new(written));
-                let meets = match (&hostname, &own) {
-                    (Some(listener), Some(own)) => listener.intersects(own),
-                    _ => true,
-                };
-                if !meets {
-                    continue;
-                }
-                let mut rules = lowering.rules(&merge(&items));
-                if protocol == Protocol::Https {
-                    rules.iter_mut().for_each(demand_tls);
-                }
-                // Routes of one frontend go by different names: here by their hostname.
-                let route = ObjectKey::new(Kind::MeshGateway, &*name, written);
-                let attachment = (id.clone(), route.clone());
-                let route = bound(route, own, rules);
-                outcome.attachments.insert(attachment, Arc::new(route));
+        let met: Vec<&Item<'_>> = groups.values().flatten().collect();
+        for item in &items {
+            let policy = &item.policy.key;
+            let is_met = met
+                .iter()
+                .any(|met| (&met.policy.key, met.to) == (policy, item.to));
+            if is_met {
+                // A stand-in is nobody.
+                let reached = outcome.reached.entry(policy.clone()).or_default();
+                reached.extend(Some(&proxy.key).filter(|key| *key != self.key).cloned());
+                self.attached.insert(policy.clone());
             }
-        } else if !items.is_empty() {
-            let rules = lowering.stream(&items);
-            let route = bound(self.key.clone(), None, rules);
-            let attachment = (id.clone(), self.key.clone());
+            *self.found.entry((policy.clone(), item.to)).or_default() |= is_met;
+        }
+        let mut of_hosts: BTreeMap<Option<Hostname>, Vec<Merged<'_>>> = BTreeMap::new();
+        for (written, items) in groups.iter().filter(|(_, items)| !items.is_empty()) {
+            of_hosts
+                .entry(hosts(written))
+                .or_default()
+                .extend(merge(items));
+        }
+        for (hosts, merged) in of_hosts {
+            let merged = in_order(merged, &items);
+            let mut rules = match is_http {
+                true => lowering.rules(&merged),
+                false => lowering.stream(&merged),
+            };
+            if protocol == Protocol::Https {
+                rules.iter_mut().for_each(demand_tls);
+            }
+            // Routes of one frontend go by different names: here by their hostname.
+            let own = hosts.as_ref().map_or("", Hostname::as_str);
+            let route = ObjectKey::new(Kind::MeshGateway, &*name, own);
+            let attachment = (id.clone(), route.clone());
+            let route = bound(route, hosts, rules);
             outcome.attachments.insert(attachment, Arc::new(route));
         }
         (outcome.uses, outcome.told) = (lowering.uses, lowering.told);
-        if self.ends_tls() && tls.is_none() {
+        if self.refused.is_some() || self.ends_tls() && tls.is_none() {
             self.served = false;
             return;
         }
         let mut made = frontend(id.clone(), protocol, self.listener.port);
+        let hostname = self.listener.hostname().map(Hostname::new);
         made.hostname = hostname.filter(|_| protocol != Protocol::Tcp);
         made.tls = tls.cloned();
-        made.connection_limit = self.listener.resources.connection_limit;
+        made.connection_limit = self.connection_limit();
         made.cross_mesh = self.listener.cross_mesh;
         outcome.frontends.insert(id, made);
+    }
+
+    /// Where another listener of the port speaks for this one: the policies that do.
+    fn join(&mut self, proxy: &Proxy, policies: &[&Arc<Policy>]) {
+        let items = self.items(proxy, policies, self.is_http());
+        let policies = items.iter().map(|item| item.policy.key.clone());
+        self.attached.extend(policies);
+    }
+
+    /// The listeners of a port share its connections, and those that name a limit agree on it; 0 is none.
+    fn connection_limit(&self) -> Option<u32> {
+        let all = self.gateway.spec.conf.listeners.iter();
+        let mut limits = all
+            .filter(|other| other.port == self.listener.port)
+            .filter_map(|other| other.resources.connection_limit);
+        limits.find(|limit| *limit != 0)
     }
 
     /// The items of the policies for this listener, the strongest first.
@@ -335,7 +443,7 @@ impl Looking<'_, '_> {
             same && (other.protocol == ListenerProtocol::Tcp || *other == self.listener)
         });
         let tags: Vec<Tags> = siblings
-            .map(|listener| self.tags(proxy, listener))
+            .map(|listener| listener_tags(proxy, self.gateway, listener))
             .collect();
         let mut items = Vec::new();
         for policy in policies.iter().filter(|policy| policy.is_http() == http) {
@@ -355,15 +463,6 @@ impl Looking<'_, '_> {
         items
     }
 
-    /// "Effective listener tags = dataplane gateway tags ∪ gateway `tags` ∪ listener `tags`."
-    fn tags(&self, proxy: &Proxy, listener: &GatewayListener) -> Tags {
-        let sets = proxy.tag_sets.iter();
-        sets.chain([&self.gateway.spec.tags, &listener.tags])
-            .flatten()
-            .map(|(name, value)| (name.clone(), value.clone()))
-            .collect()
-    }
-
     fn status(self) -> ListenerStatus {
         let resolved = match self.unresolved.is_empty() {
             true => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
@@ -373,9 +472,14 @@ impl Looking<'_, '_> {
                 self.unresolved.join("; "),
             ),
         };
-        let programmed = match self.served {
-            true => Condition::yes("Programmed", "Programmed", ""),
-            false => Condition::no("Programmed", "Invalid", "it has no certificate"),
+        let accepted = match &self.refused {
+            None => Condition::yes("Accepted", "Accepted", ""),
+            Some(why) => Condition::no("Accepted", "UnsupportedValue", why.clone()),
+        };
+        let programmed = match (self.served, self.refused.is_some()) {
+            (true, _) => Condition::yes("Programmed", "Programmed", ""),
+            (false, true) => Condition::no("Programmed", "Invalid", "it is not accepted"),
+            (false, false) => Condition::no("Programmed", "Invalid", "it has no certificate"),
         };
         ListenerStatus {
             name: listener_name(self.listener),
@@ -385,14 +489,16 @@ impl Looking<'_, '_> {
                 }
                 ListenerProtocol::Tcp | ListenerProtocol::Tls => vec![Kind::MeshTCPRoute],
             },
-            attached_routes: self.attached,
-            conditions: vec![
-                Condition::yes("Accepted", "Accepted", ""),
-                resolved,
-                programmed,
-            ],
+            attached_routes: self.attached.len(),
+            conditions: vec![accepted, resolved, programmed],
         }
     }
+}
+
+/// The hosts that a hostname of a policy means; none is all.
+fn hosts(written: &str) -> Option<Hostname> {
+    let name = written.strip_suffix('.').unwrap_or(written);
+    (!matches!(name, "" | "*")).then(|| Hostname::new(name))
 }
 
 /// "HTTPS vhosts: requireTls + HSTS": who came over TLS is told to do so again.

@@ -15,9 +15,10 @@ use pointsman_resources::kuma::{
 use pointsman_resources::route::{PathMatchType, UrlRewrite as HostAndPath};
 use pointsman_resources::{Kind, ObjectKey};
 
+use super::across;
 use super::backend;
 use super::merge::{Lost, Merged};
-use super::policy::{Item, Policy};
+use super::policy::Policy;
 use crate::bound::{
     self, BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, Mirror, PathPredicate,
     RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
@@ -32,11 +33,16 @@ pub(crate) struct Told {
     pub unresolved: BTreeMap<ObjectKey, BTreeSet<(&'static str, String)>>,
     /// Rules that are not carried out as written.
     pub invalid: BTreeMap<ObjectKey, BTreeSet<String>>,
-    /// What others have the place of.
-    pub lost: BTreeMap<ObjectKey, BTreeSet<Lost>>,
+    /// What others have the place of, and for whose calls.
+    pub lost: BTreeMap<ObjectKey, BTreeSet<(Lost, Callers)>>,
     /// What merging has made of them, where that may surprise.
     pub remarks: BTreeMap<ObjectKey, BTreeSet<String>>,
+    /// The backends that rules send something to.
+    pub backends: BTreeSet<(RuleSource, BackendId)>,
 }
+
+/// Proxies whose calls the same policies govern.
+pub(crate) type Callers = Arc<[ObjectKey]>;
 
 /// A rule by the place of its `to` and its own.
 pub(crate) type RulePlace = (Option<usize>, usize);
@@ -59,6 +65,8 @@ pub(crate) struct Lowering<'a, 'r> {
     pub destination: Option<&'a BackendId>,
     /// Whether requests are seen.
     pub http: bool,
+    /// Whose calls these are.
+    pub callers: Callers,
     /// The backends in use.
     pub uses: BTreeSet<BackendId>,
     /// What there is to say.
@@ -83,31 +91,14 @@ impl Lowering<'_, '_> {
         rules
     }
 
-    /// The one rule of a stream: "backendRefs replaced as a whole", those of the strongest that has some.
-    pub fn stream(&mut self, items: &[Item<'_>]) -> Vec<Arc<BoundRule>> {
-        let merged = super::merge::merge(items);
-        match merged.first() {
-            Some(first) => {
-                self.tell_lost(first);
-                let mut rules = Vec::new();
-                self.rule(0, first, Vec::new(), &mut rules);
-                rules
-            }
-            // "if `rules: []`, a ref to `to.targetRef`"
-            None => {
-                let from = items.iter().take(1).map(|item| RuleSource {
-                    policy: item.policy.key.clone(),
-                    to: item.policy.written(item.to),
-                    rule: 0,
-                });
-                let from = from.collect();
-                self.implicit()
-                    .map(|rule| BoundRule { from, ..rule })
-                    .into_iter()
-                    .map(Arc::new)
-                    .collect()
-            }
+    /// The one rule of a stream: "backendRefs replaced as a whole", those of the strongest.
+    pub fn stream(&mut self, merged: &[Merged<'_>]) -> Vec<Arc<BoundRule>> {
+        let mut rules = Vec::new();
+        if let Some(first) = merged.first() {
+            self.tell_lost(first);
+            self.rule(0, first, Vec::new(), &mut rules);
         }
+        rules
     }
 
     /// What happens where no policy says otherwise: it goes where it was going.
@@ -130,7 +121,7 @@ impl Lowering<'_, '_> {
     fn tell_lost(&mut self, rule: &Merged<'_>) {
         for lost in &rule.lost {
             let all = self.told.lost.entry(lost.rule.policy.clone()).or_default();
-            all.insert(lost.clone());
+            all.insert((lost.clone(), self.callers.clone()));
         }
     }
 
@@ -180,6 +171,10 @@ impl Lowering<'_, '_> {
                 } else {
                     let backend = |reference| self.backend(reference, policy, to_backend);
                     backends = written.iter().map(backend).collect();
+                    let used = backends.iter().filter(|backend| backend.weight > 0);
+                    let used = used.filter_map(|backend| backend.target.as_ref().ok());
+                    let used = used.map(|id| (source.clone(), id.clone()));
+                    self.told.backends.extend(used);
                 }
             }
             _ if answers || fault.is_some() => {}
@@ -211,7 +206,13 @@ impl Lowering<'_, '_> {
 
     fn own_destination(&mut self) -> Option<WeightedBackend> {
         let id = self.destination?;
-        self.uses.insert(id.clone());
+        let target = match across::turned_away(self.reader, self.mesh, id) {
+            Some(away) => Err(away),
+            None => Ok(id.clone()),
+        };
+        if target.is_ok() {
+            self.uses.insert(id.clone());
+        }
         Some(WeightedBackend {
             reference: BackendName {
                 kind: id.object.kind.name().into(),
@@ -220,7 +221,7 @@ impl Lowering<'_, '_> {
                 tags: id.tags.clone(),
             },
             weight: 1,
-            target: Ok(id.clone()),
+            target,
             filters: Vec::new(),
         })
     }

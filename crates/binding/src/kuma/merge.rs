@@ -5,9 +5,10 @@
 //! list is one. Hostnames merge by "an exact string match" (MADR 045).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use pointsman_resources::ObjectKey;
-use pointsman_resources::kuma::{BackendRef, Filter, Match, Rule};
+use pointsman_resources::kuma::{BackendRef, Filter, Match, Rule, RuleConf};
 
 use super::policy::{Item, Policy};
 use crate::bound::RuleSource;
@@ -39,12 +40,25 @@ pub(crate) struct Lost {
     pub winner: ObjectKey,
 }
 
+/// What a MeshTCPRoute without rules says: "if `rules: []`, a ref to `to.targetRef`".
+static AS_IT_WAS: LazyLock<Rule> = LazyLock::new(|| Rule {
+    matches: Vec::new(),
+    default: RuleConf {
+        filters: None,
+        backend_refs: Some(Vec::new()),
+    },
+});
+
 /// Merges the rules of these items, the strongest first: the strongest policy's rules in their order, then what the next one adds.
 pub(crate) fn merge<'p>(items: &[Item<'p>]) -> Vec<Merged<'p>> {
     let mut merged: Vec<Merged<'p>> = Vec::new();
     let mut places: FastMap<&[Match], usize> = FastMap::default();
     for item in items {
-        for (index, rule) in item.to().rules.iter().enumerate() {
+        let rules = match &item.to().rules[..] {
+            [] if !item.policy.is_http() => std::slice::from_ref(&*AS_IT_WAS),
+            rules => rules,
+        };
+        for (index, rule) in rules.iter().enumerate() {
             let source = RuleSource {
                 policy: item.policy.key.clone(),
                 to: item.policy.written(item.to),
@@ -104,17 +118,33 @@ impl<'p> Merged<'p> {
     }
 }
 
-/// The items by hostname, as written; the empty one is every host. Order within a hostname is kept.
+/// The items by hostname, as it is written: "It's based on an exact string match" (MADR 045). Where none is written it is the empty one. Order
+/// within a hostname is kept.
 pub(crate) fn by_hostname<'p>(items: &[Item<'p>]) -> BTreeMap<&'p str, Vec<Item<'p>>> {
     let mut groups: BTreeMap<&str, Vec<Item<'p>>> = BTreeMap::new();
     for item in items {
-        let hostnames: BTreeSet<&str> = item.to().hostnames.iter().map(String::as_str).collect();
-        // `*` is how a listener writes every host.
-        let all = hostnames.is_empty() || hostnames.contains("*");
-        let named = hostnames.into_iter().filter(|name| *name != "*");
-        for hostname in named.chain(all.then_some("")) {
+        let written = item.to().hostnames.iter().map(String::as_str);
+        let mut hostnames: BTreeSet<&str> = written.collect();
+        if hostnames.is_empty() {
+            hostnames.insert("");
+        }
+        for hostname in hostnames {
             groups.entry(hostname).or_default().push(*item);
         }
     }
     groups
+}
+
+/// The rules of hostnames that mean the same hosts, written in different ways: they are not merged, but the stronger come first.
+pub(crate) fn in_order<'p>(mut rules: Vec<Merged<'p>>, items: &[Item<'p>]) -> Vec<Merged<'p>> {
+    rules.sort_by_key(|rule| {
+        let source = rule.from.first();
+        let place = items.iter().position(|item| {
+            source.is_some_and(|source| {
+                (&item.policy.key, item.policy.written(item.to)) == (&source.policy, source.to)
+            })
+        });
+        (place, source.map(|source| source.rule))
+    });
+    rules
 }

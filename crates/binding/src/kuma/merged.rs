@@ -1,15 +1,15 @@
 //! The merged rules of one proxy, by where each part of them is written: for people.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pointsman_resources::kuma::display_name;
-use pointsman_resources::{Kind, ObjectKey};
+use pointsman_resources::kuma::{display_name, scope};
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::backend;
 use super::destination::{applied, governing, items};
 use super::gateway;
-use super::merge::{Merged, by_hostname, merge};
+use super::merge::{Merged, merge};
 use super::policy::{Item, Policy};
 use super::proxy::Proxy;
 use crate::bound::RuleSource;
@@ -46,28 +46,56 @@ fn shown(merged: Vec<Merged<'_>>) -> Vec<MergedRule> {
 }
 
 impl Binder {
-    /// The proxies and MeshGateways of a name.
+    /// The proxies and MeshGateways of a name: `NAME`, or `MESH/NAME`, or on Kubernetes `NAMESPACE/NAME`.
     pub fn named_proxies(&self, name: &str) -> Vec<ObjectKey> {
-        let is = |key: &&ObjectKey| *key.name.name == *name;
-        let proxies = self.kuma.proxies.keys().filter(is);
-        let gateways = self.kuma.gateways.keys().filter(is);
-        let mut found: Vec<ObjectKey> = proxies.chain(gateways).cloned().collect();
-        found.sort();
-        found
+        let (place, name) = match name.rsplit_once('/') {
+            Some((place, name)) => (Some(place), name),
+            None => (None, name),
+        };
+        let is = |key: &&ObjectKey| {
+            let is_there = |place: &str| {
+                let namespace = key.namespace();
+                let mesh = match self.store.get(key) {
+                    Some(Resource::MeshGateway(gateway)) => Some(&*gateway.mesh),
+                    _ => None,
+                };
+                namespace == place || namespace == scope(place) || mesh == Some(place)
+            };
+            (*key.name.name == *name || self.proxy_name(key) == name) && place.is_none_or(is_there)
+        };
+        let serving = self.kuma.gateways.values().flat_map(|view| &view.proxies);
+        let all = self.kuma.proxies.keys().chain(serving);
+        let all = all.chain(self.kuma.gateways.keys()).filter(is);
+        let all: BTreeSet<&ObjectKey> = all.collect();
+        all.into_iter().cloned().collect()
+    }
+
+    /// Whether a proxy serves a MeshGateway.
+    pub fn serves(&self, proxy: &ObjectKey, gateway: &ObjectKey) -> bool {
+        let view = self.kuma.gateways.get(gateway);
+        view.is_some_and(|view| view.proxies.contains(proxy))
+    }
+
+    /// The name under which the ports of a proxy that serves a MeshGateway are found; none if it serves none.
+    pub fn gateway_ports(&self, proxy: &ObjectKey) -> Option<Name> {
+        let mut all = self.gateway_proxies();
+        all.find(|(_, object)| object.key() == *proxy)
+            .map(|(name, _)| name)
     }
 
     /// The merged rules of a proxy or a MeshGateway. Looks at everything: for people, not for proxies.
     pub fn merged_rules(&self, key: &ObjectKey) -> Vec<MergedRules> {
         let reader = Reader::new(&self.store);
         let policies = &self.kuma.policies;
-        if let Some(view) = self.gateway_of(key) {
-            return gateway::listeners(&reader, view, policies)
+        if let Some(gateway) = self.gateway_of(key) {
+            let on = Some(key).filter(|key| *key != gateway);
+            return gateway::listeners(&reader, gateway, on, policies)
                 .into_iter()
-                .flat_map(|(listener, items)| {
+                .flat_map(|(listener, groups)| {
                     // "Characters in a matching non-wildcard hostname", then "in a matching hostname".
-                    let mut groups: Vec<_> = by_hostname(&items).into_iter().collect();
+                    let mut groups: Vec<_> = groups.into_iter().collect();
                     groups.sort_by_key(|(name, _)| (name.starts_with('*'), Reverse(name.len())));
-                    groups.sort_by_key(|(name, _)| name.is_empty());
+                    groups.sort_by_key(|(name, _)| matches!(*name, "" | "*"));
                     groups
                         .into_iter()
                         .map(|(hostname, items)| {
@@ -126,8 +154,8 @@ impl Binder {
     pub fn displaced(&self, gateway: &ObjectKey) -> Vec<Refusal> {
         let reader = Reader::new(&self.store);
         let mut all = Vec::new();
-        for (listener, items) in gateway::listeners(&reader, gateway, &self.kuma.policies) {
-            for (hostname, items) in by_hostname(&items) {
+        for (listener, groups) in gateway::listeners(&reader, gateway, None, &self.kuma.policies) {
+            for (hostname, items) in groups {
                 let place = format!("listener {listener} {hostname}");
                 all.extend(lost(&merge(&items), place.trim_end()));
             }

@@ -5,6 +5,7 @@
 //! callers see it, and a MeshGateway ([`gateway`]). All policies for one of these are put in order ([`policy`]), [`merge`]d, and
 //! [`lower`]ed into the bound form.
 
+mod across;
 pub(crate) mod backend;
 pub(crate) mod destination;
 pub(crate) mod gateway;
@@ -16,6 +17,7 @@ pub(crate) mod proxy;
 mod said;
 mod select;
 mod units;
+mod warnings;
 
 pub use merged::{MergedRule, MergedRules};
 
@@ -48,4 +50,12 @@ pub(crate) struct Kuma {
     pub(crate) destinations: BTreeMap<BackendId, Outcome>,
     /// What comes of them on each MeshGateway.
     pub(crate) gateways: BTreeMap<ObjectKey, MeshGatewayView>,
+}
+
+impl Kuma {
+    /// What comes of policies, wherever they have a say.
+    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        let gateways = self.gateways.values().map(|view| &view.outcome);
+        self.destinations.values().chain(gateways)
+    }
 }

@@ -4,8 +4,8 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use pointsman_resources::kuma::{
-    EFFECT_LABEL, KubernetesService, MeshRoute, ORIGIN_LABEL, POLICY_ROLE_LABEL, TargetKind,
-    TargetRef, ZONE_TAG, display_name, kubernetes_namespace,
+    EFFECT_LABEL, KubernetesService, MeshRoute, ORIGIN_LABEL, TargetKind, TargetRef, ZONE_TAG,
+    display_name, kubernetes_namespace,
 };
 use pointsman_resources::{Kind, ObjectKey};
 
@@ -35,8 +35,6 @@ pub(crate) enum Role {
     Producer,
     /// That of a client's owner: for clients of its own namespace.
     Consumer,
-    /// That of a proxy's owner: for proxies of its own namespace.
-    WorkloadOwner,
 }
 
 /// Where a policy was made, the weakest first.
@@ -81,8 +79,7 @@ impl Policy {
 
     /// The namespace whose proxies alone it is for.
     pub fn only_namespace(&self) -> Option<&str> {
-        let owned = matches!(self.role, Role::Consumer | Role::WorkloadOwner);
-        self.namespace().filter(|_| owned)
+        self.namespace().filter(|_| self.role == Role::Consumer)
     }
 
     /// The zone whose proxies alone it is for.
@@ -103,15 +100,8 @@ impl Policy {
 }
 
 /// "system namespace or Universal => `system`; every `to[]` item is MeshService by `name` in own/omitted namespace => `producer`;
-/// none => `consumer`". A label says it where the control plane has worked it out already.
+/// none => `consumer`". The label `kuma.io/policy-role` is not asked: whoever writes a policy could write there what they like.
 fn role(route: &MeshRoute) -> Role {
-    match route.metadata.labels.get(POLICY_ROLE_LABEL) {
-        Some("system") => return Role::System,
-        Some("producer") => return Role::Producer,
-        Some("consumer") => return Role::Consumer,
-        Some("workload-owner") => return Role::WorkloadOwner,
-        _ => {}
-    }
     let own = match kubernetes_namespace(&route.metadata) {
         None | Some(SYSTEM_NAMESPACE) => return Role::System,
         Some(namespace) => namespace,

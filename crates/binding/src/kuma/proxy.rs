@@ -6,10 +6,11 @@ use std::sync::Arc;
 use pointsman_resources::core::{Pod, Service};
 use pointsman_resources::kuma::{
     DEFAULT_MESH, Dataplane, KubernetesService, MESH_LABEL, MeshGatewayInstance, NAMESPACE_TAG,
-    PROTOCOL_TAG, SERVICE_TAG, Tags, ZONE_TAG, kubernetes_namespace, scope,
+    PROTOCOL_TAG, ProxyType, SERVICE_TAG, Tags, ZONE_TAG, kubernetes_namespace, scope,
 };
 use pointsman_resources::{Kind, Meta, ObjectKey, Resource};
 
+use super::across::MESH_TAG;
 use super::backend;
 use crate::bound::{BackendId, Tags as Subset, Transport};
 use crate::store::Reader;
@@ -34,8 +35,8 @@ pub(crate) struct Proxy {
     pub outbounds: Vec<(SocketAddr, BackendId)>,
     /// Whether it may call everything in the mesh: a Pod, whose traffic is captured.
     pub calls_all: bool,
-    /// Whether its listeners are a MeshGateway's.
-    pub is_builtin: bool,
+    /// Whether it is a gateway, be it another's, and no sidecar.
+    pub kind: ProxyType,
 }
 
 impl Proxy {
@@ -81,7 +82,10 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
                 let more = outbound.tags.iter();
                 let more = more.filter(|(name, _)| *name != SERVICE_TAG);
                 let more = more.map(|(name, value)| (name.as_str(), value.as_str()));
-                tagged(&dataplane.mesh, service, more.collect())
+                // A gateway's listener for all meshes is found by its mesh's name.
+                let mesh = outbound.tags.get(MESH_TAG);
+                let mesh = mesh.map_or(&*dataplane.mesh, String::as_str);
+                tagged(mesh, service, more.collect())
             }
             (None, None) => return None,
         };
@@ -98,7 +102,10 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
         tag_sets: inbounds.chain(gateway).cloned().collect(),
         outbounds: outbounds.collect(),
         calls_all: false,
-        is_builtin: dataplane.builtin_gateway().is_some(),
+        kind: match networking.gateway {
+            Some(_) => ProxyType::Gateway,
+            None => ProxyType::Sidecar,
+        },
     }
 }
 
@@ -122,7 +129,7 @@ fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> Proxy {
         tag_sets: vec![tags],
         outbounds: Vec::new(),
         calls_all: false,
-        is_builtin: true,
+        kind: ProxyType::Gateway,
     }
 }
 
@@ -163,7 +170,7 @@ fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<Proxy> {
         tag_sets,
         outbounds: Vec::new(),
         calls_all: true,
-        is_builtin: false,
+        kind: ProxyType::Sidecar,
     })
 }
 
@@ -177,7 +184,7 @@ fn inbounds<'s>(pod: &'s Pod, service: &'s Service) -> impl Iterator<Item = Tags
             namespace: &service.metadata.namespace,
             port: Some(port.port),
         };
-        let protocol = port.app_protocol.as_deref().unwrap_or("tcp");
+        let protocol = service.kuma_protocol(port).unwrap_or("tcp");
         let mut tags = pod_tags(pod, &named, protocol);
         let more = [
             (

@@ -1,23 +1,26 @@
 //! What is said of Kuma's policies and gateways, and of routes of the Gateway API that a policy overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
-use pointsman_resources::ObjectKey;
+use pointsman_resources::{Name, ObjectKey, Resource};
 
 use super::destination::Outcome;
+use super::gateway::{MeshGatewayView, port_name};
 use super::lower::place_text;
 use crate::Binder;
-use crate::bound::{BackendId, BoundRule, FrontendId, Scope};
-use crate::status::{Condition, Reach, StatusBody};
+use crate::bound::{BackendId, FrontendId, Scope};
+use crate::observation::Observation;
+use crate::status::{Condition, ListenerStatus, Reach, StatusBody};
 use crate::store::{Reader, Topic, Unit};
 
 impl Binder {
     /// The outcomes that a policy has a part in, each with what it is of.
-    fn parts(&self, policy: &ObjectKey) -> Vec<(String, &Outcome)> {
+    fn parts(&self, policy: &ObjectKey) -> Vec<(Place<'_>, &Outcome)> {
         let destinations = self.kuma.destinations.iter();
-        let destinations = destinations.map(|(id, outcome)| (id.to_string(), outcome));
+        let destinations = destinations.map(|(id, outcome)| (Place::Destination(id), outcome));
         let gateways = self.kuma.gateways.iter();
-        let gateways = gateways.map(|(key, view)| (key.to_string(), &view.outcome));
+        let gateways = gateways.map(|(key, view)| (Place::Gateway(key), &view.outcome));
         destinations
             .chain(gateways)
             .filter(|(_, outcome)| outcome.reached.contains_key(policy))
@@ -31,7 +34,7 @@ impl Binder {
         let reaches: Vec<Reach> = parts
             .iter()
             .map(|(to, outcome)| Reach {
-                to: to.clone(),
+                to: to.to_string(),
                 proxies: outcome.reached[key]
                     .iter()
                     .map(ToString::to_string)
@@ -61,13 +64,15 @@ impl Binder {
             .filter_map(|(_, outcome)| outcome.told.unresolved.get(key))
             .flatten()
             .collect();
-        conditions.push(match unresolved.first() {
+        match unresolved.first() {
             Some((reason, _)) => {
                 let messages: Vec<&str> = unresolved.iter().map(|(_, m)| m.as_str()).collect();
-                Condition::no("ResolvedRefs", reason, messages.join("; "))
+                conditions.push(Condition::no("ResolvedRefs", reason, messages.join("; ")));
             }
-            None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
-        });
+            // What is in force nowhere was resolved nowhere.
+            None if reaches.is_empty() => {}
+            None => conditions.push(Condition::yes("ResolvedRefs", "ResolvedRefs", "")),
+        }
         let invalid = told(|outcome| &outcome.told.invalid);
         if !invalid.is_empty() {
             let invalid: Vec<String> = invalid.into_iter().collect();
@@ -90,20 +95,30 @@ impl Binder {
     }
 
     /// The rules of a policy, and the lists of rules, of which nothing is left, where, and who has their place.
-    fn lost(&self, key: &ObjectKey, parts: &[(String, &Outcome)]) -> Vec<String> {
+    fn lost(&self, key: &ObjectKey, parts: &[(Place<'_>, &Outcome)]) -> Vec<String> {
         let mut all = Vec::new();
         for (to, outcome) in parts {
-            let lost = outcome.told.lost.get(key).into_iter().flatten();
-            // A rule that lost both of its lists to one policy is told of once.
-            let lost: BTreeSet<String> = lost
-                .map(|lost| {
-                    let rule = place_text((lost.rule.to, lost.rule.rule));
-                    let part = lost.part.map(|part| format!(".default.{part}"));
-                    let winner = &lost.winner;
-                    format!("{rule}{} to {winner} for {to}", part.unwrap_or_default())
-                })
-                .collect();
-            all.extend(lost);
+            // A rule that lost both of its lists to one policy is told of once, and so is one that lost them for several callers.
+            let mut lost: BTreeMap<String, BTreeSet<&ObjectKey>> = BTreeMap::new();
+            for (what, callers) in outcome.told.lost.get(key).into_iter().flatten() {
+                let rule = place_text((what.rule.to, what.rule.rule));
+                let part = what.part.map(|part| format!(".default.{part}"));
+                let text = format!(
+                    "{rule}{}: {} is stronger",
+                    part.unwrap_or_default(),
+                    what.winner
+                );
+                lost.entry(text).or_default().extend(callers.iter());
+            }
+            all.extend(lost.into_iter().map(|(text, callers)| match to {
+                Place::Destination(to) => {
+                    format!("{text} for the calls of {} to {to}", some(&callers))
+                }
+                Place::Gateway(gateway) if callers.contains(gateway) => {
+                    format!("{text} on {gateway}")
+                }
+                Place::Gateway(gateway) => format!("{text} on {gateway} ({})", some(&callers)),
+            }));
         }
         all
     }
@@ -116,18 +131,44 @@ impl Binder {
     ) -> Option<StatusBody> {
         reader.note(Topic::Result(Unit::MeshGateway(key.clone())));
         let view = self.kuma.gateways.get(key)?;
+        let elsewhere = view.elsewhere.iter();
+        let elsewhere: Vec<String> = elsewhere
+            .map(|(proxy, chosen)| format!("{proxy} has chosen MeshGateway {chosen}"))
+            .collect();
         let message = match view.proxies.as_slice() {
+            [] if !elsewhere.is_empty() => format!("nobody serves it: {}", elsewhere.join(", ")),
             [] => "no Dataplane of type BUILTIN and no MeshGatewayInstance has the tags of its selectors: nobody serves it".to_owned(),
             some => {
                 let some: Vec<String> = some.iter().map(ToString::to_string).collect();
                 format!("served by {}", some.join(", "))
             }
         };
+        let mut listeners = view.listeners.clone();
+        if view.proxies.is_empty() {
+            // Nobody has put it in effect.
+            for listener in &mut listeners {
+                let told = &mut listener.conditions;
+                told.retain(|condition| condition.kind != "Programmed" || !condition.status);
+            }
+        }
+        let seen = Seen::of(reader, key, view);
+        for listener in &mut listeners {
+            seen.tell(listener);
+        }
         Some(StatusBody::Gateway {
             conditions: vec![Condition::yes("Accepted", "Accepted", message)],
-            addresses: Vec::new(),
-            listeners: view.listeners.clone(),
+            addresses: seen.addresses(),
+            listeners,
             attached_listener_sets: None,
+        })
+    }
+
+    /// The proxies that serve MeshGateways, each with the name under which its ports are found.
+    pub fn gateway_proxies(&self) -> impl Iterator<Item = (Name, &Resource)> {
+        let proxies = self.kuma.gateways.values().flat_map(|view| &view.proxies);
+        proxies.filter_map(|key| {
+            let object = self.store.get(key)?;
+            Some((port_name(proxy_mesh(object)?, key), object))
         })
     }
 
@@ -176,19 +217,106 @@ impl Binder {
         Some(Condition::yes(OVERRIDDEN, "KumaPolicy", parts.join("; ")))
     }
 
-    /// Every merged rule, as it stands at each place.
-    pub(crate) fn mesh_rules(&self) -> impl Iterator<Item = &BoundRule> {
-        let destinations = self.kuma.destinations.values();
-        let gateways = self.kuma.gateways.values().map(|view| &view.outcome);
-        let routes = destinations
-            .chain(gateways)
-            .flat_map(|outcome| outcome.attachments.values());
-        routes.flat_map(|route| route.rules.iter().map(|rule| &**rule))
-    }
-
     /// Whether an object is a proxy of a mesh: a Dataplane, or a Pod that is one.
     pub fn is_proxy(&self, key: &ObjectKey) -> bool {
         self.kuma.proxies.contains_key(key)
+    }
+}
+
+/// What policies come together at.
+enum Place<'k> {
+    Destination(&'k BackendId),
+    Gateway(&'k ObjectKey),
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Destination(id) => id.fmt(f),
+            Place::Gateway(key) => key.fmt(f),
+        }
+    }
+}
+
+/// Some proxies for people: not more than a few by name.
+fn some(proxies: &BTreeSet<&ObjectKey>) -> String {
+    const MOST: usize = 3;
+    let named = proxies.iter().take(MOST).map(ToString::to_string);
+    let mut text = named.collect::<Vec<_>>().join(", ");
+    if let more @ 1.. = proxies.len().saturating_sub(MOST) {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+/// The mesh of an object that may serve a MeshGateway.
+fn proxy_mesh(object: &Resource) -> Option<&str> {
+    match object {
+        Resource::Dataplane(dataplane) => Some(&dataplane.mesh),
+        Resource::MeshGatewayInstance(instance) => Some(&instance.mesh),
+        _ => None,
+    }
+}
+
+/// What the outside says of the proxies of a MeshGateway.
+struct Seen<'a> {
+    gateway: &'a ObjectKey,
+    proxies: Vec<(&'a ObjectKey, Name, &'a Observation)>,
+}
+
+impl<'a> Seen<'a> {
+    fn of(reader: &Reader<'a>, gateway: &'a ObjectKey, view: &'a MeshGatewayView) -> Self {
+        let seen = |key: &'a ObjectKey| {
+            let name = port_name(proxy_mesh(reader.object(key)?)?, key);
+            let seen = reader.observation(&name)?;
+            Some((key, name, seen))
+        };
+        let proxies = view.proxies.iter().filter_map(seen).collect();
+        Seen { gateway, proxies }
+    }
+
+    fn addresses(&self) -> Vec<(String, String)> {
+        let all = self.proxies.iter().flat_map(|(_, _, seen)| &seen.addresses);
+        let all: BTreeSet<String> = all.map(ToString::to_string).collect();
+        let kind = || "IPAddress".to_owned();
+        all.into_iter().map(|address| (kind(), address)).collect()
+    }
+
+    /// Says of a listener what became of it on each proxy. It is in effect if it is on one of them.
+    fn tell(&self, listener: &mut ListenerStatus) {
+        let mut unbound: Vec<String> = Vec::new();
+        let mut faulty: BTreeSet<&str> = BTreeSet::new();
+        for (proxy, name, seen) in &self.proxies {
+            let id = FrontendId::Listener {
+                gateway: name.clone(),
+                owner: self.gateway.clone(),
+                listener: listener.name.as_str().into(),
+            };
+            let no_address = seen.unusable.iter().next();
+            let no_address = no_address.map(|(address, why)| format!("{address}: {why}"));
+            let why = seen.unbound.get(&id).cloned().or(no_address);
+            unbound.extend(why.map(|why| format!("{proxy}: {why}")));
+            faulty.extend(seen.faulty.get(&id).map(String::as_str));
+        }
+        let nowhere = unbound.len() == self.proxies.len();
+        for condition in &mut listener.conditions {
+            if condition.kind == "Programmed" && condition.status && !unbound.is_empty() {
+                let message = unbound.join("; ");
+                *condition = match nowhere {
+                    true => Condition::no("Programmed", "PortUnavailable", message),
+                    false => Condition::yes("Programmed", "Programmed", message),
+                };
+            }
+            if condition.kind == "Programmed" && condition.status && !faulty.is_empty() {
+                *condition =
+                    Condition::no("Programmed", "Invalid", "its certificate can't be used");
+            }
+            if condition.kind == "ResolvedRefs" && condition.status && !faulty.is_empty() {
+                let faulty: Vec<&str> = faulty.iter().copied().collect();
+                let message = faulty.join("; ");
+                *condition = Condition::no("ResolvedRefs", "InvalidCertificateRef", message);
+            }
+        }
     }
 }
 

@@ -22,16 +22,16 @@ pub(crate) fn has(tags: &Tags, wanted: &Tags) -> bool {
 }
 
 impl Policy {
-    /// Whether it is for what this sidecar sends: one inbound that fits selects the whole proxy.
+    /// Whether it is for what this proxy sends: one inbound that fits selects the whole proxy.
     pub fn selects(&self, proxy: &Proxy) -> bool {
         let target = &self.route.spec.target_ref;
         self.is_for(proxy)
             && match target.kind {
-                TargetKind::Mesh => self.takes(ProxyType::Sidecar),
+                TargetKind::Mesh => self.takes(proxy.kind),
                 TargetKind::Dataplane => self.names(proxy),
                 TargetKind::MeshSubset => {
                     let mut sets = proxy.tag_sets.iter();
-                    self.takes(ProxyType::Sidecar) && sets.any(|tags| has(tags, &target.tags))
+                    self.takes(proxy.kind) && sets.any(|tags| has(tags, &target.tags))
                 }
                 TargetKind::MeshService | TargetKind::MeshServiceSubset => {
                     let mut sets = proxy.tag_sets.iter();

@@ -261,7 +261,7 @@ fn differing<V: PartialEq>(
 }
 
 /// The ports of an object that is a destination.
-fn ports_of(reader: &Reader<'_>, object: &ObjectKey) -> Vec<BackendId> {
+pub(super) fn ports_of(reader: &Reader<'_>, object: &ObjectKey) -> Vec<BackendId> {
     let ports = backend::ports(reader, object).into_iter();
     ports
         .map(|port| BackendId::new(object.clone(), port.number, Transport::Tcp))

@@ -1,4 +1,4 @@
-//! Which address a Gateway has: those that it asks for, or one of the pool.
+//! Which address a Gateway has: those that it asks for, or one of the pool. A builtin gateway of Kuma's is one of them here.
 //!
 //! Its place in the pool follows from its name, so that it is the same after a restart. Where two names meet, the older Gateway has the
 //! place and the younger the next free one. While running, nobody's address changes because somebody else came or went.
@@ -87,6 +87,33 @@ pub enum Choice {
     One(IpAddr),
 }
 
+/// What a Gateway wishes for.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Its name.
+    pub name: Name,
+    /// Addresses that it asks for.
+    pub asked: Vec<IpAddr>,
+    /// Whether it takes one that is given to it.
+    pub any: bool,
+}
+
+impl Wish {
+    /// A Gateway's.
+    pub fn of(gateway: &Gateway) -> Self {
+        let wants = &gateway.spec.addresses;
+        let by_number = wants.iter().filter(|wanted| wanted.kind == "IPAddress");
+        let any = |value: Option<&String>| value.is_none_or(String::is_empty);
+        Wish {
+            name: gateway.metadata.key(),
+            asked: by_number
+                .filter_map(|wanted| wanted.value.as_ref()?.parse().ok())
+                .collect(),
+            any: wants.is_empty() || wants.iter().any(|wanted| any(wanted.value.as_ref())),
+        }
+    }
+}
+
 /// What a Gateway has got.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
@@ -111,32 +138,33 @@ impl Addresses {
         }
     }
 
-    /// The addresses of these Gateways, which come oldest first.
-    pub fn assign(&mut self, gateways: &[&Gateway]) -> BTreeMap<Name, Assigned> {
-        let names: BTreeSet<Name> = gateways.iter().map(|g| g.metadata.key()).collect();
+    /// The addresses of those who wish for some, the oldest first.
+    pub fn assign(&mut self, wishes: &[Wish]) -> BTreeMap<Name, Assigned> {
+        let names: BTreeSet<&Name> = wishes.iter().map(|wish| &wish.name).collect();
         self.given.retain(|name, _| names.contains(name));
-        let mut taken: BTreeSet<IpAddr> = gateways.iter().flat_map(|g| asked(g)).collect();
+        let mut taken: BTreeSet<IpAddr> = wishes
+            .iter()
+            .flat_map(|wish| &wish.asked)
+            .copied()
+            .collect();
         taken.extend(self.given.values());
         let mut all = BTreeMap::new();
-        for gateway in gateways {
-            let name = gateway.metadata.key();
+        for wish in wishes {
             let mut assigned = Assigned::default();
-            for address in asked(gateway) {
-                match can_be_bound(address) {
-                    Ok(()) => assigned.addresses.push(address),
-                    Err(why) => drop(assigned.unusable.insert(address, why)),
+            for address in &wish.asked {
+                match can_be_bound(*address) {
+                    Ok(()) => assigned.addresses.push(*address),
+                    Err(why) => drop(assigned.unusable.insert(*address, why)),
                 }
             }
-            let wants = &gateway.spec.addresses;
-            let any = |value: Option<&String>| value.is_none_or(String::is_empty);
-            if wants.is_empty() || wants.iter().any(|wanted| any(wanted.value.as_ref())) {
-                let given = self.give(&name, &taken);
+            if wish.any {
+                let given = self.give(&wish.name, &taken);
                 taken.extend(given);
                 assigned.addresses.extend(given);
             }
             assigned.addresses.sort();
             assigned.addresses.dedup();
-            all.insert(name, assigned);
+            all.insert(wish.name.clone(), assigned);
         }
         all
     }
@@ -146,7 +174,7 @@ impl Addresses {
             Choice::One(address) => {
                 let bound = can_be_bound(*address);
                 if let Err(why) = &bound {
-                    tracing::warn!("Gateway {name} has no address: {address}: {why}");
+                    tracing::warn!("{name} has no address: {address}: {why}");
                 }
                 return bound.is_ok().then_some(*address);
             }
@@ -162,19 +190,12 @@ impl Addresses {
         match found {
             Some(address) => drop(self.given.insert(name.clone(), address)),
             None => tracing::warn!(
-                "Gateway {name} has no address: none of {} is free and can be bound here",
+                "{name} has no address: none of {} is free and can be bound here",
                 pool.text
             ),
         }
         found
     }
-}
-
-/// The addresses that a Gateway asks for by value.
-fn asked(gateway: &Gateway) -> impl Iterator<Item = IpAddr> + '_ {
-    let wanted = gateway.spec.addresses.iter();
-    let by_number = wanted.filter(|wanted| wanted.kind == "IPAddress");
-    by_number.filter_map(|wanted| wanted.value.as_ref()?.parse().ok())
 }
 
 /// Whether sockets can be bound to an address at all, or why not.
@@ -213,8 +234,8 @@ mod tests {
     }
 
     fn assign(addresses: &mut Addresses, gateways: &[&Arc<Gateway>]) -> Vec<(String, Vec<IpAddr>)> {
-        let gateways: Vec<&Gateway> = gateways.iter().map(|g| &***g).collect();
-        let all = addresses.assign(&gateways).into_iter();
+        let wishes: Vec<Wish> = gateways.iter().map(|gateway| Wish::of(gateway)).collect();
+        let all = addresses.assign(&wishes).into_iter();
         all.map(|(name, a)| (name.to_string(), a.addresses))
             .collect()
     }
@@ -274,7 +295,7 @@ mod tests {
         let asks = gateway("a", "{value: 127.0.98.1}, {value: 192.0.2.1}");
         let any = gateway("b", "{type: IPAddress}");
         let mut addresses = pool("127.0.98.0/30");
-        let all = addresses.assign(&[&asks, &any]);
+        let all = addresses.assign(&[Wish::of(&asks), Wish::of(&any)]);
         let of = |name: &str| &all[&Name::new("a", name)];
         assert_eq!(of("a").addresses, [IpAddr::from([127, 0, 98, 1])]);
         let unusable: Vec<_> = of("a").unusable.keys().collect();

@@ -12,6 +12,7 @@ use pointsman_resources::{Finding, ObjectKey};
 use pointsman_routing::Tables;
 
 use super::ground::Ground;
+use super::identities::Identities;
 use super::state::{Entry, Shared, Snapshot};
 use crate::clock;
 use crate::contents;
@@ -25,6 +26,7 @@ const GRACE: Duration = Duration::from_millis(50);
 pub struct Control {
     files: Files,
     ground: Ground,
+    identities: Identities,
     tables: Tables,
     shared: Arc<Shared>,
     /// Objects that are gone from the files, and until when they are waited for.
@@ -46,6 +48,7 @@ impl Control {
         Control {
             files,
             ground,
+            identities: Identities::default(),
             tables: Tables::default(),
             shared,
             leaving: BTreeMap::new(),
@@ -75,6 +78,7 @@ impl Control {
                 Some(document) => {
                     self.leaving.remove(&key);
                     changes.extend(contents::put(&document.resource));
+                    changes.extend(self.identities.follow(&key, Some(&document.resource)));
                     keys.insert(key);
                 }
                 None if self.shared.binder().object(&key).is_some() => {
@@ -108,7 +112,11 @@ impl Control {
             return;
         }
         self.leaving.retain(|key, _| !gone.contains(key));
-        let changes = gone.iter().cloned().map(Change::Delete).collect();
+        let mut changes: Vec<Change> = gone.iter().cloned().map(Change::Delete).collect();
+        let identities = gone
+            .iter()
+            .filter_map(|key| self.identities.follow(key, None));
+        changes.extend(identities);
         self.apply(changes, gone, false);
     }
 
@@ -135,16 +143,21 @@ impl Control {
         }
         self.tables.apply(&delta);
         self.ground.mesh.follow_backends(&delta);
+        if moved {
+            // Where listeners are may be where others send to.
+            needs.extend(self.ground.observations(&self.unbound, &self.faulty));
+        }
         if !needs.is_empty() {
             let delta = binder.apply(needs);
             self.tables.apply(&delta);
             self.ground.mesh.follow_backends(&delta);
             let tables = &self.tables;
             self.ground.mesh.fill(|id| tables.backend(id).cloned());
+            said.extend(delta.statuses.into_iter().map(|(key, _)| key));
         }
         drop(binder);
 
-        let mut changed = moved;
+        let mut changed = false;
         if let Some(proxy) = &mut *shared.proxy() {
             let outcome = proxy.apply(Update {
                 tables: self.tables.clone(),
@@ -165,7 +178,6 @@ impl Control {
         if changed {
             let seen = self.ground.observations(&self.unbound, &self.faulty);
             let delta = shared.binder().apply(seen);
-            self.tables.apply(&delta);
             said.extend(delta.statuses.into_iter().map(|(key, _)| key));
         }
         self.say(&said);

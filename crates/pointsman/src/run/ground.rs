@@ -12,7 +12,7 @@ use pointsman_proxy::{Owner, SocketKey};
 use pointsman_resources::gateway::Gateway;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use super::addresses::{Addresses, Assigned};
+use super::addresses::{Addresses, Assigned, Wish};
 use super::mesh::Mesh;
 
 /// A listener: the number of its port, and what it speaks.
@@ -22,6 +22,8 @@ pub struct Listener {
     pub port: u16,
     /// What is spoken there.
     pub protocol: Protocol,
+    /// Whether it is for the proxies of Kuma's meshes alone.
+    pub cross_mesh: bool,
 }
 
 impl Listener {
@@ -34,6 +36,16 @@ impl Listener {
     }
 }
 
+/// Which of Kuma's Dataplanes are here, by name; all if none is named.
+#[derive(Clone, Debug, Default)]
+pub struct Dataplanes(pub BTreeSet<String>);
+
+impl Dataplanes {
+    fn contain(&self, name: &str) -> bool {
+        self.0.is_empty() || self.0.contains(name)
+    }
+}
+
 /// Who listens where.
 pub struct Ground {
     offset: u16,
@@ -42,12 +54,16 @@ pub struct Ground {
     listeners: BTreeMap<Name, BTreeMap<FrontendId, Listener>>,
     /// Outbounds of Kuma's Dataplanes.
     outbounds: BTreeSet<FrontendId>,
+    /// Those of Kuma's Dataplanes that are here.
+    dataplanes: Dataplanes,
     /// Services that have an address here, and Pods.
     pub mesh: Mesh,
     /// The Gateways of which something was said.
     observed: BTreeSet<Name>,
     /// What each Gateway has got.
     pub assigned: BTreeMap<Name, Assigned>,
+    /// What is not listened on and has no status to say so.
+    complaints: BTreeSet<String>,
     /// Listeners that lost their place to somebody else, and why.
     pub lost: BTreeMap<FrontendId, String>,
     /// Every socket.
@@ -56,9 +72,10 @@ pub struct Ground {
 
 impl Ground {
     /// Nobody listens yet. `offset` is added to every port.
-    pub fn new(addresses: Addresses, offset: u16) -> Self {
+    pub fn new(addresses: Addresses, offset: u16, dataplanes: Dataplanes) -> Self {
         Ground {
             offset,
+            dataplanes,
             addresses,
             gateways: BTreeMap::new(),
             listeners: BTreeMap::new(),
@@ -66,6 +83,7 @@ impl Ground {
             mesh: Mesh::default(),
             observed: BTreeSet::new(),
             assigned: BTreeMap::new(),
+            complaints: BTreeSet::new(),
             lost: BTreeMap::new(),
             sockets: Arc::default(),
         }
@@ -95,6 +113,8 @@ impl Ground {
                 Kind::Service | Kind::ServiceImport => {
                     services |= self.mesh.follow_service(key, binder.object(key));
                 }
+                Kind::MeshGatewayInstance => gateways = true,
+                Kind::Dataplane => gateways |= is_gateway(binder.object(key)),
                 Kind::Pod => pods |= self.mesh.follow_pod(key, binder.object(key)),
                 _ => {}
             }
@@ -104,20 +124,16 @@ impl Ground {
                 gateways = true;
                 let listeners = self.listeners.entry(gateway.clone()).or_default();
                 match frontend {
-                    // Only proxies of a mesh may come in there, and they come with the mesh's own TLS, which is not spoken here.
-                    Some(frontend) if frontend.cross_mesh => {
-                        tracing::warn!(
-                            "{}: its crossMesh listener on port {} is not listened on: mutual TLS of a mesh is not spoken",
-                            id.parent(),
-                            frontend.port
-                        );
-                        listeners.remove(id);
+                    // Without certificates to ask for, nobody would be kept out.
+                    Some(frontend) if !frontend.cross_mesh || frontend.tls.is_some() => {
+                        let listener = Listener {
+                            port: frontend.port,
+                            protocol: frontend.protocol,
+                            cross_mesh: frontend.cross_mesh,
+                        };
+                        listeners.insert(id.clone(), listener);
                     }
-                    Some(frontend) => {
-                        let (port, protocol) = (frontend.port, frontend.protocol);
-                        listeners.insert(id.clone(), Listener { port, protocol });
-                    }
-                    None => drop(listeners.remove(id)),
+                    _ => drop(listeners.remove(id)),
                 }
                 if listeners.is_empty() {
                     self.listeners.remove(gateway);
@@ -160,11 +176,13 @@ impl Ground {
             .map(|(_, gateway)| &**gateway)
             .collect();
         gateways.sort_by_key(|gateway| (gateway.metadata.age(), gateway.metadata.key()));
-        self.assigned = self.addresses.assign(&gateways);
+        let mut complaints = BTreeSet::new();
+        let mut wishes: Vec<Wish> = gateways.into_iter().map(Wish::of).collect();
+        wishes.extend(self.builtin_gateways(binder, &mut complaints));
+        self.assigned = self.addresses.assign(&wishes);
         let mut sockets: BTreeMap<SocketKey, Owner> = BTreeMap::new();
         let mut lost = BTreeMap::new();
-        for gateway in gateways {
-            let name = gateway.metadata.key();
+        for Wish { name, .. } in wishes {
             // A Gateway with an address that it can't have serves nothing: it says so as a whole.
             let assigned = self.assigned.get(&name);
             let assigned = assigned.filter(|assigned| assigned.unusable.is_empty());
@@ -183,7 +201,7 @@ impl Ground {
                 }
             }
         }
-        self.settle_kuma(binder, &mut sockets, &mut lost);
+        self.settle_outbounds(&mut sockets, &mut complaints);
         for (id, addresses) in self.mesh.services.values().flatten() {
             let owner = Owner::Mesh {
                 parent: id.object.clone(),
@@ -192,47 +210,56 @@ impl Ground {
             for address in addresses {
                 let key = self.socket(*address, id.port, id.transport);
                 if let Err(why) = key.and_then(|key| claim(&mut sockets, key, &owner)) {
-                    tracing::warn!("{id} is not listened on: {why}");
+                    complaints.insert(format!("{id} is not listened on: {why}"));
                 }
             }
         }
+        // Each is said once, however often it is found.
+        for complaint in complaints.difference(&self.complaints) {
+            tracing::warn!("{complaint}");
+        }
+        self.complaints = complaints;
         self.lost = lost;
         if *self.sockets != sockets {
             self.sockets = Arc::new(sockets);
         }
     }
 
-    /// Gives the listeners of Kuma's gateways and the outbounds of its sidecars their sockets: at the Dataplane's own addresses.
-    fn settle_kuma(
-        &self,
-        binder: &Binder,
-        sockets: &mut BTreeMap<SocketKey, Owner>,
-        lost: &mut BTreeMap<FrontendId, String>,
-    ) {
-        for (name, listeners) in &self.listeners {
-            let key = ObjectKey {
-                kind: Kind::Dataplane,
-                name: name.clone(),
-            };
-            let Some(Resource::Dataplane(dataplane)) = binder.object(&key) else {
-                continue;
-            };
-            let address = &dataplane.spec.networking.address;
-            let Ok(address) = address.parse::<IpAddr>() else {
-                tracing::warn!("{key} is not listened for: `{address}` is no address");
-                continue;
-            };
-            for (id, listener) in listeners {
-                let owner = Owner::Gateway {
-                    gateway: name.clone(),
-                    port: listener.port,
-                };
-                let key = self.socket(address, listener.port, listener.transport());
-                if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
-                    lost.insert(id.clone(), why);
+    /// What Kuma's builtin gateways wish for: a Dataplane the address that it has, a MeshGatewayInstance any.
+    fn builtin_gateways(&self, binder: &Binder, complaints: &mut BTreeSet<String>) -> Vec<Wish> {
+        let proxies = binder.gateway_proxies();
+        let here = proxies.filter(|(_, proxy)| self.dataplanes.contain(&proxy.meta().name));
+        here.map(|(name, proxy)| match proxy {
+            Resource::Dataplane(dataplane) => {
+                let address = &dataplane.spec.networking.address;
+                let parsed = address.parse::<IpAddr>();
+                if parsed.is_err() {
+                    let proxy = proxy.key();
+                    complaints.insert(format!(
+                        "{proxy} is not listened for: `{address}` is no address"
+                    ));
+                }
+                Wish {
+                    name,
+                    asked: parsed.into_iter().collect(),
+                    any: false,
                 }
             }
-        }
+            _ => Wish {
+                name,
+                asked: Vec::new(),
+                any: true,
+            },
+        })
+        .collect()
+    }
+
+    /// Gives the outbounds of Kuma's sidecars their sockets.
+    fn settle_outbounds(
+        &self,
+        sockets: &mut BTreeMap<SocketKey, Owner>,
+        complaints: &mut BTreeSet<String>,
+    ) {
         for id in &self.outbounds {
             let FrontendId::Outbound(outbound) = id else {
                 continue;
@@ -240,11 +267,14 @@ impl Ground {
             let Some(listen) = outbound.listen else {
                 continue;
             };
+            if !self.dataplanes.contain(&outbound.dataplane.name.name) {
+                continue;
+            }
             let owner = Owner::Outbound(id.clone());
             let key = self.socket(listen.ip(), listen.port(), Transport::Tcp);
             if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
                 let (dataplane, to) = (&outbound.dataplane, &outbound.destination);
-                tracing::warn!("{dataplane} to {to} is not listened on: {why}");
+                complaints.insert(format!("{dataplane} to {to} is not listened on: {why}"));
             }
         }
     }
@@ -288,6 +318,11 @@ impl Ground {
                 if let Some(why) = faulty.get(id) {
                     seen.faulty.insert(id.clone(), why.clone());
                 }
+                if listener.cross_mesh {
+                    let places = self.places(name, *listener);
+                    let places = places.iter().map(|key| key.address).collect();
+                    seen.places.insert(id.clone(), places);
+                }
             }
             Change::Observe(name.clone(), Some(seen))
         };
@@ -324,20 +359,21 @@ impl Ground {
     }
 }
 
+fn is_gateway(object: Option<&Resource>) -> bool {
+    matches!(object, Some(Resource::Dataplane(dataplane)) if dataplane.builtin_gateway().is_some())
+}
+
 /// Takes a socket for somebody, unless somebody else has it.
 fn claim(
     sockets: &mut BTreeMap<SocketKey, Owner>,
     key: SocketKey,
     owner: &Owner,
 ) -> Result<(), String> {
-    let has = sockets.entry(key).or_insert_with(|| owner.clone());
-    match has {
+    match sockets.entry(key).or_insert_with(|| owner.clone()) {
         has if has == owner => Ok(()),
-        Owner::Gateway { gateway, .. } => Err(format!(
-            "{} is taken by Gateway {gateway}, which is older",
-            key.address
-        )),
-        Owner::Mesh { parent, .. } => Err(format!("{} is taken by {parent}", key.address)),
-        Owner::Outbound(id) => Err(format!("{} is taken by {}", key.address, id.parent())),
+        has => {
+            let has = super::control::owner(has);
+            Err(format!("{} is taken by {has}", key.address))
+        }
     }
 }

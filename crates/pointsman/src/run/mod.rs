@@ -2,13 +2,14 @@
 //!
 //! The main thread is the control side. It sleeps until something is heard: of a file ([`watch`]), of a signal ([`signals`]), or that
 //! something is due. [`control`] carries a change through; [`ground`] knows who listens where, [`addresses`] who has which
-//! address, [`mesh`] which Services and Pods are here.
+//! address, [`mesh`] which Services and Pods are here, [`identities`] what proxies of a mesh show each other.
 //! [`admin`] answers those who ask, on threads of its own, from a snapshot ([`state`]).
 
 mod addresses;
 mod admin;
 mod control;
 mod ground;
+mod identities;
 mod mesh;
 mod signals;
 mod state;
@@ -28,7 +29,7 @@ use pointsman_resources::Severity;
 
 use addresses::{Addresses, Choice};
 use control::Control;
-use ground::Ground;
+use ground::{Dataplanes, Ground};
 use state::Shared;
 
 use crate::cli::Run;
@@ -87,7 +88,8 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
         Some(address) => Choice::One(address),
         None => Choice::Pool(arguments.address_pool.clone()),
     };
-    let ground = Ground::new(Addresses::new(choice), arguments.port_offset);
+    let dataplanes = Dataplanes(arguments.dataplanes.iter().cloned().collect());
+    let ground = Ground::new(Addresses::new(choice), arguments.port_offset, dataplanes);
     let mut control = Control::new(files, ground, shared.clone());
     control.take(first);
     if !arguments.quiet {

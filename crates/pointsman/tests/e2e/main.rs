@@ -13,6 +13,7 @@ mod h2spec;
 mod headers;
 mod http2;
 mod kuma;
+mod kuma_across;
 mod limits;
 mod mesh;
 mod paths;

@@ -97,6 +97,9 @@ fn limit(worker: &Worker, socket: &Socket) -> Option<u32> {
 /// else.
 fn serve(worker: Rc<Worker>, mut passage: Passage, stream: TcpStream) {
     match protocol(&worker, &passage.socket, passage.client) {
+        Some(Protocol::Http | Protocol::Tcp) if is_guarded(&worker, &passage.socket) => {
+            spawn_local(tls::serve(worker, passage, stream));
+        }
         Some(Protocol::Http) => {
             let held = worker.held();
             let listener = held.port(&passage.socket.key).and_then(|port| port.any());
@@ -121,6 +124,13 @@ fn serve(worker: Rc<Worker>, mut passage: Passage, stream: TcpStream) {
         // The listener is gone since.
         Some(Protocol::Udp) | None => {}
     }
+}
+
+/// Whether only proxies of a mesh come in at a socket, with the mesh's own TLS around what is spoken there.
+fn is_guarded(worker: &Worker, socket: &Socket) -> bool {
+    let held = worker.held();
+    let listener = held.port(&socket.key).and_then(|port| port.any());
+    listener.is_some_and(|table| table.frontend().cross_mesh)
 }
 
 /// What is spoken at a socket; in the mesh, what the policies or routes that govern a client's calls say.

@@ -1,5 +1,5 @@
 //! A client's connection that begins with TLS. Its ClientHello is read first: the name in it chooses the listener, and the listener says whether TLS
-//! ends here or is passed through as it is.
+//! ends here or is passed through as it is. Where the TLS is a mesh's own, its name says nothing: what is inside chooses, as if it had come in the open.
 
 use std::future::poll_fn;
 use std::io;
@@ -44,6 +44,8 @@ enum Way {
         listener: FrontendId,
         config: Arc<ServerConfig>,
         http: bool,
+        /// It is a mesh's own.
+        guard: bool,
     },
     /// It goes on as it is.
     Through { listener: Option<FrontendId> },
@@ -110,7 +112,7 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
         name,
         listener,
     };
-    let (listener, config, http) = match way(worker, &passage, name.as_deref()) {
+    let (listener, config, http, guard) = match way(worker, &passage, name.as_deref()) {
         Way::Through { listener } => {
             let mut near = End::new(split(stream));
             near.first = bytes;
@@ -128,7 +130,8 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
             listener,
             config,
             http,
-        } => (listener, config, http),
+            guard,
+        } => (listener, config, http, guard),
     };
     let series = worker.metrics.listener(&listener);
     let stream = Prefixed::new(bytes, stream);
@@ -137,10 +140,10 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
     let stream = agreed(worker, &passage, &series, accepted).await?;
     if !http {
         let near = End::new(split_tls(stream));
-        let arrival = arrival(name, Some(listener));
+        let arrival = arrival(name.filter(|_| !guard), Some(listener));
         return Some(Begun::Stream(passage, near, arrival));
     }
-    passage.secured = Some(listener);
+    passage.secured = Some(listener).filter(|_| !guard);
     passage.open = Some(Open::new(series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         return Some(Begun::Http2(passage, Box::new(stream)));
@@ -197,6 +200,19 @@ fn way(worker: &Worker, passage: &Passage, name: Option<&str>) -> Way {
     let Some(port) = held.port(&passage.socket.key) else {
         return nowhere(false, "NoListener");
     };
+    if let Some(table) = port.any().filter(|table| table.frontend().cross_mesh) {
+        let frontend = table.frontend();
+        let listener = frontend.id.clone();
+        return match held.version.tls.get(&listener) {
+            Some(config) => Way::End {
+                listener,
+                config: config.clone(),
+                http: frontend.protocol == Protocol::Http,
+                guard: true,
+            },
+            None => nowhere(false, "NoCertificate"),
+        };
+    }
     let Some(table) = port.listener(name) else {
         // A stream that would have been passed through is not answered: it ends.
         return nowhere(
@@ -222,6 +238,7 @@ fn way(worker: &Worker, passage: &Passage, name: Option<&str>) -> Way {
             listener,
             config: config.clone(),
             http,
+            guard: false,
         },
         None => nowhere(true, "NoCertificate"),
     }

@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendTls, CertifiedKey, Trust};
-use pointsman_resources::policy::SubjectAltName;
+use pointsman_binding::bound::{BackendTls, CertifiedKey, PeerName, Trust};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -69,22 +68,21 @@ pub fn backend_config(
 #[derive(Debug)]
 struct Verifier {
     roots: Arc<RootCertStore>,
-    names: Vec<SubjectAltName>,
+    names: Vec<PeerName>,
     provider: Arc<CryptoProvider>,
 }
 
 impl Verifier {
     fn carries_a_name(&self, certificate: &CertificateDer<'_>) -> bool {
         let carried = names(certificate);
-        self.names.iter().any(
-            |name| match (name.kind.as_str(), &name.hostname, &name.uri) {
-                ("Hostname", Some(wanted), _) => {
-                    carried.dns.iter().any(|dns| dns_matches(wanted, dns))
-                }
-                ("URI", _, Some(wanted)) => carried.uris.contains(&wanted.as_str()),
-                _ => false,
-            },
-        )
+        self.names.iter().any(|name| match name {
+            PeerName::Hostname(wanted) => carried.dns.iter().any(|dns| dns_matches(wanted, dns)),
+            PeerName::Uri(wanted) => carried.uris.contains(&wanted.as_str()),
+            PeerName::Prefix(start) => {
+                let mut all = carried.dns.iter().chain(&carried.uris);
+                all.any(|name| name.starts_with(start.as_str()))
+            }
+        })
     }
 }
 

@@ -61,7 +61,8 @@ impl TlsConfigs {
 
 fn make(frontend: &Frontend, tls: &FrontendTls) -> Made {
     let alpn: &[&[u8]] = match frontend.protocol {
-        Protocol::Https => &[b"h2", b"http/1.1"],
+        // Plain HTTP stands in the TLS of a mesh.
+        Protocol::Https | Protocol::Http => &[b"h2", b"http/1.1"],
         _ => &[],
     };
     frontend_config(tls, alpn).map_err(|error| error.to_string())

@@ -102,31 +102,59 @@ pub enum DataSource {
     Secret(String),
 }
 
-/// A [`DataSource`] as it is written: one of these. Certificates have shorter names for some.
+/// A [`DataSource`] as it is written: one of these. Certificates have shorter names for some, and newer ones.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Sources {
-    #[serde(alias = "inline")]
     inline_bytes: Option<String>,
+    inline: Option<String>,
     inline_string: Option<String>,
-    #[serde(alias = "file")]
+    insecure_inline: Option<Part>,
     filename: Option<String>,
+    file: Option<Part>,
     environment_variable: Option<String>,
+    env_var: Option<Part>,
     secret: Option<String>,
+    secret_ref: Option<Part>,
+}
+
+/// A text, or an object that has it in one field.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Part {
+    Text(String),
+    Path { path: String },
+    Name { name: String },
+    Value { value: String },
+}
+
+impl Part {
+    fn text(self) -> String {
+        match self {
+            Part::Text(text)
+            | Part::Path { path: text }
+            | Part::Name { name: text }
+            | Part::Value { value: text } => text,
+        }
+    }
 }
 
 impl TryFrom<Sources> for DataSource {
     type Error = &'static str;
 
     fn try_from(written: Sources) -> Result<Self, &'static str> {
-        let bytes = written.inline_bytes.map(DataSource::InlineBytes);
+        let or = |text: Option<String>, part: Option<Part>| text.or(part.map(Part::text));
+        let bytes = written.inline_bytes.or(written.inline);
+        let string = or(written.inline_string, written.insecure_inline);
+        let file = or(written.filename, written.file);
+        let variable = or(written.environment_variable, written.env_var);
+        let secret = or(written.secret, written.secret_ref);
         bytes
-            .or(written.inline_string.map(DataSource::InlineString))
-            .or(written.filename.map(DataSource::Filename))
-            .or(written
-                .environment_variable
-                .map(DataSource::EnvironmentVariable))
-            .or(written.secret.map(DataSource::Secret))
+            .map(DataSource::InlineBytes)
+            .or(string.map(DataSource::InlineString))
+            .or(file.map(DataSource::Filename))
+            .or(variable.map(DataSource::EnvironmentVariable))
+            .or(secret.map(DataSource::Secret))
             .ok_or("it says nothing of where the data is")
     }
 }

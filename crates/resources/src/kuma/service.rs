@@ -124,8 +124,20 @@ pub struct ExternalVerification {
 /// A name in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SubjectAltName {
+    /// How it is compared.
+    #[serde(rename = "type", default)]
+    pub kind: SanMatch,
     /// The name.
     pub value: String,
+}
+
+/// How a name in a certificate is compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[allow(missing_docs, reason = "named as in Kuma")]
+pub enum SanMatch {
+    #[default]
+    Exact,
+    Prefix,
 }
 
 /// The spec of a MeshMultiZoneService.

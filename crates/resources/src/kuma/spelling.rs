@@ -1,4 +1,5 @@
-//! The spellings of MADR 011, turned into Kuma's before a document is checked.
+//! Other spellings than Kuma's usual ones, turned into these before a document is checked: those of MADR 011, and `connection_limit` for
+//! `connectionLimit` in the kinds that are protocol buffers.
 //!
 //! | MADR 011 | Kuma |
 //! | --- | --- |
@@ -12,6 +13,7 @@
 //! Every part keeps its place in the text, so that findings point at what was written.
 
 use crate::document::{Entry, Node, Position, Value};
+use crate::meta::{KUMA_GROUP, Kind};
 
 /// The filters: a type and the field that holds its settings.
 pub(crate) const FILTERS: &[(&str, &str)] = &[
@@ -29,13 +31,60 @@ pub(crate) const PATH_MODIFIERS: &[(&str, &str)] = &[
     ("ReplacePrefixMatch", "replacePrefixMatch"),
 ];
 
-/// Respells a route of any of the three kinds.
-pub(crate) fn settle(route: &mut Node) {
-    let Some(spec) = route.get_mut("spec") else {
+/// Respells an object of Kuma's.
+pub(crate) fn settle(object: &mut Node, kind: Kind) {
+    if kind.group() != KUMA_GROUP {
+        return;
+    }
+    words(
+        object,
+        matches!(kind, Kind::Mesh | Kind::Dataplane | Kind::MeshGateway),
+    );
+    let Some(spec) = object.get_mut("spec").filter(|_| kind.is_mesh_route()) else {
         return;
     };
     each(spec, "rules", rule);
     each(spec, "to", |to| each(to, "rules", rule));
+}
+
+/// A tag without a value has an empty one, which is refused: were it left out, more would be selected than was meant. In protocol buffers the names
+/// of fields may be written in two ways.
+fn words(node: &mut Node, is_buffer: bool) {
+    match &mut node.value {
+        Value::List(items) => items.iter_mut().for_each(|item| words(item, is_buffer)),
+        Value::Map(entries) => {
+            for entry in entries {
+                if is_buffer && entry.key.contains('_') {
+                    entry.key = camel(&entry.key);
+                }
+                let own = ["metadata", "labels", "annotations"];
+                let tags = entry.key == "tags" || is_buffer && entry.key == "match";
+                match &mut entry.node.value {
+                    Value::Map(tags_of) if tags => {
+                        let empty = tags_of
+                            .iter_mut()
+                            .filter(|tag| tag.node.value == Value::Null);
+                        empty.for_each(|tag| tag.node.value = Value::String(String::new()));
+                    }
+                    _ if own.contains(&entry.key.as_str()) => {}
+                    _ => words(&mut entry.node, is_buffer),
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// `connectionLimit` of `connection_limit`.
+fn camel(name: &str) -> String {
+    let mut parts = name.split('_');
+    let mut word = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (first, rest) = part.split_at(part.chars().next().map_or(0, char::len_utf8));
+        word.push_str(&first.to_ascii_uppercase());
+        word.push_str(rest);
+    }
+    word
 }
 
 fn rule(rule: &mut Node) {

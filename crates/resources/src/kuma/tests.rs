@@ -71,6 +71,6 @@ fn the_protocol_of_a_port_is_said_by_the_service() {
     .unwrap();
     let ports = service.spec.ports.iter();
     let protocols: Vec<_> = ports.map(|port| service.kuma_protocol(port)).collect();
-    assert_eq!(protocols, ["http", "grpc", "tcp"]);
+    assert_eq!(protocols, [Some("http"), Some("grpc"), None]);
     assert_eq!(service.metadata.annotations.get("other"), None);
 }

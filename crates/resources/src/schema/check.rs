@@ -66,7 +66,10 @@ pub(crate) fn check(node: &Node, schema: &Schema) -> Vec<Found> {
 fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
     let fits = match (&schema.shape, &node.value) {
         (Shape::Object { fields, open, min }, Value::Map(entries)) => {
-            visit_object(node, entries, fields, *open, *min, report);
+            visit_object(node, entries, fields, *min, report);
+            if !open {
+                visit_unknown(entries, fields, &schema.misplaced, report);
+            }
             true
         }
         (Shape::Map { values, min, max }, Value::Map(entries)) => {
@@ -153,7 +156,6 @@ fn visit_object<'a>(
     node: &'a Node,
     entries: &'a [Entry],
     fields: &'a [Field],
-    open: bool,
     min: usize,
     report: &mut Report<'a>,
 ) {
@@ -183,21 +185,27 @@ fn visit_object<'a>(
             format!("at least {min} of {} must be set", names.join(", ")),
         );
     }
-    if !open {
-        for entry in entries
-            .iter()
-            .filter(|entry| !fields.iter().any(|field| field.name == entry.key))
-        {
-            let meant = closest(&entry.key, fields.iter().map(|field| field.name));
-            let hint = meant
-                .map(|name| format!("; did you mean `{name}`?"))
-                .unwrap_or_default();
-            report.warn(
-                &format!(".{}", entry.key),
-                entry.at,
-                format!("this field is unknown{hint}"),
-            );
+}
+
+/// Fields that nobody knows are warned of; those that are known to stand elsewhere are refused, as what they say would be lost.
+fn visit_unknown(
+    entries: &[Entry],
+    fields: &[Field],
+    misplaced: &[(&str, &str)],
+    report: &mut Report<'_>,
+) {
+    let known = |entry: &&Entry| fields.iter().any(|field| field.name == entry.key);
+    for entry in entries.iter().filter(|entry| !known(entry)) {
+        let part = format!(".{}", entry.key);
+        if let Some((_, says)) = misplaced.iter().find(|(name, _)| *name == entry.key) {
+            report.error_at(&part, entry.at, *says);
+            continue;
         }
+        let meant = closest(&entry.key, fields.iter().map(|field| field.name));
+        let hint = meant
+            .map(|name| format!("; did you mean `{name}`?"))
+            .unwrap_or_default();
+        report.warn(&part, entry.at, format!("this field is unknown{hint}"));
     }
 }
 

@@ -34,6 +34,8 @@ pub(crate) struct Schema {
     pub(crate) rules: Vec<Rule>,
     /// What is said where the value is needed and missing, or out of its bounds, if a dialect has words of its own.
     pub(crate) said: Option<&'static str>,
+    /// Fields that people write here and that stand elsewhere, and where.
+    pub(crate) misplaced: Vec<(&'static str, &'static str)>,
 }
 
 /// A demand beyond type and limits. It runs where the value has the right type, and reads its inputs carefully: a part
@@ -101,6 +103,7 @@ impl Schema {
             default: None,
             rules: Vec::new(),
             said: None,
+            misplaced: Vec::new(),
         }
     }
 
@@ -113,6 +116,12 @@ impl Schema {
     /// A dialect's own words for a value that is missing or out of its bounds.
     fn said(mut self, said: &'static str) -> Self {
         self.said = Some(said);
+        self
+    }
+
+    /// A field that stands elsewhere: it is refused, and `says` tells where.
+    fn misplaced(mut self, name: &'static str, says: &'static str) -> Self {
+        self.misplaced.push((name, says));
         self
     }
 
@@ -303,12 +312,12 @@ pub(crate) fn of(kind: Kind, version: &str) -> Option<&'static Schema> {
 /// The schemas of Kuma's universal documents, built once.
 static UNIVERSAL: LazyLock<HashMap<Kind, Schema>> = LazyLock::new(|| {
     let all = Kind::ALL.into_iter();
-    all.filter(|kind| kind.group() == KUMA_GROUP)
+    all.filter(|kind| kind.has_universal_form())
         .map(|kind| (kind, kuma::universal(kind)))
         .collect()
 });
 
-/// The schema of a universal document, if the kind is one of Kuma's.
+/// The schema of a universal document, if the kind has that form.
 pub(crate) fn universal(kind: Kind) -> Option<&'static Schema> {
     UNIVERSAL.get(&kind)
 }

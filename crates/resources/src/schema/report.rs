@@ -47,7 +47,12 @@ impl<'a> Report<'a> {
 
     /// Refuses a part of the value at hand; `part` is a path such as `.tls` or `[2].name`.
     pub(crate) fn error_in(&mut self, part: &str, node: &Node, message: impl Into<String>) {
-        self.add(Severity::Error, part, node.at, message.into());
+        self.error_at(part, node.at, message);
+    }
+
+    /// Refuses a part of the value at hand that stands at this place.
+    pub(crate) fn error_at(&mut self, part: &str, at: Position, message: impl Into<String>) {
+        self.add(Severity::Error, part, at, message.into());
     }
 
     /// Warns about a part of the value at hand.

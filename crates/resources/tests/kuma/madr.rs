@@ -81,8 +81,7 @@ fn rules_below_a_default_of_their_own_are_refused() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:9:5: error: spec.to[0].rules: this required field is missing",
-            "a.yaml:12:5: warning: spec.to[0].default: this field is unknown",
+            "a.yaml:12:5: error: spec.to[0].default: this has no place here: `rules` stand beside `targetRef`, each with a `default` of its own",
         ]
     );
     // The results of merging are shown without `default`; they are no documents.
@@ -91,8 +90,8 @@ fn rules_below_a_default_of_their_own_are_refused() {
         lines(&input),
         [
             "a.yaml:14:8: error: spec.to[0].rules[0].default: must be defined",
-            "a.yaml:17:8: warning: spec.to[0].rules[0].filters: this field is unknown",
-            "a.yaml:22:8: warning: spec.to[0].rules[0].backendRefs: this field is unknown",
+            "a.yaml:17:8: error: spec.to[0].rules[0].filters: this stands in the rule's `default`",
+            "a.yaml:22:8: error: spec.to[0].rules[0].backendRefs: this stands in the rule's `default`",
         ]
     );
 }

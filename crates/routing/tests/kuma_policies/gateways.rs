@@ -1,7 +1,8 @@
 //! MeshGateways: listeners, hostnames, and the policies on them.
 
 use pointsman_binding::bound::{FrontendId, Protocol, TlsModeKey};
-use pointsman_resources::{Kind, ObjectKey};
+use pointsman_binding::{Change, Observation};
+use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::explain::Query;
 
 use crate::{MESH, World, fate, policies};
@@ -243,7 +244,7 @@ fn tls_is_ended_or_passed_through() {
     let said = world.conditions(Kind::MeshGateway, "edge-gateway");
     assert!(
         said.iter()
-            .any(|c| c.contains("InvalidCertificateRef: there is no Secret kuma-system/missing")),
+            .any(|c| c.contains("InvalidCertificateRef: there is no Secret mesh:default/missing, nor kuma-system/missing")),
         "{said:?}"
     );
 }
@@ -292,4 +293,161 @@ fn the_host_may_become_the_backends() {
     );
     assert_eq!(found.backends[0].endpoints, ["httpbin.org:80"]);
     assert!(found.backends[1].request.is_none());
+}
+
+/// MADR 045: "It's based on an exact string match." No hostname and `*` mean the same hosts, and are not merged; of equal matches the
+/// stronger policy's rule is taken.
+#[test]
+fn ways_to_write_every_host_are_not_merged() {
+    let policy = |name: &str, hostnames: &str, default: &str| {
+        format!(
+            "\n---\n{{type: MeshHTTPRoute, mesh: default, name: {name}, spec: {{targetRef: {{kind: MeshGateway, name: edge-gateway}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: {hostnames}, rules: [{{matches: [{{path: {{type: PathPrefix, value: /m}}}}], default: {{backendRefs: [{{kind: MeshServiceSubset, name: backend, tags: {{version: {default}}}}}], filters: [{{type: ResponseHeaderModifier, responseHeaderModifier: {{set: [{{name: x-by, value: {name}}}]}}}}]}}}}]}}]}}}}"
+        )
+    };
+    for (first, second) in [
+        ("[]", "['*']"),
+        ("['*']", "[]"),
+        ("[A.example]", "[a.example]"),
+    ] {
+        let world = World::with(&format!(
+            "{}{}",
+            policy("a", first, "v1"),
+            policy("b", second, "v2")
+        ));
+        let found = world.edge("http://a.example:8080/m");
+        assert_eq!(policies(&found), ["a"], "{first} {second}");
+        assert_eq!(fate(&found), "backend[version=v1] 100");
+        let headers = &found.response.as_ref().expect("a header").headers;
+        assert_eq!(headers["x-by"], "a");
+    }
+}
+
+/// A proxy's own tags are among those of its listeners: two proxies of one MeshGateway may be governed differently.
+#[test]
+fn the_merged_rules_of_a_proxy_are_its_own() {
+    let mut yaml = MESH.replace(
+        "tags: {kuma.io/service: edge-gateway}}}",
+        "tags: {kuma.io/service: edge-gateway, region: eu}}}",
+    );
+    yaml += "\n---\n{type: Dataplane, mesh: default, name: edge-2, networking: {address: 10.0.0.20, gateway: {type: BUILTIN, tags: {kuma.io/service: edge-gateway, region: us}}}}";
+    for region in ["eu", "us"] {
+        yaml += &format!(
+            "\n---\n{{type: MeshHTTPRoute, mesh: default, name: {region}, spec: {{targetRef: {{kind: MeshGateway, name: edge-gateway, tags: {{region: {region}}}}}, to: [{{targetRef: {{kind: Mesh}}, rules: [{{matches: [{{path: {{prefix: /}}}}], default: {{filters: [{{directResponse: {{status: 200}}}}]}}}}]}}]}}}}"
+        );
+    }
+    let world = World::of(&yaml);
+    for (proxy, region) in [("edge-1", "eu"), ("edge-2", "us")] {
+        let key = ObjectKey::new(Kind::Dataplane, "mesh:default", proxy);
+        let rules = world.binder.merged_rules(&key);
+        let from: Vec<_> = rules[0].rules[0]
+            .from
+            .iter()
+            .map(|source| source.policy_name())
+            .collect();
+        assert_eq!(from, [region], "{proxy}");
+        let ports = world.binder.gateway_ports(&key).expect("a gateway");
+        let mut query = Query::new("http://shop.example:8080/").expect("a URL");
+        query.gateway = Some((ports, None));
+        assert_eq!(policies(&world.ask(&query)), [region], "{proxy}");
+    }
+}
+
+/// "mTLS must be enabled for crossMesh-enabled MeshGateways".
+#[test]
+fn a_cross_mesh_listener_needs_the_meshs_mtls() {
+    let mesh = gateway("[{port: 8080, protocol: HTTP, crossMesh: true}]");
+    let world = World::of(&mesh);
+    let said = world.conditions(Kind::MeshGateway, "edge-gateway");
+    assert!(
+        said.iter().any(|c| c.starts_with("Accepted=false/UnsupportedValue: mTLS must be enabled for crossMesh-enabled MeshGateways")),
+        "{said:?}"
+    );
+    assert!(fate(&world.edge("http://x:8080/")).starts_with("NoFrontend"));
+}
+
+/// "Without a limit" is 0, and the listeners of a port share theirs.
+#[test]
+fn a_connection_limit_is_its_ports() {
+    let listeners = |first: u32, second: u32| {
+        gateway(&format!(
+            "[{{port: 8080, protocol: HTTP, hostname: a.example, resources: {{connectionLimit: {first}}}}}, {{port: 8080, protocol: HTTP, hostname: b.example, resources: {{connectionLimit: {second}}}}}]"
+        ))
+    };
+    for (first, second, wanted) in [(0, 0, None), (0, 7, Some(7)), (7, 0, Some(7))] {
+        let world = World::of(&listeners(first, second));
+        let limits: Vec<_> = world
+            .tables
+            .frontends()
+            .map(|table| table.frontend())
+            .filter(|f| f.port == 8080)
+            .map(|f| f.connection_limit)
+            .collect();
+        assert_eq!(limits, [wanted, wanted], "{first} {second}");
+    }
+}
+
+/// What the outside says of the proxies of a MeshGateway is said of its listeners: one that no proxy could put in place is not in effect.
+#[test]
+fn what_became_of_a_listener_is_told() {
+    let name = Name::new("mesh:default", "edge-1");
+    let id = FrontendId::Listener {
+        gateway: name.clone(),
+        owner: ObjectKey::new(Kind::MeshGateway, "mesh:default", "edge-gateway"),
+        listener: "8080".into(),
+    };
+    let address = [10, 0, 0, 10].into();
+    let mut world = World::with("{type: Mesh, name: more}");
+    let mut seen = Observation {
+        addresses: vec![address],
+        ..Observation::default()
+    };
+    world.apply([Change::Observe(name.clone(), Some(seen.clone()))]);
+    let said = |world: &World| world.conditions(Kind::MeshGateway, "edge-gateway");
+    assert!(
+        said(&world).iter().all(|c| !c.contains("=false")),
+        "{:?}",
+        said(&world)
+    );
+    seen.unbound
+        .insert(id.clone(), "another program listens there".to_owned());
+    world.apply([Change::Observe(name.clone(), Some(seen.clone()))]);
+    let wanted = "Programmed=false/PortUnavailable: Dataplane mesh:default/edge-1: another program listens there";
+    assert!(
+        said(&world).iter().any(|c| c == wanted),
+        "{:?}",
+        said(&world)
+    );
+    seen.unbound.clear();
+    seen.faulty
+        .insert(id, "Secret x: the key is another's".to_owned());
+    world.apply([Change::Observe(name, Some(seen))]);
+    let wanted = "ResolvedRefs=false/InvalidCertificateRef: Secret x: the key is another's";
+    assert!(
+        said(&world).iter().any(|c| c == wanted),
+        "{:?}",
+        said(&world)
+    );
+}
+
+/// `type: Secret` is where a mesh without Kubernetes keeps its certificates.
+#[test]
+fn a_certificate_may_stand_in_a_universal_secret() {
+    use base64::Engine;
+    let made = rcgen::generate_simple_self_signed(vec!["a.example.com".to_owned()])
+        .expect("a certificate");
+    let pem = made.cert.pem() + &made.signing_key.serialize_pem();
+    let data = base64::engine::general_purpose::STANDARD.encode(pem);
+    let mesh = gateway(
+        "[{port: 8443, protocol: HTTPS, tls: {mode: TERMINATE, certificates: [{secret: cert}]}}]",
+    );
+    for (of, resolved) in [("default", true), ("other", false)] {
+        let secret = format!("\n---\n{{type: Secret, mesh: {of}, name: cert, data: {data}}}");
+        let world = World::of(&format!("{mesh}{secret}"));
+        let said = world.conditions(Kind::MeshGateway, "edge-gateway");
+        assert_eq!(
+            said.iter().all(|c| !c.contains("=false")),
+            resolved,
+            "{said:?}"
+        );
+    }
 }

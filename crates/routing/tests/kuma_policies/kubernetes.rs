@@ -162,3 +162,32 @@ fn a_policy_overrides_routes_of_the_gateway_api() {
     assert!(told, "{said:?}");
     assert_eq!(fate(&from(&world, "team", "client-1", URL)), V2);
 }
+
+/// "Role computation: … none => `consumer`". Were the label asked, whoever may write policies in one namespace could shape the traffic of all.
+#[test]
+fn a_label_gives_nobody_a_role() {
+    let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
+    for role in ["system", "producer", "workload-owner"] {
+        let policy = policy("team", "mine", "", to, "2.0").replace(
+            "kuma.io/mesh: default}",
+            &format!("kuma.io/mesh: default, kuma.io/policy-role: {role}}}"),
+        );
+        let world = world(&policy);
+        assert_eq!(fate(&from(&world, "team", "client-1", URL)), V2, "{role}");
+        let other = from(&world, "kuma-demo", "web-1", URL);
+        assert!(other.rule.is_none(), "{role}");
+    }
+}
+
+/// "`kuma.io/protocol` (from `appProtocol`, else annotation `<port>.service.kuma.io/protocol`, else `tcp`)".
+#[test]
+fn the_protocol_may_stand_in_an_annotation() {
+    let cluster = CLUSTER
+        .replace(", appProtocol: http", "")
+        .replace("metadata: {name: backend, namespace: kuma-demo}", "metadata: {name: backend, namespace: kuma-demo, annotations: {3001.service.kuma.io/protocol: http}}");
+    let world = World::of(&format!(
+        "{cluster}{}",
+        policy("kuma-demo", "producer", "", BACKEND, "2.0")
+    ));
+    assert_eq!(fate(&from(&world, "kuma-demo", "web-1", URL)), V2);
+}

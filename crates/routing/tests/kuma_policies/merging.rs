@@ -90,7 +90,7 @@ fn an_empty_list_overrides() {
     assert!(
         lost.iter()
             .any(|c| c.starts_with("pointsman.io/Overridden=true/Merged")
-                && c.contains("spec.to[0].rules[1] to MeshHTTPRoute mesh:default/consumer")),
+                && c.contains("spec.to[0].rules[1]: MeshHTTPRoute mesh:default/consumer is stronger for the calls of Dataplane mesh:default/web-1 to MeshService mesh:default/backend")),
         "{lost:?}"
     );
 }
@@ -144,24 +144,24 @@ fn what_is_lost_is_told() {
             condition.strip_prefix(of).map(ToOwned::to_owned)
         });
         said.collect::<String>()
-            .replace(" for MeshService mesh:default/backend", "")
+            .replace(" is stronger for the calls of Dataplane mesh:default/web-1 to MeshService mesh:default/backend", "")
     };
     assert_eq!(
         lost(format!("{owner}{a}"), "owner"),
-        "spec.to[0].rules[0].default.filters to MeshHTTPRoute mesh:default/a"
+        "spec.to[0].rules[0].default.filters: MeshHTTPRoute mesh:default/a"
     );
     assert_eq!(
         lost(format!("{owner}{b}"), "owner"),
-        "spec.to[0].rules[0].default.backendRefs to MeshHTTPRoute mesh:default/b"
+        "spec.to[0].rules[0].default.backendRefs: MeshHTTPRoute mesh:default/b"
     );
     assert_eq!(
         lost(format!("{owner}{a}{b}"), "owner"),
-        "spec.to[0].rules[0] to MeshHTTPRoute mesh:default/a; spec.to[0].rules[0] to MeshHTTPRoute mesh:default/b"
+        "spec.to[0].rules[0]: MeshHTTPRoute mesh:default/a; spec.to[0].rules[0]: MeshHTTPRoute mesh:default/b"
     );
     // It is `b` that has what `c` says, not the strongest of all.
     assert_eq!(
         lost(format!("{a}{b}{c}"), "c"),
-        "spec.to[0].rules[0] to MeshHTTPRoute mesh:default/b"
+        "spec.to[0].rules[0]: MeshHTTPRoute mesh:default/b"
     );
 }
 
@@ -404,4 +404,154 @@ fn a_redirect_wins_over_backends_that_it_is_merged_with() {
     );
     let said = world.conditions(Kind::MeshHTTPRoute, "owner");
     assert!(said[0].contains("its backendRefs get nothing"), "{said:?}");
+}
+
+/// "if `rules: []`, a ref to `to.targetRef`": a stronger policy without rules takes the weaker one's backends away.
+#[test]
+fn a_tcp_route_without_rules_sends_streams_where_they_were_going() {
+    let weak = tcp("weak", "db", "[{kind: MeshService, name: db2}]");
+    let strong = "\n---\n{type: MeshTCPRoute, mesh: default, name: strong, spec: {targetRef: {kind: MeshService, name: frontend}, to: [{targetRef: {kind: MeshService, name: db}, rules: []}]}}";
+    let world = World::with(&weak);
+    let url = "tcp://127.0.0.1:10002";
+    assert_eq!(fate(&world.from("web-1", url)), "db2 100");
+    let world = World::with(&format!("{weak}{strong}"));
+    assert_eq!(fate(&world.from("web-1", url)), "db 100");
+    assert_eq!(policies(&world.from("web-1", url)), ["strong"]);
+    let said = world.conditions(Kind::MeshTCPRoute, "weak");
+    assert!(
+        said.iter()
+            .any(|c| c.contains("MeshTCPRoute mesh:default/strong is stronger")),
+        "{said:?}"
+    );
+}
+
+/// "common protocol of all endpoints": gRPC is HTTP/2, everything is bytes; and a tag may be written in capitals.
+#[test]
+fn a_service_speaks_what_its_endpoints_have_in_common() {
+    let route = "\n---\n{type: MeshHTTPRoute, mesh: default, name: r, spec: {to: [{targetRef: {kind: MeshService, name: backend}, rules: [{matches: [{path: {prefix: /}}], default: {}}]}]}}";
+    for (first, second, is_http) in [
+        ("http", "http", true),
+        ("HTTP", "http", true),
+        ("grpc", "http2", true),
+        ("http", "http2", false),
+        ("http", "tcp", false),
+        ("tcp", "tcp", false),
+    ] {
+        let tag = |protocol: &str, version: &str| {
+            format!("kuma.io/protocol: {protocol}, version: {version}")
+        };
+        let mesh = crate::MESH
+            .replace(&tag("http", "v1"), &tag(first, "v1"))
+            .replace(&tag("http", "v2"), &tag(second, "v2"));
+        let world = World::of(&format!("{mesh}{route}"));
+        let said = world.conditions(Kind::MeshHTTPRoute, "r");
+        let ignored = said[0].contains("it does not speak HTTP");
+        assert_eq!(!ignored, is_http, "{first} {second}: {said:?}");
+    }
+}
+
+/// "`proxyTypes: [Sidecar,Gateway]`": another's gateway is one too, though it sends as a sidecar does.
+#[test]
+fn a_delegated_gateway_is_a_gateway() {
+    let delegated = "\n---\n{type: Dataplane, mesh: default, name: kong, networking: {address: 10.0.0.13, gateway: {type: DELEGATED, tags: {kuma.io/service: kong}}, outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}";
+    let rules = "[{matches: [{path: {prefix: /}}], default: {}}]";
+    for (types, kong, web) in [("Gateway", true, false), ("Sidecar", false, true)] {
+        let target = format!("{{kind: Mesh, proxyTypes: [{types}]}}");
+        let world = World::with(&format!("{delegated}{}", route("r", &target, rules)));
+        for (name, wanted) in [("kong", kong), ("web-1", web)] {
+            let found = world.from(name, "http://127.0.0.1:10001/");
+            assert_eq!(found.rule.is_some(), wanted, "{types} {name}");
+        }
+    }
+}
+
+/// What can't have an effect is told of, each by its own words.
+#[test]
+fn targets_that_are_not_there_are_warned_of() {
+    let rules =
+        "[{matches: [{path: {prefix: /}}], default: {filters: [{directResponse: {status: 200}}]}}]";
+    let edge = |target: &str, hostnames: &str| {
+        format!(
+            "\n---\n{{type: MeshHTTPRoute, mesh: default, name: r, spec: {{targetRef: {target}, to: [{{targetRef: {{kind: Mesh}}, hostnames: {hostnames}, rules: {rules}}}]}}}}"
+        )
+    };
+    let to = |name: &str| {
+        route("r", "{kind: Mesh}", rules).replace("name: backend}", &format!("name: {name}}}"))
+    };
+    let gateway = |hostname: &str| {
+        format!(
+            "\n---\n{{type: Dataplane, mesh: default, name: g, networking: {{address: 10.0.0.19, gateway: {{type: BUILTIN, tags: {{kuma.io/service: g}}}}}}}}\n---\n{{type: MeshGateway, mesh: default, name: g, selectors: [{{match: {{kuma.io/service: g}}}}], conf: {{listeners: [{{port: 80, protocol: HTTP, hostname: {hostname}}}]}}}}"
+        )
+    };
+    let cases = [
+        (to("backend"), None),
+        (
+            to("bakend"),
+            Some((
+                "spec.to[0].targetRef",
+                "there is no MeshService bakend in mesh default, so it has no effect",
+            )),
+        ),
+        (
+            route("r", "{kind: MeshService, name: nobody}", rules),
+            Some((
+                "spec.targetRef",
+                "no proxy of mesh default is MeshService nobody",
+            )),
+        ),
+        (
+            edge("{kind: MeshGateway, name: ghost}", "[]"),
+            Some((
+                "spec.targetRef",
+                "there is no MeshGateway ghost in mesh default",
+            )),
+        ),
+        (
+            edge(
+                "{kind: MeshGateway, name: edge-gateway, tags: {port: other}}",
+                "[]",
+            ),
+            Some((
+                "spec.targetRef",
+                "no listener of MeshGateway edge-gateway with port=other has its tags",
+            )),
+        ),
+        (
+            edge("{kind: MeshGateway, name: g}", "[a.example]") + &gateway("a.example"),
+            None,
+        ),
+        (
+            edge("{kind: MeshGateway, name: g}", "[foo.org]") + &gateway("a.example"),
+            Some((
+                "spec.to[0].hostnames",
+                "no listener of MeshGateway mesh:default/g serves any of them, so its rules get nothing",
+            )),
+        ),
+    ];
+    for (yaml, wanted) in cases {
+        let found = World::with(&yaml).binder.warnings();
+        let found: Vec<_> = found
+            .iter()
+            .map(|w| (w.field.as_str(), w.message.as_str()))
+            .collect();
+        assert_eq!(found, wanted.into_iter().collect::<Vec<_>>(), "{yaml}");
+    }
+}
+
+/// A share that is answered with 503 is told of where its backendRefs are written, whoever the rule was merged with.
+#[test]
+fn a_subset_without_endpoints_is_warned_of_where_it_is_written() {
+    let consumer = consumer(
+        "[{matches: [{path: {prefix: /v1}}], default: {filters: [{requestHeaderModifier: {set: [{name: a, value: b}]}}]}}]",
+    );
+    let owner = OWNER.replace("version: v1", "version: v9");
+    let warnings = World::with(&format!("{owner}{consumer}")).binder.warnings();
+    let found: Vec<_> = warnings
+        .iter()
+        .map(|w| (&*w.object.name.name, w.field.as_str()))
+        .collect();
+    assert_eq!(
+        found,
+        [("owner", "spec.to[0].rules[0].default.backendRefs")]
+    );
 }

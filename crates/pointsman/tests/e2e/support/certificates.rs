@@ -201,22 +201,35 @@ impl Identity {
     }
 }
 
-/// The certificate that a server shows for a name, believed or not.
-pub async fn shown(address: SocketAddr, name: &str) -> Vec<u8> {
+/// A handshake in which the server is believed, whoever it is.
+pub async fn gullible(
+    address: SocketAddr,
+    name: &str,
+    identity: Option<&Identity>,
+) -> TlsStream<TcpStream> {
     let builder = ClientConfig::builder_with_provider(provider());
     let builder = builder
         .with_safe_default_protocol_versions()
-        .expect("versions");
-    let config = builder
+        .expect("versions")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone))
-        .with_no_client_auth();
+        .with_custom_certificate_verifier(Arc::new(Anyone));
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => builder
+            .with_client_auth_cert(identity.chain(), identity.private())
+            .expect("an identity"),
+    };
     let stream = TcpStream::connect(address).await.expect("a connection");
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
-    let stream = within("a TLS handshake", connecting)
+    within("a TLS handshake", connecting)
         .await
-        .expect("a handshake");
+        .expect("a handshake")
+}
+
+/// The certificate that a server shows for a name, believed or not.
+pub async fn shown(address: SocketAddr, name: &str) -> Vec<u8> {
+    let stream = gullible(address, name, None).await;
     let chain = stream
         .get_ref()
         .1

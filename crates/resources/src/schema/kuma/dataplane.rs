@@ -4,8 +4,10 @@ use super::super::rules::{items, text};
 use super::super::{
     Report, Schema, any, boolean, integer, list, map, object, one_of, open_object, string,
 };
-use super::tags::{PROTOCOLS, is_map, names_a_service, tags};
-use super::text::{ADDRESS, LISTEN_ADDRESS, NAME, SERVICE_ADDRESS};
+use super::tags::{PROTOCOLS, is_map, key, names_a_service, tags};
+use super::text::{
+    ADDRESS, LISTEN_ADDRESS, NAME, NO_OUTBOUND_KIND, OUTBOUND_KIND, SERVICE_ADDRESS,
+};
 use crate::document::{Node, Value};
 use crate::kuma::{PROTOCOL_TAG, SERVICE_TAG};
 
@@ -54,9 +56,9 @@ fn inbound() -> Schema {
 }
 
 fn outbound() -> Schema {
-    let kinds = &["MeshExternalService", "MeshMultiZoneService", "MeshService"];
+    let kind = string().like(&OUTBOUND_KIND).said(NO_OUTBOUND_KIND);
     let backend = object()
-        .required("kind", one_of(kinds).said("must be defined"))
+        .required("kind", kind)
         .field("name", string().like(&NAME))
         .field("labels", map(string()))
         .field("port", port())
@@ -76,7 +78,7 @@ fn outbound() -> Schema {
 fn service_tag(node: &Node, report: &mut Report<'_>) {
     let tags = node.get("tags");
     if tags.is_none_or(|tags| is_map(tags) && tags.get(SERVICE_TAG).is_none()) {
-        let part = format!(".tags[{SERVICE_TAG}]");
+        let part = format!(".tags{}", key(SERVICE_TAG));
         report.error_in(&part, tags.unwrap_or(node), "tag has to exist");
     }
 }
@@ -85,14 +87,13 @@ fn protocol(node: &Node, report: &mut Report<'_>) {
     let Some(tag) = node.get(PROTOCOL_TAG) else {
         return;
     };
-    // An empty value has its own finding.
-    let unknown = |value: &&str| !value.is_empty() && !PROTOCOLS.contains(value);
+    let unknown = |value: &&str| !PROTOCOLS.contains(&value.to_ascii_lowercase().as_str());
     if let Some(value) = tag.as_str().filter(unknown) {
         let allowed = PROTOCOLS.join(", ");
         let says = format!(
             "tag \"{PROTOCOL_TAG}\" has an invalid value \"{value}\". Allowed values: {allowed}"
         );
-        report.error_in(&format!("[{PROTOCOL_TAG}]"), tag, says);
+        report.error_in(&key(PROTOCOL_TAG), tag, says);
     }
 }
 
@@ -102,7 +103,7 @@ fn protocol_of_gateway(node: &Node, report: &mut Report<'_>) {
     };
     if let Some(value) = tag.as_str().filter(|value| !matches!(*value, "" | "tcp")) {
         let says = format!("other values than tcp are not allowed, provided value \"{value}\"");
-        report.error_in(&format!("[{PROTOCOL_TAG}]"), tag, says);
+        report.error_in(&key(PROTOCOL_TAG), tag, says);
     }
 }
 

@@ -10,7 +10,7 @@ use super::super::{
 };
 use super::tags::is_map;
 use super::target::backend_ref;
-use super::text::PRECISE_HOSTNAME;
+use super::text::{HEADER_VALUE, NEW_PATH, NEW_PREFIX, PRECISE_HOSTNAME};
 use crate::document::{Node, Value};
 use crate::kuma::fraction;
 use crate::kuma::spelling::{FILTERS, PATH_MODIFIERS};
@@ -41,6 +41,8 @@ pub(super) fn filters() -> Schema {
         .field("requestRedirect", redirect())
         .field("urlRewrite", rewrite())
         .field("directResponse", direct_response())
+        .misplaced("requestHeader", "this is written `requestHeaderModifier`")
+        .misplaced("responseHeader", "this is written `responseHeaderModifier`")
         .rule(type_needed)
         .rule(settings_of_type);
     list(filter).rule(redirect_or_rewrite).rule(one_answer)
@@ -158,7 +160,7 @@ fn header_modifier() -> Schema {
     let header = || {
         object()
             .required("name", header_name())
-            .required("value", string())
+            .required("value", string().like(&HEADER_VALUE))
     };
     object()
         .field("set", list(header()).max(16))
@@ -171,10 +173,14 @@ fn header_modifier() -> Schema {
 fn some_change(node: &Node, report: &mut Report<'_>) {
     if ["set", "add", "remove"]
         .iter()
-        .all(|field| node.get(field).is_none())
+        .all(|field| node.get(field).is_none_or(is_empty))
     {
         report.error(node, "must have at least one defined: set, add, remove");
     }
+}
+
+fn is_empty(list: &Node) -> bool {
+    matches!(&list.value, Value::List(items) if items.is_empty())
 }
 
 /// HTTP makes no difference between cases, so neither is it made here.
@@ -251,8 +257,8 @@ fn one_hostname(node: &Node, report: &mut Report<'_>) {
 fn path_modifier() -> Schema {
     object()
         .field("type", one_of(&["ReplaceFullPath", "ReplacePrefixMatch"]))
-        .field("replaceFullPath", string())
-        .field("replacePrefixMatch", string())
+        .field("replaceFullPath", string().like(&NEW_PATH))
+        .field("replacePrefixMatch", string().like(&NEW_PREFIX))
         .rule(type_needed)
         .rule(union("type", PATH_MODIFIERS))
 }
@@ -270,6 +276,16 @@ fn direct_response() -> Schema {
             integer(200..=599).said("must be in inclusive range [200, 599]"),
         )
         .field("body", body)
+        .rule(no_content)
+}
+
+/// RFC 9110: responses of some statuses have no content.
+fn no_content(node: &Node, report: &mut Report<'_>) {
+    let status = node.get("status").and_then(Node::as_int);
+    if let (Some(status @ (204 | 205 | 304)), Some(body)) = (status, node.get("body")) {
+        let says = format!("a response of status {status} has no body");
+        report.error_in(".body", body, says);
+    }
 }
 
 /// One of some fields is set.

@@ -8,7 +8,7 @@ use super::super::{
     Report, Schema, any, boolean, integer, list, object, one_of, open_object, string,
 };
 use super::filters::exactly_one;
-use super::tags::{is_map, listener_tags, names_a_service, selector, tags};
+use super::tags::{is_map, listener_tags, names_a_service, selector, selects_something, tags};
 use super::text::SERVED_HOSTNAME;
 use crate::document::{Node, Value};
 
@@ -18,7 +18,7 @@ const CERTIFICATES: &[&str] = &["secret", "file", "inline", "inlineString"];
 /// The spec of a MeshGateway.
 pub(super) fn mesh_gateway() -> Schema {
     let one = object()
-        .field("match", selector())
+        .field("match", selector().rule(selects_something))
         .rule(names_a_service("match"));
     let selectors = list(one)
         .size(1..=usize::MAX)
@@ -28,7 +28,8 @@ pub(super) fn mesh_gateway() -> Schema {
         .said("cannot be empty")
         .rule(one_protocol)
         .rule(different_hostnames)
-        .rule(one_limit);
+        .rule(one_limit)
+        .rule(one_audience);
     object()
         .required("selectors", selectors)
         .field("tags", listener_tags())
@@ -226,11 +227,20 @@ fn one_limit(node: &Node, report: &mut Report<'_>) {
     });
 }
 
+/// A port is for the proxies of meshes or for everybody.
+fn one_audience(node: &Node, report: &mut Report<'_>) {
+    let says = "conflicting values for this port";
+    each_listener(node, report, ".crossMesh", says, |listener| {
+        let audiences: BTreeSet<bool> = on_port(node, listener).map(is_cross_mesh).collect();
+        audiences.len() > 1
+    });
+}
+
 /// The spec of a MeshGatewayInstance: what routing uses of it.
 pub(super) fn instance() -> Schema {
     open_object()
         .field("tags", tags())
-        .field("replicas", integer(0..=i64::from(i32::MAX)))
+        .field("replicas", integer(1..=i64::from(i32::MAX)))
         .field(
             "serviceType",
             one_of(&["LoadBalancer", "ClusterIP", "NodePort"]),

@@ -16,11 +16,11 @@ mod text;
 use serde_json::json;
 
 use super::meta::labels;
-use super::text::TIME;
+use super::text::{BASE64, TIME};
 use super::{Schema, Shape, any, object, one_of, open_object, string};
 use crate::kuma::DEFAULT_MESH;
 use crate::meta::Kind;
-use text::NAME;
+use text::{NAME, SERVICE_NAME};
 
 /// Adds a kind's fields to those that every Kubernetes object has.
 pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
@@ -42,9 +42,16 @@ fn with_spec(kind: Kind, object: Schema) -> Schema {
 
 /// The schema of a universal document.
 pub(super) fn universal(kind: Kind) -> Schema {
+    let called = match kind {
+        Kind::MeshService | Kind::MeshExternalService | Kind::MeshMultiZoneService => {
+            let name = string().size(1..=usize::MAX).like(&SERVICE_NAME);
+            name.said("cannot be empty")
+        }
+        _ => name(),
+    };
     let object = object()
         .field("type", string())
-        .required("name", name())
+        .required("name", called)
         .field("labels", labels())
         .field("creationTime", string().like(&TIME))
         .field("modificationTime", string())
@@ -56,6 +63,7 @@ pub(super) fn universal(kind: Kind) -> Schema {
     };
     match kind {
         Kind::Mesh | Kind::Dataplane | Kind::MeshGateway => joined(object, spec(kind)),
+        Kind::Secret => object.field("data", string().like(&BASE64)),
         _ => with_spec(kind, object),
     }
 }

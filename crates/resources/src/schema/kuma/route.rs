@@ -5,7 +5,7 @@ use super::super::{Report, Schema, list, object, string};
 use super::filters::{answer_without_backends, filters, prefix_to_replace};
 use super::matches::matches;
 use super::target::{backend_ref, no_inbound, refuse_kind, target_ref};
-use super::text::SERVED_HOSTNAME;
+use super::text::REQUESTED_HOSTNAME;
 use crate::document::{Node, Value};
 
 /// Proxies that a policy may be for.
@@ -32,15 +32,28 @@ const TO: &[&str] = &[
 /// The namespace of Kuma itself, whose policies are for everybody.
 const SYSTEM_NAMESPACE: &str = "kuma-system";
 
+/// What MADR 011 looked at and did not take, and where things stand instead.
+const RULES_HERE: &str =
+    "this has no place here: `rules` stand beside `targetRef`, each with a `default` of its own";
+const IN_TO: &str = "this stands in `to`, beside its `targetRef`";
+const IN_DEFAULT: &str = "this stands in the rule's `default`";
+const NO_FROM: &str =
+    "there is no `from`: `targetRef` says whose requests, and `to` where they are going";
+
 /// The spec of a MeshHTTPRoute.
 pub(super) fn http() -> Schema {
     let to = object()
         .required("targetRef", target_ref(TO).said("must be defined"))
         .field("hostnames", hostnames())
-        .required("rules", list(http_rule()));
+        .field("rules", list(http_rule()))
+        .misplaced("default", RULES_HERE);
     object()
         .field("targetRef", target_ref(PROXIES).rule(no_inbound))
         .field("to", list(to))
+        .misplaced("from", NO_FROM)
+        .misplaced("default", IN_TO)
+        .misplaced("rules", IN_TO)
+        .misplaced("hostnames", IN_TO)
         .rule(destinations)
         .rule(hostnames_on_gateways)
         .rule(backends_on_gateways)
@@ -54,6 +67,15 @@ pub(super) fn gateway_http() -> Schema {
         .required("targetRef", gateway)
         .field("hostnames", hostnames())
         .required("rules", list(http_rule().rule(backends_needed)))
+        .misplaced("from", NO_FROM)
+        .misplaced(
+            "to",
+            "a gateway's rules stand in `rules`: where requests go is in their `backendRefs`",
+        )
+        .misplaced(
+            "default",
+            "a gateway's rules stand in `rules`, each with a `default` of its own",
+        )
 }
 
 /// The spec of a MeshTCPRoute.
@@ -62,18 +84,24 @@ pub(super) fn tcp() -> Schema {
         .size(1..=usize::MAX)
         .said("must be defined");
     let conf = object().required("backendRefs", backends);
-    let rule = object().required("default", conf.said("must be defined"));
+    let rule = object()
+        .required("default", conf.said("must be defined"))
+        .misplaced("backendRefs", IN_DEFAULT);
     let to = object()
         .required("targetRef", target_ref(TO).said("must be defined"))
-        .field("rules", list(rule).max(1));
+        .field("rules", list(rule).max(1))
+        .misplaced("default", RULES_HERE);
     object()
         .field("targetRef", target_ref(PROXIES).rule(no_inbound))
-        .required("to", list(to).size(1..=usize::MAX))
+        .field("to", list(to).size(1..=usize::MAX))
+        .misplaced("from", NO_FROM)
+        .misplaced("default", IN_TO)
+        .misplaced("rules", IN_TO)
         .rule(destinations)
 }
 
 fn hostnames() -> Schema {
-    list(string().like(&SERVED_HOSTNAME))
+    list(string().like(&REQUESTED_HOSTNAME))
 }
 
 fn http_rule() -> Schema {
@@ -84,6 +112,8 @@ fn http_rule() -> Schema {
     object()
         .required("matches", matches())
         .required("default", conf.said("must be defined"))
+        .misplaced("filters", IN_DEFAULT)
+        .misplaced("backendRefs", IN_DEFAULT)
         .rule(prefix_to_replace)
 }
 

@@ -9,11 +9,25 @@ use super::super::{
 };
 use super::filters::exactly_one;
 use super::tags::selector;
-use super::text::{EXTERNAL_ADDRESS, PRECISE_HOSTNAME};
+use super::text::{
+    APP_PROTOCOL, EXTERNAL_ADDRESS, EXTERNAL_PROTOCOL, HIGHEST_TLS, LOWEST_TLS, MATCH_TYPE,
+    PRECISE_HOSTNAME, VERIFICATION,
+};
 use crate::document::{Node, Value};
 
-/// Where a certificate or key comes from.
-const SOURCES: &[&str] = &["secret", "inline", "inlineString"];
+/// Where a certificate or key comes from: the older form, then the newer, which has a type beside it.
+const SOURCES: &[&str] = &[
+    "secret",
+    "inline",
+    "inlineString",
+    "secretRef",
+    "insecureInline",
+    "file",
+    "envVar",
+];
+
+/// What is said of endpoints that would be used only where others fail.
+const ONE_PRIORITY: &str = "a priority above 0 is not supported: all endpoints are used alike";
 
 /// The spec of a MeshService.
 pub(super) fn mesh_service() -> Schema {
@@ -25,7 +39,7 @@ pub(super) fn mesh_service() -> Schema {
         )
         .field("dataplaneLabels", label_selector())
         .rule(one_selector);
-    let port = service_port().field("targetPort", int_or_string().rule(port_or_name));
+    let port = service_port(string()).field("targetPort", int_or_string().rule(port_or_name));
     object()
         .field("selector", selector)
         .field("ports", list(port).keyed(&["port"]))
@@ -63,15 +77,16 @@ fn port_or_name(node: &Node, report: &mut Report<'_>) {
 /// The spec of a MeshExternalService.
 pub(super) fn external() -> Schema {
     let matched = object()
-        .field("type", one_of(&["HostnameGenerator"]))
+        .field("type", string().like(&MATCH_TYPE))
         .required("port", port())
         .field(
             "protocol",
-            one_of(&["tcp", "grpc", "http", "http2"]).default(json!("tcp")),
+            string().like(&EXTERNAL_PROTOCOL).default(json!("tcp")),
         );
     let endpoint = object()
         .required("address", string().like(&EXTERNAL_ADDRESS))
-        .required("port", port());
+        .required("port", port())
+        .field("priority", integer(0..=0).said(ONE_PRIORITY));
     object()
         .required("match", matched)
         .field("extension", any())
@@ -83,20 +98,36 @@ pub(super) fn external() -> Schema {
 /// asks for less or more than that is refused.
 fn tls() -> Schema {
     let version = object()
-        .field("min", one_of(&["TLSAuto", "TLS10", "TLS11", "TLS12"]))
-        .field("max", one_of(&["TLSAuto", "TLS13"]));
+        .field("min", string().like(&LOWEST_TLS))
+        .field("max", string().like(&HIGHEST_TLS));
     let name = object()
-        .field("type", one_of(&["Exact"]))
+        .field("type", one_of(&["Exact", "Prefix"]))
         .required("value", string());
     let source = || {
         object()
             .field("secret", string().size(1..=usize::MAX))
             .field("inline", string().like(&BASE64))
             .field("inlineString", string())
+            .field("type", string())
+            .field(
+                "secretRef",
+                object()
+                    .field("kind", one_of(&["Secret"]))
+                    .required("name", string().size(1..=usize::MAX)),
+            )
+            .field("insecureInline", object().required("value", string()))
+            .field(
+                "file",
+                object().required("path", string().size(1..=usize::MAX)),
+            )
+            .field(
+                "envVar",
+                object().required("name", string().size(1..=usize::MAX)),
+            )
             .rule(exactly_one("data source", SOURCES))
     };
     let verification = object()
-        .field("mode", one_of(&["Secured"]))
+        .field("mode", string().like(&VERIFICATION))
         .field("serverName", string().like(&PRECISE_HOSTNAME))
         .field("subjectAltNames", list(name))
         .field("caCert", source())
@@ -123,7 +154,7 @@ fn certificate_and_key(node: &Node, report: &mut Report<'_>) {
 pub(super) fn multi_zone() -> Schema {
     let labels = map(string()).size(1..=usize::MAX).said("cannot be empty");
     let services = object().required("matchLabels", labels);
-    let ports = list(service_port())
+    let ports = list(service_port(string().like(&APP_PROTOCOL)))
         .size(1..=usize::MAX)
         .said("cannot be empty");
     object()
@@ -135,12 +166,12 @@ fn port() -> Schema {
     integer(1..=65535).said("port must be a valid (1-65535)")
 }
 
-fn service_port() -> Schema {
+fn service_port(protocol: Schema) -> Schema {
     object()
         .field(
             "name",
             string().size(1..=usize::MAX).said("must not be empty"),
         )
         .required("port", port())
-        .field("appProtocol", string().default(json!("tcp")))
+        .field("appProtocol", protocol.default(json!("tcp")))
 }

@@ -30,13 +30,18 @@ pub(super) fn listener_tags() -> Schema {
     selector().rule(not_reserved)
 }
 
+/// A tag in a path, as Kuma writes it.
+pub(super) fn key(tag: &str) -> String {
+    format!("[\"{tag}\"]")
+}
+
 fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':')
 }
 
 fn names(node: &Node, report: &mut Report<'_>) {
     for entry in node.entries() {
-        let part = format!("[{}]", entry.key);
+        let part = key(&entry.key);
         if entry.key.is_empty() {
             report.error(node, "tag name must be non-empty");
         } else if !entry.key.bytes().all(|b| is_plain(b) || b == b'/') {
@@ -70,7 +75,7 @@ fn each_value(node: &Node, report: &mut Report<'_>, wrong: fn(&str) -> Option<&'
             None => None,
         };
         if let Some(says) = says {
-            report.error_in(&format!("[{}]", entry.key), &entry.node, says);
+            report.error_in(&key(&entry.key), &entry.node, says);
         }
     }
 }
@@ -79,7 +84,7 @@ fn not_reserved(node: &Node, report: &mut Report<'_>) {
     for entry in node.entries() {
         if RESERVED.contains(&entry.key.as_str()) {
             let says = format!("tag name must not be \"{}\"", entry.key);
-            report.error_in(&format!("[{}]", entry.key), &entry.node, says);
+            report.error_in(&key(&entry.key), &entry.node, says);
         }
     }
 }
@@ -95,6 +100,13 @@ pub(super) fn names_a_service(field: &'static str) -> impl Fn(&Node, &mut Report
                 format!("mandatory tag \"{SERVICE_TAG}\" is missing"),
             );
         }
+    }
+}
+
+/// A selector asks for something.
+pub(super) fn selects_something(node: &Node, report: &mut Report<'_>) {
+    if node.entries().is_empty() {
+        report.error(node, "must have at least one tag");
     }
 }
 

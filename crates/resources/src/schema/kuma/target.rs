@@ -48,6 +48,7 @@ pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
         .required("kind", string().like(&TARGET_KIND).said("must be defined"))
         .field("name", string().like(&NAME))
         .field("namespace", string())
+        .field("mesh", string())
         .field("tags", selector())
         .field("labels", map(string()))
         .field("sectionName", string())
@@ -121,6 +122,7 @@ fn fields_of_kind(node: &Node, report: &mut Report<'_>) {
     let all = [
         "name",
         "namespace",
+        "mesh",
         "tags",
         "labels",
         "sectionName",

@@ -2,6 +2,7 @@
 
 use super::super::gateway::is_ip;
 use super::super::text::{HOSTNAME, Pattern, SUBDOMAIN};
+use super::tags::PROTOCOLS;
 use crate::kuma::TargetKind;
 
 /// What a reference refers to.
@@ -23,6 +24,31 @@ pub(super) static NAME: Pattern = Pattern::worded(
 pub(super) static PRECISE_HOSTNAME: Pattern = Pattern::worded(
     |text| precise_hostname(text).is_none(),
     |text| precise_hostname(text).unwrap_or_default().to_owned(),
+);
+
+/// The value of a header.
+pub(super) static HEADER_VALUE: Pattern = Pattern::worded(
+    |text| text.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f),
+    |_| "must not have line breaks or other control characters".to_owned(),
+);
+
+/// A path that takes the place of another.
+pub(super) static NEW_PATH: Pattern = Pattern::worded(
+    |text| new_path(text).is_none(),
+    |text| new_path(text).unwrap_or_default().to_owned(),
+);
+
+/// A path that takes the place of a prefix; none is how a prefix is cut off.
+pub(super) static NEW_PREFIX: Pattern = Pattern::worded(
+    |text| text.is_empty() || new_path(text).is_none(),
+    |text| new_path(text).unwrap_or_default().to_owned(),
+);
+
+/// A host that requests on a gateway may have, `*` for all, or all hosts below one. Kuma looks at none of it; here what no request can
+/// have is refused.
+pub(super) static REQUESTED_HOSTNAME: Pattern = Pattern::worded(
+    |text| requested_hostname(text).is_none(),
+    |text| requested_hostname(text).unwrap_or_default().to_owned(),
 );
 
 /// A host that is served, `*` for all, or all hosts below one.
@@ -55,6 +81,83 @@ pub(super) static EXTERNAL_ADDRESS: Pattern = Pattern::worded(
     },
 );
 
+/// What an outbound may lead to by reference.
+pub(super) static OUTBOUND_KIND: Pattern = Pattern::worded(
+    |text| ["MeshExternalService", "MeshMultiZoneService", "MeshService"].contains(&text),
+    |_| NO_OUTBOUND_KIND.to_owned(),
+);
+
+/// What is said of others.
+pub(super) const NO_OUTBOUND_KIND: &str =
+    "invalid value. Available values are: MeshExternalService,MeshMultiZoneService,MeshService";
+
+/// The protocol of a port.
+pub(super) static APP_PROTOCOL: Pattern = Pattern::worded(
+    |text| PROTOCOLS.contains(&text),
+    |_| format!("must be one of [{}]", PROTOCOLS.join(", ")),
+);
+
+/// The name of a service within a mesh, which becomes a part of hostnames.
+pub(super) static SERVICE_NAME: Pattern = Pattern::worded(
+    |text| text.chars().count() <= 63 && text.bytes().all(is_name),
+    |text| match text.chars().count() <= 63 {
+        true => NAME.refusal(text),
+        false => "must not be longer than 63 characters".to_owned(),
+    },
+);
+
+/// How a MeshExternalService is known within the mesh.
+pub(super) static MATCH_TYPE: Pattern = Pattern::worded(
+    |text| text == "HostnameGenerator",
+    |text| format!("unrecognized type '{text}' - only 'HostnameGenerator' is supported"),
+);
+
+/// The protocol of a MeshExternalService.
+pub(super) static EXTERNAL_PROTOCOL: Pattern = Pattern::worded(
+    |text| ["tcp", "grpc", "http", "http2"].contains(&text),
+    |_| "\"protocol\" must be one of [\"tcp\", \"grpc\", \"http\", \"http2\"]".to_owned(),
+);
+
+const TLS_VERSIONS: [&str; 5] = ["TLSAuto", "TLS10", "TLS11", "TLS12", "TLS13"];
+
+fn no_version(field: &str, text: &str, not_supported: &str) -> String {
+    match TLS_VERSIONS.contains(&text) {
+        true => format!("{text} is not supported here: {not_supported}"),
+        false => {
+            let all = TLS_VERSIONS
+                .map(|version| format!("{version:?}"))
+                .join(", ");
+            format!("{field:?} must be one of [{all}]")
+        }
+    }
+}
+
+/// The lowest version of TLS: 1.2 is always spoken, and none below.
+pub(super) static LOWEST_TLS: Pattern = Pattern::worded(
+    |text| TLS_VERSIONS[..4].contains(&text),
+    |text| no_version("min", text, "TLS 1.2 is always spoken"),
+);
+
+/// The highest: 1.3 is always spoken.
+pub(super) static HIGHEST_TLS: Pattern = Pattern::worded(
+    |text| ["TLSAuto", "TLS13"].contains(&text),
+    |text| no_version("max", text, "TLS 1.3 is always spoken"),
+);
+
+const MODES: [&str; 4] = ["SkipSAN", "SkipCA", "Secured", "SkipAll"];
+
+/// How much of a certificate is verified: all of it.
+pub(super) static VERIFICATION: Pattern = Pattern::worded(
+    |text| text == "Secured",
+    |text| match MODES.contains(&text) {
+        true => format!("{text} is not supported here: certificates are always verified"),
+        false => {
+            let all = MODES.map(|mode| format!("{mode:?}")).join(", ");
+            format!("\"mode\" must be one of [{all}]")
+        }
+    },
+);
+
 fn is_name(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.' | b'_')
 }
@@ -76,6 +179,28 @@ fn precise_hostname(text: &str) -> Option<&'static str> {
         )
     } else {
         None
+    }
+}
+
+fn new_path(text: &str) -> Option<&'static str> {
+    let plain = |b: u8| (b'!'..=b'~').contains(&b) && b != b'?' && b != b'#';
+    if !text.starts_with('/') {
+        Some("must be an absolute path")
+    } else if !text.bytes().all(plain) {
+        Some(
+            "must be a path alone: no `?`, `#`, spaces, control characters, or letters beyond ASCII that are not percent-encoded",
+        )
+    } else {
+        None
+    }
+}
+
+fn requested_hostname(text: &str) -> Option<&'static str> {
+    let plain = text.strip_suffix('.').unwrap_or(text);
+    let plain = plain.to_ascii_lowercase().replace('_', "-x-");
+    match served_hostname(&plain) {
+        Some(_) if text.is_empty() => None,
+        why => why,
     }
 }
 

@@ -114,6 +114,9 @@ const VALID: &[(Kind, &str)] = &[
 /// Fields of Kuma's references that are known only to be refused with words of their own.
 const REFUSED: &[&str] = &[
     ".spec.targetRef.sectionName",
+    "argetRef.mesh",
+    "ackendRefs[].mesh",
+    "ackendRef.mesh",
     ".spec.to[].targetRef.tags",
     "ackendRefs[].proxyTypes",
     "ackendRef.proxyTypes",
@@ -260,6 +263,10 @@ fn maximal(schema: &Schema) -> Json {
         "System",
         "10.0.0.1",
         "MeshService",
+        "HostnameGenerator",
+        "tcp",
+        "TLSAuto",
+        "Secured",
     ];
     match &schema.shape {
         Shape::Object { fields, .. } => Json::Object(

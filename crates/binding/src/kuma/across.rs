@@ -1,0 +1,173 @@
+//! Listeners of MeshGateways that are for the proxies of all meshes (`crossMesh`): who comes in there, and how the others find them.
+//!
+//! "crossMesh: plain HTTP protocol in the manifest, served over mesh mTLS; reachable from other meshes (and own); refused from outside any
+//! mesh." A Dataplane finds one by an outbound whose tag `kuma.io/mesh` names the gateway's mesh. What proxies show each other comes from
+//! outside ([`MeshIdentity`](crate::bound::MeshIdentity)); where nothing does, as in `check`, all else is told.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use pointsman_resources::gateway::FrontendValidationMode;
+use pointsman_resources::kuma::{GatewayListener, ListenerProtocol, MESH_LABEL, SERVICE_TAG};
+use pointsman_resources::{Name, ObjectKey, Resource};
+
+use super::gateway::{chosen, frontend_id, listener_tags};
+use super::proxy::{self, Proxy};
+use super::select::has;
+use crate::bound::{
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, ClientValidation, Endpoints,
+    Fault, FrontendId, FrontendTls, PeerName, Trust,
+};
+use crate::store::Reader;
+
+/// The tag of an outbound that names the mesh of the gateway behind it.
+pub(super) const MESH_TAG: &str = MESH_LABEL;
+
+/// No name is asked for in the handshake, as certificates of a mesh carry a URI; but TLS wants to name some server.
+const ANY_SERVER: &str = "gateway.mesh";
+
+/// Whether a destination is a gateway's listener for all meshes.
+pub(super) fn is_meant(id: &BackendId) -> bool {
+    id.tags.iter().any(|(name, _)| name == MESH_TAG)
+}
+
+/// Whether the proxies of a mesh speak mutual TLS.
+pub(super) fn has_mtls(reader: &Reader<'_>, mesh: &str) -> bool {
+    let found = reader.kuma_mesh(&Name::new("", mesh));
+    found.is_some_and(|mesh| mesh.spec.has_mtls())
+}
+
+/// What such a listener shows, and whom it lets in: the proxies of all meshes. None if that is not known here.
+pub(super) fn tls(reader: &Reader<'_>, mesh: &str) -> Result<Option<Arc<FrontendTls>>, String> {
+    if !has_mtls(reader, mesh) {
+        return Err(format!(
+            "mTLS must be enabled for crossMesh-enabled MeshGateways, and nothing says that it is in mesh {mesh}"
+        ));
+    }
+    let all = reader.identities();
+    Ok(all.get(mesh).map(|own| {
+        Arc::new(FrontendTls {
+            certificates: vec![own.certificate.clone()],
+            clients: Some(ClientValidation {
+                authorities: all.values().map(|one| one.authority.clone()).collect(),
+                mode: FrontendValidationMode::AllowValidOnly,
+            }),
+        })
+    }))
+}
+
+/// Why a proxy of this mesh is not let in at a destination; none if it is.
+pub(super) fn turned_away(reader: &Reader<'_>, mesh: &str, to: &BackendId) -> Option<Fault> {
+    let away = is_meant(to) && !has_mtls(reader, mesh);
+    away.then(|| Fault {
+        status: 503,
+        reason: "NoMutualTls",
+        message: format!(
+            "{to} lets in who shows a certificate of a mesh, and nothing says that mesh {mesh} has mTLS"
+        ),
+    })
+}
+
+/// A listener that a destination stands for.
+struct Found<'a> {
+    id: FrontendId,
+    proxy: Proxy,
+    listener: &'a GatewayListener,
+}
+
+/// The listeners that a destination stands for: those of its mesh's builtin gateways of that service that have its tags.
+fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<Found<'a>> {
+    let mesh = to.object.namespace().trim_start_matches("mesh:");
+    let mut found = Vec::new();
+    if !has_mtls(reader, mesh) {
+        return found;
+    }
+    let wanted = to.tags.iter().filter(|(name, _)| *name != MESH_TAG);
+    let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let wanted = wanted.chain([(SERVICE_TAG.to_owned(), to.object.name.name.to_string())]);
+    let wanted = wanted.collect();
+    for key in reader.gateway_proxies(mesh) {
+        let Some(proxy) = proxy::view(reader, &key) else {
+            continue;
+        };
+        let Some(gateway) = chosen(reader, &proxy) else {
+            continue;
+        };
+        let all = gateway.spec.conf.listeners.iter();
+        for listener in all.filter(|listener| listener.cross_mesh) {
+            if has(&listener_tags(&proxy, gateway, listener), &wanted) {
+                found.push(Found {
+                    id: frontend_id(gateway, &proxy, listener),
+                    proxy: proxy.clone(),
+                    listener,
+                });
+            }
+        }
+    }
+    found
+}
+
+/// What is spoken behind the TLS of such a destination; none if there is no listener.
+pub(super) fn protocol(reader: &Reader<'_>, to: &BackendId) -> Option<&'static str> {
+    let found = listeners(reader, to);
+    let is_http = |found: &Found<'_>| found.listener.protocol == ListenerProtocol::Http;
+    match (found.is_empty(), found.iter().all(is_http)) {
+        (true, _) => None,
+        (false, true) => Some("http"),
+        (false, false) => Some("tcp"),
+    }
+}
+
+/// Such a destination as a backend.
+pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> Backend {
+    let mut addresses: Vec<BoundEndpoint> = listeners(reader, to)
+        .iter()
+        .flat_map(|found| places(reader, found))
+        .map(|address| BoundEndpoint {
+            address,
+            terminating: false,
+        })
+        .collect();
+    addresses.sort();
+    addresses.dedup();
+    let mesh = to.object.namespace().trim_start_matches("mesh:");
+    let tls = reader.identities().get(mesh).map(|theirs| {
+        Ok(Arc::new(BackendTls {
+            hostname: ANY_SERVER.into(),
+            trust: Trust::Authorities(vec![theirs.authority.clone()]),
+            names: vec![PeerName::Uri(theirs.uri.to_string())],
+            // Each caller shows what its own mesh has.
+            client_certificate: None,
+        }))
+    });
+    Backend {
+        id: to.clone(),
+        protocol: match protocol(reader, to) {
+            Some("tcp") => BackendProtocol::Tcp,
+            _ => BackendProtocol::Unspecified,
+        },
+        tls,
+        endpoints: Endpoints::Addresses(addresses),
+        retry_budget: None,
+    }
+}
+
+/// Where a listener is found: where it was put, or else at its Dataplane's address.
+fn places(reader: &Reader<'_>, found: &Found<'_>) -> Vec<SocketAddr> {
+    let FrontendId::Listener { gateway, .. } = &found.id else {
+        return Vec::new();
+    };
+    if let Some(seen) = reader.observation(gateway) {
+        return seen.places.get(&found.id).cloned().unwrap_or_default();
+    }
+    let address = written_address(reader, &found.proxy.key);
+    let address = address.map(|address| SocketAddr::new(address, found.listener.port));
+    address.into_iter().collect()
+}
+
+fn written_address(reader: &Reader<'_>, proxy: &ObjectKey) -> Option<std::net::IpAddr> {
+    match reader.object(proxy)? {
+        Resource::Dataplane(dataplane) => dataplane.reached_at().parse().ok(),
+        _ => None,
+    }
+}

@@ -1,0 +1,168 @@
+//! What is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints.
+
+use std::collections::BTreeSet;
+
+use pointsman_resources::kuma::{Inbound, TargetKind, TargetRef, display_name};
+use pointsman_resources::{ObjectKey, Resource};
+
+use super::across;
+use super::lower::place_text;
+use super::policy::Policy;
+use super::proxy::tagged;
+use super::units::ports_of;
+use crate::bound::Tags;
+use crate::store::Reader;
+use crate::{Binder, Warning};
+
+impl Binder {
+    /// The warnings of all policies, in their order.
+    pub(crate) fn mesh_warnings(&self) -> Vec<Warning> {
+        let reader = Reader::new(&self.store);
+        let mut all = Vec::new();
+        for policy in self.kuma.policies.values() {
+            let mut warn = |field: String, message: String| {
+                all.push(Warning {
+                    object: policy.key.clone(),
+                    field,
+                    message,
+                });
+            };
+            let target = &policy.route.spec.target_ref;
+            if policy.is_in_effect() && !self.selects_some(policy) {
+                let mesh = &policy.route.mesh;
+                let message = match target.kind {
+                    TargetKind::MeshGateway if !self.has_gateway(policy) => {
+                        format!("there is no {} in mesh {mesh}", text(target))
+                    }
+                    TargetKind::MeshGateway => {
+                        format!("no listener of {} has its tags", text(target))
+                    }
+                    _ => format!("no proxy of mesh {mesh} is {}", text(target)),
+                };
+                warn("spec.targetRef".to_owned(), message);
+            }
+            for (index, to) in policy.route.spec.to.iter().enumerate() {
+                if to.target_ref.kind != TargetKind::Mesh && !self.is_there(&reader, policy, index)
+                {
+                    let (to, mesh) = (text(&to.target_ref), &policy.route.mesh);
+                    let message = format!("there is no {to} in mesh {mesh}, so it has no effect");
+                    warn(format!("spec.to[{index}].targetRef"), message);
+                }
+            }
+            for (index, gateways) in self.unmet(policy) {
+                let message = format!(
+                    "no listener of {gateways} serves any of them, so its rules get nothing"
+                );
+                warn(
+                    format!("{}.hostnames", policy.route.to_field(index)),
+                    message,
+                );
+            }
+        }
+        let outcomes = self
+            .kuma
+            .outcomes()
+            .flat_map(|outcome| &outcome.told.backends);
+        let idle: BTreeSet<_> = outcomes
+            .filter(|(_, id)| self.is_without_endpoint(id))
+            .collect();
+        all.extend(idle.into_iter().map(|(source, id)| Warning {
+            object: source.policy.clone(),
+            field: format!(
+                "{}.default.backendRefs",
+                place_text((source.to, source.rule))
+            ),
+            message: format!("{id} has no ready endpoint: its share is answered with 503"),
+        }));
+        all.sort_by(|a, b| a.object.cmp(&b.object));
+        all
+    }
+
+    /// Whether a policy is for a proxy. In a mesh where there is none, nothing can be told.
+    fn selects_some(&self, policy: &Policy) -> bool {
+        let mesh = &policy.route.mesh;
+        let mut proxies = self
+            .kuma
+            .proxies
+            .values()
+            .filter(|proxy| proxy.mesh == *mesh);
+        if policy.route.spec.target_ref.kind == TargetKind::MeshGateway {
+            let mut items = self
+                .kuma
+                .gateways
+                .values()
+                .flat_map(|view| view.items.keys());
+            return items.any(|(found, _)| *found == policy.key);
+        }
+        let mut gateways = self.kuma.gateways.values();
+        proxies.clone().next().is_none()
+            || proxies.any(|proxy| policy.selects(proxy))
+            || gateways.any(|view| view.outcome.reached.contains_key(&policy.key))
+    }
+
+    fn has_gateway(&self, policy: &Policy) -> bool {
+        let wanted = policy.route.spec.target_ref.name.as_deref();
+        self.kuma
+            .gateways
+            .keys()
+            .any(|key| match self.store.get(key) {
+                Some(Resource::MeshGateway(gateway)) => {
+                    gateway.mesh == policy.route.mesh
+                        && wanted == Some(display_name(&gateway.metadata))
+                }
+                _ => false,
+            })
+    }
+
+    /// Whether what one of a policy's `to` names exists.
+    fn is_there(&self, reader: &Reader<'_>, policy: &Policy, to: usize) -> bool {
+        let mesh = &policy.route.mesh;
+        let inbounds = reader
+            .dataplanes(mesh)
+            .flat_map(|dataplane| &dataplane.spec.networking.inbound);
+        let services: BTreeSet<&str> = inbounds.filter_map(Inbound::service).collect();
+        let tagged = services
+            .into_iter()
+            .map(|service| tagged(mesh, service, Tags::default()));
+        let objects = reader.all_destinations();
+        let ports = objects.flat_map(|object| ports_of(reader, &object.key()));
+        let across = self.kuma.callers.keys().filter(|id| across::is_meant(id));
+        let mut all = tagged.chain(ports).chain(across.cloned());
+        all.any(|id| policy.includes(reader, to, &id))
+    }
+
+    /// The items of a policy whose hostnames are served nowhere, with the MeshGateways that were asked.
+    fn unmet(&self, policy: &Policy) -> Vec<(usize, String)> {
+        let mut found = Vec::new();
+        for index in 0..policy.route.spec.to.len() {
+            let item = (policy.key.clone(), index);
+            let gateways = self.kuma.gateways.iter();
+            let asked: Vec<(&ObjectKey, bool)> = gateways
+                .filter_map(|(key, view)| Some((key, *view.items.get(&item)?)))
+                .collect();
+            if !asked.is_empty() && asked.iter().all(|(_, met)| !met) {
+                let asked: Vec<String> = asked.iter().map(|(key, _)| key.to_string()).collect();
+                found.push((index, asked.join(", ")));
+            }
+        }
+        found
+    }
+}
+
+fn text(target: &TargetRef) -> String {
+    let mut text = target.kind.name().to_owned();
+    if let Some(name) = &target.name {
+        text.push_str(&format!(" {name}"));
+    }
+    let pairs = target.tags.iter().chain(&target.labels);
+    let pairs: Vec<String> = pairs
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    if !pairs.is_empty() {
+        text.push_str(&format!(" with {}", pairs.join(", ")));
+    }
+    match &target.section_name {
+        Some(section) => format!("{text} port {section}"),
+        None => text,
+    }
+}
