@@ -87,6 +87,8 @@ pub struct Delta {
 pub struct Refusal {
     /// The route.
     pub route: ObjectKey,
+    /// The place of the one of a policy's `to` that the rule is in.
+    pub to: Option<usize>,
     /// The place of the rule that was dropped; the whole route if none.
     pub rule: Option<usize>,
     /// The reason of its condition.
@@ -472,6 +474,11 @@ impl Binder {
         self.store.get(key)
     }
 
+    /// Whether something was read from a file or the environment.
+    pub fn has_read(&self, source: &DataSource) -> bool {
+        matches!(self.store.contents.get(source), Some(Ok(_)))
+    }
+
     /// The routes that name a parent but govern none of its traffic, and the rules that were dropped from those that do. Looks
     /// at every route: for people, not for proxies.
     pub fn refusals(&self, parent: &ObjectKey) -> Vec<Refusal> {
@@ -496,6 +503,7 @@ impl Binder {
             }
             let refusal = |rule, reason, message| Refusal {
                 route: key.clone(),
+                to: None,
                 rule,
                 reason,
                 message,

@@ -5,17 +5,28 @@ use pointsman_binding::{Change, Content};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
 
-/// What an object takes from outside, read now.
-pub fn of(resource: &Resource) -> Vec<Change> {
-    sources(resource)
-        .into_iter()
-        .filter_map(|source| Some(Change::Content(source.clone(), Some(read(source)?))))
-        .collect()
+/// What an object takes from outside, read now. A certificate that can't be read any more stays what it was, where that is `known`.
+pub fn of(resource: &Resource, known: impl Fn(&DataSource) -> bool) -> Vec<Change> {
+    let keeps = !matches!(resource, Resource::MeshRoute(_));
+    let mut changes = Vec::new();
+    for source in sources(resource) {
+        match read(source) {
+            Some(Err(why)) if keeps && known(source) => {
+                tracing::warn!("{}: {why}; what was read before stays", resource.key());
+            }
+            Some(read) => changes.push(Change::Content(source.clone(), Some(read))),
+            None => {}
+        }
+    }
+    changes
 }
 
 /// An object and what it takes from outside.
-pub fn put(resource: &Resource) -> impl Iterator<Item = Change> {
-    of(resource)
+pub fn put(
+    resource: &Resource,
+    known: impl Fn(&DataSource) -> bool,
+) -> impl Iterator<Item = Change> {
+    of(resource, known)
         .into_iter()
         .chain([Change::Put(resource.clone())])
 }

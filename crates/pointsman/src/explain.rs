@@ -44,6 +44,7 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     Ok(
         match (unreadable, explanation.outcome, &explanation.status) {
             (true, ..) => ExitCode::from(2),
+            (_, Outcome::Forward, _) if explanation.fails() => ExitCode::from(1),
             (_, Outcome::Forward | Outcome::Redirect, None) => ExitCode::SUCCESS,
             (_, Outcome::Redirect, _) => ExitCode::SUCCESS,
             (_, Outcome::Respond, Some(Status::Http(status))) if *status < 400 => ExitCode::SUCCESS,
@@ -140,9 +141,9 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
 
 /// What becomes of a request.
 pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
-    explain(tables, &directory(binder), query, |parent, _| {
+    explain(tables, &directory(binder), query, |parent, port| {
         let by = query.dataplane.iter();
-        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, parent));
+        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, parent, port));
         let displaced = binder.displaced(parent);
         let refusals = binder.refusals(parent).into_iter();
         let refusals = refusals.chain(displaced).chain(by);
@@ -150,6 +151,7 @@ pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
             .map(|refusal| RefusedCandidate {
                 rules: rules(binder, &refusal.route, refusal.rule),
                 route: refusal.route,
+                to: refusal.to,
                 lost_on: match refusal.reason {
                     "Conflicted" => Criterion::Kind,
                     "NotSelected" => Criterion::Scope,
@@ -295,10 +297,8 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
             (None, _) => backend.endpoints.join(", "),
         };
         let tags = tags_text(&backend.tags);
-        let name = format!(
-            "{} {}/{}{port}{tags}",
-            backend.kind, backend.namespace, backend.name
-        );
+        let name = Name::new(&*backend.namespace, &*backend.name);
+        let name = format!("{} {name}{port}{tags}", backend.kind);
         let _ = writeln!(out, "{}  {share}  {name}  {fate}", strong("backend"));
         if let Some(request) = &backend.request {
             received(&mut out, "    it receives", request);
@@ -310,10 +310,8 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
             .map(|port| format!(" port {port}"))
             .unwrap_or_default();
         let tags = tags_text(&mirror.tags);
-        let name = format!(
-            "{} {}/{}{port}{tags}",
-            mirror.kind, mirror.namespace, mirror.name
-        );
+        let name = Name::new(&*mirror.namespace, &*mirror.name);
+        let name = format!("{} {name}{port}{tags}", mirror.kind);
         let fate = mirror
             .reason
             .as_deref()
@@ -349,6 +347,9 @@ fn tags_text(tags: &BTreeMap<String, String>) -> String {
 
 fn rule_text(rule: &RuleRef) -> String {
     let mut text = format!("{} {}/{}", rule.kind, rule.namespace, rule.name);
+    if let Some(to) = rule.to {
+        let _ = write!(text, " to {to}");
+    }
     if let Some(index) = rule.rule {
         let _ = write!(text, " rule {index}");
     }
@@ -386,6 +387,9 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
         .map(|r| format!(": {r}"))
         .unwrap_or_default();
     match explanation.outcome {
+        Outcome::Forward if explanation.fails() => {
+            paint.paint(Style::Bad, "forward, to no backend that can take it")
+        }
         Outcome::Forward => paint.paint(Style::Good, "forward") + &status + &reason,
         Outcome::Redirect => {
             let status = explanation.response.as_ref().and_then(|r| r.status);

@@ -28,7 +28,7 @@ pub fn load(paths: &[PathBuf]) -> World {
     let mut binder = Binder::new();
     let mut tables = Tables::default();
     let documents = files.documents().into_iter();
-    let changes = documents.flat_map(|document| contents::put(&document.resource));
+    let changes = documents.flat_map(|document| contents::put(&document.resource, |_| false));
     tables.apply(&binder.apply(changes));
     World {
         findings: files.findings(),

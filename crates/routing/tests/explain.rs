@@ -511,6 +511,7 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
     let refused = |parent: &ObjectKey, port| {
         assert_eq!((parent, port), (&cart(), 80));
         vec![RefusedCandidate {
+            to: None,
             route: ObjectKey::new(Kind::TCPRoute, "shop", "bytes"),
             rules: vec![(0, None, 0)],
             lost_on: Criterion::Kind,

@@ -238,13 +238,19 @@ fn by_port(
     };
     candidates.sort_by_key(|key| (key.kind == Kind::Service, key.clone()));
     let what = match target.name.as_deref() {
-        Some(name) => format!("{} {name}", target.kind.name()),
+        Some(name) => {
+            let place = namespace.map(|namespace| format!("{namespace}/"));
+            format!("{} {}{name}", target.kind.name(), place.unwrap_or_default())
+        }
         None => format!("{} with labels {:?}", target.kind.name(), target.labels),
     };
-    let mut exists = false;
+    let mut known: Vec<String> = Vec::new();
     for object in candidates {
         let found = ports(reader, &object);
-        exists |= !found.is_empty();
+        known.extend(found.iter().map(|port| match &port.name {
+            Some(name) => format!("{} ({name})", port.number),
+            None => port.number.to_string(),
+        }));
         let port = found.iter().find(|port| {
             reference.port.is_none_or(|wanted| wanted == port.number)
                 && section.is_none_or(|wanted| wanted == port.section())
@@ -253,10 +259,13 @@ fn by_port(
             return Ok(BackendId::new(object, port.number, Transport::Tcp));
         }
     }
-    let message = match (exists, reference.port, section) {
-        (false, ..) => format!("there is no {what} in mesh {mesh}"),
-        (true, Some(port), _) => format!("{what} has no port {port}"),
-        (true, None, section) => format!("{what} has no port {}", section.unwrap_or("at all")),
+    let wanted = match (reference.port, section) {
+        (Some(port), _) => format!("port {port}"),
+        (None, section) => format!("port of the name `{}`", section.unwrap_or_default()),
+    };
+    let message = match known.is_empty() {
+        true => format!("there is no {what} in mesh {mesh}"),
+        false => format!("{what} has no {wanted}; it has {}", known.join(", ")),
     };
     Err(fault("BackendNotFound", message))
 }

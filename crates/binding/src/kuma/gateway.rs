@@ -313,10 +313,12 @@ impl Looking<'_, '_> {
         }
         let tls = self.listener.tls.as_ref().filter(|_| self.ends_tls())?;
         let mut certificates = Vec::new();
-        for certificate in &tls.certificates {
+        for (index, certificate) in tls.certificates.iter().enumerate() {
             match self.certificate(certificate) {
                 Ok(key) => certificates.push(Arc::new(key)),
-                Err(why) => self.unresolved.push(why),
+                Err(why) => self
+                    .unresolved
+                    .push(format!("tls.certificates[{index}]: {why}")),
             }
         }
         (!certificates.is_empty()).then(|| {

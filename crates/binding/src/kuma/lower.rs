@@ -9,8 +9,8 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pointsman_resources::kuma::{
-    BackendRef, DataSource, DirectResponse, Filter as KumaFilter, HeaderTest, Match, MeshRoute,
-    TargetRef, UrlRewrite,
+    BackendRef, DataSource, DirectResponse, Filter as KumaFilter, HeaderTest, KubernetesService,
+    Match, MeshRoute, TargetRef, UrlRewrite,
 };
 use pointsman_resources::route::{PathMatchType, UrlRewrite as HostAndPath};
 use pointsman_resources::{Kind, ObjectKey};
@@ -320,8 +320,10 @@ impl Lowering<'_, '_> {
                 })
             }
             KumaFilter::DirectResponse(direct) => {
-                let answer = self.direct(direct).map_err(|message| {
-                    self.invalid(source, &format!("{message}; it answers with 500"));
+                let answer = self.direct(direct).map_err(|why| {
+                    self.invalid(source, &format!("{why}; it answers with 500"));
+                    // Clients need not know which files there are.
+                    let message = "the body of the direct response can't be read".to_owned();
                     Fault {
                         status: 500,
                         reason: "DirectResponse",
@@ -402,7 +404,15 @@ fn named(target: &TargetRef, port: Option<u16>, policy: &Policy) -> BackendName 
     let namespace = namespace.unwrap_or(policy.key.namespace());
     let tags = target.tags.iter();
     let tags: Tags = tags.map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    let name = target.name.as_deref().unwrap_or_default();
+    let labels = target.labels.iter();
+    let labels: Vec<String> = labels
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    let labels = labels.join(",");
+    let name = target.name.as_deref().unwrap_or(&labels);
+    // The name of a service on Kubernetes has its namespace in it.
+    let whole = KubernetesService::parse(name).is_some();
+    let namespace = if whole { "" } else { namespace };
     BackendName {
         kind: target.kind.name().into(),
         name: pointsman_resources::Name::new(namespace, name),

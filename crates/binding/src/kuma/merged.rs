@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pointsman_resources::kuma::{display_name, scope};
+use pointsman_resources::kuma::{TargetKind, display_name, scope};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::backend;
@@ -12,6 +12,7 @@ use super::gateway;
 use super::merge::{Merged, merge};
 use super::policy::{Item, Policy};
 use super::proxy::Proxy;
+use super::warnings::target_text;
 use crate::bound::RuleSource;
 use crate::store::Reader;
 use crate::{Binder, Refusal};
@@ -150,7 +151,8 @@ impl Binder {
         }
     }
 
-    /// The rules of policies for a MeshGateway that another has the place of. Looks at everything: for people.
+    /// The rules of policies for a MeshGateway that another has the place of, and the policies that name it and have no say on any of its
+    /// listeners. Looks at everything: for people.
     pub fn displaced(&self, gateway: &ObjectKey) -> Vec<Refusal> {
         let reader = Reader::new(&self.store);
         let mut all = Vec::new();
@@ -160,12 +162,47 @@ impl Binder {
                 all.extend(lost(&merge(&items), place.trim_end()));
             }
         }
+        all.extend(self.idle_on(gateway));
         all
     }
 
-    /// The policies for a destination, and their rules, that have no say over the calls of a proxy, and why. Looks at everything: for
+    fn idle_on(&self, key: &ObjectKey) -> Vec<Refusal> {
+        let (Some(view), Some(Resource::MeshGateway(gateway))) =
+            (self.kuma.gateways.get(key), self.store.get(key))
+        else {
+            return Vec::new();
+        };
+        let name = display_name(&gateway.metadata);
+        let policies = self.kuma.policies.values().filter(|policy| {
+            let target = &policy.route.spec.target_ref;
+            let named =
+                target.kind == TargetKind::MeshGateway && target.name.as_deref() == Some(name);
+            let mut has_say = view.items.keys();
+            named
+                && policy.route.mesh == gateway.mesh
+                && !has_say.any(|(found, _)| *found == policy.key)
+        });
+        let idle = policies.map(|policy| Refusal {
+            route: policy.key.clone(),
+            to: None,
+            rule: None,
+            reason: match &policy.refused {
+                Some(_) => "UnsupportedValue",
+                None => "NotSelected",
+            },
+            message: match &policy.refused {
+                Some(why) => why.clone(),
+                None if policy.is_shadow() => SHADOW.to_owned(),
+                None => "no listener that speaks what it is for has the tags of its targetRef"
+                    .to_owned(),
+            },
+        });
+        idle.collect()
+    }
+
+    /// The policies for a destination's port, and their rules, that have no say over the calls of a proxy, and why. Looks at everything: for
     /// people.
-    pub fn passed_by(&self, proxy: &ObjectKey, destination: &ObjectKey) -> Vec<Refusal> {
+    pub fn passed_by(&self, proxy: &ObjectKey, destination: &ObjectKey, port: u16) -> Vec<Refusal> {
         let reader = Reader::new(&self.store);
         let Some(proxy) = self.kuma.proxies.get(proxy) else {
             return Vec::new();
@@ -174,7 +211,7 @@ impl Binder {
         let known = told.chain(&self.kuma.targeted);
         let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
         let mut displaced = Vec::new();
-        for id in known.filter(|id| id.object == *destination) {
+        for id in known.filter(|id| id.object == *destination && id.port == port) {
             let items = items(&reader, self.kuma.policies.values(), id);
             let own = applied(&items, proxy);
             let http = backend::is_http(backend::protocol(&reader, id).as_deref());
@@ -192,6 +229,7 @@ impl Binder {
                 let route = item.policy.key.clone();
                 all.entry(route.clone()).or_insert(Refusal {
                     route,
+                    to: None,
                     rule: None,
                     reason,
                     message,
@@ -202,6 +240,9 @@ impl Binder {
     }
 }
 
+/// Why a policy that is only tried has no say.
+pub(crate) const SHADOW: &str = "it is tried and not carried out (kuma.io/effect: shadow)";
+
 /// Rules of which nothing is left.
 fn lost(merged: &[Merged<'_>], place: &str) -> Vec<Refusal> {
     let lost = merged.iter().flat_map(|rule| &rule.lost);
@@ -209,6 +250,7 @@ fn lost(merged: &[Merged<'_>], place: &str) -> Vec<Refusal> {
     let mut all: Vec<Refusal> = whole
         .map(|lost| Refusal {
             route: lost.rule.policy.clone(),
+            to: lost.rule.to,
             rule: Some(lost.rule.rule),
             reason: "Merged",
             message: format!(
@@ -223,7 +265,7 @@ fn lost(merged: &[Merged<'_>], place: &str) -> Vec<Refusal> {
 
 fn not_selected(policy: &Policy, proxy: &Proxy) -> String {
     if policy.is_shadow() {
-        return "it is tried and not carried out (kuma.io/effect: shadow)".to_owned();
+        return SHADOW.to_owned();
     }
     if policy.route.mesh != proxy.mesh {
         return format!("it is of mesh {}", policy.route.mesh);
@@ -238,12 +280,6 @@ fn not_selected(policy: &Policy, proxy: &Proxy) -> String {
     {
         return format!("it is for the calls of zone {zone}");
     }
-    let target = &policy.route.spec.target_ref;
-    let name = target.name.as_deref().unwrap_or_default();
-    let target = format!("{} {name}", target.kind.name());
-    format!(
-        "it is for {}, which does not select {}",
-        target.trim_end(),
-        proxy.key
-    )
+    let target = target_text(&policy.route.spec.target_ref);
+    format!("it is for {target}, which does not select {}", proxy.key)
 }

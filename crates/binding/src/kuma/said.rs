@@ -8,6 +8,7 @@ use pointsman_resources::{Name, ObjectKey, Resource};
 use super::destination::Outcome;
 use super::gateway::{MeshGatewayView, port_name};
 use super::lower::place_text;
+use super::merged::SHADOW;
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
 use crate::observation::Observation;
@@ -49,7 +50,7 @@ impl Binder {
         };
         let mut remarks = told(|outcome| &outcome.told.remarks);
         if policy.is_shadow() {
-            remarks.insert("it is tried and not carried out (kuma.io/effect: shadow)".to_owned());
+            remarks.insert(SHADOW.to_owned());
         } else if reaches.is_empty() {
             remarks.insert("it reaches no proxy that calls what it is for".to_owned());
         }

@@ -1,16 +1,18 @@
 //! What is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use pointsman_resources::kuma::{Inbound, TargetKind, TargetRef, display_name};
+use pointsman_resources::kuma::{
+    Inbound, ListenerProtocol, TargetKind, TargetRef, display_name, is_universal,
+};
 use pointsman_resources::{ObjectKey, Resource};
 
-use super::across;
 use super::lower::place_text;
 use super::policy::Policy;
 use super::proxy::tagged;
 use super::units::ports_of;
-use crate::bound::Tags;
+use super::{across, backend};
+use crate::bound::{BackendId, Endpoints, Tags};
 use crate::store::Reader;
 use crate::{Binder, Warning};
 
@@ -32,19 +34,19 @@ impl Binder {
                 let mesh = &policy.route.mesh;
                 let message = match target.kind {
                     TargetKind::MeshGateway if !self.has_gateway(policy) => {
-                        format!("there is no {} in mesh {mesh}", text(target))
+                        format!("there is no {} in mesh {mesh}", target_text(target))
                     }
                     TargetKind::MeshGateway => {
-                        format!("no listener of {} has its tags", text(target))
+                        format!("no listener of {} has its tags", target_text(target))
                     }
-                    _ => format!("no proxy of mesh {mesh} is {}", text(target)),
+                    _ => format!("no proxy of mesh {mesh} is {}", target_text(target)),
                 };
                 warn("spec.targetRef".to_owned(), message);
             }
             for (index, to) in policy.route.spec.to.iter().enumerate() {
                 if to.target_ref.kind != TargetKind::Mesh && !self.is_there(&reader, policy, index)
                 {
-                    let (to, mesh) = (text(&to.target_ref), &policy.route.mesh);
+                    let (to, mesh) = (target_text(&to.target_ref), &policy.route.mesh);
                     let message = format!("there is no {to} in mesh {mesh}, so it has no effect");
                     warn(format!("spec.to[{index}].targetRef"), message);
                 }
@@ -59,6 +61,8 @@ impl Binder {
                 );
             }
         }
+        all.extend(self.idle_tls());
+        all.extend(self.dead_ends(&reader));
         let outcomes = self
             .kuma
             .outcomes()
@@ -75,6 +79,61 @@ impl Binder {
             message: format!("{id} has no ready endpoint: its share is answered with 503"),
         }));
         all.sort_by(|a, b| a.object.cmp(&b.object));
+        all
+    }
+
+    /// TLS of listeners that don't speak it.
+    fn idle_tls(&self) -> Vec<Warning> {
+        let mut all = Vec::new();
+        for key in self.kuma.gateways.keys() {
+            let Some(Resource::MeshGateway(gateway)) = self.store.get(key) else {
+                continue;
+            };
+            for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
+                let plain = matches!(
+                    listener.protocol,
+                    ListenerProtocol::Http | ListenerProtocol::Tcp
+                );
+                if plain && !listener.cross_mesh && listener.tls.is_some() {
+                    let spec = if is_universal(&gateway.metadata) {
+                        ""
+                    } else {
+                        "spec."
+                    };
+                    all.push(Warning {
+                        object: key.clone(),
+                        field: format!("{spec}conf.listeners[{index}].tls"),
+                        message: "this listener does not speak TLS, so it is ignored".to_owned(),
+                    });
+                }
+            }
+        }
+        all
+    }
+
+    /// Outbounds that lead nowhere.
+    fn dead_ends(&self, reader: &Reader<'_>) -> Vec<Warning> {
+        let mut all = Vec::new();
+        let proxies: BTreeMap<_, _> = self.kuma.proxies.iter().collect();
+        for (key, proxy) in proxies {
+            let nowhere = |id: &BackendId| {
+                let view = backend::view(reader, id);
+                let gone = view.is_none_or(
+                    |view| matches!(view.endpoints, Endpoints::Addresses(all) if all.is_empty()),
+                );
+                id.port == 0 && backend::protocol(reader, id).is_none() && gone
+            };
+            for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| nowhere(to)) {
+                all.push(Warning {
+                    object: key.clone(),
+                    field: "networking.outbound".to_owned(),
+                    message: match across::is_meant(to) {
+                        true => format!("{listen} leads nowhere: no crossMesh listener is {to}"),
+                        false => format!("{listen} leads nowhere: nothing has the tags of {to}"),
+                    },
+                });
+            }
+        }
         all
     }
 
@@ -149,7 +208,8 @@ impl Binder {
     }
 }
 
-fn text(target: &TargetRef) -> String {
+/// What a reference refers to, for people.
+pub(crate) fn target_text(target: &TargetRef) -> String {
     let mut text = target.kind.name().to_owned();
     if let Some(name) = &target.name {
         text.push_str(&format!(" {name}"));

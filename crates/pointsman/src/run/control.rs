@@ -8,7 +8,8 @@ use imbl::OrdMap;
 use pointsman_binding::bound::FrontendId;
 use pointsman_binding::{Change, has_status};
 use pointsman_proxy::{Owner, SocketKey, Update};
-use pointsman_resources::{Finding, ObjectKey};
+use pointsman_resources::kuma::DataSource;
+use pointsman_resources::{Finding, Name, ObjectKey};
 use pointsman_routing::Tables;
 
 use super::ground::Ground;
@@ -77,7 +78,10 @@ impl Control {
             match self.files.document(&key) {
                 Some(document) => {
                     self.leaving.remove(&key);
-                    changes.extend(contents::put(&document.resource));
+                    let binder = self.shared.binder();
+                    let known = |source: &DataSource| binder.has_read(source);
+                    changes.extend(contents::put(&document.resource, known));
+                    drop(binder);
                     changes.extend(self.identities.follow(&key, Some(&document.resource)));
                     keys.insert(key);
                 }
@@ -118,6 +122,19 @@ impl Control {
             .filter_map(|key| self.identities.follow(key, None));
         changes.extend(identities);
         self.apply(changes, gone, false);
+    }
+
+    /// Reads again what objects take from files beside the manifests, and from the environment.
+    pub fn reread(&mut self) {
+        let binder = self.shared.binder();
+        let known = |source: &DataSource| binder.has_read(source);
+        let objects = binder.objects();
+        let changes = objects.flat_map(|(_, object)| contents::of(object, known));
+        let changes: Vec<Change> = changes.collect();
+        drop(binder);
+        if !changes.is_empty() {
+            self.apply(changes, Changed::new(), false);
+        }
     }
 
     /// Asks again for addresses and ports that could not be had.
@@ -311,15 +328,19 @@ pub fn spoken(protocol: pointsman_binding::bound::Protocol) -> &'static str {
     }
 }
 
+/// What goes by the name of a Gateway's ports: builtin gateways of Kuma's do too.
+pub fn gateway_kind(gateway: &Name) -> &'static str {
+    match gateway.namespace.starts_with("mesh:") {
+        true => "Dataplane",
+        false => "Gateway",
+    }
+}
+
 /// Whose a socket is, for people.
 pub fn owner(owner: &Owner) -> String {
     match owner {
         Owner::Gateway { gateway, port } => {
-            let kind = match gateway.namespace.starts_with("mesh:") {
-                true => "Dataplane",
-                false => "Gateway",
-            };
-            format!("{kind} {gateway} port {port}")
+            format!("{} {gateway} port {port}", gateway_kind(gateway))
         }
         Owner::Mesh { parent, port } => format!("{parent} port {port}"),
         Owner::Outbound(FrontendId::Outbound(outbound)) => {

@@ -144,6 +144,7 @@ fn follow(control: &mut Control, shared: &Shared, events: &Receiver<Event>) {
                 };
                 control.take(changed);
                 if heard.reload {
+                    control.reread();
                     control.look_again();
                 }
             }

@@ -5,6 +5,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::mesh::{PORT, ask_from, connect_from, mesh_route, mesh_service, pod};
 use crate::support::backend::{Backend, Saw};
+use crate::support::certificates::{Authority, Handshake, Identity, shown};
+use crate::support::eventually;
 use crate::support::gateway::{Address, Gateway};
 use crate::support::http1::Http1;
 use crate::support::message::*;
@@ -343,4 +345,136 @@ async fn a_pods_streams_follow_tcp_routes() {
     assert_eq!(here.exactly(4).await.expect("a greeting"), b"new\n");
     let mut anybody = connect_from(shop.ip, at).await;
     assert_eq!(anybody.exactly(4).await.expect("a greeting"), b"own\n");
+}
+
+/// "RequestRedirect … Sidecar: unset port/path/query kept. Gateway: query stripped, unset port := listener port."
+#[tokio::test]
+async fn redirects_keep_what_they_leave_out() {
+    let (client, edge) = (Address::new(), Address::new());
+    let v1 = Backend::http1("v1").await;
+    let rules = "[{matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: RequestRedirect, requestRedirect: {path: /k}}]}}]";
+    let manifests = mesh(client.ip, edge.ip)
+        + &dataplane("backend", "http", "v1", &v1)
+        + &calls("own", rules)
+        + &policy(
+            "MeshHTTPRoute",
+            "edge",
+            &format!(
+                "{{targetRef: {{kind: MeshGateway, name: edge}}, to: [{{targetRef: {{kind: Mesh}}, rules: {rules}}}]}}"
+            ),
+        );
+    let _gateway = Gateway::of(&manifests).await;
+    for (address, host, location) in [
+        (
+            (client.ip, 10001),
+            "backend.mesh",
+            "http://backend.mesh/k?q=1",
+        ),
+        (
+            (client.ip, 10001),
+            "backend.mesh:99",
+            "http://backend.mesh:99/k?q=1",
+        ),
+        (
+            (edge.ip, 8080),
+            "shop.example",
+            "http://shop.example:8080/k",
+        ),
+    ] {
+        let answer = Http1::connect(address.into())
+            .await
+            .ask(&get("/x?q=1").host(host))
+            .await;
+        assert_eq!(answer.header("location"), Some(location), "{host}");
+    }
+}
+
+/// "SNI ≠ Host on HTTPS => 404"; and certificates and bodies are read again when they are asked to be, and kept where they can't be.
+#[tokio::test]
+async fn files_beside_the_manifests_are_read_again() {
+    let (client, edge) = (Address::new(), Address::new());
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let authority = Authority::new();
+    let write = |identity: &Identity| {
+        let pem = format!("{}{}", identity.certificate, identity.key);
+        std::fs::write(path("a.pem"), pem).expect("written");
+    };
+    let first = authority.sign(&["a.example"]);
+    write(&first);
+    std::fs::write(path("body"), "old").expect("written");
+    let listeners = |more: &str| {
+        let one = |host: &str| {
+            format!(
+                "{{port: 8443, protocol: HTTPS, hostname: {host}, tls: {{mode: TERMINATE, certificates: [{{file: {}}}]}}}}",
+                path("a.pem").display()
+            )
+        };
+        mesh(client.ip, edge.ip).replace(
+            "{port: 8080, protocol: HTTP}",
+            &format!(
+                "{{port: 8080, protocol: HTTP{more}}}, {}, {}",
+                one("a.example"),
+                one("b.example")
+            ),
+        )
+    };
+    let tea = policy(
+        "MeshHTTPRoute",
+        "edge",
+        &format!(
+            "{{targetRef: {{kind: MeshGateway, name: edge}}, to: [{{targetRef: {{kind: Mesh}}, rules: [{{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{filters: [{{type: DirectResponse, directResponse: {{status: 200, body: {{filename: {}}}}}}}]}}}}]}}]}}",
+            path("body").display()
+        ),
+    );
+    let gateway = Gateway::of(&(listeners("") + &tea)).await;
+    let at = SocketAddr::new(edge.ip, 8443);
+    assert_eq!(shown(at, "a.example").await, first.leaf());
+    let stream = Handshake::new(&authority, "a.example").connect(at).await;
+    let mut here = Http1::over(stream);
+    assert_eq!(here.ask(&get("/").host("a.example")).await.text(), "old");
+    assert_eq!(here.ask(&get("/").host("b.example")).await.status, 404);
+
+    let second = authority.sign(&["a.example"]);
+    write(&second);
+    std::fs::write(path("body"), "new").expect("written");
+    gateway.signal("HUP");
+    eventually("the new certificate", || async {
+        shown(at, "a.example").await == second.leaf()
+    })
+    .await;
+    let plain = SocketAddr::new(edge.ip, 8080);
+    let answer = Http1::connect(plain).await.ask(&get("/")).await;
+    assert_eq!(answer.text(), "new");
+
+    // What can't be read any more keeps what was.
+    std::fs::remove_file(path("a.pem")).expect("removed");
+    gateway.write("main.yaml", &(listeners(", tags: {more: tags}") + &tea));
+    eventually("a word on it", || async {
+        gateway.log().contains("what was read before stays")
+    })
+    .await;
+    assert_eq!(shown(at, "a.example").await, second.leaf());
+}
+
+/// A direct response that can't be had tells its author which file is missing, and no client.
+#[tokio::test]
+async fn clients_are_not_told_of_files() {
+    let (client, edge) = (Address::new(), Address::new());
+    let v1 = Backend::http1("v1").await;
+    let manifests = mesh(client.ip, edge.ip)
+        + &dataplane("backend", "http", "v1", &v1)
+        + &calls(
+            "own",
+            "[{matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: DirectResponse, directResponse: {status: 200, body: {filename: /nonexistent/secret}}}]}}]",
+        );
+    let gateway = Gateway::of(&manifests).await;
+    let answer = Http1::connect((client.ip, 10001).into())
+        .await
+        .ask(&get("/"))
+        .await;
+    assert_eq!(answer.status, 500);
+    assert!(!answer.text().contains("nonexistent"), "{}", answer.text());
+    let status = gateway.ask_admin("/status").await.text();
+    assert!(status.contains("/nonexistent/secret"), "{status}");
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pointsman_binding::bound::{BackendId, Protocol, Transport};
+use pointsman_resources::Kind;
 use pointsman_routing::FrontendTable;
 
 use super::answer::Answer;
@@ -78,8 +79,12 @@ fn listener<'h>(
             .filter(|table| table.frontend().protocol == Protocol::Http)
             .ok_or_else(Answer::no_listener);
     };
-    // RFC 9110 §7.4: a request for a host that the connection was not made for is misdirected.
+    // RFC 9110 §7.4: a request for a host that the connection was not made for is misdirected. Kuma's gateways do not say so.
+    let of_kuma = secured.parent().kind == Kind::MeshGateway;
     table
         .filter(|table| table.frontend().id == *secured)
-        .ok_or_else(Answer::misdirected)
+        .ok_or_else(match of_kuma {
+            true => Answer::no_listener,
+            false => Answer::misdirected,
+        })
 }

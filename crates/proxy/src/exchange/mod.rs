@@ -33,7 +33,7 @@ use std::time::Instant;
 use pointsman_binding::bound::Protocol;
 use pointsman_routing::filters::Filters;
 use pointsman_routing::filters::cors::{Asked, Verdict};
-use pointsman_routing::filters::redirect::Requested;
+use pointsman_routing::filters::redirect::{Manner, Requested};
 use pointsman_routing::normalize_path;
 
 use crate::server::Passage;
@@ -208,12 +208,18 @@ fn redirect(
 ) -> Option<Answer> {
     let redirect = filters.redirect.as_ref()?;
     let frontend = &plan.origin.as_ref()?.frontend;
+    let written = request
+        .authority
+        .and_then(|written| written.rsplit_once(':'));
     let location = redirect.location(&Requested {
+        manner: Manner::of(&frontend.id),
         scheme: match frontend.protocol {
             Protocol::Https => "https",
             _ => "http",
         },
         host,
+        // The last part of an IPv6 address is no port: it has a bracket behind it.
+        written_port: written.and_then(|(_, port)| port.parse().ok()),
         port: frontend.port,
         offset: passage
             .socket

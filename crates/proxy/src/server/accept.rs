@@ -61,13 +61,16 @@ fn is_passing(error: &io::Error) -> bool {
 
 fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: SocketAddr) {
     let Some(admission) = worker.admit() else {
-        return overload::turn_away(worker, socket, stream, client);
+        return overload::turn_away(worker, socket, stream, client, "connections");
     };
     let place = match limit(worker, socket) {
         None => None,
         Some(limit) => match Place::take(&socket.connections, limit) {
             Some(place) => Some(place),
-            None => return overload::turn_away(worker, socket, stream, client),
+            // A MeshGateway's own.
+            None => {
+                return overload::turn_away(worker, socket, stream, client, "connectionLimit");
+            }
         },
     };
     let _ = stream.set_nodelay(true);
@@ -127,7 +130,7 @@ fn serve(worker: Rc<Worker>, mut passage: Passage, stream: TcpStream) {
 }
 
 /// Whether only proxies of a mesh come in at a socket, with the mesh's own TLS around what is spoken there.
-fn is_guarded(worker: &Worker, socket: &Socket) -> bool {
+pub(super) fn is_guarded(worker: &Worker, socket: &Socket) -> bool {
     let held = worker.held();
     let listener = held.port(&socket.key).and_then(|port| port.any());
     listener.is_some_and(|table| table.frontend().cross_mesh)

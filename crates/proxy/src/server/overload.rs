@@ -9,7 +9,7 @@ use pointsman_binding::bound::Protocol;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
-use super::accept::protocol;
+use super::accept::{is_guarded, protocol};
 use crate::wire::io::split;
 use crate::wire::linger::linger;
 use crate::worker::{Socket, Worker};
@@ -89,16 +89,18 @@ impl Drop for Lingering {
     }
 }
 
-/// Closes a connection that is one too many.
+/// Closes a connection that is one too many by the limit of this name.
 pub(crate) fn turn_away(
     worker: &Rc<Worker>,
     socket: &Socket,
     stream: TcpStream,
     client: SocketAddr,
+    limit: &'static str,
 ) {
     worker.metrics.refused("TooManyConnections");
-    worker.overload.note("connections", client);
+    worker.overload.note(limit, client);
     let http = protocol(worker, socket, client) == Some(Protocol::Http);
+    let http = http && !is_guarded(worker, socket);
     let Some(lingering) = Lingering::new(worker).filter(|_| http) else {
         return;
     };

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, FrontendId, PathPredicate, RuleSource, StringPredicate, expression,
+    BoundMatch, BoundRoute, Dialect, FrontendId, PathPredicate, StringPredicate, expression,
+    policy_names,
 };
 use pointsman_resources::ObjectKey;
 
@@ -44,6 +45,11 @@ pub(crate) fn candidates<R: Request>(
 ) -> Vec<Candidate> {
     let mut all: Vec<(Rank, Candidate)> = Vec::new();
     let mut seen = BTreeSet::new();
+    // A rule may be attached in several places, or be in force and lost elsewhere; it is told once.
+    let mut told: BTreeSet<Told> = winner
+        .map(|winner| told(&rule_ref(winner)))
+        .into_iter()
+        .collect();
     if let Some(table) = chosen {
         for route in table.routes() {
             seen.insert(route.route.clone());
@@ -53,6 +59,7 @@ pub(crate) fn candidates<R: Request>(
                 }
                 let (lost_on, detail) = judge(&entry, arrival, winner);
                 let rule = rule_of(&entry);
+                told.insert(self::told(&rule));
                 all.push((
                     entry.rank.clone(),
                     Candidate {
@@ -71,10 +78,13 @@ pub(crate) fn candidates<R: Request>(
         if chosen.is_some_and(|chosen| chosen.frontend().id == table.frontend().id) {
             continue;
         }
-        let (lost_on, detail) = elsewhere(table, port, arrival.host());
+        let (lost_on, detail) = elsewhere(table, chosen, port, arrival.host());
         for route in table.routes().filter(|route| !seen.contains(&route.route)) {
             for entry in nearest(route, arrival.host()) {
                 let (detail, rule) = (detail.clone(), rule_of(&entry));
+                if !told.insert(self::told(&rule)) {
+                    continue;
+                }
                 all.push((
                     entry.rank.clone(),
                     Candidate {
@@ -87,17 +97,28 @@ pub(crate) fn candidates<R: Request>(
         }
     }
     all.sort_by(|a, b| a.0.cmp(&b.0));
-    // A route may be attached to several of the others; it is told once.
-    let mut told = BTreeSet::new();
-    let told_once =
-        |(rank, _): &(Rank, Candidate)| told.insert((rank.route.clone(), rank.rule, rank.matched));
-    let mut candidates: Vec<Candidate> = all
-        .into_iter()
-        .filter(told_once)
-        .map(|(_, candidate)| candidate)
-        .collect();
-    candidates.extend(refused.into_iter().flat_map(refusals));
+    let mut candidates: Vec<Candidate> = all.into_iter().map(|(_, candidate)| candidate).collect();
+    for refused in refused.into_iter().flat_map(refusals) {
+        if told.insert(self::told(&refused.rule)) {
+            candidates.push(refused);
+        }
+    }
     candidates
+}
+
+/// What tells a match of a rule from all others.
+type Told = (
+    &'static str,
+    String,
+    String,
+    Option<usize>,
+    Option<usize>,
+    Option<usize>,
+);
+
+fn told(rule: &RuleRef) -> Told {
+    let (namespace, name) = (rule.namespace.clone(), rule.name.clone());
+    (rule.kind, namespace, name, rule.to, rule.rule, rule.matched)
 }
 
 /// A candidate for each match of each rule of a route that is not attached.
@@ -107,6 +128,7 @@ fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
             kind: refused.route.kind.name(),
             namespace: refused.route.name.namespace.to_string(),
             name: refused.route.name.name.to_string(),
+            to: refused.to,
             rule: rule.map(|(index, _)| index),
             rule_name: rule.and_then(|(_, name)| name.clone()),
             matched,
@@ -161,22 +183,33 @@ pub(crate) fn rule_of(entry: &Entry) -> RuleRef {
 /// A rule as it is shown.
 pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
     let (route, index) = hit.route.source(hit.rule);
-    let from = hit.rule.from.iter();
+    let from = &hit.rule.from;
     RuleRef {
         kind: route.kind.name(),
         namespace: route.name.namespace.to_string(),
         name: route.name.name.to_string(),
+        to: from.first().and_then(|source| source.to),
         rule: Some(index),
         rule_name: hit.rule.name.as_deref().map(str::to_owned),
         matched: hit.matched().map(|matched| matched.index),
-        from: from.map(RuleSource::policy_name).collect(),
+        from: policy_names(from),
     }
 }
 
 /// Why routes of another frontend of the same parent have no say.
-fn elsewhere(table: &FrontendTable, port: u16, host: &str) -> (Criterion, String) {
+fn elsewhere(
+    table: &FrontendTable,
+    chosen: Option<&FrontendTable>,
+    port: u16,
+    host: &str,
+) -> (Criterion, String) {
     let frontend = table.frontend();
+    let chosen = chosen.map(|chosen| &chosen.frontend().id);
     match &frontend.id {
+        FrontendId::Mesh { .. } if matches!(chosen, Some(FrontendId::Outbound(_))) => (
+            Criterion::Scope,
+            "policies of Kuma's govern these calls, and go before it".to_owned(),
+        ),
         FrontendId::Listener { listener, .. } if frontend.port == port => {
             let serves = match &frontend.hostname {
                 Some(hostname) => format!("`{hostname}`"),
@@ -247,10 +280,10 @@ fn judge<R: Request>(
     }
     match winner {
         Some(winner) => outranked(winner, entry),
-        // Not reached: what matches has a winner above it, or is the winner.
+        // The connection is another listener's.
         None => (
-            Criterion::Refused,
-            "it takes the request, and yet nothing does".to_owned(),
+            Criterion::Host,
+            "it would take the request, which does not reach it".to_owned(),
         ),
     }
 }
@@ -385,6 +418,12 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> S
         Criterion::Kind => format!("{kind} {route} has the same match"),
         _ if (kind, route) != (own.kind, &own.name) => {
             format!("{kind} {route} is the stronger policy, and its match is as specific")
+        }
+        // Kuma's are as specific as each other; the Gateway API's criteria leave nothing in which two could differ.
+        _ if winner.rule != loser.rule && entry.route.dialect == Dialect::Kuma => {
+            let to = hit.rule.from.first().and_then(|source| source.to);
+            let to = to.map(|to| format!("to {to} ")).unwrap_or_default();
+            format!("{to}rule {place} of the same policy comes first, and its match is as specific")
         }
         _ if winner.rule != loser.rule => {
             format!("rule {place} of the same route has the same match and comes first")

@@ -207,10 +207,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         })
         .filter(|table| fits(scheme, table.frontend().protocol))
         .collect();
-    let seen = Seen {
-        query,
-        host: query.host(),
-    };
+    let seen = Seen::new(query);
     found.sort_by_key(|table| {
         let frontend = table.frontend();
         let hit = match frontend.protocol {

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendName, BoundRule, Endpoints, Fault, Mirror, Protocol, WeightedBackend,
+    Backend, BackendName, BoundRule, Endpoints, Fault, Frontend, Mirror, Protocol, WeightedBackend,
 };
 
 use super::model::{BackendShare, MirrorShare, Received, Response, Status, Timeouts};
 use super::query::Query;
 use crate::filters::cors::{Asked, Verdict};
 use crate::filters::headers::{Edit, apply};
-use crate::filters::redirect::Requested;
+use crate::filters::redirect::{Manner, Requested};
 use crate::filters::{Filters, RuleFilters};
 use crate::tables::Tables;
 
@@ -54,7 +54,7 @@ impl<'q> Draft<'q> {
         let lower = |(name, value): &(String, String)| (name.to_ascii_lowercase(), value.clone());
         let mut headers: Vec<(String, String)> = query.headers.iter().map(lower).collect();
         if !headers.iter().any(|(name, _)| name == "host") {
-            headers.insert(0, ("host".to_owned(), authority(query)));
+            headers.insert(0, ("host".to_owned(), query.authority()));
         }
         Draft {
             query,
@@ -99,19 +99,6 @@ fn join(headers: &mut BTreeMap<String, String>, name: &str, value: &str) {
     match headers.get_mut(name) {
         Some(values) => values.extend([",", value]),
         None => drop(headers.insert(name.to_owned(), value.to_owned())),
-    }
-}
-
-/// The host as a client writes it: with brackets, and with the port where it is not the scheme's.
-fn authority(query: &Query) -> String {
-    let target = &query.target;
-    let host = match target.host.contains(':') {
-        true => format!("[{}]", target.host),
-        false => target.host.clone(),
-    };
-    match target.port {
-        Some(port) if target.scheme.default_port() != Some(port) => format!("{host}:{port}"),
-        _ => host,
     }
 }
 
@@ -160,18 +147,20 @@ pub(crate) fn response(verdict: Option<&Verdict>, filters: &[&Filters]) -> Respo
 pub(crate) fn redirect(
     query: &Query,
     filters: &Filters,
-    protocol: Protocol,
-    port: u16,
+    frontend: &Frontend,
 ) -> Option<(u16, String)> {
     let redirect = filters.redirect.as_ref()?;
+    let written = query.authority();
+    let written = written.rsplit_once(':');
     let location = redirect.location(&Requested {
-        scheme: if protocol == Protocol::Https {
-            "https"
-        } else {
-            "http"
+        manner: Manner::of(&frontend.id),
+        scheme: match frontend.protocol {
+            Protocol::Https => "https",
+            _ => "http",
         },
         host: &query.host(),
-        port,
+        written_port: written.and_then(|(_, port)| port.parse().ok()),
+        port: frontend.port,
         offset: 0,
         path: &query.target.path,
         query: query.target.query.as_deref(),

@@ -54,9 +54,11 @@ pub fn explain(
         Chosen::Misdirected { table, why } => {
             let mut explanation = Explanation::new(why, Outcome::Respond);
             explanation.frontend = Some(reference(table.frontend()));
-            explanation.status = Some(Status::Http(421));
+            // Kuma: "SNI ≠ Host on HTTPS => 404".
+            let of_kuma = table.frontend().id.parent().kind == Kind::MeshGateway;
+            explanation.status = Some(Status::Http(if of_kuma { 404 } else { 421 }));
             explanation.reason = Some("the connection's listener does not serve this host".into());
-            let others = refused(table.frontend().id.parent(), table.frontend().port);
+            let others = refused(table.frontend().id.parent(), called(table));
             explanation.candidates = others_of(tables, table, query, None, others);
             explanation
         }
@@ -88,7 +90,7 @@ pub fn explain(
             explanation
         }
         Chosen::Frontend { table, why } => {
-            let others = refused(table.frontend().id.parent(), table.frontend().port);
+            let others = refused(table.frontend().id.parent(), called(table));
             at_frontend(tables, table, query, why, others)
         }
     }
@@ -113,8 +115,27 @@ impl Explanation {
         }
     }
 
+    /// Whether every share is answered with an error.
+    pub fn fails(&self) -> bool {
+        let mut used = self
+            .backends
+            .iter()
+            .filter(|one| one.share > 0.0)
+            .peekable();
+        used.peek().is_some() && used.all(|one| one.reason.is_some())
+    }
+
     fn answer(&mut self, tongue: Tongue, status: u16) {
         (self.status, self.grpc_status) = tongue.tell(status);
+    }
+}
+
+/// The port of its parent that a frontend stands for; an outbound may be listened on at another.
+fn called(table: &FrontendTable) -> u16 {
+    let frontend = table.frontend();
+    match &frontend.id {
+        FrontendId::Outbound(outbound) => outbound.destination.port,
+        _ => frontend.port,
     }
 }
 
@@ -134,10 +155,7 @@ fn others_of(
     winner: Option<&Hit<'_>>,
     refused: Vec<RefusedCandidate>,
 ) -> Vec<Candidate> {
-    let seen = Seen {
-        query,
-        host: query.host(),
-    };
+    let seen = Seen::new(query);
     let sni = query.sni();
     let arrival = match carries_streams(table) {
         true => Arrival::Stream(sni.as_deref()),
@@ -173,10 +191,7 @@ fn at_frontend(
     }
     let hit = match streams {
         true => table.lookup_stream(query.sni().as_deref()),
-        false => table.lookup(&Seen {
-            query,
-            host: query.host(),
-        }),
+        false => table.lookup(&Seen::new(query)),
     };
     let tongue = effect::tongue(query, streams);
     match &hit {
@@ -224,9 +239,7 @@ fn taken(
     }
     let mut response = effect::response(verdict.as_ref(), &[filters]);
     let frontend = table.frontend();
-    if let Some((status, location)) =
-        effect::redirect(query, filters, frontend.protocol, frontend.port)
-    {
+    if let Some((status, location)) = effect::redirect(query, filters, frontend) {
         explanation.outcome = Outcome::Redirect;
         explanation.status = Some(Status::Http(status));
         response.status = Some(status);

@@ -115,7 +115,10 @@ pub struct RuleRef {
     pub namespace: String,
     /// The route's name.
     pub name: String,
-    /// The rule's place in the route.
+    /// Where a policy of Kuma's has several `to`: the place of the one that the rule is in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<usize>,
+    /// The rule's place in the route, or in that `to`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
     /// The rule's name.
@@ -248,6 +251,8 @@ pub struct Candidate {
 pub struct RefusedCandidate {
     /// The route.
     pub route: pointsman_resources::ObjectKey,
+    /// The place of the one of a policy's `to` that is meant.
+    pub to: Option<usize>,
     /// The rules that are meant: the place and name of each, and how many matches it has.
     pub rules: Vec<(usize, Option<String>, usize)>,
     /// [`Criterion::Refused`], or [`Criterion::Kind`] for a route that lost to one of another kind.

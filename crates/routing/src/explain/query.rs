@@ -204,6 +204,23 @@ impl Query {
         }
     }
 
+    /// What stands as Host: what is said, or the URL's host, with brackets, and with the port where it is not the scheme's.
+    pub fn authority(&self) -> String {
+        let said = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("host");
+        if let Some((_, value)) = self.headers.iter().find(said) {
+            return value.clone();
+        }
+        let target = &self.target;
+        let host = match target.host.contains(':') {
+            true => format!("[{}]", target.host),
+            false => target.host.clone(),
+        };
+        match target.port {
+            Some(port) if target.scheme.default_port() != Some(port) => format!("{host}:{port}"),
+            _ => host,
+        }
+    }
+
     /// The SNI that is sent; none for an address.
     pub fn sni(&self) -> Option<String> {
         match &self.sni {
@@ -225,8 +242,19 @@ impl Query {
 
 /// A [`Query`] as the table sees it.
 pub(crate) struct Seen<'q> {
-    pub(crate) query: &'q Query,
-    pub(crate) host: String,
+    query: &'q Query,
+    host: String,
+    authority: String,
+}
+
+impl<'q> Seen<'q> {
+    pub(crate) fn new(query: &'q Query) -> Self {
+        Seen {
+            query,
+            host: query.host(),
+            authority: query.authority(),
+        }
+    }
 }
 
 impl Request for Seen<'_> {
@@ -243,11 +271,13 @@ impl Request for Seen<'_> {
         self.query.target.query.as_deref()
     }
     fn header(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        self.query
-            .headers
-            .iter()
-            .filter(move |(other, _)| other.eq_ignore_ascii_case(name))
+        let host = name.eq_ignore_ascii_case("host");
+        let host = host.then_some(self.authority.as_bytes());
+        let lines = self.query.headers.iter();
+        lines
+            .filter(move |(other, _)| host.is_none() && other.eq_ignore_ascii_case(name))
             .map(|(_, value)| value.as_bytes())
+            .chain(host)
     }
 }
 

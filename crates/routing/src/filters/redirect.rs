@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pointsman_binding::bound::FrontendId;
+use pointsman_resources::Kind;
 use pointsman_resources::route::RequestRedirect;
 
 use super::rewrite::PathRewrite;
@@ -17,13 +19,42 @@ pub struct Redirect {
     path: Option<PathRewrite>,
 }
 
+/// By whose rules a redirect fills in what it leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// The Gateway API's: the port is that of the redirect's scheme, else the listener's.
+    GatewayApi,
+    /// A MeshGateway's of Kuma: "query stripped, unset port := listener port"; unless the redirect leads to the other scheme, which is not
+    /// spoken there.
+    MeshGateway,
+    /// A sidecar's of Kuma: "unset port/path/query kept", as the client wrote them.
+    Sidecar,
+}
+
+impl Manner {
+    /// That of a frontend.
+    pub fn of(frontend: &FrontendId) -> Self {
+        match frontend {
+            FrontendId::Listener { owner, .. } if owner.kind == Kind::MeshGateway => {
+                Manner::MeshGateway
+            }
+            FrontendId::Outbound(_) => Manner::Sidecar,
+            FrontendId::Listener { .. } | FrontendId::Mesh { .. } => Manner::GatewayApi,
+        }
+    }
+}
+
 /// What a redirect takes from the request and its listener where it does not say otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct Requested<'r> {
+    /// By whose rules.
+    pub manner: Manner,
     /// `http` or `https`.
     pub scheme: &'r str,
     /// The host, without a port. An IPv6 address with or without brackets.
     pub host: &'r str,
+    /// The port that the client wrote behind the host.
+    pub written_port: Option<u16>,
     /// The listener's port.
     pub port: u16,
     /// What is added to the ports of this host: listeners are so much above what they say.
@@ -53,16 +84,24 @@ impl Redirect {
     pub fn location(&self, requested: &Requested<'_>) -> String {
         let scheme = self.scheme.as_deref().unwrap_or(requested.scheme);
         let host = self.hostname.as_deref().unwrap_or(requested.host);
-        // "If no port is specified": the well-known port of the redirect's scheme if it has one, else the listener's.
-        let port = match (self.port, &self.scheme) {
-            (Some(port), _) => Some(port),
-            (None, Some(scheme)) => default_port(scheme),
-            (None, None) => Some(requested.port),
-        };
-        let moved = |port: u16| port.checked_add(requested.offset).unwrap_or(port);
-        let port = match self.hostname {
-            None => port.map(moved),
+        let moved = |port: u16| match self.hostname {
+            None => port.checked_add(requested.offset).unwrap_or(port),
             Some(_) => port,
+        };
+        let port = match (requested.manner, self.port) {
+            (Manner::Sidecar, Some(port)) => Some(port),
+            (Manner::Sidecar, None) => {
+                let written = requested.written_port;
+                let telling = |port: &u16| default_port(requested.scheme) != Some(*port);
+                written.filter(|port| self.hostname.is_none() && telling(port))
+            }
+            (_, Some(port)) => Some(moved(port)),
+            // "If no port is specified": the well-known port of the redirect's scheme if it has one, else the listener's.
+            (Manner::GatewayApi, None) if self.scheme.is_some() => default_port(scheme).map(moved),
+            (Manner::MeshGateway, None) if scheme != requested.scheme => {
+                default_port(scheme).map(moved)
+            }
+            (_, None) => Some(moved(requested.port)),
         };
         // "Implementations SHOULD NOT add the port" that the scheme has by default.
         let port = port.filter(|port| default_port(scheme) != Some(*port));
@@ -79,7 +118,8 @@ impl Redirect {
             location.push_str(&format!(":{port}"));
         }
         location.push_str(path);
-        if let Some(query) = requested.query {
+        let kept = requested.manner != Manner::MeshGateway;
+        if let Some(query) = requested.query.filter(|_| kept) {
             location.extend(["?", query]);
         }
         location
@@ -108,8 +148,10 @@ mod tests {
             status_code: 302,
         };
         let requested = Requested {
+            manner: Manner::GatewayApi,
             scheme: listener.0,
             host: "h",
+            written_port: None,
             port: listener.1,
             offset: 0,
             path: "/x",
@@ -182,8 +224,10 @@ mod tests {
             status_code: 301,
         };
         let requested = Requested {
+            manner: Manner::GatewayApi,
             scheme: "http",
             host: "2001:db8::1",
+            written_port: None,
             port: 8080,
             offset: 0,
             path: "/a/b",
@@ -191,5 +235,80 @@ mod tests {
         };
         let location = Redirect::compile(&redirect, None).location(&requested);
         assert_eq!(location, "http://[2001:db8::1]:8080/a/b?q=1");
+    }
+    /// "Sidecar: unset port/path/query kept. Gateway: query stripped, unset port := listener port."
+    #[test]
+    fn kumas_redirects_keep_what_they_leave_out_in_their_own_ways() {
+        use Manner::{MeshGateway, Sidecar};
+        let table = [
+            // The manner, the port that the client wrote, the redirect's scheme, hostname and port.
+            (Sidecar, None, (None, None, None), "http://h/x?q"),
+            (Sidecar, Some(99), (None, None, None), "http://h:99/x?q"),
+            (
+                Sidecar,
+                Some(80),
+                (Some("https"), None, None),
+                "https://h/x?q",
+            ),
+            (
+                Sidecar,
+                Some(99),
+                (Some("https"), None, None),
+                "https://h:99/x?q",
+            ),
+            (
+                Sidecar,
+                Some(99),
+                (None, Some("o.example"), None),
+                "http://o.example/x?q",
+            ),
+            (Sidecar, Some(99), (None, None, Some(81)), "http://h:81/x?q"),
+            (MeshGateway, Some(99), (None, None, None), "http://h:8080/x"),
+            (
+                MeshGateway,
+                None,
+                (None, Some("o.example"), None),
+                "http://o.example:8080/x",
+            ),
+            (
+                MeshGateway,
+                None,
+                (Some("http"), None, None),
+                "http://h:8080/x",
+            ),
+            (
+                MeshGateway,
+                None,
+                (Some("https"), None, None),
+                "https://h/x",
+            ),
+            (
+                MeshGateway,
+                None,
+                (Some("https"), None, Some(8443)),
+                "https://h:8443/x",
+            ),
+        ];
+        for (manner, written_port, (scheme, hostname, port), wanted) in table {
+            let redirect = RequestRedirect {
+                scheme: scheme.map(str::to_owned),
+                hostname: hostname.map(str::to_owned),
+                path: None,
+                port,
+                status_code: 302,
+            };
+            let requested = Requested {
+                manner,
+                scheme: "http",
+                host: "h",
+                written_port,
+                port: 8080,
+                offset: 0,
+                path: "/x",
+                query: Some("q"),
+            };
+            let location = Redirect::compile(&redirect, None).location(&requested);
+            assert_eq!(location, wanted, "{manner:?} {redirect:?}");
+        }
     }
 }

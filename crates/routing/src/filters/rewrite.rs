@@ -23,13 +23,13 @@ impl PathRewrite {
     /// Compiles what a filter says for a rule whose match is this prefix. None where nothing is to be replaced.
     pub fn compile(modifier: &PathModifier, prefix: Option<&str>) -> Option<Self> {
         if let Some(path) = &modifier.replace_full_path {
-            return Some(PathRewrite::Full(path.as_str().into()));
+            return Some(PathRewrite::Full(absolute(path).into()));
         }
         let trimmed = |path: &str| path.strip_suffix('/').unwrap_or(path).into();
         let to = modifier.replace_prefix_match.as_deref()?;
         Some(PathRewrite::Prefix {
             from: trimmed(prefix?),
-            to: trimmed(to),
+            to: trimmed(&absolute(to)),
         })
     }
 
@@ -50,6 +50,19 @@ impl PathRewrite {
     }
 }
 
+/// A path as it may stand in a message: it begins with a slash, so that it never goes on where a host ends, and what no path may hold is
+/// percent-encoded. The API lets any text pass.
+fn absolute(text: &str) -> String {
+    let mut path = String::from(if text.starts_with('/') { "" } else { "/" });
+    for byte in text.bytes() {
+        match byte {
+            b'!'..=b'~' if byte != b'?' && byte != b'#' => path.push(char::from(byte)),
+            _ => path.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    path
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,6 +77,29 @@ mod tests {
             .expect("a rewrite")
             .apply(path)
             .into_owned()
+    }
+
+    #[test]
+    fn what_is_no_path_becomes_one() {
+        for (written, path) in [
+            ("/a/b", "/a/b"),
+            ("", "/"),
+            ("nope", "/nope"),
+            (".evil.example", "/.evil.example"),
+            ("/a b", "/a%20b"),
+            ("/a\r\nx: y", "/a%0D%0Ax:%20y"),
+            ("/a?b#c", "/a%3Fb%23c"),
+            ("/ü%41", "/%C3%BC%41"),
+        ] {
+            let modifier = PathModifier {
+                kind: "ReplaceFullPath".into(),
+                replace_full_path: Some(written.into()),
+                replace_prefix_match: None,
+            };
+            let rewrite = PathRewrite::compile(&modifier, None).expect("a rewrite");
+            assert_eq!(rewrite.apply("/x"), path, "{written:?}");
+        }
+        assert_eq!(replaced("/foo/bar", "/foo", "x y"), "/x%20y/bar");
     }
 
     #[test]

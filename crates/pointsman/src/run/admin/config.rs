@@ -2,14 +2,14 @@
 
 use pointsman_binding::bound::{
     Backend, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId, PathPredicate,
-    StringPredicate, Trust, ValuePredicate, WeightedBackend,
+    StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend, policy_names,
 };
 use pointsman_proxy::{Owner, SocketKey};
 use pointsman_resources::ObjectKey;
 use pointsman_routing::{Entry, FrontendTable};
 use serde_json::{Map, Value, json};
 
-use crate::run::control::spoken;
+use crate::run::control::{gateway_kind, spoken};
 use crate::run::state::Snapshot;
 
 /// Everything in effect.
@@ -34,7 +34,7 @@ pub fn render(snapshot: &Snapshot) -> Value {
 fn socket((key, owner): (&SocketKey, &Owner), snapshot: &Snapshot) -> Value {
     let mut value = match owner {
         Owner::Gateway { gateway, port } => json!({
-            "kind": "Gateway", "namespace": &*gateway.namespace, "name": &*gateway.name, "port": port,
+            "kind": gateway_kind(gateway), "namespace": &*gateway.namespace, "name": &*gateway.name, "port": port,
         }),
         Owner::Mesh { parent, port } => {
             let mut value = object(parent);
@@ -126,7 +126,12 @@ fn hosts(entries: &[std::sync::Arc<Entry>]) -> Value {
 
 fn rule(entry: &Entry) -> Value {
     let rule = &entry.rule;
-    let mut value = json!({ "route": object(&entry.route.route), "rule": rule.index });
+    let (route, index) = entry.route.source(rule);
+    let mut value = json!({ "route": object(route), "rule": index });
+    if let Some(source) = rule.from.first() {
+        value["to"] = json!(source.to);
+        value["from"] = json!(policy_names(&rule.from));
+    }
     if let Some(name) = &rule.name {
         value["name"] = json!(&**name);
     }
@@ -212,6 +217,7 @@ fn weighted(backend: &WeightedBackend) -> Value {
         "kind": &*name.kind, "namespace": &*name.name.namespace, "name": &*name.name.name,
         "port": name.port, "weight": backend.weight,
     });
+    tags(&mut value, &name.tags);
     if !backend.filters.is_empty() {
         value["filters"] = backend.filters.iter().map(filter).collect();
     }
@@ -221,8 +227,20 @@ fn weighted(backend: &WeightedBackend) -> Value {
     value
 }
 
+/// The tags that a subset of Kuma's has.
+fn tags(value: &mut Value, tags: &Tags) {
+    if !tags.is_empty() {
+        let tags: Map<String, Value> = tags
+            .iter()
+            .map(|(name, value)| (name.to_owned(), json!(value)))
+            .collect();
+        value["tags"] = Value::Object(tags);
+    }
+}
+
 fn backend(backend: &Backend) -> Value {
     let mut value = object(&backend.id.object);
+    tags(&mut value, &backend.id.tags);
     value["port"] = json!(backend.id.port);
     value["transport"] = json!(backend.id.transport.name());
     value["protocol"] = json!(format!("{:?}", backend.protocol));
