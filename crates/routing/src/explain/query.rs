@@ -244,7 +244,8 @@ impl Query {
 pub(crate) struct Seen<'q> {
     query: &'q Query,
     host: String,
-    authority: String,
+    /// The host as it is written, perhaps with a port.
+    written: String,
 }
 
 impl<'q> Seen<'q> {
@@ -252,7 +253,7 @@ impl<'q> Seen<'q> {
         Seen {
             query,
             host: query.host(),
-            authority: query.authority(),
+            written: query.authority(),
         }
     }
 }
@@ -272,7 +273,7 @@ impl Request for Seen<'_> {
     }
     fn header(&self, name: &str) -> impl Iterator<Item = &[u8]> {
         let host = name.eq_ignore_ascii_case("host");
-        let host = host.then_some(self.authority.as_bytes());
+        let host = host.then_some(self.written.as_bytes());
         let lines = self.query.headers.iter();
         lines
             .filter(move |(other, _)| host.is_none() && other.eq_ignore_ascii_case(name))
