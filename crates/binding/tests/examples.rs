@@ -92,6 +92,14 @@ const EXPECTED: &[(&str, &[&str], &[&str])] = &[
         &[],
     ),
     (
+        "kuma-cross-mesh",
+        &[
+            "mesh:shop/across 10443/catalog.mesh MeshGateway 10443/catalog.mesh/",
+            "mesh:partners/orders-1 -> MeshService mesh:shop/across with kuma.io/mesh=shop MeshService mesh:shop/across",
+        ],
+        &[],
+    ),
+    (
         "kuma-kubernetes",
         &[
             "edge-gateway 80/example.com MeshGateway 80/example.com/example.com",

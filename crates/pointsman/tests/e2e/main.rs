@@ -14,6 +14,7 @@ mod headers;
 mod http2;
 mod kuma;
 mod kuma_across;
+mod kuma_examples;
 mod limits;
 mod mesh;
 mod paths;

@@ -185,6 +185,10 @@ impl Drop for Backend {
     }
 }
 
+async fn any_port() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").await.expect("a port")
+}
+
 impl Backend {
     /// HTTP/1.1 that says what it saw.
     pub async fn http1(name: &str) -> Backend {
@@ -197,6 +201,12 @@ impl Backend {
         handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
     ) -> Backend {
         Backend::serve(name, false, None, handler).await
+    }
+
+    /// The same at an address.
+    pub async fn http1_at(name: &str, address: SocketAddr) -> Backend {
+        let listener = TcpListener::bind(address).await.expect("a port");
+        Backend::serve_at(listener, name, false, None, |_| status(200))
     }
 
     /// HTTP/2 with prior knowledge.
@@ -223,9 +233,19 @@ impl Backend {
         tls: Option<Arc<ServerConfig>>,
         handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
     ) -> Backend {
+        Backend::serve_at(any_port().await, name, http2, tls, handler)
+    }
+
+    fn serve_at(
+        listener: TcpListener,
+        name: &str,
+        http2: bool,
+        tls: Option<Arc<ServerConfig>>,
+        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+    ) -> Backend {
         let handler: Arc<Handler> = Arc::new(handler);
         let name_of_ours = name.to_owned();
-        Backend::listening(name, move |stream, seen| {
+        Backend::accepting(listener, name, move |stream, seen| {
             let (handler, tls, name) = (handler.clone(), tls.clone(), name_of_ours.clone());
             async move {
                 let (number, _open) = seen.connected();
@@ -246,7 +266,6 @@ impl Backend {
                 drive(stream, http2, name, about, seen, handler).await;
             }
         })
-        .await
     }
 
     /// A listener whose connections are each given to `connection`.
@@ -254,7 +273,14 @@ impl Backend {
         name: &str,
         connection: impl Fn(TcpStream, Arc<Record>) -> F + Send + 'static,
     ) -> Backend {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        Backend::accepting(any_port().await, name, connection)
+    }
+
+    fn accepting<F: Future<Output = ()> + Send + 'static>(
+        listener: TcpListener,
+        name: &str,
+        connection: impl Fn(TcpStream, Arc<Record>) -> F + Send + 'static,
+    ) -> Backend {
         let address = listener.local_addr().expect("an address");
         let record = Record::new();
         let seen = record.clone();
