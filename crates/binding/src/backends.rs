@@ -463,5 +463,6 @@ pub(crate) fn x_backend_tls(
         trust,
         names: policy::peers(&validation.subject_alt_names),
         client_certificate,
+        of_mesh: false,
     })))
 }

@@ -172,14 +172,12 @@ pub(crate) fn of_secret(
 ) -> Result<CertifiedKey, String> {
     let (name, secret) = secret(reader, mesh, name)?;
     let has = |key: &str| secret.data.contains_key(key) || secret.string_data.contains_key(key);
-    let pem = match has("tls.crt") {
-        true => value(secret, "tls.crt").and_then(|mut pem| {
-            pem.extend(value(secret, "tls.key")?);
-            Ok(pem)
-        }),
-        false => value(secret, SECRET_KEY),
+    let parts = match has("tls.crt") {
+        true => value(secret, "tls.crt").and_then(|crt| Ok((crt, value(secret, "tls.key")?))),
+        false => value(secret, SECRET_KEY).map(|pem| (pem.clone(), pem)),
     };
-    pem.and_then(|pem| of_pem(name.clone(), &pem))
+    parts
+        .and_then(|(certificate, key)| of_parts(name.clone(), &certificate, &key))
         .map_err(|what| format!("Secret {name} {what}"))
 }
 
@@ -195,12 +193,16 @@ fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a 
     found.ok_or_else(|| format!("there is no Secret {}, nor {}", places[0], places[1]))
 }
 
-/// A certificate and its key, together as PEM.
-pub(crate) fn of_pem(secret: Name, pem: &[u8]) -> Result<CertifiedKey, String> {
+/// A certificate and its key, each as PEM; one text may hold both.
+pub(crate) fn of_parts(
+    secret: Name,
+    certificate: &[u8],
+    key: &[u8],
+) -> Result<CertifiedKey, String> {
     Ok(CertifiedKey {
         secret,
-        chain: certificates(pem)?,
-        key: private_key(pem)?,
+        chain: certificates(certificate)?,
+        key: private_key(key)?,
     })
 }
 

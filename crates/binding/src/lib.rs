@@ -59,9 +59,12 @@ pub enum Change {
     Need(BackendId, bool),
     /// What stands in a file or a variable of the environment that a policy names, or why it can't be read; none if it is not known.
     Content(DataSource, Option<Content>),
-    /// What the proxies of a mesh of Kuma's show each other; none if they show nothing.
-    Identity(Arc<str>, Option<Arc<MeshIdentity>>),
+    /// What the proxies of a mesh of Kuma's show each other, or why they can show nothing; none if it is not known, as in `check`.
+    Identity(Arc<str>, Option<Identity>),
 }
+
+/// What the proxies of a mesh of Kuma's show each other, or why they can show nothing.
+pub type Identity = Result<Arc<MeshIdentity>, String>;
 
 /// What was read for a policy, or why it could not be.
 pub type Content = Result<Arc<[u8]>, String>;

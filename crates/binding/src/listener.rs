@@ -61,6 +61,7 @@ impl ListenerView {
             hostname: self.hostname.clone(),
             tls: self.tls.clone(),
             client_certificate: client_certificate.cloned(),
+            mesh_certificate: None,
             kind: None,
             connection_limit: None,
             cross_mesh: false,

@@ -253,6 +253,7 @@ fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
         hostname: None,
         tls: None,
         client_certificate: None,
+        mesh_certificate: None,
         kind: Some(kind),
         connection_limit: None,
         cross_mesh: false,

@@ -101,6 +101,7 @@ pub(crate) fn backend_tls(
             trust,
             names: peers(&validation.subject_alt_names),
             client_certificate: None,
+            of_mesh: false,
         })),
         None => {
             let reason = match option {

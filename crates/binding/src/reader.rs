@@ -18,11 +18,10 @@ use pointsman_resources::policy::{
 use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use crate::Content;
-use crate::bound::MeshIdentity;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
 use crate::store::{Index, Store, Topic};
+use crate::{Content, Identity};
 
 /// Reads objects on behalf of a unit and notes what it has read.
 pub(crate) struct Reader<'a> {
@@ -168,8 +167,8 @@ impl<'a> Reader<'a> {
         self.store.contents.get(source).cloned()
     }
 
-    /// What the proxies of each mesh show each other.
-    pub fn identities(&self) -> &'a BTreeMap<Arc<str>, Arc<MeshIdentity>> {
+    /// What the proxies of each mesh of which that was said show each other.
+    pub fn identities(&self) -> &'a BTreeMap<Arc<str>, Identity> {
         self.note(Topic::Identities);
         &self.store.identities
     }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use pointsman_resources::kuma::{DataSource, Dataplane};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use crate::Content;
-use crate::bound::{BackendId, MeshIdentity};
+use crate::bound::BackendId;
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
+use crate::{Content, Identity};
 
 pub(crate) use crate::reader::Reader;
 
@@ -208,8 +208,8 @@ pub(crate) struct Store {
     pub(crate) observations: FastMap<Name, Observation>,
     /// What was read of files and the environment.
     pub(crate) contents: FastMap<DataSource, Content>,
-    /// What the proxies of each mesh show each other.
-    pub(crate) identities: BTreeMap<Arc<str>, Arc<MeshIdentity>>,
+    /// What the proxies of each mesh of which that was said show each other.
+    pub(crate) identities: BTreeMap<Arc<str>, Identity>,
 }
 
 impl Store {
@@ -238,7 +238,7 @@ impl Store {
     }
 
     /// Notes what the proxies of a mesh show each other. Returns whether that is new.
-    pub fn identify(&mut self, mesh: Arc<str>, identity: Option<Arc<MeshIdentity>>) -> bool {
+    pub fn identify(&mut self, mesh: Arc<str>, identity: Option<Identity>) -> bool {
         if self.identities.get(&mesh) == identity.as_ref() {
             return false;
         }

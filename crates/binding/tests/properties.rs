@@ -3,13 +3,15 @@
 
 mod common;
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use common::certificates::{authority, secret};
 use common::{Bound, doc, document, key, service, slice};
-use pointsman_binding::bound::{BackendId, FrontendId, Transport};
+use pointsman_binding::bound::{
+    BackendId, CertifiedKey, FrontendId, MeshIdentity, PrivateKey, Transport,
+};
 use pointsman_binding::{Change, Delta, Observation};
-use pointsman_resources::{Name, Resource};
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use proptest::prelude::*;
 
 /// Every object that a world may hold, each in several forms.
@@ -62,6 +64,52 @@ fn outside() -> Vec<(Vec<Change>, Change)> {
             vec![Change::Need(id.clone(), true)],
             Change::Need(id, false),
         ));
+    }
+    all.extend(kuma_outside());
+    all
+}
+
+/// What is said of Kuma's gateways and meshes.
+fn kuma_outside() -> Vec<(Vec<Change>, Change)> {
+    let mut all = Vec::new();
+    for proxy in ["c1", "c2", "MeshGatewayInstance a/i"] {
+        let gateway = Name::new("mesh:m", proxy);
+        let listener = |name: &str| FrontendId::Listener {
+            gateway: gateway.clone(),
+            owner: ObjectKey::new(Kind::MeshGateway, "mesh:m", "g"),
+            listener: name.into(),
+        };
+        let address = "127.0.64.2:1080".parse().expect("an address");
+        let placed = Observation {
+            addresses: vec!["127.0.64.2".parse().expect("an address")],
+            places: [(listener("80"), vec![address])].into(),
+            ..Observation::default()
+        };
+        let unbound = Observation {
+            unbound: [(listener("80"), "because".to_owned())].into(),
+            places: [(listener("80"), Vec::new())].into(),
+            ..placed.clone()
+        };
+        let seen = [Observation::default(), placed, unbound];
+        let forms = seen.map(|seen| Change::Observe(gateway.clone(), Some(seen)));
+        all.push((forms.to_vec(), Change::Observe(gateway, None)));
+    }
+    for mesh in ["m", "o"] {
+        let identity = |name: &str| {
+            let certificate = Arc::new(CertifiedKey {
+                secret: Name::new("", name),
+                chain: vec![name.as_bytes().into()],
+                key: PrivateKey::Pkcs8(name.as_bytes().into()),
+            });
+            Ok(Arc::new(MeshIdentity {
+                authority: name.as_bytes().into(),
+                uri: name.into(),
+                certificate,
+            }))
+        };
+        let forms = [identity("one"), identity("two"), Err("because".to_owned())];
+        let forms = forms.map(|one| Change::Identity(mesh.into(), Some(one)));
+        all.push((forms.to_vec(), Change::Identity(mesh.into(), None)));
     }
     all
 }

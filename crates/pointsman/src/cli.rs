@@ -9,7 +9,7 @@ use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Network};
 
 use crate::run::Pool;
 
-/// Binds routes and carries traffic: Kubernetes Gateway API, at the edge and in the mesh.
+/// Binds routes and carries traffic: Kubernetes Gateway API and Kuma, at the edge and in the mesh.
 #[derive(Parser)]
 #[command(name = "pointsman", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -176,8 +176,9 @@ pub struct Check {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Show the merged rules of Kuma's policies for one Dataplane, Pod or MeshGateway instead.
-    #[arg(long = "for", value_name = "NAME")]
+    /// Show the merged rules of Kuma's policies for one Dataplane, Pod or MeshGateway instead; with its mesh (on Kubernetes its namespace) where several
+    /// have the name.
+    #[arg(long = "for", value_name = "[MESH/]NAME")]
     pub name: Option<String>,
 }
 

@@ -1,34 +1,50 @@
 //! Files and variables of the environment that policies and listeners of Kuma take bytes from. They are read when the configuration is
 //! loaded: binding itself reads nothing.
 
-use pointsman_binding::{Change, Content};
+use pointsman_binding::{Binder, Change, Content};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
 
-/// What an object takes from outside, read now. A certificate that can't be read any more stays what it was, where that is `known`.
-pub fn of(resource: &Resource, known: impl Fn(&DataSource) -> bool) -> Vec<Change> {
+/// What an object takes from outside, read now.
+pub fn of(resource: &Resource) -> Vec<(DataSource, Content)> {
+    let sources = sources(resource).into_iter();
+    sources
+        .filter_map(|source| Some((source.clone(), read(source)?)))
+        .collect()
+}
+
+/// What changes with what was read for an object. A certificate that can't be read any more stays what it was.
+pub fn changes(
+    resource: &Resource,
+    read: Vec<(DataSource, Content)>,
+    binder: &Binder,
+) -> Vec<Change> {
     let keeps = !matches!(resource, Resource::MeshRoute(_));
     let mut changes = Vec::new();
-    for source in sources(resource) {
-        match read(source) {
-            Some(Err(why)) if keeps && known(source) => {
+    for (source, content) in read {
+        match &content {
+            Err(why) if keeps && binder.has_read(&source) => {
                 tracing::warn!("{}: {why}; what was read before stays", resource.key());
             }
-            Some(read) => changes.push(Change::Content(source.clone(), Some(read))),
-            None => {}
+            _ => changes.push(Change::Content(source, Some(content))),
         }
     }
     changes
 }
 
-/// An object and what it takes from outside.
-pub fn put(
-    resource: &Resource,
-    known: impl Fn(&DataSource) -> bool,
-) -> impl Iterator<Item = Change> {
-    of(resource, known)
-        .into_iter()
-        .chain([Change::Put(resource.clone())])
+/// What nobody asks for any more once an object is gone.
+pub fn forgotten(gone: &Resource, binder: &Binder) -> Vec<Change> {
+    let own = sources(gone).into_iter();
+    let own: Vec<&DataSource> = own.filter(|source| binder.has_read(source)).collect();
+    if own.is_empty() {
+        return Vec::new();
+    }
+    let key = gone.key();
+    let others = binder.objects().filter(|(other, _)| *other != key);
+    let asked: Vec<&DataSource> = others.flat_map(|(_, other)| sources(other)).collect();
+    let idle = own.into_iter().filter(|source| !asked.contains(source));
+    idle.map(|source| Change::Content(source.clone(), None))
+        .collect()
 }
 
 fn sources(resource: &Resource) -> Vec<&DataSource> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use pointsman_binding::Binder;
+use pointsman_binding::{Binder, Change};
 use pointsman_resources::Finding;
 use pointsman_routing::Tables;
 
@@ -28,7 +28,11 @@ pub fn load(paths: &[PathBuf]) -> World {
     let mut binder = Binder::new();
     let mut tables = Tables::default();
     let documents = files.documents().into_iter();
-    let changes = documents.flat_map(|document| contents::put(&document.resource, |_| false));
+    let changes = documents.flat_map(|document| {
+        let read = contents::of(&document.resource).into_iter();
+        let read = read.map(|(source, content)| Change::Content(source, Some(content)));
+        read.chain([Change::Put(document.resource.clone())])
+    });
     tables.apply(&binder.apply(changes));
     World {
         findings: files.findings(),

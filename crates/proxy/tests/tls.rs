@@ -52,6 +52,7 @@ impl Authority {
             trust: Trust::Authorities(vec![self.der.clone()]),
             names,
             client_certificate: None,
+            of_mesh: false,
         }
     }
 }

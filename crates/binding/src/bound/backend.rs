@@ -148,6 +148,8 @@ pub struct BackendTls {
     pub names: Vec<PeerName>,
     /// The certificate to show; a Gateway's own if none.
     pub client_certificate: Option<Arc<CertifiedKey>>,
+    /// Whether it is a proxy of a mesh, and is shown what the caller's mesh has.
+    pub of_mesh: bool,
 }
 
 /// A name that a certificate may carry.

@@ -125,6 +125,8 @@ pub struct Frontend {
     pub tls: Option<Arc<FrontendTls>>,
     /// The certificate shown to backends.
     pub client_certificate: Option<Arc<CertifiedKey>>,
+    /// The certificate shown to proxies of meshes.
+    pub mesh_certificate: Option<Arc<CertifiedKey>>,
     /// The kind of route that governs a mesh frontend; on a Gateway the protocol decides.
     pub kind: Option<Kind>,
     /// The most connections at a time; any number if none.

@@ -28,7 +28,7 @@ const ANY_SERVER: &str = "gateway.mesh";
 
 /// Whether a destination is a gateway's listener for all meshes.
 pub(super) fn is_meant(id: &BackendId) -> bool {
-    id.tags.iter().any(|(name, _)| name == MESH_TAG)
+    id.port == 0 && id.tags.iter().any(|(name, _)| name == MESH_TAG)
 }
 
 /// Whether the proxies of a mesh speak mutual TLS.
@@ -45,15 +45,19 @@ pub(super) fn tls(reader: &Reader<'_>, mesh: &str) -> Result<Option<Arc<Frontend
         ));
     }
     let all = reader.identities();
-    Ok(all.get(mesh).map(|own| {
-        Arc::new(FrontendTls {
-            certificates: vec![own.certificate.clone()],
-            clients: Some(ClientValidation {
-                authorities: all.values().map(|one| one.authority.clone()).collect(),
-                mode: FrontendValidationMode::AllowValidOnly,
-            }),
-        })
-    }))
+    let own = match all.get(mesh) {
+        None => return Ok(None),
+        Some(Err(why)) => return Err(format!("mesh {mesh} has no certificate to show: {why}")),
+        Some(Ok(own)) => own,
+    };
+    let authorities = all.values().flatten().map(|one| one.authority.clone());
+    Ok(Some(Arc::new(FrontendTls {
+        certificates: vec![own.certificate.clone()],
+        clients: Some(ClientValidation {
+            authorities: authorities.collect(),
+            mode: FrontendValidationMode::AllowValidOnly,
+        }),
+    })))
 }
 
 /// Why a proxy of this mesh is not let in at a destination; none if it is.
@@ -132,12 +136,18 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> Backend {
     addresses.dedup();
     let mesh = to.object.namespace().trim_start_matches("mesh:");
     let tls = reader.identities().get(mesh).map(|theirs| {
+        let theirs = theirs.as_ref().map_err(|why| Fault {
+            status: 503,
+            reason: "NoMutualTls",
+            message: format!("mesh {mesh} has no certificate to show: {why}"),
+        })?;
         Ok(Arc::new(BackendTls {
             hostname: ANY_SERVER.into(),
             trust: Trust::Authorities(vec![theirs.authority.clone()]),
             names: vec![PeerName::Uri(theirs.uri.to_string())],
             // Each caller shows what its own mesh has.
             client_certificate: None,
+            of_mesh: true,
         }))
     });
     Backend {

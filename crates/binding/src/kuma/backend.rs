@@ -133,6 +133,11 @@ pub(crate) fn resolve(
     let tags = target.tags.iter();
     let tags: Subset = tags.map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let section = target.section_name.as_deref();
+    if target.tags.contains_key(across::MESH_TAG) {
+        let message =
+            "a crossMesh listener is reached by an outbound of a Dataplane, not as a backend";
+        return Err(fault("InvalidKind", message.to_owned()));
+    }
     let found = match target.kind {
         TargetKind::MeshService | TargetKind::MeshServiceSubset
             if reference.port.is_none() && section.is_none() && target.labels.is_empty() =>
@@ -285,6 +290,14 @@ fn offered<'a>(
             .filter(move |inbound| inbound.service() == Some(&service))
             .map(move |inbound| (dataplane, inbound))
     })
+}
+
+/// Whether somebody offers what goes by a tag, ready or not.
+pub(crate) fn is_offered(reader: &Reader<'_>, id: &BackendId) -> bool {
+    match across::is_meant(id) {
+        true => across::protocol(reader, id).is_some(),
+        false => offered(reader, id).any(|(_, inbound)| has_all(&inbound.tags, &id.tags)),
+    }
 }
 
 /// What a backend of a mesh is made of. None if it is gone.
@@ -462,10 +475,10 @@ fn external_tls(
     };
     let client_certificate = match (&verification.client_cert, &verification.client_key) {
         (Some(certificate), Some(key)) => {
-            let mut pem = certificates::bytes(reader, mesh, certificate)?.to_vec();
-            pem.extend_from_slice(&certificates::bytes(reader, mesh, key)?);
+            let certificate = certificates::bytes(reader, mesh, certificate)?;
+            let key = certificates::bytes(reader, mesh, key)?;
             let name = Name::new("", "clientCert");
-            let key = certificates::of_pem(name, &pem);
+            let key = certificates::of_parts(name, &certificate, &key);
             Some(Arc::new(key.map_err(|why| format!("clientCert {why}"))?))
         }
         _ => None,
@@ -481,6 +494,7 @@ fn external_tls(
         trust,
         names: names.collect(),
         client_certificate,
+        of_mesh: false,
     })
 }
 

@@ -128,7 +128,8 @@ pub(crate) fn outcome(
             let mut made = frontend(id.clone(), protocol, port);
             if across::is_meant(destination) {
                 let own = reader.identities().get(&proxy.mesh);
-                made.client_certificate = own.map(|own| own.certificate.clone());
+                made.mesh_certificate =
+                    own.and_then(|own| Some(own.as_ref().ok()?.certificate.clone()));
             }
             outcome.frontends.insert(id, made);
         }
@@ -145,6 +146,7 @@ pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Fronten
         hostname: None,
         tls: None,
         client_certificate: None,
+        mesh_certificate: None,
         kind: None,
         connection_limit: None,
         cross_mesh: false,

@@ -63,13 +63,11 @@ pub(crate) fn view(
     for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
         let mut looking = Looking::new(reader, key, gateway, listener);
         // A port for streams has one listener: hostnames can't be told apart there.
-        let ports = gateway.spec.conf.listeners[..index].iter();
-        let is_first = !ports
-            .filter(|other| other.protocol == ListenerProtocol::Tcp)
-            .any(|other| other.port == listener.port);
+        let mut before = gateway.spec.conf.listeners[..index].iter();
+        let is_first = !before.any(|other| other.port == listener.port);
         let tls = looking.tls();
         for proxy in &proxies {
-            match listener.protocol != ListenerProtocol::Tcp || is_first {
+            match protocol(listener) != Protocol::Tcp || is_first {
                 true => looking.at(proxy, tls.as_ref(), &policies, &mut view.outcome),
                 // The first speaks for all.
                 false => looking.join(proxy, &policies),
@@ -184,8 +182,9 @@ pub(crate) fn port_name(mesh: &str, proxy: &ObjectKey) -> Name {
     match proxy.kind {
         Kind::Dataplane if proxy.namespace().starts_with("mesh:") => proxy.name.clone(),
         Kind::MeshGateway => Name::new(scope(mesh), format!("MeshGateway {}", proxy.name.name)),
-        _ => {
-            let name = format!("{}.{}", proxy.name.name, proxy.namespace());
+        // Neither another kind nor a universal document has a space in its name.
+        kind => {
+            let name = format!("{kind} {}/{}", proxy.namespace(), proxy.name.name);
             Name::new(scope(mesh), name)
         }
     }
@@ -264,18 +263,7 @@ impl<'a, 'r> Looking<'a, 'r> {
 
 impl Looking<'_, '_> {
     fn protocol(&self) -> Protocol {
-        let mode = self.listener.tls.as_ref().map(|tls| tls.mode);
-        match self.listener.protocol {
-            // What is inside of the mesh's own TLS are bytes.
-            ListenerProtocol::Tls if self.listener.cross_mesh => Protocol::Tcp,
-            ListenerProtocol::Http => Protocol::Http,
-            ListenerProtocol::Https => Protocol::Https,
-            ListenerProtocol::Tcp => Protocol::Tcp,
-            ListenerProtocol::Tls => Protocol::Tls(match mode {
-                Some(TlsMode::Passthrough) => TlsModeKey::Passthrough,
-                _ => TlsModeKey::Terminate,
-            }),
-        }
+        protocol(self.listener)
     }
 
     fn ends_tls(&self) -> bool {
@@ -337,7 +325,7 @@ impl Looking<'_, '_> {
             }
             source => {
                 let pem = content(self.reader, source)?;
-                certificates::of_pem(self.key.name.clone(), &pem)
+                certificates::of_parts(self.key.name.clone(), &pem, &pem)
             }
         }
     }
@@ -442,7 +430,7 @@ impl Looking<'_, '_> {
         let siblings = self.gateway.spec.conf.listeners.iter().filter(|other| {
             let same = (other.port, other.protocol) == (self.listener.port, self.listener.protocol);
             // On TCP all listeners of a port share what governs them.
-            same && (other.protocol == ListenerProtocol::Tcp || *other == self.listener)
+            same && (protocol(other) == Protocol::Tcp || *other == self.listener)
         });
         let tags: Vec<Tags> = siblings
             .map(|listener| listener_tags(proxy, self.gateway, listener))
@@ -494,6 +482,22 @@ impl Looking<'_, '_> {
             attached_routes: self.attached.len(),
             conditions: vec![accepted, resolved, programmed],
         }
+    }
+}
+
+/// What is spoken at a listener.
+fn protocol(listener: &GatewayListener) -> Protocol {
+    let mode = listener.tls.as_ref().map(|tls| tls.mode);
+    match listener.protocol {
+        // What is inside of the mesh's own TLS are bytes.
+        ListenerProtocol::Tls if listener.cross_mesh => Protocol::Tcp,
+        ListenerProtocol::Http => Protocol::Http,
+        ListenerProtocol::Https => Protocol::Https,
+        ListenerProtocol::Tcp => Protocol::Tcp,
+        ListenerProtocol::Tls => Protocol::Tls(match mode {
+            Some(TlsMode::Passthrough) => TlsModeKey::Passthrough,
+            _ => TlsModeKey::Terminate,
+        }),
     }
 }
 

@@ -293,8 +293,11 @@ impl<'a> Seen<'a> {
                 owner: self.gateway.clone(),
                 listener: listener.name.as_str().into(),
             };
-            let no_address = seen.unusable.iter().next();
-            let no_address = no_address.map(|(address, why)| format!("{address}: {why}"));
+            let no_address = match seen.unusable.iter().next() {
+                Some((address, why)) => Some(format!("{address}: {why}")),
+                None if seen.addresses.is_empty() => Some("it has no address".to_owned()),
+                None => None,
+            };
             let why = seen.unbound.get(&id).cloned().or(no_address);
             unbound.extend(why.map(|why| format!("{proxy}: {why}")));
             faulty.extend(seen.faulty.get(&id).map(String::as_str));

@@ -5,7 +5,7 @@ use pointsman_resources::kuma::{
     TargetRef, display_name, kubernetes_namespace,
 };
 use pointsman_resources::meta::Labels;
-use pointsman_resources::{Kind, Meta};
+use pointsman_resources::{Kind, Meta, Resource};
 
 use super::backend;
 use super::policy::Policy;
@@ -111,7 +111,7 @@ impl Policy {
             TargetKind::MeshMultiZoneService => [Kind::MeshMultiZoneService; 2],
             _ => return false,
         };
-        if !kind.contains(&object.kind) {
+        if !kind.contains(&object.kind) || !self.is_of_its_mesh(reader, destination) {
             return false;
         }
         if !target.labels.is_empty() {
@@ -142,6 +142,20 @@ impl Policy {
                 let port = KubernetesService::parse(name).and_then(|service| service.port);
                 port.is_some_and(|port| port.to_string() == section)
             })
+    }
+
+    /// Whether a destination is of the policy's own mesh. A Service is of whichever mesh its callers are; so is what goes by a tag.
+    fn is_of_its_mesh(&self, reader: &Reader<'_>, to: &BackendId) -> bool {
+        if to.port == 0 || to.object.kind == Kind::Service {
+            return true;
+        }
+        let mesh = match reader.object(&to.object) {
+            Some(Resource::MeshService(object)) => &object.mesh,
+            Some(Resource::MeshExternalService(object)) => &object.mesh,
+            Some(Resource::MeshMultiZoneService(object)) => &object.mesh,
+            _ => return true,
+        };
+        *mesh == self.route.mesh
     }
 
     /// `sectionName` is a port's name, or its number if it has none.

@@ -12,7 +12,7 @@ use super::policy::Policy;
 use super::proxy::tagged;
 use super::units::ports_of;
 use super::{across, backend};
-use crate::bound::{BackendId, Endpoints, Tags};
+use crate::bound::{BackendId, Tags};
 use crate::store::Reader;
 use crate::{Binder, Warning};
 
@@ -116,13 +116,7 @@ impl Binder {
         let mut all = Vec::new();
         let proxies: BTreeMap<_, _> = self.kuma.proxies.iter().collect();
         for (key, proxy) in proxies {
-            let nowhere = |id: &BackendId| {
-                let view = backend::view(reader, id);
-                let gone = view.is_none_or(
-                    |view| matches!(view.endpoints, Endpoints::Addresses(all) if all.is_empty()),
-                );
-                id.port == 0 && backend::protocol(reader, id).is_none() && gone
-            };
+            let nowhere = |id: &BackendId| id.port == 0 && !backend::is_offered(reader, id);
             for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| nowhere(to)) {
                 all.push(Warning {
                     object: key.clone(),

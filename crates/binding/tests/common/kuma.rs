@@ -3,7 +3,10 @@
 /// All objects: universal ones in the mesh `m`, and some on Kubernetes in the namespaces `a` and `b`.
 pub fn objects() -> Vec<Vec<String>> {
     let mut all = vec![
-        strings(["{type: Mesh, name: m}"]),
+        strings(["{type: Mesh, name: m}", "{type: Mesh, name: m, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}"]),
+        strings(["{type: Mesh, name: o, mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}}", "{type: Mesh, name: o}"]),
+        strings(["kuma.io/mesh: m", "kuma.io/mesh: m, l: one", "kuma.io/mesh: o"].map(|mesh| format!("{{type: Dataplane, mesh: o, name: far, networking: {{address: 10.5.0.9, inbound: [{{port: 1, tags: {{kuma.io/service: far}}}}], outbound: [{{port: 10009, tags: {{kuma.io/service: edge, {mesh}}}}}]}}}}"))),
+        strings(["edge", "other"].map(|service| format!("{{apiVersion: kuma.io/v1alpha1, kind: MeshGatewayInstance, metadata: {{name: i, namespace: a, labels: {{kuma.io/mesh: m}}}}, spec: {{tags: {{kuma.io/service: {service}}}}}}}"))),
         gateways(),
         strings(["http", "tcp"].map(|protocol| universal("MeshService", "x", &format!("{{labels: {{app: x}}, spec: {{selector: {{dataplaneTags: {{kuma.io/service: x}}}}, ports: [{{port: 80, targetPort: 3001, appProtocol: {protocol}}}]}}}}")))),
         strings(["one.example", "10.3.0.1"].map(|address| universal("MeshExternalService", "out", &format!("{{spec: {{match: {{type: HostnameGenerator, port: 80, protocol: http}}, endpoints: [{{address: {address}, port: 80}}]}}}}")))),
@@ -33,6 +36,8 @@ fn gateways() -> Vec<String> {
         "[{port: 80, protocol: HTTP, tags: {l: one}}]",
         "[{port: 80, protocol: HTTP, hostname: h.example}, {port: 80, protocol: HTTP, hostname: '*.example', tags: {l: one}}]",
         "[{port: 90, protocol: TCP, hostname: a.example}, {port: 90, protocol: TCP, hostname: b.example, tags: {l: one}}]",
+        "[{port: 80, protocol: HTTP, crossMesh: true, tags: {l: one}}, {port: 91, protocol: HTTP}]",
+        "[{port: 80, protocol: TCP, crossMesh: true}]",
     ];
     strings(listeners.map(|listeners| {
         universal("MeshGateway", "g", &format!("{{selectors: [{{match: {{kuma.io/service: edge}}}}], conf: {{listeners: {listeners}}}}}"))
@@ -99,9 +104,14 @@ fn http_policies(name: &str) -> Vec<String> {
             ));
         }
     }
-    for (hostnames, rules) in ["[h.example]", "['*.example', h.example]", "[]"]
-        .iter()
-        .zip([RULES[0], RULES[3], RULES[4]])
+    for (hostnames, rules) in [
+        "[h.example]",
+        "['*.example', H.example]",
+        "[]",
+        "['*', nowhere.test]",
+    ]
+    .iter()
+    .zip([RULES[0], RULES[3], RULES[4], RULES[0]])
     {
         all.push(universal("MeshHTTPRoute", name, &format!("{{spec: {{targetRef: {{kind: MeshGateway, name: g, tags: {{l: one}}}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: {hostnames}, rules: {rules}}}]}}}}")));
     }

@@ -121,6 +121,8 @@ pub struct Assigned {
     pub addresses: Vec<IpAddr>,
     /// Those that it asks for and can't have, and why.
     pub unusable: BTreeMap<IpAddr, String>,
+    /// Whether it may have one some day.
+    pub hopes: bool,
 }
 
 /// Gives out addresses.
@@ -150,7 +152,10 @@ impl Addresses {
         taken.extend(self.given.values());
         let mut all = BTreeMap::new();
         for wish in wishes {
-            let mut assigned = Assigned::default();
+            let mut assigned = Assigned {
+                hopes: wish.any || !wish.asked.is_empty(),
+                ..Assigned::default()
+            };
             for address in &wish.asked {
                 match can_be_bound(*address) {
                     Ok(()) => assigned.addresses.push(*address),

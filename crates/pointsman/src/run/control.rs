@@ -8,8 +8,7 @@ use imbl::OrdMap;
 use pointsman_binding::bound::FrontendId;
 use pointsman_binding::{Change, has_status};
 use pointsman_proxy::{Owner, SocketKey, Update};
-use pointsman_resources::kuma::DataSource;
-use pointsman_resources::{Finding, Name, ObjectKey};
+use pointsman_resources::{Finding, Name, ObjectKey, Resource};
 use pointsman_routing::Tables;
 
 use super::ground::Ground;
@@ -78,10 +77,11 @@ impl Control {
             match self.files.document(&key) {
                 Some(document) => {
                     self.leaving.remove(&key);
-                    let binder = self.shared.binder();
-                    let known = |source: &DataSource| binder.has_read(source);
-                    changes.extend(contents::put(&document.resource, known));
-                    drop(binder);
+                    // Files are read before the binder is held: others ask it too.
+                    let read = contents::of(&document.resource);
+                    let read = contents::changes(&document.resource, read, &self.shared.binder());
+                    changes.extend(read);
+                    changes.push(Change::Put(document.resource.clone()));
                     changes.extend(self.identities.follow(&key, Some(&document.resource)));
                     keys.insert(key);
                 }
@@ -117,6 +117,12 @@ impl Control {
         }
         self.leaving.retain(|key, _| !gone.contains(key));
         let mut changes: Vec<Change> = gone.iter().cloned().map(Change::Delete).collect();
+        {
+            let binder = self.shared.binder();
+            let objects = gone.iter().filter_map(|key| binder.object(key));
+            let forgotten = objects.flat_map(|object| contents::forgotten(object, &binder));
+            changes.extend(forgotten.collect::<Vec<_>>());
+        }
         let identities = gone
             .iter()
             .filter_map(|key| self.identities.follow(key, None));
@@ -126,12 +132,17 @@ impl Control {
 
     /// Reads again what objects take from files beside the manifests, and from the environment.
     pub fn reread(&mut self) {
-        let binder = self.shared.binder();
-        let known = |source: &DataSource| binder.has_read(source);
-        let objects = binder.objects();
-        let changes = objects.flat_map(|(_, object)| contents::of(object, known));
-        let changes: Vec<Change> = changes.collect();
-        drop(binder);
+        let objects: Vec<Resource> = {
+            let binder = self.shared.binder();
+            binder.objects().map(|(_, object)| object.clone()).collect()
+        };
+        let mut changes = Vec::new();
+        for object in &objects {
+            let read = contents::of(object);
+            if !read.is_empty() {
+                changes.extend(contents::changes(object, read, &self.shared.binder()));
+            }
+        }
         if !changes.is_empty() {
             self.apply(changes, Changed::new(), false);
         }
@@ -195,6 +206,7 @@ impl Control {
         if changed {
             let seen = self.ground.observations(&self.unbound, &self.faulty);
             let delta = shared.binder().apply(seen);
+            self.tables.apply(&delta);
             said.extend(delta.statuses.into_iter().map(|(key, _)| key));
         }
         self.say(&said);

@@ -114,7 +114,9 @@ impl Ground {
                     services |= self.mesh.follow_service(key, binder.object(key));
                 }
                 Kind::MeshGatewayInstance => gateways = true,
-                Kind::Dataplane => gateways |= is_gateway(binder.object(key)),
+                Kind::Dataplane => {
+                    gateways |= is_gateway(binder.object(key)) || self.is_listed(key);
+                }
                 Kind::Pod => pods |= self.mesh.follow_pod(key, binder.object(key)),
                 _ => {}
             }
@@ -140,8 +142,7 @@ impl Ground {
                 }
             }
             if let FrontendId::Outbound(_) = id {
-                gateways = true;
-                match frontend {
+                gateways |= match frontend {
                     Some(_) => self.outbounds.insert(id.clone()),
                     None => self.outbounds.remove(id),
                 };
@@ -154,6 +155,11 @@ impl Ground {
             self.settle(binder);
         }
         (self.mesh.needs(services), gateways || services)
+    }
+
+    /// Whether a Dataplane has an address here as a gateway.
+    fn is_listed(&self, dataplane: &ObjectKey) -> bool {
+        self.assigned.contains_key(&dataplane.name)
     }
 
     /// Asks again what could not be had, as the machine may have changed.
@@ -319,9 +325,14 @@ impl Ground {
                     seen.faulty.insert(id.clone(), why.clone());
                 }
                 if listener.cross_mesh {
-                    let places = self.places(name, *listener);
-                    let places = places.iter().map(|key| key.address).collect();
-                    seen.places.insert(id.clone(), places);
+                    let owner = Owner::Gateway {
+                        gateway: name.clone(),
+                        port: listener.port,
+                    };
+                    let own = |key: &SocketKey| self.sockets.get(key) == Some(&owner);
+                    let places = self.places(name, *listener).into_iter();
+                    let places = places.filter(own).map(|key| key.address);
+                    seen.places.insert(id.clone(), places.collect());
                 }
             }
             Change::Observe(name.clone(), Some(seen))
@@ -353,8 +364,9 @@ impl Ground {
 
     /// Whether something could not be had that may be had later.
     pub fn wants_more(&self) -> bool {
-        let lacks =
-            |assigned: &Assigned| assigned.addresses.is_empty() || !assigned.unusable.is_empty();
+        let lacks = |assigned: &Assigned| {
+            assigned.hopes && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())
+        };
         self.assigned.values().any(lacks)
     }
 }

@@ -1,13 +1,13 @@
 //! What the proxies of a mesh show each other: a certificate, signed by an authority of the mesh's own.
 //!
-//! Both are made when a mesh with mutual TLS is first met, and live as long as this process: all proxies of the folder are in it, so nobody
-//! else has to know them.
+//! Both are made when a mesh with mutual TLS is first met, and live as long as this process: proxies speak it with each other here and
+//! nowhere else, so nobody has to know them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pointsman_binding::Change;
 use pointsman_binding::bound::{CertifiedKey, MeshIdentity, PrivateKey};
+use pointsman_binding::{Change, Identity};
 use pointsman_resources::kuma::Mesh;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
@@ -25,25 +25,17 @@ impl Identities {
         let has_mtls = |mesh: &Mesh| mesh.spec.has_mtls();
         let wanted = matches!(object, Some(Resource::Mesh(mesh)) if has_mtls(mesh));
         let mesh = &key.name.name;
-        let identity = wanted.then(|| self.of(mesh)).flatten();
+        let identity = wanted.then(|| self.of(mesh));
         Some(Change::Identity(mesh.clone(), identity))
     }
 
-    fn of(&mut self, mesh: &Arc<str>) -> Option<Arc<MeshIdentity>> {
+    fn of(&mut self, mesh: &Arc<str>) -> Identity {
         if let Some(known) = self.0.get(mesh) {
-            return Some(known.clone());
+            return Ok(known.clone());
         }
-        match make(mesh) {
-            Ok(made) => {
-                let made = Arc::new(made);
-                self.0.insert(mesh.clone(), made.clone());
-                Some(made)
-            }
-            Err(error) => {
-                tracing::error!("no certificate can be made for mesh {mesh}: {error}");
-                None
-            }
-        }
+        let made = Arc::new(make(mesh).map_err(|error| error.to_string())?);
+        self.0.insert(mesh.clone(), made.clone());
+        Ok(made)
     }
 }
 

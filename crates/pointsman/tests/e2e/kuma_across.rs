@@ -198,3 +198,26 @@ async fn a_machine_may_be_one_of_the_dataplanes() {
     );
     assert!(Http1::try_connect((second.ip, 9080).into()).await.is_err());
 }
+
+/// What a connection has shown when it was made counts: one that came in the open is let into no listener that is made `crossMesh` since.
+#[tokio::test]
+async fn a_connection_from_before_does_not_slip_in() {
+    let [gateway, client] = [(); 2].map(|()| Address::new());
+    let echo = Backend::http1("echo").await;
+    let clients = [("consume", MTLS, client.ip)];
+    let guarded = meshes(gateway.ip, &echo, &clients);
+    let open = guarded.replace("protocol: HTTP, crossMesh: true", "protocol: HTTP");
+    let running = Gateway::of(&open).await;
+    let ask = get("/x").host("gateway.mesh");
+    let mut early = Http1::connect((gateway.ip, 9080).into()).await;
+    assert_eq!(early.ask(&ask).await.backend(), Some("echo"));
+    running.write("main.yaml", &guarded);
+    let at = SocketAddr::new(client.ip, 9080);
+    eventually("the guard", || async {
+        let answer = Http1::connect(at).await.try_ask(&ask).await;
+        answer.is_ok_and(|answer| answer.status == 200)
+    })
+    .await;
+    let late = early.ask(&ask).await;
+    assert_eq!((late.status, late.backend()), (404, None));
+}

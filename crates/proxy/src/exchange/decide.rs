@@ -11,7 +11,7 @@ use super::answer::Answer;
 use super::report::Report;
 use super::request::{Request, Seen};
 use crate::proxy::Owner;
-use crate::server::Passage;
+use crate::server::{Passage, Secured};
 use crate::worker::{Held, Plan, Worker};
 
 /// The rule that takes a request.
@@ -74,10 +74,19 @@ fn listener<'h>(
         .port(&passage.socket.key)
         .ok_or_else(Answer::no_listener)?;
     let table = port.listener(Some(host));
-    let Some(secured) = &passage.secured else {
-        return table
-            .filter(|table| table.frontend().protocol == Protocol::Http)
-            .ok_or_else(Answer::no_listener);
+    let is_plain = |table: &&Arc<FrontendTable>, of_mesh: bool| {
+        let frontend = table.frontend();
+        frontend.protocol == Protocol::Http && frontend.cross_mesh == of_mesh
+    };
+    let secured = match &passage.secured {
+        Secured::Listener(listener) => listener,
+        // What a connection has shown when it was made counts, whatever the listener has become since.
+        open_or_mesh => {
+            let of_mesh = matches!(open_or_mesh, Secured::Mesh);
+            return table
+                .filter(|table| is_plain(table, of_mesh))
+                .ok_or_else(Answer::no_listener);
+        }
     };
     // RFC 9110 §7.4: a request for a host that the connection was not made for is misdirected. Kuma's gateways do not say so.
     let of_kuma = secured.parent().kind == Kind::MeshGateway;

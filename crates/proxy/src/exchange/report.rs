@@ -13,7 +13,7 @@ use super::flow::Progress;
 use super::request::{Request, Spoken};
 use crate::access_log::{Record, Rule};
 use crate::metrics::ListenerSeries;
-use crate::server::{Open, Passage};
+use crate::server::{Open, Passage, Secured};
 use crate::upstream::Upstream;
 use crate::worker::{Plan, Worker};
 
@@ -267,7 +267,10 @@ pub(crate) fn refused(
         time: SystemTime::now() - duration,
         duration,
         client: Some(passage.client),
-        listener: passage.secured.as_ref(),
+        listener: match &passage.secured {
+            Secured::Listener(listener) => Some(listener),
+            Secured::Open | Secured::Mesh => None,
+        },
         protocol: spoken.name(),
         method: said.method,
         authority: said.authority,

@@ -52,6 +52,7 @@ fn frontend(id: &FrontendId) -> Arc<Frontend> {
         hostname: None,
         tls: None,
         client_certificate: None,
+        mesh_certificate: None,
         kind: None,
         connection_limit: None,
         cross_mesh: false,

@@ -11,7 +11,7 @@ use pointsman_binding::bound::{Protocol, Transport};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
-use super::passage::Passage;
+use super::passage::{Passage, Secured};
 use super::report::Open;
 use super::stream::{self, Arrival};
 use super::{http1, overload, tls};
@@ -81,7 +81,7 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         client,
         address: address.to_string().into(),
         trusted: networks.iter().any(|network| network.contains(address)),
-        secured: None,
+        secured: Secured::Open,
         _admission: admission,
         _place: place,
         open: None,

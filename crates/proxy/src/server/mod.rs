@@ -13,6 +13,6 @@ mod udp;
 
 pub(crate) use accept::accept;
 pub(crate) use overload::Overload;
-pub(crate) use passage::Passage;
+pub(crate) use passage::{Passage, Secured};
 pub(crate) use report::Open;
 pub(crate) use udp::datagrams;

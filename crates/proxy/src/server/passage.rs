@@ -17,6 +17,17 @@ use crate::worker::{Admission, Socket};
 /// How long who has begun to ask may take once the socket is closed.
 const LAST: Duration = Duration::from_secs(1);
 
+/// What a connection came in, before what is spoken there.
+#[derive(Debug)]
+pub(crate) enum Secured {
+    /// Nothing.
+    Open,
+    /// The mutual TLS of a mesh: it is a proxy's.
+    Mesh,
+    /// TLS that ended here, at the listener that the name asked for has chosen.
+    Listener(FrontendId),
+}
+
 /// Where a connection came from, and at which door.
 #[derive(Debug)]
 pub(crate) struct Passage {
@@ -28,8 +39,8 @@ pub(crate) struct Passage {
     pub(crate) address: Box<str>,
     /// Whether its word on others is believed.
     pub(crate) trusted: bool,
-    /// The listener that the name asked for has chosen, where TLS ends here.
-    pub(crate) secured: Option<FrontendId>,
+    /// What it came in.
+    pub(crate) secured: Secured,
     /// Counts it while it lives.
     pub(crate) _admission: Admission,
     /// Counts it at its port, where that has a limit.
@@ -62,8 +73,8 @@ impl Passage {
     /// `http` or `https`.
     pub(crate) fn scheme(&self) -> &'static str {
         match self.secured {
-            Some(_) => "https",
-            None => "http",
+            Secured::Listener(_) => "https",
+            Secured::Open | Secured::Mesh => "http",
         }
     }
 }

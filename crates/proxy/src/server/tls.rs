@@ -17,7 +17,7 @@ use tokio::task::spawn_local;
 use tokio_rustls::server::TlsStream as ServerStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::passage::Passage;
+use super::passage::{Passage, Secured};
 use super::report::Open;
 use super::stream::{self, Arrival};
 use super::{http1, http2};
@@ -143,7 +143,10 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
         let arrival = arrival(name.filter(|_| !guard), Some(listener));
         return Some(Begun::Stream(passage, near, arrival));
     }
-    passage.secured = Some(listener).filter(|_| !guard);
+    passage.secured = match guard {
+        true => Secured::Mesh,
+        false => Secured::Listener(listener),
+    };
     passage.open = Some(Open::new(series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
         return Some(Begun::Http2(passage, Box::new(stream)));

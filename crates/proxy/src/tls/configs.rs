@@ -15,7 +15,7 @@ type Made = Result<Arc<ServerConfig>, String>;
 /// What each listener was made of, and what came of it.
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfigs {
-    made: HashMap<FrontendId, (Arc<FrontendTls>, Made)>,
+    made: HashMap<FrontendId, (Arc<FrontendTls>, Protocol, Made)>,
     shared: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
 }
 
@@ -30,13 +30,17 @@ impl TlsConfigs {
             let Some(tls) = &frontend.tls else { continue };
             let old = self.made.remove(&frontend.id);
             let entry = match old {
-                Some((of, made)) if Arc::ptr_eq(&of, tls) || of == *tls => (of, made),
+                Some((of, protocol, made))
+                    if protocol == frontend.protocol && (Arc::ptr_eq(&of, tls) || of == *tls) =>
+                {
+                    (of, protocol, made)
+                }
                 _ => {
                     changed = true;
-                    (tls.clone(), make(frontend, tls))
+                    (tls.clone(), frontend.protocol, make(frontend, tls))
                 }
             };
-            if let Err(error) = &entry.1 {
+            if let Err(error) = &entry.2 {
                 faulty.insert(frontend.id.clone(), error.clone());
             }
             kept.insert(frontend.id.clone(), entry);
@@ -47,7 +51,7 @@ impl TlsConfigs {
             let usable = self
                 .made
                 .iter()
-                .filter_map(|(id, (_, made))| Some((id.clone(), made.as_ref().ok()?.clone())));
+                .filter_map(|(id, (.., made))| Some((id.clone(), made.as_ref().ok()?.clone())));
             self.shared = Arc::new(usable.collect());
         }
         faulty

@@ -71,9 +71,13 @@ impl Plan {
         hit: &Hit<'_>,
     ) -> Self {
         let rule = hit.rule;
-        let certificate = frontend.client_certificate.as_ref();
         let upstream = |id: &BackendId| {
             let backend = version.backend(id)?;
+            let of_mesh = matches!(&backend.tls, Some(Ok(tls)) if tls.of_mesh);
+            let certificate = match of_mesh {
+                true => frontend.mesh_certificate.as_ref(),
+                false => frontend.client_certificate.as_ref(),
+            };
             Some(worker.upstream(version, backend, certificate))
         };
         let none = Filters::default();

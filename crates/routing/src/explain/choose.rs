@@ -147,11 +147,20 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         (FrontendId::Listener { gateway, owner, .. }, Some((name, _))) => {
             gateway == name || owner.kind == Kind::MeshGateway && owner.name == *name
         }
-        (FrontendId::Listener { .. }, None) => !table.frontend().cross_mesh,
+        (FrontendId::Listener { .. }, None) => true,
     };
-    let listeners: Vec<&Arc<FrontendTable>> = tables.frontends().filter(named).collect();
+    let (guarded, listeners): (Vec<_>, Vec<&Arc<FrontendTable>>) = tables
+        .frontends()
+        .filter(named)
+        .partition(|table| table.frontend().cross_mesh && query.dataplane.is_none());
     if let (Some((name, _)), true) = (&query.gateway, listeners.is_empty()) {
-        return nowhere(format!("Gateway {name} has no listener that works"), None);
+        let why = match guarded.is_empty() {
+            true => format!("Gateway {name} has no listener that works"),
+            false => format!(
+                "{name} lets in proxies of meshes alone (crossMesh): ask as one of them, with --from dataplane/NAME"
+            ),
+        };
+        return nowhere(why, None);
     }
     let fitting: Vec<&Frontend> = listeners
         .iter()

@@ -89,6 +89,15 @@ fn names(outbound: &Outbound) -> Vec<String> {
     all
 }
 
+/// The name of a listener for all meshes that has none of its own: `internal.GATEWAY.MESH.mesh`.
+fn internal_name(id: &FrontendId) -> String {
+    let FrontendId::Listener { gateway, owner, .. } = id else {
+        return String::new();
+    };
+    let mesh = gateway.namespace.trim_start_matches("mesh:");
+    format!("internal.{}.{mesh}.mesh", owner.name.name)
+}
+
 /// The listener of a MeshGateway that is for the proxies of all meshes, at `hostname:port`.
 pub(crate) fn across_meshes<'t>(
     tables: &'t Tables,
@@ -97,10 +106,13 @@ pub(crate) fn across_meshes<'t>(
     let port = query.target.port.or(query.target.scheme.default_port());
     let mut listeners = tables.frontends().filter(|table| {
         let frontend = table.frontend();
-        let named = frontend.hostname.as_ref();
+        let host = &query.target.host;
         frontend.cross_mesh
             && Some(frontend.port) == port
-            && named.is_some_and(|name| name.matches(&query.target.host))
+            && match &frontend.hostname {
+                Some(name) => name.matches(host),
+                None => *host == internal_name(&frontend.id),
+            }
     });
     listeners.next().map(|table| {
         let owner = table.frontend().id.parent();

@@ -262,6 +262,16 @@ fn a_cross_mesh_listener_is_for_proxies_of_all_meshes() {
     assert_eq!(fate(&world.ask(&query)), "backend[version=v1] 100");
     query.dataplane = None;
     assert!(fate(&world.ask(&query)).starts_with("NoFrontend"));
+    // "generated hostname if unset"
+    let unnamed = mesh.replace("hostname: cross.internal, ", "");
+    let world = World::of(&format!(
+        "{unnamed}{away}\n---\n{}",
+        route.replace("cross.internal", "\"*\"")
+    ));
+    let url = "http://internal.edge-gateway.default.mesh:8080/";
+    let mut query = Query::new(url).expect("a URL");
+    query.dataplane = Some(ObjectKey::new(Kind::Dataplane, "mesh:away", "far-1"));
+    assert_eq!(fate(&world.ask(&query)), "backend[version=v1] 100");
 }
 
 #[test]
@@ -450,4 +460,85 @@ fn a_certificate_may_stand_in_a_universal_secret() {
             "{said:?}"
         );
     }
+}
+
+/// A certificate and its key may stand apart, whether or not their texts end with a line break.
+#[test]
+fn a_certificate_and_its_key_are_read_apart() {
+    let made = rcgen::generate_simple_self_signed(vec!["a.example.com".to_owned()])
+        .expect("a certificate");
+    let indent = |pem: String| pem.trim_end().replace('\n', "\n    ");
+    let secret = format!(
+        "\n---\napiVersion: v1\nkind: Secret\nmetadata: {{name: cert, namespace: kuma-system}}\ntype: kubernetes.io/tls\nstringData:\n  tls.crt: |-\n    {}\n  tls.key: |-\n    {}\n",
+        indent(made.cert.pem()),
+        indent(made.signing_key.serialize_pem())
+    );
+    let mesh = gateway(
+        "[{port: 8443, protocol: HTTPS, tls: {mode: TERMINATE, certificates: [{secret: cert}]}}]",
+    );
+    let world = World::of(&format!("{mesh}{secret}"));
+    let said = world.conditions(Kind::MeshGateway, "edge-gateway");
+    assert!(said.iter().all(|c| !c.contains("=false")), "{said:?}");
+}
+
+/// "reachable from other meshes at `hostname:port`": by an outbound, never as a backend of a rule.
+#[test]
+fn a_mesh_in_a_backends_tags_is_no_way_into_it() {
+    let route = crate::route(
+        "r",
+        "{kind: Mesh}",
+        "[{matches: [{path: {prefix: /}}], default: {backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {kuma.io/mesh: default}}]}}]",
+    );
+    let world = World::with(&route);
+    assert_eq!(
+        fate(&world.from("web-1", "http://127.0.0.1:10001/")),
+        "backend[kuma.io/mesh=default] 100 (500)"
+    );
+    let said = world.conditions(Kind::MeshHTTPRoute, "r");
+    assert!(
+        said[1].contains("a crossMesh listener is reached by an outbound"),
+        "{said:?}"
+    );
+}
+
+/// Two meshes in one folder: a policy is for the services of its own.
+#[test]
+fn a_policy_is_for_destinations_of_its_own_mesh() {
+    let service = |mesh: &str| {
+        format!(
+            "\n---\n{{type: MeshService, mesh: {mesh}, name: shop, spec: {{selector: {{dataplaneTags: {{kuma.io/service: backend}}}}, ports: [{{port: 80, targetPort: 3001, appProtocol: http}}]}}}}"
+        )
+    };
+    let caller = |mesh: &str| {
+        format!(
+            "\n---\n{{type: Dataplane, mesh: {mesh}, name: caller, networking: {{address: 10.0.0.77, inbound: [{{port: 1, tags: {{kuma.io/service: c}}}}], outbound: [{{port: 10001, backendRef: {{kind: MeshService, name: shop, port: 80}}}}]}}}}"
+        )
+    };
+    let policy = |mesh: &str, status: u16| {
+        format!(
+            "\n---\n{{type: MeshHTTPRoute, mesh: {mesh}, name: p, spec: {{to: [{{targetRef: {{kind: MeshService, name: shop}}, rules: [{{matches: [{{path: {{prefix: /}}}}], default: {{filters: [{{directResponse: {{status: {status}}}}}]}}}}]}}]}}}}"
+        )
+    };
+    let mut yaml = MESH.to_owned();
+    for (mesh, status) in [("default", 201), ("away", 202)] {
+        yaml += &(service(mesh) + &caller(mesh) + &policy(mesh, status));
+    }
+    let world = World::of(&yaml);
+    for (mesh, status) in [("default", "201"), ("away", "202")] {
+        let mut query = Query::new("http://127.0.0.1:10001/").expect("a URL");
+        query.dataplane = Some(ObjectKey::new(
+            Kind::Dataplane,
+            format!("mesh:{mesh}"),
+            "caller",
+        ));
+        assert_eq!(fate(&world.ask(&query)), status);
+    }
+    let key = ObjectKey::new(Kind::MeshHTTPRoute, "mesh:away", "p");
+    let status = world
+        .binder
+        .status(&key)
+        .expect("a status")
+        .merge(None, "now");
+    let reached = status["reaches"].to_string();
+    assert!(!reached.contains("mesh:default"), "{reached}");
 }

@@ -102,7 +102,7 @@ fn tls() -> Schema {
         .field("max", string().like(&HIGHEST_TLS));
     let name = object()
         .field("type", one_of(&["Exact", "Prefix"]))
-        .required("value", string());
+        .required("value", string().size(1..=usize::MAX));
     let source = || {
         object()
             .field("secret", string().size(1..=usize::MAX))
