@@ -566,10 +566,20 @@ fn difference_arc<K: Ord + Clone, V: PartialEq>(
     for key in before.keys().filter(|key| !after.contains_key(key)) {
         out.push((key.clone(), None));
     }
+    // Many keys may share one value: what was compared is not compared again for the next.
+    let mut last: Option<([*const V; 2], bool)> = None;
     for (key, value) in after {
-        let same = before
-            .get(key)
-            .is_some_and(|old| Arc::ptr_eq(old, value) || old == value);
+        let same = before.get(key).is_some_and(|old| {
+            let both = [Arc::as_ptr(old), Arc::as_ptr(value)];
+            match last {
+                Some((known, same)) if known == both => same,
+                _ => {
+                    let same = Arc::ptr_eq(old, value) || old == value;
+                    last = Some((both, same));
+                    same
+                }
+            }
+        });
         if !same {
             out.push((key.clone(), Some(value.clone())));
         }

@@ -5,6 +5,7 @@
 //! says the same as before keeps its time.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pointsman_resources::refs::ParentReference;
@@ -114,8 +115,15 @@ pub enum StatusBody {
 pub struct Reach {
     /// A destination or a MeshGateway.
     pub to: String,
-    /// The proxies.
-    pub proxies: Vec<String>,
+    /// The proxies, in groups that many share.
+    pub proxies: Vec<Arc<[ObjectKey]>>,
+}
+
+impl Reach {
+    /// The proxies, in order.
+    pub fn proxies(&self) -> BTreeSet<&ObjectKey> {
+        self.proxies.iter().flat_map(|group| group.iter()).collect()
+    }
 }
 
 /// What is said of a listener.
@@ -239,9 +247,10 @@ impl Status {
                 conditions,
                 reaches,
             } => {
-                let reaches = reaches
-                    .iter()
-                    .map(|reach| json!({ "to": reach.to, "proxies": reach.proxies }));
+                let reaches = reaches.iter().map(|reach| {
+                    let proxies = reach.proxies().into_iter().map(ToString::to_string);
+                    json!({ "to": reach.to, "proxies": proxies.collect::<Vec<_>>() })
+                });
                 status.insert("reaches".to_owned(), reaches.collect());
                 writer.conditions(&mut status, conditions);
             }

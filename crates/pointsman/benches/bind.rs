@@ -5,6 +5,7 @@
 #![allow(missing_docs, reason = "the macros write functions without")]
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use cap::Cap;
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
@@ -206,11 +207,52 @@ fn mesh(size: usize) -> Vec<Resource> {
     (0..size).map(dataplane).chain(policies).collect()
 }
 
+/// So many policies for one service, each with a rule of its own, and as many Dataplanes that call it.
+fn crowd(size: usize) -> Vec<Resource> {
+    let policies = (0..size).map(|index| crowded(index, "v1"));
+    let dataplanes = mesh(size).into_iter().filter_map(|object| match object {
+        Resource::Dataplane(mut dataplane) => {
+            let outbounds = &mut Arc::make_mut(&mut dataplane).spec.networking.outbound;
+            outbounds.truncate(1);
+            outbounds[0].tags = [("kuma.io/service".to_owned(), "svc-0".to_owned())].into();
+            Some(Resource::Dataplane(dataplane))
+        }
+        _ => None,
+    });
+    dataplanes.chain(policies).collect()
+}
+
+fn crowded(index: usize, version: &str) -> Resource {
+    resource(
+        Kind::MeshHTTPRoute,
+        json!({
+            "type": "MeshHTTPRoute", "mesh": "default", "name": format!("policy-{index}"),
+            "spec": {"to": [{
+                "targetRef": {"kind": "MeshService", "name": "svc-0"},
+                "rules": [{
+                    "matches": [{"path": {"type": "PathPrefix", "value": format!("/api/{index}")}}],
+                    "default": {"backendRefs": [{"kind": "MeshServiceSubset", "name": "svc-0", "tags": {"version": version}}]},
+                }],
+            }]},
+        }),
+    )
+}
+
 fn kuma(c: &mut Criterion) {
+    spread(c, "kuma", mesh, policy);
+    spread(c, "kuma, one service", crowd, crowded);
+}
+
+fn spread(
+    c: &mut Criterion,
+    name: &str,
+    world: fn(usize) -> Vec<Resource>,
+    policy: fn(usize, &str) -> Resource,
+) {
     const SIZE: usize = 1_000;
-    let mut group = c.benchmark_group("kuma");
+    let mut group = c.benchmark_group(name);
     group.sample_size(10);
-    let world = mesh(SIZE);
+    let world = world(SIZE);
     group.bench_function(
         format!("{SIZE} policies over {SIZE} Dataplanes"),
         |bencher| {

@@ -18,6 +18,9 @@ use crate::merged;
 use crate::output::{self, Paint, Style};
 use crate::report;
 
+/// How many proxies are named where a policy reaches many.
+const MOST: usize = 10;
+
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
     let world = input::load(&arguments.sources.paths);
@@ -211,10 +214,16 @@ impl Entry<'_> {
         }
         if let Some(StatusBody::Mesh { reaches, .. }) = self.status.map(|status| &status.body) {
             for reach in reaches {
-                let line = match &reach.proxies[..] {
-                    [] => format!("is for {}, which nobody serves", reach.to),
-                    proxies => format!("reaches {} from {}", reach.to, proxies.join(", ")),
+                let proxies = reach.proxies();
+                let named = proxies.iter().take(MOST).map(ToString::to_string);
+                let named: Vec<String> = named.collect();
+                let mut line = match named.is_empty() {
+                    true => format!("is for {}, which nobody serves", reach.to),
+                    false => format!("reaches {} from {}", reach.to, named.join(", ")),
                 };
+                if let more @ 1.. = proxies.len().saturating_sub(MOST) {
+                    let _ = write!(line, " and {more} more");
+                }
                 let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &line));
             }
         }

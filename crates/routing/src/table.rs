@@ -7,12 +7,12 @@ use std::sync::Arc;
 use pointsman_binding::bound::{BoundRoute, Frontend};
 use pointsman_resources::ObjectKey;
 
-use crate::Set;
 use crate::entry::{Entry, Hit, Recorder};
 use crate::host::{HostTable, same_place};
 use crate::hosts::Hosts;
 use crate::request::{Context, Request};
 use crate::split::Split;
+use crate::{Map, Set};
 
 /// What governs the traffic of one frontend.
 #[derive(Clone, Debug)]
@@ -21,6 +21,10 @@ pub struct FrontendTable {
     pub(crate) hosts: Hosts<Arc<HostTable>>,
     routes: Set<ByKey>,
 }
+
+/// What came of putting one route in the place of another, by their addresses. Good for as long as both live.
+#[derive(Default)]
+pub(crate) struct Alike(Map<(Option<usize>, usize), (Hosts<Arc<HostTable>>, Set<ByKey>)>);
 
 /// A route, found by its key. The key is not kept beside it: copying a node of the set is what a change costs.
 #[derive(Clone, Debug)]
@@ -131,6 +135,32 @@ impl FrontendTable {
                 self.edit(&entry, |host| host.remove(&entry));
             }
         }
+    }
+
+    /// As [`set_route`](Self::set_route), for a frontend that one route governs and that many others are like: what came of the first is every one's.
+    /// Weights are dealt from one counter for all of them.
+    pub(crate) fn set_route_like(
+        &mut self,
+        key: &ObjectKey,
+        route: Option<Arc<BoundRoute>>,
+        others: &mut Alike,
+    ) {
+        let address = |route: &Arc<BoundRoute>| Arc::as_ptr(route).addr();
+        let old = self.routes().next();
+        let alone = self.routes.len() <= 1 && old.is_none_or(|old| old.route == *key);
+        let old = old.map(address);
+        let (Some(new), true) = (&route, alone) else {
+            return self.set_route(key, route);
+        };
+        let change = (old, address(new));
+        if let Some((hosts, routes)) = others.0.get(&change) {
+            (self.hosts, self.routes) = (hosts.clone(), routes.clone());
+            return;
+        }
+        self.set_route(key, route);
+        others
+            .0
+            .insert(change, (self.hosts.clone(), self.routes.clone()));
     }
 
     /// Changes the table of an entry's host; one that is empty goes.

@@ -12,7 +12,7 @@ use pointsman_resources::{Name, ObjectKey};
 
 use crate::Map;
 use crate::hosts::Hosts;
-use crate::table::FrontendTable;
+use crate::table::{Alike, FrontendTable};
 
 /// One version of all tables. A clone is a snapshot: it costs a few pointers and never changes.
 #[derive(Clone, Debug, Default)]
@@ -122,13 +122,18 @@ impl Tables {
             });
             changed.insert(id, table);
         }
+        let mut alike = Alike::default();
         for ((id, route), bound) in &delta.attachments {
             let table = changed
                 .entry(id)
                 .or_insert_with(|| self.frontends.get(id).map(|table| (**table).clone()));
-            match table {
-                Some(table) => table.set_route(route, bound.clone()),
-                None => self.wait(id, route, bound.clone()),
+            match (table, id) {
+                // A policy of Kuma's may be for the calls of a thousand proxies.
+                (Some(table), FrontendId::Outbound(_)) => {
+                    table.set_route_like(route, bound.clone(), &mut alike);
+                }
+                (Some(table), _) => table.set_route(route, bound.clone()),
+                (None, _) => self.wait(id, route, bound.clone()),
             }
         }
         for (id, table) in changed {

@@ -28,8 +28,15 @@ pub(crate) struct Outcome {
     pub uses: BTreeSet<BackendId>,
     /// What there is to say of policies.
     pub told: Told,
-    /// The policies that have a say, each with the proxies that it reaches.
-    pub reached: BTreeMap<ObjectKey, BTreeSet<ObjectKey>>,
+    /// The policies that have a say, each with the proxies that it reaches: groups of them, which are shared.
+    pub reached: BTreeMap<ObjectKey, BTreeSet<Callers>>,
+}
+
+impl Outcome {
+    /// The groups of callers that it tells of.
+    pub fn groups(&self) -> BTreeSet<Callers> {
+        self.reached.values().flatten().cloned().collect()
+    }
 }
 
 /// The items for a destination, the strongest first.
@@ -50,9 +57,12 @@ pub(crate) fn items<'p>(
 
 /// Those of the items that are for what a proxy sends.
 pub(crate) fn applied<'p>(items: &[Item<'p>], proxy: &Proxy) -> Vec<Item<'p>> {
-    let selected =
-        |item: &&Item<'p>| item.policy.route.mesh == proxy.mesh && item.policy.selects(proxy);
+    let selected = |item: &&Item<'p>| is_applied(item, proxy);
     items.iter().filter(selected).copied().collect()
+}
+
+fn is_applied(item: &Item<'_>, proxy: &Proxy) -> bool {
+    item.policy.route.mesh == proxy.mesh && item.policy.selects(proxy)
 }
 
 /// The items of the kind that governs a destination, and whether they are about requests; then those that have no say.
@@ -77,40 +87,39 @@ pub(crate) fn governing<'p>(
     }
 }
 
-/// Which policy, and which of its items.
-type Place = (ObjectKey, usize);
-
-/// Works out a destination for these callers, each with the place where it finds it.
+/// Works out a destination for these callers, each with the place where it finds it. Groups of callers that are `known` from before are
+/// used again: then it is seen at a glance that they are the same.
 pub(crate) fn outcome(
     reader: &Reader<'_>,
     destination: &BackendId,
     items: &[Item<'_>],
     callers: &[(&Proxy, Option<SocketAddr>)],
+    known: &BTreeSet<Callers>,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let protocol = backend::protocol(reader, destination);
     let http = backend::is_http(protocol.as_deref());
-    // Callers with the same policies share what comes of them.
-    type Group<'g, 'p> = (Vec<Item<'p>>, Vec<&'g (&'g Proxy, Option<SocketAddr>)>);
-    let mut groups: FastMap<(&str, Vec<Place>), Group<'_, '_>> = FastMap::default();
+    // Callers with the same policies share what comes of them: a group goes by its mesh and the places of its items.
+    let mut groups: FastMap<(&str, Vec<u32>), Vec<&(&Proxy, Option<SocketAddr>)>> =
+        FastMap::default();
     for caller in callers {
         let (proxy, listen) = caller;
-        let own = applied(items, proxy);
-        if own.is_empty() && listen.is_none() {
-            continue;
+        let places = (0..).zip(items);
+        let own = places.filter(|(_, item)| is_applied(item, proxy));
+        let own: Vec<u32> = own.map(|(place, _)| place).collect();
+        if !own.is_empty() || listen.is_some() {
+            groups.entry((&proxy.mesh, own)).or_default().push(caller);
         }
-        let places = own.iter().map(|item| (item.policy.key.clone(), item.to));
-        let signature: (&str, Vec<Place>) = (&proxy.mesh, places.collect());
-        let group = groups.entry(signature).or_insert_with(|| (own, Vec::new()));
-        group.1.push(caller);
     }
-    for ((mesh, _), (own, callers)) in groups {
+    for ((mesh, places), callers) in groups {
+        let own: Vec<Item<'_>> = places.iter().map(|place| items[*place as usize]).collect();
         let keys: BTreeSet<&ObjectKey> = callers.iter().map(|(proxy, _)| &proxy.key).collect();
+        let keys: Callers = keys.into_iter().cloned().collect();
+        let keys = known.get(&keys).cloned().unwrap_or(keys);
         for item in &own {
             let reached = outcome.reached.entry(item.policy.key.clone()).or_default();
-            reached.extend(keys.iter().map(|key| (*key).clone()));
+            reached.insert(keys.clone());
         }
-        let keys = keys.into_iter().cloned().collect();
         let (requests, route) = bind(reader, destination, &own, http, (mesh, keys), &mut outcome);
         for (proxy, listen) in callers {
             let id = FrontendId::Outbound(Arc::new(Outbound {

@@ -13,7 +13,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::across;
 use super::destination::{Outcome, bound, frontend};
-use super::lower::{Lowering, content};
+use super::lower::{Callers, Lowering, content};
 use super::merge::{Merged, by_hostname, in_order, merge};
 use super::policy::{Item, Policy};
 use super::proxy::{self, Proxy};
@@ -365,7 +365,8 @@ impl Looking<'_, '_> {
             if is_met {
                 // A stand-in is nobody.
                 let reached = outcome.reached.entry(policy.clone()).or_default();
-                reached.extend(Some(&proxy.key).filter(|key| *key != self.key).cloned());
+                let somebody = Some(&proxy.key).filter(|key| *key != self.key);
+                reached.extend(somebody.map(|key| Callers::from([key.clone()])));
                 self.attached.insert(policy.clone());
             }
             *self.found.entry((policy.clone(), item.to)).or_default() |= is_met;

@@ -22,6 +22,7 @@ mod warnings;
 pub use merged::{MergedRule, MergedRules};
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::sync::Arc;
 
 use pointsman_resources::ObjectKey;
@@ -50,9 +51,47 @@ pub(crate) struct Kuma {
     pub(crate) destinations: BTreeMap<BackendId, Outcome>,
     /// What comes of them on each MeshGateway.
     pub(crate) gateways: BTreeMap<ObjectKey, MeshGatewayView>,
+    /// Where each policy has a say.
+    places: FastMap<ObjectKey, BTreeSet<Place>>,
+}
+
+/// What policies come together at.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// What proxies call.
+    Destination(BackendId),
+    /// A MeshGateway.
+    Gateway(ObjectKey),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Destination(id) => id.fmt(f),
+            Place::Gateway(key) => key.fmt(f),
+        }
+    }
 }
 
 impl Kuma {
+    /// A policy has no say any more at a place.
+    fn leaves(&mut self, policy: &ObjectKey, place: &Place) {
+        if let Some(places) = self.places.get_mut(policy) {
+            places.remove(place);
+            if places.is_empty() {
+                self.places.remove(policy);
+            }
+        }
+    }
+
+    /// What comes of policies at a place.
+    fn outcome(&self, place: &Place) -> Option<&Outcome> {
+        match place {
+            Place::Destination(id) => self.destinations.get(id),
+            Place::Gateway(key) => self.gateways.get(key).map(|view| &view.outcome),
+        }
+    }
+
     /// What comes of policies, wherever they have a say.
     fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
         let gateways = self.gateways.values().map(|view| &view.outcome);

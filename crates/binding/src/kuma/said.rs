@@ -1,10 +1,10 @@
 //! What is said of Kuma's policies and gateways, and of routes of the Gateway API that a policy overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use pointsman_resources::{Name, ObjectKey, Resource};
 
+use super::Place;
 use super::destination::Outcome;
 use super::gateway::{MeshGatewayView, port_name};
 use super::lower::place_text;
@@ -17,14 +17,10 @@ use crate::store::{Reader, Topic, Unit};
 
 impl Binder {
     /// The outcomes that a policy has a part in, each with what it is of.
-    fn parts(&self, policy: &ObjectKey) -> Vec<(Place<'_>, &Outcome)> {
-        let destinations = self.kuma.destinations.iter();
-        let destinations = destinations.map(|(id, outcome)| (Place::Destination(id), outcome));
-        let gateways = self.kuma.gateways.iter();
-        let gateways = gateways.map(|(key, view)| (Place::Gateway(key), &view.outcome));
-        destinations
-            .chain(gateways)
-            .filter(|(_, outcome)| outcome.reached.contains_key(policy))
+    fn parts(&self, policy: &ObjectKey) -> Vec<(&Place, &Outcome)> {
+        let places = self.kuma.places.get(policy).into_iter().flatten();
+        places
+            .filter_map(|place| Some((place, self.kuma.outcome(place)?)))
             .collect()
     }
 
@@ -36,10 +32,7 @@ impl Binder {
             .iter()
             .map(|(to, outcome)| Reach {
                 to: to.to_string(),
-                proxies: outcome.reached[key]
-                    .iter()
-                    .map(ToString::to_string)
-                    .collect(),
+                proxies: outcome.reached[key].iter().cloned().collect(),
             })
             .collect();
         let told = |all: fn(&Outcome) -> &BTreeMap<ObjectKey, BTreeSet<String>>| {
@@ -96,7 +89,7 @@ impl Binder {
     }
 
     /// The rules of a policy, and the lists of rules, of which nothing is left, where, and who has their place.
-    fn lost(&self, key: &ObjectKey, parts: &[(Place<'_>, &Outcome)]) -> Vec<String> {
+    fn lost(&self, key: &ObjectKey, parts: &[(&Place, &Outcome)]) -> Vec<String> {
         let mut all = Vec::new();
         for (to, outcome) in parts {
             // A rule that lost both of its lists to one policy is told of once, and so is one that lost them for several callers.
@@ -195,7 +188,8 @@ impl Binder {
             reader.note(Topic::Result(Unit::Destination(destination.clone())));
             let outcome = self.kuma.destinations.get(&destination);
             for (policy, proxies) in outcome.into_iter().flat_map(|outcome| &outcome.reached) {
-                let concerned = proxies.iter().filter(|proxy| match scope {
+                let concerned = proxies.iter().flat_map(|group| group.iter());
+                let concerned = concerned.filter(|proxy| match scope {
                     Scope::Everyone => true,
                     Scope::Namespace(namespace) => proxy.namespace() == &**namespace,
                 });
@@ -221,21 +215,6 @@ impl Binder {
     /// Whether an object is a proxy of a mesh: a Dataplane, or a Pod that is one.
     pub fn is_proxy(&self, key: &ObjectKey) -> bool {
         self.kuma.proxies.contains_key(key)
-    }
-}
-
-/// What policies come together at.
-enum Place<'k> {
-    Destination(&'k BackendId),
-    Gateway(&'k ObjectKey),
-}
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Destination(id) => id.fmt(f),
-            Place::Gateway(key) => key.fmt(f),
-        }
     }
 }
 

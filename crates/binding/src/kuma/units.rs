@@ -10,6 +10,7 @@ use std::sync::Arc;
 use pointsman_resources::kuma::TargetKind;
 use pointsman_resources::{Kind, ObjectKey, Resource};
 
+use super::Place;
 use super::backend;
 use super::destination::{self, Outcome};
 use super::gateway;
@@ -160,9 +161,11 @@ impl Binder {
             items.clear();
             callers.clear();
         }
+        let known = self.kuma.destinations.get(id).map(Outcome::groups);
+        let known = known.unwrap_or_default();
         let outcome = match callers.is_empty() {
             true => Outcome::default(),
-            false => destination::outcome(&reader, id, &items, &callers),
+            false => destination::outcome(&reader, id, &items, &callers, &known),
         };
         let is_targeted = !items.is_empty();
         let topics = reader.into_topics();
@@ -176,7 +179,7 @@ impl Binder {
             false => self.kuma.targeted.remove(id),
         };
         let old = self.kuma.destinations.remove(id).unwrap_or_default();
-        self.settle(&old, &outcome, delta);
+        self.settle(&Place::Destination(id.clone()), &old, &outcome, delta);
         if outcome.reached != old.reached {
             self.tracker.changed(&Topic::Result(unit.clone()));
         }
@@ -209,7 +212,7 @@ impl Binder {
         let old = self.kuma.gateways.remove(key).unwrap_or_default();
         let none = Outcome::default();
         let new = view.as_ref().map_or(&none, |view| &view.outcome);
-        self.settle(&old.outcome, new, delta);
+        self.settle(&Place::Gateway(key.clone()), &old.outcome, new, delta);
         if view.as_ref().is_none_or(|view| *view != old) {
             self.tracker.changed(&Topic::Result(unit.clone()));
         }
@@ -219,7 +222,22 @@ impl Binder {
     }
 
     /// Goes from one outcome to the next: what changed is passed on, and who is told of it is marked.
-    fn settle(&mut self, old: &Outcome, new: &Outcome, delta: &mut Delta) {
+    fn settle(&mut self, place: &Place, old: &Outcome, new: &Outcome, delta: &mut Delta) {
+        for policy in old
+            .reached
+            .keys()
+            .filter(|policy| !new.reached.contains_key(*policy))
+        {
+            self.kuma.leaves(policy, place);
+        }
+        for policy in new
+            .reached
+            .keys()
+            .filter(|policy| !old.reached.contains_key(*policy))
+        {
+            let places = self.kuma.places.entry(policy.clone()).or_default();
+            places.insert(place.clone());
+        }
         difference(&old.frontends, &new.frontends, &mut delta.frontends);
         difference_arc(&old.attachments, &new.attachments, &mut delta.attachments);
         for id in old.uses.difference(&new.uses) {
