@@ -193,6 +193,22 @@ fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a 
     found.ok_or_else(|| format!("there is no Secret {}, nor {}", places[0], places[1]))
 }
 
+/// Whether a text holds a certificate and its key, whole.
+pub fn holds_certificate(pem: &[u8]) -> Result<(), String> {
+    of_parts(Name::new("", ""), pem, pem).map(|_| ())
+}
+
+/// What is wrong with a text that is no PEM.
+fn no_pem(error: rustls_pki_types::pem::Error) -> String {
+    use rustls_pki_types::pem::Error;
+    match error {
+        Error::MissingSectionEnd { .. } => "is not PEM: a section has no end".to_owned(),
+        Error::IllegalSectionStart { .. } => "is not PEM: a section has no beginning".to_owned(),
+        Error::Base64Decode(_) => "is not PEM: what stands there is not base64".to_owned(),
+        other => format!("is not PEM: {other}"),
+    }
+}
+
 /// A certificate and its key, each as PEM; one text may hold both.
 pub(crate) fn of_parts(
     secret: Name,
@@ -227,7 +243,7 @@ fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
     let mut chain = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let der = certificate.map_err(|error| format!("is not PEM: {error}"))?;
+        let der = certificate.map_err(no_pem)?;
         webpki::EndEntityCert::try_from(&der)
             .map_err(|error| format!("holds a certificate that can't be read: {error}"))?;
         chain.push(Arc::from(der.as_ref()));
@@ -239,8 +255,10 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
 }
 
 fn private_key(pem: &[u8]) -> Result<PrivateKey, String> {
-    let key = PrivateKeyDer::from_pem_slice(pem)
-        .map_err(|error| format!("holds no PEM private key: {error}"))?;
+    let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        rustls_pki_types::pem::Error::NoItemsFound => "holds no PEM private key".to_owned(),
+        other => no_pem(other),
+    })?;
     let der: Arc<[u8]> = Arc::from(key.secret_der());
     // A DER key is one SEQUENCE.
     if der.first() != Some(&0x30) {

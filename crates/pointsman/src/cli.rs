@@ -64,7 +64,7 @@ pub struct Run {
     pub port_offset: u16,
 
     /// Be only these of Kuma's Dataplanes (or MeshGatewayInstances): listen on the outbounds and listeners of no other. May be repeated.
-    #[arg(long = "dataplane", value_name = "NAME")]
+    #[arg(long = "dataplane", value_name = "[MESH/]NAME")]
     pub dataplanes: Vec<String>,
 
     /// Where /healthz, /readyz, /metrics, /status, /config, /explain and a page for people are served; `off` for nowhere.

@@ -1,7 +1,7 @@
 //! Files and variables of the environment that policies and listeners of Kuma take bytes from. They are read when the configuration is
 //! loaded: binding itself reads nothing.
 
-use pointsman_binding::{Binder, Change, Content};
+use pointsman_binding::{Binder, Change, Content, holds_certificate};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
 
@@ -22,11 +22,15 @@ pub fn changes(
     let keeps = !matches!(resource, Resource::MeshRoute(_));
     let mut changes = Vec::new();
     for (source, content) in read {
-        match &content {
-            Err(why) if keeps && binder.has_read(&source) => {
-                tracing::warn!("{}: {why}; what was read before stays", resource.key());
-            }
-            _ => changes.push(Change::Content(source, Some(content))),
+        // A file may be read while it is written.
+        let broken = match (&content, resource) {
+            (Err(why), _) => Some(why.clone()),
+            (Ok(bytes), Resource::MeshGateway(_)) => holds_certificate(bytes).err(),
+            (Ok(_), _) => None,
+        };
+        match broken.filter(|_| keeps && binder.has_read(&source)) {
+            Some(why) => tracing::warn!("{}: {why}; what was read before stays", resource.key()),
+            None => changes.push(Change::Content(source, Some(content))),
         }
     }
     changes

@@ -136,6 +136,8 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
         let key = ObjectKey::new(Kind::Pod, namespace.as_str(), pod.as_str());
         query.dataplane = Some(key).filter(|key| binder.is_proxy(key));
     }
+    let dataplane = query.dataplane.as_ref();
+    query.without_identity = dataplane.is_some_and(|key| !binder.has_mtls(key));
     Ok(())
 }
 

@@ -100,7 +100,11 @@ fn text(merged: &Merged<'_>) -> String {
         let heading = paint.paint(Style::Strong, &destination.destination);
         let _ = writeln!(out, "{} to {heading}", merged.name);
         if destination.rules.is_empty() {
-            let _ = writeln!(out, "    no policy: it goes where it was going");
+            let nothing = match destination.destination.starts_with("listener ") {
+                true => "no policy: nothing is served there",
+                false => "no policy: it goes where it was going",
+            };
+            let _ = writeln!(out, "    {nothing}");
         }
         for rule in &destination.rules {
             let from = paint.paint(Style::Faint, &format!("from {}", rule.from.join(", ")));

@@ -1,13 +1,13 @@
 //! What there is to say of a set of resources, in the form that tools read: for `check`, and for `/status` while running.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::Warning;
-use pointsman_binding::bound::FrontendId;
+use pointsman_binding::bound::{BoundRoute, BoundRule, FrontendId};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
-use pointsman_routing::{Extent, Tables, shadowed};
+use pointsman_routing::{Extent, FrontendTable, Shadow, Tables, shadowed};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -100,49 +100,98 @@ fn finding_value(finding: &Finding) -> Value {
     })
 }
 
-/// Rules that lose requests to others: object, field and message.
-fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
-    let mut attached: HashMap<&ObjectKey, usize> = HashMap::new();
-    let mut lost: HashMap<(ObjectKey, String), usize> = HashMap::new();
-    let mut found = Vec::new();
-    for table in tables.frontends() {
-        let rules = table
-            .routes()
-            .flat_map(|route| route.rules.iter().map(|rule| route.source(rule).0));
-        for route in rules.collect::<BTreeSet<_>>() {
-            *attached.entry(route).or_default() += 1;
-        }
-        for shadow in shadowed(table) {
-            let (route, rule) = shadow.route.source(&shadow.rule);
-            let to = shadow.rule.from.first().and_then(|source| source.to);
-            let to = to.map_or(String::new(), |to| format!("to[{to}]."));
-            let field = format!("spec.{to}rules[{rule}].matches[{}]", shadow.match_index);
-            let of = (route.clone(), field);
-            if shadow.extent == Extent::Fully {
-                *lost.entry(of.clone()).or_default() += 1;
+/// A match of a rule as its author wrote it: the route, the place of the `to` of a policy of Kuma's, of the rule and of the match.
+type Written = (ObjectKey, Option<usize>, usize, usize);
+
+fn written(route: &BoundRoute, rule: &BoundRule, matched: usize) -> Written {
+    let (object, index) = route.source(rule);
+    let to = rule.from.first().and_then(|source| source.to);
+    (object.clone(), to, index, matched)
+}
+
+/// How often each of these matches stands in a frontend: one of a policy with several hostnames does so under each.
+fn present(table: &FrontendTable, wanted: &BTreeSet<Written>) -> BTreeMap<Written, usize> {
+    let mut found = BTreeMap::new();
+    for route in table.routes() {
+        for rule in &route.rules {
+            for matched in &rule.matches {
+                let written = written(route, rule, matched.index);
+                if wanted.contains(&written) {
+                    *found.entry(written).or_default() += 1;
+                }
             }
-            found.push((&table.frontend().id, of, shadow));
         }
     }
-    let told = found.into_iter().map(|(frontend, of, shadow)| {
-        let (by, index) = shadow.by_route.source(&shadow.by);
-        let winner = match *by == of.0 {
-            true => format!("rule {index}"),
-            false => format!("rule {index} of {by}"),
+    found
+}
+
+/// Rules that lose requests to others: object, field and message.
+fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
+    // What the same policies govern is looked at once, for however many proxies.
+    let mut known = BTreeSet::new();
+    let tables: Vec<&Arc<FrontendTable>> = tables
+        .frontends()
+        .filter(
+            |table| match (&table.frontend().id, table.routes().next()) {
+                (FrontendId::Outbound(_), Some(route)) => known.insert(Arc::as_ptr(route).addr()),
+                _ => true,
+            },
+        )
+        .collect();
+    let shadows: Vec<Vec<Shadow>> = tables.iter().map(|table| shadowed(table)).collect();
+    let of = |shadow: &Shadow| written(&shadow.route, &shadow.rule, shadow.match_index);
+    let wanted: BTreeSet<Written> = shadows.iter().flatten().map(of).collect();
+    if wanted.is_empty() {
+        return BTreeSet::new();
+    }
+    let (mut attached, mut lost) = (BTreeMap::new(), BTreeMap::new());
+    let mut found = Vec::new();
+    for (table, shadows) in tables.into_iter().zip(&shadows) {
+        let mut left = present(table, &wanted);
+        for written in left.keys() {
+            *attached.entry(written.clone()).or_insert(0usize) += 1;
+        }
+        for shadow in shadows
+            .iter()
+            .filter(|shadow| shadow.extent == Extent::Fully)
+        {
+            if let Some(count) = left.get_mut(&of(shadow)) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        for (written, _) in left.iter().filter(|(_, count)| **count == 0) {
+            *lost.entry(written.clone()).or_insert(0usize) += 1;
+        }
+        for shadow in shadows {
+            let by = written(&shadow.by_route, &shadow.by, shadow.by_match);
+            let own = of(shadow);
+            // Under another of its hostnames it gets them, or is itself what takes them.
+            let elsewhere = shadow.extent == Extent::Fully && left.get(&own) != Some(&0);
+            if by != own && !elsewhere {
+                found.push((&table.frontend().id, own, by, shadow));
+            }
+        }
+    }
+    let told = found.into_iter().map(|(frontend, own, by, shadow)| {
+        let winner = match by.0 == own.0 {
+            true => format!("rule {}", by.2),
+            false => format!("rule {} of {}", by.2, by.0),
         };
         let loss = match shadow.extent {
             Extent::Partly => format!("{winner} takes some of its requests"),
             Extent::Fully => {
                 // What is lost here may be had elsewhere.
-                let everywhere = lost.get(&of) == attached.get(&of.0);
-                let place = match everywhere {
+                let place = match lost.get(&own) == attached.get(&own) {
                     true => String::new(),
                     false => place(frontend),
                 };
                 format!("{place}it never gets a request: {winner} takes them all")
             }
         };
-        (of.0, of.1, format!("{loss} ({})", shadow.detail))
+        let (object, to, rule, matched) = own;
+        let to = to.map_or(String::new(), |to| format!("to[{to}]."));
+        let field = format!("spec.{to}rules[{rule}].matches[{matched}]");
+        (object, field, format!("{loss} ({})", shadow.detail))
     });
     told.collect()
 }

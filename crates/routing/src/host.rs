@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use pointsman_binding::bound::PathPredicate;
-use regex::RegexSet;
+use regex::{RegexSet, RegexSetBuilder};
 
 use crate::children::Children;
 use crate::entry::{Entry, Recorder};
@@ -44,6 +44,9 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Expressions(Option<RegexSet>);
 
+/// How large expressions may be together, in bytes; beyond that each is tried on its own.
+const SET_SIZE: usize = 4 * 1024 * 1024;
+
 /// Up to so many expressions, trying each on its own is as fast as trying all at once.
 const FEW: usize = 2;
 
@@ -57,7 +60,8 @@ impl Compiled for Expressions {
             .filter_map(|entry| regex(entry))
             .map(|regex| regex.as_str());
         // Each compiles on its own; all together may be over the size limit. Then they are tried one by one.
-        Expressions(RegexSet::new(texts).ok())
+        let set = RegexSetBuilder::new(texts).size_limit(SET_SIZE).build();
+        Expressions(set.ok())
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pointsman_resources::route::{Cors, Fraction, HeaderModifier, RequestRedirect, UrlRewrite};
 use pointsman_resources::{Age, Name, ObjectKey};
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 
 use super::{BackendId, Hostname, Tags};
 
@@ -244,11 +244,18 @@ impl std::ops::Deref for Pattern {
     }
 }
 
+/// How large an expression may be once it is compiled, in bytes. What people write takes some thousands; what takes more costs all who wait for a
+/// change, and memory on every worker.
+pub const EXPRESSION_SIZE: usize = 512 * 1024;
+
 /// Compiles an expression so that it must cover the whole of a value.
 pub fn whole(expression: &str) -> Result<Pattern, regex::Error> {
-    // Compiled alone first, so that `a)(b` is an error and not a way out of the group.
-    Regex::new(expression)?;
-    Regex::new(&format!("^(?:{expression})$")).map(Pattern)
+    // Parsed alone first, so that `a)(b` is an error and not a way out of the group.
+    regex_syntax::parse(expression).map_err(|error| regex::Error::Syntax(error.to_string()))?;
+    RegexBuilder::new(&format!("^(?:{expression})$"))
+        .size_limit(EXPRESSION_SIZE)
+        .build()
+        .map(Pattern)
 }
 
 /// The expression that [`whole`] was given.

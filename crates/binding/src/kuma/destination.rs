@@ -33,6 +33,12 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// Whether a policy has a say over what a proxy sends there.
+    pub fn reaches(&self, proxy: &ObjectKey) -> bool {
+        let mut groups = self.reached.values().flatten();
+        groups.any(|group| group.binary_search(proxy).is_ok())
+    }
+
     /// The groups of callers that it tells of.
     pub fn groups(&self) -> BTreeSet<Callers> {
         self.reached.values().flatten().cloned().collect()
@@ -47,7 +53,9 @@ pub(crate) fn items<'p>(
 ) -> Vec<Item<'p>> {
     let mut items: Vec<Item<'p>> = Vec::new();
     for policy in policies {
-        let all = 0..policy.route.spec.to.len();
+        // A MeshHTTPRoute without rules says nothing; without them a stream goes where it was going.
+        let says = |to: &usize| !policy.is_http() || !policy.route.spec.to[*to].rules.is_empty();
+        let all = (0..policy.route.spec.to.len()).filter(says);
         let included = all.filter(|to| policy.includes(reader, *to, destination));
         items.extend(included.map(|to| Item { policy, to }));
     }
@@ -74,11 +82,6 @@ pub(crate) fn governing<'p>(
 ) -> (bool, Vec<Item<'p>>, Vec<Item<'p>>) {
     let (requests, streams): (Vec<Item<'p>>, Vec<Item<'p>>) =
         items.iter().partition(|item| item.policy.is_http());
-    // One without rules says nothing of requests; without them a stream goes where it was going.
-    let requests: Vec<Item<'p>> = requests
-        .into_iter()
-        .filter(|item| !item.to().rules.is_empty())
-        .collect();
     match (http, requests.is_empty(), streams.is_empty()) {
         (true, false, _) => (true, requests, streams),
         (true, true, false) => (false, streams, requests),

@@ -504,8 +504,7 @@ fn protocol(listener: &GatewayListener) -> Protocol {
 
 /// The hosts that a hostname of a policy means; none is all.
 fn hosts(written: &str) -> Option<Hostname> {
-    let name = written.strip_suffix('.').unwrap_or(written);
-    (!matches!(name, "" | "*")).then(|| Hostname::new(name))
+    (!matches!(written, "" | "*")).then(|| Hostname::new(written))
 }
 
 /// "HTTPS vhosts: requireTls + HSTS": who came over TLS is told to do so again.

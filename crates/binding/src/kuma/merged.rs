@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use pointsman_resources::kuma::{TargetKind, display_name, scope};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
@@ -11,9 +12,9 @@ use super::destination::{applied, governing, items};
 use super::gateway;
 use super::merge::{Merged, merge};
 use super::policy::{Item, Policy};
-use super::proxy::Proxy;
+use super::proxy::{self, Proxy};
 use super::warnings::target_text;
-use crate::bound::RuleSource;
+use crate::bound::{BackendId, RuleSource};
 use crate::store::Reader;
 use crate::{Binder, Refusal};
 
@@ -66,9 +67,14 @@ impl Binder {
         };
         let serving = self.kuma.gateways.values().flat_map(|view| &view.proxies);
         let all = self.kuma.proxies.keys().chain(serving);
-        let all = all.chain(self.kuma.gateways.keys()).filter(is);
-        let all: BTreeSet<&ObjectKey> = all.collect();
-        all.into_iter().cloned().collect()
+        let all = all.chain(self.kuma.gateways.keys()).filter(is).cloned();
+        // Pods are not followed as long as there is no policy.
+        let reader = Reader::new(&self.store);
+        let pods = self.store.objects().map(|(key, _)| key);
+        let pods = pods.filter(|key| key.kind == Kind::Pod && is(&key));
+        let pods = pods.filter(|key| proxy::view(&reader, key).is_some());
+        let all: BTreeSet<ObjectKey> = all.chain(pods).collect();
+        all.into_iter().collect()
     }
 
     /// Whether a proxy serves a MeshGateway.
@@ -89,31 +95,32 @@ impl Binder {
         let reader = Reader::new(&self.store);
         let policies = &self.kuma.policies;
         if let Some(gateway) = self.gateway_of(key) {
-            let on = Some(key).filter(|key| *key != gateway);
-            return gateway::listeners(&reader, gateway, on, policies)
+            let on = |proxy| listeners_text(gateway::listeners(&reader, gateway, proxy, policies));
+            if key != gateway {
+                return on(Some(key));
+            }
+            // Its proxies may have tags of their own, and so different policies.
+            let proxies = &self.kuma.gateways[gateway].proxies;
+            let all: Vec<(&ObjectKey, Vec<MergedRules>)> = proxies
+                .iter()
+                .map(|proxy| (proxy, on(Some(proxy))))
+                .collect();
+            if all.windows(2).all(|two| two[0].1 == two[1].1) {
+                return on(None);
+            }
+            return all
                 .into_iter()
-                .flat_map(|(listener, groups)| {
-                    // "Characters in a matching non-wildcard hostname", then "in a matching hostname".
-                    let mut groups: Vec<_> = groups.into_iter().collect();
-                    groups.sort_by_key(|(name, _)| (name.starts_with('*'), Reverse(name.len())));
-                    groups.sort_by_key(|(name, _)| matches!(*name, "" | "*"));
-                    groups
-                        .into_iter()
-                        .map(|(hostname, items)| {
-                            let hostname = Some(hostname).filter(|name| !name.is_empty());
-                            MergedRules {
-                                destination: match hostname {
-                                    Some(hostname) => format!("listener {listener} {hostname}"),
-                                    None => format!("listener {listener}"),
-                                },
-                                rules: shown(merge(&items)),
-                            }
-                        })
-                        .collect::<Vec<_>>()
+                .flat_map(|(proxy, rules)| {
+                    rules.into_iter().map(move |rules| MergedRules {
+                        destination: format!("{} on {proxy}", rules.destination),
+                        ..rules
+                    })
                 })
                 .collect();
         }
-        let Some(proxy) = self.kuma.proxies.get(key) else {
+        let looked_at = self.kuma.proxies.get(key).cloned();
+        let looked_at = looked_at.or_else(|| proxy::view(&reader, key).map(Arc::new));
+        let Some(proxy) = looked_at.as_deref() else {
             return Vec::new();
         };
         let told = proxy.outbounds.iter().map(|(_, id)| id);
@@ -207,11 +214,15 @@ impl Binder {
         let Some(proxy) = self.kuma.proxies.get(proxy) else {
             return Vec::new();
         };
+        let is = |id: &&BackendId| id.object == *destination && id.port == port;
         let told = proxy.outbounds.iter().map(|(_, id)| id);
-        let known = told.chain(&self.kuma.targeted);
+        let mut known: Vec<&BackendId> = told.filter(is).collect();
+        if known.is_empty() {
+            known.extend(self.kuma.targeted.iter().filter(is));
+        }
         let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
         let mut displaced = Vec::new();
-        for id in known.filter(|id| id.object == *destination && id.port == port) {
+        for id in known {
             let items = items(&reader, self.kuma.policies.values(), id);
             let own = applied(&items, proxy);
             let http = backend::is_http(backend::protocol(&reader, id).as_deref());
@@ -238,6 +249,31 @@ impl Binder {
         }
         displaced.into_iter().chain(all.into_values()).collect()
     }
+}
+
+/// What governs the listeners of a MeshGateway: the rules of each hostname, in the order in which they are tried.
+fn listeners_text(listeners: Vec<gateway::Governed<'_>>) -> Vec<MergedRules> {
+    let mut all = Vec::new();
+    for (listener, groups) in listeners {
+        if groups.is_empty() {
+            all.push(MergedRules {
+                destination: format!("listener {listener}"),
+                rules: Vec::new(),
+            });
+        }
+        // "Characters in a matching non-wildcard hostname", then "in a matching hostname".
+        let mut groups: Vec<_> = groups.into_iter().collect();
+        groups.sort_by_key(|(name, _)| (name.starts_with('*'), Reverse(name.len())));
+        groups.sort_by_key(|(name, _)| matches!(*name, "" | "*"));
+        all.extend(groups.into_iter().map(|(hostname, items)| {
+            let destination = format!("listener {listener} {hostname}");
+            MergedRules {
+                destination: destination.trim_end().to_owned(),
+                rules: shown(merge(&items)),
+            }
+        }));
+    }
+    all
 }
 
 /// Why a policy that is only tried has no say.

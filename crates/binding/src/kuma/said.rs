@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_resources::{Name, ObjectKey, Resource};
 
-use super::Place;
 use super::destination::Outcome;
 use super::gateway::{MeshGatewayView, port_name};
 use super::lower::place_text;
 use super::merged::SHADOW;
+use super::{Place, across};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
 use crate::observation::Observation;
@@ -210,6 +210,12 @@ impl Binder {
             })
             .collect();
         Some(Condition::yes(OVERRIDDEN, "KumaPolicy", parts.join("; ")))
+    }
+
+    /// Whether a proxy is of a mesh with mutual TLS.
+    pub fn has_mtls(&self, proxy: &ObjectKey) -> bool {
+        let proxy = self.kuma.proxies.get(proxy);
+        proxy.is_some_and(|proxy| across::has_mtls(&Reader::new(&self.store), &proxy.mesh))
     }
 
     /// Whether an object is a proxy of a mesh: a Dataplane, or a Pod that is one.

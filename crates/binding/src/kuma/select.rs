@@ -125,6 +125,9 @@ impl Policy {
         let (name, namespace) = (&*object.name.name, object.namespace());
         if name == wanted {
             let universal = destination.port == 0 || namespace.starts_with("mesh:");
+            if universal && target.namespace.is_some() {
+                return false;
+            }
             let theirs = target.namespace.as_deref().or(self.namespace());
             let at_home = universal || theirs.is_none_or(|theirs| theirs == namespace);
             return at_home && self.has_section(reader, target, destination);

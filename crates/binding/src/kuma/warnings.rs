@@ -37,7 +37,8 @@ impl Binder {
                         format!("there is no {} in mesh {mesh}", target_text(target))
                     }
                     TargetKind::MeshGateway => {
-                        format!("no listener of {} has its tags", target_text(target))
+                        let (target, kind) = (target_text(target), policy.key.kind);
+                        format!("no listener of {target} that a {kind} is for has its tags")
                     }
                     _ => format!("no proxy of mesh {mesh} is {}", target_text(target)),
                 };
@@ -49,6 +50,18 @@ impl Binder {
                     let (to, mesh) = (target_text(&to.target_ref), &policy.route.mesh);
                     let message = format!("there is no {to} in mesh {mesh}, so it has no effect");
                     warn(format!("spec.to[{index}].targetRef"), message);
+                }
+            }
+            if policy.route.spec.to.is_empty() {
+                warn(
+                    "spec".to_owned(),
+                    "it has no `to`, so it has no effect".to_owned(),
+                );
+            }
+            for (index, to) in policy.route.spec.to.iter().enumerate() {
+                if policy.is_http() && to.rules.is_empty() {
+                    let field = policy.route.to_field(index);
+                    warn(field, "it has no rules, so it has no effect".to_owned());
                 }
             }
             for (index, gateways) in self.unmet(policy) {
@@ -116,12 +129,20 @@ impl Binder {
         let mut all = Vec::new();
         let proxies: BTreeMap<_, _> = self.kuma.proxies.iter().collect();
         for (key, proxy) in proxies {
-            let nowhere = |id: &BackendId| id.port == 0 && !backend::is_offered(reader, id);
+            let nowhere = |id: &BackendId| {
+                let outcome = self.kuma.destinations.get(id);
+                let governed = outcome.is_some_and(|outcome| outcome.reaches(key));
+                let away = across::turned_away(reader, &proxy.mesh, id).is_some();
+                id.port == 0 && !governed && (away || !backend::is_offered(reader, id))
+            };
             for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| nowhere(to)) {
                 all.push(Warning {
                     object: key.clone(),
                     field: "networking.outbound".to_owned(),
                     message: match across::is_meant(to) {
+                        true if across::turned_away(reader, &proxy.mesh, to).is_some() => format!(
+                            "{listen} leads nowhere: {to} lets in proxies of meshes with mTLS alone"
+                        ),
                         true => format!("{listen} leads nowhere: no crossMesh listener is {to}"),
                         false => format!("{listen} leads nowhere: nothing has the tags of {to}"),
                     },
@@ -179,8 +200,9 @@ impl Binder {
             .map(|service| tagged(mesh, service, Tags::default()));
         let objects = reader.all_destinations();
         let ports = objects.flat_map(|object| ports_of(reader, &object.key()));
-        let across = self.kuma.callers.keys().filter(|id| across::is_meant(id));
-        let mut all = tagged.chain(ports).chain(across.cloned());
+        // What somebody is told to call is there for policies, whether or not anybody offers it.
+        let called = self.kuma.callers.keys().cloned();
+        let mut all = tagged.chain(ports).chain(called);
         all.any(|id| policy.includes(reader, to, &id))
     }
 
@@ -206,7 +228,11 @@ impl Binder {
 pub(crate) fn target_text(target: &TargetRef) -> String {
     let mut text = target.kind.name().to_owned();
     if let Some(name) = &target.name {
-        text.push_str(&format!(" {name}"));
+        let namespace = target
+            .namespace
+            .as_ref()
+            .map(|namespace| format!("{namespace}/"));
+        text.push_str(&format!(" {}{name}", namespace.unwrap_or_default()));
     }
     let pairs = target.tags.iter().chain(&target.labels);
     let pairs: Vec<String> = pairs
@@ -215,8 +241,11 @@ pub(crate) fn target_text(target: &TargetRef) -> String {
     if !pairs.is_empty() {
         text.push_str(&format!(" with {}", pairs.join(", ")));
     }
-    match &target.section_name {
-        Some(section) => format!("{text} port {section}"),
-        None => text,
+    if let Some(section) = &target.section_name {
+        text.push_str(&format!(" port {section}"));
     }
+    for kind in &target.proxy_types {
+        text.push_str(&format!(" proxyType {kind:?}"));
+    }
+    text
 }

@@ -286,7 +286,8 @@ impl Control {
         let mut lines = Vec::new();
         for (gateway, assigned) in &self.ground.assigned {
             for (address, why) in &assigned.unusable {
-                lines.push(format!("Gateway {gateway}: {address}: {why}"));
+                let kind = gateway_kind(gateway);
+                lines.push(format!("{kind} {gateway}: {address}: {why}"));
             }
             for (id, listener) in self.ground.listeners_of(gateway) {
                 let FrontendId::Listener {
@@ -297,7 +298,13 @@ impl Control {
                 else {
                     continue;
                 };
-                let what = format!("{owner} listener {name}: {}", spoken(listener.protocol));
+                let guard = if listener.cross_mesh {
+                    " in mutual TLS"
+                } else {
+                    ""
+                };
+                let spoken = spoken(listener.protocol);
+                let what = format!("{owner} listener {name}: {spoken}{guard}");
                 match self.ground.lost.get(id) {
                     Some(why) => lines.push(format!("{what} nowhere: {why}")),
                     None => {

@@ -13,6 +13,7 @@ use pointsman_resources::gateway::Gateway;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::addresses::{Addresses, Assigned, Wish};
+use super::control::gateway_kind;
 use super::mesh::Mesh;
 
 /// A listener: the number of its port, and what it speaks.
@@ -36,13 +37,16 @@ impl Listener {
     }
 }
 
-/// Which of Kuma's Dataplanes are here, by name; all if none is named.
+/// Which of Kuma's Dataplanes are here, by name, perhaps with their mesh or namespace before it; all if none is named.
 #[derive(Clone, Debug, Default)]
 pub struct Dataplanes(pub BTreeSet<String>);
 
 impl Dataplanes {
-    fn contain(&self, name: &str) -> bool {
-        self.0.is_empty() || self.0.contains(name)
+    fn contain(&self, proxy: &ObjectKey) -> bool {
+        let place = proxy.namespace();
+        let place = place.strip_prefix("mesh:").unwrap_or(place);
+        let name = &*proxy.name.name;
+        self.0.is_empty() || self.0.contains(name) || self.0.contains(&format!("{place}/{name}"))
     }
 }
 
@@ -186,7 +190,7 @@ impl Ground {
         let mut wishes: Vec<Wish> = gateways.into_iter().map(Wish::of).collect();
         wishes.extend(self.builtin_gateways(binder, &mut complaints));
         self.assigned = self.addresses.assign(&wishes);
-        let mut sockets: BTreeMap<SocketKey, Owner> = BTreeMap::new();
+        let mut sockets = self.kept(&wishes);
         let mut lost = BTreeMap::new();
         for Wish { name, .. } in wishes {
             // A Gateway with an address that it can't have serves nothing: it says so as a whole.
@@ -202,12 +206,13 @@ impl Ground {
                     let key = self.socket(*address, listener.port, listener.transport());
                     let claimed = key.and_then(|key| claim(&mut sockets, key, &owner));
                     if let Err(why) = claimed {
+                        complaints.insert(format!("{} is not listened for: {why}", id.parent()));
                         lost.insert(id.clone(), why);
                     }
                 }
             }
         }
-        self.settle_outbounds(&mut sockets, &mut complaints);
+        self.settle_outbounds(binder, &mut sockets, &mut complaints);
         for (id, addresses) in self.mesh.services.values().flatten() {
             let owner = Owner::Mesh {
                 parent: id.object.clone(),
@@ -231,49 +236,88 @@ impl Ground {
         }
     }
 
+    /// The sockets of Kuma's proxies that stay theirs: who comes later takes nothing from who listens already.
+    fn kept(&self, wishes: &[Wish]) -> BTreeMap<SocketKey, Owner> {
+        let wanted = |key: &SocketKey, owner: &Owner| match owner {
+            Owner::Gateway { gateway, port } => {
+                let assigned = self.assigned.get(gateway);
+                let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
+                wishes.iter().any(|wish| wish.name == *gateway)
+                    && self.listeners_of(gateway).any(|(_, listener)| {
+                        let same = listener.port == *port;
+                        same && addresses.iter().any(|address| {
+                            let own = self.socket(*address, *port, listener.transport());
+                            own.as_ref() == Ok(key)
+                        })
+                    })
+            }
+            Owner::Outbound(id) => self.outbounds.contains(id),
+            Owner::Mesh { .. } => false,
+        };
+        let of_kuma = |owner: &Owner| match owner {
+            Owner::Gateway { gateway, .. } => gateway_kind(gateway) != "Gateway",
+            owner => matches!(owner, Owner::Outbound(_)),
+        };
+        let held = self.sockets.iter();
+        let held = held.filter(|(key, owner)| of_kuma(owner) && wanted(key, owner));
+        held.map(|(key, owner)| (*key, owner.clone())).collect()
+    }
+
     /// What Kuma's builtin gateways wish for: a Dataplane the address that it has, a MeshGatewayInstance any.
     fn builtin_gateways(&self, binder: &Binder, complaints: &mut BTreeSet<String>) -> Vec<Wish> {
         let proxies = binder.gateway_proxies();
-        let here = proxies.filter(|(_, proxy)| self.dataplanes.contain(&proxy.meta().name));
-        here.map(|(name, proxy)| match proxy {
-            Resource::Dataplane(dataplane) => {
-                let address = &dataplane.spec.networking.address;
-                let parsed = address.parse::<IpAddr>();
-                if parsed.is_err() {
-                    let proxy = proxy.key();
-                    complaints.insert(format!(
-                        "{proxy} is not listened for: `{address}` is no address"
-                    ));
+        let here = proxies.filter(|(_, proxy)| self.dataplanes.contain(&proxy.key()));
+        let mut here: Vec<(Name, &Resource)> = here.collect();
+        here.sort_by_key(|(name, proxy)| (proxy.meta().age(), name.clone()));
+        here.into_iter()
+            .map(|(name, proxy)| match proxy {
+                Resource::Dataplane(dataplane) => {
+                    let address = &dataplane.spec.networking.address;
+                    let parsed = address.parse::<IpAddr>();
+                    if parsed.is_err() {
+                        let proxy = proxy.key();
+                        complaints.insert(format!(
+                            "{proxy} is not listened for: `{address}` is no address"
+                        ));
+                    }
+                    Wish {
+                        name,
+                        asked: parsed.into_iter().collect(),
+                        any: false,
+                    }
                 }
-                Wish {
+                _ => Wish {
                     name,
-                    asked: parsed.into_iter().collect(),
-                    any: false,
-                }
-            }
-            _ => Wish {
-                name,
-                asked: Vec::new(),
-                any: true,
-            },
-        })
-        .collect()
+                    asked: Vec::new(),
+                    any: true,
+                },
+            })
+            .collect()
     }
 
     /// Gives the outbounds of Kuma's sidecars their sockets.
     fn settle_outbounds(
         &self,
+        binder: &Binder,
         sockets: &mut BTreeMap<SocketKey, Owner>,
         complaints: &mut BTreeSet<String>,
     ) {
-        for id in &self.outbounds {
+        let age = |id: &&FrontendId| match id {
+            FrontendId::Outbound(outbound) => binder
+                .object(&outbound.dataplane)
+                .map(|object| object.meta().age()),
+            _ => None,
+        };
+        let mut outbounds: Vec<&FrontendId> = self.outbounds.iter().collect();
+        outbounds.sort_by_key(age);
+        for id in outbounds {
             let FrontendId::Outbound(outbound) = id else {
                 continue;
             };
             let Some(listen) = outbound.listen else {
                 continue;
             };
-            if !self.dataplanes.contain(&outbound.dataplane.name.name) {
+            if !self.dataplanes.contain(&outbound.dataplane) {
                 continue;
             }
             let owner = Owner::Outbound(id.clone());

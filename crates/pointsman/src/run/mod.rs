@@ -199,7 +199,9 @@ fn gather(first: Event, events: &Receiver<Event>) -> Heard {
 fn announce(control: &Control, admin: Option<SocketAddr>) -> Result<()> {
     let mut text = control.places_text().join("\n");
     if text.is_empty() {
-        text = "nothing to listen on yet: no Gateway of a GatewayClass with controllerName pointsman.io/controller".to_owned();
+        text = "nothing to listen on yet: no Gateway of a GatewayClass with controllerName pointsman.io/controller, no Service with a clusterIP of this machine, and no \
+                Dataplane of Kuma's (of those that --dataplane names)"
+            .to_owned();
     }
     if let Some(address) = admin {
         text += &format!("\nadmin on http://{address}/");

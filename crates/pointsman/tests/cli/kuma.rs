@@ -455,3 +455,171 @@ fn outbounds_without_a_service_and_tls_that_is_not_spoken_are_warned_of() {
         assert!(printed.contains(said), "{said}\n{printed}");
     }
 }
+
+/// A rule is told to get nothing only if it gets nothing under any of its hostnames, and never because of itself.
+#[test]
+fn a_rule_with_several_hostnames_does_not_shadow_itself() {
+    let gateway = "{type: Dataplane, mesh: m, name: e, networking: {address: 127.0.0.1, gateway: {type: BUILTIN, tags: {kuma.io/service: e}}}}
+---
+{type: MeshGateway, mesh: m, name: e, selectors: [{match: {kuma.io/service: e}}], conf: {listeners: [{port: 8080, protocol: HTTP, hostname: '*.example.com'}]}}
+";
+    let policy = |name: &str, hostnames: &str, path: &str| {
+        format!(
+            "---\n{{type: MeshHTTPRoute, mesh: m, name: {name}, spec: {{targetRef: {{kind: MeshGateway, name: e}}, to: [{{targetRef: {{kind: Mesh}}, hostnames: {hostnames}, rules: [{{matches: [{{path: {{type: PathPrefix, value: {path}}}}}], default: {{filters: [{{type: DirectResponse, directResponse: {{status: 200}}}}]}}}}]}}]}}}}\n"
+        )
+    };
+    let strict = |policies: String| {
+        let output = pointsman(
+            &["check", "--strict", "-f", "-"],
+            &format!("{gateway}{policies}"),
+        );
+        (output.status.code(), text(&output))
+    };
+    for hostnames in [
+        "['*.example.com', '*']",
+        "[b.example.com, B.example.com]",
+        "['*.example.com', '*.com']",
+    ] {
+        let (code, printed) = strict(policy("x", hostnames, "/"));
+        assert_eq!(code, Some(0), "{hostnames}\n{printed}");
+    }
+    let (code, printed) = strict(
+        policy("f", "['*.com', b.example.com]", "/x") + &policy("g", "['*.example.com']", "/"),
+    );
+    assert_eq!(code, Some(0), "{printed}");
+    let (code, printed) =
+        strict(policy("f", "['*.com']", "/x") + &policy("g", "['*.example.com']", "/"));
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(
+        printed
+            .contains("it never gets a request: rule 0 of MeshHTTPRoute mesh:m/g takes them all"),
+        "{printed}"
+    );
+}
+
+/// A MeshGateway's proxies may be governed by different policies: each is shown.
+#[test]
+fn check_for_shows_the_rules_of_every_proxy_of_a_gateway() {
+    let output = pointsman(
+        &["check", "-f", "-", "--for", "edge", "-o", "json"],
+        TWO_MESHES,
+    );
+    let shown = json(&output);
+    let all = shown["destinations"].as_array().expect("a list").iter();
+    let all: Vec<_> = all
+        .map(|one| {
+            (
+                one["destination"].as_str(),
+                one["rules"][0]["from"][0].as_str(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        all[..3],
+        [
+            (
+                Some("listener 8080 on Dataplane mesh:one/edge-eu"),
+                Some("eu")
+            ),
+            (
+                Some("listener 8081/a.example on Dataplane mesh:one/edge-eu"),
+                Some("eu")
+            ),
+            (
+                Some("listener 8080 on Dataplane mesh:one/edge-us"),
+                Some("us")
+            ),
+        ]
+    );
+}
+
+/// An expression that takes too much when it is compiled is refused, in little time; its neighbours are not.
+#[test]
+fn expressions_have_a_size() {
+    let route = |rules: &str| {
+        TWO_MESHES.replace("rules: [{matches: [{path: {prefix: /}}], default: {filters: [{directResponse: {status: 201}}]}}]", &format!("rules: [{rules}]"))
+    };
+    let rule = |value: &str, status: u16| {
+        format!(
+            "{{matches: [{{path: {{type: RegularExpression, value: '{value}'}}}}], default: {{filters: [{{directResponse: {{status: {status}}}}}]}}}}"
+        )
+    };
+    let large = rule(r"/n[\p{L}]{1,300}", 210);
+    let yaml = route(&format!("{large}, {}", rule("/small/[0-9]+", 211)));
+    let output = pointsman(&["check", "-f", "-"], &yaml);
+    assert!(
+        text(&output).contains("Compiled regex exceeds size limit"),
+        "{}",
+        text(&output)
+    );
+    let output = pointsman(
+        &[
+            "explain",
+            "-f",
+            "-",
+            "-o",
+            "json",
+            "--from",
+            "dataplane/one/c",
+            "http://b.mesh/small/7",
+        ],
+        &yaml,
+    );
+    assert_eq!(json(&output)["status"], 211);
+}
+
+/// A mesh without mutual TLS has nothing to show where proxies of meshes alone are let in; and the listener's own name and port go before a service's.
+#[test]
+fn explain_knows_who_is_let_in_at_a_cross_mesh_listener() {
+    let folder = example("kuma-cross-mesh");
+    let more = "{type: Mesh, name: plain}
+---
+{type: Dataplane, mesh: plain, name: outsider, networking: {address: 127.0.0.1, inbound: [{port: 1, tags: {kuma.io/service: o}}], outbound: [{port: 10009, tags: {kuma.io/service: across, kuma.io/mesh: shop}}]}}
+---
+{type: Dataplane, mesh: shop, name: front-1, networking: {address: 127.0.0.1, inbound: [{port: 1, tags: {kuma.io/service: front}}], outbound: [{port: 10011, tags: {kuma.io/service: catalog}}]}}
+---
+{type: MeshHTTPRoute, mesh: partners, name: own, spec: {to: [{targetRef: {kind: MeshService, name: across}, rules: [{matches: [{path: {prefix: /p}}], default: {}}]}]}}
+";
+    let ask = |arguments: &[&str]| {
+        let all = [
+            &["explain", "-f", &folder, "-f", "-", "-o", "json"],
+            arguments,
+        ]
+        .concat();
+        let output = pointsman(&all, more);
+        (output.status.code(), json(&output))
+    };
+    let (code, shown) = ask(&[
+        "--from",
+        "dataplane/orders-1",
+        "http://catalog.mesh:10443/public/x",
+    ]);
+    assert_eq!((code, &shown["outcome"]), (Some(0), &"forward".into()));
+    let (code, shown) = ask(&[
+        "--from",
+        "dataplane/outsider",
+        "http://catalog.mesh:10443/public/x",
+    ]);
+    assert_eq!((code, &shown["outcome"]), (Some(1), &"no-frontend".into()));
+    let (_, shown) = ask(&[
+        "--from",
+        "dataplane/front-1",
+        "http://catalog.mesh:10443/private",
+    ]);
+    assert_eq!(shown["outcome"], "no-route");
+    // Without a proxy to ask as, the gateway is not reached at all.
+    assert_eq!(
+        ask(&["--gateway", "across", "http://catalog.mesh:10443/public/x"]).0,
+        Some(1)
+    );
+    // The policy that takes a request is not told to have no say.
+    let (_, shown) = ask(&["--from", "dataplane/orders-1", "http://127.0.0.1:10002/p/x"]);
+    assert_eq!(shown["rule"]["name"], "own");
+    assert_eq!(shown["candidates"], serde_json::json!([]));
+    let checked = pointsman(&["check", "-f", &folder, "-f", "-"], more);
+    assert!(
+        text(&checked).contains("127.0.0.1:10009 leads nowhere"),
+        "{}",
+        text(&checked)
+    );
+}

@@ -447,7 +447,16 @@ async fn files_beside_the_manifests_are_read_again() {
     let answer = Http1::connect(plain).await.ask(&get("/")).await;
     assert_eq!(answer.text(), "new");
 
-    // What can't be read any more keeps what was.
+    // One that is half written, or can't be read any more, keeps what was.
+    std::fs::write(path("a.pem"), &first.certificate[..200]).expect("written");
+    gateway.signal("HUP");
+    eventually("a word on it", || async {
+        gateway
+            .log()
+            .contains("a section has no end; what was read before stays")
+    })
+    .await;
+    assert_eq!(shown(at, "a.example").await, second.leaf());
     std::fs::remove_file(path("a.pem")).expect("removed");
     gateway.write("main.yaml", &(listeners(", tags: {more: tags}") + &tea));
     eventually("a word on it", || async {

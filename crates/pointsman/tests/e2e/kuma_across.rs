@@ -221,3 +221,48 @@ async fn a_connection_from_before_does_not_slip_in() {
     let late = early.ask(&ask).await;
     assert_eq!((late.status, late.backend()), (404, None));
 }
+
+/// Who listens already keeps its place: one that comes later and wants the same gets nothing, whatever its name.
+#[tokio::test]
+async fn who_comes_later_takes_no_ones_place() {
+    let own = Address::new();
+    let (a, b) = (Backend::http1("a").await, Backend::http1("b").await);
+    let client = |name: &str, service: &str| {
+        format!(
+            "---\n{{type: Dataplane, mesh: default, name: {name}, networking: {{address: {}, inbound: [{{port: 1, tags: {{kuma.io/service: {name}}}}}], outbound: [{{address: {0}, port: 9000, tags: {{kuma.io/service: {service}}}}}]}}}}\n",
+            own.ip
+        )
+    };
+    let offer = |name: &str, backend: &Backend| {
+        format!(
+            "---\n{{type: Dataplane, mesh: default, name: {name}, networking: {{address: {}, inbound: [{{port: {}, tags: {{kuma.io/service: {name}, kuma.io/protocol: http}}}}]}}}}\n",
+            backend.address.ip(),
+            backend.address.port()
+        )
+    };
+    let base = offer("a", &a) + &offer("b", &b);
+    let running = Gateway::of(&(base.clone() + &client("web-2", "a"))).await;
+    let at = SocketAddr::new(own.ip, 9000);
+    assert_eq!(
+        Http1::connect(at).await.ask(&get("/")).await.backend(),
+        Some("a")
+    );
+    running.write("earlier.yaml", &client("web-1", "b"));
+    eventually("a word on it", || async {
+        running.log().contains("is not listened on")
+    })
+    .await;
+    assert_eq!(
+        Http1::connect(at).await.ask(&get("/")).await.backend(),
+        Some("a")
+    );
+    running.write("main.yaml", &base);
+    eventually("its turn", || async {
+        let answer = match Http1::try_connect(at).await {
+            Ok(mut here) => here.try_ask(&get("/")).await.ok(),
+            Err(_) => None,
+        };
+        answer.is_some_and(|answer| answer.backend() == Some("b"))
+    })
+    .await;
+}

@@ -90,7 +90,11 @@ fn an_object_that_names_no_mesh_is_in_default() {
 fn both_forms_of_every_kind_are_the_same() {
     // (kind, has `spec` in its universal form, spec)
     let cases = [
-        (Kind::Mesh, false, "mtls: {enabledBackend: ca-1}"),
+        (
+            Kind::Mesh,
+            false,
+            "mtls: {enabledBackend: ca-1, backends: [{name: ca-1}]}",
+        ),
         (
             Kind::Dataplane,
             false,

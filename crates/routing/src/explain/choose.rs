@@ -45,8 +45,9 @@ pub(crate) fn choose<'t>(
         return at_gateway(tables, query);
     }
     if let Some(dataplane) = &query.dataplane {
-        let found = outbound::find(tables, query, dataplane);
-        let found = found.or_else(|| outbound::across_meshes(tables, query));
+        // A listener of just this name and port goes before a service of the name, whose port is any.
+        let found = outbound::across_meshes(tables, query);
+        let found = found.or_else(|| outbound::find(tables, query, dataplane));
         return match (found, &query.from) {
             (Some((table, why)), _) => Chosen::Frontend { table, why },
             (None, Some(_)) => at_service(tables, directory, query).unwrap_or(Chosen::Nowhere {

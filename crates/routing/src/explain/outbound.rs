@@ -103,6 +103,9 @@ pub(crate) fn across_meshes<'t>(
     tables: &'t Tables,
     query: &Query,
 ) -> Option<(&'t Arc<FrontendTable>, String)> {
+    if query.without_identity {
+        return None;
+    }
     let port = query.target.port.or(query.target.scheme.default_port());
     let mut listeners = tables.frontends().filter(|table| {
         let frontend = table.frontend();

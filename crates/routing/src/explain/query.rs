@@ -25,6 +25,8 @@ pub struct Query {
     pub from: Option<(String, Option<String>)>,
     /// The Dataplane of Kuma's that it comes from.
     pub dataplane: Option<ObjectKey>,
+    /// Whether that is of a mesh without mutual TLS, and so has nothing to show at `crossMesh` listeners.
+    pub without_identity: bool,
     /// The SNI; the host of the URL if none.
     pub sni: Option<String>,
 }
@@ -188,6 +190,7 @@ impl Query {
             gateway: None,
             from: None,
             dataplane: None,
+            without_identity: false,
             sni: None,
         })
     }

@@ -191,3 +191,53 @@ fn the_protocol_may_stand_in_an_annotation() {
     ));
     assert_eq!(fate(&from(&world, "kuma-demo", "web-1", URL)), V2);
 }
+
+/// A policy without rules says nothing: routes of the Gateway API stay in force, and it is told that it has no effect.
+#[test]
+fn a_policy_without_rules_overrides_nothing() {
+    let route = "\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {name: gw, namespace: kuma-demo}, spec: {parentRefs: [{group: '', kind: Service, name: backend}], rules: [{backendRefs: [{name: backend, port: 3001}]}]}}";
+    for rules in ["", ", rules: []"] {
+        let policy = format!(
+            "\n---\n{{apiVersion: kuma.io/v1alpha1, kind: MeshHTTPRoute, metadata: {{name: c, namespace: kuma-demo}}, spec: {{to: [{{targetRef: {{kind: MeshService, name: backend}}{rules}}}]}}}}"
+        );
+        let world = world(&format!("{route}{policy}"));
+        let key = ObjectKey::new(Kind::HTTPRoute, "kuma-demo", "gw");
+        let said = world.binder.status(&key).expect("a status").conditions();
+        assert!(
+            said.iter()
+                .all(|(_, c)| c.kind != "pointsman.io/Overridden"),
+            "{said:?}"
+        );
+        let warnings = world.binder.warnings();
+        assert!(
+            warnings
+                .iter()
+                .any(|w| w.message == "it has no rules, so it has no effect"),
+            "{warnings:?}"
+        );
+    }
+}
+
+/// A Pod is found whether or not a policy reaches it.
+#[test]
+fn a_pod_without_policies_is_a_proxy_too() {
+    let world = world("{apiVersion: v1, kind: Namespace, metadata: {name: other}}");
+    let found = world.binder.named_proxies("team/client-1");
+    assert_eq!(found, [ObjectKey::new(Kind::Pod, "team", "client-1")]);
+    assert_eq!(world.binder.named_proxies("other/client-1"), []);
+}
+
+/// A Service of a namespace is not what a universal document calls by the same name.
+#[test]
+fn a_namespace_in_a_target_is_one_of_kubernetes() {
+    let universal = "\n---\n{type: Dataplane, mesh: default, name: u, networking: {address: 10.7.0.1, inbound: [{port: 80, tags: {kuma.io/service: backend, kuma.io/protocol: http}}]}}\n---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.7.0.2, inbound: [{port: 80, tags: {kuma.io/service: web}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}";
+    let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
+    let world = world(&format!(
+        "{universal}{}",
+        policy("kuma-system", "p", "", to, "2.0")
+    ));
+    let mut query = Query::new("http://127.0.0.1:10001/").expect("a URL");
+    query.dataplane = Some(ObjectKey::new(Kind::Dataplane, "mesh:default", "web"));
+    assert!(world.ask(&query).rule.is_none());
+    assert_eq!(fate(&from(&world, "team", "client-1", URL)), V2);
+}

@@ -513,7 +513,7 @@ fn targets_that_are_not_there_are_warned_of() {
             ),
             Some((
                 "spec.targetRef",
-                "no listener of MeshGateway edge-gateway with port=other has its tags",
+                "no listener of MeshGateway edge-gateway with port=other that a MeshHTTPRoute is for has its tags",
             )),
         ),
         (

@@ -16,8 +16,10 @@ mod text;
 use serde_json::json;
 
 use super::meta::labels;
+use super::rules::{items, text as text_of};
 use super::text::{BASE64, TIME};
-use super::{Schema, Shape, any, object, one_of, open_object, string};
+use super::{Report, Schema, Shape, any, list, object, one_of, open_object, string};
+use crate::document::{Node, Value};
 use crate::kuma::DEFAULT_MESH;
 use crate::meta::Kind;
 use text::{NAME, SERVICE_NAME};
@@ -107,13 +109,52 @@ fn spec(kind: Kind) -> Schema {
     }
 }
 
+fn mtls() -> Schema {
+    open_object()
+        .field("enabledBackend", string())
+        .field("backends", list(open_object().field("name", string())))
+        .rule(enabled_backend)
+        .rule(different_backends)
+}
+
+fn enabled_backend(node: &Node, report: &mut Report<'_>) {
+    let Some(enabled) = node
+        .get("enabledBackend")
+        .filter(|name| name.as_str() != Some(""))
+    else {
+        return;
+    };
+    // What is of the wrong type has its own finding.
+    let is_list = |backends: &Node| matches!(backends.value, Value::List(_));
+    let odd = node
+        .get("backends")
+        .is_some_and(|backends| !is_list(backends));
+    let known = items(node, "backends").any(|(_, backend)| match backend.get("name") {
+        Some(name) => name.as_str().is_none() || name.as_str() == enabled.as_str(),
+        None => !matches!(backend.value, Value::Map(_)),
+    });
+    let known = known || odd;
+    if enabled.as_str().is_some() && !known {
+        let says = "has to be set to one of the backends in the mesh";
+        report.error_in(".enabledBackend", enabled, says);
+    }
+}
+
+fn different_backends(node: &Node, report: &mut Report<'_>) {
+    let mut seen = std::collections::HashSet::new();
+    for (index, backend) in items(node, "backends") {
+        if let Some(name) = text_of(backend, "name").filter(|name| !seen.insert(name.to_owned())) {
+            let says = format!("\"{name}\" name is already used for another backend");
+            report.error_in(&format!(".backends[{index}].name"), backend, says);
+        }
+    }
+}
+
 /// A Mesh: what routing uses of it. The rest is for others.
 fn mesh() -> Schema {
     let modes = &["Everywhere", "ReachableBackends", "Exclusive", "Disabled"];
-    open_object()
-        .field("mtls", open_object().field("enabledBackend", string()))
-        .field(
-            "meshServices",
-            open_object().field("mode", one_of(modes).default(json!("Disabled"))),
-        )
+    open_object().field("mtls", mtls()).field(
+        "meshServices",
+        open_object().field("mode", one_of(modes).default(json!("Disabled"))),
+    )
 }

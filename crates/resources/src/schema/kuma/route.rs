@@ -7,6 +7,7 @@ use super::matches::matches;
 use super::target::{backend_ref, no_inbound, refuse_kind, target_ref};
 use super::text::REQUESTED_HOSTNAME;
 use crate::document::{Node, Value};
+use crate::kuma::KubernetesService;
 
 /// Proxies that a policy may be for.
 const PROXIES: &[&str] = &[
@@ -66,7 +67,7 @@ pub(super) fn gateway_http() -> Schema {
     object()
         .required("targetRef", gateway)
         .field("hostnames", hostnames())
-        .required("rules", list(http_rule().rule(backends_needed)))
+        .field("rules", list(http_rule().rule(backends_needed)))
         .misplaced("from", NO_FROM)
         .misplaced(
             "to",
@@ -236,9 +237,12 @@ pub(super) fn one_role(object: &Node, report: &mut Report<'_>) {
     };
     let is_producer = |to: &Node| {
         to.get("targetRef").is_some_and(|target| {
+            let name = text(target, "name");
+            let older = name.and_then(KubernetesService::parse);
+            let of = text(target, "namespace").or(older.map(|service| service.namespace));
             text(target, "kind") == Some("MeshService")
                 && target.get("name").is_some()
-                && text(target, "namespace").is_none_or(|of| of == namespace)
+                && of.is_none_or(|of| of == namespace)
         })
     };
     let producers = items(spec, "to").filter(|(_, to)| is_producer(to)).count();

@@ -196,12 +196,7 @@ fn new_path(text: &str) -> Option<&'static str> {
 }
 
 fn requested_hostname(text: &str) -> Option<&'static str> {
-    let plain = text.strip_suffix('.').unwrap_or(text);
-    let plain = plain.to_ascii_lowercase().replace('_', "x");
-    match served_hostname(&plain) {
-        Some(_) if text.is_empty() => None,
-        why => why,
-    }
+    served_hostname(&text.to_ascii_lowercase().replace('_', "x"))
 }
 
 fn served_hostname(text: &str) -> Option<&'static str> {
