@@ -1,6 +1,6 @@
 //! What the outside says of a Gateway: where it was put, and what of it could not be had there.
 //!
-//! It comes from whoever binds addresses and ports, and changes what is said of the Gateway and its ListenerSets, never what is served:
+//! It comes from whoever binds addresses and ports, and changes what is said of the Gateway and its ListenerSets, never what it serves:
 //! a port that is taken today may be free tomorrow, and then nothing has to be bound anew. A builtin gateway of Kuma's goes by the name of its proxy.
 
 use std::collections::BTreeMap;

@@ -90,21 +90,23 @@ pub(crate) fn governing<'p>(
     }
 }
 
+/// A proxy, and where it finds what it calls, if it is told.
+pub(crate) type Caller<'p> = (&'p Proxy, Option<SocketAddr>);
+
 /// Works out a destination for these callers, each with the place where it finds it. Groups of callers that are `known` from before are
 /// used again: then it is seen at a glance that they are the same.
 pub(crate) fn outcome(
     reader: &Reader<'_>,
     destination: &BackendId,
     items: &[Item<'_>],
-    callers: &[(&Proxy, Option<SocketAddr>)],
+    callers: &[Caller<'_>],
     known: &BTreeSet<Callers>,
 ) -> Outcome {
     let mut outcome = Outcome::default();
     let protocol = backend::protocol(reader, destination);
     let http = backend::is_http(protocol.as_deref());
     // Callers with the same policies share what comes of them: a group goes by its mesh and the places of its items.
-    let mut groups: FastMap<(&str, Vec<u32>), Vec<&(&Proxy, Option<SocketAddr>)>> =
-        FastMap::default();
+    let mut groups: FastMap<(&str, Vec<u32>), Vec<&Caller<'_>>> = FastMap::default();
     for caller in callers {
         let (proxy, listen) = caller;
         let places = (0..).zip(items);

@@ -1,10 +1,10 @@
 //! What is computed anew when an object of Kuma's, or one that it depends on, changes.
 //!
 //! Objects are read through a [`Reader`], which notes them. Policies are not: each says which destinations and gateways it concerns, and
-//! those are marked when it comes, changes or goes. So one policy costs what it touches, and not what the mesh holds.
+//! those are marked when it comes, changes or goes. So one policy costs what it touches: the destinations are gone through for their names, but only
+//! those that it includes are worked out anew.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pointsman_resources::kuma::TargetKind;
@@ -12,10 +12,10 @@ use pointsman_resources::{Kind, ObjectKey, Resource};
 
 use super::Place;
 use super::backend;
-use super::destination::{self, Outcome};
+use super::destination::{self, Caller, Outcome};
 use super::gateway;
 use super::policy::Policy;
-use super::proxy::{self, Proxy};
+use super::proxy;
 use crate::bound::{BackendId, Transport};
 use crate::store::{Reader, Topic, Unit};
 use crate::{Binder, Delta, difference, difference_arc};
@@ -189,7 +189,7 @@ impl Binder {
     }
 
     /// Who calls a destination, and where each finds it.
-    pub(crate) fn callers(&self, id: &BackendId) -> Vec<(&Proxy, Option<SocketAddr>)> {
+    pub(crate) fn callers(&self, id: &BackendId) -> Vec<Caller<'_>> {
         let mut found = Vec::new();
         let told = self.kuma.callers.get(id).into_iter().flatten();
         for proxy in told.filter_map(|key| self.kuma.proxies.get(key)) {

@@ -115,7 +115,7 @@ pub struct RuleRef {
     pub namespace: String,
     /// The route's name.
     pub name: String,
-    /// Where a policy of Kuma's has several `to`: the place of the one that the rule is in.
+    /// Of a policy of Kuma's, the place of the `to` that the rule is in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<usize>,
     /// The rule's place in the route, or in that `to`.
