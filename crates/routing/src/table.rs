@@ -24,7 +24,10 @@ pub struct FrontendTable {
 
 /// What came of putting one route in the place of another, by their addresses. Good for as long as both live.
 #[derive(Default)]
-pub(crate) struct Alike(Map<(Option<usize>, usize), (Hosts<Arc<HostTable>>, Set<ByKey>)>);
+pub(crate) struct Alike(Map<(Option<usize>, usize), Governed>);
+
+/// What governs a frontend.
+type Governed = (Hosts<Arc<HostTable>>, Set<ByKey>);
 
 /// A route, found by its key. The key is not kept beside it: copying a node of the set is what a change costs.
 #[derive(Clone, Debug)]
