@@ -193,9 +193,9 @@ fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a 
     found.ok_or_else(|| format!("there is no Secret {}, nor {}", places[0], places[1]))
 }
 
-/// Whether a text holds a certificate and its key, whole.
-pub fn holds_certificate(pem: &[u8]) -> Result<(), String> {
-    of_parts(Name::new("", ""), pem, pem).map(|_| ())
+/// The certificate and its key that a text holds as PEM, or what is wrong with it. Whether they belong together is for whoever can sign.
+pub fn certificate_of(pem: &[u8]) -> Result<CertifiedKey, String> {
+    of_parts(Name::new("", ""), pem, pem)
 }
 
 /// What is wrong with a text that is no PEM.

@@ -40,7 +40,7 @@ use sets::SmallSet;
 use status::Status;
 use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
-pub use certificates::holds_certificate;
+pub use certificates::certificate_of;
 pub use kuma::{MergedRule, MergedRules};
 pub use mesh::scope_of;
 pub use observation::Observation;

@@ -1,7 +1,11 @@
 //! Files and variables of the environment that policies and listeners of Kuma take bytes from. They are read when the configuration is
 //! loaded: binding itself reads nothing.
 
-use pointsman_binding::{Binder, Change, Content, holds_certificate};
+use std::sync::Arc;
+
+use pointsman_binding::bound::FrontendTls;
+use pointsman_binding::{Binder, Change, Content, certificate_of};
+use pointsman_proxy::tls::{TlsError, frontend_config};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
 
@@ -25,7 +29,7 @@ pub fn changes(
         // A file may be read while it is written.
         let broken = match (&content, resource) {
             (Err(why), _) => Some(why.clone()),
-            (Ok(bytes), Resource::MeshGateway(_)) => holds_certificate(bytes).err(),
+            (Ok(bytes), Resource::MeshGateway(_)) => unusable(bytes, &source),
             (Ok(_), _) => None,
         };
         match broken.filter(|_| keeps && binder.has_read(&source)) {
@@ -34,6 +38,26 @@ pub fn changes(
         }
     }
     changes
+}
+
+/// Why nothing can be served with a certificate; none if it can: it is whole, and its key is its own.
+fn unusable(pem: &[u8], source: &DataSource) -> Option<String> {
+    let usable = certificate_of(pem).and_then(|key| {
+        let tls = FrontendTls {
+            certificates: vec![Arc::new(key)],
+            clients: None,
+        };
+        let config = frontend_config(&tls, &[]).map(|_| ());
+        config.map_err(|error| match error {
+            TlsError::Key { error, .. } => format!("can't be used: {error}"),
+            other => format!("can't be used: {other}"),
+        })
+    });
+    let what = match source {
+        DataSource::Filename(name) => format!("file `{name}`"),
+        _ => "its certificate".to_owned(),
+    };
+    usable.err().map(|why| format!("{what} {why}"))
 }
 
 /// What nobody asks for any more once an object is gone.

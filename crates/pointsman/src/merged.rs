@@ -96,6 +96,13 @@ fn written(world: &World, source: &RuleSource) -> Option<Value> {
 fn text(merged: &Merged<'_>) -> String {
     let paint = Paint::new();
     let mut out = String::new();
+    if merged.destinations.is_empty() {
+        let _ = writeln!(
+            out,
+            "{}: no policy: what it calls goes where it was going",
+            merged.name
+        );
+    }
     for destination in &merged.destinations {
         let heading = paint.paint(Style::Strong, &destination.destination);
         let _ = writeln!(out, "{} to {heading}", merged.name);

@@ -33,10 +33,17 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether a policy has a say over what a proxy sends there.
-    pub fn reaches(&self, proxy: &ObjectKey) -> bool {
-        let mut groups = self.reached.values().flatten();
-        groups.any(|group| group.binary_search(proxy).is_ok())
+    /// Whether policies send some of what a proxy calls here elsewhere, or answer it.
+    pub fn leads_elsewhere(&self, proxy: &ObjectKey, own: &BackendId) -> bool {
+        let routes = self.attachments.iter().filter(|((id, _), _)| {
+            matches!(id, FrontendId::Outbound(outbound) if outbound.dataplane == *proxy)
+        });
+        let mut rules = routes.flat_map(|(_, route)| &route.rules);
+        rules.any(|rule| {
+            let mut backends = rule.backends.iter();
+            let elsewhere = backends.any(|backend| backend.target.as_ref() != Ok(own));
+            !rule.from.is_empty() && (elsewhere || rule.backends.is_empty())
+        })
     }
 
     /// The groups of callers that it tells of.

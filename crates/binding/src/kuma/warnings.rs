@@ -131,7 +131,7 @@ impl Binder {
         for (key, proxy) in proxies {
             let nowhere = |id: &BackendId| {
                 let outcome = self.kuma.destinations.get(id);
-                let governed = outcome.is_some_and(|outcome| outcome.reaches(key));
+                let governed = outcome.is_some_and(|outcome| outcome.leads_elsewhere(key, id));
                 let away = across::turned_away(reader, &proxy.mesh, id).is_some();
                 id.port == 0 && !governed && (away || !backend::is_offered(reader, id))
             };

@@ -251,16 +251,26 @@ impl Ground {
                         })
                     })
             }
-            Owner::Outbound(id) => self.outbounds.contains(id),
-            Owner::Mesh { .. } => false,
+            Owner::Outbound(_) | Owner::Mesh { .. } => false,
         };
         let of_kuma = |owner: &Owner| match owner {
             Owner::Gateway { gateway, .. } => gateway_kind(gateway) != "Gateway",
-            owner => matches!(owner, Owner::Outbound(_)),
+            Owner::Outbound(_) | Owner::Mesh { .. } => false,
         };
-        let held = self.sockets.iter();
-        let held = held.filter(|(key, owner)| of_kuma(owner) && wanted(key, owner));
-        held.map(|(key, owner)| (*key, owner.clone())).collect()
+        let places = self
+            .outbounds
+            .iter()
+            .filter_map(|id| Some((place_of(id)?, id)));
+        let places: BTreeMap<_, &FrontendId> = places.collect();
+        let held = self.sockets.iter().filter_map(|(key, owner)| match owner {
+            // What a Dataplane calls there may have changed since.
+            Owner::Outbound(id) => {
+                let now = places.get(&place_of(id)?)?;
+                Some((*key, Owner::Outbound((*now).clone())))
+            }
+            owner => (of_kuma(owner) && wanted(key, owner)).then(|| (*key, owner.clone())),
+        });
+        held.collect()
     }
 
     /// What Kuma's builtin gateways wish for: a Dataplane the address that it has, a MeshGatewayInstance any.
@@ -412,6 +422,14 @@ impl Ground {
             assigned.hopes && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())
         };
         self.assigned.values().any(lacks)
+    }
+}
+
+/// Whose an outbound is, and where it is listened on.
+fn place_of(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
+    match id {
+        FrontendId::Outbound(outbound) => Some((&outbound.dataplane, outbound.listen?)),
+        _ => None,
     }
 }
 

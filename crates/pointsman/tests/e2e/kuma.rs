@@ -457,6 +457,19 @@ async fn files_beside_the_manifests_are_read_again() {
     })
     .await;
     assert_eq!(shown(at, "a.example").await, second.leaf());
+    std::fs::write(
+        path("a.pem"),
+        format!("{}{}", first.certificate, second.key),
+    )
+    .expect("written");
+    gateway.signal("HUP");
+    eventually("a word on it", || async {
+        gateway.log().contains(
+            "can't be used: keys may not be consistent: KeyMismatch; what was read before stays",
+        )
+    })
+    .await;
+    assert_eq!(shown(at, "a.example").await, second.leaf());
     std::fs::remove_file(path("a.pem")).expect("removed");
     gateway.write("main.yaml", &(listeners(", tags: {more: tags}") + &tea));
     eventually("a word on it", || async {

@@ -256,6 +256,21 @@ async fn who_comes_later_takes_no_ones_place() {
         Http1::connect(at).await.ask(&get("/")).await.backend(),
         Some("a")
     );
+    // It may call something else there, and keeps it.
+    running.write(
+        "main.yaml",
+        &(base.clone()
+            + &client("web-2", "a").replace("service: a}", "service: a, kuma.io/protocol: http}")),
+    );
+    eventually("the change", || async {
+        let config = running.ask_admin("/config").await.text();
+        config.contains("kuma.io/protocol")
+    })
+    .await;
+    assert_eq!(
+        Http1::connect(at).await.ask(&get("/")).await.backend(),
+        Some("a")
+    );
     running.write("main.yaml", &base);
     eventually("its turn", || async {
         let answer = match Http1::try_connect(at).await {

@@ -16,7 +16,7 @@ mod text;
 use serde_json::json;
 
 use super::meta::labels;
-use super::rules::{items, text as text_of};
+use super::rules::items;
 use super::text::{BASE64, TIME};
 use super::{Report, Schema, Shape, any, list, object, one_of, open_object, string};
 use crate::document::{Node, Value};
@@ -112,9 +112,13 @@ fn spec(kind: Kind) -> Schema {
 fn mtls() -> Schema {
     open_object()
         .field("enabledBackend", string())
-        .field("backends", list(open_object().field("name", string())))
+        .field(
+            "backends",
+            list(open_object().field("name", string()))
+                .max(1)
+                .said("cannot have more than 1 backends"),
+        )
         .rule(enabled_backend)
-        .rule(different_backends)
 }
 
 fn enabled_backend(node: &Node, report: &mut Report<'_>) {
@@ -137,16 +141,6 @@ fn enabled_backend(node: &Node, report: &mut Report<'_>) {
     if enabled.as_str().is_some() && !known {
         let says = "has to be set to one of the backends in the mesh";
         report.error_in(".enabledBackend", enabled, says);
-    }
-}
-
-fn different_backends(node: &Node, report: &mut Report<'_>) {
-    let mut seen = std::collections::HashSet::new();
-    for (index, backend) in items(node, "backends") {
-        if let Some(name) = text_of(backend, "name").filter(|name| !seen.insert(name.to_owned())) {
-            let says = format!("\"{name}\" name is already used for another backend");
-            report.error_in(&format!(".backends[{index}].name"), backend, says);
-        }
     }
 }
 
