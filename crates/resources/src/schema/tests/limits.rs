@@ -193,7 +193,9 @@ impl Maker {
             self.put(
                 at,
                 Json::Array(vec![list[0].clone(); max + 1]),
-                format!("at most {max} are allowed"),
+                schema
+                    .said
+                    .map_or(format!("at most {max} are allowed"), str::to_owned),
             );
         }
         if !matches!(unique, Unique::No) {
