@@ -143,9 +143,10 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
 
 /// What becomes of a request.
 pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
-    explain(tables, &directory(binder), query, |parent, port| {
+    explain(tables, &directory(binder), query, |called| {
+        let parent = &called.object;
         let by = query.dataplane.iter();
-        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, parent, port));
+        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, called));
         let displaced = binder.displaced(parent);
         let refusals = binder.refusals(parent).into_iter();
         let refusals = refusals.chain(displaced).chain(by);

@@ -16,7 +16,7 @@ use pointsman_routing::{Criterion, Tables};
 use serde_json::{Value, json};
 
 fn ask(tables: &Tables, query: &Query) -> Value {
-    serde_json::to_value(explain(tables, &directory(), query, |_, _| vec![])).expect("JSON")
+    serde_json::to_value(explain(tables, &directory(), query, |_| vec![])).expect("JSON")
 }
 
 fn url(text: &str) -> Query {
@@ -508,7 +508,8 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
     ]);
     let mut query = url("http://cart.shop/");
     query.from = Some(("team".into(), None));
-    let refused = |parent: &ObjectKey, port| {
+    let refused = |called: &pointsman_binding::bound::BackendId| {
+        let (parent, port) = (&called.object, called.port);
         assert_eq!((parent, port), (&cart(), 80));
         vec![RefusedCandidate {
             to: None,

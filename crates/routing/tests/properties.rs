@@ -400,7 +400,7 @@ proptest! {
             Query::new(&format!("http://{}{}{query}", request.host, request.path)).expect("a URL");
         asked.method = request.method.clone();
         asked.headers = request.headers.clone();
-        let told = explain(&tables, &Directory::default(), &asked, |_, _| vec![]);
+        let told = explain(&tables, &Directory::default(), &asked, |_| vec![]);
         let winner = told.rule.as_ref().map(|rule| {
             (rule.kind, rule.name.clone(), rule.rule, rule.matched)
         });

@@ -356,21 +356,7 @@ impl Looking<'_, '_> {
             uses: std::mem::take(&mut outcome.uses),
             told: std::mem::take(&mut outcome.told),
         };
-        let met: Vec<&Item<'_>> = groups.values().flatten().collect();
-        for item in &items {
-            let policy = &item.policy.key;
-            let is_met = met
-                .iter()
-                .any(|met| (&met.policy.key, met.to) == (policy, item.to));
-            if is_met {
-                // A stand-in is nobody.
-                let reached = outcome.reached.entry(policy.clone()).or_default();
-                let somebody = Some(&proxy.key).filter(|key| *key != self.key);
-                reached.extend(somebody.map(|key| Callers::from([key.clone()])));
-                self.attached.insert(policy.clone());
-            }
-            *self.found.entry((policy.clone(), item.to)).or_default() |= is_met;
-        }
+        self.note(proxy, &items, &groups, &mut outcome.reached);
         let mut of_hosts: BTreeMap<Option<Hostname>, Vec<Merged<'_>>> = BTreeMap::new();
         for (written, items) in groups.iter().filter(|(_, items)| !items.is_empty()) {
             of_hosts
@@ -406,6 +392,32 @@ impl Looking<'_, '_> {
         made.connection_limit = self.connection_limit();
         made.cross_mesh = self.listener.cross_mesh;
         outcome.frontends.insert(id, made);
+    }
+
+    /// Notes which of the items have a hostname that is served here.
+    fn note(
+        &mut self,
+        proxy: &Proxy,
+        items: &[Item<'_>],
+        groups: &BTreeMap<&str, Vec<Item<'_>>>,
+        reached: &mut BTreeMap<ObjectKey, BTreeSet<Callers>>,
+    ) {
+        let met = groups.values().flatten();
+        let met: BTreeSet<(&ObjectKey, usize)> =
+            met.map(|item| (&item.policy.key, item.to)).collect();
+        // A stand-in is nobody.
+        let somebody = Some(&proxy.key).filter(|key| *key != self.key);
+        let somebody = somebody.map(|key| Callers::from([key.clone()]));
+        for item in items {
+            let policy = &item.policy.key;
+            let is_met = met.contains(&(policy, item.to));
+            if is_met {
+                let reached = reached.entry(policy.clone()).or_default();
+                reached.extend(somebody.clone());
+                self.attached.insert(policy.clone());
+            }
+            *self.found.entry((policy.clone(), item.to)).or_default() |= is_met;
+        }
     }
 
     /// Where another listener of the port speaks for this one: the policies that do.

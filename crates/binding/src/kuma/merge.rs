@@ -137,14 +137,18 @@ pub(crate) fn by_hostname<'p>(items: &[Item<'p>]) -> BTreeMap<&'p str, Vec<Item<
 
 /// The rules of hostnames that mean the same hosts, written in different ways: they are not merged, but the stronger come first.
 pub(crate) fn in_order<'p>(mut rules: Vec<Merged<'p>>, items: &[Item<'p>]) -> Vec<Merged<'p>> {
+    let places = items.iter().enumerate();
+    let places: FastMap<(&ObjectKey, Option<usize>), usize> = places
+        .map(|(place, item)| ((&item.policy.key, item.policy.written(item.to)), place))
+        .collect();
     rules.sort_by_key(|rule| {
         let source = rule.from.first();
-        let place = items.iter().position(|item| {
-            source.is_some_and(|source| {
-                (&item.policy.key, item.policy.written(item.to)) == (&source.policy, source.to)
-            })
-        });
-        (place, source.map(|source| source.rule))
+        source.map(|source| {
+            (
+                places.get(&(&source.policy, source.to)).copied(),
+                source.rule,
+            )
+        })
     });
     rules
 }

@@ -209,20 +209,16 @@ impl Binder {
 
     /// The policies for a destination's port, and their rules, that have no say over the calls of a proxy, and why. Looks at everything: for
     /// people.
-    pub fn passed_by(&self, proxy: &ObjectKey, destination: &ObjectKey, port: u16) -> Vec<Refusal> {
+    pub fn passed_by(&self, proxy: &ObjectKey, destination: &BackendId) -> Vec<Refusal> {
         let reader = Reader::new(&self.store);
         let Some(proxy) = self.kuma.proxies.get(proxy) else {
             return Vec::new();
         };
-        let is = |id: &&BackendId| id.object == *destination && id.port == port;
         let told = proxy.outbounds.iter().map(|(_, id)| id);
-        let mut known: Vec<&BackendId> = told.filter(is).collect();
-        if known.is_empty() {
-            known.extend(self.kuma.targeted.iter().filter(is));
-        }
+        let mut known = told.chain(&self.kuma.targeted);
         let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
         let mut displaced = Vec::new();
-        for id in known {
+        if let Some(id) = known.find(|id| *id == destination) {
             let items = items(&reader, self.kuma.policies.values(), id);
             let own = applied(&items, proxy);
             let http = backend::is_http(backend::protocol(&reader, id).as_deref());

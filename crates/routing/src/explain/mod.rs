@@ -20,8 +20,8 @@ pub(crate) use candidates::advantage;
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{FrontendId, Protocol};
-use pointsman_resources::{Kind, ObjectKey};
+use pointsman_binding::bound::{BackendId, FrontendId, Protocol, Transport};
+use pointsman_resources::Kind;
 
 use crate::entry::Hit;
 use crate::filters::cors::Verdict;
@@ -35,12 +35,12 @@ use query::Seen;
 
 /// Says what becomes of a request.
 ///
-/// `refused` gives the routes that name a parent, at a port, and were not let in or lost as a whole to another kind.
+/// `refused` gives the routes that name a parent, at a port, or are for what a proxy calls, and were not let in or lost as a whole to another kind.
 pub fn explain(
     tables: &Tables,
     directory: &Directory,
     query: &Query,
-    refused: impl FnOnce(&ObjectKey, u16) -> Vec<RefusedCandidate>,
+    refused: impl FnOnce(&BackendId) -> Vec<RefusedCandidate>,
 ) -> Explanation {
     match choose(tables, directory, query) {
         Chosen::Nowhere { why, status } => {
@@ -58,7 +58,7 @@ pub fn explain(
             let of_kuma = table.frontend().id.parent().kind == Kind::MeshGateway;
             explanation.status = Some(Status::Http(if of_kuma { 404 } else { 421 }));
             explanation.reason = Some("the connection's listener does not serve this host".into());
-            let others = refused(table.frontend().id.parent(), called(table));
+            let others = refused(&called(table));
             explanation.candidates = others_of(tables, table, query, None, others);
             explanation
         }
@@ -84,13 +84,13 @@ pub fn explain(
                 explanation.request = Some(Draft::new(query).received());
             }
             let arrival = Arrival::<Seen<'_>>::Stream(None);
-            let others = refused(&parent.object, port);
+            let others = refused(&backend.id);
             explanation.candidates =
                 candidates(tables, None, &parent.object, port, &arrival, None, others);
             explanation
         }
         Chosen::Frontend { table, why } => {
-            let others = refused(table.frontend().id.parent(), called(table));
+            let others = refused(&called(table));
             at_frontend(tables, table, query, why, others)
         }
     }
@@ -130,12 +130,12 @@ impl Explanation {
     }
 }
 
-/// The port of its parent that a frontend stands for; an outbound may be listened on at another.
-fn called(table: &FrontendTable) -> u16 {
+/// The parent and port that a frontend stands for, or what is called there: an outbound may be listened on at another port.
+fn called(table: &FrontendTable) -> BackendId {
     let frontend = table.frontend();
     match &frontend.id {
-        FrontendId::Outbound(outbound) => outbound.destination.port,
-        _ => frontend.port,
+        FrontendId::Outbound(outbound) => outbound.destination.clone(),
+        id => BackendId::new(id.parent().clone(), frontend.port, Transport::Tcp),
     }
 }
 

@@ -68,9 +68,7 @@ impl World {
     }
 
     fn ask(&self, query: &Query) -> Explanation {
-        explain(&self.tables, &Directory::default(), query, |_, _| {
-            Vec::new()
-        })
+        explain(&self.tables, &Directory::default(), query, |_| Vec::new())
     }
 
     /// What becomes of a call of a Dataplane of the mesh `default`.
