@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_resources::kuma::{
-    Inbound, ListenerProtocol, TargetKind, TargetRef, display_name, is_universal,
+    Inbound, ListenerProtocol, TargetKind, TargetRef, display_name, is_universal, scope,
 };
 use pointsman_resources::{ObjectKey, Resource};
 
@@ -12,87 +12,99 @@ use super::policy::Policy;
 use super::proxy::tagged;
 use super::units::ports_of;
 use super::{across, backend};
-use crate::bound::{BackendId, Tags};
+use crate::bound::{BackendId, RuleSource, Tags};
 use crate::store::Reader;
 use crate::{Binder, Warning};
 
 impl Binder {
-    /// The warnings of all policies, in their order.
+    /// The warnings of all of Kuma's objects, in their order.
     pub(crate) fn mesh_warnings(&self) -> Vec<Warning> {
         let reader = Reader::new(&self.store);
         let mut all = Vec::new();
+        let there = self.destinations_there(&reader);
         for policy in self.kuma.policies.values() {
-            let mut warn = |field: String, message: String| {
+            self.policy_warnings(&reader, policy, &there, &mut |field, message| {
                 all.push(Warning {
                     object: policy.key.clone(),
                     field,
                     message,
                 });
-            };
-            let target = &policy.route.spec.target_ref;
-            if policy.is_in_effect() && !self.selects_some(policy) {
-                let mesh = &policy.route.mesh;
-                let message = match target.kind {
-                    TargetKind::MeshGateway if !self.has_gateway(policy) => {
-                        format!("there is no {} in mesh {mesh}", target_text(target))
-                    }
-                    TargetKind::MeshGateway => {
-                        let (target, kind) = (target_text(target), policy.key.kind);
-                        format!("no listener of {target} that a {kind} is for has its tags")
-                    }
-                    _ => format!("no proxy of mesh {mesh} is {}", target_text(target)),
-                };
-                warn("spec.targetRef".to_owned(), message);
-            }
-            for (index, to) in policy.route.spec.to.iter().enumerate() {
-                if to.target_ref.kind != TargetKind::Mesh && !self.is_there(&reader, policy, index)
-                {
-                    let (to, mesh) = (target_text(&to.target_ref), &policy.route.mesh);
-                    let message = format!("there is no {to} in mesh {mesh}, so it has no effect");
-                    warn(format!("spec.to[{index}].targetRef"), message);
-                }
-            }
-            if policy.route.spec.to.is_empty() {
-                warn(
-                    "spec".to_owned(),
-                    "it has no `to`, so it has no effect".to_owned(),
-                );
-            }
-            for (index, to) in policy.route.spec.to.iter().enumerate() {
-                if policy.is_http() && to.rules.is_empty() {
-                    let field = policy.route.to_field(index);
-                    warn(field, "it has no rules, so it has no effect".to_owned());
-                }
-            }
-            for (index, gateways) in self.unmet(policy) {
-                let message = format!(
-                    "no listener of {gateways} serves any of them, so its rules get nothing"
-                );
-                warn(
-                    format!("{}.hostnames", policy.route.to_field(index)),
-                    message,
-                );
-            }
+            });
         }
         all.extend(self.idle_tls());
         all.extend(self.dead_ends(&reader));
-        let outcomes = self
-            .kuma
-            .outcomes()
-            .flat_map(|outcome| &outcome.told.backends);
-        let idle: BTreeSet<_> = outcomes
-            .filter(|(_, id)| self.is_without_endpoint(id))
-            .collect();
-        all.extend(idle.into_iter().map(|(source, id)| Warning {
-            object: source.policy.clone(),
-            field: format!(
-                "{}.default.backendRefs",
-                place_text((source.to, source.rule))
-            ),
-            message: format!("{id} has no ready endpoint: its share is answered with 503"),
-        }));
+        all.extend(self.idle_backends());
         all.sort_by(|a, b| a.object.cmp(&b.object));
         all
+    }
+
+    fn policy_warnings(
+        &self,
+        reader: &Reader<'_>,
+        policy: &Policy,
+        there: &BTreeSet<BackendId>,
+        warn: &mut impl FnMut(String, String),
+    ) {
+        let (spec, mesh) = (&policy.route.spec, &policy.route.mesh);
+        if policy.is_in_effect() && !self.selects_some(policy) {
+            let target = target_text(&spec.target_ref);
+            let message = match spec.target_ref.kind {
+                TargetKind::MeshGateway if !self.has_gateway(policy) => {
+                    format!("there is no {target} in mesh {mesh}")
+                }
+                TargetKind::MeshGateway => {
+                    let kind = policy.key.kind;
+                    format!("no listener of {target} that a {kind} is for has its tags")
+                }
+                _ => format!("no proxy of mesh {mesh} is {target}"),
+            };
+            warn("spec.targetRef".to_owned(), message);
+        }
+        if spec.to.is_empty() {
+            let message = "it has no `to`, so it has no effect";
+            warn("spec".to_owned(), message.to_owned());
+        }
+        let own = scope(mesh);
+        let near =
+            |id: &&BackendId| id.port != 0 || id.object.namespace() == own || across::is_meant(id);
+        for (index, to) in spec.to.iter().enumerate() {
+            let includes = |id: &BackendId| policy.includes(reader, index, id);
+            let is_there = || there.iter().filter(near).any(includes);
+            if to.target_ref.kind != TargetKind::Mesh && !is_there() {
+                let target = target_text(&to.target_ref);
+                let message = format!("there is no {target} in mesh {mesh}, so it has no effect");
+                warn(format!("spec.to[{index}].targetRef"), message);
+            }
+            let field = policy.route.to_field(index);
+            if policy.is_http() && to.rules.is_empty() {
+                let message = "it has no rules, so it has no effect".to_owned();
+                warn(field.clone(), message);
+            }
+            if let Some(gateways) = self.unmet(policy, index) {
+                let message = format!(
+                    "no listener of {gateways} serves any of them, so its rules get nothing"
+                );
+                warn(format!("{field}.hostnames"), message);
+            }
+        }
+    }
+
+    /// Backends that have no endpoint, where rules name them.
+    fn idle_backends(&self) -> Vec<Warning> {
+        let outcomes = self.kuma.outcomes();
+        let used = outcomes.flat_map(|outcome| &outcome.told.backends);
+        let idle: BTreeSet<_> = used
+            .filter(|(_, id)| self.is_without_endpoint(id))
+            .collect();
+        let warning = |(source, id): &(RuleSource, BackendId)| {
+            let rule = place_text((source.to, source.rule));
+            Warning {
+                object: source.policy.clone(),
+                field: format!("{rule}.default.backendRefs"),
+                message: format!("{id} has no ready endpoint: its share is answered with 503"),
+            }
+        };
+        idle.into_iter().map(warning).collect()
     }
 
     /// TLS of listeners that don't speak it.
@@ -130,10 +142,13 @@ impl Binder {
         let proxies: BTreeMap<_, _> = self.kuma.proxies.iter().collect();
         for (key, proxy) in proxies {
             let nowhere = |id: &BackendId| {
+                if id.port != 0 {
+                    return false;
+                }
                 let outcome = self.kuma.destinations.get(id);
                 let governed = outcome.is_some_and(|outcome| outcome.leads_elsewhere(key, id));
                 let away = across::turned_away(reader, &proxy.mesh, id).is_some();
-                id.port == 0 && !governed && (away || !backend::is_offered(reader, id))
+                !governed && (away || !backend::is_offered(reader, id))
             };
             for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| nowhere(to)) {
                 all.push(Warning {
@@ -188,39 +203,35 @@ impl Binder {
             })
     }
 
-    /// Whether what one of a policy's `to` names exists.
-    fn is_there(&self, reader: &Reader<'_>, policy: &Policy, to: usize) -> bool {
-        let mesh = &policy.route.mesh;
-        let inbounds = reader
-            .dataplanes(mesh)
-            .flat_map(|dataplane| &dataplane.spec.networking.inbound);
-        let services: BTreeSet<&str> = inbounds.filter_map(Inbound::service).collect();
-        let tagged = services
-            .into_iter()
-            .map(|service| tagged(mesh, service, Tags::default()));
+    /// Everything that a policy may be for: what is offered, and what somebody is told to call, whether or not anybody offers it.
+    fn destinations_there(&self, reader: &Reader<'_>) -> BTreeSet<BackendId> {
+        let dataplanes = self.store.objects().filter_map(|(_, object)| match object {
+            Resource::Dataplane(dataplane) => Some(dataplane),
+            _ => None,
+        });
+        let offered = dataplanes.flat_map(|dataplane| {
+            let inbounds = dataplane.spec.networking.inbound.iter();
+            let services = inbounds.filter_map(Inbound::service);
+            services.map(|service| tagged(&dataplane.mesh, service, Tags::default()))
+        });
         let objects = reader.all_destinations();
         let ports = objects.flat_map(|object| ports_of(reader, &object.key()));
-        // What somebody is told to call is there for policies, whether or not anybody offers it.
         let called = self.kuma.callers.keys().cloned();
-        let mut all = tagged.chain(ports).chain(called);
-        all.any(|id| policy.includes(reader, to, &id))
+        offered.chain(ports).chain(called).collect()
     }
 
-    /// The items of a policy whose hostnames are served nowhere, with the MeshGateways that were asked.
-    fn unmet(&self, policy: &Policy) -> Vec<(usize, String)> {
-        let mut found = Vec::new();
-        for index in 0..policy.route.spec.to.len() {
-            let item = (policy.key.clone(), index);
-            let gateways = self.kuma.gateways.iter();
-            let asked: Vec<(&ObjectKey, bool)> = gateways
-                .filter_map(|(key, view)| Some((key, *view.items.get(&item)?)))
-                .collect();
-            if !asked.is_empty() && asked.iter().all(|(_, met)| !met) {
-                let asked: Vec<String> = asked.iter().map(|(key, _)| key.to_string()).collect();
-                found.push((index, asked.join(", ")));
-            }
-        }
-        found
+    /// The MeshGateways that were asked for the hostnames of one of a policy's items, where none of their listeners serves one.
+    fn unmet(&self, policy: &Policy, to: usize) -> Option<String> {
+        let item = (policy.key.clone(), to);
+        let gateways = self.kuma.gateways.iter();
+        let asked: Vec<(&ObjectKey, bool)> = gateways
+            .filter_map(|(key, view)| Some((key, *view.items.get(&item)?)))
+            .collect();
+        let none = !asked.is_empty() && asked.iter().all(|(_, met)| !met);
+        none.then(|| {
+            let names: Vec<String> = asked.iter().map(|(key, _)| key.to_string()).collect();
+            names.join(", ")
+        })
     }
 }
 

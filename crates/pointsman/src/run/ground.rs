@@ -173,7 +173,7 @@ impl Ground {
         self.mesh.needs(true)
     }
 
-    /// Gives every Gateway its addresses and every listener its socket. Older Gateways choose first, then Services.
+    /// Gives every Gateway its addresses and every listener its socket. Older Gateways choose first, then Kuma's proxies, then Services.
     fn settle(&mut self, binder: &Binder) {
         let mut gateways: Vec<&Gateway> = self
             .gateways
@@ -238,37 +238,22 @@ impl Ground {
 
     /// The sockets of Kuma's proxies that stay theirs: who comes later takes nothing from who listens already.
     fn kept(&self, wishes: &[Wish]) -> BTreeMap<SocketKey, Owner> {
-        let wanted = |key: &SocketKey, owner: &Owner| match owner {
-            Owner::Gateway { gateway, port } => {
-                let assigned = self.assigned.get(gateway);
-                let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
-                wishes.iter().any(|wish| wish.name == *gateway)
-                    && self.listeners_of(gateway).any(|(_, listener)| {
-                        let same = listener.port == *port;
-                        same && addresses.iter().any(|address| {
-                            let own = self.socket(*address, *port, listener.transport());
-                            own.as_ref() == Ok(key)
-                        })
-                    })
-            }
-            Owner::Outbound(_) | Owner::Mesh { .. } => false,
-        };
-        let of_kuma = |owner: &Owner| match owner {
-            Owner::Gateway { gateway, .. } => gateway_kind(gateway) != "Gateway",
-            Owner::Outbound(_) | Owner::Mesh { .. } => false,
-        };
-        let places = self
-            .outbounds
-            .iter()
-            .filter_map(|id| Some((place_of(id)?, id)));
-        let places: BTreeMap<_, &FrontendId> = places.collect();
+        let outbounds = self.outbounds.iter();
+        let outbounds = outbounds.filter_map(|id| Some((place_of(id)?, id)));
+        let outbounds: BTreeMap<_, &FrontendId> = outbounds.collect();
         let held = self.sockets.iter().filter_map(|(key, owner)| match owner {
+            Owner::Gateway { gateway, .. } if gateway_kind(gateway) != "Gateway" => {
+                let wished = wishes.iter().any(|wish| wish.name == *gateway);
+                let mut listeners = self.listeners_of(gateway);
+                let wanted = listeners.any(|(_, one)| self.places(gateway, *one).contains(key));
+                (wished && wanted).then(|| (*key, owner.clone()))
+            }
             // What a Dataplane calls there may have changed since.
             Owner::Outbound(id) => {
-                let now = places.get(&place_of(id)?)?;
+                let now = outbounds.get(&place_of(id)?)?;
                 Some((*key, Owner::Outbound((*now).clone())))
             }
-            owner => (of_kuma(owner) && wanted(key, owner)).then(|| (*key, owner.clone())),
+            Owner::Gateway { .. } | Owner::Mesh { .. } => None,
         });
         held.collect()
     }

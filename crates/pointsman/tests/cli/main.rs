@@ -1,6 +1,7 @@
 //! `check` and `explain` as a user runs them: what is printed, and the exit status.
 
 mod kuma;
+mod kuma_meshes;
 
 use std::io::Write;
 use std::path::Path;

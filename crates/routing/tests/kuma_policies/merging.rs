@@ -485,6 +485,15 @@ fn targets_that_are_not_there_are_warned_of() {
     };
     let cases = [
         (to("backend"), None),
+        // Another mesh's is none of this one's.
+        (
+            to("abroad")
+                + "\n---\n{type: Dataplane, mesh: away, name: d, networking: {address: 10.8.0.1, inbound: [{port: 80, tags: {kuma.io/service: abroad}}]}}",
+            Some((
+                "spec.to[0].targetRef",
+                "there is no MeshService abroad in mesh default, so it has no effect",
+            )),
+        ),
         (
             to("bakend"),
             Some((
