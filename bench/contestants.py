@@ -104,10 +104,10 @@ class Contestant:
 
 class Pointsman(Contestant):
     name = "Pointsman"
-    install = "cargo build --release (in the project's folder), or POINTSMAN=path"
+    install = "cargo build --profile dist (in the project's folder), or POINTSMAN=path"
 
     def binary(self):
-        path = os.environ.get("POINTSMAN", Path(__file__).resolve().parent.parent / "target/release/pointsman")
+        path = os.environ.get("POINTSMAN", Path(__file__).resolve().parent.parent / "target/dist/pointsman")
         return path if Path(path).exists() else None
 
     def command(self):
