@@ -6,7 +6,7 @@
 //! - [`tls`] makes what listeners show and ask for, and what backends must show, out of the bound form.
 //!
 //! Behind [`Proxy`]: `worker` is a thread with all that it owns, `server` tells apart what arrives at its sockets, `exchange` is one request and its
-//! response, `upstream` is where they go, `wire` is bytes and deadlines.
+//! response, `downstream` is what both know of a client's connection, `upstream` is where they go, `wire` is bytes and deadlines.
 
 // Futures of exchanges are deep.
 #![recursion_limit = "256"]
@@ -19,6 +19,7 @@ mod access_log;
 pub mod balance;
 mod bind;
 mod dns;
+mod downstream;
 mod exchange;
 mod files;
 pub mod http1;

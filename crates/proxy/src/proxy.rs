@@ -54,6 +54,16 @@ pub enum Owner {
     Outbound(FrontendId),
 }
 
+impl Owner {
+    /// Returns the Gateway and the port of its listeners, if the owner is a Gateway.
+    pub(crate) fn gateway_port(&self) -> Option<(&Name, u16)> {
+        match self {
+            Owner::Gateway { gateway, port } => Some((gateway, *port)),
+            Owner::Mesh { .. } | Owner::Outbound(_) => None,
+        }
+    }
+}
+
 /// All that holds from now on.
 #[derive(Debug, Clone, Default)]
 pub struct Update {

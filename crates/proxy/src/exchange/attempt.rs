@@ -324,7 +324,7 @@ impl Attempt<'_> {
     }
 
     fn log_stall(&self, pick: &Pick) {
-        let client = self.tries.passage.client;
+        let client = self.tries.passage.resolved.client;
         if let Some(count) = self.tries.worker.overload.due("stall-time") {
             tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, count, "a body stood still");
         }

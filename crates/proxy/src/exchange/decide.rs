@@ -3,15 +3,14 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, Protocol, Transport};
+use pointsman_binding::bound::Protocol;
 use pointsman_resources::Kind;
-use pointsman_routing::FrontendTable;
+use pointsman_routing::{FrontendTable, PortTable};
 
 use super::answer::Answer;
 use super::report::Report;
 use super::request::{Request, Seen};
-use crate::proxy::Owner;
-use crate::server::{Passage, Secured};
+use crate::downstream::{ClientConnection, Frontends, Secured};
 use crate::worker::{Held, Plan, Worker};
 
 /// The rule that takes a request.
@@ -26,28 +25,20 @@ pub(crate) struct Decision {
 pub(crate) fn decide(
     worker: &Worker,
     held: &Held,
-    passage: &Passage,
+    passage: &ClientConnection,
     request: &Request<'_>,
     host: &str,
     path: &str,
     report: &mut Report,
 ) -> Result<Decision, Answer> {
-    let table = match &*passage.socket.owner() {
-        Owner::Gateway { .. } => listener(held, passage, host)?,
-        Owner::Outbound(id) => {
-            let table = held.version.tables.frontend(id);
-            table.ok_or_else(Answer::no_listener)?
+    let table = match Frontends::of(held, &passage.resolved) {
+        Frontends::Listeners(port) => listener(port, passage, host)?,
+        Frontends::Single(table) => table,
+        Frontends::Unrouted(id) => {
+            let plan = held.implicit(worker, &id).ok_or_else(Answer::no_listener)?;
+            return Ok(Decision { plan, matched: 0 });
         }
-        Owner::Mesh { parent, port } => {
-            match held.mesh(passage.client, parent, Transport::Tcp, *port) {
-                Some(table) => table,
-                None => {
-                    let id = BackendId::new(parent.clone(), *port, Transport::Tcp);
-                    let plan = held.implicit(worker, &id).ok_or_else(Answer::no_listener)?;
-                    return Ok(Decision { plan, matched: 0 });
-                }
-            }
-        }
+        Frontends::None => return Err(Answer::no_listener()),
     };
     let seen = Seen {
         request,
@@ -66,13 +57,10 @@ pub(crate) fn decide(
 
 /// The listener of a Gateway's port that a request belongs to.
 fn listener<'h>(
-    held: &'h Held,
-    passage: &Passage,
+    port: &'h PortTable,
+    passage: &ClientConnection,
     host: &str,
 ) -> Result<&'h Arc<FrontendTable>, Answer> {
-    let port = held
-        .port(&passage.socket.key)
-        .ok_or_else(Answer::no_listener)?;
     let table = port.listener(Some(host));
     let is_plain = |table: &&Arc<FrontendTable>, of_mesh: bool| {
         let frontend = table.frontend();

@@ -6,7 +6,7 @@ use http::HeaderName;
 
 use super::lines::{Line, Lines};
 use super::request::Request;
-use crate::server::Passage;
+use crate::downstream::ClientConnection;
 use crate::worker::Worker;
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -28,7 +28,11 @@ pub(crate) struct Forwarded<'p> {
 
 impl<'p> Forwarded<'p> {
     /// For a request of this connection. What the client says of others is believed only from proxies that are trusted.
-    pub(crate) fn new(worker: &Worker, passage: &'p Passage, request: &Request<'_>) -> Self {
+    pub(crate) fn new(
+        worker: &Worker,
+        passage: &'p ClientConnection,
+        request: &Request<'_>,
+    ) -> Self {
         let trusted = passage.trusted;
         let mut addresses = Cow::Borrowed(&*passage.address);
         if trusted && request.lines.get("x-forwarded-for").is_some() {
@@ -55,7 +59,7 @@ impl<'p> Forwarded<'p> {
     pub(crate) fn tell<'l>(
         &'l self,
         lines: &mut Lines<'l>,
-        passage: &Passage,
+        passage: &ClientConnection,
         authority: Option<&'l str>,
     ) {
         let set = |lines: &mut Lines<'l>, name: &'static HeaderName, value: &'l str| {

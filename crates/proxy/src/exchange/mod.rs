@@ -36,7 +36,7 @@ use pointsman_routing::filters::cors::{Asked, Verdict};
 use pointsman_routing::filters::redirect::{Manner, Requested};
 use pointsman_routing::normalize_path;
 
-use crate::server::Passage;
+use crate::downstream::ClientConnection;
 use crate::wire::alarm::Alarm;
 use crate::worker::{Plan, Worker};
 use answer::Answer;
@@ -51,7 +51,7 @@ use tries::Tries;
 /// given has its room twice.
 pub(crate) async fn run(
     worker: &Rc<Worker>,
-    passage: &Passage,
+    passage: &ClientConnection,
     alarm: &mut Alarm,
     request: &Request<'_>,
     source: &mut Source<'_>,
@@ -104,7 +104,7 @@ pub(crate) async fn run(
 /// Tells of an exchange when it is dropped: also of one that does not come to its end, because the worker ends first.
 struct Telling<'e> {
     worker: &'e Worker,
-    passage: &'e Passage,
+    passage: &'e ClientConnection,
     request: &'e Request<'e>,
     report: Report,
     over: bool,
@@ -122,7 +122,7 @@ impl Drop for Telling<'_> {
 /// Finds what is to be done and does it; an answer that is to be made here comes back as an error.
 async fn answer(
     worker: &Rc<Worker>,
-    passage: &Passage,
+    passage: &ClientConnection,
     alarm: &mut Alarm,
     request: &Request<'_>,
     source: &mut Source<'_>,
@@ -198,7 +198,7 @@ fn cors(request: &Request<'_>, filters: &Filters) -> Option<Verdict> {
 
 /// The answer of a rule that redirects.
 fn redirect(
-    passage: &Passage,
+    passage: &ClientConnection,
     plan: &Plan,
     request: &Request<'_>,
     filters: &Filters,
@@ -222,8 +222,8 @@ fn redirect(
         written_port: written.and_then(|(_, port)| port.parse().ok()),
         port: frontend.port,
         offset: passage
-            .socket
-            .key
+            .resolved
+            .destination
             .address
             .port()
             .saturating_sub(frontend.port),

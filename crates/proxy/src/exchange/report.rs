@@ -12,8 +12,8 @@ use super::answer::Answer;
 use super::flow::Progress;
 use super::request::{Request, Spoken};
 use crate::access_log::{Record, Rule};
+use crate::downstream::{ClientConnection, Open, Secured};
 use crate::metrics::ListenerSeries;
-use crate::server::{Open, Passage, Secured};
 use crate::upstream::Upstream;
 use crate::worker::{Plan, Worker};
 
@@ -76,14 +76,14 @@ impl Report {
     pub(crate) fn answered_here(
         &mut self,
         worker: &Worker,
-        passage: &Passage,
+        passage: &ClientConnection,
         answer: &Answer,
         grpc: bool,
     ) {
         self.status = Some(if grpc { 200 } else { answer.status });
         self.grpc_status = (grpc && answer.reason.is_some()).then(|| answer.grpc_status().into());
         self.reason = answer.reason;
-        answer.count(worker, passage.client);
+        answer.count(worker, passage.resolved.client);
     }
 
     /// The answer that was made here has a body of so many bytes.
@@ -148,7 +148,7 @@ impl Report {
     }
 
     /// It is over.
-    pub(crate) fn end(&self, worker: &Worker, passage: &Passage, request: &Request<'_>) {
+    pub(crate) fn end(&self, worker: &Worker, passage: &ClientConnection, request: &Request<'_>) {
         let duration = self.begun.elapsed();
         let status = self.status.unwrap_or(0);
         let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
@@ -188,7 +188,7 @@ impl Report {
         log.write(&Record {
             time: SystemTime::now() - duration,
             duration,
-            client: Some(passage.client),
+            client: Some(passage.resolved.client),
             listener,
             protocol: request.spoken.name(),
             method: Some(request.method.as_bytes()),
@@ -249,7 +249,7 @@ pub(crate) struct Said<'s> {
 /// Tells of a request whose head was refused, with an answer of so many bytes: no listener was looked for, so it counts where its connection does.
 pub(crate) fn refused(
     worker: &Worker,
-    passage: &Passage,
+    passage: &ClientConnection,
     spoken: Spoken,
     begun: Instant,
     said: &Said<'_>,
@@ -266,7 +266,7 @@ pub(crate) fn refused(
     log.write(&Record {
         time: SystemTime::now() - duration,
         duration,
-        client: Some(passage.client),
+        client: Some(passage.resolved.client),
         listener: match &passage.secured {
             Secured::Listener(listener) => Some(listener),
             Secured::Open | Secured::Mesh => None,

@@ -22,7 +22,7 @@ use super::report::Report;
 use super::request::Request;
 use super::source::Source;
 use super::tap::Tap;
-use crate::server::Passage;
+use crate::downstream::ClientConnection;
 use crate::upstream::Upstream;
 use crate::wire::alarm::Alarm;
 use crate::worker::{Plan, Worker};
@@ -33,7 +33,7 @@ const UNSENT_TRIES: u32 = 3;
 /// A request that is to be forwarded.
 pub(crate) struct Tries<'t> {
     pub(crate) worker: &'t Rc<Worker>,
-    pub(crate) passage: &'t Passage,
+    pub(crate) passage: &'t ClientConnection,
     pub(crate) plan: &'t Plan,
     /// The place of its backend in the rule.
     pub(crate) place: usize,

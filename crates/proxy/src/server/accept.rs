@@ -4,18 +4,17 @@ use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use pointsman_binding::bound::{Protocol, Transport};
+use pointsman_binding::bound::{Frontend, Protocol};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
-use super::passage::{Passage, Secured};
-use super::report::Open;
 use super::stream::{self, Arrival};
 use super::{http1, overload, tls};
-use crate::proxy::Owner;
+use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, Secured};
 use crate::wire::io::split;
 use crate::wire::relay::End;
 use crate::worker::ports::Place;
@@ -59,26 +58,31 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
+/// Admits a connection within the limits, resolves it and starts its task.
 fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: SocketAddr) {
-    let Some(admission) = worker.admit() else {
-        return overload::turn_away(worker, socket, stream, client, "connections");
+    let held = worker.held();
+    let resolved = ResolvedConnection::accepted(&held.version, socket, client);
+    let frontends = Frontends::of(&held, &resolved);
+    let turn_away = |stream, limit| {
+        overload::turn_away(worker, &frontends, stream, client, limit);
     };
-    let place = match limit(worker, socket) {
+    let Some(admission) = worker.admit() else {
+        return turn_away(stream, "connections");
+    };
+    let place = match frontends.connection_limit() {
         None => None,
         Some(limit) => match Place::take(&socket.connections, limit) {
             Some(place) => Some(place),
             // A MeshGateway's own.
-            None => {
-                return overload::turn_away(worker, socket, stream, client, "connectionLimit");
-            }
+            None => return turn_away(stream, "connectionLimit"),
         },
     };
     let _ = stream.set_nodelay(true);
     let address = client.ip().to_canonical();
     let networks = &worker.shared.options.trusted_proxies;
-    let passage = Passage {
+    let connection = ClientConnection {
         socket: socket.clone(),
-        client,
+        resolved,
         address: address.to_string().into(),
         trusted: networks.iter().any(|network| network.contains(address)),
         secured: Secured::Open,
@@ -86,34 +90,30 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         _place: place,
         open: None,
     };
-    serve(worker.clone(), passage, stream);
+    serve(worker, &frontends, connection, stream);
 }
 
-/// How many connections a port may have at a time. All listeners of a port agree on it.
-fn limit(worker: &Worker, socket: &Socket) -> Option<u32> {
-    let held = worker.held();
-    let port = held.port(&socket.key)?;
-    port.any()?.frontend().connection_limit
-}
-
-/// Serves a connection in whatever is spoken there, in a task that is no larger than that takes. A task that panics ends its connection, and nothing
-/// else.
-fn serve(worker: Rc<Worker>, mut passage: Passage, stream: TcpStream) {
-    match protocol(&worker, &passage.socket, passage.client) {
-        Some(Protocol::Http | Protocol::Tcp) if is_guarded(&worker, &passage.socket) => {
-            spawn_local(tls::serve(worker, passage, stream));
+/// Starts a task that serves a connection in the protocol of its frontend. Each protocol has a task of its own, so that none takes more memory than it needs. A task that panics
+/// ends its connection and nothing else.
+fn serve(
+    worker: &Rc<Worker>,
+    frontends: &Frontends<'_>,
+    mut connection: ClientConnection,
+    stream: TcpStream,
+) {
+    let worker = worker.clone();
+    match frontends.protocol() {
+        Some(Protocol::Http | Protocol::Tcp) if frontends.requires_mesh_mtls() => {
+            spawn_local(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Http) => {
-            let held = worker.held();
-            let listener = held.port(&passage.socket.key).and_then(|port| port.any());
-            let series = listener.map(|table| worker.metrics.listener(&table.frontend().id));
-            passage.open = series.map(Open::new);
-            drop(held);
+            let series = |frontend: &Arc<Frontend>| worker.metrics.listener(&frontend.id);
+            connection.open = frontends.listener().map(series).map(Open::new);
             let (reader, writer) = split(stream);
-            spawn_local(http1::serve(worker, passage, reader, writer));
+            spawn_local(http1::serve(worker, connection, reader, writer));
         }
         Some(Protocol::Https | Protocol::Tls(_)) => {
-            spawn_local(tls::serve(worker, passage, stream));
+            spawn_local(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Tcp) => {
             let arrival = Arrival {
@@ -122,35 +122,9 @@ fn serve(worker: Rc<Worker>, mut passage: Passage, stream: TcpStream) {
                 listener: None,
             };
             let near = End::new(split(stream));
-            spawn_local(stream::serve(worker, passage, near, arrival));
+            spawn_local(stream::serve(worker, connection, near, arrival));
         }
         // The listener is gone since.
         Some(Protocol::Udp) | None => {}
-    }
-}
-
-/// Whether only proxies of a mesh come in at a socket, with the mesh's own TLS around what is spoken there.
-pub(super) fn is_guarded(worker: &Worker, socket: &Socket) -> bool {
-    let held = worker.held();
-    let listener = held.port(&socket.key).and_then(|port| port.any());
-    listener.is_some_and(|table| table.frontend().cross_mesh)
-}
-
-/// What is spoken at a socket; in the mesh, what the policies or routes that govern a client's calls say.
-pub(super) fn protocol(worker: &Worker, socket: &Socket, client: SocketAddr) -> Option<Protocol> {
-    let held = worker.held();
-    match &*socket.owner() {
-        Owner::Gateway { .. } => held
-            .port(&socket.key)
-            .and_then(|port| port.any())
-            .map(|table| table.frontend().protocol),
-        Owner::Outbound(id) => {
-            let table = held.version.tables.frontend(id);
-            table.map(|table| table.frontend().protocol)
-        }
-        Owner::Mesh { parent, port } => {
-            let table = held.mesh(client, parent, Transport::Tcp, *port);
-            Some(table.map_or(Protocol::Tcp, |table| table.frontend().protocol))
-        }
     }
 }

@@ -3,11 +3,10 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, Fault, FrontendId, Scope, Transport};
+use pointsman_binding::bound::{BackendId, Fault, FrontendId, Scope};
 use pointsman_routing::FrontendTable;
 
-use super::passage::Passage;
-use crate::proxy::Owner;
+use crate::downstream::{Frontends, ResolvedConnection};
 use crate::worker::{Held, Plan, Worker};
 
 /// What is to be done with a stream or a session.
@@ -20,46 +19,31 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    /// That of a stream, with the listener that it has chosen (else there is but one) and the name that it asked for.
+    /// Finds the route of a stream, with the listener that its SNI has selected (else there is but one) and the name that it asked for.
     pub(crate) fn of_stream(
         worker: &Worker,
         held: &Held,
-        passage: &Passage,
+        connection: &ResolvedConnection,
         listener: Option<&FrontendId>,
         name: Option<&str>,
     ) -> Self {
-        let key = &passage.socket.key;
-        let table = match (&*passage.socket.owner(), listener) {
-            (Owner::Mesh { parent, port }, _) => {
-                match held.mesh(passage.client, parent, Transport::Tcp, *port) {
-                    Some(table) => Some(table),
-                    None => return Course::implicit(worker, held, parent, *port, Transport::Tcp),
-                }
-            }
-            (Owner::Outbound(id), _) | (_, Some(id)) => held.version.tables.frontend(id),
-            (_, None) => held.port(key).and_then(|port| port.listener(None)),
+        let table = match (Frontends::of(held, connection), listener) {
+            (Frontends::Single(table), _) => Some(table),
+            (Frontends::Unrouted(id), _) => return Course::unrouted(worker, held, id),
+            (_, Some(id)) => held.version.tables.frontend(id),
+            (Frontends::Listeners(port), None) => port.listener(None),
+            (Frontends::None, None) => None,
         };
         Course::by(worker, held, table, name)
     }
 
-    /// That of datagrams of a client.
+    /// Finds the route of a client's datagrams.
     pub(crate) fn of_datagrams(
         worker: &Worker,
         held: &Held,
-        owner: &Owner,
-        client: std::net::SocketAddr,
+        connection: &ResolvedConnection,
     ) -> Self {
-        let table = match owner {
-            Owner::Mesh { parent, port } => {
-                match held.mesh(client, parent, Transport::Udp, *port) {
-                    Some(table) => Some(table),
-                    None => return Course::implicit(worker, held, parent, *port, Transport::Udp),
-                }
-            }
-            Owner::Gateway { gateway, port } => held.version.tables.datagrams(gateway, *port),
-            Owner::Outbound(id) => held.version.tables.frontend(id),
-        };
-        Course::by(worker, held, table, None)
+        Course::of_stream(worker, held, connection, None, None)
     }
 
     fn by(
@@ -82,22 +66,15 @@ impl Course {
         }
     }
 
-    /// No route governs a port of a mesh parent: it is as if there were no mesh.
-    fn implicit(
-        worker: &Worker,
-        held: &Held,
-        parent: &pointsman_resources::ObjectKey,
-        port: u16,
-        transport: Transport,
-    ) -> Self {
-        let id = BackendId::new(parent.clone(), port, transport);
+    /// Traffic to a mesh destination without routes goes to its own endpoints, as if there were no mesh.
+    fn unrouted(worker: &Worker, held: &Held, id: BackendId) -> Self {
         let plan = held.implicit(worker, &id);
         Course {
             plan: plan.ok_or_else(|| fault(404, "NoListener", "no such port")),
             listener: Some(FrontendId::Mesh {
-                parent: parent.clone(),
-                port,
-                transport,
+                parent: id.object,
+                port: id.port,
+                transport: id.transport,
                 scope: Scope::Everyone,
             }),
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::http2::{self, PREFACE};
 use tokio::task::spawn_local;
 
-use super::passage::Passage;
+use crate::downstream::ClientConnection;
 use crate::exchange;
 use crate::exchange::answer::Answer;
 use crate::exchange::client::{Client, Http1Client};
@@ -28,7 +28,7 @@ use crate::worker::Worker;
 /// Serves a connection until it ends.
 pub(crate) async fn serve(
     worker: Rc<Worker>,
-    passage: Passage,
+    passage: ClientConnection,
     mut reader: Reader,
     mut writer: Writer,
 ) {
@@ -122,7 +122,7 @@ impl Connection {
     async fn next(
         &mut self,
         worker: &Rc<Worker>,
-        passage: &Passage,
+        passage: &ClientConnection,
         closed: &mut Place<'_>,
         reader: &mut Reader,
         rest: Option<Buffer>,
@@ -189,7 +189,7 @@ impl Connection {
     async fn wait(
         &mut self,
         worker: &Rc<Worker>,
-        passage: &Passage,
+        passage: &ClientConnection,
         closed: &mut Place<'_>,
         reader: &mut Reader,
         patience: Duration,
@@ -205,7 +205,7 @@ impl Connection {
         });
         let came = self.alarm.within(patience, came).await;
         if came.is_err() {
-            tracing::debug!(client = %passage.client, ?patience, "no request came in time");
+            tracing::debug!(client = %passage.resolved.client, ?patience, "no request came in time");
         }
         came.ok().flatten()
     }
@@ -214,7 +214,7 @@ impl Connection {
     async fn exchange(
         &mut self,
         worker: &Rc<Worker>,
-        passage: &Passage,
+        passage: &ClientConnection,
         reader: &mut Reader,
         writer: &mut Writer,
         buffer: &mut Buffer,
@@ -267,11 +267,11 @@ impl Connection {
     async fn refuse(
         &mut self,
         worker: &Rc<Worker>,
-        passage: &Passage,
+        passage: &ClientConnection,
         writer: &mut Writer,
         answer: Answer,
     ) {
-        answer.count(worker, passage.client);
+        answer.count(worker, passage.resolved.client);
         let client = Http1Client::new(writer, &mut self.out, Spoken::Http11, false, false);
         let mut client = Client::Http1(client);
         let date = worker.date();

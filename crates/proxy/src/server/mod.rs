@@ -2,10 +2,9 @@
 
 mod accept;
 mod course;
-pub(crate) mod http1;
-pub(crate) mod http2;
+mod http1;
+mod http2;
 mod overload;
-mod passage;
 mod report;
 mod stream;
 mod tls;
@@ -13,6 +12,4 @@ mod udp;
 
 pub(crate) use accept::accept;
 pub(crate) use overload::Overload;
-pub(crate) use passage::{Passage, Secured};
-pub(crate) use report::Open;
 pub(crate) use udp::datagrams;

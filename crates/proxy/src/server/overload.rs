@@ -9,10 +9,10 @@ use pointsman_binding::bound::Protocol;
 use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
-use super::accept::{is_guarded, protocol};
+use crate::downstream::Frontends;
 use crate::wire::io::split;
 use crate::wire::linger::linger;
-use crate::worker::{Socket, Worker};
+use crate::worker::Worker;
 
 /// What is said where HTTP is spoken.
 const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
@@ -92,15 +92,14 @@ impl Drop for Lingering {
 /// Closes a connection that is one too many by the limit of this name.
 pub(crate) fn turn_away(
     worker: &Rc<Worker>,
-    socket: &Socket,
+    frontends: &Frontends<'_>,
     stream: TcpStream,
     client: SocketAddr,
     limit: &'static str,
 ) {
     worker.metrics.refused("TooManyConnections");
     worker.overload.note(limit, client);
-    let http = protocol(worker, socket, client) == Some(Protocol::Http);
-    let http = http && !is_guarded(worker, socket);
+    let http = frontends.protocol() == Some(Protocol::Http) && !frontends.requires_mesh_mtls();
     let Some(lingering) = Lingering::new(worker).filter(|_| http) else {
         return;
     };

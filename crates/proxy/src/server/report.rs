@@ -3,34 +3,14 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use pointsman_binding::bound::{Fault, FrontendId};
 
 use crate::access_log::{Record, Rule};
-use crate::metrics::ListenerSeries;
+use crate::downstream::Open;
 use crate::upstream::Upstream;
 use crate::worker::{Plan, Worker};
-
-/// A connection or session at a listener, counted while it lives.
-#[derive(Debug)]
-pub(crate) struct Open(pub(crate) Arc<ListenerSeries>);
-
-impl Open {
-    /// One more is there.
-    pub(crate) fn new(series: Arc<ListenerSeries>) -> Self {
-        series.connections.increment();
-        series.open.increment();
-        Open(series)
-    }
-}
-
-impl Drop for Open {
-    fn drop(&mut self) {
-        self.0.open.decrement();
-    }
-}
 
 /// What is known so far.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::time::Instant;
 use pointsman_binding::bound::{Fault, FrontendId};
 
 use super::course::{Course, fault};
-use super::passage::Passage;
 use super::report::Report;
+use crate::downstream::ClientConnection;
 use crate::upstream::Pick;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::http1::Counted;
@@ -30,16 +30,27 @@ pub(crate) struct Arrival {
 }
 
 /// Carries a stream until it ends. One that can't go anywhere is closed.
-pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, near: End, arrival: Arrival) {
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    passage: ClientConnection,
+    near: End,
+    arrival: Arrival,
+) {
     let Arrival {
         spoken,
         name,
         listener,
     } = arrival;
     let held = worker.held();
-    let course = Course::of_stream(&worker, &held, &passage, listener.as_ref(), name.as_deref());
+    let course = Course::of_stream(
+        &worker,
+        &held,
+        &passage.resolved,
+        listener.as_ref(),
+        name.as_deref(),
+    );
     drop(held);
-    let mut report = Report::new(&worker, passage.client, spoken, name);
+    let mut report = Report::new(&worker, passage.resolved.client, spoken, name);
     report.listener(course.listener);
     let moved = Moved::new();
     match begin(&worker, course.plan, &mut report).await {

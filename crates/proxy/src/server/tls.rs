@@ -17,12 +17,10 @@ use tokio::task::spawn_local;
 use tokio_rustls::server::TlsStream as ServerStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::passage::{Passage, Secured};
-use super::report::Open;
 use super::stream::{self, Arrival};
 use super::{http1, http2};
+use crate::downstream::{ClientConnection, Frontends, Open, Secured};
 use crate::metrics::ListenerSeries;
-use crate::proxy::Owner;
 use crate::tls::hello::{self, Unread};
 use crate::wire::alarm::{Alarm, Elapsed};
 use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
@@ -60,15 +58,15 @@ enum Way {
 /// What a connection is once it is known what is spoken there.
 enum Begun {
     /// HTTP/1 over TLS that ended here.
-    Http1(Passage, Reader, Writer),
+    Http1(ClientConnection, Reader, Writer),
     /// HTTP/2 over TLS that ended here.
-    Http2(Passage, Box<TlsStream<Prefixed>>),
+    Http2(ClientConnection, Box<TlsStream<Prefixed>>),
     /// Bytes, of which TLS was ended here or was not.
-    Stream(Passage, End, Arrival),
+    Stream(ClientConnection, End, Arrival),
 }
 
 /// Serves a connection until it ends. What it takes to begin one is not kept for as long.
-pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStream) {
+pub(crate) async fn serve(worker: Rc<Worker>, passage: ClientConnection, stream: TcpStream) {
     match Box::pin(begin(&worker, passage, stream)).await {
         None => {}
         Some(Begun::Stream(passage, near, arrival)) => {
@@ -84,7 +82,11 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: Passage, stream: TcpStrea
 }
 
 /// Finds out what is to be done with a connection, and agrees on TLS if it ends here; none if the connection is over.
-async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> Option<Begun> {
+async fn begin(
+    worker: &Worker,
+    mut passage: ClientConnection,
+    mut stream: TcpStream,
+) -> Option<Begun> {
     let deadline = Instant::now() + worker.limits().head_time;
     let hello = greeting(worker, &passage, &mut stream);
     let mut alarm = Alarm::new();
@@ -101,7 +103,7 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
         }
         Err(_) => {
             if let Some(count) = worker.overload.due("head-time") {
-                tracing::info!(limit = "head-time", client = %passage.client, count, "a ClientHello took too long");
+                tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a ClientHello took too long");
             }
             worker.metrics.refused("HandshakeTimeout");
             return None;
@@ -119,7 +121,7 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
             return Some(Begun::Stream(passage, near, arrival(name, listener)));
         }
         Way::Nowhere { alert, reason } => {
-            tracing::debug!(client = %passage.client, name, reason, "no TLS");
+            tracing::debug!(client = %passage.resolved.client, name, reason, "no TLS");
             worker.metrics.refused(reason);
             if alert {
                 refuse(stream, UNRECOGNIZED_NAME).await;
@@ -159,7 +161,7 @@ async fn begin(worker: &Worker, mut passage: Passage, mut stream: TcpStream) -> 
 /// no buffer is held, and a socket that is closed waits no longer.
 async fn greeting(
     worker: &Worker,
-    passage: &Passage,
+    passage: &ClientConnection,
     stream: &mut TcpStream,
 ) -> Result<Option<(Option<String>, Vec<u8>)>, Vec<u8>> {
     let mut place = passage.socket.closed.place();
@@ -181,7 +183,7 @@ async fn greeting(
             Ok(hello) => return Ok(Some((hello.server_name, bytes.to_vec()))),
             Err(Unread::More) => {}
             Err(error) => {
-                tracing::debug!(client = %passage.client, %error, "no TLS");
+                tracing::debug!(client = %passage.resolved.client, %error, "no TLS");
                 return Err(bytes.to_vec());
             }
         }
@@ -193,18 +195,17 @@ async fn greeting(
 }
 
 /// What the listener that a name chooses does.
-fn way(worker: &Worker, passage: &Passage, name: Option<&str>) -> Way {
+fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
     let held = worker.held();
-    // In the mesh nobody's TLS is ended.
-    let Owner::Gateway { .. } = &*passage.socket.owner() else {
-        return Way::Through { listener: None };
-    };
     let nowhere = |alert, reason| Way::Nowhere { alert, reason };
-    let Some(port) = held.port(&passage.socket.key) else {
-        return nowhere(false, "NoListener");
+    let frontends = Frontends::of(&held, &passage.resolved);
+    let port = match frontends {
+        Frontends::Listeners(port) => port,
+        // TLS is terminated at Gateways only.
+        Frontends::Single(_) | Frontends::Unrouted(_) => return Way::Through { listener: None },
+        Frontends::None => return nowhere(false, "NoListener"),
     };
-    if let Some(table) = port.any().filter(|table| table.frontend().cross_mesh) {
-        let frontend = table.frontend();
+    if let Some(frontend) = frontends.listener().filter(|frontend| frontend.cross_mesh) {
         let listener = frontend.id.clone();
         return match held.version.tls.get(&listener) {
             Some(config) => Way::End {
@@ -218,11 +219,7 @@ fn way(worker: &Worker, passage: &Passage, name: Option<&str>) -> Way {
     }
     let Some(table) = port.listener(name) else {
         // A stream that would have been passed through is not answered: it ends.
-        return nowhere(
-            port.any()
-                .is_some_and(|table| table.frontend().protocol == Protocol::Https),
-            "UnknownName",
-        );
+        return nowhere(frontends.protocol() == Some(Protocol::Https), "UnknownName");
     };
     let frontend = table.frontend();
     let listener = frontend.id.clone();
@@ -253,7 +250,7 @@ type Accepted = Result<Result<ServerStream<Prefixed>, (io::Error, Prefixed)>, El
 /// The stream that a client and we have agreed on.
 async fn agreed(
     worker: &Worker,
-    passage: &Passage,
+    passage: &ClientConnection,
     series: &ListenerSeries,
     accepted: Accepted,
 ) -> Option<TlsStream<Prefixed>> {
@@ -263,7 +260,7 @@ async fn agreed(
             return Some(TlsStream::Server(stream));
         }
         Ok(Err((error, stream))) => {
-            tracing::debug!(client = %passage.client, %error, "no TLS");
+            tracing::debug!(client = %passage.resolved.client, %error, "no TLS");
             // The alert that says why was written.
             let (mut reader, mut writer) = split(stream.into_tcp());
             linger(&mut reader, &mut writer).await;
@@ -271,7 +268,7 @@ async fn agreed(
         }
         Err(_) => {
             if let Some(count) = worker.overload.due("head-time") {
-                tracing::info!(limit = "head-time", client = %passage.client, count, "a TLS handshake took too long");
+                tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a TLS handshake took too long");
             }
             "HandshakeTimeout"
         }

@@ -17,11 +17,12 @@ use tokio::task::spawn_local;
 
 use super::course::{Course, fault};
 use super::report::Report;
+use crate::downstream::ResolvedConnection;
 use crate::upstream::Pick;
 use crate::wire::alarm::Alarm;
 use crate::wire::bell::Bell;
 use crate::wire::datagram::Datagrams;
-use crate::worker::{Admission, Socket, Worker};
+use crate::worker::{Admission, Held, Socket, Worker};
 
 /// The longest datagram.
 const MOST: usize = 64 * 1024;
@@ -133,6 +134,11 @@ fn pass(port: &Rc<Port>, ends: Ends, datagram: &[u8]) {
 }
 
 impl Port {
+    /// Resolves a client. It is done anew after each change: another client may have got the address.
+    fn resolve(&self, held: &Held, client: SocketAddr) -> ResolvedConnection {
+        ResolvedConnection::accepted(&held.version, &self.socket, client)
+    }
+
     /// The client's next datagram begins a new session.
     fn forget(&self, session: &Rc<Session>) {
         session.over.ring();
@@ -195,7 +201,7 @@ impl Session {
             return true;
         }
         let held = worker.held();
-        let course = Course::of_datagrams(worker, &held, &port.socket.owner(), self.ends.0);
+        let course = Course::of_datagrams(worker, &held, &port.resolve(&held, self.ends.0));
         let pick = self.pick.borrow();
         let upstream = pick.upstream();
         let plan = course.plan.ok().filter(|plan| plan.fault.is_none());
@@ -226,7 +232,7 @@ fn choose(
 ) -> Result<(Pick, UdpSocket), Fault> {
     let worker = &port.worker;
     let held = worker.held();
-    let course = Course::of_datagrams(worker, &held, &port.socket.owner(), client);
+    let course = Course::of_datagrams(worker, &held, &port.resolve(&held, client));
     report.listener(course.listener);
     let plan = course.plan?;
     report.decided(&plan);

@@ -12,6 +12,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::trailers::Peek;
 
+/// Small DATA frames cost more than windows account for: what they cost may come to so many times the connection's window, so that a stream's window may be full of the
+/// smallest gRPC messages while their reader is slow.
+pub(crate) const SMALL_FRAMES: usize = 2;
+
 /// The time that control frames are counted over.
 const WINDOW: Duration = Duration::from_secs(10);
 

@@ -80,8 +80,8 @@ impl Shared {
 pub(crate) struct Socket {
     /// Which one.
     pub(crate) key: SocketKey,
-    /// Whose traffic arrives there.
-    owner: RefCell<Rc<Owner>>,
+    /// Owner of the frontends there, shared with the connections.
+    pub(crate) owner: Rc<FrontendOwner>,
     /// Its connections, of all workers.
     pub(crate) connections: Arc<AtomicUsize>,
     /// Rings when it is closed, be it alone or because the worker drains. Connections that wait for a request then end.
@@ -94,14 +94,32 @@ impl Socket {
         Socket {
             key,
             connections: ports.of(key),
-            owner: RefCell::new(Rc::new(owner)),
+            owner: Rc::new(FrontendOwner::new(owner)),
             closed: Bell::default(),
         }
     }
+}
 
-    /// Whose traffic arrives there.
-    pub(crate) fn owner(&self) -> Rc<Owner> {
-        self.owner.borrow().clone()
+/// Owner of the frontends at an address. Connections share it with their socket, so that they follow when configuration gives the address to another owner.
+#[derive(Debug)]
+pub(crate) struct FrontendOwner(RefCell<Rc<Owner>>);
+
+impl FrontendOwner {
+    /// Creates a handle for an owner.
+    pub(crate) fn new(owner: Owner) -> Self {
+        FrontendOwner(RefCell::new(Rc::new(owner)))
+    }
+
+    /// Returns the owner of this moment.
+    pub(crate) fn get(&self) -> Rc<Owner> {
+        self.0.borrow().clone()
+    }
+
+    /// Replaces the owner if it is another one.
+    fn set(&self, owner: &Owner) {
+        if *self.get() != *owner {
+            self.0.replace(Rc::new(owner.clone()));
+        }
     }
 }
 

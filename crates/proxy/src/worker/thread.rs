@@ -91,9 +91,7 @@ fn hold(worker: &Rc<Worker>, version: Arc<Version>, fresh: Vec<(SocketKey, Owner
     let mut sockets = worker.sockets.borrow_mut();
     sockets.retain(|key, socket| match version.sockets.get(key) {
         Some(owner) => {
-            if *socket.owner() != *owner {
-                socket.owner.replace(Rc::new(owner.clone()));
-            }
+            socket.owner.set(owner);
             true
         }
         None => {

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, BackendId, Frontend, FrontendId, Transport};
+use pointsman_binding::bound::{Backend, BackendId, Frontend, FrontendId};
 use pointsman_resources::ObjectKey;
-use pointsman_routing::{Client, FrontendTable, Hit, PortTable, Tables};
+use pointsman_routing::{Hit, PortTable, Tables};
 use rustls::ServerConfig;
 
 use super::Worker;
@@ -55,10 +55,8 @@ impl Held {
     /// Nothing is worked out yet but what listens where.
     pub(crate) fn new(version: Arc<Version>) -> Self {
         let ports = version.sockets.iter().filter_map(|(key, owner)| {
-            let Owner::Gateway { gateway, port } = owner else {
-                return None;
-            };
-            Some((*key, version.tables.port(gateway, *port)?.clone()))
+            let (gateway, port) = owner.gateway_port()?;
+            Some((*key, version.tables.port(gateway, port)?.clone()))
         });
         Held {
             ports: ports.collect(),
@@ -71,19 +69,6 @@ impl Held {
     /// The listeners of a Gateway's socket.
     pub(crate) fn port(&self, key: &SocketKey) -> Option<&Arc<PortTable>> {
         self.ports.get(key)
-    }
-
-    /// The table that governs a client's calls to a port of a mesh parent, by the client's Pod; none if no policy or route does.
-    pub(crate) fn mesh(
-        &self,
-        client: SocketAddr,
-        parent: &ObjectKey,
-        transport: Transport,
-        port: u16,
-    ) -> Option<&Arc<FrontendTable>> {
-        let pod = self.version.pods.get(&client.ip().to_canonical());
-        let client = pod.map(Client::of_pod).unwrap_or_default();
-        self.version.tables.mesh(parent, transport, port, client)
     }
 
     /// What a rule does at a frontend.

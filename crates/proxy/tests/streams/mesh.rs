@@ -1,6 +1,6 @@
 //! Ports of Services, in the mesh: whose routes hold is decided by the client's address; where none does, calls go to the Service itself.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 
 use crate::crypt::{Pair, any_client, secret_backend};
@@ -9,15 +9,20 @@ use pointsman_binding::bound::Transport;
 use pointsman_resources::Kind;
 use rustls::pki_types::ServerName;
 
-/// Asks from this address.
-fn ask_from(from: Ipv4Addr, at: SocketAddr) -> String {
+/// Connects from this address.
+fn connect_from(from: Ipv4Addr, at: SocketAddr) -> TcpStream {
     let socket =
         socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     socket
         .bind(&SocketAddr::from((from, 0)).into())
         .expect("bound");
     socket.connect(&at.into()).expect("connected");
-    let mut stream = patient(TcpStream::from(socket));
+    patient(TcpStream::from(socket))
+}
+
+/// Asks from this address.
+fn ask_from(from: Ipv4Addr, at: SocketAddr) -> String {
+    let mut stream = connect_from(from, at);
     stream.shutdown(Shutdown::Write).expect("ended");
     let mut came = String::new();
     stream.read_to_string(&mut came).expect("read");
@@ -96,4 +101,66 @@ fn datagrams_go_to_the_service_itself_where_no_route_governs() {
     let mut room = [0; 100];
     let (count, from) = client.recv_from(&mut room).expect("an answer");
     assert_eq!((&room[..count], from), (&b"hello"[..], at));
+}
+
+/// An HTTP backend that answers every request with its name.
+fn http_named(name: &'static str) -> SocketAddr {
+    backend(move |stream| {
+        let mut lines = BufReader::new(stream.try_clone().expect("a clone")).lines();
+        while lines
+            .by_ref()
+            .map_while(Result::ok)
+            .any(|line| line.is_empty())
+        {
+            let answer = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{name}",
+                name.len()
+            );
+            if (&stream).write_all(answer.as_bytes()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+/// Sends a request on a connection that stays open. Returns the response's body.
+fn request(stream: &mut BufReader<TcpStream>) -> String {
+    let request = b"GET / HTTP/1.1\r\nhost: web.infra\r\n\r\n";
+    stream.get_mut().write_all(request).expect("written");
+    let mut length = 0;
+    loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).expect("a line") > 0, "it ended");
+        if let Some(value) = line.strip_prefix("content-length: ") {
+            length = value.trim().parse().expect("a length");
+        }
+        if line == "\r\n" {
+            break;
+        }
+    }
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).expect("a body");
+    String::from_utf8(body).expect("text")
+}
+
+#[test]
+fn a_connection_keeps_its_source_and_its_requests_see_changed_routes() {
+    let services = service("web", &[http_named("web")])
+        + &service("canary", &[http_named("canary")])
+        + &service("mine", &[http_named("mine")]);
+    let mut site = Site::new(&services);
+    let at = site.mesh(("infra", "web"), 1000, Transport::Tcp);
+    site.put(&mesh_route("HTTPRoute", "infra", "canary"));
+    let consumer = address();
+    let mut connection = BufReader::new(connect_from(consumer, at));
+    assert_eq!(request(&mut connection), "canary");
+    site.pod(consumer, "team");
+    site.put(&mesh_route("HTTPRoute", "team", "mine"));
+    assert_eq!(request(&mut connection), "mine", "the address was reported");
+    site.pod(consumer, "other");
+    assert_eq!(request(&mut connection), "mine", "it is the first Pod's");
+    let mut later = BufReader::new(connect_from(consumer, at));
+    assert_eq!(request(&mut later), "canary", "it is the other Pod's");
+    site.delete(Kind::HTTPRoute, "team", "m");
+    assert_eq!(request(&mut connection), "canary");
 }

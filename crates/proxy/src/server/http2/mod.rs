@@ -17,7 +17,7 @@ use http::request::Parts;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::spawn_local;
 
-use super::passage::Passage;
+use crate::downstream::ClientConnection;
 use crate::exchange;
 use crate::exchange::answer::Answer;
 use crate::exchange::client::Client;
@@ -30,7 +30,7 @@ use crate::exchange::source::Source;
 use crate::limits::Limits;
 use crate::wire::alarm::Alarm;
 use crate::wire::bell::Place;
-use crate::wire::frames::{Account, Frames, Verdict};
+use crate::wire::frames::{Account, Frames, SMALL_FRAMES, Verdict};
 use crate::worker::Worker;
 use head::Refusal;
 use seats::Seats;
@@ -50,15 +50,11 @@ const MOST_ERRORS: usize = 1024;
 /// A stream that has lived so long was worth opening, though its client resets it.
 const LONG_LIFE: Duration = Duration::from_secs(1);
 
-/// Small DATA frames cost more than windows account for: what they cost may come to so many times the connection's window, so that a stream's window may be full of the
-/// smallest gRPC messages while their reader is slow.
-pub(crate) const SMALL_FRAMES: usize = 2;
-
 /// RFC 9113 §6.9.1.
 const MOST_WINDOW: u32 = (1 << 31) - 1;
 
 /// Serves a connection until it ends.
-pub(crate) async fn serve<I>(worker: Rc<Worker>, passage: Passage, io: I)
+pub(crate) async fn serve<I>(worker: Rc<Worker>, passage: ClientConnection, io: I)
 where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -77,12 +73,12 @@ where
     let connection = match passage.until(&mut alarm, deadline, handshake).await {
         Ok(Ok(connection)) => connection,
         Ok(Err(error)) => {
-            tracing::debug!(client = %passage.client, %error, "no HTTP/2");
+            tracing::debug!(client = %passage.resolved.client, %error, "no HTTP/2");
             return;
         }
         Err(_) => {
             if let Some(count) = worker.overload.due("head-time") {
-                tracing::info!(limit = "head-time", client = %passage.client, count, "a preface took too long");
+                tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a preface took too long");
             }
             return;
         }
@@ -134,7 +130,7 @@ fn head_bytes(limits: &Limits) -> usize {
 /// What the streams of a connection share.
 struct Shared {
     worker: Rc<Worker>,
-    passage: Passage,
+    passage: ClientConnection,
     account: Rc<Account>,
     /// Exchanges that run.
     live: Cell<usize>,
@@ -180,7 +176,7 @@ struct Serving<'s, I> {
 impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
     async fn run(&mut self, alarm: &mut Alarm) {
         let (shared, state) = (self.shared, self.state);
-        let client = shared.passage.client;
+        let client = shared.passage.resolved.client;
         loop {
             let deadline = || shared.deadline(state);
             let ended = alarm.watch(deadline, poll_fn(|cx| self.poll(cx))).await;
@@ -237,7 +233,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         }
         for _ in 0..self.shared.account.take_large() {
             let fault = crate::http1::Error::Client(crate::http1::Fault::HeadTooLarge);
-            let client = self.shared.passage.client;
+            let client = self.shared.passage.resolved.client;
             Answer::refused(fault).count(&self.shared.worker, client);
         }
         self.state.open.set(self.connection.has_streams());
@@ -251,7 +247,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
             Verdict::TooManyResets => ("Http2Resets", Some("http2-resets")),
             Verdict::BadTrailers => ("BadTrailers", None),
         };
-        let client = self.shared.passage.client;
+        let client = self.shared.passage.resolved.client;
         self.shared.worker.metrics.refused(reason);
         match limit {
             Some(limit) => {
@@ -370,7 +366,7 @@ async fn exchange_on(
         }
         Err(Refusal::Malformed) => sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
         Err(Refusal::Answer(answer)) => {
-            answer.count(worker, passage.client);
+            answer.count(worker, passage.resolved.client);
             let kind = parts.headers.get(http::header::CONTENT_TYPE);
             let grpc = kind.is_some_and(|kind| is_grpc(kind.as_bytes()));
             let date = worker.date();

@@ -20,8 +20,8 @@ use super::super::http1::Counted;
 use super::Streams;
 use super::io::{Io, Pulse};
 use crate::limits::Limits;
-use crate::server::http2::SMALL_FRAMES;
 use crate::wire::alarm::Alarm;
+use crate::wire::frames::SMALL_FRAMES;
 use crate::worker::Worker;
 
 /// How long a connection with streams may be silent before it is asked whether it is alive, and how long it may take to answer.

@@ -1,0 +1,99 @@
+//! A client's connection, from its acceptance to its end.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pointsman_binding::bound::FrontendId;
+
+use super::ResolvedConnection;
+use crate::metrics::ListenerSeries;
+use crate::wire::alarm::{Alarm, Elapsed};
+use crate::worker::ports::Place;
+use crate::worker::{Admission, Socket};
+
+/// Grace period for partially received requests after the listener closes.
+const LAST: Duration = Duration::from_secs(1);
+
+/// Transport security of a connection.
+#[derive(Debug)]
+pub(crate) enum Secured {
+    /// Plain text.
+    Open,
+    /// The mutual TLS of a mesh: the client is a proxy.
+    Mesh,
+    /// TLS terminated by the listener that the SNI selected.
+    Listener(FrontendId),
+}
+
+/// A client's connection.
+#[derive(Debug)]
+pub(crate) struct ClientConnection {
+    /// Listening socket that accepted the connection.
+    pub(crate) socket: Rc<Socket>,
+    /// Source, destination and frontend owner.
+    pub(crate) resolved: ResolvedConnection,
+    /// The client's address, as `x-forwarded-for` shows it.
+    pub(crate) address: Box<str>,
+    /// The client is a trusted proxy: its `x-forwarded-*` headers are kept.
+    pub(crate) trusted: bool,
+    pub(crate) secured: Secured,
+    /// Counts the connection against the limit of the process.
+    pub(crate) _admission: Admission,
+    /// Counts the connection against the limit of its port, if there is one.
+    pub(crate) _place: Option<Place>,
+    /// Counts the connection in the metrics of its listener.
+    pub(crate) open: Option<Open>,
+}
+
+/// A connection or session at a listener, counted in its metrics until dropped.
+#[derive(Debug)]
+pub(crate) struct Open(pub(crate) Arc<ListenerSeries>);
+
+impl Open {
+    /// Counts one more.
+    pub(crate) fn new(series: Arc<ListenerSeries>) -> Self {
+        series.connections.increment();
+        series.open.increment();
+        Open(series)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.decrement();
+    }
+}
+
+impl ClientConnection {
+    /// Awaits a part of a request head or handshake until the deadline, or for a short grace period once the listener is closed.
+    pub(crate) async fn until<T>(
+        &self,
+        alarm: &mut Alarm,
+        deadline: Instant,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
+        let closed = &self.socket.closed;
+        let (mut place, mut work) = (closed.place(), pin!(work));
+        let end = Cell::new(None);
+        let hurried = poll_fn(|cx| {
+            if end.get().is_none() && place.poll(cx).is_ready() {
+                end.set(Some(deadline.min(Instant::now() + LAST)));
+            }
+            work.as_mut().poll(cx)
+        });
+        let deadline = || Some(end.get().unwrap_or(deadline));
+        alarm.watch(deadline, hurried).await
+    }
+
+    /// Returns the scheme of the connection's requests, `http` or `https`.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match self.secured {
+            Secured::Listener(_) => "https",
+            Secured::Open | Secured::Mesh => "http",
+        }
+    }
+}

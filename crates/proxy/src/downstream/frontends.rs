@@ -1,0 +1,77 @@
+//! The frontends that a connection's owner has in one snapshot: the only place where the kinds of owners differ.
+
+use std::sync::Arc;
+
+use pointsman_binding::bound::{BackendId, Frontend, Protocol, Transport};
+use pointsman_routing::{Client, FrontendTable, PortTable};
+
+use super::ResolvedConnection;
+use crate::proxy::Owner;
+use crate::worker::Held;
+
+/// Frontends that apply to a connection.
+#[derive(Debug)]
+pub(crate) enum Frontends<'h> {
+    /// The listeners of a Gateway's port, told apart by host name.
+    Listeners(&'h Arc<PortTable>),
+    /// A single frontend: that of a mesh destination as its source sees it, or of a Gateway's UDP port.
+    Single(&'h Arc<FrontendTable>),
+    /// A mesh destination without routes or policies. Traffic goes to its own endpoints.
+    Unrouted(BackendId),
+    /// The owner is no longer configured.
+    None,
+}
+
+impl<'h> Frontends<'h> {
+    /// Looks up the frontends of a connection in a snapshot.
+    pub(crate) fn of(held: &'h Held, connection: &ResolvedConnection) -> Self {
+        let tables = &held.version.tables;
+        let transport = connection.destination.transport;
+        let found = match (&*connection.owner.get(), transport) {
+            (Owner::Gateway { .. }, Transport::Tcp) => {
+                held.port(&connection.destination).map(Frontends::Listeners)
+            }
+            (Owner::Gateway { gateway, port }, Transport::Udp) => {
+                tables.datagrams(gateway, *port).map(Frontends::Single)
+            }
+            (Owner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
+            (Owner::Mesh { parent, port }, _) => {
+                let source = connection.source(&held.version);
+                let client = source.map(Client::of_pod).unwrap_or_default();
+                let table = tables.mesh(parent, transport, *port, client);
+                let unrouted =
+                    || Frontends::Unrouted(BackendId::new(parent.clone(), *port, transport));
+                Some(table.map_or_else(unrouted, Frontends::Single))
+            }
+        };
+        found.unwrap_or(Frontends::None)
+    }
+
+    /// Returns one of a port's listeners. All of them share protocol, connection limit and mesh TLS.
+    pub(crate) fn listener(&self) -> Option<&'h Arc<Frontend>> {
+        match self {
+            Frontends::Listeners(port) => Some(port.any()?.frontend()),
+            _ => None,
+        }
+    }
+
+    /// Returns the protocol that clients speak; `None` if the frontend is gone.
+    pub(crate) fn protocol(&self) -> Option<Protocol> {
+        match self {
+            Frontends::Listeners(_) => self.listener().map(|frontend| frontend.protocol),
+            Frontends::Single(table) => Some(table.frontend().protocol),
+            Frontends::Unrouted(_) => Some(Protocol::Tcp),
+            Frontends::None => None,
+        }
+    }
+
+    /// Returns the number of connections that the port may have at once.
+    pub(crate) fn connection_limit(&self) -> Option<u32> {
+        self.listener()?.connection_limit
+    }
+
+    /// Reports whether only proxies of a mesh may connect, with the mesh's own mutual TLS around the protocol.
+    pub(crate) fn requires_mesh_mtls(&self) -> bool {
+        self.listener().is_some_and(|frontend| frontend.cross_mesh)
+    }
+}

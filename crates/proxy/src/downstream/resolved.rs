@@ -1,0 +1,48 @@
+//! The parties of a connection. They are resolved once, when the connection is accepted, and name what does not change while it lives; the tables that apply are looked up
+//! for each request in the snapshot of that moment, so that long-lived connections see changed configuration.
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use pointsman_resources::ObjectKey;
+
+use crate::proxy::SocketKey;
+use crate::worker::{FrontendOwner, Socket, Version};
+
+/// Source, destination and frontend owner of a connection or UDP session.
+#[derive(Debug)]
+pub(crate) struct ResolvedConnection {
+    /// Address of the client.
+    pub(crate) client: SocketAddr,
+    /// Workload that the client belongs to. Empty while no workload is known to have the client's address: a new Pod may call before its address is reported.
+    source: OnceCell<ObjectKey>,
+    /// Address that the client connected to: that of the listening socket or, for captured traffic, the original destination.
+    pub(crate) destination: SocketKey,
+    /// Owner of the frontends at that destination.
+    pub(crate) owner: Rc<FrontendOwner>,
+}
+
+impl ResolvedConnection {
+    /// Resolves a connection to a listening socket, whose owner is configured.
+    pub(crate) fn accepted(version: &Version, socket: &Socket, client: SocketAddr) -> Self {
+        let resolved = ResolvedConnection {
+            client,
+            source: OnceCell::new(),
+            destination: socket.key,
+            owner: socket.owner.clone(),
+        };
+        resolved.source(version);
+        resolved
+    }
+
+    /// Returns the source workload. Once known it never changes, whoever gets the address later.
+    pub(crate) fn source(&self, version: &Version) -> Option<&ObjectKey> {
+        if self.source.get().is_none()
+            && let Some(pod) = version.pods.get(&self.client.ip().to_canonical())
+        {
+            return Some(self.source.get_or_init(|| pod.clone()));
+        }
+        self.source.get()
+    }
+}
