@@ -7,23 +7,22 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use pointsman_binding::status::{Condition, Status, StatusBody};
+use pointsman_control::offline::{self, World};
+use pointsman_control::{clock, report};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
 use serde_json::Value;
 
 use crate::cli::{Check, Format};
-use crate::clock;
-use crate::input::{self, World};
 use crate::merged;
 use crate::output::{self, Paint, Style};
-use crate::report;
 
 /// How many proxies are named where a policy reaches many.
 const MOST: usize = 10;
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
-    let world = input::load(&arguments.sources.paths);
+    let world = offline::load(&arguments.sources.paths);
     if let Some(name) = &arguments.name {
         return merged::run(&world, name, arguments.sources.output);
     }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pointsman_proxy::placement::AddressPool;
 use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Network};
-
-use crate::run::Pool;
 
 /// Binds routes and carries traffic: Kubernetes Gateway API and Kuma, at the edge and in the mesh.
 #[derive(Parser)]
@@ -53,7 +52,7 @@ pub struct Run {
 
     /// Give each Gateway that asks for no address one of these, the same one again after a restart.
     #[arg(long, value_name = "CIDR", default_value = "127.0.64.0/18")]
-    pub address_pool: Pool,
+    pub address_pool: AddressPool,
 
     /// Put all Gateways that ask for no address on this one.
     #[arg(long, value_name = "ADDRESS", conflicts_with = "address_pool")]

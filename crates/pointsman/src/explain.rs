@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use pointsman_binding::Binder;
 use pointsman_binding::bound::{BackendId, Transport};
+use pointsman_control::offline;
 use pointsman_resources::core::ServicePort;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use pointsman_routing::explain::{
@@ -18,14 +19,13 @@ use pointsman_routing::explain::{
 use pointsman_routing::{Criterion, Tables};
 
 use crate::cli::{Explain, Format};
-use crate::input;
 use crate::naming;
 use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let mut query = query(arguments)?;
-    let world = input::load(&arguments.sources.paths);
+    let world = offline::load(&arguments.sources.paths);
     name_mesh_objects(&world.binder, arguments, &mut query)?;
     let errors = world
         .findings

@@ -1,17 +1,13 @@
 //! The binary: verbs and wiring, nothing else.
 
+mod admin;
 mod check;
 mod cli;
-mod clock;
-mod contents;
 mod demo;
 mod explain;
-mod files;
-mod input;
 mod merged;
 mod naming;
 mod output;
-mod report;
 mod run;
 mod yaml;
 

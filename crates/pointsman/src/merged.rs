@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use anyhow::Result;
 use pointsman_binding::MergedRule;
 use pointsman_binding::bound::{RuleSource, policy_names};
+use pointsman_control::offline::World;
 use pointsman_resources::Severity;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::Format;
-use crate::input::World;
 use crate::naming;
 use crate::output::{self, Paint, Style};
 

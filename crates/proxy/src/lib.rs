@@ -3,6 +3,7 @@
 //! - [`Proxy`] is all that the control side sees of it.
 //! - [`http1`] is the HTTP/1 codec, for both sides: bytes come in, events and bytes go out.
 //! - [`balance`] chooses an endpoint by load and health.
+//! - [`placement`] decides which addresses and sockets Gateways, Services and outbounds get on this machine.
 //! - [`tls`] makes what listeners show and ask for, and what backends must show, out of the bound form.
 //!
 //! Behind [`Proxy`]: `worker` is a thread with all that it owns, `server` tells apart what arrives at its sockets, `exchange` is one request and its
@@ -26,6 +27,7 @@ pub mod http1;
 mod limits;
 mod metrics;
 mod options;
+pub mod placement;
 mod proxy;
 mod server;
 pub mod tls;

@@ -7,16 +7,15 @@ use std::time::{Duration, Instant};
 use imbl::OrdMap;
 use pointsman_binding::bound::FrontendId;
 use pointsman_binding::{Change, has_status};
+use pointsman_control::files::{Changed, Files};
+use pointsman_control::identities::Identities;
+use pointsman_control::{clock, contents};
+use pointsman_proxy::placement::{Listeners, gateway_kind};
 use pointsman_proxy::{Owner, SocketKey, Update};
-use pointsman_resources::{Finding, Name, ObjectKey, Resource};
+use pointsman_resources::{Finding, ObjectKey, Resource};
 use pointsman_routing::Tables;
 
-use super::ground::Ground;
-use super::identities::Identities;
 use super::state::{Entry, Shared, Snapshot};
-use crate::clock;
-use crate::contents;
-use crate::files::{Changed, Files};
 
 /// How long an object that is gone is waited for: it may be on its way from one file to another, and an editor may put a file aside
 /// before it writes the new one.
@@ -25,7 +24,7 @@ const GRACE: Duration = Duration::from_millis(50);
 /// The control side of a running data plane.
 pub struct Control {
     files: Files,
-    ground: Ground,
+    listeners: Listeners,
     identities: Identities,
     tables: Tables,
     shared: Arc<Shared>,
@@ -44,10 +43,10 @@ pub struct Control {
 
 impl Control {
     /// Nothing is bound yet.
-    pub fn new(files: Files, ground: Ground, shared: Arc<Shared>) -> Self {
+    pub fn new(files: Files, listeners: Listeners, shared: Arc<Shared>) -> Self {
         Control {
             files,
-            ground,
+            listeners,
             identities: Identities::default(),
             tables: Tables::default(),
             shared,
@@ -155,7 +154,7 @@ impl Control {
 
     /// Whether there are such.
     pub fn wants_more(&self) -> bool {
-        !self.unbound.is_empty() || self.ground.wants_more()
+        !self.unbound.is_empty() || self.listeners.wants_more()
     }
 
     fn apply(&mut self, changes: Vec<Change>, keys: Changed, look_again: bool) {
@@ -164,23 +163,23 @@ impl Control {
         let mut binder = shared.binder();
         let delta = binder.apply(changes);
         said.extend(delta.statuses.iter().map(|(key, _)| key.clone()));
-        let (mut needs, mut moved) = self.ground.follow(keys.iter(), &delta, &binder);
+        let (mut needs, mut moved) = self.listeners.follow(keys.iter(), &delta, &binder);
         if look_again {
-            needs.extend(self.ground.look_again(&binder));
+            needs.extend(self.listeners.look_again(&binder));
             moved = true;
         }
         self.tables.apply(&delta);
-        self.ground.mesh.follow_backends(&delta);
+        self.listeners.mesh.follow_backends(&delta);
         if moved {
             // Where listeners are may be where others send to.
-            needs.extend(self.ground.observations(&self.unbound, &self.faulty));
+            needs.extend(self.listeners.observations(&self.unbound, &self.faulty));
         }
         if !needs.is_empty() {
             let delta = binder.apply(needs);
             self.tables.apply(&delta);
-            self.ground.mesh.follow_backends(&delta);
+            self.listeners.mesh.follow_backends(&delta);
             let tables = &self.tables;
-            self.ground.mesh.fill(|id| tables.backend(id).cloned());
+            self.listeners.mesh.fill(|id| tables.backend(id).cloned());
             said.extend(delta.statuses.into_iter().map(|(key, _)| key));
         }
         drop(binder);
@@ -189,9 +188,9 @@ impl Control {
         if let Some(proxy) = &mut *shared.proxy() {
             let outcome = proxy.apply(Update {
                 tables: self.tables.clone(),
-                sockets: self.ground.sockets.clone(),
-                pods: self.ground.mesh.pods.clone(),
-                implicit: self.ground.mesh.implicit.clone(),
+                sockets: self.listeners.sockets.clone(),
+                pods: self.listeners.mesh.pods.clone(),
+                implicit: self.listeners.mesh.implicit.clone(),
             });
             let unbound = outcome.unbound.iter();
             let unbound: BTreeMap<SocketKey, String> =
@@ -204,7 +203,7 @@ impl Control {
             self.faulty = outcome.faulty;
         }
         if changed {
-            let seen = self.ground.observations(&self.unbound, &self.faulty);
+            let seen = self.listeners.observations(&self.unbound, &self.faulty);
             let delta = shared.binder().apply(seen);
             self.tables.apply(&delta);
             said.extend(delta.statuses.into_iter().map(|(key, _)| key));
@@ -216,7 +215,12 @@ impl Control {
     fn report(&self, unbound: &BTreeMap<SocketKey, String>) {
         for (key, why) in unbound {
             if self.unbound.get(key) != Some(why) {
-                let owner = self.ground.sockets.get(key).map(owner).unwrap_or_default();
+                let owner = self
+                    .listeners
+                    .sockets
+                    .get(key)
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
                 tracing::warn!(
                     "{} {} can't be bound for {owner}: {why}",
                     key.address,
@@ -226,14 +230,9 @@ impl Control {
         }
         for key in self.unbound.keys() {
             if !unbound.contains_key(key)
-                && let Some(who) = self.ground.sockets.get(key)
+                && let Some(who) = self.listeners.sockets.get(key)
             {
-                tracing::info!(
-                    "{} {} is bound now for {}",
-                    key.address,
-                    key.transport,
-                    owner(who)
-                );
+                tracing::info!("{} {} is bound now for {}", key.address, key.transport, who);
             }
         }
     }
@@ -276,7 +275,7 @@ impl Control {
             entries: self.entries.clone(),
             findings: self.findings.clone(),
             passed_over: self.passed_over.clone(),
-            sockets: self.ground.sockets.clone(),
+            sockets: self.listeners.sockets.clone(),
             unbound: self.unbound.clone(),
         });
     }
@@ -284,12 +283,12 @@ impl Control {
     /// Where everything is listened on, a line for each listener.
     pub fn places_text(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        for (gateway, assigned) in &self.ground.assigned {
+        for (gateway, assigned) in &self.listeners.assigned {
             for (address, why) in &assigned.unusable {
                 let kind = gateway_kind(gateway);
                 lines.push(format!("{kind} {gateway}: {address}: {why}"));
             }
-            for (id, listener) in self.ground.listeners_of(gateway) {
+            for (id, listener) in self.listeners.listeners_of(gateway) {
                 let FrontendId::Listener {
                     owner,
                     listener: name,
@@ -305,10 +304,10 @@ impl Control {
                 };
                 let spoken = spoken(listener.protocol);
                 let what = format!("{owner} listener {name}: {spoken}{guard}");
-                match self.ground.lost.get(id) {
+                match self.listeners.lost.get(id) {
                     Some(why) => lines.push(format!("{what} nowhere: {why}")),
                     None => {
-                        let places = self.ground.places(gateway, *listener);
+                        let places = self.listeners.places(gateway, *listener);
                         if places.is_empty() {
                             lines.push(format!("{what} nowhere: no address could be found for it"));
                         }
@@ -317,10 +316,10 @@ impl Control {
                 }
             }
         }
-        for (key, who) in self.ground.sockets.iter() {
-            let is_listed = matches!(who, Owner::Gateway { gateway, .. } if self.ground.assigned.contains_key(gateway));
+        for (key, who) in self.listeners.sockets.iter() {
+            let is_listed = matches!(who, Owner::Gateway { gateway, .. } if self.listeners.assigned.contains_key(gateway));
             if !is_listed {
-                let what = format!("{}: {}", owner(who), key.transport);
+                let what = format!("{who}: {}", key.transport);
                 lines.push(self.place_text(&what, key));
             }
         }
@@ -344,28 +343,6 @@ pub fn spoken(protocol: pointsman_binding::bound::Protocol) -> &'static str {
         Protocol::Tls(_) => "TLS",
         Protocol::Tcp => "TCP",
         Protocol::Udp => "UDP",
-    }
-}
-
-/// What goes by the name of a Gateway's ports: builtin gateways of Kuma's do too.
-pub fn gateway_kind(gateway: &Name) -> &'static str {
-    match gateway.namespace.starts_with("mesh:") {
-        true => "Dataplane",
-        false => "Gateway",
-    }
-}
-
-/// Whose a socket is, for people.
-pub fn owner(owner: &Owner) -> String {
-    match owner {
-        Owner::Gateway { gateway, port } => {
-            format!("{} {gateway} port {port}", gateway_kind(gateway))
-        }
-        Owner::Mesh { parent, port } => format!("{parent} port {port}"),
-        Owner::Outbound(FrontendId::Outbound(outbound)) => {
-            format!("{} to {}", outbound.dataplane, outbound.destination)
-        }
-        Owner::Outbound(id) => id.parent().to_string(),
     }
 }
 

@@ -5,15 +5,9 @@
 //! address, [`mesh`] which Services and Pods are here, [`identities`] what proxies of a mesh show each other.
 //! [`admin`] answers those who ask, on threads of its own, from a snapshot ([`state`]).
 
-mod addresses;
-mod admin;
-mod control;
-mod ground;
-mod identities;
-mod mesh;
+pub mod control;
 mod signals;
-mod state;
-mod watch;
+pub mod state;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -24,20 +18,18 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use pointsman_control::clock;
+use pointsman_control::files::Files;
+use pointsman_control::files::watch::{self, FileEvent};
+use pointsman_proxy::placement::{AddressPolicy, Dataplanes, Listeners};
 use pointsman_proxy::{Limits, Options, Proxy};
 use pointsman_resources::Severity;
 
-use addresses::{Addresses, Choice};
 use control::Control;
-use ground::{Dataplanes, Ground};
 use state::Shared;
 
 use crate::cli::Run;
-use crate::clock;
-use crate::files::Files;
-use crate::output;
-
-pub use addresses::Pool;
+use crate::{admin, output};
 
 /// Something that was heard.
 pub enum Event {
@@ -63,7 +55,15 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     log(arguments.quiet);
     let options = options(arguments)?;
     let (sender, events) = channel();
-    let watcher = watch::start(sender.clone()).context("files can't be watched")?;
+    let notify = sender.clone();
+    let notify = move |event| {
+        let event = match event {
+            FileEvent::Touched(paths) => Event::Touched(paths),
+            FileEvent::Overflow => Event::Overflow,
+        };
+        notify.send(event).is_ok()
+    };
+    let watcher = watch::start(Box::new(notify)).context("files can't be watched")?;
     let mut files = Files::new(&arguments.paths, Some(watcher));
     let first = files.scan(true);
     if !files.is_readable() {
@@ -85,12 +85,12 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     signals::start(sender)?;
 
     let choice = match arguments.address {
-        Some(address) => Choice::One(address),
-        None => Choice::Pool(arguments.address_pool.clone()),
+        Some(address) => AddressPolicy::Fixed(address),
+        None => AddressPolicy::Pool(arguments.address_pool.clone()),
     };
     let dataplanes = Dataplanes(arguments.dataplanes.iter().cloned().collect());
-    let ground = Ground::new(Addresses::new(choice), arguments.port_offset, dataplanes);
-    let mut control = Control::new(files, ground, shared.clone());
+    let listeners = Listeners::new(choice, arguments.port_offset, dataplanes);
+    let mut control = Control::new(files, listeners, shared.clone());
     control.take(first);
     if !arguments.quiet {
         announce(&control, admin)?;

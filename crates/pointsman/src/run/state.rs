@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use imbl::OrdMap;
 use pointsman_binding::Binder;
 use pointsman_binding::status::Status;
+use pointsman_control::report;
 use pointsman_proxy::{Figures, Owner, Proxy, SocketKey};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
 use pointsman_routing::Tables;
 use serde_json::Value;
 use serde_json::value::RawValue;
-
-use crate::report;
 
 /// An object and what is said of it.
 pub struct Entry {

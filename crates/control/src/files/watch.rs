@@ -11,25 +11,34 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
-use super::Event;
-use crate::files::Watcher;
+use super::Watcher;
+
+/// A change in a watched folder.
+pub enum FileEvent {
+    /// These paths were written, moved or removed.
+    Touched(BTreeSet<PathBuf>),
+    /// The kernel dropped events: everything has to be scanned.
+    Overflow,
+}
+
+/// Receives events; returns false once nobody listens any more.
+pub type Notify = Box<dyn Fn(FileEvent) -> bool + Send>;
 
 /// The folders behind each watch: the same one may be reached by several paths.
 type Folders = Arc<Mutex<HashMap<i32, BTreeSet<PathBuf>>>>;
 
 /// Starts to listen. What is returned is to be told of each folder; what happens there is sent.
-pub fn start(events: Sender<Event>) -> io::Result<Watcher> {
+pub fn start(notify: Notify) -> io::Result<Watcher> {
     let heard = Arc::new(inotify::init(CreateFlags::CLOEXEC)?);
     let folders = Folders::default();
     let listener = Listener {
         heard: heard.clone(),
         folders: folders.clone(),
-        events,
+        notify,
     };
     std::thread::Builder::new()
         .name("files".to_owned())
@@ -64,7 +73,7 @@ pub fn start(events: Sender<Event>) -> io::Result<Watcher> {
 struct Listener {
     heard: Arc<OwnedFd>,
     folders: Folders,
-    events: Sender<Event>,
+    notify: Notify,
 }
 
 impl Listener {
@@ -85,10 +94,7 @@ impl Listener {
             }
             if reader.is_buffer_empty()
                 && !paths.is_empty()
-                && self
-                    .events
-                    .send(Event::Touched(std::mem::take(&mut paths)))
-                    .is_err()
+                && !(self.notify)(FileEvent::Touched(std::mem::take(&mut paths)))
             {
                 return;
             }
@@ -103,7 +109,7 @@ impl Listener {
         paths: &mut BTreeSet<PathBuf>,
     ) {
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-            let _ = self.events.send(Event::Overflow);
+            (self.notify)(FileEvent::Overflow);
             return;
         }
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,12 +4,13 @@ use pointsman_binding::bound::{
     Backend, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId, PathPredicate,
     StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend, policy_names,
 };
+use pointsman_proxy::placement::gateway_kind;
 use pointsman_proxy::{Owner, SocketKey};
 use pointsman_resources::ObjectKey;
 use pointsman_routing::{Entry, FrontendTable};
 use serde_json::{Map, Value, json};
 
-use crate::run::control::{gateway_kind, spoken};
+use crate::run::control::spoken;
 use crate::run::state::Snapshot;
 
 /// Everything in effect.

@@ -11,6 +11,7 @@ mod links;
 mod order;
 #[cfg(test)]
 mod tests;
+pub mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{ErrorKind, Read};

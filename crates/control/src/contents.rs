@@ -1,13 +1,13 @@
 //! Files and variables of the environment that policies and listeners of Kuma take bytes from. They are read when the configuration is
 //! loaded: binding itself reads nothing.
 
-use std::sync::Arc;
-
-use pointsman_binding::bound::FrontendTls;
+use pointsman_binding::bound::{CertifiedKey, PrivateKey};
 use pointsman_binding::{Binder, Change, Content, certificate_of};
-use pointsman_proxy::tls::{TlsError, frontend_config};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
+use rustls::pki_types::{
+    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
+};
 
 /// What an object takes from outside, read now.
 pub fn of(resource: &Resource) -> Vec<(DataSource, Content)> {
@@ -42,22 +42,28 @@ pub fn changes(
 
 /// Why nothing can be served with a certificate; none if it can: it is whole, and its key is its own.
 fn unusable(pem: &[u8], source: &DataSource) -> Option<String> {
-    let usable = certificate_of(pem).and_then(|key| {
-        let tls = FrontendTls {
-            certificates: vec![Arc::new(key)],
-            clients: None,
-        };
-        let config = frontend_config(&tls, &[]).map(|_| ());
-        config.map_err(|error| match error {
-            TlsError::Key { error, .. } => format!("can't be used: {error}"),
-            other => format!("can't be used: {other}"),
-        })
-    });
+    let usable = certificate_of(pem)
+        .and_then(|key| signs(&key).map_err(|error| format!("can't be used: {error}")));
     let what = match source {
         DataSource::Filename(name) => format!("file `{name}`"),
         _ => "its certificate".to_owned(),
     };
     usable.err().map(|why| format!("{what} {why}"))
+}
+
+/// Fails if a server can't sign with a key, or if the key is not its certificate's.
+fn signs(key: &CertifiedKey) -> Result<(), rustls::Error> {
+    let der = match &key.key {
+        PrivateKey::Pkcs8(der) => PrivateKeyDer::from(PrivatePkcs8KeyDer::from(&**der)),
+        PrivateKey::Pkcs1(der) => PrivateKeyDer::from(PrivatePkcs1KeyDer::from(&**der)),
+        PrivateKey::Sec1(der) => PrivateKeyDer::from(PrivateSec1KeyDer::from(&**der)),
+    };
+    let signer = rustls::crypto::aws_lc_rs::default_provider()
+        .key_provider
+        .load_private_key(der.clone_key())?;
+    let chain = key.chain.iter();
+    let chain = chain.map(|der| CertificateDer::from(der.to_vec()));
+    rustls::sign::CertifiedKey::new(chain.collect(), signer).keys_match()
 }
 
 /// What nobody asks for any more once an object is gone.

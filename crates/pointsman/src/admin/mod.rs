@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use super::state::Shared;
-use crate::clock;
+use pointsman_control::clock;
+
+use crate::run::state::Shared;
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;

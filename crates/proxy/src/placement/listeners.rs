@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use pointsman_binding::bound::{FrontendId, Protocol, Transport};
 use pointsman_binding::{Binder, Change, Delta, Observation};
-use pointsman_proxy::{Owner, SocketKey};
 use pointsman_resources::gateway::Gateway;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use super::addresses::{Addresses, Assigned, Wish};
-use super::control::gateway_kind;
-use super::mesh::Mesh;
+use crate::proxy::{Owner, SocketKey};
+
+use super::addresses::{AddressPolicy, AddressRequest, Addresses, Assigned};
+use super::gateway_kind;
+use super::services::LocalServices;
 
 /// A listener: the number of its port, and what it speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +52,7 @@ impl Dataplanes {
 }
 
 /// Who listens where.
-pub struct Ground {
+pub struct Listeners {
     offset: u16,
     addresses: Addresses,
     gateways: BTreeMap<Name, Arc<Gateway>>,
@@ -61,7 +62,7 @@ pub struct Ground {
     /// Those of Kuma's Dataplanes that are here.
     dataplanes: Dataplanes,
     /// Services that have an address here, and Pods.
-    pub mesh: Mesh,
+    pub mesh: LocalServices,
     /// The Gateways of which something was said.
     observed: BTreeSet<Name>,
     /// What each Gateway has got.
@@ -74,17 +75,17 @@ pub struct Ground {
     pub sockets: Arc<BTreeMap<SocketKey, Owner>>,
 }
 
-impl Ground {
+impl Listeners {
     /// Nobody listens yet. `offset` is added to every port.
-    pub fn new(addresses: Addresses, offset: u16, dataplanes: Dataplanes) -> Self {
-        Ground {
+    pub fn new(policy: AddressPolicy, offset: u16, dataplanes: Dataplanes) -> Self {
+        Listeners {
             offset,
             dataplanes,
-            addresses,
+            addresses: Addresses::new(policy),
             gateways: BTreeMap::new(),
             listeners: BTreeMap::new(),
             outbounds: BTreeSet::new(),
-            mesh: Mesh::default(),
+            mesh: LocalServices::default(),
             observed: BTreeSet::new(),
             assigned: BTreeMap::new(),
             complaints: BTreeSet::new(),
@@ -187,12 +188,13 @@ impl Ground {
             .collect();
         gateways.sort_by_key(|gateway| (gateway.metadata.age(), gateway.metadata.key()));
         let mut complaints = BTreeSet::new();
-        let mut wishes: Vec<Wish> = gateways.into_iter().map(Wish::of).collect();
+        let mut wishes: Vec<AddressRequest> =
+            gateways.into_iter().map(AddressRequest::of).collect();
         wishes.extend(self.builtin_gateways(binder, &mut complaints));
         self.assigned = self.addresses.assign(&wishes);
         let mut sockets = self.kept(&wishes);
         let mut lost = BTreeMap::new();
-        for Wish { name, .. } in wishes {
+        for AddressRequest { name, .. } in wishes {
             // A Gateway with an address that it can't have serves nothing: it says so as a whole.
             let assigned = self.assigned.get(&name);
             let assigned = assigned.filter(|assigned| assigned.unusable.is_empty());
@@ -237,7 +239,7 @@ impl Ground {
     }
 
     /// The sockets of Kuma's proxies that stay theirs: who comes later takes nothing from who listens already.
-    fn kept(&self, wishes: &[Wish]) -> BTreeMap<SocketKey, Owner> {
+    fn kept(&self, wishes: &[AddressRequest]) -> BTreeMap<SocketKey, Owner> {
         let outbounds = self.outbounds.iter();
         let outbounds = outbounds.filter_map(|id| Some((place_of(id)?, id)));
         let outbounds: BTreeMap<_, &FrontendId> = outbounds.collect();
@@ -259,7 +261,11 @@ impl Ground {
     }
 
     /// What Kuma's builtin gateways wish for: a Dataplane the address that it has, a MeshGatewayInstance any.
-    fn builtin_gateways(&self, binder: &Binder, complaints: &mut BTreeSet<String>) -> Vec<Wish> {
+    fn builtin_gateways(
+        &self,
+        binder: &Binder,
+        complaints: &mut BTreeSet<String>,
+    ) -> Vec<AddressRequest> {
         let proxies = binder.gateway_proxies();
         let here = proxies.filter(|(_, proxy)| self.dataplanes.contain(&proxy.key()));
         let mut here: Vec<(Name, &Resource)> = here.collect();
@@ -275,13 +281,13 @@ impl Ground {
                             "{proxy} is not listened for: `{address}` is no address"
                         ));
                     }
-                    Wish {
+                    AddressRequest {
                         name,
                         asked: parsed.into_iter().collect(),
                         any: false,
                     }
                 }
-                _ => Wish {
+                _ => AddressRequest {
                     name,
                     asked: Vec::new(),
                     any: true,
@@ -430,9 +436,6 @@ fn claim(
 ) -> Result<(), String> {
     match sockets.entry(key).or_insert_with(|| owner.clone()) {
         has if has == owner => Ok(()),
-        has => {
-            let has = super::control::owner(has);
-            Err(format!("{} is taken by {has}", key.address))
-        }
+        has => Err(format!("{} is taken by {has}", key.address)),
     }
 }

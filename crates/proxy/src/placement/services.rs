@@ -13,7 +13,7 @@ use super::addresses;
 
 /// What of the mesh is here.
 #[derive(Default)]
-pub struct Mesh {
+pub struct LocalServices {
     /// The ports of Services and their kin that have an address here, with the addresses.
     pub services: BTreeMap<ObjectKey, Vec<(BackendId, Vec<IpAddr>)>>,
     pods_by_name: BTreeMap<ObjectKey, IpAddr>,
@@ -26,7 +26,7 @@ pub struct Mesh {
     pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
 }
 
-impl Mesh {
+impl LocalServices {
     /// Asks again which addresses this machine has.
     pub fn look_again(&mut self, binder: &Binder) {
         self.here.clear();

@@ -12,14 +12,14 @@ use pointsman_resources::gateway::Gateway;
 
 /// A range of addresses to give out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pool {
+pub struct AddressPool {
     text: String,
     first: u128,
     size: u128,
     is_v4: bool,
 }
 
-impl FromStr for Pool {
+impl FromStr for AddressPool {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -44,7 +44,7 @@ impl FromStr for Pool {
         }
         let is_v4 = address.is_ipv4();
         let text = text.to_owned();
-        Ok(Pool {
+        Ok(AddressPool {
             text,
             first,
             size,
@@ -56,7 +56,7 @@ impl FromStr for Pool {
 /// So many places are looked at for a free one before giving up.
 const TRIES: u128 = 4096;
 
-impl Pool {
+impl AddressPool {
     /// Every address that a Gateway may get, the first to try first.
     fn candidates(&self, gateway: &Name) -> impl Iterator<Item = IpAddr> {
         let start = u128::from(hash(gateway)) % self.size;
@@ -80,16 +80,16 @@ fn hash(gateway: &Name) -> u64 {
 
 /// Where Gateways are put that ask for no address.
 #[derive(Clone, Debug)]
-pub enum Choice {
+pub enum AddressPolicy {
     /// Each on one of these.
-    Pool(Pool),
+    Pool(AddressPool),
     /// All on this one.
-    One(IpAddr),
+    Fixed(IpAddr),
 }
 
 /// What a Gateway wishes for.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct AddressRequest {
     /// Its name.
     pub name: Name,
     /// Addresses that it asks for.
@@ -98,13 +98,13 @@ pub struct Wish {
     pub any: bool,
 }
 
-impl Wish {
+impl AddressRequest {
     /// A Gateway's.
     pub fn of(gateway: &Gateway) -> Self {
         let wants = &gateway.spec.addresses;
         let by_number = wants.iter().filter(|wanted| wanted.kind == "IPAddress");
         let any = |value: Option<&String>| value.is_none_or(String::is_empty);
-        Wish {
+        AddressRequest {
             name: gateway.metadata.key(),
             asked: by_number
                 .filter_map(|wanted| wanted.value.as_ref()?.parse().ok())
@@ -127,13 +127,13 @@ pub struct Assigned {
 
 /// Gives out addresses.
 pub struct Addresses {
-    choice: Choice,
+    choice: AddressPolicy,
     given: HashMap<Name, IpAddr>,
 }
 
 impl Addresses {
     /// Nothing given out yet.
-    pub fn new(choice: Choice) -> Self {
+    pub fn new(choice: AddressPolicy) -> Self {
         Addresses {
             choice,
             given: HashMap::new(),
@@ -141,7 +141,7 @@ impl Addresses {
     }
 
     /// The addresses of those who wish for some, the oldest first.
-    pub fn assign(&mut self, wishes: &[Wish]) -> BTreeMap<Name, Assigned> {
+    pub fn assign(&mut self, wishes: &[AddressRequest]) -> BTreeMap<Name, Assigned> {
         let names: BTreeSet<&Name> = wishes.iter().map(|wish| &wish.name).collect();
         self.given.retain(|name, _| names.contains(name));
         let mut taken: BTreeSet<IpAddr> = wishes
@@ -176,14 +176,14 @@ impl Addresses {
 
     fn give(&mut self, name: &Name, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
         let pool = match &self.choice {
-            Choice::One(address) => {
+            AddressPolicy::Fixed(address) => {
                 let bound = can_be_bound(*address);
                 if let Err(why) = &bound {
                     tracing::warn!("{name} has no address: {address}: {why}");
                 }
                 return bound.is_ok().then_some(*address);
             }
-            Choice::Pool(pool) => pool,
+            AddressPolicy::Pool(pool) => pool,
         };
         if let Some(address) = self.given.get(name) {
             return Some(*address);
@@ -235,11 +235,14 @@ mod tests {
     }
 
     fn pool(text: &str) -> Addresses {
-        Addresses::new(Choice::Pool(text.parse().expect("a pool")))
+        Addresses::new(AddressPolicy::Pool(text.parse().expect("a pool")))
     }
 
     fn assign(addresses: &mut Addresses, gateways: &[&Arc<Gateway>]) -> Vec<(String, Vec<IpAddr>)> {
-        let wishes: Vec<Wish> = gateways.iter().map(|gateway| Wish::of(gateway)).collect();
+        let wishes: Vec<AddressRequest> = gateways
+            .iter()
+            .map(|gateway| AddressRequest::of(gateway))
+            .collect();
         let all = addresses.assign(&wishes).into_iter();
         all.map(|(name, a)| (name.to_string(), a.addresses))
             .collect()
@@ -247,7 +250,7 @@ mod tests {
 
     #[test]
     fn a_pool_leaves_out_the_network_and_everyone() {
-        let pool: Pool = "127.0.64.77/30".parse().expect("a pool");
+        let pool: AddressPool = "127.0.64.77/30".parse().expect("a pool");
         let name = Name::new("a", "b");
         let all: BTreeSet<String> = pool.candidates(&name).map(|a| a.to_string()).collect();
         assert_eq!(
@@ -261,13 +264,13 @@ mod tests {
             ("10.0.0.0/8", (1 << 24) - 2),
         ] {
             assert_eq!(
-                text.parse::<Pool>().map(|pool| pool.size),
+                text.parse::<AddressPool>().map(|pool| pool.size),
                 Ok(size),
                 "{text}"
             );
         }
         for wrong in ["10.0.0.0", "10.0.0.0/33", "::/0", "x/8", "10.0.0.0/-1"] {
-            assert!(wrong.parse::<Pool>().is_err(), "{wrong}");
+            assert!(wrong.parse::<AddressPool>().is_err(), "{wrong}");
         }
     }
 
@@ -300,7 +303,7 @@ mod tests {
         let asks = gateway("a", "{value: 127.0.98.1}, {value: 192.0.2.1}");
         let any = gateway("b", "{type: IPAddress}");
         let mut addresses = pool("127.0.98.0/30");
-        let all = addresses.assign(&[Wish::of(&asks), Wish::of(&any)]);
+        let all = addresses.assign(&[AddressRequest::of(&asks), AddressRequest::of(&any)]);
         let of = |name: &str| &all[&Name::new("a", name)];
         assert_eq!(of("a").addresses, [IpAddr::from([127, 0, 98, 1])]);
         let unusable: Vec<_> = of("a").unusable.keys().collect();

@@ -1,0 +1,42 @@
+//! Placement: which addresses and sockets Gateways, Services and outbounds of Kuma's proxies get on the machine that the proxy runs on.
+//!
+//! [`addresses`] assigns addresses, [`services`] knows which Services and Pods are on this machine, [`listeners`] joins both into the set of
+//! sockets and derives what a Gateway's status reports about them. Addresses are tested by binding a socket; nothing listens here.
+
+mod addresses;
+mod listeners;
+mod services;
+
+use std::fmt;
+
+use pointsman_binding::bound::FrontendId;
+use pointsman_resources::Name;
+
+use crate::proxy::Owner;
+
+pub use addresses::{AddressPolicy, AddressPool, Assigned};
+pub use listeners::{Dataplanes, Listener, Listeners};
+pub use services::LocalServices;
+
+/// Kind of the object that a Gateway's name stands for: builtin gateways of Kuma's are named after their proxy.
+pub fn gateway_kind(gateway: &Name) -> &'static str {
+    match gateway.namespace.starts_with("mesh:") {
+        true => "Dataplane",
+        false => "Gateway",
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Owner::Gateway { gateway, port } => {
+                write!(f, "{} {gateway} port {port}", gateway_kind(gateway))
+            }
+            Owner::Mesh { parent, port } => write!(f, "{parent} port {port}"),
+            Owner::Outbound(FrontendId::Outbound(outbound)) => {
+                write!(f, "{} to {}", outbound.dataplane, outbound.destination)
+            }
+            Owner::Outbound(id) => write!(f, "{}", id.parent()),
+        }
+    }
+}
