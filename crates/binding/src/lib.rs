@@ -16,6 +16,7 @@ mod mesh;
 mod namespaces;
 mod observation;
 mod parents;
+mod placement;
 mod policy;
 mod reader;
 mod route;
@@ -29,9 +30,13 @@ mod warnings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bound::{Backend, BackendId, BoundRoute, Frontend, FrontendId, MeshIdentity};
+use bound::{
+    AddressRequest, Backend, BackendId, BoundRoute, Frontend, FrontendId, MeshIdentity,
+    ServiceAddresses, Workload,
+};
 use gateway::GatewayView;
 use mesh::{Group, Member};
+use placement::Placement;
 use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
@@ -82,6 +87,12 @@ pub struct Delta {
     pub attachments: Vec<(Attachment, Option<Arc<BoundRoute>>)>,
     /// Backends, with their endpoints.
     pub backends: Vec<(BackendId, Option<Arc<Backend>>)>,
+    /// Addresses that Gateways request.
+    pub gateways: Vec<(Name, Option<Arc<AddressRequest>>)>,
+    /// Addresses of Services and ServiceImports.
+    pub services: Vec<(ObjectKey, Option<Arc<ServiceAddresses>>)>,
+    /// Pods and Dataplanes.
+    pub workloads: Vec<(ObjectKey, Option<Arc<Workload>>)>,
     /// What is said of resources.
     pub statuses: Vec<(ObjectKey, Option<Arc<Status>>)>,
 }
@@ -123,6 +134,7 @@ pub struct Binder {
     members: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     mesh_users: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     kuma: kuma::Kuma,
+    placement: Placement,
 }
 
 impl Binder {
@@ -159,6 +171,7 @@ impl Binder {
         while let Some(unit) = self.tracker.next() {
             self.compute(&unit, &mut delta);
         }
+        self.place(&mut delta);
         delta
     }
 
@@ -170,6 +183,7 @@ impl Binder {
         for topic in &topics {
             self.tracker.changed(topic);
         }
+        self.placement.record(key);
         self.mark(key);
     }
 
@@ -247,6 +261,7 @@ impl Binder {
             Some(view) => self.gateways.insert(name.clone(), Arc::new(view)),
             None => self.gateways.remove(name),
         };
+        self.placement.record_gateways();
         self.tracker.changed(&Topic::Result(unit.clone()));
     }
 

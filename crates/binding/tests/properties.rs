@@ -419,6 +419,9 @@ fn assert_same(followed: &Bound, fresh: &Bound) {
     assert_eq!(followed.frontends, fresh.frontends);
     assert_eq!(followed.attachments, fresh.attachments);
     assert_eq!(followed.backends, fresh.backends);
+    assert_eq!(followed.gateways, fresh.gateways);
+    assert_eq!(followed.services, fresh.services);
+    assert_eq!(followed.workloads, fresh.workloads);
     assert_eq!(followed.warnings(), fresh.warnings());
 }
 
@@ -449,6 +452,9 @@ fn is_empty(delta: &Delta) -> bool {
     delta.frontends.is_empty()
         && delta.attachments.is_empty()
         && delta.backends.is_empty()
+        && delta.gateways.is_empty()
+        && delta.services.is_empty()
+        && delta.workloads.is_empty()
         && delta.statuses.is_empty()
 }
 
@@ -487,5 +493,6 @@ proptest! {
         let all: Vec<Change> = shuffled.iter().map(|&(slot, _)| change((slot, None))).collect();
         bound.apply(all);
         prop_assert!(bound.frontends.is_empty() && bound.attachments.is_empty() && bound.backends.is_empty() && bound.statuses.is_empty());
+        prop_assert!(bound.gateways.is_empty() && bound.services.is_empty() && bound.workloads.is_empty());
     }
 }

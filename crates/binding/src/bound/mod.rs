@@ -6,8 +6,10 @@
 
 mod backend;
 mod frontend;
+mod placement;
 mod rule;
 
 pub use backend::*;
 pub use frontend::*;
+pub use placement::*;
 pub use rule::*;

@@ -215,6 +215,7 @@ impl Binder {
         self.settle(&Place::Gateway(key.clone()), &old.outcome, new, delta);
         if view.as_ref().is_none_or(|view| *view != old) {
             self.tracker.changed(&Topic::Result(unit.clone()));
+            self.placement.record_gateways();
         }
         if let Some(view) = view {
             self.kuma.gateways.insert(key.clone(), view);

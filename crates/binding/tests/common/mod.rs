@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, Endpoints, Fault, Frontend, FrontendId, Scope,
+    AddressRequest, Backend, BackendId, BoundRoute, Endpoints, Fault, Frontend, FrontendId, Scope,
+    ServiceAddresses, Workload,
 };
 use pointsman_binding::status::{Status, StatusBody};
 use pointsman_binding::{Attachment, Binder, Change, Delta};
 use pointsman_resources::read::Reader;
-use pointsman_resources::{Kind, ObjectKey, Resource};
+use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 /// What most tests stand on: our class, a Gateway `edge` in `infra` for all namespaces, Services with endpoints.
 pub const BASE: &str = r#"
@@ -158,6 +159,9 @@ pub struct Bound {
     pub frontends: BTreeMap<FrontendId, Arc<Frontend>>,
     pub attachments: BTreeMap<Attachment, Arc<BoundRoute>>,
     pub backends: BTreeMap<BackendId, Arc<Backend>>,
+    pub gateways: BTreeMap<Name, Arc<AddressRequest>>,
+    pub services: BTreeMap<ObjectKey, Arc<ServiceAddresses>>,
+    pub workloads: BTreeMap<ObjectKey, Arc<Workload>>,
     pub statuses: BTreeMap<ObjectKey, Arc<Status>>,
 }
 
@@ -181,6 +185,9 @@ impl Bound {
         lay(&mut self.frontends, &delta.frontends);
         lay(&mut self.attachments, &delta.attachments);
         lay(&mut self.backends, &delta.backends);
+        lay(&mut self.gateways, &delta.gateways);
+        lay(&mut self.services, &delta.services);
+        lay(&mut self.workloads, &delta.workloads);
         lay(&mut self.statuses, &delta.statuses);
         delta
     }
