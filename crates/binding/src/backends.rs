@@ -9,7 +9,8 @@ use pointsman_resources::refs::BackendObjectReference;
 use pointsman_resources::{Kind, ObjectKey};
 
 use crate::bound::{
-    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, Transport,
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, FaultReason,
+    Transport,
 };
 use crate::certificates;
 use crate::grants::Reference;
@@ -71,7 +72,7 @@ pub(crate) fn resolve(
             let message = format!(
                 "{full} {name} can't be a backend; Service, ServiceImport.multicluster.x-k8s.io and XBackend.gateway.networking.x-k8s.io can"
             );
-            return fault("InvalidKind", message);
+            return fault(FaultReason::InvalidKind, message);
         }
     };
     if to_namespace != referrer.namespace {
@@ -87,17 +88,17 @@ pub(crate) fn resolve(
             let message = format!(
                 "XBackend {to_namespace}/{name} is in another namespace than the route; an XBackend can't be"
             );
-            return fault("RefNotPermitted", message);
+            return fault(FaultReason::RefNotPermitted, message);
         }
         match referrer.across {
             Across::Grant if !reference.is_permitted(reader) => {
-                return fault("RefNotPermitted", reference.missing());
+                return fault(FaultReason::RefNotPermitted, reference.missing());
             }
             Across::Never => {
                 let message = format!(
                     "{kind} {to_namespace}/{name} is in another namespace, which `binding: Strict` does not allow"
                 );
-                return fault("RefNotPermitted", message);
+                return fault(FaultReason::RefNotPermitted, message);
             }
             _ => {}
         }
@@ -107,28 +108,28 @@ pub(crate) fn resolve(
     let ports = match kind {
         Kind::Service => {
             let Some(service) = reader.service(&object.name) else {
-                return fault("BackendNotFound", missing(&object));
+                return fault(FaultReason::BackendNotFound, missing(&object));
             };
             if service.spec.kind == ServiceType::ExternalName {
                 let message = format!("{object} is of type ExternalName, which can't be a backend");
-                return fault("InvalidKind", message);
+                return fault(FaultReason::InvalidKind, message);
             }
             &service.spec.ports
         }
         Kind::ServiceImport => match reader.service_import(&object.name) {
             Some(import) => &import.spec.ports,
-            None => return fault("BackendNotFound", missing(&object)),
+            None => return fault(FaultReason::BackendNotFound, missing(&object)),
         },
         _ => {
             return match reader.backend(&object.name) {
                 Some(backend) => x_backend_id(object, backend, referrer.kind),
-                None => fault("BackendNotFound", missing(&object)),
+                None => fault(FaultReason::BackendNotFound, missing(&object)),
             };
         }
     };
     let Some(port) = *port else {
         return fault(
-            "BackendNotFound",
+            FaultReason::BackendNotFound,
             format!("the reference to {object} names no port"),
         );
     };
@@ -147,7 +148,7 @@ pub(crate) fn resolve(
                 "port {port} of {object} has appProtocol {app}, which a {} can't use",
                 referrer.kind
             );
-            fault("UnsupportedProtocol", message)
+            fault(FaultReason::UnsupportedProtocol, message)
         }
         None if of_number.is_empty() => {
             let known: Vec<String> = ports.iter().map(|p| p.port.to_string()).collect();
@@ -155,14 +156,14 @@ pub(crate) fn resolve(
                 true => format!("{object} has no port"),
                 false => format!("{object} has no port {port}, but {}", known.join(", ")),
             };
-            fault("BackendNotFound", message)
+            fault(FaultReason::BackendNotFound, message)
         }
         None => {
             let message = format!(
                 "port {port} of {object} is not a {transport} port, as a {} needs",
                 referrer.kind
             );
-            fault("UnsupportedProtocol", message)
+            fault(FaultReason::UnsupportedProtocol, message)
         }
     }
 }
@@ -195,7 +196,7 @@ fn untrusted(
     );
     Some(Fault {
         status: 500,
-        reason: "UnsupportedProtocol",
+        reason: FaultReason::UnsupportedProtocol,
         message,
     })
 }
@@ -236,18 +237,21 @@ fn x_backend_id(object: ObjectKey, backend: &XBackend, from: Kind) -> Result<Bac
         })
     };
     if let Some(why) = x_backend_unsupported(backend) {
-        return fault("UnsupportedProtocol", format!("{object}: {why}"));
+        return fault(FaultReason::UnsupportedProtocol, format!("{object}: {why}"));
     }
     let transport = Transport::of(from);
     let is_stream = backend.spec.protocol.as_deref() == Some("TCP");
     let wants_http = matches!(from, Kind::HTTPRoute | Kind::GRPCRoute);
     if transport == Transport::Udp || (is_stream && wants_http) {
         let message = format!("{object} speaks TCP, which a {from} can't use");
-        return fault("UnsupportedProtocol", message);
+        return fault(FaultReason::UnsupportedProtocol, message);
     }
     match backend.spec.port.number {
         Some(port) => Ok(BackendId::new(object, port, transport)),
-        None => fault("BackendNotFound", format!("{object} has no port number")),
+        None => fault(
+            FaultReason::BackendNotFound,
+            format!("{object} has no port number"),
+        ),
     }
 }
 
@@ -449,13 +453,13 @@ pub(crate) fn x_backend_tls(
             .into_iter()
             .map(|(_, message)| message)
             .collect::<Vec<_>>();
-        return fault("NoValidCACertificate", message.join("; "));
+        return fault(FaultReason::NoValidCACertificate, message.join("; "));
     };
     let mut client_certificate = None;
     if let Some(reference) = &tls.client_certificate_ref {
         match certificates::certified_key(reader, Kind::XBackend, namespace, reference) {
             Ok(key) => client_certificate = Some(key),
-            Err((_, message)) => return fault("InvalidClientCertificateRef", message),
+            Err((_, message)) => return fault(FaultReason::InvalidClientCertificateRef, message),
         }
     }
     Some(Ok(Arc::new(BackendTls {

@@ -9,7 +9,7 @@ use pointsman_resources::policy::{
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::backends;
-use crate::bound::{BackendTls, Fault, PeerName, RetryBudget, Trust, duration};
+use crate::bound::{BackendTls, Fault, FaultReason, PeerName, RetryBudget, Trust, duration};
 use crate::certificates::{self, Wrong};
 use crate::gateway;
 use crate::status::{AncestorStatus, Condition};
@@ -105,8 +105,8 @@ pub(crate) fn backend_tls(
         })),
         None => {
             let reason = match option {
-                Some(_) => "Invalid",
-                None => "NoValidCACertificate",
+                Some(_) => FaultReason::Invalid,
+                None => FaultReason::NoValidCACertificate,
             };
             let why: Vec<String> = option
                 .into_iter()
@@ -373,7 +373,7 @@ pub(crate) fn x_backend_status(
     let unsupported = backends::x_backend_unsupported(backend);
     let accepted = match (unsupported, backends::x_backend_tls(reader, backend)) {
         (Some(why), _) => Condition::no("Accepted", "UnsupportedValue", why),
-        (None, Some(Err(fault))) => Condition::no("Accepted", fault.reason, fault.message),
+        (None, Some(Err(fault))) => Condition::no("Accepted", fault.reason.as_str(), fault.message),
         (None, _) => Condition::yes("Accepted", "Accepted", ""),
     };
     let key = ObjectKey {

@@ -15,9 +15,9 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::backends::{self, Referrer};
 use crate::bound::{
-    BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, GrpcPredicate, Mirror,
-    PathPredicate, Pattern, RetryPolicy, StringPredicate, Tags, ValuePredicate, WeightedBackend,
-    duration, whole,
+    BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, GrpcPredicate,
+    Mirror, PathPredicate, Pattern, RetryPolicy, StringPredicate, Tags, ValuePredicate,
+    WeightedBackend, duration,
 };
 use crate::store::Reader;
 
@@ -100,7 +100,7 @@ impl Lowering<'_> {
                     let message = "the rule has no backendRefs".to_owned();
                     fault = Some(Fault {
                         status: 500,
-                        reason: "NoBackendRefs",
+                        reason: FaultReason::NoBackendRefs,
                         message,
                     });
                 }
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         }
         Fault {
             status: 500,
-            reason: "UnsupportedValue",
+            reason: FaultReason::UnsupportedValue,
             message,
         }
     }
@@ -221,7 +221,7 @@ impl Lowering<'_> {
 
     /// Notes why a reference does not resolve.
     fn unresolved(&mut self, fault: Fault) -> Fault {
-        let entry = (fault.reason, fault.message.clone());
+        let entry = (fault.reason.as_str(), fault.message.clone());
         if !self.out.unresolved.contains(&entry) {
             self.out.unresolved.push(entry);
         }
@@ -277,7 +277,7 @@ impl Lowering<'_> {
                     self.out.unresolved.push(("InvalidKind", message.clone()));
                     Fault {
                         status: 500,
-                        reason: "InvalidKind",
+                        reason: FaultReason::InvalidKind,
                         message,
                     }
                 }
@@ -411,7 +411,7 @@ fn grpc_match(
 }
 
 pub(crate) fn compile(index: usize, what: &str, text: &str) -> Result<Pattern, String> {
-    whole(text).map_err(|error| {
+    Pattern::new(text).map_err(|error| {
         let why = error.to_string();
         let why = why
             .lines()

@@ -6,6 +6,7 @@ use pointsman_binding::bound::{
     BoundMatch, BoundRoute, BoundRule, GrpcPredicate, Hostname, StringPredicate, ValuePredicate,
 };
 
+use crate::expression::{CompiledMatch, Expression, compile_matches, satisfies};
 use crate::filters::RuleFilters;
 use crate::precedence::Rank;
 use crate::request::{Context, Request};
@@ -26,7 +27,9 @@ pub struct Entry {
     pub filters: Option<Arc<RuleFilters>>,
     /// Which of the rule's backends comes next.
     pub split: Arc<Split>,
-    /// Where its match stands in `rule.matches`.
+    /// The rule's matches, compiled.
+    matches: Arc<[CompiledMatch]>,
+    /// Index into `matches`.
     position: usize,
     /// Whether it asks nothing beyond host and path, so that neither rule nor match need be looked at.
     plain: bool,
@@ -41,14 +44,15 @@ impl Entry {
         if hostnames.is_empty() {
             hostnames.push(None);
         }
-        let filters: Vec<_> = route
+        let compiled: Vec<_> = route
             .rules
             .iter()
-            .map(|rule| RuleFilters::compile(rule))
+            .map(|rule| (RuleFilters::compile(rule), compile_matches(rule)))
             .collect();
         let mut entries = Vec::new();
         for hostname in hostnames {
-            for ((rule, filters), split) in route.rules.iter().zip(&filters).zip(splits) {
+            for ((rule, (filters, matches)), split) in route.rules.iter().zip(&compiled).zip(splits)
+            {
                 // A stream's rule has no match and takes everything.
                 for position in 0..rule.matches.len().max(1) {
                     let matched = rule.matches.get(position);
@@ -59,6 +63,7 @@ impl Entry {
                         hostname: hostname.cloned(),
                         filters: filters.clone(),
                         split: split.clone(),
+                        matches: matches.clone(),
                         position,
                         plain: matched.is_none_or(asks_nothing_more),
                     }));
@@ -69,8 +74,8 @@ impl Entry {
     }
 
     /// The match; none for a stream.
-    pub fn matched(&self) -> Option<&BoundMatch> {
-        self.rule.matches.get(self.position)
+    pub fn matched(&self) -> Option<&CompiledMatch> {
+        self.matches.get(self.position)
     }
 
     /// Whether a request whose host and path fit satisfies the rest. The first thing that it does not is recorded.
@@ -111,7 +116,7 @@ impl Entry {
         }
         for predicate in &matched.query {
             let got = context.parameter(&predicate.name);
-            if !got.is_some_and(|got| predicate.value.matches(got)) {
+            if !got.is_some_and(|got| satisfies(&predicate.value, got)) {
                 recorder.miss(self, Miss::Query { predicate, got });
                 return false;
             }
@@ -135,14 +140,14 @@ pub enum Miss<'a> {
     /// The gRPC service.
     GrpcService {
         /// What the match asks for.
-        wanted: &'a StringPredicate,
+        wanted: &'a StringPredicate<Expression>,
         /// What the request has.
         got: &'a str,
     },
     /// The gRPC method.
     GrpcMethod {
         /// What the match asks for.
-        wanted: &'a StringPredicate,
+        wanted: &'a StringPredicate<Expression>,
         /// What the request has.
         got: &'a str,
     },
@@ -156,12 +161,12 @@ pub enum Miss<'a> {
     /// A header.
     Header {
         /// What the match asks for.
-        predicate: &'a ValuePredicate,
+        predicate: &'a ValuePredicate<Expression>,
     },
     /// A query parameter.
     Query {
         /// What the match asks for.
-        predicate: &'a ValuePredicate,
+        predicate: &'a ValuePredicate<Expression>,
         /// What the request has.
         got: Option<&'a str>,
     },
@@ -178,14 +183,18 @@ impl Recorder for () {
     fn miss(&mut self, _: &Entry, _: Miss<'_>) {}
 }
 
-fn grpc_admits(grpc: &GrpcPredicate, path: &str, mut miss: impl FnMut(Miss<'_>)) -> bool {
+fn grpc_admits(
+    grpc: &GrpcPredicate<Expression>,
+    path: &str,
+    mut miss: impl FnMut(Miss<'_>),
+) -> bool {
     let Some((service, method)) = path.strip_prefix('/').and_then(|path| path.split_once('/'))
     else {
         miss(Miss::GrpcPath);
         return false;
     };
     if let Some(wanted) = &grpc.service
-        && !wanted.matches(service)
+        && !satisfies(wanted, service)
     {
         miss(Miss::GrpcService {
             wanted,
@@ -194,7 +203,7 @@ fn grpc_admits(grpc: &GrpcPredicate, path: &str, mut miss: impl FnMut(Miss<'_>))
         return false;
     }
     if let Some(wanted) = &grpc.method
-        && !wanted.matches(method)
+        && !satisfies(wanted, method)
     {
         miss(Miss::GrpcMethod {
             wanted,
@@ -207,7 +216,7 @@ fn grpc_admits(grpc: &GrpcPredicate, path: &str, mut miss: impl FnMut(Miss<'_>))
 
 /// A header that is sent on several lines satisfies a predicate if one of its values does, or all of them joined by `,`, which RFC 9110
 /// (5.3) says is the same message. A value that is not UTF-8 satisfies no expression.
-fn header_admits<R: Request>(predicate: &ValuePredicate, request: &R) -> bool {
+fn header_admits<R: Request>(predicate: &ValuePredicate<Expression>, request: &R) -> bool {
     let holds = |value: &[u8]| match &predicate.value {
         StringPredicate::Exact(wanted) => wanted.as_bytes() == value,
         StringPredicate::Regex(regex) => {

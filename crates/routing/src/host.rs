@@ -9,6 +9,7 @@ use regex::{RegexSet, RegexSetBuilder};
 
 use crate::children::Children;
 use crate::entry::{Entry, Recorder};
+use crate::expression::Expression;
 use crate::path;
 use crate::precedence::PathRank;
 use crate::ranked::{Compiled, Ranked};
@@ -57,15 +58,15 @@ impl Compiled for Expressions {
         }
         let texts = entries
             .iter()
-            .filter_map(|entry| regex(entry))
-            .map(|regex| regex.as_str());
+            .map(|entry| regex(entry)?.anchored())
+            .collect::<Option<Vec<_>>>();
         // Each compiles on its own; all together may be over the size limit. Then they are tried one by one.
-        let set = RegexSetBuilder::new(texts).size_limit(SET_SIZE).build();
-        Expressions(set.ok())
+        let set = texts.map(|texts| RegexSetBuilder::new(texts).size_limit(SET_SIZE).build());
+        Expressions(set.and_then(Result::ok))
     }
 }
 
-fn regex(entry: &Entry) -> Option<&regex::Regex> {
+fn regex(entry: &Entry) -> Option<&Expression> {
     match &entry.matched()?.path {
         PathPredicate::Regex(regex) => Some(regex),
         _ => None,

@@ -8,6 +8,7 @@ mod buckets;
 mod children;
 mod entry;
 pub mod explain;
+mod expression;
 pub mod filters;
 mod host;
 mod hosts;
@@ -21,6 +22,7 @@ mod table;
 mod tables;
 
 pub use entry::{Entry, Hit, Miss, Recorder};
+pub use expression::{CompiledMatch, Expression};
 pub use path::{PathError, normalize_path};
 pub use precedence::{Criterion, Rank};
 pub use request::{Parameters, Request};

@@ -8,7 +8,6 @@ use std::fmt;
 
 use pointsman_binding::bound::{
     BoundMatch, BoundRoute, BoundRule, Dialect, Hostname, PathPredicate, StringPredicate,
-    expression,
 };
 use pointsman_resources::{Age, ObjectKey};
 use serde::Serialize;
@@ -162,7 +161,7 @@ impl Rank {
                 Some(PathPredicate::Exact(_)) => PathRank::Exact,
                 Some(PathPredicate::Regex(regex)) => match route.dialect {
                     Dialect::GatewayApi => PathRank::Regex,
-                    Dialect::Kuma => PathRank::LateRegex(Reverse(expression(regex).len())),
+                    Dialect::Kuma => PathRank::LateRegex(Reverse(regex.as_str().len())),
                 },
                 Some(PathPredicate::Prefix(prefix)) => {
                     PathRank::Prefix(Reverse(prefix.strip_suffix('/').unwrap_or(prefix).len()))

@@ -8,14 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, BoundRule, Hostname, PathPredicate, StringPredicate, ValuePredicate,
-    expression,
+    BoundRoute, BoundRule, Hostname, PathPredicate, StringPredicate, ValuePredicate,
 };
 use pointsman_resources::ObjectKey;
-use regex::Regex;
 
 use crate::entry::{Entry, Hit};
 use crate::explain::advantage;
+use crate::expression::{CompiledMatch, Expression, satisfies};
 use crate::host::{HostTable, Node};
 use crate::path;
 use crate::precedence::Criterion;
@@ -198,8 +197,8 @@ fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
 }
 
 /// Whether an expression certainly matches a path and all below it: it is plain text that the path begins with, then `.*`.
-fn takes_all_below(regex: &Regex, prefix: &str) -> bool {
-    let text = expression(regex);
+fn takes_all_below(regex: &Expression, prefix: &str) -> bool {
+    let text = regex.as_str();
     let text = text.strip_prefix('^').unwrap_or(text);
     let text = text.strip_suffix('$').unwrap_or(text);
     text.strip_suffix(".*")
@@ -307,7 +306,7 @@ fn hiding_from_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec
             continue;
         };
         // Written without anything special, it is one path, and the exact match has it.
-        let literal = expression(regex) == &**path && is_plain(path);
+        let literal = regex.as_str() == &**path && is_plain(path);
         if literal && covers(entry, loser) && !Arc::ptr_eq(&entry.rule, &loser.rule) {
             found.push(shadow(entry, loser, Extent::Fully));
         }
@@ -357,7 +356,7 @@ fn covers(wide: &Entry, narrow: &Entry) -> bool {
 }
 
 /// Whether each predicate of `wide` holds where those of `narrow` hold.
-fn all_implied(wide: &[ValuePredicate], narrow: &[ValuePredicate]) -> bool {
+fn all_implied(wide: &[ValuePredicate<Expression>], narrow: &[ValuePredicate<Expression>]) -> bool {
     wide.iter().all(|wide| {
         narrow.iter().any(|narrow| {
             wide.name == narrow.name && implied(Some(&wide.value), Some(&narrow.value))
@@ -365,11 +364,14 @@ fn all_implied(wide: &[ValuePredicate], narrow: &[ValuePredicate]) -> bool {
     })
 }
 
-fn implied(wide: Option<&StringPredicate>, narrow: Option<&StringPredicate>) -> bool {
+fn implied(
+    wide: Option<&StringPredicate<Expression>>,
+    narrow: Option<&StringPredicate<Expression>>,
+) -> bool {
     match (wide, narrow) {
         (None, _) => true,
         (Some(_), None) => false,
-        (Some(wide), Some(StringPredicate::Exact(value))) => wide.matches(value),
+        (Some(wide), Some(StringPredicate::Exact(value))) => satisfies(wide, value),
         (Some(wide), Some(StringPredicate::Prefix(start))) => match wide {
             StringPredicate::Prefix(wide) => start.starts_with(&**wide),
             wide => *wide == StringPredicate::Present,
@@ -392,7 +394,7 @@ fn overlaps(a: &Entry, b: &Entry) -> bool {
         _ => true,
     };
     let methods = a.method.is_none() || b.method.is_none() || a.method == b.method;
-    let values = |a: &[ValuePredicate], b: &[ValuePredicate]| {
+    let values = |a: &[ValuePredicate<Expression>], b: &[ValuePredicate<Expression>]| {
         a.iter().all(|a| {
             b.iter()
                 .filter(|b| a.name == b.name)
@@ -406,21 +408,22 @@ fn overlaps(a: &Entry, b: &Entry) -> bool {
         && values(&a.query, &b.query)
 }
 
-fn grpc_compatible(a: &BoundMatch, b: &BoundMatch) -> bool {
+fn grpc_compatible(a: &CompiledMatch, b: &CompiledMatch) -> bool {
     let (Some(a), Some(b)) = (&a.grpc, &b.grpc) else {
         return true;
     };
-    let both = |a: &Option<StringPredicate>, b: &Option<StringPredicate>| match (a, b) {
+    let both = |a: &Option<StringPredicate<Expression>>,
+                b: &Option<StringPredicate<Expression>>| match (a, b) {
         (Some(a), Some(b)) => compatible(a, b),
         _ => true,
     };
     both(&a.service, &b.service) && both(&a.method, &b.method)
 }
 
-fn compatible(a: &StringPredicate, b: &StringPredicate) -> bool {
+fn compatible(a: &StringPredicate<Expression>, b: &StringPredicate<Expression>) -> bool {
     match (a, b) {
         (StringPredicate::Exact(value), other) | (other, StringPredicate::Exact(value)) => {
-            other.matches(value)
+            satisfies(other, value)
         }
         (StringPredicate::Prefix(a), StringPredicate::Prefix(b)) => {
             a.starts_with(&**b) || b.starts_with(&**a)

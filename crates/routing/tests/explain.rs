@@ -357,7 +357,7 @@ fn what_pointsman_answers_itself_is_told_in_the_clients_protocol() {
     let mut broken = rule(vec![prefix("/broken")], "v1");
     let fault = Fault {
         status: 500,
-        reason: "InvalidKind",
+        reason: FaultReason::InvalidKind,
         message: "kind Pod is no backend".into(),
     };
     broken.fault = Some(fault.clone());

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, Dialect, Protocol, StringPredicate, ValuePredicate, whole,
+    BoundMatch, BoundRoute, Dialect, Pattern, Protocol, StringPredicate, ValuePredicate,
 };
 use pointsman_routing::Tables;
 
@@ -50,7 +50,7 @@ fn headers_are_tested_for_presence_absence_value_prefix_and_expression() {
         }
         takes(&tables, &request).is_some()
     };
-    let regex = || StringPredicate::Regex(whole("a+").expect("an expression"));
+    let regex = || StringPredicate::Regex(Pattern::new("a+").expect("an expression"));
     let cases = [
         (StringPredicate::Present, vec![], false),
         (StringPredicate::Present, vec![""], true),

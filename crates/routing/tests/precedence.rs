@@ -195,7 +195,7 @@ fn a_rule_that_cannot_be_served_wins_all_the_same() {
     let mut broken = rule(vec![exact("/x")], "broken");
     broken.fault = Some(Fault {
         status: 500,
-        reason: "BackendNotFound",
+        reason: FaultReason::BackendNotFound,
         message: "no such Service".into(),
     });
     let routes = vec![route(
@@ -267,13 +267,13 @@ fn grpc_ranks_exact_services_and_methods_before_expressions_before_none() {
     let ask = |service: Option<&str>, method: Option<StringPredicate>| {
         let mut matched = prefix("/");
         matched.grpc = Some(GrpcPredicate {
-            service: service.map(|text| StringPredicate::Regex(whole(text).expect("good"))),
+            service: service.map(|text| StringPredicate::Regex(Pattern::new(text).expect("good"))),
             method,
         });
         matched
     };
     let exactly = |text: &str| Some(StringPredicate::Exact(text.into()));
-    let like = |text: &str| Some(StringPredicate::Regex(whole(text).expect("good")));
+    let like = |text: &str| Some(StringPredicate::Regex(Pattern::new(text).expect("good")));
     let table = http(vec![route(
         "g",
         1,

@@ -47,19 +47,34 @@ const PATHS: [&str; 12] = [
 ];
 
 /// Expressions are few and compiling them is slow.
-fn compiled(text: &'static str) -> Pattern {
-    static COMPILED: Mutex<BTreeMap<&str, Pattern>> = Mutex::new(BTreeMap::new());
+fn compiled(text: &str) -> regex::Regex {
+    static COMPILED: Mutex<BTreeMap<String, regex::Regex>> = Mutex::new(BTreeMap::new());
     let mut compiled = COMPILED.lock().expect("no test panics while it holds this");
+    let regex = || Pattern::compile(text).expect("a good expression");
     compiled
-        .entry(text)
-        .or_insert_with(|| whole(text).expect("a good expression"))
+        .entry(text.to_owned())
+        .or_insert_with(regex)
         .clone()
+}
+
+fn pattern(text: &str) -> Pattern {
+    Pattern::new(text).expect("a good expression")
+}
+
+fn satisfied(predicate: &StringPredicate, value: &str) -> bool {
+    match predicate {
+        StringPredicate::Exact(wanted) => **wanted == *value,
+        StringPredicate::Regex(pattern) => compiled(pattern.as_str()).is_match(value),
+        StringPredicate::Prefix(start) => value.starts_with(&**start),
+        StringPredicate::Present => true,
+        StringPredicate::Absent => false,
+    }
 }
 
 fn string_predicate(values: &'static [&'static str]) -> impl Strategy<Value = StringPredicate> {
     let exact = select(values).prop_map(|value| StringPredicate::Exact(value.into()));
     let regex = select(vec!["[a-c]+", "1|2", ".*", "S.*|G.*"])
-        .prop_map(|text| StringPredicate::Regex(compiled(text)));
+        .prop_map(|text| StringPredicate::Regex(pattern(text)));
     prop_oneof![3 => exact, 1 => regex]
 }
 
@@ -87,7 +102,7 @@ fn a_match() -> impl Strategy<Value = BoundMatch> {
         4 => select(vec!["/", "/a", "/a/b", "/a/", "/b", "/svc", "/a/b/c", "/a/"])
             .prop_map(|path| PathPredicate::Prefix(path.into())),
         1 => select(vec!["/a.*", "/[ab]", ".*/b.*", "/a/b/c", "[*]"])
-            .prop_map(|text| PathPredicate::Regex(compiled(text))),
+            .prop_map(|text| PathPredicate::Regex(pattern(text))),
     ];
     let grpc = (
         proptest::option::of(string_predicate(&["svc", "svc.x", "a"])),
@@ -167,7 +182,7 @@ fn an_alike_route() -> impl Strategy<Value = BoundRoute> {
     let matched = prop_oneof![
         select(vec!["/a", "/b"]).prop_map(prefix),
         select(vec!["/a", "/b"]).prop_map(exact),
-        select(vec!["/a", "/[ab]"]).prop_map(|text| matched(PathPredicate::Regex(compiled(text)))),
+        select(vec!["/a", "/[ab]"]).prop_map(|text| matched(PathPredicate::Regex(pattern(text)))),
     ];
     let hostnames = select(vec![
         &[][..],
@@ -263,7 +278,7 @@ fn holds(matched: &BoundMatch, request: &Req) -> bool {
             let prefix = prefix.trim_end_matches('/');
             path.starts_with('/') && (**path == *prefix || path.starts_with(&format!("{prefix}/")))
         }
-        PathPredicate::Regex(regex) => regex.is_match(path),
+        PathPredicate::Regex(pattern) => compiled(pattern.as_str()).is_match(path),
     };
     let grpc_holds = matched.grpc.as_ref().is_none_or(|grpc| {
         let parts: Vec<&str> = path.splitn(3, '/').collect();
@@ -271,11 +286,11 @@ fn holds(matched: &BoundMatch, request: &Req) -> bool {
             && grpc
                 .service
                 .as_ref()
-                .is_none_or(|wanted| wanted.matches(parts[1]))
+                .is_none_or(|wanted| satisfied(wanted, parts[1]))
             && grpc
                 .method
                 .as_ref()
-                .is_none_or(|wanted| wanted.matches(parts[2]))
+                .is_none_or(|wanted| satisfied(wanted, parts[2]))
     });
     let header_holds = |predicate: &ValuePredicate| {
         let values: Vec<&str> = request
@@ -288,14 +303,16 @@ fn holds(matched: &BoundMatch, request: &Req) -> bool {
             return values.is_empty();
         }
         !values.is_empty()
-            && (values.iter().any(|value| predicate.value.matches(value))
-                || predicate.value.matches(&values.join(",")))
+            && (values
+                .iter()
+                .any(|value| satisfied(&predicate.value, value))
+                || satisfied(&predicate.value, &values.join(",")))
     };
     let parameters = Parameters::parse(request.query.as_deref().unwrap_or(""));
     let query_holds = |predicate: &ValuePredicate| {
         parameters
             .get(&predicate.name)
-            .is_some_and(|value| predicate.value.matches(value))
+            .is_some_and(|value| satisfied(&predicate.value, value))
     };
     path_holds
         && grpc_holds

@@ -5,11 +5,13 @@
 //! backends by [`BackendId`] only.
 
 mod backend;
+mod fault;
 mod frontend;
 mod placement;
 mod rule;
 
 pub use backend::*;
+pub use fault::*;
 pub use frontend::*;
 pub use placement::*;
 pub use rule::*;

@@ -6,7 +6,7 @@ use pointsman_resources::route::{Cors, Fraction, HeaderModifier, RequestRedirect
 use pointsman_resources::{Age, Name, ObjectKey};
 use regex::{Regex, RegexBuilder};
 
-use super::{BackendId, Hostname, Tags};
+use super::{BackendId, Fault, Hostname, Tags};
 
 /// A route that governs some of a frontend's traffic.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,43 +118,32 @@ pub struct RetryPolicy {
     pub backoff: Option<std::time::Duration>,
 }
 
-/// Why Pointsman answers itself instead of forwarding.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The HTTP status; for gRPC 500 and 503 become UNAVAILABLE, a stream is cut.
-    pub status: u16,
-    /// The condition's reason, such as `BackendNotFound`.
-    pub reason: &'static str,
-    /// For people.
-    pub message: String,
-}
-
-/// One match of a rule: all of it must hold.
+/// One match of a rule: all of it must hold. Expressions are text in the bound form (`P` is [`Pattern`]) and compiled in tables.
 #[derive(Clone, Debug, PartialEq)]
-pub struct BoundMatch {
+pub struct BoundMatch<P = Pattern> {
     /// Its place in the rule.
     pub index: usize,
     /// The path.
-    pub path: PathPredicate,
+    pub path: PathPredicate<P>,
     /// What a gRPC match asks beyond the path.
-    pub grpc: Option<GrpcPredicate>,
+    pub grpc: Option<GrpcPredicate<P>>,
     /// The HTTP method.
     pub method: Option<Arc<str>>,
     /// Headers, names in lower case. The Gateway API has each name once; of Kuma's all must hold.
-    pub headers: Vec<ValuePredicate>,
+    pub headers: Vec<ValuePredicate<P>>,
     /// Query parameters, each name once.
-    pub query: Vec<ValuePredicate>,
+    pub query: Vec<ValuePredicate<P>>,
 }
 
 /// A predicate on the path.
 #[derive(Clone, Debug, PartialEq)]
-pub enum PathPredicate {
+pub enum PathPredicate<P = Pattern> {
     /// This very path.
     Exact(Arc<str>),
     /// This path and all below it, by whole segments. Without a trailing slash, except for `/` itself.
     Prefix(Arc<str>),
     /// The whole path matches.
-    Regex(Pattern),
+    Regex(P),
 }
 
 /// What a gRPC match that is not one exact path asks of `/service/method`.
@@ -162,29 +151,29 @@ pub enum PathPredicate {
 /// An exact service and method is [`PathPredicate::Exact`]; an exact service alone is [`PathPredicate::Prefix`] of `/service` with no
 /// predicate here. What remains is a prefix with one of these.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GrpcPredicate {
+pub struct GrpcPredicate<P = Pattern> {
     /// The service.
-    pub service: Option<StringPredicate>,
+    pub service: Option<StringPredicate<P>>,
     /// The method.
-    pub method: Option<StringPredicate>,
+    pub method: Option<StringPredicate<P>>,
 }
 
 /// A header or query parameter and what its value must be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ValuePredicate {
+pub struct ValuePredicate<P = Pattern> {
     /// The name.
     pub name: Arc<str>,
     /// The value.
-    pub value: StringPredicate,
+    pub value: StringPredicate<P>,
 }
 
 /// A predicate on a string.
 #[derive(Clone, Debug, PartialEq)]
-pub enum StringPredicate {
+pub enum StringPredicate<P = Pattern> {
     /// This very string.
     Exact(Arc<str>),
     /// All of it matches.
-    Regex(Pattern),
+    Regex(P),
     /// It begins so.
     Prefix(Arc<str>),
     /// It is there.
@@ -193,27 +182,18 @@ pub enum StringPredicate {
     Absent,
 }
 
-impl StringPredicate {
-    /// Whether a string that is there satisfies it.
-    pub fn matches(&self, value: &str) -> bool {
-        match self {
-            StringPredicate::Exact(wanted) => **wanted == *value,
-            StringPredicate::Regex(regex) => regex.is_match(value),
-            StringPredicate::Prefix(start) => value.starts_with(&**start),
-            StringPredicate::Present => true,
-            StringPredicate::Absent => false,
-        }
-    }
-
+impl<P: AsRef<str>> StringPredicate<P> {
     /// As it was written.
     pub fn as_str(&self) -> &str {
         match self {
             StringPredicate::Exact(wanted) | StringPredicate::Prefix(wanted) => wanted,
-            StringPredicate::Regex(regex) => expression(regex),
+            StringPredicate::Regex(pattern) => pattern.as_ref(),
             StringPredicate::Present | StringPredicate::Absent => "",
         }
     }
+}
 
+impl<P> StringPredicate<P> {
     /// Its type, as the APIs name it.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -226,44 +206,89 @@ impl StringPredicate {
     }
 }
 
-/// A compiled expression; two are equal when they were written alike.
-#[derive(Clone, Debug)]
-pub struct Pattern(Regex);
-
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.as_str() == other.0.as_str()
+impl StringPredicate {
+    /// Replaces the expression, if there is one, by what `compile` makes of it.
+    pub fn compile<Q>(&self, compile: &mut impl FnMut(&Pattern) -> Q) -> StringPredicate<Q> {
+        match self {
+            StringPredicate::Exact(wanted) => StringPredicate::Exact(wanted.clone()),
+            StringPredicate::Regex(pattern) => StringPredicate::Regex(compile(pattern)),
+            StringPredicate::Prefix(start) => StringPredicate::Prefix(start.clone()),
+            StringPredicate::Present => StringPredicate::Present,
+            StringPredicate::Absent => StringPredicate::Absent,
+        }
     }
 }
 
-impl std::ops::Deref for Pattern {
-    type Target = Regex;
+impl BoundMatch {
+    /// Replaces every expression by what `compile` makes of it.
+    pub fn compile<Q>(&self, mut compile: impl FnMut(&Pattern) -> Q) -> BoundMatch<Q> {
+        let compile = &mut compile;
+        let mut values = |predicates: &[ValuePredicate]| {
+            let compiled = predicates.iter().map(|predicate| ValuePredicate {
+                name: predicate.name.clone(),
+                value: predicate.value.compile(compile),
+            });
+            compiled.collect()
+        };
+        BoundMatch {
+            index: self.index,
+            headers: values(&self.headers),
+            query: values(&self.query),
+            path: match &self.path {
+                PathPredicate::Exact(path) => PathPredicate::Exact(path.clone()),
+                PathPredicate::Prefix(prefix) => PathPredicate::Prefix(prefix.clone()),
+                PathPredicate::Regex(pattern) => PathPredicate::Regex(compile(pattern)),
+            },
+            grpc: self.grpc.as_ref().map(|grpc| GrpcPredicate {
+                service: grpc
+                    .service
+                    .as_ref()
+                    .map(|service| service.compile(compile)),
+                method: grpc.method.as_ref().map(|method| method.compile(compile)),
+            }),
+            method: self.method.clone(),
+        }
+    }
+}
 
-    fn deref(&self) -> &Regex {
+impl AsRef<str> for Pattern {
+    fn as_ref(&self) -> &str {
         &self.0
     }
 }
 
-/// How large an expression may be once it is compiled, in bytes. What people write takes some thousands; what takes more costs all who wait for a
-/// change, and memory on every worker.
+/// A regular expression in RE2 syntax that must cover the whole of a value. It is known to compile.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern(Arc<str>);
+
+/// The largest compiled size of an expression, in bytes. Ordinary expressions take a few thousand; larger ones delay every change and
+/// cost memory on every worker.
 pub const EXPRESSION_SIZE: usize = 512 * 1024;
 
-/// Compiles an expression so that it must cover the whole of a value.
-pub fn whole(expression: &str) -> Result<Pattern, regex::Error> {
-    // Parsed alone first, so that `a)(b` is an error and not a way out of the group.
-    regex_syntax::parse(expression).map_err(|error| regex::Error::Syntax(error.to_string()))?;
-    RegexBuilder::new(&format!("^(?:{expression})$"))
-        .size_limit(EXPRESSION_SIZE)
-        .build()
-        .map(Pattern)
-}
+impl Pattern {
+    /// Validates an expression.
+    pub fn new(expression: &str) -> Result<Self, regex::Error> {
+        Self::compile(expression).map(|_| Pattern(expression.into()))
+    }
 
-/// The expression that [`whole`] was given.
-pub fn expression(regex: &Regex) -> &str {
-    let text = regex.as_str();
-    text.strip_prefix("^(?:")
-        .and_then(|text| text.strip_suffix(")$"))
-        .unwrap_or(text)
+    /// The expression as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Compiles an expression so that it must cover the whole of a value.
+    pub fn compile(expression: &str) -> Result<Regex, regex::Error> {
+        // Parsed alone first, so that `a)(b` is an error and not a way out of the group.
+        regex_syntax::parse(expression).map_err(|error| regex::Error::Syntax(error.to_string()))?;
+        RegexBuilder::new(&Self::anchored(expression))
+            .size_limit(EXPRESSION_SIZE)
+            .build()
+    }
+
+    /// The text that is compiled for an expression.
+    pub fn anchored(expression: &str) -> String {
+        format!("^(?:{expression})$")
+    }
 }
 
 /// What is done to a request or its response. Only filters that are carried out get here.
@@ -293,7 +318,7 @@ pub struct DirectResponse {
     /// The body.
     pub body: Arc<[u8]>,
     /// The type of the body, unless a filter sets another.
-    pub content_type: &'static str,
+    pub content_type: Arc<str>,
 }
 
 /// Sends a copy of some requests elsewhere.

@@ -16,7 +16,7 @@ use super::proxy::{self, Proxy};
 use super::select::has;
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, ClientValidation, Endpoints,
-    Fault, FrontendId, FrontendTls, PeerName, Trust,
+    Fault, FaultReason, FrontendId, FrontendTls, PeerName, Trust,
 };
 use crate::store::Reader;
 
@@ -65,7 +65,7 @@ pub(super) fn turned_away(reader: &Reader<'_>, mesh: &str, to: &BackendId) -> Op
     let away = is_meant(to) && !has_mtls(reader, mesh);
     away.then(|| Fault {
         status: 503,
-        reason: "NoMutualTls",
+        reason: FaultReason::NoMutualTls,
         message: format!(
             "{to} lets in who shows a certificate of a mesh, and nothing says that mesh {mesh} has mTLS"
         ),
@@ -138,7 +138,7 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> Backend {
     let tls = reader.identities().get(mesh).map(|theirs| {
         let theirs = theirs.as_ref().map_err(|why| Fault {
             status: 503,
-            reason: "NoMutualTls",
+            reason: FaultReason::NoMutualTls,
             message: format!("mesh {mesh} has no certificate to show: {why}"),
         })?;
         Ok(Arc::new(BackendTls {

@@ -18,8 +18,8 @@ use super::across;
 use super::proxy::{pod_tags, tagged};
 use super::select::{has, have};
 use crate::bound::{
-    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, PeerName,
-    Tags as Subset, Transport, Trust,
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, FaultReason,
+    PeerName, Tags as Subset, Transport, Trust,
 };
 use crate::certificates;
 use crate::store::Reader;
@@ -136,7 +136,7 @@ pub(crate) fn resolve(
     if target.tags.contains_key(across::MESH_TAG) {
         let message =
             "a crossMesh listener is reached by an outbound of a Dataplane, not as a backend";
-        return Err(fault("InvalidKind", message.to_owned()));
+        return Err(fault(FaultReason::InvalidKind, message.to_owned()));
     }
     let found = match target.kind {
         TargetKind::MeshService | TargetKind::MeshServiceSubset
@@ -165,14 +165,14 @@ pub(crate) fn resolve(
             &[Kind::MeshMultiZoneService],
         ),
         other => Err(fault(
-            "InvalidKind",
+            FaultReason::InvalidKind,
             format!("a {} can't be a backend", other.name()),
         )),
     };
     found.map(|id| BackendId { tags, ..id })
 }
 
-fn fault(reason: &'static str, message: String) -> Fault {
+fn fault(reason: FaultReason, message: String) -> Fault {
     Fault {
         status: 500,
         reason,
@@ -208,7 +208,7 @@ fn by_name(
         }
     }
     let message = format!("nothing in mesh {mesh} has the tag kuma.io/service: {name}");
-    Err(fault("BackendNotFound", message))
+    Err(fault(FaultReason::BackendNotFound, message))
 }
 
 /// The objects that a name may stand for.
@@ -272,7 +272,7 @@ fn by_port(
         true => format!("there is no {what} in mesh {mesh}"),
         false => format!("{what} has no {wanted}; it has {}", known.join(", ")),
     };
-    Err(fault("BackendNotFound", message))
+    Err(fault(FaultReason::BackendNotFound, message))
 }
 
 /// The inbounds of a service that goes by its tag.
@@ -448,7 +448,7 @@ fn of_external(
             .map(Arc::new)
             .map_err(|message| Fault {
                 status: 502,
-                reason: "InvalidCertificateRef",
+                reason: FaultReason::InvalidCertificateRef,
                 message: format!("{id}: {message}"),
             })
     });

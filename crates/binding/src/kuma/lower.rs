@@ -20,8 +20,8 @@ use super::backend;
 use super::merge::{Lost, Merged};
 use super::policy::Policy;
 use crate::bound::{
-    self, BackendId, BackendName, BoundMatch, BoundRule, Fault, Filter, Mirror, PathPredicate,
-    RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
+    self, BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, Mirror,
+    PathPredicate, RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
 };
 use crate::rules::{compile, prefix, values};
 use crate::store::Reader;
@@ -184,7 +184,7 @@ impl Lowering<'_, '_> {
                     let message = "the rule has no backendRefs".to_owned();
                     fault = Some(Fault {
                         status: 500,
-                        reason: "NoBackendRefs",
+                        reason: FaultReason::NoBackendRefs,
                         message,
                     });
                 }
@@ -263,7 +263,7 @@ impl Lowering<'_, '_> {
             true => Ok(id),
             false => Err(Fault {
                 status: 500,
-                reason: "UnsupportedProtocol",
+                reason: FaultReason::UnsupportedProtocol,
                 message: format!(
                     "{id} does not speak HTTP, which a {} needs",
                     policy.key.kind
@@ -276,7 +276,7 @@ impl Lowering<'_, '_> {
             }
             Err(fault) => {
                 let all = self.told.unresolved.entry(policy.key.clone()).or_default();
-                all.insert((fault.reason, fault.message.clone()));
+                all.insert((fault.reason.as_str(), fault.message.clone()));
             }
         }
         found
@@ -326,7 +326,7 @@ impl Lowering<'_, '_> {
                     let message = "the body of the direct response can't be read".to_owned();
                     Fault {
                         status: 500,
-                        reason: "DirectResponse",
+                        reason: FaultReason::DirectResponse,
                         message,
                     }
                 })?;
@@ -347,7 +347,7 @@ impl Lowering<'_, '_> {
         Ok(bound::DirectResponse {
             status: direct.status,
             body,
-            content_type,
+            content_type: content_type.into(),
         })
     }
 }

@@ -163,25 +163,22 @@ fn rule(entry: &Entry) -> Value {
     value
 }
 
-fn match_value(matched: &BoundMatch) -> Value {
+fn match_value<P: AsRef<str>>(matched: &BoundMatch<P>) -> Value {
     let (kind, path) = match &matched.path {
         PathPredicate::Exact(path) => ("Exact", &**path),
         PathPredicate::Prefix(path) => ("PathPrefix", &**path),
-        PathPredicate::Regex(regex) => (
-            "RegularExpression",
-            pointsman_binding::bound::expression(regex),
-        ),
+        PathPredicate::Regex(regex) => ("RegularExpression", regex.as_ref()),
     };
     let mut value = json!({ "index": matched.index, "path": { "type": kind, "value": path } });
     if let Some(method) = &matched.method {
         value["method"] = json!(&**method);
     }
     if let Some(grpc) = &matched.grpc {
-        let part = |part: &Option<StringPredicate>| part.as_ref().map(|p| p.as_str().to_owned());
+        let part = |part: &Option<StringPredicate<P>>| part.as_ref().map(|p| p.as_str().to_owned());
         value["grpc"] = json!({ "service": part(&grpc.service), "method": part(&grpc.method) });
     }
-    let values = |list: &[ValuePredicate]| -> Value {
-        let one = |wanted: &ValuePredicate| {
+    let values = |list: &[ValuePredicate<P>]| -> Value {
+        let one = |wanted: &ValuePredicate<P>| {
             let kind = wanted.value.kind();
             json!({ "name": &*wanted.name, "type": kind, "value": wanted.value.as_str() })
         };
@@ -209,7 +206,7 @@ fn filter(filter: &Filter) -> Value {
 }
 
 fn fault(fault: &Fault) -> Value {
-    json!({ "status": fault.status, "reason": fault.reason, "message": fault.message })
+    json!({ "status": fault.status, "reason": fault.reason.as_str(), "message": fault.message })
 }
 
 fn weighted(backend: &WeightedBackend) -> Value {

@@ -68,7 +68,7 @@ impl Answer {
         if !direct.body.is_empty() {
             let line = (
                 Cow::Borrowed("content-type"),
-                direct.content_type.to_owned(),
+                direct.content_type.to_string(),
             );
             lines.push(line);
         }
@@ -124,7 +124,7 @@ impl Answer {
 
     /// A rule or a backend that can't be served.
     pub(crate) fn fault(fault: &Fault) -> Self {
-        Answer::new(fault.status, fault.reason, fault.message.clone())
+        Answer::new(fault.status, fault.reason.as_str(), fault.message.clone())
     }
 
     /// Changes its header lines, as a rule's filters say.

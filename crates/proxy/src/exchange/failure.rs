@@ -60,7 +60,7 @@ impl From<ConnectError> for Failure {
             ConnectError::Elapsed => (503, "ConnectTimeout"),
             ConnectError::Tls(_) => (502, "TlsFailed"),
             ConnectError::Protocol => (502, "ProtocolMismatch"),
-            ConnectError::Fault(fault) => (fault.status, fault.reason),
+            ConnectError::Fault(fault) => (fault.status, fault.reason.as_str()),
         };
         Failure::Unsent(Answer::new(status, reason, error.to_string()))
     }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, Fault, FrontendId, Scope};
+use pointsman_binding::bound::{BackendId, Fault, FaultReason, FrontendId, Scope};
 use pointsman_routing::FrontendTable;
 
 use crate::downstream::{Frontends, ResolvedConnection};
@@ -55,11 +55,11 @@ impl Course {
         let Some(table) = table else {
             return Course {
                 listener: None,
-                plan: Err(fault(404, "NoListener", "no listener takes it")),
+                plan: Err(fault(404, FaultReason::NoListener, "no listener takes it")),
             };
         };
         let hit = table.lookup_stream(name);
-        let hit = hit.ok_or_else(|| fault(404, "NoRoute", "no rule takes it"));
+        let hit = hit.ok_or_else(|| fault(404, FaultReason::NoRoute, "no rule takes it"));
         Course {
             listener: Some(table.frontend().id.clone()),
             plan: hit.map(|hit| held.plan(worker, table.frontend(), &hit)),
@@ -70,7 +70,7 @@ impl Course {
     fn unrouted(worker: &Worker, held: &Held, id: BackendId) -> Self {
         let plan = held.implicit(worker, &id);
         Course {
-            plan: plan.ok_or_else(|| fault(404, "NoListener", "no such port")),
+            plan: plan.ok_or_else(|| fault(404, FaultReason::NoListener, "no such port")),
             listener: Some(FrontendId::Mesh {
                 parent: id.object,
                 port: id.port,
@@ -82,7 +82,7 @@ impl Course {
 }
 
 /// Why something is not carried.
-pub(crate) fn fault(status: u16, reason: &'static str, message: &str) -> Fault {
+pub(crate) fn fault(status: u16, reason: FaultReason, message: &str) -> Fault {
     Fault {
         status,
         reason,

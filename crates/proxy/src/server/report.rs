@@ -83,8 +83,8 @@ impl Report {
     /// It goes nowhere.
     pub(crate) fn refused(&mut self, fault: &Fault) {
         self.status = fault.status;
-        self.reason = Some(fault.reason);
-        self.worker.metrics.refused(fault.reason);
+        self.reason = Some(fault.reason.as_str());
+        self.worker.metrics.refused(fault.reason.as_str());
     }
 
     /// It ended before its time.

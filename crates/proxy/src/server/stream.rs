@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Instant;
 
-use pointsman_binding::bound::{Fault, FrontendId};
+use pointsman_binding::bound::{Fault, FaultReason, FrontendId};
 
 use super::course::{Course, fault};
 use super::report::Report;
@@ -92,7 +92,7 @@ async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<(P
     let mut tried: Vec<SocketAddr> = Vec::new();
     loop {
         let Some(mut pick) = upstream.choose(worker, &tried, Instant::now()) else {
-            return Err(fault(503, "NoEndpoints", "no ready endpoint"));
+            return Err(fault(503, FaultReason::NoEndpoints, "no ready endpoint"));
         };
         report.endpoint(upstream, pick.address);
         let error = match connect::bytes(worker, &pick).await {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use pointsman_binding::bound::Fault;
+use pointsman_binding::bound::{Fault, FaultReason};
 use socket2::SockRef;
 use tokio::net::UdpSocket;
 use tokio::task::spawn_local;
@@ -242,13 +242,13 @@ fn choose(
     let (_, target) = plan.choose()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let pick = upstream.choose(worker, &[], Instant::now());
-    let mut pick = pick.ok_or_else(|| fault(503, "NoEndpoints", "no ready endpoint"))?;
+    let mut pick = pick.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
     report.endpoint(upstream, pick.address);
     match connected(pick.address) {
         Ok(socket) => Ok((pick, socket)),
         Err(error) => {
             pick.failed();
-            Err(fault(503, "ConnectFailed", &error.to_string()))
+            Err(fault(503, FaultReason::ConnectFailed, &error.to_string()))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use pointsman_binding::bound::Fault;
+use pointsman_binding::bound::{Fault, FaultReason};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
@@ -34,12 +34,12 @@ pub(crate) enum ConnectError {
 
 impl ConnectError {
     /// What it is called in logs and answers.
-    pub(crate) fn reason(&self) -> &'static str {
+    pub(crate) fn reason(&self) -> FaultReason {
         match self {
-            ConnectError::Io(_) => "ConnectFailed",
-            ConnectError::Elapsed => "ConnectTimeout",
-            ConnectError::Tls(_) => "TlsFailed",
-            ConnectError::Protocol => "ProtocolMismatch",
+            ConnectError::Io(_) => FaultReason::ConnectFailed,
+            ConnectError::Elapsed => FaultReason::ConnectTimeout,
+            ConnectError::Tls(_) => FaultReason::TlsFailed,
+            ConnectError::Protocol => FaultReason::ProtocolMismatch,
             ConnectError::Fault(fault) => fault.reason,
         }
     }

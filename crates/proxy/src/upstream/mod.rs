@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::{
-    Backend, BackendId, BackendProtocol, CertifiedKey, Endpoints as Bound, Fault,
+    Backend, BackendId, BackendProtocol, CertifiedKey, Endpoints as Bound, Fault, FaultReason,
 };
 
 use crate::balance::{Endpoints, Handle, Outcome, Policy, Readiness};
@@ -201,7 +201,7 @@ impl Upstream {
                 backend_config(settings, certificate, worker.shared.system_roots(), alpn).map_err(
                     |error| Fault {
                         status: 500,
-                        reason: "BackendTlsUnusable",
+                        reason: FaultReason::BackendTlsUnusable,
                         message: error.to_string(),
                     },
                 )

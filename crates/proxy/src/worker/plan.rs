@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, BoundRule, Fault, Frontend, Mirror, RetryPolicy,
+    Backend, BackendId, BoundRoute, BoundRule, Fault, FaultReason, Frontend, Mirror, RetryPolicy,
 };
 use pointsman_resources::Kind;
 use pointsman_routing::filters::{Filters, RuleFilters};
@@ -145,12 +145,16 @@ impl Plan {
             message: message.to_owned(),
         };
         if self.backends.is_empty() {
-            return Err(fault(500, "NoBackends", "the rule has no backends"));
+            return Err(fault(
+                500,
+                FaultReason::NoBackends,
+                "the rule has no backends",
+            ));
         }
         let place = self
             .split
             .next()
-            .ok_or_else(|| fault(503, "NoWeight", "every weight is 0"))?;
+            .ok_or_else(|| fault(503, FaultReason::NoWeight, "every weight is 0"))?;
         Ok((place, &self.backends[place]))
     }
 
@@ -176,7 +180,7 @@ impl Plan {
 fn no_endpoints() -> Fault {
     Fault {
         status: 503,
-        reason: "NoEndpoints",
+        reason: FaultReason::NoEndpoints,
         message: "no ready endpoint".to_owned(),
     }
 }

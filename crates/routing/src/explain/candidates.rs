@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BoundMatch, BoundRoute, Dialect, FrontendId, PathPredicate, StringPredicate, expression,
-    policy_names,
+    BoundMatch, BoundRoute, Dialect, FrontendId, PathPredicate, StringPredicate, policy_names,
 };
 use pointsman_resources::ObjectKey;
 
 use super::model::{Candidate, RefusedCandidate, RuleRef};
 use crate::entry::{Entry, Hit, Miss, Recorder};
+use crate::expression::{CompiledMatch, Expression};
 use crate::path::has_prefix;
 use crate::precedence::{Criterion, HostRank, PathRank, Rank};
 use crate::request::{Context, Request};
@@ -288,7 +288,7 @@ fn judge<R: Request>(
     }
 }
 
-fn path_miss(matched: &BoundMatch, path: &str) -> Option<String> {
+fn path_miss(matched: &CompiledMatch, path: &str) -> Option<String> {
     match &matched.path {
         PathPredicate::Exact(wanted) => {
             (**wanted != *path).then(|| format!("path: wanted `{wanted}` exactly, got `{path}`"))
@@ -298,7 +298,7 @@ fn path_miss(matched: &BoundMatch, path: &str) -> Option<String> {
         PathPredicate::Regex(regex) => (!regex.is_match(path)).then(|| {
             format!(
                 "path: wanted all of it to match `{}`, got `{path}`",
-                expression(regex)
+                regex.as_str()
             )
         }),
     }
@@ -312,9 +312,9 @@ struct Noted<'r, R> {
 
 impl<R: Request> Recorder for Noted<'_, R> {
     fn miss(&mut self, _: &Entry, miss: Miss<'_>) {
-        let wanted = |predicate: &StringPredicate| match predicate {
+        let wanted = |predicate: &StringPredicate<Expression>| match predicate {
             StringPredicate::Exact(text) => format!("wanted `{text}`"),
-            StringPredicate::Regex(regex) => format!("wanted a match of `{}`", expression(regex)),
+            StringPredicate::Regex(regex) => format!("wanted a match of `{}`", regex.as_str()),
             StringPredicate::Prefix(start) => format!("wanted one that begins with `{start}`"),
             StringPredicate::Present => "wanted one".to_owned(),
             StringPredicate::Absent => "wanted none".to_owned(),
@@ -439,13 +439,17 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
+/// The path of a match as it was written.
+fn written_path<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> &str {
+    match matched.map(|matched| &matched.path) {
+        Some(PathPredicate::Exact(path) | PathPredicate::Prefix(path)) => path,
+        Some(PathPredicate::Regex(regex)) => regex.as_ref(),
+        None => "",
+    }
+}
+
 fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) -> String {
-    let text = |matched: Option<&BoundMatch>| match matched.map(|matched| &matched.path) {
-        Some(PathPredicate::Exact(path) | PathPredicate::Prefix(path)) => path.to_string(),
-        Some(PathPredicate::Regex(regex)) => expression(regex).to_owned(),
-        None => String::new(),
-    };
-    let (strong, weak) = (text(matched), text(entry.matched()));
+    let (strong, weak) = (written_path(matched), written_path(entry.matched()));
     match (winner.path, entry.rank.path) {
         (PathRank::Exact, PathRank::Regex | PathRank::LateRegex(_)) => {
             format!("path: `{strong}` exactly comes before the expression `{weak}`")

@@ -88,7 +88,7 @@ pub fn exact(path: &str) -> BoundMatch {
 
 pub fn regex(path: &str) -> BoundMatch {
     matched(PathPredicate::Regex(
-        whole(path).expect("a good expression"),
+        Pattern::new(path).expect("a good expression"),
     ))
 }
 
