@@ -1,12 +1,12 @@
-//! How many files may be open, and what that means for connections.
+//! The limit of open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files that are kept for other uses than connections.
+/// Files for other uses than connections: listening sockets, manifests, logs, name lookups.
 const RESERVE: u64 = 256;
 
-/// How many clients may be connected: each may need a connection to a backend too. What the system allows is made use of first.
-pub(crate) fn connections() -> usize {
+/// Raises the limit as far as the system allows, and returns the number of files for connections of clients and to endpoints.
+pub(crate) fn available() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
         let raised = Rlimit {
@@ -18,6 +18,5 @@ pub(crate) fn connections() -> usize {
         }
     }
     let files = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
-    let connections = (files.saturating_sub(RESERVE) / 2).max(16);
-    usize::try_from(connections).unwrap_or(usize::MAX)
+    usize::try_from(files.saturating_sub(RESERVE).max(32)).unwrap_or(usize::MAX)
 }

@@ -22,7 +22,7 @@ use crate::metrics::Registry;
 use crate::options::Options;
 use crate::tls::TlsConfigs;
 use crate::worker::thread::{self, Command};
-use crate::worker::{Shared, Version};
+use crate::worker::{Capacity, Shared, Version};
 
 /// A socket that clients connect or send to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -111,17 +111,14 @@ impl Proxy {
     pub fn start(options: Options) -> io::Result<Proxy> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = options.workers.unwrap_or_else(cores).max(1);
-        let most_connections = options
-            .limits
-            .connections
-            .unwrap_or_else(files::connections);
+        let capacity = Capacity::new(options.limits.connections, files::available(), count);
         let log = options
             .access_log
             .as_ref()
             .map(AccessLog::open)
             .transpose()?;
         let mut proxy = Proxy {
-            shared: Arc::new(Shared::new(options, most_connections, log)),
+            shared: Arc::new(Shared::new(options, capacity, log)),
             registry: Arc::default(),
             state: Arc::default(),
             threads: Vec::new(),
@@ -134,7 +131,7 @@ impl Proxy {
             let thread = std::thread::Builder::new()
                 .name(format!("worker-{index}"))
                 .spawn(move || {
-                    if let Err(error) = thread::run(shared, metrics, seed, commands) {
+                    if let Err(error) = thread::run(shared, metrics, index, seed, commands) {
                         tracing::error!(%error, "a worker could not start");
                     }
                 })?;

@@ -41,8 +41,8 @@ pub(crate) struct ClientConnection {
     /// The client is a trusted proxy: its `x-forwarded-*` headers are kept.
     pub(crate) trusted: bool,
     pub(crate) secured: Secured,
-    /// Counts the connection against the limit of the process.
-    pub(crate) _admission: Admission,
+    /// Counts the connection against the limits of the process.
+    pub(crate) admission: Admission,
     /// Counts the connection against the limit of its port, if there is one.
     pub(crate) _place: Option<Place>,
     /// Counts the connection in the metrics of its listener.

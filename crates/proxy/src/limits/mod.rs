@@ -85,7 +85,7 @@ limits! {
         "413"
     "connections" connections: Option<usize> = None, Number 1..=10_000_000;
         "clients' connections at once; none is what the file limit allows, less a reserve";
-        "503 where plain HTTP is spoken; the connection is closed, and counted"
+        "the longest-idle connections are closed; if none is idle, 503 where plain HTTP is spoken, and the new connection is closed and counted"
     "streams" streams: u32 = 128, Number 1..=65_536;
         "requests at once on one HTTP/2 connection";
         "a further one is refused (REFUSED_STREAM)"

@@ -64,6 +64,8 @@ pub(crate) struct BackendSeries {
 pub(crate) struct WorkerSeries {
     /// Accepting that failed, such as for want of files.
     pub(crate) accept_errors: Counter,
+    /// Idle client connections that were closed to make room.
+    pub(crate) closed_idle: Counter,
     /// Copies that were sent.
     pub(crate) mirrors: Counter,
     /// Copies that were given up.
@@ -256,6 +258,13 @@ pub(crate) const WORKER: &[Shown<WorkerSeries>] = &[
             "Connections that could not be accepted.",
         ),
         |series| Figure::Counter(&series.accept_errors),
+    ),
+    (
+        family(
+            "pointsman_idle_connections_closed_total",
+            "Idle client connections that were closed to make room for others.",
+        ),
+        |series| Figure::Counter(&series.closed_idle),
     ),
     (
         family("pointsman_mirrors_total", "Copies of requests, by result."),

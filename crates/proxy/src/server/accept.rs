@@ -36,7 +36,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
         drop(place);
         match accepted {
             None => return,
-            Some(Ok((stream, client))) => welcome(&worker, &socket, stream, client),
+            Some(Ok((stream, client))) => welcome(&worker, &socket, stream, client).await,
             Some(Err(error)) => {
                 worker.metrics.own().accept_errors.increment();
                 if !is_passing(&error) {
@@ -59,14 +59,15 @@ fn is_passing(error: &io::Error) -> bool {
 }
 
 /// Admits a connection within the limits, resolves it and starts its task.
-fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: SocketAddr) {
+async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: SocketAddr) {
+    let admission = worker.admit().await;
     let held = worker.held();
     let resolved = ResolvedConnection::accepted(&held.version, socket, client);
     let frontends = Frontends::of(&held, &resolved);
     let turn_away = |stream, limit| {
         overload::turn_away(worker, &frontends, stream, client, limit);
     };
-    let Some(admission) = worker.admit() else {
+    let Some(admission) = admission else {
         return turn_away(stream, "connections");
     };
     let place = match frontends.connection_limit() {
@@ -86,7 +87,7 @@ fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: 
         address: address.to_string().into(),
         trusted: networks.iter().any(|network| network.contains(address)),
         secured: Secured::Open,
-        _admission: admission,
+        admission,
         _place: place,
         open: None,
     };

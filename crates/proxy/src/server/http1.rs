@@ -199,11 +199,18 @@ impl Connection {
             match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
                 Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
                 Poll::Ready(_) => Poll::Ready(None),
+                // Others need the room, and no request is on its way.
+                Poll::Pending
+                    if passage.admission.poll_idle(cx).is_ready() && reader.is_drained() =>
+                {
+                    Poll::Ready(None)
+                }
                 // A socket that was closed waits for no more requests.
                 Poll::Pending => closed.poll(cx).map(|()| None),
             }
         });
         let came = self.alarm.within(patience, came).await;
+        passage.admission.set_busy();
         if came.is_err() {
             tracing::debug!(client = %passage.resolved.client, ?patience, "no request came in time");
         }

@@ -13,7 +13,7 @@ use crate::upstream::Pick;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::http1::Counted;
 use crate::wire::relay::{End, Moved, RelayError, Tools, relay};
-use crate::worker::{Plan, Worker};
+use crate::worker::{Plan, UpstreamFile, Worker};
 
 /// Endpoints that are tried before a stream is given up.
 const TRIES: usize = 3;
@@ -76,7 +76,7 @@ async fn begin(
     worker: &Worker,
     plan: Result<Rc<Plan>, Fault>,
     report: &mut Report,
-) -> Result<(Pick, End), Fault> {
+) -> Result<Connected, Fault> {
     let plan = plan?;
     report.decided(&plan);
     match &plan.fault {
@@ -85,11 +85,15 @@ async fn begin(
     }
 }
 
+/// A chosen endpoint, the connection to it, and its file.
+type Connected = (Pick, (End, UpstreamFile));
+
 /// A connection to an endpoint of the backend whose turn it is; another one is tried when that fails.
-async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<(Pick, End), Fault> {
+async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<Connected, Fault> {
     let (_, target) = plan.choose()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let mut tried: Vec<SocketAddr> = Vec::new();
+    let file = UpstreamFile::new(worker);
     loop {
         let Some(mut pick) = upstream.choose(worker, &tried, Instant::now()) else {
             return Err(fault(503, FaultReason::NoEndpoints, "no ready endpoint"));
@@ -98,7 +102,7 @@ async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<(P
         let error = match connect::bytes(worker, &pick).await {
             Ok(halves) => {
                 upstream.series.latency.observe(pick.connected());
-                return Ok((pick, End::new(halves)));
+                return Ok((pick, (End::new(halves), file)));
             }
             // Settings that can't be used are no endpoint's fault.
             Err(ConnectError::Fault(fault)) => return Err(fault),
@@ -116,12 +120,12 @@ async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<(P
 async fn carry(
     worker: &Worker,
     near: End,
-    far: End,
+    (far, file): (End, UpstreamFile),
     pick: &Pick,
     moved: &Moved,
     report: &Report,
 ) -> Result<(), RelayError> {
-    let _counted = Counted::new(pick.upstream());
+    let _counted = Counted::new(pick.upstream(), file);
     let tools = Tools {
         buffers: &worker.buffers,
         pipes: &worker.pipes,

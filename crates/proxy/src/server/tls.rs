@@ -23,7 +23,7 @@ use crate::downstream::{ClientConnection, Frontends, Open, Secured};
 use crate::metrics::ListenerSeries;
 use crate::tls::hello::{self, Unread};
 use crate::wire::alarm::{Alarm, Elapsed};
-use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
+use crate::wire::io::{Prefixed, Reader, Writer, has_nothing_to_read, split, split_tls};
 use crate::wire::linger::linger;
 use crate::wire::relay::End;
 use crate::worker::Worker;
@@ -170,12 +170,18 @@ async fn greeting(
         match buffer.poll_fill(Pin::new(&mut *stream), 0, cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
             Poll::Ready(_) => Poll::Ready(None),
+            Poll::Pending
+                if passage.admission.poll_idle(cx).is_ready() && has_nothing_to_read(stream) =>
+            {
+                Poll::Ready(None)
+            }
             Poll::Pending => place.poll(cx).map(|()| None),
         }
     });
     let Some(mut buffer) = first.await else {
         return Ok(None);
     };
+    passage.admission.set_busy();
     drop(place);
     loop {
         let bytes = buffer.filled();

@@ -160,7 +160,9 @@ impl Session {
             worker.overload.note("udp-sessions", client);
             return None;
         }
-        let Some(admission) = worker.admit() else {
+        let Some(admission) = worker.try_admit() else {
+            // There may be room for the client's next datagram.
+            worker.make_room();
             worker.metrics.refused("TooManyConnections");
             worker.overload.note("connections", client);
             return None;

@@ -9,7 +9,7 @@ use crate::http1::ResponseHead;
 use crate::metrics::BackendSeries;
 use crate::wire::buffer::Buffer;
 use crate::wire::io::{Reader, Writer, split, split_tls};
-use crate::worker::Worker;
+use crate::worker::{UpstreamFile, Worker};
 
 /// A connection in use.
 #[derive(Debug)]
@@ -43,19 +43,25 @@ pub(crate) struct Idle {
 
 /// Counts an open connection. It knows the figures alone: a connection that waits in an upstream's pool must not keep that upstream.
 #[derive(Debug)]
-pub(crate) struct Counted(Arc<BackendSeries>);
+pub(crate) struct Counted {
+    series: Arc<BackendSeries>,
+    _file: UpstreamFile,
+}
 
 impl Counted {
     /// One more is open.
-    pub(crate) fn new(upstream: &Upstream) -> Self {
+    pub(crate) fn new(upstream: &Upstream, file: UpstreamFile) -> Self {
         upstream.series.open.increment();
-        Counted(upstream.series.clone())
+        Counted {
+            series: upstream.series.clone(),
+            _file: file,
+        }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.open.decrement();
+        self.series.open.decrement();
     }
 }
 
@@ -89,6 +95,7 @@ impl Connection {
         let terms = upstream.terms();
         let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
         upstream.series.connects.increment();
+        let file = UpstreamFile::new(worker);
         let connecting = async {
             let stream = connect::tcp(pick.address).await?;
             Ok(match &tls {
@@ -113,7 +120,7 @@ impl Connection {
             reused: false,
             address: pick.address,
             terms,
-            counted: Counted::new(upstream),
+            counted: Counted::new(upstream, file),
         })
     }
 

@@ -164,6 +164,11 @@ impl Reader {
         }
     }
 
+    /// Reports whether the socket has nothing to read.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.with_tcp(has_nothing_to_read)
+    }
+
     /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. Mostly no system call is made.
     pub(crate) fn is_silent(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
@@ -236,6 +241,11 @@ impl Writer {
 fn peek(tcp: &TcpStream) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
     rustix::net::recv(tcp, &mut [0u8; 1], flags).map(|(came, _)| came)
+}
+
+/// Reports whether a socket has nothing to read, not even the end. It always asks the system, which knows of bytes that the runtime has not been told of yet.
+pub(crate) fn has_nothing_to_read(tcp: &TcpStream) -> bool {
+    matches!(peek(tcp), Err(Errno::AGAIN))
 }
 
 /// Whether a socket that was said to be readable has nothing to read, not even the end.

@@ -1,5 +1,7 @@
 //! A worker: a thread with sockets, tables and connections of its own. What lives here is reached from every connection of the thread, and from no other.
 
+mod capacity;
+mod idle;
 mod plan;
 pub(crate) mod ports;
 
@@ -9,7 +11,7 @@ mod version;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -27,8 +29,10 @@ use crate::wire::bell::Bell;
 use crate::wire::buffer::Pool;
 use crate::wire::pipe::Pipes;
 
+use idle::IdleConnections;
 use ports::Ports;
 
+pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
 pub(crate) use plan::Plan;
 pub(crate) use version::{Held, Version};
 
@@ -37,10 +41,8 @@ pub(crate) use version::{Held, Version};
 pub(crate) struct Shared {
     /// What the operator said.
     pub(crate) options: Options,
-    /// Clients' connections, of all workers.
-    pub(crate) connections: AtomicUsize,
-    /// How many there may be.
-    pub(crate) most_connections: usize,
+    /// Limits of connections and open files.
+    pub(crate) capacity: Capacity,
     /// Where requests are logged.
     pub(crate) log: Option<AccessLog>,
     /// Connections of each port.
@@ -50,11 +52,10 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// For these settings.
-    pub(crate) fn new(options: Options, most_connections: usize, log: Option<AccessLog>) -> Self {
+    pub(crate) fn new(options: Options, capacity: Capacity, log: Option<AccessLog>) -> Self {
         Shared {
             options,
-            connections: AtomicUsize::new(0),
-            most_connections,
+            capacity,
             log,
             ports: Ports::default(),
             roots: OnceLock::new(),
@@ -132,6 +133,8 @@ type UpstreamKey = (BackendId, Option<usize>);
 /// A worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
+    /// Number among the workers.
+    index: usize,
     /// What it shares with the others.
     pub(crate) shared: Arc<Shared>,
     /// Its figures.
@@ -157,6 +160,12 @@ pub(crate) struct Worker {
     sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
     /// Connections that are open here.
     open: Cell<usize>,
+    /// Those of them that have no request in progress.
+    idle: IdleConnections,
+    /// Seconds since the worker began, advanced once a second.
+    second: Cell<u64>,
+    /// Second in which unused connections to endpoints were last closed for want of files.
+    trimmed: Cell<u64>,
     /// Copies of requests that are on their way to mirrors.
     pub(crate) copies: Cell<usize>,
     random: Cell<u64>,
@@ -166,10 +175,16 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// A worker that holds nothing yet.
-    pub(crate) fn new(shared: Arc<Shared>, metrics: WorkerMetrics, seed: u64) -> Self {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        metrics: WorkerMetrics,
+        index: usize,
+        seed: u64,
+    ) -> Self {
         let log = shared.log.as_ref();
         Worker {
             log: log.map(|log| log.worker(metrics.own())),
+            index,
             shared,
             metrics,
             buffers: Rc::new(Pool::default()),
@@ -183,6 +198,9 @@ impl Worker {
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
             open: Cell::new(0),
+            idle: IdleConnections::default(),
+            second: Cell::new(0),
+            trimmed: Cell::new(0),
             copies: Cell::new(0),
             random: Cell::new(seed | 1),
             date: RefCell::new(date()),
@@ -271,23 +289,13 @@ impl Worker {
     /// Closes connections to endpoints that have waited too long. Called once a second.
     pub(crate) fn sweep(&self) {
         self.date.replace(date());
+        self.second.set(self.now().as_secs());
         let oldest = self.limits().backend_idle_time;
         self.upstreams.borrow_mut().retain(|_, upstream| {
             upstream.sweep(oldest);
             // Nobody has asked for it for long: it was for another certificate, or for routes that are gone.
             Rc::strong_count(upstream) > 1 || !upstream.is_idle(oldest.max(FORGOTTEN))
         });
-    }
-
-    /// Counts a client's connection; none if there are too many.
-    pub(crate) fn admit(self: &Rc<Self>) -> Option<Admission> {
-        let connections = &self.shared.connections;
-        if connections.fetch_add(1, Ordering::Relaxed) >= self.shared.most_connections {
-            connections.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        self.open.set(self.open.get() + 1);
-        Some(Admission(self.clone()))
     }
 
     /// Why something that runs is dropped before its end.
@@ -301,17 +309,6 @@ impl Worker {
     /// Clients' connections that are open here.
     pub(crate) fn open(&self) -> usize {
         self.open.get()
-    }
-}
-
-/// A client's connection, counted while it lives.
-#[derive(Debug)]
-pub(crate) struct Admission(Rc<Worker>);
-
-impl Drop for Admission {
-    fn drop(&mut self) {
-        self.0.open.set(self.0.open.get() - 1);
-        self.0.shared.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

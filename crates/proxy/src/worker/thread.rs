@@ -44,6 +44,7 @@ pub(crate) enum Command {
 pub(crate) fn run(
     shared: Arc<Shared>,
     metrics: WorkerMetrics,
+    index: usize,
     seed: u64,
     mut commands: UnboundedReceiver<Command>,
 ) -> std::io::Result<()> {
@@ -54,8 +55,9 @@ pub(crate) fn run(
         .build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async move {
-        let worker = Rc::new(Worker::new(shared, metrics, seed));
+        let worker = Rc::new(Worker::new(shared, metrics, index, seed));
         spawn_local(sweep(worker.clone()));
+        spawn_local(worker.clone().close_idle_on_request());
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Hold {

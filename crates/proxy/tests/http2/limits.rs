@@ -256,3 +256,25 @@ async fn a_drain_finishes_streams_and_ends_idle_connections() {
     );
     assert_eq!(soon("the end", draining).await.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn an_idle_connection_is_told_to_go_away_when_others_need_the_room() {
+    let plane = limited(Limits {
+        connections: Some(1),
+        ..Limits::default()
+    })
+    .await;
+    let mut idle = Raw::new(plane.address).await;
+    idle.frame(1, 5, 1, &request_block(&[])).await;
+    // Until the response has ended, the connection is not idle.
+    while let Some(frame) = idle.next().await {
+        if frame.stream == 1 && frame.flags & 1 == 1 {
+            break;
+        }
+    }
+    let mut sender = client(plane.address).await;
+    assert_eq!(ask(&mut sender, get("/")).await.status, 200);
+    assert_eq!(idle.goaway().await, Some(0), "NO_ERROR");
+    let mut third = client(plane.address).await;
+    assert_eq!(ask(&mut third, get("/")).await.status, 200);
+}

@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
 
 mod crypt;
+mod idle;
 mod mesh;
 mod refused;
 mod support;

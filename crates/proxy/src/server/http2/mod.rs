@@ -228,6 +228,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
             }
             match self.shared.account.verdict() {
                 Some(verdict) if self.state.closing.get().is_none() => self.condemn(verdict),
+                // GOAWAY names the last stream that was served: a request on its way can be sent elsewhere.
+                _ if self.must_make_room(cx) => self.close(Reason::NO_ERROR),
                 _ => break,
             }
         }
@@ -238,6 +240,19 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         }
         self.state.open.set(self.connection.has_streams());
         Poll::Pending
+    }
+
+    /// Marks the connection as idle or busy. Returns whether it is idle and has to close so that others have room.
+    fn must_make_room(&mut self, cx: &mut Context<'_>) -> bool {
+        let admission = &self.shared.passage.admission;
+        if self.state.closing.get().is_some() {
+            return false;
+        }
+        if self.shared.live.get() > 0 || self.connection.has_streams() {
+            admission.set_busy();
+            return false;
+        }
+        admission.poll_idle(cx).is_ready()
     }
 
     /// Ends a connection that costs too much.

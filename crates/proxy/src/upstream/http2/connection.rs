@@ -22,7 +22,7 @@ use super::io::{Io, Pulse};
 use crate::limits::Limits;
 use crate::wire::alarm::Alarm;
 use crate::wire::frames::SMALL_FRAMES;
-use crate::worker::Worker;
+use crate::worker::{UpstreamFile, Worker};
 
 /// How long a connection with streams may be silent before it is asked whether it is alive, and how long it may take to answer.
 const SILENCE: Duration = Duration::from_secs(20);
@@ -74,6 +74,7 @@ pub(super) async fn make(
     address: SocketAddr,
 ) -> Result<Rc<Connection>, ConnectError> {
     upstream.series.connects.increment();
+    let file = UpstreamFile::new(worker);
     let terms = upstream.terms();
     let making = async {
         let pulse = Rc::new(Pulse::default());
@@ -103,7 +104,7 @@ pub(super) async fn make(
         asked_at: None,
         since: Instant::now(),
     };
-    spawn_local(drive(driver, watch, Counted::new(upstream), address));
+    spawn_local(drive(driver, watch, Counted::new(upstream, file), address));
     Ok(Rc::new(Connection {
         sender: RefCell::new(sender),
         streams,

@@ -1,0 +1,328 @@
+//! Connection limits, shared by all workers: how many clients may be connected, and how many files may be open for clients and endpoints together.
+//!
+//! Neither an idle client nor an unused upstream connection may keep a client out. A client counts as one file, an endpoint's connection as another while it is open. Near the limit the
+//! longest-idle client connections are closed, on whichever worker they are.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::Worker;
+use super::idle::Slot;
+
+/// Share of the files that clients leave free, so that requests in progress can reach their endpoints.
+const HEADROOM: usize = 16;
+
+/// Time that a new client waits for an idle connection to close. One of HTTP/2 lingers for a second if its client does not answer the GOAWAY.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often a new client asks for an idle connection to be closed: another one may be faster to take its place.
+const ATTEMPTS: usize = 3;
+
+/// Time without a request after which a connection to an endpoint is closed when files are scarce.
+const UNUSED: Duration = Duration::from_secs(1);
+
+/// No connection of a worker is idle.
+const NONE_IDLE: u64 = u64::MAX;
+
+/// Limits, and what counts against them.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    clients: AtomicUsize,
+    max_clients: usize,
+    /// Files of clients and of connections to endpoints.
+    files: AtomicUsize,
+    max_files: usize,
+    workers: Box<[IdleWorker]>,
+    /// New clients that wait for an idle connection to close.
+    waiting: AtomicUsize,
+    freed: Notify,
+}
+
+/// The idle connections of a worker, as the others see them. On cache lines of its own: it is written with every request.
+#[derive(Debug)]
+#[repr(align(128))]
+struct IdleWorker {
+    /// Second since when its longest-idle connection is idle, counted from the start of the workers.
+    oldest: AtomicU64,
+    /// It is to close some.
+    close: Notify,
+}
+
+impl Capacity {
+    /// Creates the limits of so many workers.
+    pub(crate) fn new(max_clients: Option<usize>, max_files: usize, workers: usize) -> Self {
+        let worker = || IdleWorker {
+            oldest: AtomicU64::new(NONE_IDLE),
+            close: Notify::new(),
+        };
+        Capacity {
+            clients: AtomicUsize::new(0),
+            max_clients: max_clients.unwrap_or(usize::MAX),
+            files: AtomicUsize::new(0),
+            max_files,
+            workers: (0..workers).map(|_| worker()).collect(),
+            waiting: AtomicUsize::new(0),
+            freed: Notify::new(),
+        }
+    }
+
+    /// Files that clients may use; the rest is for connections to endpoints.
+    fn client_files(&self) -> usize {
+        self.max_files - self.max_files / HEADROOM
+    }
+
+    fn is_short_of_files(&self) -> bool {
+        self.files.load(Ordering::Relaxed) >= self.client_files()
+    }
+
+    /// Counts a client and its file, if there is room.
+    fn take_client(&self) -> bool {
+        if self.files.fetch_add(1, Ordering::SeqCst) >= self.client_files() {
+            self.files.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        if self.clients.fetch_add(1, Ordering::SeqCst) >= self.max_clients {
+            self.clients.fetch_sub(1, Ordering::SeqCst);
+            self.files.fetch_sub(1, Ordering::SeqCst);
+            return false;
+        }
+        true
+    }
+
+    fn release_client(&self) {
+        self.clients.fetch_sub(1, Ordering::SeqCst);
+        self.release_file();
+    }
+
+    fn release_file(&self) {
+        self.files.fetch_sub(1, Ordering::SeqCst);
+        self.wake_waiting();
+    }
+
+    fn wake_waiting(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.freed.notify_one();
+        }
+    }
+
+    /// Returns the worker whose longest-idle connection has been idle for longest; `own` among equals.
+    fn longest_idle(&self, own: usize) -> Option<usize> {
+        let oldest = |(index, worker): (usize, &IdleWorker)| {
+            (worker.oldest.load(Ordering::Relaxed), index != own, index)
+        };
+        let (oldest, _, index) = self.workers.iter().enumerate().map(oldest).min()?;
+        (oldest != NONE_IDLE).then_some(index)
+    }
+}
+
+impl Worker {
+    /// Counts a client's connection, if there is room without closing another one.
+    pub(crate) fn try_admit(self: &Rc<Self>) -> Option<Admission> {
+        let admitted = self.shared.capacity.take_client();
+        admitted.then(|| {
+            self.open.set(self.open.get() + 1);
+            Admission {
+                worker: self.clone(),
+                slot: Cell::new(None),
+            }
+        })
+    }
+
+    /// Counts a client's connection. Without room, the longest-idle connections are closed; `None` if no connection is idle.
+    pub(crate) async fn admit(self: &Rc<Self>) -> Option<Admission> {
+        if let Some(admission) = self.try_admit() {
+            return Some(admission);
+        }
+        let capacity = &self.shared.capacity;
+        capacity.waiting.fetch_add(1, Ordering::SeqCst);
+        let _waiting = Waiting(capacity);
+        // Connections that have just been accepted are idle once their tasks have run.
+        tokio::task::yield_now().await;
+        for _ in 0..ATTEMPTS {
+            if !self.make_room() {
+                return None;
+            }
+            let _ = tokio::time::timeout(PATIENCE, capacity.freed.notified()).await;
+            if let Some(admission) = self.try_admit() {
+                return Some(admission);
+            }
+        }
+        None
+    }
+
+    /// Closes the longest-idle client connections, on whichever worker they are, and connections to endpoints that nobody uses. Returns whether there were any.
+    pub(crate) fn make_room(&self) -> bool {
+        let capacity = &self.shared.capacity;
+        match capacity.longest_idle(self.index) {
+            None => return self.close_unused_upstreams(),
+            Some(index) if index == self.index => self.close_longest_idle(),
+            Some(index) => capacity.workers[index].close.notify_one(),
+        }
+        true
+    }
+
+    /// Closes connections to endpoints that have waited for a request for a while, if files are scarce. Returns whether there were any.
+    fn close_unused_upstreams(&self) -> bool {
+        let capacity = &self.shared.capacity;
+        let second = self.second.get();
+        // Not with every client: it looks through all of them.
+        if !capacity.is_short_of_files() || self.trimmed.replace(second) == second {
+            return false;
+        }
+        let before = capacity.files.load(Ordering::SeqCst);
+        for upstream in self.upstreams.borrow().values() {
+            upstream.sweep(UNUSED);
+        }
+        capacity.files.load(Ordering::SeqCst) < before
+    }
+
+    /// Closes the longest-idle connections of this worker.
+    fn close_longest_idle(&self) {
+        self.close_unused_upstreams();
+        let count = self.idle.close_longest_idle();
+        self.publish_oldest();
+        self.metrics.own().closed_idle.add(count as u64);
+        if count > 0
+            && let Some(times) = self.overload.due("idle")
+        {
+            tracing::info!(
+                times,
+                "idle connections are closed to make room: near the limit of connections or open files"
+            );
+        }
+    }
+
+    /// Closes idle connections whenever another worker asks for it.
+    pub(super) async fn close_idle_on_request(self: Rc<Self>) {
+        loop {
+            let own = &self.shared.capacity.workers[self.index];
+            own.close.notified().await;
+            self.close_longest_idle();
+        }
+    }
+
+    fn publish_oldest(&self) {
+        let oldest = self.idle.oldest().unwrap_or(NONE_IDLE);
+        let own = &self.shared.capacity.workers[self.index];
+        own.oldest.store(oldest, Ordering::Relaxed);
+    }
+}
+
+/// Counts a new client that waits.
+struct Waiting<'c>(&'c Capacity);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A client's connection, counted until dropped.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    worker: Rc<Worker>,
+    /// Its place among the idle connections, once it has been idle.
+    slot: Cell<Option<Slot>>,
+}
+
+impl Admission {
+    /// Marks the connection as idle: nothing of a request has come. Ready when it has to close so that others have room.
+    pub(crate) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let worker = &self.worker;
+        let (slot, polled) = worker.idle.poll(self.slot.get(), worker.second.get(), cx);
+        self.slot.set(Some(slot));
+        worker.publish_oldest();
+        polled
+    }
+
+    /// Marks the connection as busy: it is not closed to make room.
+    pub(crate) fn set_busy(&self) {
+        let Some(slot) = self.slot.get() else { return };
+        let worker = &self.worker;
+        if worker.idle.set_busy(slot) {
+            // It was chosen, and stays: whoever waits for its place chooses another one.
+            worker.shared.capacity.wake_waiting();
+        }
+        worker.publish_oldest();
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let worker = &self.worker;
+        if let Some(slot) = self.slot.get() {
+            worker.idle.remove(slot);
+            worker.publish_oldest();
+        }
+        worker.open.set(worker.open.get() - 1);
+        worker.shared.capacity.release_client();
+    }
+}
+
+/// The file of a connection to an endpoint, counted until dropped. There is always room for one: clients leave some.
+#[derive(Debug)]
+pub(crate) struct UpstreamFile(Arc<super::Shared>);
+
+impl UpstreamFile {
+    /// Counts a file. Near the limit, idle client connections are closed.
+    pub(crate) fn new(worker: &Worker) -> Self {
+        let capacity = &worker.shared.capacity;
+        let before = capacity.files.fetch_add(1, Ordering::SeqCst);
+        if before >= capacity.client_files() {
+            worker.make_room();
+        }
+        UpstreamFile(worker.shared.clone())
+    }
+}
+
+impl Drop for UpstreamFile {
+    fn drop(&mut self) {
+        self.0.capacity.release_file();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_counts_as_one_file_and_an_endpoint_while_its_connection_is_open() {
+        let capacity = Capacity::new(None, 32, 1);
+        let clients = (0..40).filter(|_| capacity.take_client()).count();
+        assert_eq!(clients, 30, "two are left for endpoints");
+        for _ in 0..10 {
+            capacity.release_client();
+        }
+        capacity.files.fetch_add(4, Ordering::SeqCst);
+        let clients = (0..40).filter(|_| capacity.take_client()).count();
+        assert_eq!(clients, 6);
+        for _ in 0..4 {
+            capacity.release_file();
+        }
+        let clients = (0..40).filter(|_| capacity.take_client()).count();
+        assert_eq!(clients, 4);
+    }
+
+    #[test]
+    fn the_longest_idle_of_all_workers_is_closed_and_ones_own_among_equals() {
+        let capacity = Capacity::new(Some(1), 32, 3);
+        assert_eq!(capacity.longest_idle(0), None);
+        let set = |index: usize, second| {
+            capacity.workers[index]
+                .oldest
+                .store(second, Ordering::Relaxed);
+        };
+        set(2, 5);
+        assert_eq!(capacity.longest_idle(0), Some(2));
+        set(0, 5);
+        assert_eq!(capacity.longest_idle(0), Some(0));
+        set(1, 4);
+        assert_eq!(capacity.longest_idle(0), Some(1));
+    }
+}

@@ -1,0 +1,242 @@
+//! Client connections without a request in progress, ordered by how long they have been idle. Near the limit the longest-idle ones are closed to make room, as nginx does with its
+//! reusable connections.
+
+use std::cell::RefCell;
+use std::task::{Context, Poll, Waker};
+
+/// Connections that are closed at once at most: room for a burst, without losing most of the others.
+const BATCH: usize = 32;
+
+/// The idle connections of one worker.
+#[derive(Debug, Default)]
+pub(super) struct IdleConnections(RefCell<List>);
+
+/// Slot of a connection that has been idle before.
+pub(super) type Slot = u32;
+
+/// End of a list.
+const NIL: Slot = Slot::MAX;
+
+/// A doubly linked list over slots, the longest-idle connection first. A connection keeps its slot, and with it its waker, while it is busy.
+#[derive(Debug)]
+struct List {
+    slots: Vec<Entry>,
+    free: Vec<Slot>,
+    first: Slot,
+    last: Slot,
+    len: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    state: State,
+    previous: Slot,
+    next: Slot,
+    /// Second in which the connection became idle, as the worker counts them.
+    since: u64,
+    waker: Waker,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Busy,
+    Idle,
+    /// It is to close.
+    Chosen,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        List {
+            slots: Vec::new(),
+            free: Vec::new(),
+            first: NIL,
+            last: NIL,
+            len: 0,
+        }
+    }
+}
+
+impl IdleConnections {
+    /// Marks a connection as idle, if it is not yet. Ready while it is chosen to be closed.
+    pub(super) fn poll(
+        &self,
+        slot: Option<Slot>,
+        second: u64,
+        cx: &mut Context<'_>,
+    ) -> (Slot, Poll<()>) {
+        let mut list = self.0.borrow_mut();
+        let slot = slot.unwrap_or_else(|| list.add(cx.waker()));
+        let entry = list.entry(slot);
+        match entry.state {
+            State::Chosen => return (slot, Poll::Ready(())),
+            State::Idle => {}
+            State::Busy => {
+                entry.since = second;
+                list.append(slot);
+            }
+        }
+        list.entry(slot).waker.clone_from(cx.waker());
+        (slot, Poll::Pending)
+    }
+
+    /// Marks a connection as busy. Returns whether it had been chosen to be closed.
+    pub(super) fn set_busy(&self, slot: Slot) -> bool {
+        let mut list = self.0.borrow_mut();
+        match list.entry(slot).state {
+            State::Idle => list.unlink(slot),
+            State::Busy => return false,
+            State::Chosen => {}
+        }
+        std::mem::replace(&mut list.entry(slot).state, State::Busy) == State::Chosen
+    }
+
+    /// Removes a connection that has ended.
+    pub(super) fn remove(&self, slot: Slot) {
+        self.set_busy(slot);
+        let mut list = self.0.borrow_mut();
+        list.entry(slot).waker = Waker::noop().clone();
+        list.free.push(slot);
+    }
+
+    /// Chooses the longest-idle connections to be closed and wakes them: one of eight, at least one. Returns how many.
+    pub(super) fn close_longest_idle(&self) -> usize {
+        let mut wakers = Vec::new();
+        let mut list = self.0.borrow_mut();
+        let count = (list.len / 8).clamp(1, BATCH).min(list.len);
+        for _ in 0..count {
+            let slot = list.first;
+            list.unlink(slot);
+            let entry = list.entry(slot);
+            entry.state = State::Chosen;
+            wakers.push(entry.waker.clone());
+        }
+        drop(list);
+        wakers.into_iter().for_each(Waker::wake);
+        count
+    }
+
+    /// Returns the second since when the longest-idle connection is idle.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        let list = self.0.borrow();
+        let first = list.slots.get(list.first as usize)?;
+        Some(first.since)
+    }
+}
+
+impl List {
+    fn entry(&mut self, slot: Slot) -> &mut Entry {
+        &mut self.slots[slot as usize]
+    }
+
+    fn add(&mut self, waker: &Waker) -> Slot {
+        if let Some(slot) = self.free.pop() {
+            return slot;
+        }
+        self.slots.push(Entry {
+            state: State::Busy,
+            previous: NIL,
+            next: NIL,
+            since: 0,
+            waker: waker.clone(),
+        });
+        // Fewer than there may be open files.
+        (self.slots.len() - 1) as Slot
+    }
+
+    /// Appends a connection: it is the last to be closed.
+    fn append(&mut self, slot: Slot) {
+        let last = std::mem::replace(&mut self.last, slot);
+        match last {
+            NIL => self.first = slot,
+            last => self.entry(last).next = slot,
+        }
+        let entry = self.entry(slot);
+        (entry.state, entry.previous, entry.next) = (State::Idle, last, NIL);
+        self.len += 1;
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let Entry { previous, next, .. } = *self.entry(slot);
+        match previous {
+            NIL => self.first = next,
+            previous => self.entry(previous).next = next,
+        }
+        match next {
+            NIL => self.last = previous,
+            next => self.entry(next).previous = previous,
+        }
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn poll(idle: &IdleConnections, slot: Option<Slot>) -> (Slot, Poll<()>) {
+        idle.poll(slot, 7, &mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_chosen_connection_hears_of_it_and_a_busy_one_is_never_chosen() {
+        let idle = IdleConnections::default();
+        assert_eq!((idle.oldest(), idle.close_longest_idle()), (None, 0));
+        let (first, _) = poll(&idle, None);
+        let (second, _) = poll(&idle, None);
+        assert_eq!(idle.oldest(), Some(7));
+        assert!(!idle.set_busy(first));
+        assert_eq!(idle.close_longest_idle(), 1);
+        assert!(poll(&idle, Some(first)).1.is_pending());
+        assert!(poll(&idle, Some(second)).1.is_ready());
+        assert_eq!(idle.close_longest_idle(), 1);
+        assert!(idle.set_busy(first), "its request came in time");
+        assert!(poll(&idle, Some(first)).1.is_pending());
+    }
+
+    proptest! {
+        /// The list is a queue: whatever connections do, those are closed first that have been idle for longest.
+        #[test]
+        fn the_longest_idle_are_closed_first(steps in prop::collection::vec((0..12usize, 0..4u8), 0..200)) {
+            let idle = IdleConnections::default();
+            let mut slots = [None; 12];
+            let mut queue: VecDeque<usize> = VecDeque::new();
+            let mut chosen: Vec<usize> = Vec::new();
+            for (at, step) in steps {
+                match (step, slots[at]) {
+                    (0, slot) => {
+                        let (slot, polled) = poll(&idle, slot);
+                        slots[at] = Some(slot);
+                        let was_chosen = chosen.contains(&at);
+                        prop_assert_eq!(polled.is_ready(), was_chosen);
+                        if !was_chosen && !queue.contains(&at) {
+                            queue.push_back(at);
+                        }
+                    }
+                    (1, Some(slot)) => {
+                        prop_assert_eq!(idle.set_busy(slot), chosen.contains(&at));
+                        queue.retain(|other| *other != at);
+                        chosen.retain(|other| *other != at);
+                    }
+                    (2, Some(slot)) => {
+                        idle.remove(slot);
+                        slots[at] = None;
+                        queue.retain(|other| *other != at);
+                        chosen.retain(|other| *other != at);
+                    }
+                    (3, _) => {
+                        let count = idle.close_longest_idle();
+                        prop_assert_eq!(count, queue.len().min((queue.len() / 8).max(1)));
+                        chosen.extend(queue.drain(..count));
+                    }
+                    _ => {}
+                }
+                prop_assert_eq!(idle.oldest().is_some(), !queue.is_empty());
+            }
+        }
+    }
+}
