@@ -21,6 +21,7 @@ mod paths;
 mod retries;
 mod routing;
 mod seeing;
+mod silence;
 mod smuggling;
 mod streams;
 mod support;

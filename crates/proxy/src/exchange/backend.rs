@@ -11,7 +11,7 @@ use super::source::{Incoming, Source};
 use crate::http1::{
     self, Asked, BodyDecoder, Encoder, Fault, Framing, HeadWriter, ResponseHead, WriteError,
 };
-use crate::upstream::connect::ConnectError;
+use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::{Pick, Speech, http1 as up1, http2 as up2};
 use crate::wire::buffer::Buffer;
 use crate::wire::io::Reader;
@@ -283,6 +283,11 @@ impl<'b> Returning<'b> {
 
     /// What comes over a WebSocket.
     pub(crate) fn stream(&mut self, most: usize) -> Source<'_> {
+        if let Returning::Http1(returning) = self {
+            // A WebSocket's reader may pause as long as it likes.
+            let lifted = |tcp: &_| connect::user_timeout(tcp, None);
+            let _ = returning.reader.with_tcp(lifted);
+        }
         let mut source = self.body(most);
         source.switch();
         source

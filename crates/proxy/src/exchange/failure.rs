@@ -1,5 +1,7 @@
 //! Why a try came to nothing, and what the client is told if it was the last one.
 
+use std::io;
+
 use super::answer::Answer;
 use super::backend::{BackendError, BeginError};
 use super::source::SourceError;
@@ -16,8 +18,8 @@ pub(crate) enum Failure {
     Unanswered { reused: bool },
     /// What came is no response.
     Broken(Answer),
-    /// It took too long: the whole request, or this try.
-    TimedOut { whole: bool },
+    /// A time limit was exceeded.
+    TimedOut(Timeout),
     /// The response has a status that is tried again.
     Status,
     /// It is answered so, and not tried again: the client's request is at fault, or too much of it is gone.
@@ -26,10 +28,46 @@ pub(crate) enum Failure {
     Cut,
 }
 
+/// The time limit that an attempt exceeded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    /// The route's timeout for the whole request.
+    Request,
+    /// The route's timeout for one attempt.
+    Backend,
+    /// `backend-head-time`.
+    Head,
+    /// The kernel's: the endpoint's host no longer answers TCP keepalive probes or acknowledges data.
+    Host,
+}
+
+impl Timeout {
+    fn answer(self) -> Answer {
+        let (reason, message) = match self {
+            Timeout::Request => ("RequestTimeout", "the request took too long"),
+            Timeout::Backend => ("BackendTimeout", "the backend took too long"),
+            Timeout::Head => {
+                let message = "the backend took too long to begin its response";
+                let answer = Answer::new(504, "BackendHeadTimeout", message);
+                return answer.beyond("backend-head-time");
+            }
+            Timeout::Host => ("HostUnreachable", "the backend's host no longer responds"),
+        };
+        Answer::new(504, reason, message)
+    }
+}
+
 impl Failure {
     /// A response that is none.
     pub(crate) fn broken(reason: &'static str, message: String) -> Self {
         Failure::Broken(Answer::new(502, reason, message))
+    }
+
+    /// An exceeded time limit; counts the endpoint as failed.
+    pub(crate) fn timed_out(pick: &mut Pick, timeout: Timeout) -> Self {
+        pick.failed();
+        pick.upstream().series.timeouts.increment();
+        Failure::TimedOut(timeout)
     }
 
     /// What the client is told.
@@ -40,12 +78,7 @@ impl Failure {
                 let message = "the backend ended the connection without an answer";
                 Answer::new(502, "Unanswered", message)
             }
-            Failure::TimedOut { whole: true } => {
-                Answer::new(504, "RequestTimeout", "the request took too long")
-            }
-            Failure::TimedOut { whole: false } => {
-                Answer::new(504, "BackendTimeout", "the backend took too long")
-            }
+            Failure::TimedOut(timeout) => timeout.answer(),
             Failure::Status => Answer::new(502, "Broken", "the response can't be had again"),
             // Nobody hears it; it is what the log says, as others' logs do.
             Failure::Cut => Answer::new(499, "ClientGone", "the client is gone"),
@@ -88,6 +121,14 @@ pub(crate) fn client_fault(error: SourceError) -> Failure {
 /// What is wrong with a backend that gave no response.
 pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Failure {
     tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
+    let io = match &error {
+        BackendError::Io(error) => Some(error),
+        BackendError::Http2(error) => error.get_io(),
+        _ => None,
+    };
+    if io.is_some_and(is_host_gone) {
+        return Failure::timed_out(pick, Timeout::Host);
+    }
     // An endpoint that closes a connection which has waited has not failed.
     let waited = match &error {
         BackendError::Fault(_) => false,
@@ -107,4 +148,16 @@ pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Fail
         }
         BackendError::Fault(error) => Failure::Broken(Answer::refused(error)),
     }
+}
+
+/// Whether the kernel gave up on the connection because its probes and retransmissions went unanswered. After an ICMP error or a failed neighbour
+/// lookup it reports that error in place of a timeout.
+fn is_host_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::TimedOut
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown
+    )
 }

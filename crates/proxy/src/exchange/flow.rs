@@ -35,6 +35,7 @@ pub(crate) struct Progress {
     hungry: Cell<bool>,
     /// Whether it may come as slowly as it likes: a stream of events has its own pace.
     patient: Cell<bool>,
+    ended: Cell<bool>,
 }
 
 impl Progress {
@@ -46,6 +47,7 @@ impl Progress {
             moving: Cell::new(false),
             hungry: Cell::new(false),
             patient: Cell::new(patient),
+            ended: Cell::new(false),
         }
     }
 
@@ -70,6 +72,12 @@ impl Progress {
     pub(crate) fn end(&self) {
         self.moved.set(None);
         self.moving.set(false);
+        self.ended.set(true);
+    }
+
+    /// Whether it is over.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get()
     }
 
     /// From now on it may come as slowly as it likes.

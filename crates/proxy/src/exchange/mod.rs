@@ -17,10 +17,12 @@ pub(crate) mod lines;
 mod mirror;
 pub(crate) mod report;
 pub(crate) mod request;
+mod response;
 pub(crate) mod sink;
 pub(crate) mod source;
 mod tap;
 mod tries;
+mod upload;
 mod websocket;
 
 use std::borrow::Cow;

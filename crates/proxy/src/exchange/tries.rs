@@ -14,7 +14,7 @@ use super::answer::Answer;
 use super::attempt::{Attempt, Near};
 use super::backend::Outbound;
 use super::client::Client;
-use super::failure::Failure;
+use super::failure::{Failure, Timeout};
 use super::forwarded::Forwarded;
 use super::lines::{Line, Lines};
 use super::mirror::Copies;
@@ -168,9 +168,8 @@ impl Tries<'_> {
             }
             // The endpoint closed a connection that had waited. That is no failure of the endpoint; it is asked again, once.
             Failure::Unanswered { reused: true } if !fresh => self.request.is_idempotent(),
-            Failure::Unanswered { .. }
-            | Failure::Broken(_)
-            | Failure::TimedOut { whole: false } => {
+            Failure::TimedOut(Timeout::Request) => false,
+            Failure::Unanswered { .. } | Failure::Broken(_) | Failure::TimedOut(_) => {
                 self.request.is_idempotent() && tried < self.attempts() && self.spend()
             }
             // Its share of the budget is spent already.

@@ -104,6 +104,9 @@ limits! {
     "connect-time" connect_time: Duration = Duration::from_secs(5), Time 10..=HOUR;
         "for a connection to an endpoint, TLS included";
         "another endpoint is tried, else 503"
+    "backend-head-time" backend_head_time: Option<Duration> = None, Time 10..=24 * HOUR;
+        "for the head of a response, once the whole request has been sent; none is without end";
+        "another endpoint is tried if the route allows retries, else 504"
     "backend-idle-time" backend_idle_time: Duration = Duration::from_secs(30), Time 10..=24 * HOUR;
         "how long a connection to an endpoint is kept without a request";
         "it is closed"

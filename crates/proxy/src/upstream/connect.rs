@@ -2,8 +2,10 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use pointsman_binding::bound::{Fault, FaultReason};
+use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
@@ -65,6 +67,27 @@ pub(crate) async fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// Silence after which the kernel probes whether the peer's host is still there.
+pub(super) const SILENCE: Duration = Duration::from_secs(20);
+
+/// Interval between keepalive probes.
+const PROBE: Duration = Duration::from_secs(5);
+
+/// Unanswered probes after which the host is considered gone.
+const PROBES: u32 = 4;
+
+/// Enables TCP keepalive: a host that vanishes without closing its connections is detected although nothing is sent to it.
+pub(super) fn keepalive(stream: &TcpStream) -> io::Result<()> {
+    let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE);
+    SockRef::from(stream).set_tcp_keepalive(&probes.with_retries(PROBES))
+}
+
+/// Sets `TCP_USER_TIMEOUT`, the time that sent data may stay unacknowledged. Linux applies it also to keepalive probes and to a peer whose receive
+/// window stays closed. None lifts the limit.
+pub(crate) fn user_timeout(stream: &TcpStream, time: Option<Duration>) -> io::Result<()> {
+    SockRef::from(stream).set_tcp_user_timeout(time)
+}
+
 /// A connection for bytes, over TLS if that is how the backend is spoken to.
 pub(crate) async fn bytes(worker: &Worker, pick: &Pick) -> Result<(Reader, Writer), ConnectError> {
     let upstream = pick.upstream();
@@ -72,6 +95,7 @@ pub(crate) async fn bytes(worker: &Worker, pick: &Pick) -> Result<(Reader, Write
     upstream.series.connects.increment();
     let connecting = async {
         let stream = tcp(pick.address).await?;
+        keepalive(&stream)?;
         Ok(match &settings {
             None => split(stream),
             Some(settings) => split_tls(tls(stream, &settings.bytes).await?),

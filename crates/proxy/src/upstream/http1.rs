@@ -2,10 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::connect::{self, ConnectError};
 use super::{Pick, Upstream};
 use crate::http1::ResponseHead;
+use crate::limits::Limits;
 use crate::metrics::BackendSeries;
 use crate::wire::buffer::Buffer;
 use crate::wire::io::{Reader, Writer, split, split_tls};
@@ -39,6 +41,12 @@ pub(crate) struct Idle {
     head: ResponseHead,
     terms: u64,
     counted: Counted,
+}
+
+/// Time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and
+/// `stall-time` is the time that a backend may take nothing of a request's body.
+fn user_timeout(limits: &Limits) -> Duration {
+    (connect::SILENCE * 2).max(limits.stall_time)
 }
 
 /// Counts an open connection. It knows the figures alone: a connection that waits in an upstream's pool must not keep that upstream.
@@ -98,6 +106,8 @@ impl Connection {
         let file = UpstreamFile::new(worker);
         let connecting = async {
             let stream = connect::tcp(pick.address).await?;
+            connect::keepalive(&stream)?;
+            connect::user_timeout(&stream, Some(user_timeout(worker.limits())))?;
             Ok(match &tls {
                 None => split(stream),
                 Some(tls) => split_tls(connect::tls(stream, &tls.http1).await?),

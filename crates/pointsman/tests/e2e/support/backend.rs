@@ -209,6 +209,16 @@ impl Backend {
         Backend::serve_at(listener, name, false, None, |_| status(200))
     }
 
+    /// The same on a socket that is listening already.
+    pub fn http1_on(
+        name: &str,
+        listener: std::net::TcpListener,
+        handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
+    ) -> Backend {
+        let listener = TcpListener::from_std(listener).expect("a listener");
+        Backend::serve_at(listener, name, false, None, handler)
+    }
+
     /// HTTP/2 with prior knowledge.
     pub async fn http2_with(
         name: &str,

@@ -8,6 +8,7 @@ pub mod http1;
 pub mod http2;
 pub mod manifests;
 pub mod message;
+pub mod namespace;
 pub mod raw;
 
 use std::future::Future;

@@ -11,11 +11,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use h2::client::{Builder, SendRequest};
 use h2::{Ping, PingPong};
-use socket2::{SockRef, TcpKeepalive};
 use tokio::task::spawn_local;
 
 use super::super::Upstream;
-use super::super::connect::{self, ConnectError};
+use super::super::connect::{self, ConnectError, SILENCE};
 use super::super::http1::Counted;
 use super::Streams;
 use super::io::{Io, Pulse};
@@ -24,14 +23,8 @@ use crate::wire::alarm::Alarm;
 use crate::wire::frames::SMALL_FRAMES;
 use crate::worker::{UpstreamFile, Worker};
 
-/// How long a connection with streams may be silent before it is asked whether it is alive, and how long it may take to answer.
-const SILENCE: Duration = Duration::from_secs(20);
-
 /// How often it is asked at most. Servers of gRPC take PINGs for abuse that come more than once in five minutes (gRPC proposal A8).
 const BETWEEN_PINGS: Duration = Duration::from_secs(310);
-
-/// How often the system asks the peer's system whether it is there. So a machine that is gone is found out, however seldom PINGs are sent.
-const PROBE: Duration = Duration::from_secs(5);
 
 /// The driver of a connection.
 type Driver = h2::client::Connection<Io, Bytes>;
@@ -121,9 +114,8 @@ async fn open(
 ) -> Result<Io, ConnectError> {
     let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
     let stream = connect::tcp(address).await?;
-    let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE);
-    SockRef::from(&stream).set_tcp_keepalive(&probes.with_retries(4))?;
-    SockRef::from(&stream).set_tcp_user_timeout(Some(SILENCE * 2))?;
+    connect::keepalive(&stream)?;
+    connect::user_timeout(&stream, Some(SILENCE * 2))?;
     let Some(tls) = tls else {
         return Ok(Io::tcp(stream, pulse.clone()));
     };

@@ -1,0 +1,141 @@
+//! Backends that take a request and never answer.
+
+use std::time::Duration;
+
+use crate::support::backend::{Answer, Backend, status};
+use crate::support::gateway::{Gateway, Setup};
+use crate::support::http1::Http1;
+use crate::support::manifests::*;
+use crate::support::message::*;
+use crate::support::namespace::Host;
+use crate::support::{eventually, within};
+
+/// Failures in a row after which an endpoint is ejected.
+const FAILURES: usize = 5;
+
+/// More than the kernel takes to declare a host unreachable: 20 seconds of silence, then probes for another 20.
+const DETECTED: Duration = Duration::from_secs(180);
+
+fn setup(backend: &Backend) -> Setup {
+    let manifests = [
+        plain(),
+        service("web", &[backend]),
+        route("web", &[&to("web")]),
+    ];
+    Gateway::setup(&manifests.concat()).environment("RUST_LOG", "info")
+}
+
+async fn ejected(gateway: &Gateway) {
+    eventually("the endpoint is ejected", || async {
+        gateway.log().contains("set aside after failures")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_host_that_vanishes_is_504_and_its_endpoint_counts_as_failed() {
+    let Some(host) = Host::new() else { return };
+    let backend = Backend::http1_on("web", host.listener(), |saw| match &*saw.target {
+        "/first" => status(200),
+        _ => Answer::Never,
+    });
+    // A longer `stall-time` is also the time that a host may be silent.
+    let gateway = setup(&backend).limit("stall-time", "10s").start().await;
+    // One of the requests below goes over a connection that has carried one before.
+    assert_eq!(gateway.ask(get("/first")).await.status, 200);
+    let mut clients = Vec::new();
+    for _ in 0..FAILURES {
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        client.send(get("/").bytes()).await;
+        clients.push(client);
+    }
+    backend.saw(FAILURES + 1).await;
+    eventually("all is acknowledged", || async {
+        host.unacknowledged() == 0
+    })
+    .await;
+    host.vanish();
+    for client in &mut clients {
+        let response = tokio::time::timeout(DETECTED, client.try_response()).await;
+        let response = response.expect("an answer in time").expect("a response");
+        assert_eq!(
+            (response.status, response.reason()),
+            (504, Some("HostUnreachable"))
+        );
+    }
+    assert_eq!(backend.connections(), FAILURES);
+    ejected(&gateway).await;
+}
+
+#[tokio::test]
+async fn a_backend_has_backend_head_time_for_the_head_of_its_response() {
+    let backend = Backend::http1_with("web", |_| Answer::Never).await;
+    let gateway = setup(&backend)
+        .limit("backend-head-time", "50ms")
+        .start()
+        .await;
+    for number in 0..FAILURES {
+        let response = match number % 2 {
+            0 => gateway.ask(get("/")).await,
+            _ => gateway.ask_http2(post("/", "body")).await,
+        };
+        assert_eq!(
+            (response.status, response.reason()),
+            (504, Some("BackendHeadTimeout"))
+        );
+    }
+    ejected(&gateway).await;
+    let log = gateway.log();
+    assert!(log.contains("limit=\"backend-head-time\""), "{log}");
+    let figures = gateway.ask_admin("/metrics").await.text();
+    let timeouts = "pointsman_backend_timeouts_total";
+    let line = figures.lines().find(|line| line.starts_with(timeouts));
+    assert!(
+        line.is_some_and(|line| line.ends_with(&format!(" {FAILURES}"))),
+        "{figures}"
+    );
+}
+
+#[tokio::test]
+async fn a_head_timeout_is_retried_where_the_route_says_so() {
+    let silent = Backend::http1_with("silent", |_| Answer::Never).await;
+    let prompt = Backend::http1("prompt").await;
+    let rule = "{retry: {attempts: 1}, backendRefs: [{name: web, port: 80}]}";
+    let manifests = [
+        plain(),
+        service("web", &[&silent, &prompt]),
+        route("web", &[rule]),
+    ];
+    let gateway = Gateway::setup(&manifests.concat())
+        .limit("backend-head-time", "1s")
+        .start()
+        .await;
+    within("the silent one is chosen", async {
+        while silent.count() == 0 {
+            let response = gateway.ask(get("/")).await;
+            assert_eq!(response.backend(), Some("prompt"));
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn backend_head_time_begins_when_the_whole_request_has_been_sent() {
+    let backend = Backend::http1("web").await;
+    let time = Duration::from_millis(200);
+    let gateway = setup(&backend)
+        .limit("backend-head-time", "200ms")
+        .start()
+        .await;
+    // A slow machine may take longer than that to answer.
+    eventually("a slow upload is answered", || async {
+        let mut client = Http1::connect(gateway.at(8080)).await;
+        client
+            .send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\nhalf")
+            .await;
+        tokio::time::sleep(time * 2).await;
+        client.send("half").await;
+        client.response().await.status == 200
+    })
+    .await;
+}
