@@ -4,6 +4,7 @@
 //! change costs what it touches, and a clone is a snapshot. [`FrontendTable::lookup`] costs the length of the path, whatever the
 //! number of routes. Nothing here does I/O, reads a clock or knows an HTTP library.
 
+pub mod action;
 mod buckets;
 mod children;
 mod entry;

@@ -324,6 +324,42 @@ fn a_redirect_is_told_with_its_location() {
     assert_eq!(told["backends"], Value::Null);
 }
 
+/// As the proxy does it: filters change the reply, `location` included.
+#[test]
+fn a_response_filter_edits_the_location_of_a_redirect() {
+    let redirect = || {
+        Filter::Redirect(Arc::new(RequestRedirect {
+            scheme: Some("https".into()),
+            hostname: None,
+            path: None,
+            port: None,
+            status_code: 302,
+        }))
+    };
+    let modifier = |modifier| Filter::ResponseHeaders(Arc::new(modifier));
+    let set = Filter::ResponseHeaders(set("Location", "/elsewhere"));
+    let remove = modifier(HeaderModifier {
+        remove: vec!["location".into()],
+        ..HeaderModifier::default()
+    });
+    let table = [
+        (set, json!({"location": "/elsewhere"})),
+        (remove, Value::Null),
+    ];
+    for (filter, headers) in table {
+        // Whatever their order in the rule.
+        for filters in [
+            vec![redirect(), filter.clone()],
+            vec![filter.clone(), redirect()],
+        ] {
+            let tables = with_rules(vec![filtered(prefix("/"), filters)]);
+            let told = ask(&tables, &url("http://h/x"));
+            assert_eq!(told["status"], 302);
+            assert_eq!(told["response"]["headers"], headers);
+        }
+    }
+}
+
 #[test]
 fn a_preflight_is_answered_and_a_simple_request_goes_on() {
     let cors = Filter::Cors(Arc::new(Cors {
@@ -452,6 +488,13 @@ fn a_host_of_another_listener_than_the_snis_is_misdirected() {
     assert_eq!(
         (&told["outcome"], &told["status"]),
         (&json!("respond"), &json!(421))
+    );
+    // A gRPC call is told of errors in gRPC's own way.
+    let call = [("Host", "b.com"), ("content-type", "application/grpc")];
+    let told = ask(&tables, &with(url("https://a.com/s/m"), &call));
+    assert_eq!(
+        (&told["outcome"], &told["status"], &told["grpcStatus"]),
+        (&json!("respond"), &Value::Null, &json!(14))
     );
 }
 

@@ -76,6 +76,7 @@ reasons! {
     // Found out by the proxy.
     ConnectFailed,
     ConnectTimeout,
+    Misdirected,
     NoEndpoints,
     NoListener,
     NoRoute,

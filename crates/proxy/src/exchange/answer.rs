@@ -1,12 +1,12 @@
-//! Answers that are made here: short, with a reason that a program can read. A gRPC call gets them in gRPC's own way.
+//! Responses that are made here: errors, short and with a reason that a program can read, which a gRPC call gets in gRPC's own way; and
+//! the replies of filters.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use http::HeaderMap;
-use pointsman_binding::bound::{DirectResponse, Fault};
-use pointsman_routing::filters::headers::Edit;
+use pointsman_binding::bound::Fault;
+use pointsman_routing::action::{Reply, grpc_status, no_listener, no_route};
 
 use super::client::{Client, Head};
 use super::lines::Lines;
@@ -14,21 +14,17 @@ use super::sink::SinkError;
 use crate::http1::{self, Framing};
 use crate::worker::Worker;
 
-/// An answer.
+/// An error, as a client is told of it.
 #[derive(Debug, Clone)]
 pub(crate) struct Answer {
     /// The status.
     pub(crate) status: u16,
-    /// One word, in `x-pointsman-reason`, metrics and logs; none for what a rule asks for.
-    pub(crate) reason: Option<&'static str>,
+    /// One word, in `x-pointsman-reason`, metrics and logs.
+    pub(crate) reason: &'static str,
     /// For people.
     message: Cow<'static, str>,
-    /// The body, where it is not the message.
-    body: Option<Arc<[u8]>>,
     /// The limit that was gone beyond, if it was one.
     limit: Option<&'static str>,
-    /// Header lines beyond that.
-    lines: Vec<(Cow<'static, str>, String)>,
 }
 
 impl Answer {
@@ -40,58 +36,20 @@ impl Answer {
     ) -> Self {
         Answer {
             status,
-            reason: Some(reason),
+            reason,
             message: message.into(),
-            body: None,
             limit: None,
-            lines: Vec::new(),
-        }
-    }
-
-    /// What a rule asks for: a redirect, an answer to a preflight.
-    pub(crate) fn asked_for(status: u16, lines: Vec<(Cow<'static, str>, String)>) -> Self {
-        Answer {
-            status,
-            reason: None,
-            message: Cow::Borrowed(""),
-            body: None,
-            limit: None,
-            lines,
-        }
-    }
-
-    /// What a rule answers itself.
-    pub(crate) fn direct(
-        direct: &DirectResponse,
-        mut lines: Vec<(Cow<'static, str>, String)>,
-    ) -> Self {
-        if !direct.body.is_empty() {
-            let line = (
-                Cow::Borrowed("content-type"),
-                direct.content_type.to_string(),
-            );
-            lines.push(line);
-        }
-        Answer {
-            body: Some(direct.body.clone()),
-            ..Answer::asked_for(direct.status, lines)
         }
     }
 
     /// Nobody listens for this host here.
     pub(crate) fn no_listener() -> Self {
-        Answer::new(404, "NoListener", "no listener serves this host")
+        Answer::fault(no_listener())
     }
 
     /// No rule takes it.
     pub(crate) fn no_route() -> Self {
-        Answer::new(404, "NoRoute", "no rule takes this request")
-    }
-
-    /// The connection was made for another host.
-    pub(crate) fn misdirected() -> Self {
-        let message = "this connection was made for another host";
-        Answer::new(421, "Misdirected", message)
+        Answer::fault(no_route())
     }
 
     /// A message that can't be understood.
@@ -112,7 +70,7 @@ impl Answer {
 
     /// Counts it, and names the limit in the log.
     pub(crate) fn count(&self, worker: &Worker, client: SocketAddr) {
-        let Some(reason) = self.reason else { return };
+        let reason = self.reason;
         worker.metrics.answered(reason);
         tracing::debug!(%client, reason, "answered: {}", self.message);
         if let Some(limit) = self.limit
@@ -127,37 +85,9 @@ impl Answer {
         Answer::new(fault.status, fault.reason.as_str(), fault.message.clone())
     }
 
-    /// Changes its header lines, as a rule's filters say.
-    pub(crate) fn edit(&mut self, edits: &[Edit]) {
-        for edit in edits {
-            match edit {
-                Edit::Set(name, value) => {
-                    self.lines.retain(|(other, _)| **other != **name);
-                    self.lines
-                        .push((Cow::Owned(name.to_string()), value.to_string()));
-                }
-                Edit::Add(name, value) => self
-                    .lines
-                    .push((Cow::Owned(name.to_string()), value.to_string())),
-                Edit::Remove(name) => self.lines.retain(|(other, _)| **other != **name),
-            }
-        }
-    }
-
     /// gRPC's own status for it.
     pub(crate) fn grpc_status(&self) -> u16 {
-        match self.status {
-            // UNIMPLEMENTED
-            404 => 12,
-            // DEADLINE_EXCEEDED
-            504 => 4,
-            // INTERNAL: what is wrong with the request itself
-            400 => 13,
-            // RESOURCE_EXHAUSTED
-            413 | 414 | 431 => 8,
-            // UNAVAILABLE
-            _ => 14,
-        }
+        grpc_status(self.status)
     }
 
     /// Gives the answer. `grpc` is whether the request was a gRPC call. Returns how many bytes its body has.
@@ -168,44 +98,20 @@ impl Answer {
         date: &[u8],
     ) -> Result<u64, SinkError> {
         let mut lines = Lines::default();
-        for (name, value) in &self.lines {
-            lines.add(name.as_bytes(), value.as_bytes());
-        }
-        if let Some(reason) = self.reason {
-            lines.add(b"x-pointsman-reason", reason.as_bytes());
-        }
+        lines.add(b"x-pointsman-reason", self.reason.as_bytes());
         lines.add(b"date", date);
-        if grpc && self.reason.is_some() {
+        if grpc {
             self.give_grpc(client, lines).await?;
             return Ok(0);
         }
-        let body = match &self.body {
-            Some(body) => Cow::Borrowed(&**body),
-            None if self.message.is_empty() => Cow::Borrowed(&[][..]),
-            None => Cow::Owned(format!("{}\n", self.message).into_bytes()),
+        let body = match self.message.is_empty() {
+            true => String::new(),
+            false => format!("{}\n", self.message),
         };
-        if self.body.is_none() && !body.is_empty() {
+        if !body.is_empty() {
             lines.add(b"content-type", b"text/plain; charset=utf-8");
         }
-        let framing = match self.status {
-            204 | 304 => Framing::None,
-            _ => Framing::Length(body.len() as u64),
-        };
-        let head = Head {
-            status: self.status,
-            reason: None,
-            lines: &lines,
-            framing,
-            content_length: Some(body.len() as u64).filter(|_| framing != Framing::None),
-        };
-        let mut sent = 0;
-        if let Some(mut sink) = client.begin(&head)? {
-            sent = body.len() as u64;
-            sink.bytes(&body).await?;
-            sink.finish(None).await?;
-        }
-        client.flush().await?;
-        Ok(sent)
+        send(client, self.status, &lines, body.as_bytes()).await
     }
 
     /// gRPC over HTTP/2, "Trailers-Only": the status stands in the head, and there is no body.
@@ -233,6 +139,48 @@ impl Answer {
         drop(sink);
         client.flush().await
     }
+}
+
+/// Sends a reply that a filter made. Returns how many bytes its body has.
+pub(crate) async fn give_reply(
+    reply: Reply<'_>,
+    client: &mut Client<'_>,
+    date: &[u8],
+) -> Result<u64, SinkError> {
+    let mut lines = Lines::default();
+    for field in &reply.headers {
+        lines.add(field.name.as_bytes(), field.value.as_bytes());
+    }
+    lines.add(b"date", date);
+    send(client, reply.status, &lines, reply.body).await
+}
+
+/// Sends a whole response. Returns how many bytes of the body went.
+async fn send(
+    client: &mut Client<'_>,
+    status: u16,
+    lines: &Lines<'_>,
+    body: &[u8],
+) -> Result<u64, SinkError> {
+    let framing = match status {
+        204 | 304 => Framing::None,
+        _ => Framing::Length(body.len() as u64),
+    };
+    let head = Head {
+        status,
+        reason: None,
+        lines,
+        framing,
+        content_length: Some(body.len() as u64).filter(|_| framing != Framing::None),
+    };
+    let mut sent = 0;
+    if let Some(mut sink) = client.begin(&head)? {
+        sent = body.len() as u64;
+        sink.bytes(body).await?;
+        sink.finish(None).await?;
+    }
+    client.flush().await?;
+    Ok(sent)
 }
 
 /// As `grpc-message` has it: printable ASCII but `%` stays, the rest is written as `%XX`.

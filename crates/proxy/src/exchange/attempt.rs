@@ -5,9 +5,6 @@
 use std::pin::pin;
 use std::time::Instant;
 
-use pointsman_routing::filters::Filters;
-use pointsman_routing::filters::cors::Verdict;
-
 use super::backend::{Backend, BeginError, Outbound, Returning};
 use super::client::{Client, Head};
 use super::failure::{Failure, Timeout};
@@ -30,8 +27,6 @@ use crate::wire::alarm::{Alarm, Elapsed};
 pub(crate) struct Attempt<'a> {
     pub(crate) tries: &'a Tries<'a>,
     pub(crate) outbound: &'a Outbound<'a>,
-    /// Of the rule and of the backend.
-    pub(crate) filters: &'a [Option<&'a Filters>; 2],
     pub(crate) speech: Speech,
     /// A connection that has waited is not to be used.
     pub(crate) fresh: bool,
@@ -204,17 +199,7 @@ impl Attempt<'_> {
         if lines.get("date").is_none() {
             lines.add(b"date", date);
         }
-        if let Some(Verdict::Simple(cors)) = self.tries.verdict {
-            for (name, value) in cors {
-                match *name {
-                    "vary" => lines.add(name.as_bytes(), value.as_bytes()),
-                    name => lines.set(name.as_bytes(), value.as_bytes()),
-                }
-            }
-        }
-        for filters in self.filters.iter().flatten() {
-            lines.edit(&filters.response);
-        }
+        self.tries.forward.edit_response(lines.fields_mut());
         lines
     }
 

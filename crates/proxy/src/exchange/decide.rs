@@ -4,12 +4,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use pointsman_binding::bound::Protocol;
-use pointsman_resources::Kind;
+use pointsman_routing::action::misdirected;
 use pointsman_routing::{FrontendTable, PortTable};
 
 use super::answer::Answer;
 use super::report::Report;
-use super::request::{Request, Seen};
+use super::request::Seen;
 use crate::downstream::{ClientConnection, Frontends, Secured};
 use crate::worker::{Held, Plan, Worker};
 
@@ -26,13 +26,11 @@ pub(crate) fn decide(
     worker: &Worker,
     held: &Held,
     passage: &ClientConnection,
-    request: &Request<'_>,
-    host: &str,
-    path: &str,
+    request: &Seen<'_, '_>,
     report: &mut Report,
 ) -> Result<Decision, Answer> {
     let table = match Frontends::of(held, &passage.resolved) {
-        Frontends::Listeners(port) => listener(port, passage, host)?,
+        Frontends::Listeners(port) => listener(port, passage, request.host)?,
         Frontends::Single(table) => table,
         Frontends::Unrouted(id) => {
             let plan = held.implicit(worker, &id).ok_or_else(Answer::no_listener)?;
@@ -40,12 +38,7 @@ pub(crate) fn decide(
         }
         Frontends::None => return Err(Answer::no_listener()),
     };
-    let seen = Seen {
-        request,
-        host,
-        path,
-    };
-    let Some(hit) = table.lookup(&seen) else {
+    let Some(hit) = table.lookup(request) else {
         report.arrived(table.frontend());
         return Err(Answer::no_route());
     };
@@ -76,12 +69,7 @@ fn listener<'h>(
                 .ok_or_else(Answer::no_listener);
         }
     };
-    // RFC 9110 §7.4: a request for a host that the connection was not made for is misdirected. Kuma's gateways do not say so.
-    let of_kuma = secured.parent().kind == Kind::MeshGateway;
     table
         .filter(|table| table.frontend().id == *secured)
-        .ok_or_else(match of_kuma {
-            true => Answer::no_listener,
-            false => Answer::misdirected,
-        })
+        .ok_or_else(|| Answer::fault(misdirected(secured)))
 }

@@ -2,7 +2,7 @@
 //! are, in a connection's buffer, in a rule, in what was made for this request.
 
 use http::HeaderName;
-use pointsman_routing::filters::headers::Edit;
+use pointsman_routing::filters::headers::{self, Field};
 
 /// Names and values in order. Names are in any case.
 #[derive(Debug, Default)]
@@ -26,6 +26,22 @@ impl<'a> From<(&'a [u8], &'a [u8])> for Line<'a> {
             value,
             known: None,
         }
+    }
+}
+
+impl<'a> From<(&'a str, &'a str)> for Line<'a> {
+    fn from((name, value): (&'a str, &'a str)) -> Self {
+        (name.as_bytes(), value.as_bytes()).into()
+    }
+}
+
+impl Field for Line<'_> {
+    fn name(&self) -> &[u8] {
+        self.name
+    }
+
+    fn replace_value(&mut self, other: Self) {
+        self.value = other.value;
     }
 }
 
@@ -79,23 +95,8 @@ impl<'a> Lines<'a> {
     }
 
     /// Makes this the only value of a name, in the place of the first one.
-    pub(crate) fn set(&mut self, name: &'a [u8], value: &'a [u8]) {
-        self.set_line((name, value).into());
-    }
-
-    /// As [`set`](Self::set).
     pub(crate) fn set_line(&mut self, new: Line<'a>) {
-        let mut placed = false;
-        self.0.retain_mut(|line| {
-            if !line.is_named(new.name) {
-                return true;
-            }
-            line.value = new.value;
-            !std::mem::replace(&mut placed, true)
-        });
-        if !placed {
-            self.0.push(new);
-        }
+        headers::set(&mut self.0, new.name, new);
     }
 
     /// Adds a value after those that there are.
@@ -110,24 +111,19 @@ impl<'a> Lines<'a> {
 
     /// Takes a name away.
     pub(crate) fn remove(&mut self, name: &str) {
-        self.0.retain(|line| !line.is_named(name.as_bytes()));
+        headers::remove(&mut self.0, name.as_bytes());
     }
 
-    /// Makes changes, in order. None of them is to framing, which is made anew for each connection.
-    pub(crate) fn edit(&mut self, edits: &'a [Edit]) {
-        for edit in edits {
-            match edit {
-                Edit::Set(name, value) => self.set(name.as_bytes(), value.as_bytes()),
-                Edit::Add(name, value) => self.add(name.as_bytes(), value.as_bytes()),
-                Edit::Remove(name) => self.remove(name),
-            }
-        }
+    /// The fields, for filters to edit.
+    pub(crate) fn fields_mut(&mut self) -> &mut Vec<Line<'a>> {
+        &mut self.0
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pointsman_routing::filters::headers::Edit;
 
     #[test]
     fn edits_are_made_in_order() {
@@ -144,7 +140,7 @@ mod tests {
             Edit::Remove("X-Gone".into()),
         ];
         let mut lines = Lines::new(came.into_iter());
-        lines.edit(&edits);
+        headers::apply(&edits, lines.fields_mut());
         let got: Vec<_> = lines
             .pairs()
             .map(|(name, value)| {

@@ -25,27 +25,24 @@ mod tries;
 mod upload;
 mod websocket;
 
-use std::borrow::Cow;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Instant;
 
-use pointsman_binding::bound::Protocol;
-use pointsman_routing::filters::Filters;
-use pointsman_routing::filters::cors::{Asked, Verdict};
-use pointsman_routing::filters::redirect::{Manner, Requested};
+use pointsman_routing::action::Action;
 use pointsman_routing::normalize_path;
 
 use crate::downstream::ClientConnection;
 use crate::wire::alarm::Alarm;
 use crate::worker::{Plan, Worker};
-use answer::Answer;
+use answer::{Answer, give_reply};
 use client::Client;
 use decide::decide;
 use report::Report;
-use request::Request;
+use request::{Request, Seen};
+use sink::SinkError;
 use source::Source;
 use tries::Tries;
 
@@ -93,10 +90,7 @@ pub(crate) async fn run(
         let date = worker.date();
         // Boxed: few requests are answered here, and all others would pay for its room.
         let given = Box::pin(answer.give(client, request.is_grpc(), &date));
-        match alarm.within(worker.limits().stall_time, given).await {
-            Ok(Ok(bytes)) => report.gave(bytes),
-            _ => report.cut("ClientGone"),
-        }
+        finish(worker, alarm, report, given).await;
     }
     let keep = client.keeps() && source.has_ended() && !report.is_cut();
     telling.over = true;
@@ -121,7 +115,7 @@ impl Drop for Telling<'_> {
     }
 }
 
-/// Finds what is to be done and does it; an answer that is to be made here comes back as an error.
+/// Decides what is done with a request and does it. An error that the client is to be told of comes back.
 async fn answer(
     worker: &Rc<Worker>,
     passage: &ClientConnection,
@@ -134,122 +128,63 @@ async fn answer(
     let path = normalize_path(request.path)
         .map_err(|error| Answer::new(400, "BadPath", error.to_string()))?;
     let host = request.host();
+    let seen = Seen {
+        request,
+        host: &host,
+        path: &path,
+    };
     let held = worker.held();
-    let decision = decide(worker, &held, passage, request, &host, &path, report)?;
+    let decision = decide(worker, &held, passage, &seen, report)?;
     drop(held);
     let plan = decision.plan;
     report.decided(&plan, decision.matched);
-    if let Some(fault) = &plan.fault {
-        return Err(Answer::fault(fault));
-    }
-    let filters = plan.filters.as_deref().map(|filters| &filters.rule);
-    let verdict = filters.and_then(|filters| cors(request, filters));
-    if let Some(Verdict::Preflight(lines)) = &verdict {
-        return Err(Answer::asked_for(204, owned(lines)));
-    }
-    if let Some(filters) = filters
-        && let Some(answer) = redirect(
-            passage,
-            &plan,
-            request,
-            filters,
-            verdict.as_ref(),
-            &host,
-            &path,
-        )
-    {
-        return Err(answer);
-    }
-    if let Some(filters) = filters
-        && let Some(direct) = &filters.direct
-    {
-        let mut answer = Answer::direct(direct, allowed(verdict.as_ref()));
-        answer.edit(&filters.response);
-        return Err(answer);
-    }
-    let (place, target) = plan.choose().map_err(|fault| Answer::fault(&fault))?;
+    let forward = match plan.action(&seen, port_offset(passage, &plan)) {
+        Action::Fail(fault) => return Err(Answer::fault(fault)),
+        Action::Reply(reply) => {
+            // What is left of the body is not read: the next request could not be found behind it.
+            if !source.has_ended() {
+                client.close();
+            }
+            report.replied(reply.status);
+            let date = worker.date();
+            let given = Box::pin(give_reply(reply, client, &date));
+            finish(worker, alarm, report, given).await;
+            return Ok(());
+        }
+        Action::Forward(forward) => forward,
+    };
+    let target = plan.target(forward.backend);
     let upstream = target.upstream.as_ref().map_err(Answer::fault)?;
     Tries {
         worker,
         passage,
         plan: &plan,
-        place,
+        forward: &forward,
         upstream,
         mirrors: &target.mirrors,
         request,
         path: &path,
-        verdict: verdict.as_ref(),
     }
     .run(alarm, source, client, report)
     .await
 }
 
-/// What CORS makes of a request.
-fn cors(request: &Request<'_>, filters: &Filters) -> Option<Verdict> {
-    let text = |name: &str| {
-        let value = request.lines.get(name)?;
-        std::str::from_utf8(value).ok()
-    };
-    filters.cors.as_ref()?.judge(&Asked {
-        method: request.method,
-        origin: text("origin"),
-        request_method: text("access-control-request-method"),
-        request_headers: text("access-control-request-headers"),
-    })
-}
-
-/// The answer of a rule that redirects.
-fn redirect(
-    passage: &ClientConnection,
-    plan: &Plan,
-    request: &Request<'_>,
-    filters: &Filters,
-    verdict: Option<&Verdict>,
-    host: &str,
-    path: &str,
-) -> Option<Answer> {
-    let redirect = filters.redirect.as_ref()?;
-    let frontend = &plan.origin.as_ref()?.frontend;
-    let written = request
-        .authority
-        .and_then(|written| written.rsplit_once(':'));
-    let location = redirect.location(&Requested {
-        manner: Manner::of(&frontend.id),
-        scheme: match frontend.protocol {
-            Protocol::Https => "https",
-            _ => "http",
-        },
-        host,
-        // The last part of an IPv6 address is no port: it has a bracket behind it.
-        written_port: written.and_then(|(_, port)| port.parse().ok()),
-        port: frontend.port,
-        offset: passage
-            .resolved
-            .destination
-            .address
-            .port()
-            .saturating_sub(frontend.port),
-        path,
-        query: request.query,
-    });
-    let mut lines = allowed(verdict);
-    lines.push((Cow::Borrowed("location"), location));
-    let mut answer = Answer::asked_for(redirect.status, lines);
-    answer.edit(&filters.response);
-    Some(answer)
-}
-
-/// What CORS adds to an answer that is made here.
-fn allowed(verdict: Option<&Verdict>) -> Vec<(Cow<'static, str>, String)> {
-    match verdict {
-        Some(Verdict::Simple(lines)) => owned(lines),
-        _ => Vec::new(),
+/// Waits until a response that is made here is sent.
+async fn finish(
+    worker: &Worker,
+    alarm: &mut Alarm,
+    report: &mut Report,
+    given: impl Future<Output = Result<u64, SinkError>> + Unpin,
+) {
+    match alarm.within(worker.limits().stall_time, given).await {
+        Ok(Ok(bytes)) => report.gave(bytes),
+        _ => report.cut("ClientGone"),
     }
 }
 
-fn owned(lines: &[(&'static str, String)]) -> Vec<(Cow<'static, str>, String)> {
-    lines
-        .iter()
-        .map(|(name, value)| (Cow::Borrowed(*name), value.clone()))
-        .collect()
+/// How much above its own port a listener is bound here: redirects name the port that clients reach.
+fn port_offset(passage: &ClientConnection, plan: &Plan) -> u16 {
+    let bound = passage.resolved.destination.address.port();
+    let own = plan.origin.as_ref().map(|origin| origin.frontend.port);
+    own.map_or(0, |own| bound.saturating_sub(own))
 }

@@ -81,9 +81,14 @@ impl Report {
         grpc: bool,
     ) {
         self.status = Some(if grpc { 200 } else { answer.status });
-        self.grpc_status = (grpc && answer.reason.is_some()).then(|| answer.grpc_status().into());
-        self.reason = answer.reason;
+        self.grpc_status = grpc.then(|| answer.grpc_status().into());
+        self.reason = Some(answer.reason);
         answer.count(worker, passage.resolved.client);
+    }
+
+    /// A filter replies with this status.
+    pub(crate) fn replied(&mut self, status: u16) {
+        self.status = Some(status);
     }
 
     /// The answer that was made here has a body of so many bytes.
@@ -278,7 +283,7 @@ pub(crate) fn refused(
         status: Some(status),
         grpc_status: said.grpc.then(|| answer.grpc_status().into()),
         response_bytes: bytes,
-        reason: answer.reason,
+        reason: Some(answer.reason),
         ..Record::default()
     });
 }

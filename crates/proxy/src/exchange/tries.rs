@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use http::header::HOST;
 use pointsman_routing::Split;
-use pointsman_routing::filters::Filters;
-use pointsman_routing::filters::cors::Verdict;
+use pointsman_routing::action::Forward;
 
 use super::answer::Answer;
 use super::attempt::{Attempt, Near};
@@ -35,14 +34,13 @@ pub(crate) struct Tries<'t> {
     pub(crate) worker: &'t Rc<Worker>,
     pub(crate) passage: &'t ClientConnection,
     pub(crate) plan: &'t Plan,
-    /// The place of its backend in the rule.
-    pub(crate) place: usize,
+    /// What is changed on the way.
+    pub(crate) forward: &'t Forward<'t>,
     pub(crate) upstream: &'t Rc<Upstream>,
     pub(crate) mirrors: &'t [(Rc<Upstream>, Arc<Split>)],
     pub(crate) request: &'t Request<'t>,
     /// The path, normalised.
     pub(crate) path: &'t str,
-    pub(crate) verdict: Option<&'t Verdict>,
 }
 
 impl Tries<'_> {
@@ -54,16 +52,12 @@ impl Tries<'_> {
         client: &mut Client<'_>,
         report: &mut Report,
     ) -> Result<(), Answer> {
-        let (of_rule, of_backend) = self.plan.filters(self.place);
-        let filters = [of_rule, of_backend];
-        let rewrite = filters.iter().flatten().rev().find_map(|f| f.path.as_ref());
-        let rewritten = rewrite.map(|rewrite| rewrite.apply(self.path));
-        let path = rewritten.as_deref().unwrap_or(self.path);
+        let path = self.forward.path(self.path);
         let forwarded = Forwarded::new(self.worker, self.passage, self.request);
         if self.worker.log.is_some() {
             report.request_id(forwarded.id());
         }
-        let outbound = self.outbound(path, &forwarded, &filters);
+        let outbound = self.outbound(&path, &forwarded);
         let grpc = self.plan.grpc || self.request.is_grpc();
         let speech = self.upstream.speech(grpc);
 
@@ -89,7 +83,6 @@ impl Tries<'_> {
             let attempt = Attempt {
                 tries: self,
                 outbound: &outbound,
-                filters: &filters,
                 speech,
                 fresh,
                 deadline,
@@ -126,21 +119,14 @@ impl Tries<'_> {
     }
 
     /// The head as it goes out.
-    fn outbound<'o>(
-        &'o self,
-        path: &'o str,
-        forwarded: &'o Forwarded<'_>,
-        filters: &[Option<&'o Filters>; 2],
-    ) -> Outbound<'o> {
+    fn outbound<'o>(&'o self, path: &'o str, forwarded: &'o Forwarded<'_>) -> Outbound<'o> {
         let request = self.request;
         let authority = request.authority.unwrap_or_default();
         let host = Line::known(&HOST, authority.as_bytes());
         let mut lines = Lines::new(std::iter::once(host).chain(request.lines.iter()));
         lines.remove("expect");
         forwarded.tell(&mut lines, self.passage, request.authority);
-        for filters in filters.iter().flatten() {
-            lines.edit(&filters.request);
-        }
+        self.forward.edit_request(lines.fields_mut());
         Outbound {
             method: request.method,
             scheme: self.passage.scheme(),

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, BoundRule, Fault, FaultReason, Frontend, Mirror, RetryPolicy,
+    Backend, BackendId, BoundRoute, BoundRule, Fault, Frontend, Mirror, RetryPolicy,
 };
 use pointsman_resources::Kind;
-use pointsman_routing::filters::{Filters, RuleFilters};
-use pointsman_routing::{Hit, Split};
+use pointsman_routing::action::{Action, Forward, MatchedRule, no_endpoints};
+use pointsman_routing::filters::RuleFilters;
+use pointsman_routing::{Hit, Request, Split};
 
 use super::{Version, Worker};
 use crate::metrics::{ListenerSeries, RouteSeries};
@@ -80,22 +81,22 @@ impl Plan {
             };
             Some(worker.upstream(version, backend, certificate))
         };
-        let none = Filters::default();
-        let filters = hit.filters.map(|filters| &**filters);
-        let of_rule = filters.map_or(&none, |filters| &filters.rule);
-        let mirrors = |own: &Filters| {
-            let all = of_rule.mirrors.iter().chain(&own.mirrors);
-            all.filter_map(|(mirror, split): &(Mirror, Arc<Split>)| {
-                Some((upstream(mirror.target.as_ref().ok()?)?, split.clone()))
-            })
-            .collect()
+        let copied = |(mirror, split): &(Mirror, Arc<Split>)| {
+            Some((upstream(mirror.target.as_ref().ok()?)?, split.clone()))
+        };
+        let mirrors = |at: usize| match hit.filters {
+            Some(filters) => {
+                let all = &filters.backend(at).mirrors;
+                all.iter().filter_map(copied).collect()
+            }
+            None => Vec::new(),
         };
         let target = |(at, backend): (usize, &pointsman_binding::bound::WeightedBackend)| Target {
             upstream: match &backend.target {
                 Err(fault) => Err(fault.clone()),
-                Ok(id) => upstream(id).ok_or_else(no_endpoints),
+                Ok(id) => upstream(id).ok_or_else(|| no_endpoints().clone()),
             },
-            mirrors: mirrors(filters.and_then(|f| f.backends.get(at)).unwrap_or(&none)),
+            mirrors: mirrors(at),
         };
         Plan {
             fault: rule.fault.clone(),
@@ -137,25 +138,36 @@ impl Plan {
         }
     }
 
-    /// The backend whose turn it is, and its place in the rule; or what is answered.
-    pub(crate) fn choose(&self) -> Result<(usize, &Target), Fault> {
-        let fault = |status, reason, message: &str| Fault {
-            status,
-            reason,
-            message: message.to_owned(),
-        };
-        if self.backends.is_empty() {
-            return Err(fault(
-                500,
-                FaultReason::NoBackends,
-                "the rule has no backends",
-            ));
+    /// The rule as routing sees it; none where calls go to a mesh parent itself.
+    fn rule(&self) -> Option<MatchedRule<'_>> {
+        let origin = self.origin.as_ref()?;
+        Some(MatchedRule {
+            frontend: &origin.frontend,
+            rule: &origin.rule,
+            filters: self.filters.as_deref(),
+        })
+    }
+
+    /// What is done with a request. Listeners are bound so much above their own ports here.
+    pub(crate) fn action<'p, R: Request>(&'p self, request: &'p R, port_offset: u16) -> Action<'p> {
+        match self.rule() {
+            Some(rule) => rule.action(request, port_offset, || self.split.next()),
+            None => Action::Forward(Forward::unchanged()),
         }
-        let place = self
-            .split
-            .next()
-            .ok_or_else(|| fault(503, FaultReason::NoWeight, "every weight is 0"))?;
-        Ok((place, &self.backends[place]))
+    }
+
+    /// The backend whose turn it is, for a stream, and its place in the rule; or what is answered.
+    pub(crate) fn choose(&self) -> Result<(usize, &Target), Fault> {
+        let place = match self.rule() {
+            Some(rule) => rule.backend(|| self.split.next()).map_err(Fault::clone)?,
+            None => 0,
+        };
+        Ok((place, self.target(place)))
+    }
+
+    /// The backend at a place of the rule.
+    pub(crate) fn target(&self, place: usize) -> &Target {
+        &self.backends[place]
     }
 
     /// Whether a backend is one of its.
@@ -164,23 +176,5 @@ impl Plan {
             let upstreams = target.upstream.as_ref();
             upstreams.is_ok_and(|own| Rc::ptr_eq(own, upstream))
         })
-    }
-
-    /// The filters of the rule, and those of one of its backends.
-    pub(crate) fn filters(&self, place: usize) -> (Option<&Filters>, Option<&Filters>) {
-        let filters = self.filters.as_deref();
-        (
-            filters.map(|filters| &filters.rule),
-            filters.and_then(|filters| filters.backends.get(place)),
-        )
-    }
-}
-
-/// A backend that resolves to nothing.
-fn no_endpoints() -> Fault {
-    Fault {
-        status: 503,
-        reason: FaultReason::NoEndpoints,
-        message: "no ready endpoint".to_owned(),
     }
 }

@@ -4,94 +4,74 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendName, BoundRule, Endpoints, Fault, Frontend, Mirror, Protocol, WeightedBackend,
+    Backend, BackendName, BoundRule, Endpoints, Fault, Mirror, WeightedBackend,
 };
 
 use super::model::{BackendShare, MirrorShare, Received, Response, Status, Timeouts};
 use super::query::Query;
-use crate::filters::cors::{Asked, Verdict};
-use crate::filters::headers::{Edit, apply};
-use crate::filters::redirect::{Manner, Requested};
-use crate::filters::{Filters, RuleFilters};
+use crate::action::{Forward, Reply, grpc_status, no_endpoints};
+use crate::filters::headers::{Field, TextField};
 use crate::tables::Tables;
 
-/// In which protocol errors are told.
+/// The form in which a client is told of errors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tongue {
+pub(crate) enum ErrorFormat {
+    /// As an HTTP status.
     Http,
+    /// As a gRPC status.
     Grpc,
+    /// By cutting the stream.
     Stream,
 }
 
-/// gRPC's UNIMPLEMENTED.
-const UNIMPLEMENTED: u16 = 12;
-/// gRPC's UNAVAILABLE.
-const UNAVAILABLE: u16 = 14;
+impl ErrorFormat {
+    /// The form for the sender of a query, at a frontend that sees requests or only streams.
+    pub(crate) fn of(query: &Query, stream: bool) -> Self {
+        if stream || !query.target.scheme.is_http() {
+            ErrorFormat::Stream
+        } else if query.is_grpc() {
+            ErrorFormat::Grpc
+        } else {
+            ErrorFormat::Http
+        }
+    }
 
-impl Tongue {
-    /// An HTTP status in this protocol: HTTP's or a cut stream, and gRPC's.
-    pub(crate) fn tell(self, status: u16) -> (Option<Status>, Option<u16>) {
+    /// An HTTP status in this form: HTTP's or a cut stream, and gRPC's.
+    pub(crate) fn status(self, status: u16) -> (Option<Status>, Option<u16>) {
         match self {
-            Tongue::Http => (Some(Status::Http(status)), None),
-            Tongue::Grpc if status == 404 => (None, Some(UNIMPLEMENTED)),
-            Tongue::Grpc => (None, Some(UNAVAILABLE)),
-            Tongue::Stream => (Some(Status::Reset), None),
+            ErrorFormat::Http => (Some(Status::Http(status)), None),
+            ErrorFormat::Grpc => (None, Some(grpc_status(status))),
+            ErrorFormat::Stream => (Some(Status::Reset), None),
         }
     }
 }
 
-/// The request as it stands after some filters.
-#[derive(Clone)]
-pub(crate) struct Draft<'q> {
-    query: &'q Query,
-    path: String,
-    headers: Vec<(String, String)>,
-}
-
-impl<'q> Draft<'q> {
-    /// As the client sends it.
-    pub(crate) fn new(query: &'q Query) -> Self {
-        let lower = |(name, value): &(String, String)| (name.to_ascii_lowercase(), value.clone());
-        let mut headers: Vec<(String, String)> = query.headers.iter().map(lower).collect();
-        if !headers.iter().any(|(name, _)| name == "host") {
-            headers.insert(0, ("host".to_owned(), query.authority()));
-        }
-        Draft {
-            query,
-            path: query.target.path.clone(),
-            headers,
-        }
+/// The request as a backend receives it.
+pub(crate) fn received(query: &Query, forward: &Forward<'_>) -> Received {
+    let authority = query.authority();
+    let mut fields: Vec<TextField<'_>> = query
+        .headers
+        .iter()
+        .map(|(name, value)| TextField::from((name.as_str(), value.as_str())))
+        .collect();
+    if !query.has_header("host") {
+        fields.insert(0, TextField::from(("host", authority.as_str())));
     }
-
-    /// As it is after these filters. A path is rewritten from the client's: a backend's rewrite stands in place of its rule's.
-    pub(crate) fn after(&self, filters: &Filters) -> Self {
-        let mut draft = self.clone();
-        apply(&filters.request, &mut draft.headers);
-        if let Some(rewrite) = &filters.path {
-            draft.path = rewrite.apply(&self.query.target.path).into_owned();
-        }
-        draft
+    forward.edit_request(&mut fields);
+    let mut headers: BTreeMap<String, String> = BTreeMap::new();
+    for field in &fields {
+        join(&mut headers, &field.name.to_ascii_lowercase(), &field.value);
     }
-
-    pub(crate) fn received(&self) -> Received {
-        let mut headers: BTreeMap<String, String> = BTreeMap::new();
-        for (name, value) in &self.headers {
-            join(&mut headers, name, value);
-        }
-        let host = headers.get("host").map_or("", String::as_str);
-        let mut url = format!(
-            "{}://{host}{}",
-            self.query.target.scheme.as_str(),
-            self.path
-        );
-        if let Some(query) = &self.query.target.query {
-            url.extend(["?", query]);
-        }
-        Received {
-            method: self.query.method.clone(),
-            url,
-            headers,
-        }
+    let host = headers.get("host").map_or("", String::as_str);
+    let path = forward.path(&query.target.path);
+    let mut url = format!("{}://{host}{path}", query.target.scheme.as_str());
+    if let Some(query) = &query.target.query {
+        url.extend(["?", query]);
+    }
+    Received {
+        method: query.method.clone(),
+        url,
+        headers,
     }
 }
 
@@ -102,122 +82,103 @@ fn join(headers: &mut BTreeMap<String, String>, name: &str, value: &str) {
     }
 }
 
-/// What CORS makes of the request.
-pub(crate) fn cors(query: &Query, filters: &Filters) -> Option<Verdict> {
-    let header = |name: &str| {
-        let line = query
-            .headers
-            .iter()
-            .find(|(other, _)| other.eq_ignore_ascii_case(name));
-        line.map(|(_, value)| value.as_str())
-    };
-    filters.cors.as_ref()?.judge(&Asked {
-        method: &query.method,
-        origin: header("origin"),
-        request_method: header("access-control-request-method"),
-        request_headers: header("access-control-request-headers"),
-    })
-}
-
-/// The changes to a response: by CORS, then by filters.
-pub(crate) fn response(verdict: Option<&Verdict>, filters: &[&Filters]) -> Response {
+/// The changes to a backend's response: the same edits, made to a response that has every header that they concern.
+pub(crate) fn changes(forward: &Forward<'_>) -> Response {
+    let mut names: Vec<&str> = Vec::new();
+    for name in forward.edited() {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    let mut fields: Vec<Change<'_>> = names
+        .iter()
+        .map(|name| Change { name, value: None })
+        .collect();
+    forward.edit_response(&mut fields);
     let mut response = Response::default();
-    if let Some(Verdict::Preflight(lines) | Verdict::Simple(lines)) = verdict {
-        for (name, value) in lines {
-            join(&mut response.headers, name, value);
+    for field in &fields {
+        if let Some(value) = field.value {
+            join(&mut response.headers, field.name, value);
         }
     }
-    for edit in filters.iter().flat_map(|filters| &filters.response) {
-        match edit {
-            Edit::Set(name, value) => {
-                response.headers.insert(name.to_string(), value.to_string());
-                response.removed.retain(|removed| **removed != **name);
-            }
-            Edit::Add(name, value) => join(&mut response.headers, name, value),
-            Edit::Remove(name) => {
-                response.headers.remove(&**name);
-                response.removed.push(name.to_string());
-            }
-        }
-    }
+    let is_gone = |name: &&str| !fields.iter().any(|field| field.name == *name);
+    response.removed = names
+        .into_iter()
+        .filter(is_gone)
+        .map(str::to_owned)
+        .collect();
     response
 }
 
-/// The status and `Location` of a redirect.
-pub(crate) fn redirect(
-    query: &Query,
-    filters: &Filters,
-    frontend: &Frontend,
-) -> Option<(u16, String)> {
-    let redirect = filters.redirect.as_ref()?;
-    let written = query.authority();
-    let written = written.rsplit_once(':');
-    let location = redirect.location(&Requested {
-        manner: Manner::of(&frontend.id),
-        scheme: match frontend.protocol {
-            Protocol::Https => "https",
-            _ => "http",
-        },
-        host: &query.host(),
-        written_port: written.and_then(|(_, port)| port.parse().ok()),
-        port: frontend.port,
-        offset: 0,
-        path: &query.target.path,
-        query: query.target.query.as_deref(),
-    });
-    Some((redirect.status, location))
+/// A header field of a response: the backend's own, or one with a value from here.
+struct Change<'e> {
+    name: &'e str,
+    value: Option<&'e str>,
+}
+
+impl<'e> From<(&'e str, &'e str)> for Change<'e> {
+    fn from((name, value): (&'e str, &'e str)) -> Self {
+        let value = Some(value);
+        Change { name, value }
+    }
+}
+
+impl Field for Change<'_> {
+    fn name(&self) -> &[u8] {
+        self.name.as_bytes()
+    }
+
+    fn replace_value(&mut self, other: Self) {
+        self.value = other.value;
+    }
+}
+
+/// A reply that is made here.
+pub(crate) fn reply(reply: &Reply<'_>) -> Response {
+    let mut response = Response {
+        status: Some(reply.status),
+        ..Response::default()
+    };
+    for field in &reply.headers {
+        join(&mut response.headers, &field.name, &field.value);
+    }
+    let body = String::from_utf8_lossy(reply.body).into_owned();
+    response.body = Some(body).filter(|body| !body.is_empty());
+    response
 }
 
 /// Each backend of a rule with its share and what becomes of it.
-pub(crate) fn shares(
-    tables: &Tables,
-    rule: &BoundRule,
-    filters: Option<&RuleFilters>,
-    draft: &Draft<'_>,
-    verdict: Option<&Verdict>,
-    tongue: Tongue,
-) -> Vec<BackendShare> {
-    let sum: u64 = rule
+pub(crate) fn shares(tables: &Tables, rule: &BoundRule, format: ErrorFormat) -> Vec<BackendShare> {
+    let weights = rule
         .backends
         .iter()
-        .map(|backend| u64::from(backend.weight))
-        .sum();
-    let share = |(at, backend): (usize, &WeightedBackend)| {
+        .map(|backend| u64::from(backend.weight));
+    let sum: u64 = weights.sum();
+    let share = |backend: &WeightedBackend| {
         let part = match sum {
             0 => 0.0,
             sum => f64::from(backend.weight) / sum as f64,
         };
-        let mut shown = backend_share(tables, backend, part, tongue);
-        if let Some(filters) = filters
-            && let Some(own) = filters.backends.get(at)
-        {
-            if !own.keeps_request() && tongue != Tongue::Stream {
-                shown.request = Some(draft.after(own).received());
-            }
-            if !own.response.is_empty() {
-                shown.response = Some(response(verdict, &[&filters.rule, own]));
-            }
-        }
-        shown
+        backend_share(tables, backend, part, format)
     };
-    rule.backends.iter().enumerate().map(share).collect()
+    rule.backends.iter().map(share).collect()
 }
 
 fn backend_share(
     tables: &Tables,
     backend: &WeightedBackend,
     share: f64,
-    tongue: Tongue,
+    format: ErrorFormat,
 ) -> BackendShare {
     let usable = match &backend.target {
         Err(fault) => Err((fault.status, fault.message.clone())),
         Ok(id) => endpoints(tables.backend(id).map(|backend| &**backend)),
     };
-    shown(&backend.reference, share, usable, tongue)
+    shown(&backend.reference, share, usable, format)
 }
 
 /// The backend that calls to a mesh parent go to where no route says otherwise.
-pub(crate) fn implicit(backend: &Backend, tongue: Tongue) -> BackendShare {
+pub(crate) fn implicit(backend: &Backend, format: ErrorFormat) -> BackendShare {
     let id = &backend.id;
     let reference = BackendName {
         kind: id.object.kind.name().into(),
@@ -225,7 +186,7 @@ pub(crate) fn implicit(backend: &Backend, tongue: Tongue) -> BackendShare {
         port: Some(id.port),
         tags: id.tags.clone(),
     };
-    shown(&reference, 1.0, endpoints(Some(backend)), tongue)
+    shown(&reference, 1.0, endpoints(Some(backend)), format)
 }
 
 fn tags(reference: &BackendName) -> BTreeMap<String, String> {
@@ -238,7 +199,7 @@ fn shown(
     reference: &BackendName,
     share: f64,
     usable: Result<Vec<String>, (u16, String)>,
-    tongue: Tongue,
+    format: ErrorFormat,
 ) -> BackendShare {
     let mut shown = BackendShare {
         kind: reference.kind.to_string(),
@@ -257,7 +218,7 @@ fn shown(
     match usable {
         Ok(endpoints) => shown.endpoints = endpoints,
         Err((status, reason)) => {
-            (shown.status, shown.grpc_status) = tongue.tell(status);
+            (shown.status, shown.grpc_status) = format.status(status);
             shown.reason = Some(reason);
         }
     }
@@ -285,7 +246,10 @@ fn endpoints(backend: Option<&Backend>) -> Result<Vec<String>, (u16, String)> {
         }
     };
     match usable.is_empty() {
-        true => Err((503, "no ready endpoint".to_owned())),
+        true => {
+            let fault = no_endpoints();
+            Err((fault.status, fault.message.clone()))
+        }
         false => Ok(usable),
     }
 }
@@ -338,17 +302,6 @@ fn duration_text(duration: Duration) -> String {
         "0s".to_owned()
     } else {
         text
-    }
-}
-
-/// In which protocol errors are told to the sender of a query.
-pub(crate) fn tongue(query: &Query, stream: bool) -> Tongue {
-    if stream || !query.target.scheme.is_http() {
-        Tongue::Stream
-    } else if query.is_grpc() {
-        Tongue::Grpc
-    } else {
-        Tongue::Http
     }
 }
 

@@ -20,17 +20,16 @@ pub(crate) use candidates::advantage;
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendId, FrontendId, Protocol, Transport};
+use pointsman_binding::bound::{BackendId, Fault, FrontendId, Mirror, Protocol, Transport};
 use pointsman_resources::Kind;
 
+use crate::action::{Action, Forward, MatchedRule, ReplyKind, misdirected, no_route};
 use crate::entry::Hit;
-use crate::filters::cors::Verdict;
-use crate::filters::{Filters, RuleFilters};
 use crate::table::FrontendTable;
 use crate::tables::Tables;
 use candidates::{Arrival, candidates, rule_ref};
 use choose::{Chosen, choose, reference};
-use effect::{Draft, Tongue};
+use effect::ErrorFormat;
 use query::Seen;
 
 /// Says what becomes of a request.
@@ -45,8 +44,8 @@ pub fn explain(
     match choose(tables, directory, query) {
         Chosen::Nowhere { why, status } => {
             let mut explanation = Explanation::new(why, Outcome::NoFrontend);
-            match (status, effect::tongue(query, false)) {
-                (Some(Status::Http(status)), tongue) => explanation.answer(tongue, status),
+            match (status, ErrorFormat::of(query, false)) {
+                (Some(Status::Http(status)), format) => explanation.answer(format, status),
                 (status, _) => explanation.status = status,
             }
             explanation
@@ -54,10 +53,8 @@ pub fn explain(
         Chosen::Misdirected { table, why } => {
             let mut explanation = Explanation::new(why, Outcome::Respond);
             explanation.frontend = Some(reference(table.frontend()));
-            // Kuma: "SNI ≠ Host on HTTPS => 404".
-            let of_kuma = table.frontend().id.parent().kind == Kind::MeshGateway;
-            explanation.status = Some(Status::Http(if of_kuma { 404 } else { 421 }));
-            explanation.reason = Some("the connection's listener does not serve this host".into());
+            let fault = misdirected(&table.frontend().id);
+            explanation.fail(ErrorFormat::of(query, false), fault);
             let others = refused(&called(table));
             explanation.candidates = others_of(tables, table, query, None, others);
             explanation
@@ -68,7 +65,7 @@ pub fn explain(
             why,
         } => {
             let port = backend.id.port;
-            let tongue = effect::tongue(query, false);
+            let format = ErrorFormat::of(query, false);
             let mut explanation = Explanation::new(why, Outcome::Forward);
             explanation.frontend = Some(FrontendRef {
                 kind: parent.object.kind.name(),
@@ -79,9 +76,9 @@ pub fn explain(
                 gateway: None,
                 scope: None,
             });
-            explanation.backends = vec![effect::implicit(backend, tongue)];
-            if tongue != Tongue::Stream {
-                explanation.request = Some(Draft::new(query).received());
+            explanation.backends = vec![effect::implicit(backend, format)];
+            if format != ErrorFormat::Stream {
+                explanation.request = Some(effect::received(query, &Forward::unchanged()));
             }
             let arrival = Arrival::<Seen<'_>>::Stream(None);
             let others = refused(&backend.id);
@@ -125,8 +122,13 @@ impl Explanation {
         used.peek().is_some() && used.all(|one| one.reason.is_some())
     }
 
-    fn answer(&mut self, tongue: Tongue, status: u16) {
-        (self.status, self.grpc_status) = tongue.tell(status);
+    fn answer(&mut self, format: ErrorFormat, status: u16) {
+        (self.status, self.grpc_status) = format.status(status);
+    }
+
+    fn fail(&mut self, format: ErrorFormat, fault: &Fault) {
+        self.answer(format, fault.status);
+        self.reason = Some(fault.message.clone());
     }
 }
 
@@ -193,98 +195,83 @@ fn at_frontend(
         true => table.lookup_stream(query.sni().as_deref()),
         false => table.lookup(&Seen::new(query)),
     };
-    let tongue = effect::tongue(query, streams);
+    let format = ErrorFormat::of(query, streams);
     match &hit {
-        None => {
-            explanation.answer(tongue, 404);
-            explanation.reason = Some("no rule takes it".into());
-        }
-        Some(hit) => taken(&mut explanation, tables, table, query, hit, tongue),
+        None => explanation.fail(format, no_route()),
+        Some(hit) => taken(&mut explanation, tables, table, query, hit, format),
     }
     explanation.candidates = others_of(tables, table, query, hit.as_ref(), refused);
     explanation
 }
 
-/// What the winning rule makes of the request.
+/// Prints what the winning rule does with the request.
 fn taken(
     explanation: &mut Explanation,
     tables: &Tables,
     table: &FrontendTable,
     query: &Query,
     hit: &Hit<'_>,
-    tongue: Tongue,
+    format: ErrorFormat,
 ) {
     explanation.rule = (!hit.route.is_implicit(hit.rule)).then(|| rule_ref(hit));
-    let compiled: Option<&RuleFilters> = hit.filters.map(|filters| &**filters);
-    let none = Filters::default();
-    let filters = compiled.map_or(&none, |compiled| &compiled.rule);
-    let rule = hit.rule;
+    let rule = MatchedRule::new(table.frontend(), hit);
+    let seen = Seen::new(query);
+    let backends = &rule.rule.backends;
+    let first = backends.iter().position(|backend| backend.weight > 0);
+    match rule.action(&seen, 0, || first) {
+        Action::Fail(fault) => {
+            explanation.outcome = Outcome::Respond;
+            explanation.fail(format, fault);
+            if rule.rule.fault.is_none() {
+                explanation.backends = effect::shares(tables, rule.rule, format);
+            }
+        }
+        Action::Reply(reply) => {
+            explanation.outcome = match reply.kind {
+                ReplyKind::Redirect => Outcome::Redirect,
+                ReplyKind::Preflight | ReplyKind::Direct => Outcome::Respond,
+            };
+            explanation.status = Some(Status::Http(reply.status));
+            explanation.response = Some(effect::reply(&reply));
+        }
+        Action::Forward(forward) => {
+            explanation.outcome = Outcome::Forward;
+            explanation.backends = effect::shares(tables, rule.rule, format);
+            explanation.timeouts = effect::timeouts(rule.rule);
+            if format != ErrorFormat::Stream {
+                forwarded(explanation, query, rule, &seen, &forward);
+            }
+        }
+    }
+}
 
-    if let Some(fault) = &rule.fault {
-        explanation.outcome = Outcome::Respond;
-        explanation.answer(tongue, fault.status);
-        explanation.reason = Some(fault.message.clone());
-        return;
-    }
-    let verdict = effect::cors(query, filters);
-    if let Some(Verdict::Preflight(_)) = verdict {
-        explanation.outcome = Outcome::Respond;
-        explanation.status = Some(Status::Http(204));
-        let answer = effect::response(verdict.as_ref(), &[]);
-        explanation.response = Some(Response {
-            status: Some(204),
-            ..answer
-        });
-        return;
-    }
-    let mut response = effect::response(verdict.as_ref(), &[filters]);
-    let frontend = table.frontend();
-    if let Some((status, location)) = effect::redirect(query, filters, frontend) {
-        explanation.outcome = Outcome::Redirect;
-        explanation.status = Some(Status::Http(status));
-        response.status = Some(status);
-        response.headers.insert("location".to_owned(), location);
-        explanation.response = Some(response);
-        return;
-    }
-    if let Some(direct) = &filters.direct {
-        explanation.outcome = Outcome::Respond;
-        explanation.status = Some(Status::Http(direct.status));
-        response.status = Some(direct.status);
-        let body = String::from_utf8_lossy(&direct.body).into_owned();
-        response.body = Some(body).filter(|body| !body.is_empty());
-        explanation.response = Some(response);
-        return;
-    }
-    let draft = Draft::new(query).after(filters);
-    explanation.backends = effect::shares(tables, rule, compiled, &draft, verdict.as_ref(), tongue);
-    explanation.mirrors = effect::mirrors(
-        filters
-            .mirrors
-            .iter()
-            .chain(
-                compiled
-                    .iter()
-                    .flat_map(|compiled| &compiled.backends)
-                    .flat_map(|own| &own.mirrors),
-            )
-            .map(|(mirror, _)| mirror),
-    );
-    explanation.timeouts = effect::timeouts(rule);
-    let reason = match rule.backends.as_slice() {
-        [] => Some((500, "the rule has no backends")),
-        all if all.iter().all(|backend| backend.weight == 0) => Some((503, "every weight is 0")),
-        _ => None,
+/// Prints what backends receive, how their responses are changed, and where copies go. What differs for one of them stands beside it.
+fn forwarded(
+    explanation: &mut Explanation,
+    query: &Query,
+    rule: MatchedRule<'_>,
+    seen: &Seen<'_>,
+    forward: &Forward<'_>,
+) {
+    let shown = |forward: &Forward<'_>| {
+        let changes = effect::changes(forward);
+        let changes = Some(changes).filter(|changes| *changes != Response::default());
+        (Some(effect::received(query, forward)), changes)
     };
-    if let Some((status, reason)) = reason {
-        explanation.outcome = Outcome::Respond;
-        explanation.answer(tongue, status);
-        explanation.reason = Some(reason.to_owned());
-        return;
+    let of_rule = rule.filters.map(|filters| forward.with(&filters.rule));
+    let common = of_rule.as_ref().unwrap_or(forward);
+    let (request, response) = shown(common);
+    let mut mirrors: Vec<&Mirror> = common.mirrors().map(|(mirror, _)| mirror).collect();
+    let of_all = mirrors.len();
+    for (place, share) in explanation.backends.iter_mut().enumerate() {
+        let Action::Forward(own) = rule.action(seen, 0, || Some(place)) else {
+            continue;
+        };
+        let (own_request, own_response) = shown(&own);
+        share.request = own_request.filter(|own| Some(own) != request.as_ref());
+        share.response = own_response.filter(|own| Some(own) != response.as_ref());
+        mirrors.extend(own.mirrors().skip(of_all).map(|(mirror, _)| mirror));
     }
-    explanation.outcome = Outcome::Forward;
-    if tongue != Tongue::Stream {
-        explanation.request = Some(draft.received());
-        explanation.response = Some(response).filter(|response| *response != Response::default());
-    }
+    explanation.mirrors = effect::mirrors(mirrors.into_iter());
+    (explanation.request, explanation.response) = (request, response);
 }

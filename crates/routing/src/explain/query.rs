@@ -207,6 +207,12 @@ impl Query {
         }
     }
 
+    /// Whether it has a header of this name.
+    pub(crate) fn has_header(&self, name: &str) -> bool {
+        let mut names = self.headers.iter().map(|(name, _)| name);
+        names.any(|other| other.eq_ignore_ascii_case(name))
+    }
+
     /// What stands as Host: what is said, or the URL's host, with brackets, and with the port where it is not the scheme's.
     pub fn authority(&self) -> String {
         let said = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("host");

@@ -37,12 +37,12 @@ impl Allowed {
     }
 
     /// "must not return `*`" with credentials: what was asked for is given back, and nothing if nothing was.
-    fn answer(&self, asked: Option<&str>, credentials: bool) -> Option<String> {
+    fn answer<'a>(&'a self, asked: Option<&'a str>, credentials: bool) -> Option<&'a str> {
         match self {
             Allowed::Nothing => None,
-            Allowed::List(list) => Some(list.clone()),
-            Allowed::Everything if credentials => asked.map(str::to_owned),
-            Allowed::Everything => Some("*".to_owned()),
+            Allowed::List(list) => Some(list),
+            Allowed::Everything if credentials => asked,
+            Allowed::Everything => Some("*"),
         }
     }
 }
@@ -65,16 +65,16 @@ enum HostPattern {
     Below(String),
 }
 
-/// The header lines of an answer to a browser.
-pub type Lines = Vec<(&'static str, String)>;
+/// The header fields of a response to a browser, borrowed from the policy and the request.
+pub type Fields<'r> = Vec<(&'static str, &'r str)>;
 
-/// What CORS makes of a request.
+/// The result of a CORS policy for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum Verdict<'r> {
     /// The browser asks before it sends: answered with 204 and these headers. None where the origin may not.
-    Preflight(Lines),
+    Preflight(Fields<'r>),
     /// The request goes on, and its response has these headers.
-    Simple(Lines),
+    Simple(Fields<'r>),
 }
 
 /// What of a request matters for CORS.
@@ -114,7 +114,7 @@ impl CorsPolicy {
     }
 
     /// What is made of a request; none if it is not a cross-origin one.
-    pub fn judge(&self, asked: &Asked<'_>) -> Option<Verdict> {
+    pub fn judge<'r>(&'r self, asked: &Asked<'r>) -> Option<Verdict<'r>> {
         let origin = asked.origin?;
         // Fetch, "CORS-preflight request".
         let preflight = asked.method == "OPTIONS" && asked.request_method.is_some();
@@ -128,32 +128,32 @@ impl CorsPolicy {
             let headers = self.headers.answer(asked.request_headers, self.credentials);
             lines.extend(methods.map(|value| ("access-control-allow-methods", value)));
             lines.extend(headers.map(|value| ("access-control-allow-headers", value)));
-            lines.push(("access-control-max-age", self.max_age.clone()));
+            lines.push(("access-control-max-age", &self.max_age));
         }
         Some(Verdict::Preflight(lines))
     }
 
     /// The lines that preflights and other requests share; none but `vary` where the origin may not.
-    fn shared(&self, origin: &str, allowed: bool) -> Lines {
-        let mut lines = Lines::new();
+    fn shared<'r>(&'r self, origin: &'r str, allowed: bool) -> Fields<'r> {
+        let mut lines = Fields::new();
         if self.origins.contains(&OriginPattern::Any) && !self.credentials {
-            lines.push(("access-control-allow-origin", "*".to_owned()));
+            lines.push(("access-control-allow-origin", "*"));
         } else {
             if allowed {
-                lines.push(("access-control-allow-origin", origin.to_owned()));
+                lines.push(("access-control-allow-origin", origin));
             }
             // The answer is not the same for everyone, and caches must know.
-            lines.push(("vary", "Origin".to_owned()));
+            lines.push(("vary", "Origin"));
         }
         if !allowed {
             return lines;
         }
         if self.credentials {
-            lines.push(("access-control-allow-credentials", "true".to_owned()));
+            lines.push(("access-control-allow-credentials", "true"));
         }
         lines.extend(
             self.expose
-                .clone()
+                .as_deref()
                 .map(|value| ("access-control-expose-headers", value)),
         );
         lines
@@ -219,14 +219,13 @@ mod tests {
     }
 
     fn answered(cors: &Cors, asked: &Asked<'_>, name: &str) -> Option<String> {
-        let verdict = CorsPolicy::compile(cors)
-            .judge(asked)
-            .expect("cross-origin");
+        let policy = CorsPolicy::compile(cors);
+        let verdict = policy.judge(asked).expect("cross-origin");
         let (Verdict::Preflight(lines) | Verdict::Simple(lines)) = verdict;
         lines
             .into_iter()
             .find(|(other, _)| *other == name)
-            .map(|(_, value)| value)
+            .map(|(_, value)| value.to_owned())
     }
 
     fn listed() -> Cors {
@@ -293,7 +292,7 @@ mod tests {
             "https://xbar.com",
             "null",
         ];
-        let varies = vec![("vary", "Origin".to_owned())];
+        let varies = vec![("vary", "Origin")];
         for origin in others {
             let asked = preflight(origin, "GET");
             let policy = CorsPolicy::compile(&listed());

@@ -1,5 +1,6 @@
 //! Header changes, as a list of single edits.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use pointsman_resources::route::HeaderModifier;
@@ -16,21 +17,11 @@ pub enum Edit {
 }
 
 impl Edit {
-    fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self {
             Edit::Set(name, _) | Edit::Add(name, _) | Edit::Remove(name) => name,
         }
     }
-}
-
-/// Headers that can be changed.
-pub trait Headers {
-    /// Makes this the header's only value.
-    fn set(&mut self, name: &str, value: &str);
-    /// Adds a value after those that the header has.
-    fn add(&mut self, name: &str, value: &str);
-    /// Takes the header away.
-    fn remove(&mut self, name: &str);
 }
 
 /// The edits of a filter: what is set, added, removed. The API allows no name twice within one. What would have no effect is left out.
@@ -55,43 +46,77 @@ pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
     })
 }
 
-/// Makes the changes, in order.
-pub fn apply(edits: &[Edit], headers: &mut impl Headers) {
+/// A header field in whatever form its owner keeps it.
+pub trait Field {
+    /// The name, in any case.
+    fn name(&self) -> &[u8];
+
+    /// Takes over the value of another field. The name stays as it is written.
+    fn replace_value(&mut self, other: Self);
+}
+
+/// Applies edits in order. None of them is to framing, which is made anew for each connection.
+pub fn apply<'e, F>(edits: &'e [Edit], fields: &mut Vec<F>)
+where
+    F: Field + From<(&'e str, &'e str)>,
+{
     for edit in edits {
         match edit {
-            Edit::Set(name, value) => headers.set(name, value),
-            Edit::Add(name, value) => headers.add(name, value),
-            Edit::Remove(name) => headers.remove(name),
+            Edit::Set(name, value) => set(fields, name.as_bytes(), F::from((name, value))),
+            Edit::Add(name, value) => fields.push(F::from((name, value))),
+            Edit::Remove(name) => remove(fields, name.as_bytes()),
         }
     }
 }
 
-/// Header lines in order, names in any case.
-impl Headers for Vec<(String, String)> {
-    fn set(&mut self, name: &str, value: &str) {
-        match self
-            .iter_mut()
-            .find(|(other, _)| other.eq_ignore_ascii_case(name))
-        {
-            None => self.push((name.to_owned(), value.to_owned())),
-            Some(line) => {
-                // Emptied, so that it is the one that stays.
-                let mut kept = std::mem::take(line);
-                kept.1 = value.to_owned();
-                self.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
-                if let Some(place) = self.iter_mut().find(|(other, _)| other.is_empty()) {
-                    *place = kept;
-                }
+/// Makes this the only field of its name, in the place of the first one.
+pub fn set<F: Field>(fields: &mut Vec<F>, name: &[u8], field: F) {
+    let mut new = Some(field);
+    fields.retain_mut(|old| {
+        if !old.name().eq_ignore_ascii_case(name) {
+            return true;
+        }
+        match new.take() {
+            Some(new) => {
+                old.replace_value(new);
+                true
             }
+            None => false,
+        }
+    });
+    fields.extend(new);
+}
+
+/// Removes every field of a name.
+pub fn remove<F: Field>(fields: &mut Vec<F>, name: &[u8]) {
+    fields.retain(|field| !field.name().eq_ignore_ascii_case(name));
+}
+
+/// A header field as text, borrowed from a request or a rule where possible.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TextField<'a> {
+    /// The name.
+    pub name: Cow<'a, str>,
+    /// The value.
+    pub value: Cow<'a, str>,
+}
+
+impl<'a> From<(&'a str, &'a str)> for TextField<'a> {
+    fn from((name, value): (&'a str, &'a str)) -> Self {
+        TextField {
+            name: Cow::Borrowed(name),
+            value: Cow::Borrowed(value),
         }
     }
+}
 
-    fn add(&mut self, name: &str, value: &str) {
-        self.push((name.to_owned(), value.to_owned()));
+impl Field for TextField<'_> {
+    fn name(&self) -> &[u8] {
+        self.name.as_bytes()
     }
 
-    fn remove(&mut self, name: &str) {
-        self.retain(|(other, _)| !other.eq_ignore_ascii_case(name));
+    fn replace_value(&mut self, other: Self) {
+        self.value = other.value;
     }
 }
 
@@ -111,7 +136,7 @@ mod tests {
             add: vec![header("X-Add", "two")],
             remove: vec!["X-Remove".into()],
         };
-        let line = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let line = |name: &'static str, value: &'static str| TextField::from((name, value));
         let mut headers = vec![
             line("x-set", "a"),
             line("x-add", "one"),
@@ -119,7 +144,8 @@ mod tests {
             line("x-remove", "c"),
             line("other", "d"),
         ];
-        apply(&edits(&modifier).collect::<Vec<_>>(), &mut headers);
+        let edits: Vec<Edit> = edits(&modifier).collect();
+        apply(&edits, &mut headers);
         let wanted = vec![
             line("x-set", "new"),
             line("x-add", "one"),

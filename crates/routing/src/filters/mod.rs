@@ -17,31 +17,38 @@ use rewrite::PathRewrite;
 
 use crate::split::Split;
 
-/// The filters of a rule, and of each of its backends.
+/// The filters of a rule and of its backends.
 #[derive(Debug, Default)]
 pub struct RuleFilters {
-    /// The rule's own.
-    pub rule: Filters,
-    /// Those of each of `rule.backends`, to be done after the rule's own.
-    pub backends: Vec<Filters>,
-}
-
-/// A list of filters, sorted by what they act on. Within a kind their order is kept.
-#[derive(Debug, Default)]
-pub struct Filters {
-    /// Changes to the request's headers. A rewritten host is one: it sets `host`.
-    pub request: Vec<Edit>,
-    /// A new path for the request.
-    pub path: Option<PathRewrite>,
-    /// Changes to the response's headers.
-    pub response: Vec<Edit>,
-    /// The answer, instead of a backend's.
-    pub redirect: Option<Redirect>,
-    /// The answer, whole.
-    pub direct: Option<Arc<DirectResponse>>,
     /// Which origins may use the route. A preflight is answered before anything else is done, a redirect included: browsers don't
     /// follow one there.
     pub cors: Option<CorsPolicy>,
+    /// The reply that is made here, instead of a backend's.
+    pub reply: Option<ReplyFilter>,
+    /// The rule's own filters for what is forwarded.
+    pub rule: Arc<Forwarding>,
+    /// The same for each backend, its own filters after the rule's. Empty if no backend has filters.
+    backends: Box<[Arc<Forwarding>]>,
+}
+
+/// A filter that replies without a backend.
+#[derive(Clone, Debug)]
+pub enum ReplyFilter {
+    /// A redirect.
+    Redirect(Redirect),
+    /// A whole response.
+    Direct(Arc<DirectResponse>),
+}
+
+/// Filters for what is forwarded, sorted by what they act on. Within a kind their order is kept.
+#[derive(Clone, Debug, Default)]
+pub struct Forwarding {
+    /// Edits of the request's headers. A rewritten host is one: it sets `host`.
+    pub request: Vec<Edit>,
+    /// A new path for the request. A backend's replaces its rule's.
+    pub path: Option<PathRewrite>,
+    /// Edits of the response's headers.
+    pub response: Vec<Edit>,
     /// Where copies go, and of which requests.
     pub mirrors: Vec<(Mirror, Arc<Split>)>,
 }
@@ -64,50 +71,85 @@ impl RuleFilters {
             },
             _ => None,
         };
+        let mut own = Forwarding::default();
+        own.extend(&rule.filters, prefix);
+        let own = Arc::new(own);
+        let with = |filters: &[Filter]| {
+            let mut all = Forwarding::clone(&own);
+            all.extend(filters, prefix);
+            Arc::new(all)
+        };
+        let backends = rule.backends.iter().filter(|_| of_backends);
         Some(Arc::new(RuleFilters {
-            rule: Filters::compile(&rule.filters, prefix),
-            backends: rule
-                .backends
-                .iter()
-                .map(|backend| Filters::compile(&backend.filters, prefix))
+            cors: rule.filters.iter().rev().find_map(|filter| match filter {
+                Filter::Cors(cors) => Some(CorsPolicy::compile(cors)),
+                _ => None,
+            }),
+            reply: ReplyFilter::compile(&rule.filters, prefix),
+            backends: backends
+                .map(|backend| match backend.filters.as_slice() {
+                    [] => own.clone(),
+                    filters => with(filters),
+                })
                 .collect(),
+            rule: own,
         }))
+    }
+
+    /// The filters for what goes to the backend at this place in the rule.
+    pub fn backend(&self, place: usize) -> &Arc<Forwarding> {
+        self.backends.get(place).unwrap_or(&self.rule)
     }
 }
 
-impl Filters {
-    fn compile(filters: &[Filter], prefix: Option<&str>) -> Self {
-        let mut compiled = Filters::default();
+impl ReplyFilter {
+    /// The redirect of some filters, else their direct response.
+    fn compile(filters: &[Filter], prefix: Option<&str>) -> Option<Self> {
+        let redirect = filters.iter().rev().find_map(|filter| match filter {
+            Filter::Redirect(redirect) => Some(Redirect::compile(redirect, prefix)),
+            _ => None,
+        });
+        let direct = || {
+            filters.iter().rev().find_map(|filter| match filter {
+                Filter::DirectResponse(direct) => Some(direct.clone()),
+                _ => None,
+            })
+        };
+        match redirect {
+            Some(redirect) => Some(ReplyFilter::Redirect(redirect)),
+            None => direct().map(ReplyFilter::Direct),
+        }
+    }
+}
+
+impl Forwarding {
+    /// Adds the filters of a list after those that are there.
+    fn extend(&mut self, filters: &[Filter], prefix: Option<&str>) {
         for filter in filters {
             match filter {
-                Filter::RequestHeaders(modifier) => compiled.request.extend(edits(modifier)),
-                Filter::ResponseHeaders(modifier) => compiled.response.extend(edits(modifier)),
-                Filter::Redirect(redirect) => {
-                    compiled.redirect = Some(Redirect::compile(redirect, prefix));
-                }
+                Filter::RequestHeaders(modifier) => self.request.extend(edits(modifier)),
+                Filter::ResponseHeaders(modifier) => self.response.extend(edits(modifier)),
                 Filter::Rewrite(rewrite) => {
                     if let Some(hostname) = &rewrite.hostname {
-                        compiled
-                            .request
-                            .push(Edit::Set("host".into(), hostname.as_str().into()));
+                        let host = Edit::Set("host".into(), hostname.as_str().into());
+                        self.request.push(host);
                     }
                     if let Some(path) = &rewrite.path {
-                        compiled.path = PathRewrite::compile(path, prefix);
+                        self.path = PathRewrite::compile(path, prefix).or(self.path.take());
                     }
                 }
                 Filter::Mirror(mirror) => {
                     let fraction = mirror.fraction;
                     let split = Split::fraction(fraction.numerator, fraction.denominator);
-                    compiled.mirrors.push((mirror.clone(), Arc::new(split)));
+                    self.mirrors.push((mirror.clone(), Arc::new(split)));
                 }
-                Filter::DirectResponse(answer) => compiled.direct = Some(answer.clone()),
-                Filter::Cors(cors) => compiled.cors = Some(CorsPolicy::compile(cors)),
+                // They reply, and belong to the rule.
+                Filter::Redirect(_) | Filter::DirectResponse(_) | Filter::Cors(_) => {}
             }
         }
-        compiled
     }
 
-    /// Whether there is nothing that changes what a backend receives.
+    /// Whether nothing changes what a backend receives.
     pub fn keeps_request(&self) -> bool {
         self.request.is_empty() && self.path.is_none()
     }
