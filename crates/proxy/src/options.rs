@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use crate::limits::Limits;
+use crate::sockets::SocketFactory;
 
 /// Settings of the data plane.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +15,8 @@ pub struct Options {
     pub limits: Limits,
     /// Whose word on `x-forwarded-*` is believed.
     pub trusted_proxies: Vec<Network>,
+    /// Creates the sockets of listeners and to endpoints.
+    pub sockets: SocketFactory,
     /// Whether and how requests are logged.
     pub access_log: Option<AccessLogOptions>,
 }

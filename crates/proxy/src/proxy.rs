@@ -20,6 +20,7 @@ use crate::dns::Resolver;
 use crate::files;
 use crate::metrics::Registry;
 use crate::options::Options;
+use crate::sockets::SocketFactory;
 use crate::tls::TlsConfigs;
 use crate::worker::thread::{self, Command};
 use crate::worker::{Capacity, Shared, Version};
@@ -101,6 +102,8 @@ pub struct Proxy {
 #[derive(Debug, Default)]
 struct State {
     workers: Vec<UnboundedSender<Command>>,
+    /// Creates listening sockets.
+    sockets: SocketFactory,
     bound: HashSet<SocketKey>,
     tls: TlsConfigs,
     version: Arc<Version>,
@@ -117,10 +120,14 @@ impl Proxy {
             .as_ref()
             .map(AccessLog::open)
             .transpose()?;
+        let sockets = options.sockets.clone();
         let mut proxy = Proxy {
             shared: Arc::new(Shared::new(options, capacity, log)),
             registry: Arc::default(),
-            state: Arc::default(),
+            state: Arc::new(Mutex::new(State {
+                sockets,
+                ..State::default()
+            })),
             threads: Vec::new(),
             resolver: None,
         };
@@ -279,7 +286,7 @@ impl State {
             if self.bound.contains(key) {
                 continue;
             }
-            match bind(key, self.workers.len()) {
+            match bind(&self.sockets, key, self.workers.len()) {
                 Ok(sockets) => {
                     self.bound.insert(*key);
                     for (fresh, socket) in fresh.iter_mut().zip(sockets) {

@@ -22,7 +22,7 @@ use pointsman_control::clock;
 use pointsman_control::files::Files;
 use pointsman_control::files::watch::{self, FileEvent};
 use pointsman_proxy::placement::{AddressPolicy, Dataplanes, Listeners};
-use pointsman_proxy::{Limits, Options, Proxy};
+use pointsman_proxy::{Limits, Options, Proxy, SocketFactory};
 use pointsman_resources::Severity;
 
 use control::Control;
@@ -221,6 +221,7 @@ fn options(arguments: &Run) -> Result<Options> {
         limits,
         trusted_proxies: arguments.trusted_proxies.clone(),
         access_log: arguments.access_log.clone(),
+        sockets: SocketFactory::default(),
     })
 }
 

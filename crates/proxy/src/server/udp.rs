@@ -5,7 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -246,24 +246,13 @@ fn choose(
     let pick = upstream.choose(worker, &[], Instant::now());
     let mut pick = pick.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
     report.endpoint(upstream, pick.address);
-    match connected(pick.address) {
+    match upstream.sockets.connect_udp(pick.address) {
         Ok(socket) => Ok((pick, socket)),
         Err(error) => {
             pick.failed();
             Err(fault(503, FaultReason::ConnectFailed, &error.to_string()))
         }
     }
-}
-
-fn connected(address: SocketAddr) -> io::Result<UdpSocket> {
-    let any = match address {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
-    };
-    let socket = std::net::UdpSocket::bind(any)?;
-    socket.connect(address)?;
-    socket.set_nonblocking(true)?;
-    UdpSocket::from_std(socket)
 }
 
 /// Passes on what comes back, until the session is over.

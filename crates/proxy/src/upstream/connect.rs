@@ -9,7 +9,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::Pick;
+use super::{Pick, Upstream};
 use crate::tls::BackendConfig;
 use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
 use crate::worker::Worker;
@@ -59,9 +59,9 @@ impl ConnectError {
     }
 }
 
-/// A TCP connection.
-pub(crate) async fn tcp(address: SocketAddr) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(address).await?;
+/// Connects to an endpoint of an upstream over TCP.
+pub(crate) async fn tcp(upstream: &Upstream, address: SocketAddr) -> io::Result<TcpStream> {
+    let stream = upstream.sockets.connect(address).await?;
     // Heads and small bodies leave when they are written; there is nothing to wait for.
     stream.set_nodelay(true)?;
     Ok(stream)
@@ -94,7 +94,7 @@ pub(crate) async fn bytes(worker: &Worker, pick: &Pick) -> Result<(Reader, Write
     let settings = upstream.tls(worker).map_err(ConnectError::Fault)?;
     upstream.series.connects.increment();
     let connecting = async {
-        let stream = tcp(pick.address).await?;
+        let stream = tcp(upstream, pick.address).await?;
         keepalive(&stream)?;
         Ok(match &settings {
             None => split(stream),

@@ -105,7 +105,7 @@ impl Connection {
         upstream.series.connects.increment();
         let file = UpstreamFile::new(worker);
         let connecting = async {
-            let stream = connect::tcp(pick.address).await?;
+            let stream = connect::tcp(upstream, pick.address).await?;
             connect::keepalive(&stream)?;
             connect::user_timeout(&stream, Some(user_timeout(worker.limits())))?;
             Ok(match &tls {

@@ -18,6 +18,7 @@ use pointsman_binding::bound::{
 
 use crate::balance::{Endpoints, Handle, Outcome, Policy, Readiness};
 use crate::metrics::BackendSeries;
+use crate::sockets::SocketFactory;
 use crate::tls::{BackendConfig, backend_config};
 use crate::worker::{Version, Worker};
 use budget::Budget;
@@ -37,6 +38,8 @@ pub(crate) struct Upstream {
     terms: Cell<u64>,
     /// When something last went there.
     used: Cell<Instant>,
+    /// Creates the sockets of its connections, which are pooled here.
+    pub(crate) sockets: SocketFactory,
     /// Connections that wait for work.
     pub(crate) pool: Pool,
     /// Connections that carry many requests at once.
@@ -79,6 +82,7 @@ impl Upstream {
             tls: RefCell::new(None),
             terms: Cell::new(0),
             used: Cell::new(Instant::now()),
+            sockets: worker.shared.options.sockets.clone(),
             pool: Pool::default(),
             http2: http2::Connections::default(),
             budget: RefCell::new(Budget::new(backend.retry_budget)),

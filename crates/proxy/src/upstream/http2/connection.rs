@@ -113,7 +113,7 @@ async fn open(
     pulse: &Rc<Pulse>,
 ) -> Result<Io, ConnectError> {
     let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
-    let stream = connect::tcp(address).await?;
+    let stream = connect::tcp(upstream, address).await?;
     connect::keepalive(&stream)?;
     connect::user_timeout(&stream, Some(SILENCE * 2))?;
     let Some(tls) = tls else {

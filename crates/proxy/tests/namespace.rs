@@ -1,0 +1,113 @@
+//! Sockets in a network namespace that is not the process's own.
+
+#![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
+
+#[allow(dead_code, unused_imports, reason = "a part of it is used here")]
+#[path = "streams/support.rs"]
+mod support;
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use nix::sched::{CloneFlags, unshare};
+use pointsman_proxy::{NetworkNamespace, SocketFactory};
+use support::*;
+
+/// A thread in a network namespace of its own.
+struct Inside {
+    namespace: NetworkNamespace,
+    work: Sender<Box<dyn FnOnce() + Send>>,
+}
+
+impl Inside {
+    /// Creates a namespace with a loopback device. An error says why that can't be done.
+    fn new() -> Result<Inside, String> {
+        let (work, todo) = channel::<Box<dyn FnOnce() + Send>>();
+        let (ready, entered) = channel();
+        thread::spawn(move || {
+            let namespace = enter_new_namespace();
+            let _ = ready.send(namespace);
+            todo.iter().for_each(|work| work());
+        });
+        let namespace = entered.recv().expect("a thread")?;
+        Ok(Inside { namespace, work })
+    }
+
+    /// Runs something inside. Threads that it starts are inside too.
+    fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, result) = channel();
+        let work = move || drop(done.send(work()));
+        self.work.send(Box::new(work)).expect("the thread is there");
+        result.recv().expect("it did not panic")
+    }
+}
+
+fn enter_new_namespace() -> Result<NetworkNamespace, String> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|error| format!("no namespace: {error}"))?;
+    let up = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    match up {
+        Ok(status) if status.success() => {}
+        other => return Err(format!("`ip link set lo up`: {other:?}")),
+    }
+    let own = NetworkNamespace::open(Path::new("/proc/thread-self/ns/net"));
+    own.map_err(|error| error.to_string())
+}
+
+fn udp_echo() -> SocketAddr {
+    let echo = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = echo.local_addr().expect("an address");
+    thread::spawn(move || {
+        let mut room = [0; 100];
+        while let Ok((count, from)) = echo.recv_from(&mut room) {
+            let _ = echo.send_to(&room[..count], from);
+        }
+    });
+    address
+}
+
+fn ask_udp(at: SocketAddr) -> Vec<u8> {
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.send_to(b"hello", at).expect("sent");
+    let mut room = [0; 100];
+    let (count, from) = client.recv_from(&mut room).expect("an answer");
+    assert_eq!(from, at);
+    room[..count].to_vec()
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
+fn listeners_and_connections_to_endpoints_are_in_the_namespace_of_their_factory() {
+    let inside = match Inside::new() {
+        Ok(inside) => inside,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let listeners =
+        "{name: tcp, port: 9000, protocol: TCP}, {name: udp, port: 9001, protocol: UDP}";
+    let manifests = gateway(listeners)
+        + &route("TCPRoute", "t", "tcp", "{name: web, port: 1000}")
+        + &route("UDPRoute", "u", "udp", "{name: echo, port: 1000}")
+        + &service("web", &[inside.run(|| named("web"))])
+        + &udp_service("echo", &[inside.run(udp_echo)]);
+    let mut options = options();
+    options.sockets = SocketFactory::default().in_namespace(inside.namespace.clone());
+    let site = Site::with(options, &manifests);
+    let (tcp, udp) = (site.at(9000), site.at_udp(9001));
+    assert_eq!(inside.run(move || ask(tcp, b"x")), "web 1 bytes");
+    assert_eq!(inside.run(move || ask_udp(udp)), b"hello");
+    let refused = TcpStream::connect(tcp).expect_err("nobody listens outside");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    // The thread that bound those sockets is back where it was.
+    let outside = Site::new(
+        &(gateway("{name: tcp, port: 9000, protocol: TCP}")
+            + &route("TCPRoute", "t", "tcp", "{name: web, port: 1000}")
+            + &service("web", &[named("outside")])),
+    );
+    assert_eq!(ask(outside.at(9000), b"x"), "outside 1 bytes");
+}
