@@ -1,7 +1,7 @@
-//! What the proxies of a mesh show each other: a certificate, signed by an authority of the mesh's own.
+//! Identities of meshes with mutual TLS: for each mesh an authority, and a certificate that its proxies present to each other.
 //!
-//! Both are made when a mesh with mutual TLS is first met, and live as long as this process: proxies speak it with each other here and
-//! nowhere else, so nobody has to know them.
+//! Both are issued when the mesh first appears and live as long as this process: they are used between proxies of this process only, so no client
+//! needs to trust them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use pointsman_resources::kuma::Mesh;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
-/// The identities of meshes, by their names.
+/// Identities by the name of their mesh.
 #[derive(Default)]
-pub struct Identities(HashMap<Arc<str>, Arc<MeshIdentity>>);
+pub struct MeshIdentities(HashMap<Arc<str>, Arc<MeshIdentity>>);
 
-impl Identities {
-    /// What changes with an object that is put, or with one that is gone.
-    pub fn follow(&mut self, key: &ObjectKey, object: Option<&Resource>) -> Option<Change> {
+impl MeshIdentities {
+    /// Change that follows from an applied object, or from a deleted one.
+    pub fn update(&mut self, key: &ObjectKey, object: Option<&Resource>) -> Option<Change> {
         if key.kind != Kind::Mesh {
             return None;
         }

@@ -1,17 +1,41 @@
 //! The control plane: changes come in from sources, statuses and data-plane resources go out to sinks.
 //!
-//! - [`files`] reads manifests and watches them. It touches the file system and nothing else.
-//! - [`contents`] reads the files and environment variables that objects name, such as certificates of Kuma's gateways.
-//! - [`identities`] issues the certificates that proxies of a mesh present to each other.
+//! ```text
+//!  FileSource ──► Inbox ──► Reconciler ──► Sink (a proxy in this process)
+//!                               │
+//!                               └──► Snapshots ──► admin pages, /status, live explain
+//! ```
+//!
+//! - `reconciler` owns the binder and drives everything else. It knows no source and no sink.
+//! - [`source`] and [`sink`] are the seams on both sides; [`mailbox`] hands values between threads.
+//! - [`files`] is the source for manifests. Only it reads and watches them.
+//! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
+//! - `identities` issues the certificates that proxies of a mesh present to each other.
+//! - `journal` holds statuses as they are written, with times. [`report`] renders them, with warnings.
+//! - [`snapshot`] publishes what is in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
 //! - [`offline`] reads and binds manifests once, for commands that carry no traffic.
-//! - [`report`] collects warnings and renders the `List` that `check` and `/status` print.
 //! - [`clock`] is the only module that reads the time.
 //!
 //! This crate carries no traffic and binds no port: it depends on `resources`, `binding` and `routing`, never on `proxy`.
 
 pub mod clock;
-pub mod contents;
+mod data_sources;
+pub mod explain;
 pub mod files;
-pub mod identities;
+mod identities;
+mod inputs;
+mod journal;
+pub mod mailbox;
 pub mod offline;
+mod reconciler;
 pub mod report;
+pub mod sink;
+pub mod snapshot;
+pub mod source;
+
+pub use files::FileSource;
+pub use journal::{StatusEntry, StatusJournal};
+pub use reconciler::Reconciler;
+pub use sink::Sink;
+pub use snapshot::{Snapshot, Snapshots};
+pub use source::{Inbox, SourceUpdate};

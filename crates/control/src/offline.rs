@@ -1,4 +1,4 @@
-//! Files, folders and standard input, read and bound for one look.
+//! Manifests read and bound once, for commands that carry no traffic.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use pointsman_binding::{Binder, Change};
 use pointsman_resources::Finding;
 use pointsman_routing::Tables;
 
-use crate::contents;
+use crate::data_sources;
 use crate::files::Files;
 
 /// What was read, and what came of it.
@@ -29,7 +29,7 @@ pub fn load(paths: &[PathBuf]) -> World {
     let mut tables = Tables::default();
     let documents = files.documents().into_iter();
     let changes = documents.flat_map(|document| {
-        let read = contents::of(&document.resource).into_iter();
+        let read = data_sources::read_all(&document.resource).into_iter();
         let read = read.map(|(source, content)| Change::Content(source, Some(content)));
         read.chain([Change::Put(document.resource.clone())])
     });

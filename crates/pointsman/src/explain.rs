@@ -4,19 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use pointsman_binding::Binder;
-use pointsman_binding::bound::{BackendId, Transport};
+use pointsman_control::explain::explain;
 use pointsman_control::offline;
-use pointsman_resources::core::ServicePort;
-use pointsman_resources::{Kind, Name, ObjectKey, Resource};
-use pointsman_routing::explain::{
-    Directory, Explanation, MeshParent, Outcome, Query, Received, RefusedCandidate, RuleRef,
-    Status, explain,
-};
-use pointsman_routing::{Criterion, Tables};
+use pointsman_resources::{Kind, Name, ObjectKey};
+use pointsman_routing::explain::{Explanation, Outcome, Query, Received, RuleRef, Status};
 
 use crate::cli::{Explain, Format};
 use crate::naming;
@@ -36,7 +30,7 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
         output::complain(&error.to_string());
         unreadable = true;
     }
-    let explanation = answer(&world.binder, &world.tables, &query);
+    let explanation = explain(&world.binder, &world.tables, &query);
     match arguments.sources.output {
         Format::Text => output::print(&text(&explanation, &Paint::new()))?,
         format => output::structured(format, &explanation)?,
@@ -139,88 +133,6 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
     let dataplane = query.dataplane.as_ref();
     query.without_identity = dataplane.is_some_and(|key| !binder.has_mtls(key));
     Ok(())
-}
-
-/// What becomes of a request.
-pub fn answer(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
-    explain(tables, &directory(binder), query, |called| {
-        let parent = &called.object;
-        let by = query.dataplane.iter();
-        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, called));
-        let displaced = binder.displaced(parent);
-        let refusals = binder.refusals(parent).into_iter();
-        let refusals = refusals.chain(displaced).chain(by);
-        refusals
-            .map(|refusal| RefusedCandidate {
-                rules: rules(binder, &refusal.route, refusal.rule),
-                route: refusal.route,
-                to: refusal.to,
-                lost_on: match refusal.reason {
-                    "Conflicted" => Criterion::Kind,
-                    "NotSelected" => Criterion::Scope,
-                    "Merged" => Criterion::Order,
-                    _ => Criterion::Refused,
-                },
-                detail: format!("{}: {}", refusal.reason, refusal.message),
-            })
-            .collect()
-    })
-}
-
-/// The rules of a route, or one of them: the place and name of each, and how many matches it has.
-fn rules(
-    binder: &Binder,
-    route: &ObjectKey,
-    only: Option<usize>,
-) -> Vec<(usize, Option<String>, usize)> {
-    match binder.object(route) {
-        Some(Resource::Route(route)) => {
-            let rules = route.spec.rules.iter().enumerate();
-            rules
-                .filter(|(index, _)| only.is_none_or(|only| only == *index))
-                .map(|(index, rule)| (index, rule.name.clone(), rule.matches.len()))
-                .collect()
-        }
-        Some(Resource::MeshRoute(_)) => only.map(|rule| (rule, None, 0)).into_iter().collect(),
-        _ => Vec::new(),
-    }
-}
-
-/// The Services and their kin that a URL may name.
-fn directory(binder: &Binder) -> Directory {
-    let mut objects: Vec<(ObjectKey, &Resource)> = binder.objects().collect();
-    objects.sort_by_key(|(key, object)| (object.meta().age(), key.clone()));
-    let parents = objects.into_iter().filter_map(|(object, resource)| {
-        let (ports, addresses): (_, Vec<&String>) = match resource {
-            Resource::Service(service) => {
-                let spec = &service.spec;
-                let addresses = spec.cluster_ips.iter().chain(&spec.cluster_ip);
-                (&spec.ports, addresses.collect())
-            }
-            Resource::ServiceImport(import) => {
-                (&import.spec.ports, import.spec.ips.iter().collect())
-            }
-            _ => return None,
-        };
-        let backend = |port: &ServicePort| {
-            let transport = [Transport::Tcp, Transport::Udp]
-                .into_iter()
-                .find(|transport| transport.name() == port.protocol)?;
-            let (object, port) = (object.clone(), port.port);
-            binder.backend(&BackendId::new(object, port, transport))
-        };
-        Some(MeshParent {
-            addresses: addresses
-                .iter()
-                .filter_map(|text| text.parse::<IpAddr>().ok())
-                .collect(),
-            backends: ports.iter().filter_map(backend).map(Arc::new).collect(),
-            object,
-        })
-    });
-    Directory {
-        parents: parents.collect(),
-    }
 }
 
 /// For people.

@@ -19,6 +19,7 @@
 mod access_log;
 pub mod balance;
 mod bind;
+mod data_plane;
 mod dns;
 mod downstream;
 mod exchange;
@@ -36,6 +37,7 @@ mod upstream;
 mod wire;
 mod worker;
 
+pub use data_plane::{DataPlane, Sockets, SocketsReader};
 pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};
 pub use proxy::{Figures, Outcome, Owner, Proxy, SocketKey, Update};

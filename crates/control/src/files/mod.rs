@@ -9,9 +9,10 @@ mod content;
 mod find;
 mod links;
 mod order;
+mod source;
 #[cfg(test)]
 mod tests;
-pub mod watch;
+mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io::{ErrorKind, Read};
@@ -22,6 +23,8 @@ use pointsman_resources::{Finding, ObjectKey};
 
 use content::Content;
 use find::Stamp;
+
+pub use source::{FileSource, Reloader};
 
 /// A file: which of the paths led to it, and where it is. The order of files is the order of ages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

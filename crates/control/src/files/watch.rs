@@ -16,29 +16,20 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
 use super::Watcher;
-
-/// A change in a watched folder.
-pub enum FileEvent {
-    /// These paths were written, moved or removed.
-    Touched(BTreeSet<PathBuf>),
-    /// The kernel dropped events: everything has to be scanned.
-    Overflow,
-}
-
-/// Receives events; returns false once nobody listens any more.
-pub type Notify = Box<dyn Fn(FileEvent) -> bool + Send>;
+use super::source::FileEvents;
+use crate::mailbox::Mailbox;
 
 /// The folders behind each watch: the same one may be reached by several paths.
 type Folders = Arc<Mutex<HashMap<i32, BTreeSet<PathBuf>>>>;
 
 /// Starts to listen. What is returned is to be told of each folder; what happens there is sent.
-pub fn start(notify: Notify) -> io::Result<Watcher> {
+pub fn start(events: Arc<Mailbox<FileEvents>>) -> io::Result<Watcher> {
     let heard = Arc::new(inotify::init(CreateFlags::CLOEXEC)?);
     let folders = Folders::default();
     let listener = Listener {
         heard: heard.clone(),
         folders: folders.clone(),
-        notify,
+        events,
     };
     std::thread::Builder::new()
         .name("files".to_owned())
@@ -73,7 +64,7 @@ pub fn start(notify: Notify) -> io::Result<Watcher> {
 struct Listener {
     heard: Arc<OwnedFd>,
     folders: Folders,
-    notify: Notify,
+    events: Arc<Mailbox<FileEvents>>,
 }
 
 impl Listener {
@@ -94,7 +85,7 @@ impl Listener {
             }
             if reader.is_buffer_empty()
                 && !paths.is_empty()
-                && !(self.notify)(FileEvent::Touched(std::mem::take(&mut paths)))
+                && !self.events.put(|events| events.paths.append(&mut paths))
             {
                 return;
             }
@@ -109,7 +100,7 @@ impl Listener {
         paths: &mut BTreeSet<PathBuf>,
     ) {
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-            (self.notify)(FileEvent::Overflow);
+            self.events.put(|events| events.overflow = true);
             return;
         }
         let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);

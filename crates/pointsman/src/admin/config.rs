@@ -4,26 +4,21 @@ use pointsman_binding::bound::{
     Backend, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId, PathPredicate,
     StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend, policy_names,
 };
-use pointsman_proxy::placement::gateway_kind;
-use pointsman_proxy::{Owner, SocketKey};
+use pointsman_control::Snapshot;
+use pointsman_proxy::placement::{gateway_kind, protocol_name};
+use pointsman_proxy::{Owner, SocketKey, Sockets};
 use pointsman_resources::ObjectKey;
 use pointsman_routing::{Entry, FrontendTable};
 use serde_json::{Map, Value, json};
 
-use crate::run::control::spoken;
-use crate::run::state::Snapshot;
-
 /// Everything in effect.
-pub fn render(snapshot: &Snapshot) -> Value {
+pub fn render(snapshot: &Snapshot, open: &Sockets) -> Value {
     let frontends = snapshot.tables.frontends();
-    let frontends: Vec<Value> = frontends.map(|table| frontend(table, snapshot)).collect();
+    let frontends: Vec<Value> = frontends.map(|table| frontend(table, open)).collect();
     let mut backends: Vec<_> = snapshot.tables.backends().collect();
     backends.sort_by(|a, b| a.id.cmp(&b.id));
-    let sockets: Vec<Value> = snapshot
-        .sockets
-        .iter()
-        .map(|s| socket(s, snapshot))
-        .collect();
+    let sockets = open.owners.iter().map(|entry| socket(entry, open));
+    let sockets: Vec<Value> = sockets.collect();
     json!({
         "version": snapshot.version,
         "sockets": sockets,
@@ -32,7 +27,7 @@ pub fn render(snapshot: &Snapshot) -> Value {
     })
 }
 
-fn socket((key, owner): (&SocketKey, &Owner), snapshot: &Snapshot) -> Value {
+fn socket((key, owner): (&SocketKey, &Owner), open: &Sockets) -> Value {
     let mut value = match owner {
         Owner::Gateway { gateway, port } => json!({
             "kind": gateway_kind(gateway), "namespace": &*gateway.namespace, "name": &*gateway.name, "port": port,
@@ -46,8 +41,8 @@ fn socket((key, owner): (&SocketKey, &Owner), snapshot: &Snapshot) -> Value {
     };
     value["address"] = json!(key.address.to_string());
     value["transport"] = json!(key.transport.name());
-    value["bound"] = json!(!snapshot.unbound.contains_key(key));
-    if let Some(why) = snapshot.unbound.get(key) {
+    value["bound"] = json!(!open.unbound.contains_key(key));
+    if let Some(why) = open.unbound.get(key) {
         value["reason"] = json!(why);
     }
     value
@@ -57,7 +52,7 @@ fn object(key: &ObjectKey) -> Value {
     json!({ "kind": key.kind.name(), "namespace": key.namespace(), "name": &*key.name.name })
 }
 
-fn frontend(table: &FrontendTable, snapshot: &Snapshot) -> Value {
+fn frontend(table: &FrontendTable, open: &Sockets) -> Value {
     let it: &Frontend = table.frontend();
     let mut value = object(it.id.parent());
     let owner = match &it.id {
@@ -90,8 +85,8 @@ fn frontend(table: &FrontendTable, snapshot: &Snapshot) -> Value {
         }
     };
     value["port"] = json!(it.port);
-    value["protocol"] = json!(spoken(it.protocol));
-    let sockets = snapshot.sockets.iter().filter(|(_, has)| **has == owner);
+    value["protocol"] = json!(protocol_name(it.protocol));
+    let sockets = open.owners.iter().filter(|(_, has)| **has == owner);
     let addresses: Vec<String> = sockets.map(|(key, _)| key.address.to_string()).collect();
     value["addresses"] = json!(addresses);
     if let Some(hostname) = &it.hostname {

@@ -9,12 +9,11 @@ mod pages;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pointsman_control::clock;
-
-use crate::run::state::Shared;
+use pointsman_control::{Snapshots, clock};
+use pointsman_proxy::{DataPlane, Figures, SocketsReader};
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
@@ -27,15 +26,48 @@ const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// Time for each piece of an answer.
 const WRITE_TIME: Duration = Duration::from_secs(10);
 
+/// What the pages show. Nothing here delays the control loop or the data plane.
+pub struct AdminState {
+    /// What is in effect.
+    pub snapshots: Arc<Snapshots>,
+    /// Sockets of the data plane.
+    pub sockets: SocketsReader,
+    /// Metrics of the data plane.
+    pub figures: Figures,
+    ready: AtomicBool,
+}
+
+impl AdminState {
+    /// Joins snapshots of the control plane with a data plane.
+    pub fn new(snapshots: Arc<Snapshots>, data_plane: &DataPlane) -> Self {
+        AdminState {
+            snapshots,
+            sockets: data_plane.sockets(),
+            figures: data_plane.figures(),
+            ready: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether the first configuration is in effect and the process is not shutting down.
+    pub fn is_ready(&self) -> bool {
+        self.ready.load(Ordering::Acquire)
+    }
+
+    /// Sets whether it is.
+    pub fn set_ready(&self, ready: bool) {
+        self.ready.store(ready, Ordering::Release);
+    }
+}
+
 /// Starts the server. Returns where it listens.
-pub fn start(address: SocketAddr, shared: Arc<Shared>) -> io::Result<SocketAddr> {
+pub fn start(address: SocketAddr, state: Arc<AdminState>) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     let accept = move || {
         let open = Arc::new(AtomicUsize::new(0));
         for stream in listener.incoming() {
             match stream {
-                Ok(stream) => admit(stream, &shared, &open, address.ip()),
+                Ok(stream) => admit(stream, &state, &open, address.ip()),
                 Err(error) => {
                     // Out of files, most likely: to try at once again would only spin.
                     tracing::warn!("the admin server can't accept: {error}");
@@ -58,18 +90,18 @@ impl Drop for Open {
     }
 }
 
-fn admit(mut stream: TcpStream, shared: &Arc<Shared>, open: &Arc<AtomicUsize>, here: IpAddr) {
+fn admit(mut stream: TcpStream, state: &Arc<AdminState>, open: &Arc<AtomicUsize>, here: IpAddr) {
     let guard = Open(open.clone());
     if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
         let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
         let _ = Answer::text(503, "too many connections\n").write(&mut stream, false);
         return;
     }
-    let shared = shared.clone();
+    let state = state.clone();
     let serve = move || {
         let _guard = guard;
         // A client that goes away is no news.
-        let _ = serve(stream, &shared, here);
+        let _ = serve(stream, &state, here);
     };
     let thread = std::thread::Builder::new().name("admin".to_owned());
     if let Err(error) = thread.spawn(serve) {
@@ -77,7 +109,7 @@ fn admit(mut stream: TcpStream, shared: &Arc<Shared>, open: &Arc<AtomicUsize>, h
     }
 }
 
-fn serve(mut stream: TcpStream, shared: &Shared, here: IpAddr) -> io::Result<()> {
+fn serve(mut stream: TcpStream, state: &AdminState, here: IpAddr) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIME))?;
     stream.set_nodelay(true)?;
     let end = clock::instant() + REQUEST_TIME;
@@ -93,7 +125,7 @@ fn serve(mut stream: TcpStream, shared: &Shared, here: IpAddr) -> io::Result<()>
                 (_, false) => {
                     Answer::text(421, "this server is asked by address or as localhost\n")
                 }
-                ("GET" | "HEAD", _) => pages::answer(&request.target, shared),
+                ("GET" | "HEAD", _) => pages::answer(&request.target, state),
                 _ => Answer::text(405, "only GET and HEAD\n"),
             }
         }

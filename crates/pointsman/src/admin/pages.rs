@@ -1,18 +1,18 @@
 //! What is served where.
 
+use pointsman_control::explain::explain as control_explain;
 use pointsman_routing::explain::Query;
 
-use super::{Answer, Body, config};
+use super::{AdminState, Answer, Body, config};
 use crate::cli::{Explain, Format, Sources};
 use crate::explain;
 use crate::output::Paint;
-use crate::run::state::Shared;
 
 /// The page runs its own script and asks this server only.
 pub const POLICY: &str = "content-security-policy: default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'\r\n";
 
 /// Answers a request for a path, perhaps with a query.
-pub fn answer(target: &str, shared: &Shared) -> Answer {
+pub fn answer(target: &str, state: &AdminState) -> Answer {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     match path {
         "/" => Answer {
@@ -21,26 +21,31 @@ pub fn answer(target: &str, shared: &Shared) -> Answer {
             body: Body::Fixed(include_str!("page.html")),
         },
         "/healthz" => Answer::text(200, "ok\n"),
-        "/readyz" => match shared.is_ready() {
+        "/readyz" => match state.is_ready() {
             true => Answer::text(200, "ready\n"),
             false => Answer::text(503, "not ready\n"),
         },
-        "/metrics" => metrics(shared),
+        "/metrics" => metrics(state),
         "/status" => Answer {
             status: 200,
             kind: "application/json",
-            body: Body::Shared(shared.status()),
+            body: Body::Shared(state.snapshots.status()),
         },
-        "/config" => Answer::json(200, config::render(&shared.snapshot()).to_string()),
+        "/config" => Answer::json(
+            200,
+            config::render(&state.snapshots.latest(), &state.sockets.current()).to_string(),
+        ),
         "/explain" => match question(query) {
             Ok((asked, mut query)) => {
-                let snapshot = shared.snapshot();
-                let binder = shared.binder();
-                if let Err(error) = explain::name_mesh_objects(&binder, &asked, &mut query) {
-                    return wrong(&format!("{error:#}"));
-                }
-                let explanation = explain::answer(&binder, &snapshot.tables, &query);
-                drop(binder);
+                let snapshot = state.snapshots.latest();
+                let explained = state.snapshots.with_binder(&snapshot, |binder| {
+                    explain::name_mesh_objects(binder, &asked, &mut query)?;
+                    anyhow::Ok(control_explain(binder, &snapshot.tables, &query))
+                });
+                let explanation = match explained {
+                    Ok(explanation) => explanation,
+                    Err(error) => return wrong(&format!("{error:#}")),
+                };
                 if asked.sources.output == Format::Text {
                     return Answer {
                         status: 200,
@@ -67,11 +72,11 @@ fn wrong(why: &str) -> Answer {
 }
 
 /// The figures.
-fn metrics(shared: &Shared) -> Answer {
+fn metrics(state: &AdminState) -> Answer {
     Answer {
         status: 200,
         kind: "text/plain; version=0.0.4; charset=utf-8",
-        body: Body::Own(shared.figures()),
+        body: Body::Own(state.figures.render()),
     }
 }
 

@@ -1,32 +1,29 @@
 //! Signals, on a thread of their own: they are heard whatever the rest is busy with.
 
 use std::io;
-use std::sync::mpsc::Sender;
+use std::sync::Arc;
 
+use pointsman_control::Inbox;
+use pointsman_control::files::Reloader;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::Event;
-
-/// Starts to listen for signals. The second that asks for the end is one: who sends it does not want to wait.
-pub fn start(events: Sender<Event>) -> io::Result<()> {
+/// Handles signals: SIGHUP reloads, SIGTERM and SIGINT stop the reconciler, and a second one ends the process at once.
+pub fn start(reloader: Reloader, inbox: Arc<Inbox>) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
     let listen = move || {
         let mut ending = false;
         for signal in signals.forever() {
-            let event = match signal {
-                SIGHUP => Event::Reload,
+            match signal {
+                SIGHUP => reloader.reload(),
                 _ if ending => {
                     tracing::warn!("a second signal: ending at once");
                     std::process::exit(1)
                 }
                 _ => {
                     ending = true;
-                    Event::Stop
+                    inbox.close();
                 }
-            };
-            if events.send(event).is_err() {
-                return;
             }
         }
     };

@@ -6,9 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::str::FromStr;
+use std::sync::Arc;
 
+use pointsman_binding::bound::AddressRequest;
 use pointsman_resources::Name;
-use pointsman_resources::gateway::Gateway;
 
 /// A range of addresses to give out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,42 +88,15 @@ pub enum AddressPolicy {
     Fixed(IpAddr),
 }
 
-/// What a Gateway wishes for.
-#[derive(Clone, Debug)]
-pub struct AddressRequest {
-    /// Its name.
-    pub name: Name,
-    /// Addresses that it asks for.
-    pub asked: Vec<IpAddr>,
-    /// Whether it takes one that is given to it.
-    pub any: bool,
-}
-
-impl AddressRequest {
-    /// A Gateway's.
-    pub fn of(gateway: &Gateway) -> Self {
-        let wants = &gateway.spec.addresses;
-        let by_number = wants.iter().filter(|wanted| wanted.kind == "IPAddress");
-        let any = |value: Option<&String>| value.is_none_or(String::is_empty);
-        AddressRequest {
-            name: gateway.metadata.key(),
-            asked: by_number
-                .filter_map(|wanted| wanted.value.as_ref()?.parse().ok())
-                .collect(),
-            any: wants.is_empty() || wants.iter().any(|wanted| any(wanted.value.as_ref())),
-        }
-    }
-}
-
-/// What a Gateway has got.
+/// Addresses of one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assigned {
-    /// The addresses to listen on.
+    /// Addresses to listen on.
     pub addresses: Vec<IpAddr>,
-    /// Those that it asks for and can't have, and why.
+    /// Requested addresses that can't be used, and why.
     pub unusable: BTreeMap<IpAddr, String>,
-    /// Whether it may have one some day.
-    pub hopes: bool,
+    /// Whether a later attempt may succeed.
+    pub may_retry: bool,
 }
 
 /// Gives out addresses.
@@ -140,36 +114,36 @@ impl Addresses {
         }
     }
 
-    /// The addresses of those who wish for some, the oldest first.
-    pub fn assign(&mut self, wishes: &[AddressRequest]) -> BTreeMap<Name, Assigned> {
-        let names: BTreeSet<&Name> = wishes.iter().map(|wish| &wish.name).collect();
+    /// Grants requests in their order.
+    pub fn assign(&mut self, requests: &[Arc<AddressRequest>]) -> BTreeMap<Name, Assigned> {
+        let names: BTreeSet<&Name> = requests.iter().map(|request| &request.gateway).collect();
         self.given.retain(|name, _| names.contains(name));
-        let mut taken: BTreeSet<IpAddr> = wishes
+        let mut taken: BTreeSet<IpAddr> = requests
             .iter()
-            .flat_map(|wish| &wish.asked)
+            .flat_map(|request| &request.addresses)
             .copied()
             .collect();
         taken.extend(self.given.values());
         let mut all = BTreeMap::new();
-        for wish in wishes {
+        for request in requests {
             let mut assigned = Assigned {
-                hopes: wish.any || !wish.asked.is_empty(),
+                may_retry: request.any || !request.addresses.is_empty(),
                 ..Assigned::default()
             };
-            for address in &wish.asked {
+            for address in &request.addresses {
                 match can_be_bound(*address) {
                     Ok(()) => assigned.addresses.push(*address),
                     Err(why) => drop(assigned.unusable.insert(*address, why)),
                 }
             }
-            if wish.any {
-                let given = self.give(&wish.name, &taken);
+            if request.any {
+                let given = self.give(&request.gateway, &taken);
                 taken.extend(given);
                 assigned.addresses.extend(given);
             }
             assigned.addresses.sort();
             assigned.addresses.dedup();
-            all.insert(wish.name.clone(), assigned);
+            all.insert(request.gateway.clone(), assigned);
         }
         all
     }
@@ -217,33 +191,29 @@ pub fn can_be_bound(address: IpAddr) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pointsman_resources::Resource;
-    use pointsman_resources::read::Reader;
-    use std::sync::Arc;
+    use pointsman_resources::meta::Age;
 
-    fn gateway(name: &str, addresses: &str) -> Arc<Gateway> {
-        let text = format!(
-            "{{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {{namespace: a, name: {name}}}, spec: {{gatewayClassName: c, addresses: [{addresses}], listeners: [{{name: l, port: 80, protocol: HTTP}}]}}}}"
-        );
-        let mut reader = Reader::new();
-        reader.read("g.yaml", text.as_bytes());
-        let input = reader.finish();
-        match input.documents.into_iter().next().map(|d| d.resource) {
-            Some(Resource::Gateway(gateway)) => gateway,
-            other => panic!("{other:?} {:?}", input.findings),
-        }
+    fn request(name: &str, addresses: &[&str]) -> Arc<AddressRequest> {
+        let numbers = addresses.iter().filter_map(|text| text.parse().ok());
+        Arc::new(AddressRequest {
+            gateway: Name::new("a", name),
+            proxy: None,
+            age: Age::At(0),
+            addresses: numbers.collect(),
+            any: addresses.is_empty(),
+            invalid: None,
+        })
     }
 
     fn pool(text: &str) -> Addresses {
         Addresses::new(AddressPolicy::Pool(text.parse().expect("a pool")))
     }
 
-    fn assign(addresses: &mut Addresses, gateways: &[&Arc<Gateway>]) -> Vec<(String, Vec<IpAddr>)> {
-        let wishes: Vec<AddressRequest> = gateways
-            .iter()
-            .map(|gateway| AddressRequest::of(gateway))
-            .collect();
-        let all = addresses.assign(&wishes).into_iter();
+    fn assign(
+        addresses: &mut Addresses,
+        requests: &[Arc<AddressRequest>],
+    ) -> Vec<(String, Vec<IpAddr>)> {
+        let all = addresses.assign(requests).into_iter();
         all.map(|(name, a)| (name.to_string(), a.addresses))
             .collect()
     }
@@ -276,8 +246,7 @@ mod tests {
 
     #[test]
     fn the_same_names_have_the_same_addresses_and_no_two_share_one() {
-        let all: Vec<_> = (0..6).map(|n| gateway(&format!("g{n}"), "")).collect();
-        let all: Vec<_> = all.iter().collect();
+        let all: Vec<_> = (0..6).map(|n| request(&format!("g{n}"), &[])).collect();
         let first = assign(&mut pool("127.0.99.0/29"), &all);
         assert_eq!(first, assign(&mut pool("127.0.99.0/29"), &all));
         let distinct: BTreeSet<_> = first.iter().flat_map(|(_, a)| a).collect();
@@ -286,24 +255,24 @@ mod tests {
 
     #[test]
     fn nobodys_address_changes_when_others_come_and_go() {
-        let all: Vec<_> = (0..6).map(|n| gateway(&format!("g{n}"), "")).collect();
+        let all: Vec<_> = (0..6).map(|n| request(&format!("g{n}"), &[])).collect();
         let mut addresses = pool("127.0.99.0/29");
-        let before = assign(&mut addresses, &all.iter().collect::<Vec<_>>());
-        let after = assign(&mut addresses, &all.iter().skip(2).collect::<Vec<_>>());
+        let before = assign(&mut addresses, &all);
+        let after = assign(&mut addresses, &all[2..]);
         assert_eq!(after, before[2..]);
         let full = pool("127.0.99.0/30");
         let mut full = full;
-        let given = assign(&mut full, &all.iter().collect::<Vec<_>>());
+        let given = assign(&mut full, &all);
         let empty = given.iter().filter(|(_, addresses)| addresses.is_empty());
         assert_eq!(empty.count(), 4, "a pool of two has two");
     }
 
     #[test]
     fn what_is_asked_for_is_had_if_it_can_be_and_nothing_is_asked_is_any() {
-        let asks = gateway("a", "{value: 127.0.98.1}, {value: 192.0.2.1}");
-        let any = gateway("b", "{type: IPAddress}");
+        let asks = request("a", &["127.0.98.1", "192.0.2.1"]);
+        let any = request("b", &[]);
         let mut addresses = pool("127.0.98.0/30");
-        let all = addresses.assign(&[AddressRequest::of(&asks), AddressRequest::of(&any)]);
+        let all = addresses.assign(&[asks, any]);
         let of = |name: &str| &all[&Name::new("a", name)];
         assert_eq!(of("a").addresses, [IpAddr::from([127, 0, 98, 1])]);
         let unusable: Vec<_> = of("a").unusable.keys().collect();

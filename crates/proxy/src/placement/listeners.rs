@@ -1,35 +1,35 @@
-//! Who listens where: the sockets of Gateways, and of Services that have an address here.
+//! The set of sockets: those of Gateways, of outbounds of Kuma's proxies, and of Services that have an address on this machine.
 //!
-//! It follows what is bound, and is asked anew only when something of it has changed: one more route changes nothing here.
+//! Sockets are assigned anew only when a listener, an outbound, a Service or a requested address has changed: one more route costs nothing here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use pointsman_binding::bound::{FrontendId, Protocol, Transport};
-use pointsman_binding::{Binder, Change, Delta, Observation};
-use pointsman_resources::gateway::Gateway;
-use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+use pointsman_binding::bound::{AddressRequest, Frontend, FrontendId, Protocol, Transport};
+use pointsman_binding::{Change, Delta};
+use pointsman_resources::meta::Age;
+use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::proxy::{Owner, SocketKey};
 
-use super::addresses::{AddressPolicy, AddressRequest, Addresses, Assigned};
+use super::addresses::{AddressPolicy, Addresses, Assigned};
 use super::gateway_kind;
 use super::services::LocalServices;
 
-/// A listener: the number of its port, and what it speaks.
+/// Port and protocol of a Gateway's listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Listener {
-    /// The port, as the listener has it.
+    /// Port in the listener's specification, without the offset.
     pub port: u16,
-    /// What is spoken there.
+    /// Protocol of the listener.
     pub protocol: Protocol,
-    /// Whether it is for the proxies of Kuma's meshes alone.
+    /// Whether only proxies of Kuma's meshes may connect.
     pub cross_mesh: bool,
 }
 
 impl Listener {
-    /// Streams or datagrams.
+    /// Transport of the listener's socket.
     pub fn transport(self) -> Transport {
         match self.protocol {
             Protocol::Udp => Transport::Udp,
@@ -38,7 +38,7 @@ impl Listener {
     }
 }
 
-/// Which of Kuma's Dataplanes are here, by name, perhaps with their mesh or namespace before it; all if none is named.
+/// Names of Kuma's Dataplanes whose sockets are opened here, each optionally preceded by its mesh or namespace; empty for all.
 #[derive(Clone, Debug, Default)]
 pub struct Dataplanes(pub BTreeSet<String>);
 
@@ -51,41 +51,45 @@ impl Dataplanes {
     }
 }
 
-/// Who listens where.
+/// Sockets of this machine and their owners.
 pub struct Listeners {
     offset: u16,
     addresses: Addresses,
-    gateways: BTreeMap<Name, Arc<Gateway>>,
-    listeners: BTreeMap<Name, BTreeMap<FrontendId, Listener>>,
+    /// Addresses that Gateways request.
+    requests: BTreeMap<Name, Arc<AddressRequest>>,
+    pub(super) listeners: BTreeMap<Name, BTreeMap<FrontendId, Listener>>,
     /// Outbounds of Kuma's Dataplanes.
     outbounds: BTreeSet<FrontendId>,
-    /// Those of Kuma's Dataplanes that are here.
+    /// Ages of Kuma's Dataplanes.
+    ages: HashMap<ObjectKey, Age>,
+    /// Selects the Dataplanes whose sockets are opened here.
     dataplanes: Dataplanes,
-    /// Services that have an address here, and Pods.
-    pub mesh: LocalServices,
-    /// The Gateways of which something was said.
-    observed: BTreeSet<Name>,
-    /// What each Gateway has got.
+    /// Services that have an address on this machine, and Pods.
+    pub services: LocalServices,
+    /// Gateways that have been reported on.
+    pub(super) observed: BTreeSet<Name>,
+    /// Addresses of each Gateway.
     pub assigned: BTreeMap<Name, Assigned>,
-    /// What is not listened on and has no status to say so.
+    /// Sockets that are not opened and have no status to report it in.
     complaints: BTreeSet<String>,
-    /// Listeners that lost their place to somebody else, and why.
+    /// Listeners that lost a socket to another owner, and why.
     pub lost: BTreeMap<FrontendId, String>,
-    /// Every socket.
+    /// Every socket that is to be opened.
     pub sockets: Arc<BTreeMap<SocketKey, Owner>>,
 }
 
 impl Listeners {
-    /// Nobody listens yet. `offset` is added to every port.
+    /// Creates an empty set of sockets. `offset` is added to every port.
     pub fn new(policy: AddressPolicy, offset: u16, dataplanes: Dataplanes) -> Self {
         Listeners {
             offset,
             dataplanes,
             addresses: Addresses::new(policy),
-            gateways: BTreeMap::new(),
+            requests: BTreeMap::new(),
             listeners: BTreeMap::new(),
             outbounds: BTreeSet::new(),
-            mesh: LocalServices::default(),
+            ages: HashMap::new(),
+            services: LocalServices::default(),
             observed: BTreeSet::new(),
             assigned: BTreeMap::new(),
             complaints: BTreeSet::new(),
@@ -94,41 +98,33 @@ impl Listeners {
         }
     }
 
-    /// Follows a change: the objects that were put or taken away, and what came of it. Returns which backends are needed now or no more,
-    /// and whether sockets or addresses may have changed.
-    pub fn follow<'k>(
-        &mut self,
-        keys: impl Iterator<Item = &'k ObjectKey>,
-        delta: &Delta,
-        binder: &Binder,
-    ) -> (Vec<Change>, bool) {
-        let (mut gateways, mut services, mut pods) = (false, false, false);
-        for key in keys {
-            match key.kind {
-                Kind::GatewayClass => gateways = true,
-                Kind::Gateway => {
-                    gateways = true;
-                    match binder.object(key) {
-                        Some(Resource::Gateway(gateway)) => {
-                            drop(self.gateways.insert(key.name.clone(), gateway.clone()));
-                        }
-                        _ => drop(self.gateways.remove(&key.name)),
-                    }
-                }
-                Kind::Service | Kind::ServiceImport => {
-                    services |= self.mesh.follow_service(key, binder.object(key));
-                }
-                Kind::MeshGatewayInstance => gateways = true,
-                Kind::Dataplane => {
-                    gateways |= is_gateway(binder.object(key)) || self.is_listed(key);
-                }
-                Kind::Pod => pods |= self.mesh.follow_pod(key, binder.object(key)),
-                _ => {}
+    /// Applies changes of the bound form. Returns which backends are needed now or no more, and whether sockets or addresses may have changed.
+    pub fn apply(&mut self, delta: &Delta) -> (Vec<Change>, bool) {
+        for (gateway, request) in &delta.gateways {
+            match request {
+                Some(request) => drop(self.requests.insert(gateway.clone(), request.clone())),
+                None => drop(self.requests.remove(gateway)),
             }
         }
+        let mut gateways = !delta.gateways.is_empty();
         for (id, frontend) in &delta.frontends {
-            if let FrontendId::Listener { gateway, .. } = id {
-                gateways = true;
+            gateways |= self.apply_frontend(id, frontend.as_deref());
+        }
+        self.apply_workloads(delta);
+        let mut services = false;
+        for (key, addresses) in &delta.services {
+            services |= self.services.apply_service(key, addresses.as_ref());
+        }
+        if gateways || services {
+            self.reassign();
+        }
+        (self.services.needs(services), gateways || services)
+    }
+
+    /// Applies a changed frontend. Returns whether it may change sockets.
+    fn apply_frontend(&mut self, id: &FrontendId, frontend: Option<&Frontend>) -> bool {
+        match id {
+            FrontendId::Listener { gateway, .. } => {
                 let listeners = self.listeners.entry(gateway.clone()).or_default();
                 match frontend {
                     // Without certificates to ask for, nobody would be kept out.
@@ -145,61 +141,56 @@ impl Listeners {
                 if listeners.is_empty() {
                     self.listeners.remove(gateway);
                 }
+                true
             }
-            if let FrontendId::Outbound(_) = id {
-                gateways |= match frontend {
-                    Some(_) => self.outbounds.insert(id.clone()),
-                    None => self.outbounds.remove(id),
-                };
+            FrontendId::Outbound(_) => match frontend {
+                Some(_) => self.outbounds.insert(id.clone()),
+                None => self.outbounds.remove(id),
+            },
+            FrontendId::Mesh { .. } => false,
+        }
+    }
+
+    fn apply_workloads(&mut self, delta: &Delta) {
+        let mut pods = false;
+        for (key, workload) in &delta.workloads {
+            let workload = workload.as_deref();
+            if key.kind == Kind::Pod {
+                let address = workload.and_then(|workload| workload.address);
+                pods |= self.services.apply_pod(key, address);
+            } else if let Some(workload) = workload {
+                self.ages.insert(key.clone(), workload.age);
+            } else {
+                self.ages.remove(key);
             }
         }
         if pods {
-            self.mesh.settle_pods();
+            self.services.index_pods();
         }
-        if gateways || services {
-            self.settle(binder);
-        }
-        (self.mesh.needs(services), gateways || services)
     }
 
-    /// Whether a Dataplane has an address here as a gateway.
-    fn is_listed(&self, dataplane: &ObjectKey) -> bool {
-        self.assigned.contains_key(&dataplane.name)
-    }
-
-    /// Asks again what could not be had, as the machine may have changed.
-    pub fn look_again(&mut self, binder: &Binder) -> Vec<Change> {
-        self.mesh.look_again(binder);
-        self.settle(binder);
-        self.mesh.needs(true)
+    /// Looks again which addresses this machine has, and assigns those that could not be used before. Returns which backends are needed now or no
+    /// more.
+    pub fn retry(&mut self) -> Vec<Change> {
+        self.services.refresh();
+        self.reassign();
+        self.services.needs(true)
     }
 
     /// Gives every Gateway its addresses and every listener its socket. Older Gateways choose first, then Kuma's proxies, then Services.
-    fn settle(&mut self, binder: &Binder) {
-        let mut gateways: Vec<&Gateway> = self
-            .gateways
-            .iter()
-            .filter(|(name, _)| {
-                let name = (*name).clone();
-                let kind = Kind::Gateway;
-                binder.status(&ObjectKey { kind, name }).is_some()
-            })
-            .map(|(_, gateway)| &**gateway)
-            .collect();
-        gateways.sort_by_key(|gateway| (gateway.metadata.age(), gateway.metadata.key()));
+    fn reassign(&mut self) {
         let mut complaints = BTreeSet::new();
-        let mut wishes: Vec<AddressRequest> =
-            gateways.into_iter().map(AddressRequest::of).collect();
-        wishes.extend(self.builtin_gateways(binder, &mut complaints));
-        self.assigned = self.addresses.assign(&wishes);
-        let mut sockets = self.kept(&wishes);
+        let requests = self.requests_in_order(&mut complaints);
+        self.assigned = self.addresses.assign(&requests);
+        let mut sockets = self.kept(&requests);
         let mut lost = BTreeMap::new();
-        for AddressRequest { name, .. } in wishes {
+        for request in &requests {
+            let name = &request.gateway;
             // A Gateway with an address that it can't have serves nothing: it says so as a whole.
-            let assigned = self.assigned.get(&name);
+            let assigned = self.assigned.get(name);
             let assigned = assigned.filter(|assigned| assigned.unusable.is_empty());
             let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
-            for (id, listener) in self.listeners.get(&name).into_iter().flatten() {
+            for (id, listener) in self.listeners.get(name).into_iter().flatten() {
                 let owner = Owner::Gateway {
                     gateway: name.clone(),
                     port: listener.port,
@@ -214,20 +205,9 @@ impl Listeners {
                 }
             }
         }
-        self.settle_outbounds(binder, &mut sockets, &mut complaints);
-        for (id, addresses) in self.mesh.services.values().flatten() {
-            let owner = Owner::Mesh {
-                parent: id.object.clone(),
-                port: id.port,
-            };
-            for address in addresses {
-                let key = self.socket(*address, id.port, id.transport);
-                if let Err(why) = key.and_then(|key| claim(&mut sockets, key, &owner)) {
-                    complaints.insert(format!("{id} is not listened on: {why}"));
-                }
-            }
-        }
-        // Each is said once, however often it is found.
+        self.place_outbounds(&mut sockets, &mut complaints);
+        self.place_services(&mut sockets, &mut complaints);
+        // Each is logged once, however often it is found.
         for complaint in complaints.difference(&self.complaints) {
             tracing::warn!("{complaint}");
         }
@@ -238,17 +218,39 @@ impl Listeners {
         }
     }
 
-    /// The sockets of Kuma's proxies that stay theirs: who comes later takes nothing from who listens already.
-    fn kept(&self, wishes: &[AddressRequest]) -> BTreeMap<SocketKey, Owner> {
+    /// Requests for addresses, in the order in which they are granted: Gateways, then Kuma's proxies, each by age.
+    fn requests_in_order(&self, complaints: &mut BTreeSet<String>) -> Vec<Arc<AddressRequest>> {
+        let is_here = |request: &&Arc<AddressRequest>| {
+            let proxy = request.proxy.as_ref();
+            proxy.is_none_or(|proxy| self.dataplanes.contain(proxy))
+        };
+        let requests = self.requests.values().filter(is_here).cloned();
+        let mut requests: Vec<Arc<AddressRequest>> = requests.collect();
+        requests.sort_by(|a, b| {
+            let order = |r: &AddressRequest| (r.proxy.is_some(), r.age);
+            (order(a), &a.gateway).cmp(&(order(b), &b.gateway))
+        });
+        for request in &requests {
+            if let (Some(proxy), Some(address)) = (&request.proxy, &request.invalid) {
+                complaints.insert(format!(
+                    "{proxy} is not listened for: `{address}` is no address"
+                ));
+            }
+        }
+        requests
+    }
+
+    /// Sockets of Kuma's proxies that they keep: a proxy that comes later never takes over a socket in use.
+    fn kept(&self, requests: &[Arc<AddressRequest>]) -> BTreeMap<SocketKey, Owner> {
         let outbounds = self.outbounds.iter();
         let outbounds = outbounds.filter_map(|id| Some((place_of(id)?, id)));
         let outbounds: BTreeMap<_, &FrontendId> = outbounds.collect();
         let held = self.sockets.iter().filter_map(|(key, owner)| match owner {
             Owner::Gateway { gateway, .. } if gateway_kind(gateway) != "Gateway" => {
-                let wished = wishes.iter().any(|wish| wish.name == *gateway);
+                let requested = requests.iter().any(|request| request.gateway == *gateway);
                 let mut listeners = self.listeners_of(gateway);
                 let wanted = listeners.any(|(_, one)| self.places(gateway, *one).contains(key));
-                (wished && wanted).then(|| (*key, owner.clone()))
+                (requested && wanted).then(|| (*key, owner.clone()))
             }
             // What a Dataplane calls there may have changed since.
             Owner::Outbound(id) => {
@@ -260,53 +262,14 @@ impl Listeners {
         held.collect()
     }
 
-    /// What Kuma's builtin gateways wish for: a Dataplane the address that it has, a MeshGatewayInstance any.
-    fn builtin_gateways(
-        &self,
-        binder: &Binder,
-        complaints: &mut BTreeSet<String>,
-    ) -> Vec<AddressRequest> {
-        let proxies = binder.gateway_proxies();
-        let here = proxies.filter(|(_, proxy)| self.dataplanes.contain(&proxy.key()));
-        let mut here: Vec<(Name, &Resource)> = here.collect();
-        here.sort_by_key(|(name, proxy)| (proxy.meta().age(), name.clone()));
-        here.into_iter()
-            .map(|(name, proxy)| match proxy {
-                Resource::Dataplane(dataplane) => {
-                    let address = &dataplane.spec.networking.address;
-                    let parsed = address.parse::<IpAddr>();
-                    if parsed.is_err() {
-                        let proxy = proxy.key();
-                        complaints.insert(format!(
-                            "{proxy} is not listened for: `{address}` is no address"
-                        ));
-                    }
-                    AddressRequest {
-                        name,
-                        asked: parsed.into_iter().collect(),
-                        any: false,
-                    }
-                }
-                _ => AddressRequest {
-                    name,
-                    asked: Vec::new(),
-                    any: true,
-                },
-            })
-            .collect()
-    }
-
     /// Gives the outbounds of Kuma's sidecars their sockets.
-    fn settle_outbounds(
+    fn place_outbounds(
         &self,
-        binder: &Binder,
         sockets: &mut BTreeMap<SocketKey, Owner>,
         complaints: &mut BTreeSet<String>,
     ) {
         let age = |id: &&FrontendId| match id {
-            FrontendId::Outbound(outbound) => binder
-                .object(&outbound.dataplane)
-                .map(|object| object.meta().age()),
+            FrontendId::Outbound(outbound) => self.ages.get(&outbound.dataplane).copied(),
             _ => None,
         };
         let mut outbounds: Vec<&FrontendId> = self.outbounds.iter().collect();
@@ -330,7 +293,27 @@ impl Listeners {
         }
     }
 
-    fn socket(
+    /// Gives the ports of Services that have an address here their sockets.
+    fn place_services(
+        &self,
+        sockets: &mut BTreeMap<SocketKey, Owner>,
+        complaints: &mut BTreeSet<String>,
+    ) {
+        for (id, addresses) in self.services.ports() {
+            let owner = Owner::Mesh {
+                parent: id.object.clone(),
+                port: id.port,
+            };
+            for address in addresses {
+                let key = self.socket(*address, id.port, id.transport);
+                if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
+                    complaints.insert(format!("{id} is not listened on: {why}"));
+                }
+            }
+        }
+    }
+
+    pub(super) fn socket(
         &self,
         address: IpAddr,
         port: u16,
@@ -344,79 +327,16 @@ impl Listeners {
         Ok(SocketKey { address, transport })
     }
 
-    /// What there is to say of every Gateway, given the sockets that could not be bound and the listeners whose TLS can't be had.
-    pub fn observations(
-        &mut self,
-        unbound: &BTreeMap<SocketKey, String>,
-        faulty: &BTreeMap<FrontendId, String>,
-    ) -> Vec<Change> {
-        let observe = |(name, assigned): (&Name, &Assigned)| {
-            let mut seen = Observation {
-                addresses: assigned.addresses.clone(),
-                unusable: assigned.unusable.clone(),
-                ..Observation::default()
-            };
-            for (id, listener) in self.listeners_of(name) {
-                let mut why: Vec<String> = self.lost.get(id).into_iter().cloned().collect();
-                for address in &assigned.addresses {
-                    let key = self.socket(*address, listener.port, listener.transport());
-                    let failed = key.ok().and_then(|key| Some((key, unbound.get(&key)?)));
-                    why.extend(failed.map(|(key, error)| format!("{}: {error}", key.address)));
-                }
-                if !why.is_empty() {
-                    seen.unbound.insert(id.clone(), why.join("; "));
-                }
-                if let Some(why) = faulty.get(id) {
-                    seen.faulty.insert(id.clone(), why.clone());
-                }
-                if listener.cross_mesh {
-                    let owner = Owner::Gateway {
-                        gateway: name.clone(),
-                        port: listener.port,
-                    };
-                    let own = |key: &SocketKey| self.sockets.get(key) == Some(&owner);
-                    let places = self.places(name, *listener).into_iter();
-                    let places = places.filter(own).map(|key| key.address);
-                    seen.places.insert(id.clone(), places.collect());
-                }
-            }
-            Change::Observe(name.clone(), Some(seen))
-        };
-        let mut changes: Vec<Change> = self.assigned.iter().map(observe).collect();
-        let gone = self
-            .observed
-            .iter()
-            .filter(|name| !self.assigned.contains_key(*name));
-        changes.extend(gone.map(|name| Change::Observe(name.clone(), None)));
-        self.observed = self.assigned.keys().cloned().collect();
-        changes
-    }
-
-    /// The listeners of a Gateway.
-    pub fn listeners_of(&self, gateway: &Name) -> impl Iterator<Item = (&FrontendId, &Listener)> {
-        self.listeners.get(gateway).into_iter().flatten()
-    }
-
-    /// Where a listener is, whether or not it could be bound.
-    pub fn places(&self, gateway: &Name, listener: Listener) -> Vec<SocketKey> {
-        let assigned = self.assigned.get(gateway);
-        let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
-        addresses
-            .iter()
-            .filter_map(|a| self.socket(*a, listener.port, listener.transport()).ok())
-            .collect()
-    }
-
-    /// Whether something could not be had that may be had later.
-    pub fn wants_more(&self) -> bool {
+    /// Whether a later retry may give some Gateway an address that it lacks.
+    pub fn may_improve(&self) -> bool {
         let lacks = |assigned: &Assigned| {
-            assigned.hopes && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())
+            assigned.may_retry && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())
         };
         self.assigned.values().any(lacks)
     }
 }
 
-/// Whose an outbound is, and where it is listened on.
+/// Dataplane and address of an outbound.
 fn place_of(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
     match id {
         FrontendId::Outbound(outbound) => Some((&outbound.dataplane, outbound.listen?)),
@@ -424,11 +344,7 @@ fn place_of(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
     }
 }
 
-fn is_gateway(object: Option<&Resource>) -> bool {
-    matches!(object, Some(Resource::Dataplane(dataplane)) if dataplane.builtin_gateway().is_some())
-}
-
-/// Takes a socket for somebody, unless somebody else has it.
+/// Assigns a socket to an owner. Fails if it has another.
 fn claim(
     sockets: &mut BTreeMap<SocketKey, Owner>,
     key: SocketKey,

@@ -1,10 +1,12 @@
 //! Placement: which addresses and sockets Gateways, Services and outbounds of Kuma's proxies get on the machine that the proxy runs on.
 //!
-//! [`addresses`] assigns addresses, [`services`] knows which Services and Pods are on this machine, [`listeners`] joins both into the set of
-//! sockets and derives what a Gateway's status reports about them. Addresses are tested by binding a socket; nothing listens here.
+//! `addresses` assigns addresses, `services` knows which Services and Pods are on this machine, `listeners` joins both into the set of
+//! sockets, `observations` reports on them. The input is the bound form alone, so that a proxy places its sockets the same whether the control plane is in
+//! its process or not. Addresses are tested by binding a socket; nothing listens here.
 
 mod addresses;
 mod listeners;
+mod observations;
 mod services;
 
 use std::fmt;
@@ -16,6 +18,7 @@ use crate::proxy::Owner;
 
 pub use addresses::{AddressPolicy, AddressPool, Assigned};
 pub use listeners::{Dataplanes, Listener, Listeners};
+pub use observations::protocol_name;
 pub use services::LocalServices;
 
 /// Kind of the object that a Gateway's name stands for: builtin gateways of Kuma's are named after their proxy.

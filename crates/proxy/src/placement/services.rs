@@ -1,48 +1,60 @@
-//! The mesh on this machine: Services that have an address of it, their own backends, and whose Pods call from which address.
+//! Services that have an address on this machine, their own backends, and the Pods that connect to them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, BackendId, Transport};
-use pointsman_binding::{Binder, Change, Delta};
-use pointsman_resources::core::{ServicePort, ServiceType};
-use pointsman_resources::{Kind, ObjectKey, Resource};
+use pointsman_binding::bound::{Backend, BackendId, ServiceAddresses};
+use pointsman_binding::{Change, Delta};
+use pointsman_resources::ObjectKey;
 
 use super::addresses;
 
-/// What of the mesh is here.
+/// The part of the mesh that is on this machine.
 #[derive(Default)]
 pub struct LocalServices {
-    /// The ports of Services and their kin that have an address here, with the addresses.
-    pub services: BTreeMap<ObjectKey, Vec<(BackendId, Vec<IpAddr>)>>,
-    pods_by_name: BTreeMap<ObjectKey, IpAddr>,
-    /// Whether an address of a Service is one of this machine.
+    /// Addresses of all Services, here or elsewhere.
+    known: BTreeMap<ObjectKey, Arc<ServiceAddresses>>,
+    /// Ports of Services that have an address here, with the addresses.
+    services: BTreeMap<ObjectKey, Vec<(BackendId, Vec<IpAddr>)>>,
+    /// Whether an address is one of this machine.
     here: HashMap<IpAddr, bool>,
+    /// Backends of the ports above.
     needed: BTreeSet<BackendId>,
-    /// The Pods by their addresses.
+    /// Those of them that have not been received yet.
+    missing: BTreeSet<BackendId>,
+    pods_by_name: BTreeMap<ObjectKey, IpAddr>,
+    /// Pods by address.
     pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// The backends of Services that are called by their own address.
+    /// Backends of Services that are called by their own address.
     pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
 }
 
 impl LocalServices {
-    /// Asks again which addresses this machine has.
-    pub fn look_again(&mut self, binder: &Binder) {
+    /// Ports that are listened on, with their addresses.
+    pub fn ports(&self) -> impl Iterator<Item = &(BackendId, Vec<IpAddr>)> {
+        self.services.values().flatten()
+    }
+
+    /// Looks again which addresses this machine has.
+    pub fn refresh(&mut self) {
         self.here.clear();
-        let services: Vec<ObjectKey> = binder
-            .objects()
-            .map(|(key, _)| key)
-            .filter(|key| matches!(key.kind, Kind::Service | Kind::ServiceImport))
-            .collect();
-        for key in services {
-            self.follow_service(&key, binder.object(&key));
+        for (key, addresses) in self.known.clone() {
+            self.apply_service(&key, Some(&addresses));
         }
     }
 
-    /// Follows a Service or its kin, or that it is gone. Returns whether something has changed.
-    pub fn follow_service(&mut self, key: &ObjectKey, object: Option<&Resource>) -> bool {
-        let ports = object.map(|object| self.mesh_ports(key, object));
+    /// Applies a changed or removed Service. Returns whether the local ports have changed.
+    pub fn apply_service(
+        &mut self,
+        key: &ObjectKey,
+        addresses: Option<&Arc<ServiceAddresses>>,
+    ) -> bool {
+        match addresses {
+            Some(addresses) => drop(self.known.insert(key.clone(), addresses.clone())),
+            None => drop(self.known.remove(key)),
+        }
+        let ports = addresses.map(|addresses| self.local_ports(key, addresses));
         let ports = ports.filter(|ports| !ports.is_empty());
         if self.services.get(key) == ports.as_ref() {
             return false;
@@ -54,49 +66,29 @@ impl LocalServices {
         true
     }
 
-    /// The ports of a Service, if it has an address of this machine.
-    fn mesh_ports(&mut self, key: &ObjectKey, object: &Resource) -> Vec<(BackendId, Vec<IpAddr>)> {
-        let (texts, ports): (Vec<&String>, &[ServicePort]) = match object {
-            Resource::Service(service) if service.spec.kind != ServiceType::ExternalName => {
-                let spec = &service.spec;
-                (
-                    spec.cluster_ips.iter().chain(&spec.cluster_ip).collect(),
-                    &spec.ports,
-                )
-            }
-            Resource::ServiceImport(import) => {
-                (import.spec.ips.iter().collect(), &import.spec.ports)
-            }
-            _ => return Vec::new(),
+    /// Ports of a Service that has an address of this machine; none otherwise.
+    fn local_ports(
+        &mut self,
+        key: &ObjectKey,
+        service: &ServiceAddresses,
+    ) -> Vec<(BackendId, Vec<IpAddr>)> {
+        let is_here = |address: &&IpAddr| {
+            let here = self.here.entry(**address);
+            *here.or_insert_with(|| addresses::can_be_bound(**address).is_ok())
         };
-        let mut addresses: Vec<IpAddr> = texts
-            .into_iter()
-            .filter_map(|text| text.parse().ok())
-            .filter(|address| {
-                let here = self.here.entry(*address);
-                *here.or_insert_with(|| addresses::can_be_bound(*address).is_ok())
-            })
-            .collect();
-        addresses.sort();
-        addresses.dedup();
+        let addresses: Vec<IpAddr> = service.addresses.iter().filter(is_here).copied().collect();
         if addresses.is_empty() {
             return Vec::new();
         }
-        let transports = [Transport::Tcp, Transport::Udp];
-        ports
-            .iter()
-            .filter_map(|port| {
-                let mut known = transports.into_iter();
-                let transport = known.find(|transport| transport.name() == port.protocol)?;
-                let id = BackendId::new(key.clone(), port.port, transport);
-                Some((id, addresses.clone()))
-            })
-            .collect()
+        let ports = service.ports.iter().map(|(port, transport)| {
+            let id = BackendId::new(key.clone(), *port, *transport);
+            (id, addresses.clone())
+        });
+        ports.collect()
     }
 
-    /// Follows a Pod, or that it is gone. Returns whether something has changed.
-    pub fn follow_pod(&mut self, key: &ObjectKey, object: Option<&Resource>) -> bool {
-        let address = object.and_then(pod_address);
+    /// Applies the address of a Pod; `None` if it has none or is gone. Returns whether it has changed.
+    pub fn apply_pod(&mut self, key: &ObjectKey, address: Option<IpAddr>) -> bool {
         if self.pods_by_name.get(key) == address.as_ref() {
             return false;
         }
@@ -107,8 +99,8 @@ impl LocalServices {
         true
     }
 
-    /// Makes the map of Pods anew. Where several share an address, the first by name has it.
-    pub fn settle_pods(&mut self) {
+    /// Rebuilds the index of Pods by address. Where several share an address, the first by name has it.
+    pub fn index_pods(&mut self) {
         let mut by_address: HashMap<IpAddr, ObjectKey> = HashMap::new();
         for (pod, address) in &self.pods_by_name {
             by_address.entry(*address).or_insert_with(|| pod.clone());
@@ -116,30 +108,35 @@ impl LocalServices {
         self.pods = Arc::new(by_address);
     }
 
-    /// What has to be asked of the binder so that every Service that is listened on has its backend.
+    /// Changes to the set of backends that the binder has to supply whether or not a route uses them.
     pub fn needs(&mut self, changed: bool) -> Vec<Change> {
         if !changed {
             return Vec::new();
         }
         let ids = self.services.values().flatten().map(|(id, _)| id.clone());
         let needed: BTreeSet<BackendId> = ids.collect();
-        let gone = self.needed.difference(&needed).cloned();
-        let mut changes: Vec<Change> = gone.map(|id| Change::Need(id, false)).collect();
-        let new = needed.difference(&self.needed).cloned();
-        changes.extend(new.map(|id| Change::Need(id, true)));
-        // Who is there already is not told again.
-        let stale = self.needed.iter().filter(|id| !needed.contains(id));
-        let stale: Vec<BackendId> = stale.cloned().collect();
-        if !stale.is_empty() {
+        let gone: Vec<BackendId> = self.needed.difference(&needed).cloned().collect();
+        let new: Vec<BackendId> = needed.difference(&self.needed).cloned().collect();
+        if !gone.is_empty() {
             let implicit = Arc::make_mut(&mut self.implicit);
-            stale.iter().for_each(|id| drop(implicit.remove(id)));
+            for id in &gone {
+                implicit.remove(id);
+                self.missing.remove(id);
+            }
         }
+        self.missing.extend(new.iter().cloned());
         self.needed = needed;
-        changes
+        let gone = gone.into_iter().map(|id| Change::Need(id, false));
+        gone.chain(new.into_iter().map(|id| Change::Need(id, true)))
+            .collect()
     }
 
-    /// Takes over the backends that are needed.
-    pub fn follow_backends(&mut self, delta: &Delta) {
+    /// Takes over changed backends that are needed, and those that were known before because routes use them.
+    pub fn apply_backends(
+        &mut self,
+        delta: &Delta,
+        known: impl Fn(&BackendId) -> Option<Arc<Backend>>,
+    ) {
         for (id, backend) in &delta.backends {
             if self.needed.contains(id) {
                 let implicit = Arc::make_mut(&mut self.implicit);
@@ -147,32 +144,16 @@ impl LocalServices {
                     Some(backend) => drop(implicit.insert(id.clone(), backend.clone())),
                     None => drop(implicit.remove(id)),
                 }
+                self.missing.remove(id);
             }
         }
-    }
-
-    /// The backends that are needed, where they are used by routes too and so were known before.
-    pub fn fill(&mut self, known: impl Fn(&BackendId) -> Option<Arc<Backend>>) {
-        let missing: Vec<BackendId> = self
-            .needed
-            .iter()
-            .filter(|id| !self.implicit.contains_key(id))
-            .cloned()
-            .collect();
-        for id in missing {
-            if let Some(backend) = known(&id) {
-                Arc::make_mut(&mut self.implicit).insert(id, backend);
+        let implicit = &mut self.implicit;
+        self.missing.retain(|id| match known(id) {
+            Some(backend) => {
+                Arc::make_mut(implicit).insert(id.clone(), backend);
+                false
             }
-        }
+            None => true,
+        });
     }
-}
-
-/// The address of a Pod that runs.
-fn pod_address(object: &Resource) -> Option<IpAddr> {
-    let Resource::Pod(pod) = object else {
-        return None;
-    };
-    let ended = matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    let address = pod.status.pod_ip.as_deref().filter(|_| !ended)?;
-    address.parse().ok()
 }

@@ -87,7 +87,7 @@ pub struct DirectResponse {
 }
 
 /// Where bytes come from.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(try_from = "Sources")]
 pub enum DataSource {
     /// They stand here, in base64.

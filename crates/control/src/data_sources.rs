@@ -1,5 +1,5 @@
-//! Files and variables of the environment that policies and listeners of Kuma take bytes from. They are read when the configuration is
-//! loaded: binding itself reads nothing.
+//! Data that objects of Kuma's name: files and environment variables with certificates and response bodies. They are read here when an object is
+//! applied, because binding does no I/O.
 
 use pointsman_binding::bound::{CertifiedKey, PrivateKey};
 use pointsman_binding::{Binder, Change, Content, certificate_of};
@@ -9,15 +9,15 @@ use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
 };
 
-/// What an object takes from outside, read now.
-pub fn of(resource: &Resource) -> Vec<(DataSource, Content)> {
+/// Reads everything that an object names.
+pub fn read_all(resource: &Resource) -> Vec<(DataSource, Content)> {
     let sources = sources(resource).into_iter();
     sources
         .filter_map(|source| Some((source.clone(), read(source)?)))
         .collect()
 }
 
-/// What changes with what was read for an object. A certificate that can't be read any more stays what it was.
+/// Changes that follow from what was read for an object. A certificate that can't be read any more keeps its last valid content in effect.
 pub fn changes(
     resource: &Resource,
     read: Vec<(DataSource, Content)>,
@@ -40,7 +40,7 @@ pub fn changes(
     changes
 }
 
-/// Why nothing can be served with a certificate; none if it can: it is whole, and its key is its own.
+/// Reason why a certificate can't be served: it is incomplete, or the key is not its own.
 fn unusable(pem: &[u8], source: &DataSource) -> Option<String> {
     let usable = certificate_of(pem)
         .and_then(|key| signs(&key).map_err(|error| format!("can't be used: {error}")));
@@ -66,8 +66,8 @@ fn signs(key: &CertifiedKey) -> Result<(), rustls::Error> {
     rustls::sign::CertifiedKey::new(chain.collect(), signer).keys_match()
 }
 
-/// What nobody asks for any more once an object is gone.
-pub fn forgotten(gone: &Resource, binder: &Binder) -> Vec<Change> {
+/// Changes that drop data which only a deleted object named.
+pub fn released(gone: &Resource, binder: &Binder) -> Vec<Change> {
     let own = sources(gone).into_iter();
     let own: Vec<&DataSource> = own.filter(|source| binder.has_read(source)).collect();
     if own.is_empty() {
@@ -108,7 +108,7 @@ fn sources(resource: &Resource) -> Vec<&DataSource> {
     }
 }
 
-/// The bytes of a source that is outside; none if it is not.
+/// Bytes of a data source outside the object; `None` for inline data and secrets.
 fn read(source: &DataSource) -> Option<Content> {
     match source {
         DataSource::Filename(name) => Some(

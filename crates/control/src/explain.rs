@@ -1,0 +1,95 @@
+//! Explanations of requests: joins the tables, which know what happens, with the binder, which knows why other routes have no say.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use pointsman_binding::Binder;
+use pointsman_binding::bound::{BackendId, Transport};
+use pointsman_resources::core::ServicePort;
+use pointsman_resources::{ObjectKey, Resource};
+use pointsman_routing::explain::{
+    self, Directory, Explanation, MeshParent, Query, RefusedCandidate,
+};
+use pointsman_routing::{Criterion, Tables};
+
+/// Explains what becomes of a request.
+pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
+    explain::explain(tables, &directory(binder), query, |called| {
+        let parent = &called.object;
+        let by = query.dataplane.iter();
+        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, called));
+        let displaced = binder.displaced(parent);
+        let refusals = binder.refusals(parent).into_iter();
+        let refusals = refusals.chain(displaced).chain(by);
+        refusals
+            .map(|refusal| RefusedCandidate {
+                rules: rules(binder, &refusal.route, refusal.rule),
+                route: refusal.route,
+                to: refusal.to,
+                lost_on: match refusal.reason {
+                    "Conflicted" => Criterion::Kind,
+                    "NotSelected" => Criterion::Scope,
+                    "Merged" => Criterion::Order,
+                    _ => Criterion::Refused,
+                },
+                detail: format!("{}: {}", refusal.reason, refusal.message),
+            })
+            .collect()
+    })
+}
+
+/// Index, name and number of matches of a route's rules, or of one of them.
+fn rules(
+    binder: &Binder,
+    route: &ObjectKey,
+    only: Option<usize>,
+) -> Vec<(usize, Option<String>, usize)> {
+    match binder.object(route) {
+        Some(Resource::Route(route)) => {
+            let rules = route.spec.rules.iter().enumerate();
+            rules
+                .filter(|(index, _)| only.is_none_or(|only| only == *index))
+                .map(|(index, rule)| (index, rule.name.clone(), rule.matches.len()))
+                .collect()
+        }
+        Some(Resource::MeshRoute(_)) => only.map(|rule| (rule, None, 0)).into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Services and ServiceImports that a URL may name.
+fn directory(binder: &Binder) -> Directory {
+    let mut objects: Vec<(ObjectKey, &Resource)> = binder.objects().collect();
+    objects.sort_by_key(|(key, object)| (object.meta().age(), key.clone()));
+    let parents = objects.into_iter().filter_map(|(object, resource)| {
+        let (ports, addresses): (_, Vec<&String>) = match resource {
+            Resource::Service(service) => {
+                let spec = &service.spec;
+                let addresses = spec.cluster_ips.iter().chain(&spec.cluster_ip);
+                (&spec.ports, addresses.collect())
+            }
+            Resource::ServiceImport(import) => {
+                (&import.spec.ports, import.spec.ips.iter().collect())
+            }
+            _ => return None,
+        };
+        let backend = |port: &ServicePort| {
+            let transport = [Transport::Tcp, Transport::Udp]
+                .into_iter()
+                .find(|transport| transport.name() == port.protocol)?;
+            let (object, port) = (object.clone(), port.port);
+            binder.backend(&BackendId::new(object, port, transport))
+        };
+        Some(MeshParent {
+            addresses: addresses
+                .iter()
+                .filter_map(|text| text.parse::<IpAddr>().ok())
+                .collect(),
+            backends: ports.iter().filter_map(backend).map(Arc::new).collect(),
+            object,
+        })
+    });
+    Directory {
+        parents: parents.collect(),
+    }
+}

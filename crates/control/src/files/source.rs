@@ -1,0 +1,167 @@
+//! Manifests as a source: files are watched, and changed objects are pushed to the reconciler.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pointsman_resources::{Finding, ObjectKey, Severity};
+
+use super::{Changed, Files, watch};
+use crate::clock;
+use crate::mailbox::{Mailbox, Wake};
+use crate::source::{Findings, Inbox, SourceUpdate};
+
+/// A burst of events is over when none follows for this long.
+const QUIET: Duration = Duration::from_millis(1);
+/// Longest time for which a burst is gathered.
+const BURST: Duration = Duration::from_millis(10);
+/// Time after which an object that is in no file any more counts as deleted: it may be on its way from one file to another, and an editor may move a
+/// file away before it writes the new one.
+const DELETE_GRACE: Duration = Duration::from_millis(50);
+
+/// Events of the file system, and reloads that an operator asked for.
+#[derive(Debug, Default)]
+pub(super) struct FileEvents {
+    /// Paths that were written, moved or removed.
+    pub paths: BTreeSet<PathBuf>,
+    /// Whether the kernel dropped events, so that everything has to be scanned.
+    pub overflow: bool,
+    reload: bool,
+}
+
+/// Files and folders of manifests, watched.
+pub struct FileSource {
+    files: Files,
+    events: Arc<Mailbox<FileEvents>>,
+    /// Objects that are in no file any more, and when they count as deleted.
+    pending_deletes: BTreeMap<ObjectKey, Instant>,
+    /// Version of the findings that were last reported.
+    reported: Option<u64>,
+}
+
+/// Asks a running source to read everything again.
+#[derive(Clone)]
+pub struct Reloader(Arc<Mailbox<FileEvents>>);
+
+impl Reloader {
+    /// Reads everything again.
+    pub fn reload(&self) {
+        self.0.put(|events| events.reload = true);
+    }
+}
+
+impl FileSource {
+    /// Starts to watch files, folders, and `-` for standard input. Nothing is read yet.
+    pub fn new(paths: &[PathBuf]) -> io::Result<Self> {
+        let events: Arc<Mailbox<FileEvents>> = Arc::default();
+        let watcher = watch::start(events.clone())?;
+        Ok(FileSource {
+            files: Files::new(paths, Some(watcher)),
+            events,
+            pending_deletes: BTreeMap::new(),
+            reported: None,
+        })
+    }
+
+    /// Reads everything.
+    pub fn read_all(&mut self) -> SourceUpdate {
+        let changed = self.files.scan(true);
+        self.update(changed)
+    }
+
+    /// Whether some path could be read.
+    pub fn is_readable(&self) -> bool {
+        self.files.is_readable()
+    }
+
+    /// Errors found so far.
+    pub fn errors(&self) -> Vec<Finding> {
+        let mut findings = self.files.findings();
+        findings.retain(|finding| finding.severity == Severity::Error);
+        findings
+    }
+
+    /// A handle with which to ask for a reload.
+    pub fn reloader(&self) -> Reloader {
+        Reloader(self.events.clone())
+    }
+
+    /// Pushes changes from a thread of its own, until the inbox is closed.
+    pub fn start(mut self, inbox: Arc<Inbox>) -> io::Result<()> {
+        let run = move || {
+            while self.step(&inbox) {}
+            self.events.close();
+        };
+        let thread = std::thread::Builder::new().name("file-source".to_owned());
+        thread.spawn(run).map(drop)
+    }
+
+    /// Waits for the next change and pushes it. Returns false when nobody receives it any more.
+    fn step(&mut self, inbox: &Inbox) -> bool {
+        let expires = self.pending_deletes.values().min().copied();
+        let mut update = SourceUpdate::default();
+        match self.events.wait(expires) {
+            Wake::Closed => return false,
+            Wake::Timeout => {}
+            Wake::Content => {
+                // What is written together is put in effect together.
+                self.events.settle(QUIET, BURST);
+                if let Some(events) = self.events.take() {
+                    update.merge(self.apply_events(&events));
+                }
+            }
+        }
+        update.merge(self.expire_pending_deletes());
+        update.is_empty() || inbox.put(|pending| pending.merge(update))
+    }
+
+    fn apply_events(&mut self, events: &FileEvents) -> SourceUpdate {
+        if events.reload {
+            tracing::info!("reading everything again");
+        }
+        let changed = match events.reload || events.overflow {
+            true => self.files.scan(events.reload),
+            false => self.files.touch(&events.paths),
+        };
+        SourceUpdate {
+            reload: events.reload,
+            ..self.update(changed)
+        }
+    }
+
+    fn update(&mut self, changed: Changed) -> SourceUpdate {
+        let mut update = SourceUpdate::default();
+        let expires = clock::instant() + DELETE_GRACE;
+        for key in changed {
+            match self.files.document(&key) {
+                Some(document) => {
+                    self.pending_deletes.remove(&key);
+                    update.objects.insert(key, Some(document.clone()));
+                }
+                None => drop(self.pending_deletes.entry(key).or_insert(expires)),
+            }
+        }
+        if self.reported != Some(self.files.noted()) {
+            self.reported = Some(self.files.noted());
+            update.findings = Some(Findings {
+                findings: Arc::new(self.files.findings()),
+                passed_over: Arc::new(self.files.passed_over()),
+            });
+        }
+        update
+    }
+
+    /// Removes objects whose grace period has expired.
+    fn expire_pending_deletes(&mut self) -> SourceUpdate {
+        let now = clock::instant();
+        let expired = self
+            .pending_deletes
+            .extract_if(.., |_, expires| *expires <= now);
+        SourceUpdate {
+            objects: expired.map(|(key, _)| (key, None)).collect(),
+            ..SourceUpdate::default()
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The reconciler: applies updates of sources to the binder, hands what changed to the sinks, and publishes statuses and a snapshot.
+//!
+//! It owns the binder and knows no source and no sink: updates arrive in an [`Inbox`], changes leave through [`Sink`]. One update is applied after another, on one thread.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pointsman_binding::{Binder, Change, Delta, has_status};
+use pointsman_resources::ObjectKey;
+use pointsman_resources::read::Document;
+use pointsman_routing::Tables;
+
+use crate::identities::MeshIdentities;
+use crate::inputs::Inputs;
+use crate::journal::StatusJournal;
+use crate::mailbox::Wake;
+use crate::sink::Sink;
+use crate::snapshot::{Snapshot, Snapshots};
+use crate::source::{Findings, Inbox, SourceUpdate};
+use crate::{clock, data_sources};
+
+/// Interval between retries of what a sink could not do.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Changed objects. A value of `None` is a deletion.
+type Objects = BTreeMap<ObjectKey, Option<Arc<Document>>>;
+
+/// The control loop's state.
+pub struct Reconciler {
+    binder: Binder,
+    tables: Tables,
+    inputs: Inputs,
+    identities: MeshIdentities,
+    journal: StatusJournal,
+    findings: Findings,
+    sinks: Vec<Box<dyn Sink>>,
+    snapshots: Arc<Snapshots>,
+    version: u64,
+}
+
+impl Reconciler {
+    /// Creates a reconciler that knows no object.
+    pub fn new(sinks: Vec<Box<dyn Sink>>, snapshots: Arc<Snapshots>) -> Self {
+        Reconciler {
+            binder: Binder::new(),
+            tables: Tables::default(),
+            inputs: Inputs::default(),
+            identities: MeshIdentities::default(),
+            journal: StatusJournal::default(),
+            findings: Findings::default(),
+            sinks,
+            snapshots,
+            version: 0,
+        }
+    }
+
+    /// Applies updates as they arrive, until the inbox is closed.
+    pub fn run(&mut self, inbox: &Inbox) {
+        let mut retry_at = clock::instant() + RETRY_INTERVAL;
+        loop {
+            let until = self.wants_retry().then_some(retry_at);
+            match inbox.wait(until) {
+                Wake::Closed => return,
+                Wake::Content => {
+                    if let Some(update) = inbox.take() {
+                        self.apply_changes(update);
+                    }
+                }
+                Wake::Timeout => {}
+            }
+            if clock::instant() >= retry_at {
+                if self.wants_retry() {
+                    self.retry_unbound();
+                }
+                retry_at = clock::instant() + RETRY_INTERVAL;
+            }
+        }
+    }
+
+    /// Applies changed objects, and publishes the result.
+    pub fn apply_changes(&mut self, update: SourceUpdate) {
+        let SourceUpdate {
+            mut objects,
+            findings,
+            reload,
+        } = update;
+        if reload {
+            self.sinks.iter_mut().for_each(|sink| sink.reload());
+        }
+        // An object that was never known is not deleted.
+        objects.retain(|key, document| document.is_some() || self.binder.object(key).is_some());
+        let has_findings = findings.is_some();
+        self.findings = findings.unwrap_or_else(|| self.findings.clone());
+        if !objects.is_empty() || has_findings {
+            let changes = self.changes(&objects);
+            self.apply(changes, &objects);
+        }
+        if reload {
+            self.reread_data_sources();
+            self.retry_unbound();
+        }
+    }
+
+    /// Changes to the binder's input. Deletions come first: data that a deleted object named may be named by a new one.
+    fn changes(&mut self, objects: &Objects) -> Vec<Change> {
+        let mut changes = Vec::new();
+        for (key, _) in objects.iter().filter(|(_, document)| document.is_none()) {
+            changes.push(Change::Delete(key.clone()));
+            if let Some(object) = self.binder.object(key) {
+                changes.extend(data_sources::released(object, &self.binder));
+            }
+            changes.extend(self.identities.update(key, None));
+        }
+        for (key, document) in objects {
+            let Some(document) = document else { continue };
+            let object = &document.resource;
+            let read = data_sources::read_all(object);
+            changes.extend(data_sources::changes(object, read, &self.binder));
+            changes.push(Change::Put(object.clone()));
+            changes.extend(self.identities.update(key, Some(object)));
+        }
+        changes
+    }
+
+    /// Reads files and environment variables that objects name again.
+    fn reread_data_sources(&mut self) {
+        let mut changes = Vec::new();
+        for (_, object) in self.binder.objects() {
+            let read = data_sources::read_all(object);
+            changes.extend(data_sources::changes(object, read, &self.binder));
+        }
+        if !changes.is_empty() {
+            self.apply(changes, &Objects::new());
+        }
+    }
+
+    /// Retries addresses and ports that could not be bound.
+    pub fn retry_unbound(&mut self) {
+        let reports = self.sinks.iter_mut().flat_map(|sink| sink.retry());
+        let reports = reports.collect();
+        self.apply(reports, &Objects::new());
+    }
+
+    fn wants_retry(&self) -> bool {
+        self.sinks.iter().any(|sink| sink.wants_retry())
+    }
+
+    /// Carries changes through binder and sinks, and publishes what came of them.
+    fn apply(&mut self, changes: Vec<Change>, objects: &Objects) {
+        let mut touched: BTreeSet<ObjectKey> = objects.keys().cloned().collect();
+        self.stage(changes, &mut touched);
+        let mut reports = self.commit();
+        // Reports mostly change statuses only; what else they change takes effect too.
+        while !reports.is_empty() && self.stage(reports, &mut touched) {
+            reports = self.commit();
+        }
+        self.publish_status(&touched, objects);
+        self.publish_snapshot();
+    }
+
+    /// Binds changes and hands the result to the sinks, until they have nothing more to report. Adds the objects whose status has changed to `touched`.
+    /// Returns whether something other than statuses has changed.
+    ///
+    /// This ends because reports change statuses and backends, and sinks report on changed listeners, Services and addresses only.
+    fn stage(&mut self, mut changes: Vec<Change>, touched: &mut BTreeSet<ObjectKey>) -> bool {
+        let mut affects_traffic = false;
+        loop {
+            let delta = self.bind(changes);
+            affects_traffic |= has_traffic(&delta);
+            touched.extend(delta.statuses.iter().map(|(key, _)| key.clone()));
+            let tables = &self.tables;
+            let sinks = self.sinks.iter_mut();
+            changes = sinks.flat_map(|sink| sink.stage(&delta, tables)).collect();
+            if changes.is_empty() {
+                return affects_traffic;
+            }
+        }
+    }
+
+    fn bind(&mut self, changes: Vec<Change>) -> Delta {
+        changes.iter().for_each(|change| self.inputs.record(change));
+        let delta = self.binder.apply(changes);
+        self.tables.apply(&delta);
+        delta
+    }
+
+    fn commit(&mut self) -> Vec<Change> {
+        let tables = &self.tables;
+        let sinks = self.sinks.iter_mut();
+        sinks.flat_map(|sink| sink.commit(tables)).collect()
+    }
+
+    /// Records the statuses of objects that were touched.
+    fn publish_status(&mut self, touched: &BTreeSet<ObjectKey>, objects: &Objects) {
+        let now = clock::now();
+        for key in touched.iter().filter(|key| has_status(key.kind)) {
+            if self.binder.object(key).is_none() {
+                self.journal.remove(key);
+                continue;
+            }
+            let document = objects.get(key).and_then(Option::as_ref);
+            let status = self.binder.status(key).cloned();
+            self.journal.record(key, document, status, &now);
+        }
+    }
+
+    fn publish_snapshot(&mut self) {
+        self.version += 1;
+        self.snapshots.publish(Snapshot {
+            version: self.version,
+            tables: self.tables.clone(),
+            entries: self.journal.entries().clone(),
+            findings: self.findings.clone(),
+            inputs: self.inputs.clone(),
+        });
+    }
+}
+
+/// Whether a change concerns more than statuses.
+fn has_traffic(delta: &Delta) -> bool {
+    let Delta {
+        frontends,
+        attachments,
+        backends,
+        gateways,
+        services,
+        workloads,
+        statuses: _,
+    } = delta;
+    !(frontends.is_empty()
+        && attachments.is_empty()
+        && backends.is_empty()
+        && gateways.is_empty()
+        && services.is_empty()
+        && workloads.is_empty())
+}

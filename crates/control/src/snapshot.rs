@@ -1,0 +1,107 @@
+//! Snapshots: what is in effect, as readers see it. The reconciler publishes one after each change and never touches it again.
+//!
+//! A snapshot holds maps that share structure with the one before, so making it costs what the change touched. Readers that need the binder, such as `/status` and
+//! live `explain`, use a binder of their own. It is brought up to the snapshot's inputs when somebody reads, on the reader's thread: a reader, however slow, may
+//! delay other readers and never a change.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use pointsman_binding::Binder;
+use pointsman_resources::read::Document;
+use pointsman_resources::{Finding, ObjectKey, Severity};
+use pointsman_routing::Tables;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::inputs::Inputs;
+use crate::journal::Entries;
+use crate::report;
+use crate::source::Findings;
+
+/// One version of everything that readers may ask for.
+#[derive(Default)]
+pub struct Snapshot {
+    /// Number of snapshots before this one.
+    pub version: u64,
+    /// Tables in effect.
+    pub tables: Tables,
+    /// Statuses, by the place of their objects in the input.
+    pub entries: Entries,
+    /// Findings of the source.
+    pub findings: Findings,
+    pub(crate) inputs: Inputs,
+}
+
+/// The latest snapshot, and what readers have derived from it.
+#[derive(Default)]
+pub struct Snapshots {
+    latest: RwLock<Arc<Snapshot>>,
+    replica: Mutex<Replica>,
+    /// The last rendered `/status`, and its version.
+    status: Mutex<Option<(u64, Arc<str>)>>,
+}
+
+/// The readers' binder. It gives the same answers as the reconciler's because binding is a function of its inputs.
+#[derive(Default)]
+struct Replica {
+    binder: Binder,
+    inputs: Inputs,
+}
+
+impl Snapshots {
+    /// The latest snapshot.
+    pub fn latest(&self) -> Arc<Snapshot> {
+        let latest = self.latest.read();
+        latest.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the latest snapshot.
+    pub(crate) fn publish(&self, snapshot: Snapshot) {
+        let latest = self.latest.write();
+        *latest.unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
+    }
+
+    /// Reads from a binder that has exactly the inputs of a snapshot. Readers wait for each other.
+    pub fn with_binder<T>(&self, snapshot: &Snapshot, read: impl FnOnce(&Binder) -> T) -> T {
+        let replica = self.replica.lock();
+        let mut replica = replica.unwrap_or_else(PoisonError::into_inner);
+        let changes = snapshot.inputs.changes_since(&replica.inputs);
+        replica.binder.apply(changes);
+        replica.inputs = snapshot.inputs.clone();
+        read(&replica.binder)
+    }
+
+    /// What `check -o json` prints, for what is in effect. Rendered once per version.
+    pub fn status(&self) -> Arc<str> {
+        let mut last = self.status.lock().unwrap_or_else(PoisonError::into_inner);
+        let snapshot = self.latest();
+        if let Some((version, text)) = &*last
+            && *version == snapshot.version
+        {
+            return text.clone();
+        }
+        let text: Arc<str> = self.render(&snapshot).into();
+        *last = Some((snapshot.version, text.clone()));
+        text
+    }
+
+    fn render(&self, snapshot: &Snapshot) -> String {
+        let bound = self.with_binder(snapshot, Binder::warnings);
+        let entries = || snapshot.entries.values();
+        let documents: HashMap<ObjectKey, &Arc<Document>> = entries()
+            .map(|entry| (entry.document.resource.key(), &entry.document))
+            .collect();
+        let find = |key: &ObjectKey| documents.get(key).copied();
+        let Findings {
+            findings,
+            passed_over,
+        } = &snapshot.findings;
+        let warnings = report::warnings(findings, bound, &snapshot.tables, find);
+        let is_error = |finding: &&Finding| finding.severity == Severity::Error;
+        let errors: Vec<&Finding> = findings.iter().filter(is_error).collect();
+        let items: Vec<&RawValue> = entries().map(|entry| entry.item()).collect();
+        let list = report::list(items, &errors, &warnings, passed_over);
+        serde_json::to_string(&list).unwrap_or_else(|_| Value::Null.to_string())
+    }
+}

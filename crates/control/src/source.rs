@@ -1,0 +1,47 @@
+//! The seam to sources. A source watches where configuration is kept (files, later the Kubernetes API) and puts a [`SourceUpdate`] into the
+//! reconciler's [`Inbox`] whenever something changes. It decides itself what belongs together and when a missing object counts as deleted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pointsman_resources::read::Document;
+use pointsman_resources::{Finding, ObjectKey};
+
+use crate::mailbox::Mailbox;
+
+/// Updates on their way to the reconciler. They are merged per object, so that its size is bounded by the number of objects.
+pub type Inbox = Mailbox<SourceUpdate>;
+
+/// Changes that a source reports together and that take effect together.
+#[derive(Clone, Debug, Default)]
+pub struct SourceUpdate {
+    /// Changed objects. A value of `None` is a deletion.
+    pub objects: BTreeMap<ObjectKey, Option<Arc<Document>>>,
+    /// Findings, if they have changed.
+    pub findings: Option<Findings>,
+    /// Whether an operator asked for a reload: data that objects name is read again, and sockets that could not be bound are retried.
+    pub reload: bool,
+}
+
+/// Findings about a source's input as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Errors and warnings, in the order of the input.
+    pub findings: Arc<Vec<Finding>>,
+    /// Number of objects of each kind that Pointsman does not use.
+    pub passed_over: Arc<BTreeMap<String, usize>>,
+}
+
+impl SourceUpdate {
+    /// Adds a later update to this one.
+    pub fn merge(&mut self, later: SourceUpdate) {
+        self.objects.extend(later.objects);
+        self.findings = later.findings.or(self.findings.take());
+        self.reload |= later.reload;
+    }
+
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty() && self.findings.is_none() && !self.reload
+    }
+}

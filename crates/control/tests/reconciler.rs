@@ -1,0 +1,109 @@
+//! The reconciler between a source and a sink that are made for the test.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use common::{BASE, Harness, key, route, update};
+use pointsman_control::{Inbox, Reconciler, Snapshots, SourceUpdate};
+
+#[test]
+fn a_slow_reader_delays_no_change() {
+    let mut harness = Harness::new(BASE);
+    let snapshots = harness.snapshots.clone();
+    let (entered, is_inside) = channel();
+    let (release, released) = channel::<()>();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            let snapshot = snapshots.latest();
+            snapshots.with_binder(&snapshot, |binder| {
+                entered.send(()).expect("somebody waits");
+                released.recv().expect("it is released");
+                binder.object(&key("HTTPRoute shop/new")).is_some()
+            })
+        });
+        is_inside.recv().expect("the reader reads");
+        // If a change waited for the reader, this would never return.
+        harness.apply(&route("new", "edge"));
+        assert_eq!(harness.attached(), 1, "the change is in effect");
+        assert_eq!(harness.accepted("HTTPRoute shop/new"), Some(true));
+        release.send(()).expect("the reader waits");
+        let seen = reader.join().expect("the reader ends");
+        assert!(!seen, "the reader sees the state that it began with");
+    });
+}
+
+#[test]
+fn a_reader_of_an_old_snapshot_gets_old_answers() {
+    let mut harness = Harness::new(BASE);
+    let old = harness.snapshots.latest();
+    harness.apply(&route("new", "edge"));
+    let new = harness.snapshots.latest();
+    let new_route = key("HTTPRoute shop/new");
+    for (snapshot, is_there) in [(&new, true), (&old, false), (&new, true)] {
+        let read = |binder: &pointsman_binding::Binder| binder.status(&new_route).is_some();
+        assert_eq!(harness.snapshots.with_binder(snapshot, read), is_there);
+    }
+}
+
+#[test]
+fn reports_of_staging_are_bound_before_the_change_is_committed() {
+    let harness = Harness::new(BASE);
+    let log = harness.log();
+    assert_eq!(
+        log.events,
+        ["stage", "report", "stage", "commit", "report", "stage"],
+        "the address is reported while staging, the port while committing; neither changes traffic"
+    );
+    assert_eq!(log.backends_at_commit, [1], "the needed backend is there");
+    let status = harness.snapshots.status();
+    assert!(status.contains("127.0.64.9"), "{status}");
+}
+
+#[test]
+fn deleting_an_object_that_was_never_known_publishes_nothing() {
+    let mut harness = Harness::new(BASE);
+    let before = harness.snapshots.latest().version;
+    let mut update = SourceUpdate::default();
+    update.objects.insert(key("HTTPRoute shop/none"), None);
+    harness.reconciler.apply_changes(update);
+    assert_eq!(harness.snapshots.latest().version, before);
+}
+
+#[test]
+fn a_deleted_object_leaves_status_and_tables() {
+    let mut harness = Harness::new(&(BASE.to_owned() + &route("r", "edge")));
+    assert_eq!(harness.attached(), 1);
+    harness.delete("HTTPRoute shop/r");
+    assert_eq!(harness.attached(), 0);
+    assert!(!harness.snapshots.status().contains("\"r\""));
+}
+
+#[test]
+fn updates_that_wait_are_merged_and_applied_until_the_inbox_is_closed() {
+    let snapshots: Arc<Snapshots> = Arc::default();
+    let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
+    let inbox = Inbox::default();
+    for text in [BASE.to_owned(), route("a", "edge"), route("b", "edge")] {
+        assert!(inbox.put(|pending| pending.merge(update(&text))));
+    }
+    std::thread::scope(|scope| {
+        scope.spawn(|| reconciler.run(&inbox));
+        while snapshots.latest().version == 0 {
+            std::thread::yield_now();
+        }
+        inbox.close();
+    });
+    let snapshot = snapshots.latest();
+    assert_eq!(snapshot.version, 1, "what waited was applied as one change");
+    let objects: Vec<String> = snapshot
+        .entries
+        .values()
+        .map(|entry| entry.document.resource.key().to_string())
+        .collect();
+    assert!(
+        objects.contains(&"HTTPRoute shop/b".to_owned()),
+        "{objects:?}"
+    );
+}

@@ -1,0 +1,80 @@
+//! Random changes with readers in between: the binder that a reader gets is the reconciler's.
+
+mod common;
+
+use common::{BASE, Harness, route};
+use pointsman_binding::{Binder, has_status};
+use proptest::prelude::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(usize),
+    Delete(usize),
+    /// Reads the snapshot of so many changes ago.
+    Read(usize),
+}
+
+/// Objects in two forms each; the first three are those of the base.
+fn form(index: usize) -> (String, String) {
+    let documents: Vec<&str> = BASE.split("---").collect();
+    let keys = [
+        "GatewayClass pointsman",
+        "Gateway shop/edge",
+        "Service shop/web",
+    ];
+    match index {
+        0..3 => (documents[index].to_owned(), keys[index].to_owned()),
+        _ => {
+            let (name, parent) = (format!("r{}", index / 2), ["edge", "none"][index % 2]);
+            (route(&name, parent), format!("HTTPRoute shop/{name}"))
+        }
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => (0..12usize).prop_map(Step::Put),
+        2 => (0..12usize).prop_map(Step::Delete),
+        2 => (0..4usize).prop_map(Step::Read),
+    ];
+    proptest::collection::vec(step, 1..24)
+}
+
+/// Statuses that a binder has, of objects that may have one.
+fn statuses(binder: &Binder) -> Vec<String> {
+    let objects = binder.objects().map(|(key, _)| key);
+    let mut all: Vec<String> = objects
+        .filter(|key| has_status(key.kind))
+        .map(|key| format!("{key} {:?}", binder.status(&key)))
+        .collect();
+    all.sort();
+    all
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_reader_gets_the_answers_of_its_snapshot(steps in steps()) {
+        let mut harness = Harness::new(BASE);
+        let mut history = vec![harness.snapshots.latest()];
+        for step in steps {
+            match step {
+                Step::Put(index) => harness.apply(&form(index).0),
+                Step::Delete(index) => harness.delete(&form(index).1),
+                Step::Read(age) => {
+                    let snapshot = &history[history.len().saturating_sub(age + 1)];
+                    let read = harness.snapshots.with_binder(snapshot, statuses);
+                    let mut written: Vec<String> = snapshot
+                        .entries
+                        .values()
+                        .map(|entry| format!("{} {:?}", entry.document.resource.key(), entry.status.as_ref()))
+                        .collect();
+                    written.sort();
+                    prop_assert_eq!(read, written);
+                }
+            }
+            history.push(harness.snapshots.latest());
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The sink of `run`: a proxy in this process.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pointsman_binding::{Change, Delta};
+use pointsman_control::Sink;
+use pointsman_proxy::DataPlane;
+use pointsman_routing::Tables;
+
+/// A data plane that the reconciler feeds and `run` drains.
+pub struct InProcess(pub Arc<Mutex<DataPlane>>);
+
+/// Locks a data plane. Only the control thread does, so nobody waits.
+pub fn lock(data_plane: &Mutex<DataPlane>) -> MutexGuard<'_, DataPlane> {
+    data_plane.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Sink for InProcess {
+    fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change> {
+        lock(&self.0).stage(delta, tables)
+    }
+
+    fn commit(&mut self, tables: &Tables) -> Vec<Change> {
+        lock(&self.0).commit(tables)
+    }
+
+    fn retry(&mut self) -> Vec<Change> {
+        lock(&self.0).retry_unbound()
+    }
+
+    fn wants_retry(&self) -> bool {
+        lock(&self.0).has_unbound()
+    }
+
+    fn reload(&mut self) {
+        if let Err(error) = lock(&self.0).reopen_log() {
+            tracing::warn!("the access log can't be opened anew: {error}");
+        }
+    }
+}

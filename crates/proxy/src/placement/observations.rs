@@ -1,0 +1,151 @@
+//! Reports on sockets: observations from which a Gateway's status is derived, and a line for each listener.
+
+use std::collections::BTreeMap;
+
+use pointsman_binding::bound::{FrontendId, Protocol};
+use pointsman_binding::{Change, Observation};
+use pointsman_resources::Name;
+
+use crate::proxy::{Owner, SocketKey};
+
+use super::addresses::Assigned;
+use super::gateway_kind;
+use super::listeners::{Listener, Listeners};
+
+impl Listeners {
+    /// Observations of every Gateway, given the sockets that could not be bound and the listeners whose TLS configuration failed.
+    pub fn observations(
+        &mut self,
+        unbound: &BTreeMap<SocketKey, String>,
+        faulty: &BTreeMap<FrontendId, String>,
+    ) -> Vec<Change> {
+        let observe = |(name, assigned): (&Name, &Assigned)| {
+            let mut seen = Observation {
+                addresses: assigned.addresses.clone(),
+                unusable: assigned.unusable.clone(),
+                ..Observation::default()
+            };
+            for (id, listener) in self.listeners_of(name) {
+                let mut why: Vec<String> = self.lost.get(id).into_iter().cloned().collect();
+                for address in &assigned.addresses {
+                    let key = self.socket(*address, listener.port, listener.transport());
+                    let failed = key.ok().and_then(|key| Some((key, unbound.get(&key)?)));
+                    why.extend(failed.map(|(key, error)| format!("{}: {error}", key.address)));
+                }
+                if !why.is_empty() {
+                    seen.unbound.insert(id.clone(), why.join("; "));
+                }
+                if let Some(why) = faulty.get(id) {
+                    seen.faulty.insert(id.clone(), why.clone());
+                }
+                if listener.cross_mesh {
+                    let owner = Owner::Gateway {
+                        gateway: name.clone(),
+                        port: listener.port,
+                    };
+                    let own = |key: &SocketKey| self.sockets.get(key) == Some(&owner);
+                    let places = self.places(name, *listener).into_iter();
+                    let places = places.filter(own).map(|key| key.address);
+                    seen.places.insert(id.clone(), places.collect());
+                }
+            }
+            Change::Observe(name.clone(), Some(seen))
+        };
+        let mut changes: Vec<Change> = self.assigned.iter().map(observe).collect();
+        let gone = self
+            .observed
+            .iter()
+            .filter(|name| !self.assigned.contains_key(*name));
+        changes.extend(gone.map(|name| Change::Observe(name.clone(), None)));
+        self.observed = self.assigned.keys().cloned().collect();
+        changes
+    }
+
+    /// Listeners of a Gateway.
+    pub fn listeners_of(&self, gateway: &Name) -> impl Iterator<Item = (&FrontendId, &Listener)> {
+        self.listeners.get(gateway).into_iter().flatten()
+    }
+
+    /// Sockets of a listener, whether or not they could be bound.
+    pub fn places(&self, gateway: &Name, listener: Listener) -> Vec<SocketKey> {
+        let assigned = self.assigned.get(gateway);
+        let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
+        addresses
+            .iter()
+            .filter_map(|a| self.socket(*a, listener.port, listener.transport()).ok())
+            .collect()
+    }
+
+    /// Describes each listener and its addresses in a line.
+    pub fn describe(&self, unbound: &BTreeMap<SocketKey, String>) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (gateway, assigned) in &self.assigned {
+            for (address, why) in &assigned.unusable {
+                let kind = gateway_kind(gateway);
+                lines.push(format!("{kind} {gateway}: {address}: {why}"));
+            }
+            for (id, listener) in self.listeners_of(gateway) {
+                self.describe_listener(gateway, id, *listener, unbound, &mut lines);
+            }
+        }
+        for (key, owner) in self.sockets.iter() {
+            let is_listed = matches!(owner, Owner::Gateway { gateway, .. } if self.assigned.contains_key(gateway));
+            if !is_listed {
+                let what = format!("{owner}: {}", key.transport);
+                lines.push(describe_socket(&what, key, unbound));
+            }
+        }
+        lines
+    }
+
+    fn describe_listener(
+        &self,
+        gateway: &Name,
+        id: &FrontendId,
+        listener: Listener,
+        unbound: &BTreeMap<SocketKey, String>,
+        lines: &mut Vec<String>,
+    ) {
+        let FrontendId::Listener {
+            owner,
+            listener: name,
+            ..
+        } = id
+        else {
+            return;
+        };
+        let guard = match listener.cross_mesh {
+            true => " in mutual TLS",
+            false => "",
+        };
+        let protocol = protocol_name(listener.protocol);
+        let what = format!("{owner} listener {name}: {protocol}{guard}");
+        if let Some(why) = self.lost.get(id) {
+            return lines.push(format!("{what} nowhere: {why}"));
+        }
+        let places = self.places(gateway, listener);
+        if places.is_empty() {
+            lines.push(format!("{what} nowhere: no address could be found for it"));
+        }
+        let places = places.iter();
+        lines.extend(places.map(|key| describe_socket(&what, key, unbound)));
+    }
+}
+
+fn describe_socket(what: &str, key: &SocketKey, unbound: &BTreeMap<SocketKey, String>) -> String {
+    match unbound.get(key) {
+        Some(why) => format!("{what} not on {}: {why}", key.address),
+        None => format!("{what} on {}", key.address),
+    }
+}
+
+/// Name of a protocol as listeners spell it.
+pub fn protocol_name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Http => "HTTP",
+        Protocol::Https => "HTTPS",
+        Protocol::Tls(_) => "TLS",
+        Protocol::Tcp => "TCP",
+        Protocol::Udp => "UDP",
+    }
+}
