@@ -39,7 +39,8 @@ pub(crate) fn decide(
         Frontends::None => return Err(Answer::no_listener()),
     };
     let Some(hit) = table.lookup(request) else {
-        report.arrived(table.frontend());
+        let series = held.listener_series(worker, table.frontend());
+        report.arrived(table.frontend(), series);
         return Err(Answer::no_route());
     };
     Ok(Decision {

@@ -28,7 +28,7 @@ pub(crate) struct Report {
     reason: Option<&'static str>,
     cut: bool,
     /// The listener, where no rule took it.
-    arrived: Option<Arc<Frontend>>,
+    arrived: Option<(Arc<Frontend>, Arc<ListenerSeries>)>,
     backend: Option<(Rc<Upstream>, SocketAddr)>,
     upstream: Option<Duration>,
     retries: u32,
@@ -97,8 +97,8 @@ impl Report {
     }
 
     /// It came to this listener, and no rule takes it.
-    pub(crate) fn arrived(&mut self, frontend: &Arc<Frontend>) {
-        self.arrived = Some(frontend.clone());
+    pub(crate) fn arrived(&mut self, frontend: &Arc<Frontend>, series: Arc<ListenerSeries>) {
+        self.arrived = Some((frontend.clone(), series));
     }
 
     /// It goes there.
@@ -171,8 +171,8 @@ impl Report {
             origin.series.requests.increment(status);
             origin.series.latency.observe(duration);
             at_listener(&origin.listener);
-        } else if let Some(frontend) = &self.arrived {
-            at_listener(&worker.metrics.listener(&frontend.id));
+        } else if let Some((_, series)) = &self.arrived {
+            at_listener(series);
         } else if let Some(Open(listener)) = &passage.open {
             at_listener(listener);
         }
@@ -183,7 +183,7 @@ impl Report {
         let Some(log) = &worker.log else { return };
         let frontend = origin.map(|origin| &origin.frontend);
         let listener = frontend
-            .or(self.arrived.as_ref())
+            .or(self.arrived.as_ref().map(|(frontend, _)| frontend))
             .map(|frontend| &frontend.id);
         let id = self.id.as_deref().map(str::as_bytes);
         let path = match request.query {

@@ -11,10 +11,10 @@ mod series;
 mod tests;
 mod text;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pointsman_binding::bound::{Backend, BackendId, FrontendId, Scope};
 use pointsman_resources::{Kind, ObjectKey};
@@ -80,10 +80,46 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The series that a worker's thread has asked for, so that its store is locked once for each. They do not keep a series alive: the store forgets what is no longer configured.
+#[derive(Debug)]
+struct Handles<K, S> {
+    known: RefCell<HashMap<K, Weak<S>, foldhash::fast::RandomState>>,
+    /// Number of handles at which those of forgotten series are removed.
+    full: Cell<usize>,
+}
+
+impl<K, S> Default for Handles<K, S> {
+    fn default() -> Self {
+        Handles {
+            known: RefCell::default(),
+            full: Cell::new(64),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone, S: Default> Handles<K, S> {
+    fn get(&self, store: &Store<K, S>, key: &K) -> Arc<S> {
+        let mut known = self.known.borrow_mut();
+        if let Some(series) = known.get(key).and_then(Weak::upgrade) {
+            return series;
+        }
+        if known.len() >= self.full.get() {
+            known.retain(|_, series| series.strong_count() > 0);
+            self.full.set((2 * known.len()).max(64));
+        }
+        let series = store.get(key);
+        known.insert(key.clone(), Arc::downgrade(&series));
+        series
+    }
+}
+
 /// What a worker counts with. It stays on the worker's thread.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
     worker: Arc<Worker>,
+    listeners: Handles<FrontendId, ListenerSeries>,
+    routes: Handles<RuleKey, RouteSeries>,
+    backends: Handles<BackendId, BackendSeries>,
     answers: RefCell<Reasons>,
     refused: RefCell<Reasons>,
 }
@@ -92,19 +128,19 @@ pub(crate) struct WorkerMetrics {
 type Reasons = Vec<(&'static str, Arc<Counter>)>;
 
 impl WorkerMetrics {
-    /// The figures of a listener or of a port of a mesh parent. To be kept: this takes a lock.
+    /// The figures of a listener or of a port of a mesh parent. To be kept: the first time this takes a lock.
     pub(crate) fn listener(&self, id: &FrontendId) -> Arc<ListenerSeries> {
-        self.worker.listeners.get(id)
+        self.listeners.get(&self.worker.listeners, id)
     }
 
-    /// The figures of a rule of a route, by its index there. To be kept: this takes a lock.
+    /// The figures of a rule of a route, by its index there. To be kept: the first time this takes a lock.
     pub(crate) fn route(&self, route: &ObjectKey, rule: usize) -> Arc<RouteSeries> {
-        self.worker.routes.get(&(route.clone(), rule))
+        self.routes.get(&self.worker.routes, &(route.clone(), rule))
     }
 
-    /// The figures of a backend. To be kept: this takes a lock.
+    /// The figures of a backend. To be kept: the first time this takes a lock.
     pub(crate) fn backend(&self, id: &BackendId) -> Arc<BackendSeries> {
-        self.worker.backends.get(id)
+        self.backends.get(&self.worker.backends, id)
     }
 
     /// The worker's own.
@@ -140,6 +176,9 @@ impl Registry {
     pub(crate) fn worker(&self, index: usize) -> WorkerMetrics {
         WorkerMetrics {
             worker: lock(&self.workers).entry(index).or_default().clone(),
+            listeners: Handles::default(),
+            routes: Handles::default(),
+            backends: Handles::default(),
             answers: RefCell::default(),
             refused: RefCell::default(),
         }

@@ -213,6 +213,33 @@ fn a_worker_that_asks_again_gets_the_same_series() {
 }
 
 #[test]
+fn a_series_is_looked_up_once_and_then_without_a_lock() {
+    let registry = Registry::default();
+    let (worker, stores) = (registry.worker(0), registry.worker(0).worker);
+    let (listener, route) = (worker.listener(&edge()), worker.route(&shop(), 0));
+    let _shown = (lock(&stores.listeners.0), lock(&stores.routes.0));
+    let (done, found) = std::sync::mpsc::channel();
+    std::thread::spawn(move || done.send((worker.listener(&edge()), worker.route(&shop(), 0))));
+    let again = found.recv_timeout(std::time::Duration::from_secs(30));
+    let again = again.expect("it waits for nobody");
+    assert!(Arc::ptr_eq(&again.0, &listener) && Arc::ptr_eq(&again.1, &route));
+}
+
+#[test]
+fn handles_of_what_is_forgotten_are_removed() {
+    let registry = Registry::default();
+    let worker = registry.worker(0);
+    for rule in 0..10_000 {
+        worker.route(&shop(), rule);
+        if rule % 100 == 0 {
+            render(&registry, &Tables::default());
+        }
+    }
+    let kept = worker.routes.known.borrow().len();
+    assert!(kept <= 400, "{kept}");
+}
+
+#[test]
 fn what_is_no_longer_configured_is_forgotten() {
     let registry = Registry::default();
     let worker = registry.worker(0);

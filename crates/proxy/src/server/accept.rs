@@ -18,7 +18,7 @@ use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, S
 use crate::wire::io::split;
 use crate::wire::relay::End;
 use crate::worker::ports::Place;
-use crate::worker::{Socket, Worker};
+use crate::worker::{Held, Socket, Worker};
 
 /// How long no connection is accepted after there was no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -91,13 +91,14 @@ async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, cl
         _place: place,
         open: None,
     };
-    serve(worker, &frontends, connection, stream);
+    serve(worker, &held, &frontends, connection, stream);
 }
 
 /// Starts a task that serves a connection in the protocol of its frontend. Each protocol has a task of its own, so that none takes more memory than it needs. A task that panics
 /// ends its connection and nothing else.
 fn serve(
     worker: &Rc<Worker>,
+    held: &Held,
     frontends: &Frontends<'_>,
     mut connection: ClientConnection,
     stream: TcpStream,
@@ -108,7 +109,7 @@ fn serve(
             spawn_local(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Http) => {
-            let series = |frontend: &Arc<Frontend>| worker.metrics.listener(&frontend.id);
+            let series = |frontend: &Arc<Frontend>| held.listener_series(&worker, frontend);
             connection.open = frontends.listener().map(series).map(Open::new);
             let (reader, writer) = split(stream);
             spawn_local(http1::serve(worker, connection, reader, writer));

@@ -7,13 +7,14 @@ use pointsman_binding::bound::{BackendId, Fault, FaultReason, FrontendId, Scope}
 use pointsman_routing::FrontendTable;
 
 use crate::downstream::{Frontends, ResolvedConnection};
+use crate::metrics::ListenerSeries;
 use crate::worker::{Held, Plan, Worker};
 
 /// What is to be done with a stream or a session.
 #[derive(Debug)]
 pub(crate) struct Course {
     /// Where it arrived, if that is anywhere.
-    pub(crate) listener: Option<FrontendId>,
+    pub(crate) listener: Option<(FrontendId, Arc<ListenerSeries>)>,
     /// What is done, or why nothing is.
     pub(crate) plan: Result<Rc<Plan>, Fault>,
 }
@@ -61,7 +62,10 @@ impl Course {
         let hit = table.lookup_stream(name);
         let hit = hit.ok_or_else(|| fault(404, FaultReason::NoRoute, "no rule takes it"));
         Course {
-            listener: Some(table.frontend().id.clone()),
+            listener: Some((
+                table.frontend().id.clone(),
+                held.listener_series(worker, table.frontend()),
+            )),
             plan: hit.map(|hit| held.plan(worker, table.frontend(), &hit)),
         }
     }
@@ -69,14 +73,16 @@ impl Course {
     /// Traffic to a mesh destination without routes goes to its own endpoints, as if there were no mesh.
     fn unrouted(worker: &Worker, held: &Held, id: BackendId) -> Self {
         let plan = held.implicit(worker, &id);
+        let listener = FrontendId::Mesh {
+            parent: id.object,
+            port: id.port,
+            transport: id.transport,
+            scope: Scope::Everyone,
+        };
+        let series = worker.metrics.listener(&listener);
         Course {
             plan: plan.ok_or_else(|| fault(404, FaultReason::NoListener, "no such port")),
-            listener: Some(FrontendId::Mesh {
-                parent: id.object,
-                port: id.port,
-                transport: id.transport,
-                scope: Scope::Everyone,
-            }),
+            listener: Some((listener, series)),
         }
     }
 }

@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
 use pointsman_binding::bound::{Fault, FrontendId};
 
 use crate::access_log::{Record, Rule};
 use crate::downstream::Open;
+use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{Plan, Worker};
 
@@ -60,8 +62,8 @@ impl Report {
     }
 
     /// It arrived there.
-    pub(crate) fn listener(&mut self, listener: Option<FrontendId>) {
-        let series = listener.as_ref().map(|id| self.worker.metrics.listener(id));
+    pub(crate) fn listener(&mut self, listener: Option<(FrontendId, Arc<ListenerSeries>)>) {
+        let (listener, series) = listener.unzip();
         self.open = series.map(Open::new);
         self.listener = listener;
     }

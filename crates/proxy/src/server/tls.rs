@@ -40,6 +40,7 @@ enum Way {
     /// TLS ends here.
     End {
         listener: FrontendId,
+        series: Arc<ListenerSeries>,
         config: Arc<ServerConfig>,
         http: bool,
         /// It is a mesh's own.
@@ -114,7 +115,7 @@ async fn begin(
         name,
         listener,
     };
-    let (listener, config, http, guard) = match way(worker, &passage, name.as_deref()) {
+    let (listener, series, config, http, guard) = match way(worker, &passage, name.as_deref()) {
         Way::Through { listener } => {
             let mut near = End::new(split(stream));
             near.first = bytes;
@@ -130,12 +131,12 @@ async fn begin(
         }
         Way::End {
             listener,
+            series,
             config,
             http,
             guard,
-        } => (listener, config, http, guard),
+        } => (listener, series, config, http, guard),
     };
-    let series = worker.metrics.listener(&listener);
     let stream = Prefixed::new(bytes, stream);
     let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
     let accepted = passage.until(&mut alarm, deadline, accepting).await;
@@ -216,6 +217,7 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
         return match held.version.tls.get(&listener) {
             Some(config) => Way::End {
                 listener,
+                series: held.listener_series(worker, frontend),
                 config: config.clone(),
                 http: frontend.protocol == Protocol::Http,
                 guard: true,
@@ -242,6 +244,7 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
     match held.version.tls.get(&listener) {
         Some(config) => Way::End {
             listener,
+            series: held.listener_series(worker, frontend),
             config: config.clone(),
             http,
             guard: false,

@@ -13,6 +13,7 @@ use rustls::ServerConfig;
 
 use super::Worker;
 use super::plan::Plan;
+use crate::metrics::ListenerSeries;
 use crate::proxy::{Owner, SocketKey};
 
 /// What holds, for all workers.
@@ -47,6 +48,8 @@ pub(crate) struct Held {
     ports: HashMap<SocketKey, Arc<PortTable>, foldhash::fast::RandomState>,
     /// Plans, by the addresses of rule and frontend. The plans keep both alive, so no address is used twice.
     plans: RefCell<HashMap<(usize, usize), Rc<Plan>, foldhash::fast::RandomState>>,
+    /// Metrics of frontends, by the addresses of the frontends, which the version keeps alive.
+    listeners: RefCell<HashMap<usize, Arc<ListenerSeries>, foldhash::fast::RandomState>>,
     /// Plans of mesh parents that no route governs.
     implicit: RefCell<HashMap<BackendId, Rc<Plan>>>,
 }
@@ -61,6 +64,7 @@ impl Held {
         Held {
             ports: ports.collect(),
             plans: RefCell::default(),
+            listeners: RefCell::default(),
             implicit: RefCell::default(),
             version,
         }
@@ -69,6 +73,20 @@ impl Held {
     /// The listeners of a Gateway's socket.
     pub(crate) fn port(&self, key: &SocketKey) -> Option<&Arc<PortTable>> {
         self.ports.get(key)
+    }
+
+    /// Returns the metrics of a frontend of this version.
+    pub(crate) fn listener_series(
+        &self,
+        worker: &Worker,
+        frontend: &Arc<Frontend>,
+    ) -> Arc<ListenerSeries> {
+        let mut known = self.listeners.borrow_mut();
+        let key = Arc::as_ptr(frontend).addr();
+        let series = known
+            .entry(key)
+            .or_insert_with(|| worker.metrics.listener(&frontend.id));
+        series.clone()
     }
 
     /// What a rule does at a frontend.
