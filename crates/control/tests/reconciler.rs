@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use common::{BASE, Harness, key, route, update};
 use pointsman_control::{Inbox, Reconciler, Snapshots, SourceUpdate};
@@ -19,16 +20,17 @@ fn a_slow_reader_delays_no_change() {
             let snapshot = snapshots.latest();
             snapshots.with_binder(&snapshot, |binder| {
                 entered.send(()).expect("somebody waits");
-                released.recv().expect("it is released");
+                // Long enough for any machine: it ends only if the change waits for the reader.
+                let _ = released.recv_timeout(Duration::from_secs(20));
                 binder.object(&key("HTTPRoute shop/new")).is_some()
             })
         });
         is_inside.recv().expect("the reader reads");
-        // If a change waited for the reader, this would never return.
         harness.apply(&route("new", "edge"));
         assert_eq!(harness.attached(), 1, "the change is in effect");
         assert_eq!(harness.accepted("HTTPRoute shop/new"), Some(true));
-        release.send(()).expect("the reader waits");
+        let is_still_reading = release.send(()).is_ok();
+        assert!(is_still_reading, "the change did not wait for the reader");
         let seen = reader.join().expect("the reader ends");
         assert!(!seen, "the reader sees the state that it began with");
     });

@@ -1,8 +1,8 @@
-//! The files that paths name, each with what it holds, and which object stands in which of them.
+//! Manifests: the files that paths name, the objects in each of them, and the source that watches them.
 //!
-//! Every file is read by itself and kept, so that a change costs what it touches. An object that several files name is the first one's,
-//! in the order of the input, as if all had been read at once; this is the only reader, for one look and for a long watch. What is
-//! broken keeps what worked: [`content`] says how.
+//! Every file is read by itself and kept, so that a change costs what it touches. An object that several files name belongs to the first one, in the order of
+//! the input, as if all had been read at once; one-shot commands and the watching [`FileSource`] use the same reader. A broken document keeps its last valid
+//! version in effect (`content`). Only this module reads manifests.
 
 mod claims;
 mod content;

@@ -113,7 +113,7 @@ impl FileSource {
                 }
             }
         }
-        update.merge(self.expire_pending_deletes());
+        update.merge(self.expire_pending_deletes(clock::instant()));
         update.is_empty() || inbox.put(|pending| pending.merge(update))
     }
 
@@ -154,8 +154,7 @@ impl FileSource {
     }
 
     /// Removes objects whose grace period has expired.
-    fn expire_pending_deletes(&mut self) -> SourceUpdate {
-        let now = clock::instant();
+    fn expire_pending_deletes(&mut self, now: Instant) -> SourceUpdate {
         let expired = self
             .pending_deletes
             .extract_if(.., |_, expires| *expires <= now);
@@ -163,5 +162,85 @@ impl FileSource {
             objects: expired.map(|(key, _)| (key, None)).collect(),
             ..SourceUpdate::default()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use pointsman_resources::Kind;
+
+    use super::*;
+
+    const SERVICE: &str =
+        "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}";
+
+    /// A folder with a Service in `a.yaml`, read.
+    fn source() -> (tempfile::TempDir, FileSource) {
+        let folder = tempfile::tempdir().expect("a folder");
+        write(folder.path(), "a.yaml", SERVICE);
+        let mut source = FileSource::new(&[folder.path().to_owned()]).expect("it is watched");
+        let update = source.read_all();
+        assert_eq!(update.objects.len(), 1);
+        assert!(update.findings.is_some(), "the first update has findings");
+        (folder, source)
+    }
+
+    fn write(folder: &Path, name: &str, text: &str) {
+        std::fs::write(folder.join(name), text).expect("written");
+    }
+
+    fn touch(source: &mut FileSource, path: PathBuf) -> SourceUpdate {
+        source.apply_events(&FileEvents {
+            paths: [path].into(),
+            ..FileEvents::default()
+        })
+    }
+
+    fn service() -> ObjectKey {
+        ObjectKey::new(Kind::Service, "default", "web")
+    }
+
+    #[test]
+    fn an_object_is_deleted_once_its_grace_period_has_expired() {
+        let (folder, mut source) = source();
+        let path = folder.path().join("a.yaml");
+        std::fs::remove_file(&path).expect("removed");
+        assert!(touch(&mut source, path).objects.is_empty());
+        let expires = source.pending_deletes[&service()];
+        let before = expires - Duration::from_millis(1);
+        assert!(source.expire_pending_deletes(before).is_empty());
+        let update = source.expire_pending_deletes(expires);
+        assert!(matches!(update.objects.get(&service()), Some(None)));
+        assert!(source.expire_pending_deletes(expires).is_empty(), "once");
+    }
+
+    #[test]
+    fn an_object_that_comes_back_in_another_file_is_not_deleted() {
+        let (folder, mut source) = source();
+        let path = folder.path().join("a.yaml");
+        std::fs::remove_file(&path).expect("removed");
+        touch(&mut source, path);
+        write(folder.path(), "b.yaml", SERVICE);
+        let update = touch(&mut source, folder.path().join("b.yaml"));
+        assert!(matches!(update.objects.get(&service()), Some(Some(_))));
+        assert!(source.pending_deletes.is_empty());
+    }
+
+    #[test]
+    fn a_reload_is_passed_on_and_findings_are_reported_once() {
+        let (folder, mut source) = source();
+        let reload = FileEvents {
+            reload: true,
+            ..FileEvents::default()
+        };
+        let update = source.apply_events(&reload);
+        assert!(update.reload && update.findings.is_none() && update.objects.is_empty());
+        write(folder.path(), "b.yaml", "{kind: }");
+        let update = touch(&mut source, folder.path().join("b.yaml"));
+        let findings = update.findings.expect("there is something new");
+        assert!(!findings.findings.is_empty());
+        assert!(!source.errors().is_empty());
     }
 }
