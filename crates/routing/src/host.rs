@@ -19,9 +19,8 @@ use crate::request::{Context, Request};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostTable {
     pub(crate) root: Node,
-    pub(crate) regexes: Ranked<Expressions>,
-    /// Those that come after prefixes.
-    pub(crate) late: Ranked<Expressions>,
+    /// All regular expressions, whatever their rank among the other matches.
+    pub(crate) expressions: Ranked<Expressions>,
 }
 
 /// What stands at one path.
@@ -78,17 +77,13 @@ enum Place<'e> {
     Exact(&'e str),
     Prefix(&'e str),
     Regex,
-    LateRegex,
 }
 
 fn place(entry: &Entry) -> Place<'_> {
     match entry.matched().map(|matched| &matched.path) {
         Some(PathPredicate::Exact(path)) => Place::Exact(path),
         Some(PathPredicate::Prefix(prefix)) => Place::Prefix(prefix),
-        Some(PathPredicate::Regex(_)) => match entry.rank.path {
-            PathRank::LateRegex(_) => Place::LateRegex,
-            _ => Place::Regex,
-        },
+        Some(PathPredicate::Regex(_)) => Place::Regex,
         None => Place::Prefix("/"),
     }
 }
@@ -101,14 +96,14 @@ pub(crate) fn same_place(a: &Entry, b: &Entry) -> bool {
             path::prefix_segments(a).eq(path::prefix_segments(b))
         }
         // All expressions of a host stand together.
-        (Place::Regex, Place::Regex) | (Place::LateRegex, Place::LateRegex) => true,
+        (Place::Regex, Place::Regex) => true,
         _ => false,
     }
 }
 
 impl HostTable {
     pub(crate) fn is_empty(&self) -> bool {
-        self.root.is_empty() && self.regexes.is_empty() && self.late.is_empty()
+        self.root.is_empty() && self.expressions.is_empty()
     }
 
     pub(crate) fn insert(&mut self, entry: &Arc<Entry>) {
@@ -127,8 +122,7 @@ impl HostTable {
                     &mut |node| node.prefix.insert(entry.clone()),
                 );
             }
-            Place::Regex => self.regexes.insert(entry.clone()),
-            Place::LateRegex => self.late.insert(entry.clone()),
+            Place::Regex => self.expressions.insert(entry.clone()),
         }
     }
 
@@ -148,8 +142,7 @@ impl HostTable {
                     &mut |node| node.prefix.remove(&entry.rank),
                 );
             }
-            Place::Regex => self.regexes.remove(&entry.rank),
-            Place::LateRegex => self.late.remove(&entry.rank),
+            Place::Regex => self.expressions.remove(&entry.rank),
         }
     }
 
@@ -159,43 +152,92 @@ impl HostTable {
         context: &Context<'_, R>,
         recorder: &mut T,
     ) -> Option<&'t Entry> {
-        let found = match context.request.path().strip_prefix('/') {
-            Some(rest) => self.descend(&self.root, Some(rest), context, recorder),
-            // `*` and the like have no segments: only an expression can be meant for them.
-            None => expression(&self.regexes, context, recorder),
+        let path = context.request.path();
+        let mut search = Search {
+            expressions: &self.expressions,
+            strongest_expression: self.expressions.first().map(|entry| entry.rank.path),
+            best: None,
+            context,
+            recorder,
         };
-        found.or_else(|| expression(&self.late, context, recorder))
+        // `*` and the like have no segments: only an expression can be meant for them.
+        if path.starts_with('/') {
+            search.descend(&self.root, path, 0);
+        }
+        search.try_expressions();
+        search.best
     }
+}
 
-    /// The strongest entry at or below a node, `rest` being what is left of the path.
-    ///
-    /// On the way down nothing is tried. At the end of the way come the exact path and the expressions, on the way back the prefixes,
-    /// the longest first: the order of precedence. It is no deeper than the table, however long the path.
-    fn descend<'t, R: Request, T: Recorder>(
-        &'t self,
-        node: &'t Node,
-        rest: Option<&str>,
-        context: &Context<'_, R>,
-        recorder: &mut T,
-    ) -> Option<&'t Entry> {
-        let found = match rest {
-            None => node
-                .exact
-                .find(|entry| entry.admits(context, recorder))
-                .or_else(|| expression(&self.regexes, context, recorder)),
-            Some(_) if node.children.is_empty() => expression(&self.regexes, context, recorder),
+/// A walk over all entries whose paths fit a request, in search of the strongest that admits it.
+///
+/// [`Rank`](crate::Rank) alone decides which is the strongest. The walk only tries those first that are likely to win (the longest path
+/// before the shorter ones, expressions as soon as they outrank what comes), so that most others are skipped by a look at their rank.
+struct Search<'t, 's, 'c, R, T> {
+    expressions: &'t Ranked<Expressions>,
+    /// The rank of the strongest expression that has not been tried.
+    strongest_expression: Option<PathRank>,
+    best: Option<&'t Entry>,
+    context: &'s Context<'c, R>,
+    recorder: &'s mut T,
+}
+
+impl<'t, R: Request, T: Recorder> Search<'t, '_, '_, R, T> {
+    /// Tries what stands at a node and below it. `end` is where its path ends in the request's. The recursion is no deeper than the
+    /// table, however long the path.
+    fn descend(&mut self, node: &'t Node, path: &str, end: usize) {
+        match path.get(end + 1..) {
+            None => self.try_entries(&node.exact, PathRank::Exact),
+            Some(_) if node.children.is_empty() => {}
             Some(rest) => {
-                let (segment, rest) = match rest.split_once('/') {
-                    Some((segment, rest)) => (segment, Some(rest)),
-                    None => (rest, None),
-                };
-                match node.children.get(segment) {
-                    Some(child) => self.descend(child, rest, context, recorder),
-                    None => expression(&self.regexes, context, recorder),
+                let segment = rest.split('/').next().unwrap_or(rest);
+                if let Some(child) = node.children.get(segment) {
+                    self.descend(child, path, end + 1 + segment.len());
                 }
             }
+        }
+        self.try_entries(&node.prefix, PathRank::prefix_of_length(end));
+    }
+
+    /// Tries entries that all have this rank.
+    #[inline]
+    fn try_entries(&mut self, entries: &'t Ranked, rank: PathRank) {
+        if entries.is_empty() {
+            return;
+        }
+        if self.strongest_expression.is_some_and(|other| other < rank) {
+            self.try_expressions();
+        }
+        if self.is_beaten(rank) {
+            return;
+        }
+        let (context, recorder) = (self.context, &mut *self.recorder);
+        let found = entries.find(|entry| entry.admits(context, recorder));
+        self.offer(found);
+    }
+
+    /// Tries the regular expressions, once.
+    fn try_expressions(&mut self) {
+        let Some(rank) = self.strongest_expression.take() else {
+            return;
         };
-        found.or_else(|| node.prefix.find(|entry| entry.admits(context, recorder)))
+        if !self.is_beaten(rank) {
+            let found = expression(self.expressions, self.context, self.recorder);
+            self.offer(found);
+        }
+    }
+
+    /// Reports whether what was found is stronger than anything of this rank.
+    fn is_beaten(&self, rank: PathRank) -> bool {
+        self.best.is_some_and(|best| best.rank.path < rank)
+    }
+
+    fn offer(&mut self, found: Option<&'t Entry>) {
+        if let Some(found) = found
+            && self.best.is_none_or(|best| found.rank < best.rank)
+        {
+            self.best = Some(found);
+        }
     }
 }
 

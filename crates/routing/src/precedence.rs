@@ -1,7 +1,9 @@
-//! Which of several matches takes a request: the specification's order, as [`Ord`] on a small summary.
+//! Precedence between matches: the specification's order, as [`Ord`] on a small summary.
 //!
 //! A [`Rank`] says how specific one match of one rule is, and breaks ties. Less is stronger. It is only meaningful between
-//! matches that a request satisfies; the table keeps its entries sorted by it, so that the first that holds is the winner.
+//! matches that a request satisfies. This order is the only place where precedence is defined: a lookup returns the least of the
+//! entries that a request satisfies, explanations and shadowed rules compare ranks. To move regular expressions, move a variant of
+//! [`PathRank`]; nothing else has to follow.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -82,7 +84,7 @@ impl HostRank {
     }
 }
 
-/// How specific a path match is.
+/// How specific a path match is. The order of the variants is the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PathRank {
     /// One path.
@@ -93,6 +95,18 @@ pub enum PathRank {
     Prefix(Reverse<usize>),
     /// A regular expression of Kuma's: so many characters.
     LateRegex(Reverse<usize>),
+}
+
+impl PathRank {
+    /// The rank of a prefix, whose slash at the end counts for nothing.
+    pub fn prefix(prefix: &str) -> Self {
+        Self::prefix_of_length(prefix.strip_suffix('/').unwrap_or(prefix).len())
+    }
+
+    /// The rank of a prefix of so many characters, without a slash at the end.
+    pub(crate) fn prefix_of_length(length: usize) -> Self {
+        PathRank::Prefix(Reverse(length))
+    }
 }
 
 /// How specific a predicate on a string is.
@@ -163,10 +177,8 @@ impl Rank {
                     Dialect::GatewayApi => PathRank::Regex,
                     Dialect::Kuma => PathRank::LateRegex(Reverse(regex.as_str().len())),
                 },
-                Some(PathPredicate::Prefix(prefix)) => {
-                    PathRank::Prefix(Reverse(prefix.strip_suffix('/').unwrap_or(prefix).len()))
-                }
-                None => PathRank::Prefix(Reverse(0)),
+                Some(PathPredicate::Prefix(prefix)) => PathRank::prefix(prefix),
+                None => PathRank::prefix("/"),
             },
             grpc_service: Precision::of(grpc.and_then(|grpc| grpc.service.as_ref())),
             grpc_method: Precision::of(grpc.and_then(|grpc| grpc.method.as_ref())),

@@ -64,6 +64,15 @@ impl<C: Compiled> Ranked<C> {
             .chain(chunks.iter().flat_map(|chunk| &chunk.entries))
     }
 
+    /// The strongest entry.
+    #[inline]
+    pub(crate) fn first(&self) -> Option<&Entry> {
+        match self {
+            Ranked::One(entry) => Some(entry),
+            Ranked::Chunks(chunks) => Some(&**chunks.first()?.entries.first()?),
+        }
+    }
+
     /// The first entry for which something is found.
     #[inline]
     pub(crate) fn find<'t>(

@@ -1,8 +1,8 @@
 //! Rules that never get a request, or fewer than they ask for, because others are stronger.
 //!
-//! Only what is certain is told. Two entries are compared where one can take the other's requests: at the same path; at a path above
-//! it with a stronger claim (regular expressions on the same host); at or above it under a hostname that is tried first for every
-//! request. So the cost follows the tree and not the square of the routes.
+//! Only what is certain is told. Two entries are compared where one can take the other's requests: at the same path; with the regular
+//! expressions of the same host; at or above it under a hostname that is tried first for every request. Which of the two takes
+//! them is what their ranks say. So the cost follows the tree and not the square of the routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,14 +66,12 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
     let mut found = Vec::new();
     for host in table.hosts.values() {
         let expressions: Vec<&Entry> = host
-            .regexes
+            .expressions
             .iter()
             .take(NEIGHBOURS)
             .map(|entry| &**entry)
             .collect();
-        within(&host.regexes, &mut found);
-        within(&host.late, &mut found);
-        hidden_by_catch_all(host, &mut found);
+        within(&host.expressions, &mut found);
         at_node(&host.root, &expressions, &mut found);
     }
     across_hostnames(table, &mut found);
@@ -136,8 +134,7 @@ fn across_hostnames(table: &FrontendTable, found: &mut Vec<Shadow>) {
                 let winner = earlier.iter().find_map(|earlier| taker(earlier, entry));
                 found.extend(winner.map(|winner| shadow(winner, entry, Extent::Fully)));
             };
-            let expressions = host.regexes.iter().chain(host.late.iter());
-            expressions.for_each(|entry| judge(entry));
+            host.expressions.iter().for_each(|entry| judge(entry));
             each_entry(&host.root, &mut judge);
         }
         earlier.push(host);
@@ -153,7 +150,7 @@ fn each_entry(node: &Node, visit: &mut impl FnMut(&Entry)) {
     }
 }
 
-/// What under another hostname takes every request that an entry asks for, if they come there.
+/// The strongest entry under another hostname that takes every request that an entry asks for, if they come there.
 fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
     let path = entry.matched().map(|matched| &matched.path);
     let (segments, exact): (Vec<&str>, bool) = match path {
@@ -172,28 +169,53 @@ fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
         .last()
         .filter(|_| exact && nodes.len() > segments.len());
     let exacts = own.into_iter().flat_map(|node| node.exact.iter());
-    let expressions = host.regexes.iter().chain(host.late.iter());
-    let expressions = expressions.filter(|other| {
-        let Some(PathPredicate::Regex(regex)) = other.matched().map(|other| &other.path) else {
-            return false;
-        };
-        match path {
-            Some(PathPredicate::Exact(path)) => regex.is_match(path),
-            Some(PathPredicate::Prefix(prefix)) => takes_all_below(regex, prefix),
-            Some(PathPredicate::Regex(own)) => regex.as_str() == own.as_str(),
-            None => false,
-        }
-    });
+    let expressions = host
+        .expressions
+        .iter()
+        .filter(|other| taken(other, entry) == Some(Extent::Fully));
     let prefixes = nodes
         .iter()
-        .rev()
         .flat_map(|node| node.prefix.iter().take(NEIGHBOURS));
     exacts
         .take(NEIGHBOURS)
         .chain(expressions.take(NEIGHBOURS))
         .chain(prefixes)
         .map(|other| &**other)
-        .find(|other| covers(other, entry))
+        .filter(|other| covers(other, entry))
+        .min_by(|a, b| a.rank.cmp(&b.rank))
+}
+
+/// How much of what one entry's path matches another's certainly matches too; none where nothing is certain. Neither has to be the
+/// stronger one.
+fn taken(by: &Entry, entry: &Entry) -> Option<Extent> {
+    let fully = |all: bool| all.then_some(Extent::Fully);
+    match (&by.matched()?.path, &entry.matched()?.path) {
+        (PathPredicate::Exact(by), PathPredicate::Exact(path)) => fully(by == path),
+        (PathPredicate::Prefix(by), PathPredicate::Exact(path) | PathPredicate::Prefix(path)) => {
+            fully(path::has_prefix(path, by))
+        }
+        (PathPredicate::Regex(by), PathPredicate::Exact(path)) => fully(by.is_match(path)),
+        (PathPredicate::Regex(by), PathPredicate::Prefix(prefix)) => by_expression(by, prefix),
+        (PathPredicate::Regex(by), PathPredicate::Regex(own)) => fully(by == own),
+        // Written without anything special, an expression is one path.
+        (PathPredicate::Exact(by), PathPredicate::Regex(own)) => {
+            fully(own.as_str() == &**by && is_plain(by))
+        }
+        (PathPredicate::Prefix(by), PathPredicate::Regex(_)) => fully(**by == *"/"),
+        (PathPredicate::Exact(_), PathPredicate::Prefix(_)) => None,
+    }
+}
+
+/// How much of a prefix an expression takes: all if it matches all below it, some if it matches what is at the prefix itself or right
+/// below it.
+fn by_expression(expression: &Expression, prefix: &str) -> Option<Extent> {
+    if takes_all_below(expression, prefix) {
+        return Some(Extent::Fully);
+    }
+    let bare = prefix.strip_suffix('/').unwrap_or(prefix);
+    let mut some = ["", "/", "/x"].iter();
+    some.any(|rest| expression.is_match(&format!("{bare}{rest}")))
+        .then_some(Extent::Partly)
 }
 
 /// Whether an expression certainly matches a path and all below it: it is plain text that the path begins with, then `.*`.
@@ -215,11 +237,8 @@ fn is_plain(expression: &str) -> bool {
 fn at_node(node: &Node, expressions: &[&Entry], found: &mut Vec<Shadow>) {
     within(&node.exact, found);
     within(&node.prefix, found);
-    for entry in node.prefix.iter() {
-        hidden_by_expression(entry, expressions, found);
-    }
-    for entry in node.exact.iter() {
-        hiding_from_expression(entry, expressions, found);
+    for entry in node.exact.iter().chain(node.prefix.iter()) {
+        beside_expressions(entry, expressions, found);
     }
     // Recursion is as deep as the longest path of a rule.
     for child in node.children.values() {
@@ -256,59 +275,22 @@ fn within<C: crate::ranked::Compiled>(entries: &Ranked<C>, found: &mut Vec<Shado
     }
 }
 
-/// An expression that comes after prefixes gets nothing where `/` takes all.
-fn hidden_by_catch_all(host: &HostTable, found: &mut Vec<Shadow>) {
-    for entry in host.late.iter() {
-        let mut all = host.root.prefix.iter().take(NEIGHBOURS);
-        let winner =
-            all.find(|other| !Arc::ptr_eq(&other.rule, &entry.rule) && covers(other, entry));
-        found.extend(winner.map(|winner| shadow(winner, entry, Extent::Fully)));
-    }
-}
-
-/// A prefix loses what an expression on the same host matches: all if the expression matches all below it, else what is at the prefix
-/// itself or right below it if it matches that.
-fn hidden_by_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Shadow>) {
-    let Some(PathPredicate::Prefix(prefix)) = entry.matched().map(|matched| &matched.path) else {
-        return;
-    };
-    for winner in expressions {
-        let Some(PathPredicate::Regex(regex)) = winner.matched().map(|matched| &matched.path)
-        else {
-            continue;
+/// An entry of the tree and the expressions of the same host: the stronger of two takes what both match.
+fn beside_expressions(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+    let mut lost = false;
+    for expression in expressions {
+        let is_weaker = entry.rank > expression.rank;
+        let (winner, loser) = match is_weaker {
+            true => (*expression, entry),
+            false => (entry, *expression),
         };
-        if Arc::ptr_eq(&winner.rule, &entry.rule) || !covers(winner, entry) {
+        // The strongest expression that takes something is told, and no other.
+        if is_weaker && lost || Arc::ptr_eq(&winner.rule, &loser.rule) || !covers(winner, loser) {
             continue;
         }
-        let bare = prefix.strip_suffix('/').unwrap_or(prefix);
-        let some = || {
-            ["", "/", "/x"]
-                .iter()
-                .any(|rest| regex.is_match(&format!("{bare}{rest}")))
-        };
-        let extent = match takes_all_below(regex, prefix) {
-            true => Extent::Fully,
-            false if some() => Extent::Partly,
-            false => continue,
-        };
-        found.push(shadow(winner, entry, extent));
-        return;
-    }
-}
-
-/// An expression loses a path that an exact match names.
-fn hiding_from_expression(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Shadow>) {
-    let Some(PathPredicate::Exact(path)) = entry.matched().map(|matched| &matched.path) else {
-        return;
-    };
-    for loser in expressions {
-        let Some(PathPredicate::Regex(regex)) = loser.matched().map(|matched| &matched.path) else {
-            continue;
-        };
-        // Written without anything special, it is one path, and the exact match has it.
-        let literal = regex.as_str() == &**path && is_plain(path);
-        if literal && covers(entry, loser) && !Arc::ptr_eq(&entry.rule, &loser.rule) {
-            found.push(shadow(entry, loser, Extent::Fully));
+        if let Some(extent) = taken(winner, loser) {
+            found.push(shadow(winner, loser, extent));
+            lost |= is_weaker;
         }
     }
 }

@@ -10,7 +10,7 @@ use pointsman_binding::Delta;
 use pointsman_binding::bound::*;
 use pointsman_resources::{Age, Kind, ObjectKey};
 use pointsman_routing::explain::{Directory, Query, explain};
-use pointsman_routing::{FrontendTable, Parameters, Rank, Tables};
+use pointsman_routing::{Extent, FrontendTable, Parameters, Rank, Tables, shadowed};
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -351,6 +351,35 @@ proptest! {
         let table = tables.listener(&gateway(), 80, None).expect("a listener");
         for request in &requests {
             prop_assert_eq!(fast(table, request), slow(routes.values(), request), "{:?}", request);
+        }
+    }
+
+    /// Whatever the order of precedence is: it is that of ranks alone, of which routes of both dialects have several.
+    #[test]
+    fn a_match_that_is_fully_shadowed_never_wins_and_its_winner_outranks_it(
+        routes in prop::collection::vec(prop_oneof![a_route(), an_alike_route()], 0..8),
+        requests in prop::collection::vec(a_request(), 1..12),
+    ) {
+        let routes = by_name(routes);
+        let tables = table_of(&routes);
+        let table = tables.listener(&gateway(), 80, None).expect("a listener");
+        let lost = shadowed(table);
+        let rank = |route: &BoundRoute, rule: &BoundRule, index: usize, host: Option<&Hostname>| {
+            let matched = rule.matches.iter().find(|matched| matched.index == index);
+            Rank::of(route, host, rule, matched)
+        };
+        for shadow in &lost {
+            let host = shadow.hostname.as_ref();
+            let loser = rank(&shadow.route, &shadow.rule, shadow.match_index, host);
+            let winner = rank(&shadow.by_route, &shadow.by, shadow.by_match, host);
+            prop_assert!(winner < loser, "{}", shadow.detail);
+        }
+        for request in &requests {
+            let found = fast(table, request);
+            for shadow in lost.iter().filter(|shadow| shadow.extent == Extent::Fully) {
+                let key = (shadow.route.route.clone(), shadow.rule.index, shadow.match_index);
+                prop_assert_ne!(&found, &Some(key), "{}", shadow.detail);
+            }
         }
     }
 

@@ -12,7 +12,7 @@ use super::model::{Candidate, RefusedCandidate, RuleRef};
 use crate::entry::{Entry, Hit, Miss, Recorder};
 use crate::expression::{CompiledMatch, Expression};
 use crate::path::has_prefix;
-use crate::precedence::{Criterion, HostRank, PathRank, Rank};
+use crate::precedence::{Criterion, HostRank, Rank};
 use crate::request::{Context, Request};
 use crate::split::Split;
 use crate::table::FrontendTable;
@@ -440,33 +440,26 @@ fn count(number: usize, what: &str) -> String {
 }
 
 /// The path of a match as it was written.
-fn written_path<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> &str {
+/// The path of a match in words: its kind, and as it is written.
+fn described<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> (&'static str, &str) {
     match matched.map(|matched| &matched.path) {
-        Some(PathPredicate::Exact(path) | PathPredicate::Prefix(path)) => path,
-        Some(PathPredicate::Regex(regex)) => regex.as_ref(),
-        None => "",
+        Some(PathPredicate::Exact(path)) => ("exact path", path),
+        Some(PathPredicate::Prefix(prefix)) => ("prefix", prefix),
+        Some(PathPredicate::Regex(regex)) => ("expression", regex.as_ref()),
+        None => ("prefix", ""),
     }
 }
 
 fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) -> String {
-    let (strong, weak) = (written_path(matched), written_path(entry.matched()));
-    match (winner.path, entry.rank.path) {
-        (PathRank::Exact, PathRank::Regex | PathRank::LateRegex(_)) => {
-            format!("path: `{strong}` exactly comes before the expression `{weak}`")
-        }
-        (PathRank::Exact, _) => {
-            format!("path: `{strong}` exactly comes before the prefix `{weak}`")
-        }
-        (PathRank::Regex, _) => {
-            format!("path: the expression `{strong}` comes before the prefix `{weak}`")
-        }
-        (PathRank::Prefix(_), PathRank::LateRegex(_)) => {
-            format!("path: the prefix `{strong}` comes before the expression `{weak}`")
-        }
-        (PathRank::LateRegex(a), PathRank::LateRegex(b)) if a != b => {
-            format!("path: `{strong}` is a longer expression than `{weak}`")
-        }
-        (a, b) if a != b => format!("path: `{strong}` is a longer prefix than `{weak}`"),
-        _ => "path: the winner asks more of the gRPC service or method".to_owned(),
+    if winner.path == entry.rank.path {
+        return "path: the winner asks more of the gRPC service or method".to_owned();
+    }
+    let ((kind, strong), (other, weak)) = (described(matched), described(entry.matched()));
+    if kind == other && strong.len() > weak.len() {
+        return format!("path: `{strong}` is a longer {kind} than `{weak}`");
+    }
+    match kind {
+        "exact path" => format!("path: `{strong}` exactly comes before the {other} `{weak}`"),
+        _ => format!("path: the {kind} `{strong}` comes before the {other} `{weak}`"),
     }
 }
