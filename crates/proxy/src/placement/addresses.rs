@@ -1,7 +1,7 @@
-//! Which address a Gateway has: those that it asks for, or one of the pool. A builtin gateway of Kuma's is one of them here.
+//! Assignment of addresses to Gateways and to builtin gateways of Kuma's: those that they request, or one from the pool.
 //!
-//! Its place in the pool follows from its name, so that it is the same after a restart. Where two names meet, the older Gateway has the
-//! place and the younger the next free one. While running, nobody's address changes because somebody else came or went.
+//! The place in the pool is a hash of the name, so that it is the same after a restart. Where two names collide, the older Gateway gets the
+//! address and the younger the next free one. While running, no Gateway's address changes because another was added or removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::AddressRequest;
 use pointsman_resources::Name;
 
-/// A range of addresses to give out.
+/// A range of addresses from which Gateways that request none get one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressPool {
     text: String,
@@ -38,7 +38,7 @@ impl FromStr for AddressPool {
             .filter(|rest| *rest < 128)
             .ok_or_else(wrong)?;
         let (mut first, mut size) = (number >> rest << rest, 1u128 << rest);
-        // The first address of a network is its own, the last of an IPv4 network is everyone's.
+        // The first address of a network names the network, the last one of an IPv4 network is the broadcast address.
         if rest > 1 {
             first += 1;
             size -= if address.is_ipv4() { 2 } else { 1 };
@@ -54,11 +54,11 @@ impl FromStr for AddressPool {
     }
 }
 
-/// So many places are looked at for a free one before giving up.
+/// Number of addresses that are tried before a Gateway gets none.
 const TRIES: u128 = 4096;
 
 impl AddressPool {
-    /// Every address that a Gateway may get, the first to try first.
+    /// Addresses that a Gateway may get, in the order in which they are tried.
     fn candidates(&self, gateway: &Name) -> impl Iterator<Item = IpAddr> {
         let start = u128::from(hash(gateway)) % self.size;
         (0..self.size.min(TRIES)).map(move |step| {
@@ -79,12 +79,12 @@ fn hash(gateway: &Name) -> u64 {
     })
 }
 
-/// Where Gateways are put that ask for no address.
+/// Addresses of Gateways that request none.
 #[derive(Clone, Debug)]
 pub enum AddressPolicy {
-    /// Each on one of these.
+    /// Each gets one of its own.
     Pool(AddressPool),
-    /// All on this one.
+    /// All share this one.
     Fixed(IpAddr),
 }
 
@@ -99,14 +99,14 @@ pub struct Assigned {
     pub may_retry: bool,
 }
 
-/// Gives out addresses.
+/// Assigns addresses.
 pub struct Addresses {
     choice: AddressPolicy,
     given: HashMap<Name, IpAddr>,
 }
 
 impl Addresses {
-    /// Nothing given out yet.
+    /// Creates an assignment without Gateways.
     pub fn new(choice: AddressPolicy) -> Self {
         Addresses {
             choice,
@@ -177,7 +177,7 @@ impl Addresses {
     }
 }
 
-/// Whether sockets can be bound to an address at all, or why not.
+/// Fails if this machine does not let sockets be bound to an address.
 pub fn can_be_bound(address: IpAddr) -> Result<(), String> {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => Ok(()),
