@@ -4,6 +4,7 @@
 //! longest-idle client connections are closed, on whichever worker they are.
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -107,7 +108,7 @@ impl Capacity {
 
     fn wake_waiting(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
-            self.freed.notify_one();
+            self.freed.notify_waiters();
         }
     }
 
@@ -145,10 +146,12 @@ impl Worker {
         // Connections that have just been accepted are idle once their tasks have run.
         tokio::task::yield_now().await;
         for _ in 0..ATTEMPTS {
+            let mut freed = pin!(capacity.freed.notified());
+            freed.as_mut().enable();
             if !self.make_room() {
                 return None;
             }
-            let _ = tokio::time::timeout(PATIENCE, capacity.freed.notified()).await;
+            let _ = tokio::time::timeout(PATIENCE, freed).await;
             if let Some(admission) = self.try_admit() {
                 return Some(admission);
             }
