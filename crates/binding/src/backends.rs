@@ -268,7 +268,7 @@ pub(crate) fn x_backend_unsupported(backend: &XBackend) -> Option<String> {
 }
 
 /// What a backend is made of. None if the object is gone.
-pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
+pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     match id.object.kind {
         Kind::Service => {
             let service = reader.service(&id.object.name)?;
@@ -283,7 +283,11 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
     }
 }
 
-fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Option<Backend> {
+fn of_ports(
+    reader: &Reader<'_>,
+    id: &BackendId,
+    ports: &[ServicePort],
+) -> Option<(Backend, Endpoints)> {
     let transport = id.transport.name();
     let port = ports
         .iter()
@@ -328,13 +332,13 @@ fn of_ports(reader: &Reader<'_>, id: &BackendId, ports: &[ServicePort]) -> Optio
         Transport::Udp => BackendProtocol::Udp,
         Transport::Tcp => protocol(app).unwrap_or(BackendProtocol::Tcp),
     };
-    Some(Backend {
+    let backend = Backend {
         id: id.clone(),
         protocol,
         tls: policy::backend_tls(reader, &id.object, port.name.as_deref()),
-        endpoints: Endpoints::Addresses(endpoints),
         retry_budget: policy::retry_budget(reader, &id.object),
-    })
+    };
+    Some((backend, Endpoints::Addresses(endpoints)))
 }
 
 /// In files a Service may have Pods and no EndpointSlice, which a cluster would make of them.
@@ -378,7 +382,7 @@ fn pods_at(
     found
 }
 
-fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> Backend {
+fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> (Backend, Endpoints) {
     let spec = &backend.spec;
     let endpoints = match (spec.kind, &spec.external_hostname, &spec.endpoint_selector) {
         (XBackendType::ExternalHostname, Some(name), _) => {
@@ -404,13 +408,13 @@ fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> Back
         Some("TCP") => BackendProtocol::Tcp,
         _ => BackendProtocol::Unspecified,
     };
-    Backend {
+    let backend = Backend {
         id: id.clone(),
         protocol,
         tls: x_backend_tls(reader, backend),
-        endpoints,
         retry_budget: policy::retry_budget(reader, &id.object),
-    }
+    };
+    (backend, endpoints)
 }
 
 /// A Pod is ready when it says so; in files that only give its address, it is.

@@ -12,7 +12,7 @@ use pointsman_resources::{Kind, Name};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
-use crate::bound::{CertifiedKey, PrivateKey};
+use crate::bound::{CertifiedKey, PrivateKey, SecretId};
 use crate::grants::Reference;
 use crate::kuma::lower::content;
 use crate::kuma::policy::SYSTEM_NAMESPACE;
@@ -29,13 +29,13 @@ pub(crate) enum Wrong {
     Content,
 }
 
-/// Resolves a reference to a certificate and key. Permission is judged before existence.
+/// Resolves a reference to a certificate and key, and validates them. Permission is judged before existence.
 pub(crate) fn certified_key(
     reader: &Reader<'_>,
     from: Kind,
     namespace: &str,
     reference: &SecretObjectReference,
-) -> Result<Arc<CertifiedKey>, (Wrong, String)> {
+) -> Result<SecretId, (Wrong, String)> {
     let SecretObjectReference {
         group,
         kind,
@@ -72,13 +72,9 @@ pub(crate) fn certified_key(
     let wrong = |what: String| (Wrong::Content, format!("Secret {secret_name}: {what}"));
     let certificate = value(secret, "tls.crt").map_err(wrong)?;
     let key = value(secret, "tls.key").map_err(wrong)?;
-    let chain = certificates(&certificate).map_err(|what| wrong(format!("tls.crt {what}")))?;
-    let key = private_key(&key).map_err(|what| wrong(format!("tls.key {what}")))?;
-    Ok(Arc::new(CertifiedKey {
-        secret: secret_name,
-        chain,
-        key,
-    }))
+    certificates(&certificate).map_err(|what| wrong(format!("tls.crt {what}")))?;
+    private_key(&key).map_err(|what| wrong(format!("tls.key {what}")))?;
+    Ok(SecretId::Object(secret_name))
 }
 
 /// Resolves a reference to the certificates of authorities: a ConfigMap or a ClusterTrustBundle.
@@ -164,21 +160,21 @@ pub(crate) fn bytes(
     Ok(found.into())
 }
 
-/// A certificate and its key, as Kuma keeps them in a Secret: together, or apart as Kubernetes has them.
-pub(crate) fn of_secret(
-    reader: &Reader<'_>,
-    mesh: &str,
-    name: &str,
-) -> Result<CertifiedKey, String> {
+/// Resolves a Secret of a mesh to a certificate and key, and validates them.
+pub(crate) fn mesh_secret(reader: &Reader<'_>, mesh: &str, name: &str) -> Result<SecretId, String> {
     let (name, secret) = secret(reader, mesh, name)?;
+    of_secret(secret).map_err(|what| format!("Secret {name} {what}"))?;
+    Ok(SecretId::Object(name))
+}
+
+/// A certificate and its key, apart as Kubernetes has them in a Secret, or together as Kuma does.
+pub(crate) fn of_secret(secret: &Secret) -> Result<CertifiedKey, String> {
     let has = |key: &str| secret.data.contains_key(key) || secret.string_data.contains_key(key);
     let parts = match has("tls.crt") {
         true => value(secret, "tls.crt").and_then(|crt| Ok((crt, value(secret, "tls.key")?))),
         false => value(secret, SECRET_KEY).map(|pem| (pem.clone(), pem)),
     };
-    parts
-        .and_then(|(certificate, key)| of_parts(name.clone(), &certificate, &key))
-        .map_err(|what| format!("Secret {name} {what}"))
+    parts.and_then(|(certificate, key)| of_parts(&certificate, &key))
 }
 
 /// A Secret of a mesh: a universal document, or on Kubernetes one in the namespace of the mesh's operators.
@@ -195,7 +191,7 @@ fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a 
 
 /// The certificate and its key that a text holds as PEM, or what is wrong with it. Whether they belong together is for whoever can sign.
 pub fn certificate_of(pem: &[u8]) -> Result<CertifiedKey, String> {
-    of_parts(Name::new("", ""), pem, pem)
+    of_parts(pem, pem)
 }
 
 /// What is wrong with a text that is no PEM.
@@ -210,13 +206,8 @@ fn no_pem(error: rustls_pki_types::pem::Error) -> String {
 }
 
 /// A certificate and its key, each as PEM; one text may hold both.
-pub(crate) fn of_parts(
-    secret: Name,
-    certificate: &[u8],
-    key: &[u8],
-) -> Result<CertifiedKey, String> {
+pub(crate) fn of_parts(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
     Ok(CertifiedKey {
-        secret,
         chain: certificates(certificate)?,
         key: private_key(key)?,
     })

@@ -1,11 +1,9 @@
 //! A Gateway with its ListenerSets: whether it is ours, which listeners it has, what is said of them.
 
-use std::sync::Arc;
-
 use pointsman_resources::gateway::{From, Gateway, GatewayAddress, ListenerSet};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::bound::{CertifiedKey, Frontend};
+use crate::bound::{Frontend, SecretId};
 use crate::certificates::{self, Wrong};
 use crate::listener::{self, ListenerView};
 use crate::namespaces;
@@ -29,7 +27,7 @@ pub(crate) struct GatewayView {
     /// What of the Gateway itself could not be resolved.
     pub unresolved: Option<(&'static str, String)>,
     /// The certificate shown to backends.
-    pub client_certificate: Option<Arc<CertifiedKey>>,
+    pub client_certificate: Option<SecretId>,
     /// The addresses asked for by value.
     pub addresses: Vec<(String, String)>,
     /// Whether some port lets clients in without a valid certificate.
@@ -354,14 +352,10 @@ fn judge_address(
 }
 
 /// The certificate that a Gateway shows to backends, or why there is none.
-#[allow(
-    clippy::type_complexity,
-    reason = "the two halves are what is found and what is missing"
-)]
 fn client_certificate(
     reader: &Reader<'_>,
     gateway: &Gateway,
-) -> (Option<Arc<CertifiedKey>>, Option<(&'static str, String)>) {
+) -> (Option<SecretId>, Option<(&'static str, String)>) {
     let backend = gateway
         .spec
         .tls

@@ -4,6 +4,7 @@
 //! computed, and knows who has read what, so a change costs what it touches and not what the cluster holds. Nothing here does
 //! I/O or reads a clock.
 
+mod attachments;
 mod backends;
 pub mod bound;
 mod certificates;
@@ -22,6 +23,7 @@ mod reader;
 mod route;
 mod rules;
 mod said;
+mod secrets;
 mod sets;
 pub mod status;
 mod store;
@@ -30,9 +32,10 @@ mod warnings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use attachments::{Attached, AttachedRoutes, AttachmentChange, record_changes};
 use bound::{
-    AddressRequest, Backend, BackendId, BoundRoute, Frontend, FrontendId, MeshIdentity,
-    ServiceAddresses, Workload,
+    AddressRequest, Attachment, Backend, BackendId, BoundRule, CertifiedKey, Endpoints, Frontend,
+    FrontendId, MeshIdentity, RouteId, RouteMeta, RuleId, SecretId, ServiceAddresses, Workload,
 };
 use gateway::GatewayView;
 use mesh::{Group, Member};
@@ -41,6 +44,7 @@ use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use route::{Context, RouteView};
+use secrets::Secrets;
 use sets::SmallSet;
 use status::Status;
 use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
@@ -75,18 +79,23 @@ pub type Identity = Result<Arc<MeshIdentity>, String>;
 /// What was read for a policy, or why it could not be.
 pub type Content = Result<Arc<[u8]>, String>;
 
-/// A frontend and a route that governs some of its traffic.
-pub type Attachment = (FrontendId, ObjectKey);
-
 /// What changed. `None` is gone.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
     /// Frontends.
     pub frontends: Vec<(FrontendId, Option<Arc<Frontend>>)>,
-    /// Which routes govern which frontends.
-    pub attachments: Vec<(Attachment, Option<Arc<BoundRoute>>)>,
-    /// Backends, with their endpoints.
+    /// Routes that are attached somewhere, without their rules.
+    pub routes: Vec<(RouteId, Option<Arc<RouteMeta>>)>,
+    /// Rules of these routes.
+    pub rules: Vec<(RuleId, Option<Arc<BoundRule>>)>,
+    /// Attachments: `true` for a new one, `false` for one that is gone.
+    pub attachments: Vec<(Attachment, bool)>,
+    /// Backends.
     pub backends: Vec<(BackendId, Option<Arc<Backend>>)>,
+    /// Endpoints of backends.
+    pub endpoints: Vec<(BackendId, Option<Arc<Endpoints>>)>,
+    /// Certificates with their keys.
+    pub secrets: Vec<(SecretId, Option<Arc<CertifiedKey>>)>,
     /// Addresses that Gateways request.
     pub gateways: Vec<(Name, Option<Arc<AddressRequest>>)>,
     /// Addresses of Services and ServiceImports.
@@ -95,6 +104,39 @@ pub struct Delta {
     pub workloads: Vec<(ObjectKey, Option<Arc<Workload>>)>,
     /// What is said of resources.
     pub statuses: Vec<(ObjectKey, Option<Arc<Status>>)>,
+}
+
+impl Delta {
+    /// Reports whether the change concerns more than statuses.
+    pub fn affects_traffic(&self) -> bool {
+        !self.endpoints.is_empty() || self.affects_more_than_endpoints()
+    }
+
+    /// Reports whether the change concerns more than statuses and endpoints.
+    pub fn affects_more_than_endpoints(&self) -> bool {
+        let Delta {
+            frontends,
+            routes,
+            rules,
+            attachments,
+            backends,
+            endpoints: _,
+            secrets,
+            gateways,
+            services,
+            workloads,
+            statuses: _,
+        } = self;
+        !(frontends.is_empty()
+            && routes.is_empty()
+            && rules.is_empty()
+            && attachments.is_empty()
+            && backends.is_empty()
+            && secrets.is_empty()
+            && gateways.is_empty()
+            && services.is_empty()
+            && workloads.is_empty())
+    }
 }
 
 /// A route that names a parent but governs none of its traffic, or one of its rules that does not, and why.
@@ -121,7 +163,7 @@ pub struct Binder {
     gateways: FastMap<Name, Arc<GatewayView>>,
     routes: FastMap<ObjectKey, Arc<RouteView>>,
     groups: FastMap<ObjectKey, Group>,
-    backends: FastMap<BackendId, Arc<Backend>>,
+    backends: FastMap<BackendId, (Arc<Backend>, Arc<Endpoints>)>,
     statuses: FastMap<ObjectKey, Arc<Status>>,
     /// How many routes are attached to each listener.
     attached: FastMap<FrontendId, usize>,
@@ -135,6 +177,10 @@ pub struct Binder {
     mesh_users: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     kuma: kuma::Kuma,
     placement: Placement,
+    attached_routes: AttachedRoutes,
+    /// Attachments that changed since the last delta.
+    attachment_changes: Vec<AttachmentChange>,
+    secrets: Secrets,
 }
 
 impl Binder {
@@ -168,11 +214,19 @@ impl Binder {
             }
         }
         let mut delta = Delta::default();
-        while let Some(unit) = self.tracker.next() {
-            self.compute(&unit, &mut delta);
-        }
+        self.compute_all(&mut delta);
+        self.follow_secrets(&delta);
+        self.compute_all(&mut delta);
+        let changes = std::mem::take(&mut self.attachment_changes);
+        self.attached_routes.apply(changes, &mut delta);
         self.place(&mut delta);
         delta
+    }
+
+    fn compute_all(&mut self, delta: &mut Delta) {
+        while let Some(unit) = self.tracker.next() {
+            self.compute(&unit, delta);
+        }
     }
 
     fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) {
@@ -214,13 +268,14 @@ impl Binder {
         match unit {
             Unit::Settings => self.compute_settings(unit),
             Unit::Gateway(name) => self.compute_gateway(unit, name, delta),
-            Unit::Route(key) => self.compute_route(unit, key, delta),
+            Unit::Route(key) => self.compute_route(unit, key),
             Unit::Group(parent) => self.compute_group(unit, parent, delta),
             Unit::Proxy(key) => self.compute_proxy(unit, key),
             Unit::Destination(id) => self.compute_destination(unit, id, delta),
             Unit::MeshGateway(key) => self.compute_mesh_gateway(unit, key, delta),
             Unit::Backend(id) => self.compute_backend(unit, id, delta),
             Unit::Status(key) => self.compute_status(unit, key, delta),
+            Unit::Secret(id) => self.compute_secret(unit, id, delta),
         }
     }
 
@@ -265,7 +320,7 @@ impl Binder {
         self.tracker.changed(&Topic::Result(unit.clone()));
     }
 
-    fn compute_route(&mut self, unit: &Unit, key: &ObjectKey, delta: &mut Delta) {
+    fn compute_route(&mut self, unit: &Unit, key: &ObjectKey) {
         let context = Context {
             reader: Reader::new(&self.store),
             gateways: &self.gateways,
@@ -280,7 +335,7 @@ impl Binder {
         let view = view.map(Arc::new);
         self.count(key, old.as_deref(), false);
         self.count(key, view.as_deref(), true);
-        let listeners = |view: Option<&Arc<RouteView>>| -> BTreeMap<Attachment, Arc<BoundRoute>> {
+        let listeners = |view: Option<&Arc<RouteView>>| -> Attached {
             let parents = view.into_iter().flat_map(|view| &view.parents);
             parents
                 .flat_map(|parent| &parent.attached)
@@ -288,10 +343,10 @@ impl Binder {
                 .map(|(id, bound)| ((id.clone(), key.clone()), bound.clone()))
                 .collect()
         };
-        difference_arc(
+        record_changes(
             &listeners(old.as_ref()),
             &listeners(view.as_ref()),
-            &mut delta.attachments,
+            &mut self.attachment_changes,
         );
         for view in [old.as_deref(), view.as_deref()].into_iter().flatten() {
             self.mark_groups(view);
@@ -434,7 +489,8 @@ impl Binder {
         let group = mesh::group(&self.settings, parent, members, &others);
         let old = self.groups.remove(parent).unwrap_or_default();
         difference(&old.frontends, &group.frontends, &mut delta.frontends);
-        difference_arc(&old.attachments, &group.attachments, &mut delta.attachments);
+        let changes = &mut self.attachment_changes;
+        record_changes(&old.attachments, &group.attachments, changes);
         if group.lost != old.lost || group.strict != old.strict {
             self.tracker.changed(&Topic::Result(unit.clone()));
         }
@@ -446,17 +502,17 @@ impl Binder {
     fn compute_backend(&mut self, unit: &Unit, id: &BackendId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let view = match self.users.contains_key(id) {
-            true => backends::view(&reader, id).map(Arc::new),
+            true => backends::view(&reader, id),
             false => None,
         };
         self.tracker.note(unit, reader.into_topics());
-        let old = self.backends.get(id);
-        if old.map(Arc::as_ref) != view.as_deref() {
-            delta.backends.push((id.clone(), view.clone()));
-            match view {
-                Some(view) => self.backends.insert(id.clone(), view),
-                None => self.backends.remove(id),
-            };
+        let old = self.backends.remove(id);
+        let (old_backend, old_endpoints) = old.unzip();
+        let (backend, endpoints) = view.unzip();
+        let backend = changed(id, old_backend, backend, &mut delta.backends);
+        let endpoints = changed(id, old_endpoints, endpoints, &mut delta.endpoints);
+        if let Some(both) = backend.zip(endpoints) {
+            self.backends.insert(id.clone(), both);
         }
     }
 
@@ -479,7 +535,7 @@ impl Binder {
     }
 
     /// What a backend is made of, whether or not a route uses it.
-    pub fn backend(&self, id: &BackendId) -> Option<Backend> {
+    pub fn backend(&self, id: &BackendId) -> Option<(Backend, Endpoints)> {
         backends::view(&Reader::new(&self.store), id)
     }
 
@@ -573,6 +629,21 @@ fn difference<K: Ord + Clone, V: PartialEq + Clone>(
     }
 }
 
+/// Records a value that differs from the old one. Returns the one to keep.
+fn changed<K: Clone, V: PartialEq>(
+    key: &K,
+    old: Option<Arc<V>>,
+    new: Option<V>,
+    out: &mut Vec<(K, Option<Arc<V>>)>,
+) -> Option<Arc<V>> {
+    if old.as_deref() == new.as_ref() {
+        return old;
+    }
+    let new = new.map(Arc::new);
+    out.push((key.clone(), new.clone()));
+    new
+}
+
 /// The same, where values are shared already.
 fn difference_arc<K: Ord + Clone, V: PartialEq>(
     before: &BTreeMap<K, Arc<V>>,
@@ -582,20 +653,8 @@ fn difference_arc<K: Ord + Clone, V: PartialEq>(
     for key in before.keys().filter(|key| !after.contains_key(key)) {
         out.push((key.clone(), None));
     }
-    // Many keys may share one value: what was compared is not compared again for the next.
-    let mut last: Option<([*const V; 2], bool)> = None;
     for (key, value) in after {
-        let same = before.get(key).is_some_and(|old| {
-            let both = [Arc::as_ptr(old), Arc::as_ptr(value)];
-            match last {
-                Some((known, same)) if known == both => same,
-                _ => {
-                    let same = Arc::ptr_eq(old, value) || old == value;
-                    last = Some((both, same));
-                    same
-                }
-            }
-        });
+        let same = before.get(key).is_some_and(|old| old == value);
         if !same {
             out.push((key.clone(), Some(value.clone())));
         }

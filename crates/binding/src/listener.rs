@@ -8,7 +8,7 @@ use pointsman_resources::gateway::{
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::{
-    CertifiedKey, ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol,
+    ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol, SecretId,
 };
 use crate::certificates::{self, Wrong};
 use crate::status::Condition;
@@ -53,7 +53,7 @@ impl ListenerView {
     }
 
     /// What a client connects to, if it serves traffic.
-    pub fn frontend(&self, client_certificate: Option<&Arc<CertifiedKey>>) -> Option<Frontend> {
+    pub fn frontend(&self, client_certificate: Option<&SecretId>) -> Option<Frontend> {
         Some(Frontend {
             id: self.id.clone(),
             protocol: self.protocol.filter(|_| self.is_programmed())?,

@@ -10,7 +10,10 @@ use pointsman_resources::route::Route;
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
 use crate::backends::{Across, Referrer};
-use crate::bound::{BackendId, BoundRoute, Dialect, FrontendId, Hostname, Transport};
+use crate::bound::{
+    BackendId, BoundRoute, Dialect, FrontendId, Hostname, RouteBinding, RouteId, RouteMeta,
+    Transport,
+};
 use crate::gateway::GatewayView;
 use crate::mesh;
 use crate::parents::{self, MeshParentKind, Parent};
@@ -264,7 +267,8 @@ impl Looking<'_> {
             return both.clone();
         }
         let lowered = self.lower(Across::Grant, None);
-        let bound = Arc::new(self.bind(&lowered, self.hostnames.clone()));
+        let bound = self.bind(&lowered, RouteBinding::Gateway, self.hostnames.clone());
+        let bound = Arc::new(bound);
         let both = (Arc::new(lowered), bound);
         self.behind_listeners = Some(both.clone());
         both
@@ -280,15 +284,23 @@ impl Looking<'_> {
         rules::lower(&self.context.reader, self.route, referrer, implicit)
     }
 
-    fn bind(&self, lowered: &Lowered, hostnames: Vec<Hostname>) -> BoundRoute {
-        BoundRoute {
-            route: self.key.clone(),
+    fn bind(
+        &self,
+        lowered: &Lowered,
+        binding: RouteBinding,
+        hostnames: Vec<Hostname>,
+    ) -> BoundRoute {
+        let meta = RouteMeta {
+            id: RouteId {
+                route: self.key.clone(),
+                binding,
+            },
             age: self.route.metadata.age(),
             generation: self.route.metadata.generation,
             dialect: Dialect::GatewayApi,
             hostnames,
-            rules: lowered.rules.clone(),
-        }
+        };
+        BoundRoute::new(meta, lowered.rules.clone())
     }
 
     fn mesh(
@@ -329,13 +341,14 @@ impl Looking<'_> {
         match port {
             Err(why) => refused = Some(why),
             Ok(ports) if refused.is_none() => {
-                let shared = Arc::new(self.bind(&lowered, Vec::new()));
+                let binding = |port| RouteBinding::Mesh(has_implicit.then(|| id(port)));
+                let shared = Arc::new(self.bind(&lowered, binding(first), Vec::new()));
                 self.used_in_mesh.extend(lowered.uses.iter().cloned());
                 for port in ports {
                     let bound = if has_implicit && port != first {
                         let lowered = self.lower(across, Some(&id(port)));
                         self.used_in_mesh.extend(lowered.uses.iter().cloned());
-                        Arc::new(self.bind(&lowered, Vec::new()))
+                        Arc::new(self.bind(&lowered, binding(port), Vec::new()))
                     } else {
                         shared.clone()
                     };

@@ -110,6 +110,7 @@ impl Lowering<'_> {
         let time = |text: Option<&String>| text.and_then(|text| duration(text));
         self.out.rules.push(Arc::new(BoundRule {
             index,
+            part: 0,
             name: rule.name.as_deref().map(Arc::from),
             matches,
             filters,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pointsman_resources::kuma::{DataSource, Dataplane};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use crate::bound::BackendId;
+use crate::bound::{BackendId, SecretId};
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
 use crate::{Content, Identity};
@@ -42,6 +42,8 @@ pub(crate) enum Unit {
     Backend(BackendId),
     /// What is said of an object.
     Status(ObjectKey),
+    /// A certificate with its key.
+    Secret(SecretId),
 }
 
 impl Unit {
@@ -53,6 +55,7 @@ impl Unit {
             Unit::Group(_) | Unit::Destination(_) | Unit::MeshGateway(_) => 3,
             Unit::Backend(_) => 4,
             Unit::Status(_) => 5,
+            Unit::Secret(_) => 6,
         }
     }
 }

@@ -89,7 +89,7 @@ impl Binder {
 
     pub(crate) fn is_without_endpoint(&self, id: &BackendId) -> bool {
         self.backends.get(id).is_some_and(
-            |found| matches!(&found.endpoints, Endpoints::Addresses(list) if list.is_empty()),
+            |(_, endpoints)| matches!(&**endpoints, Endpoints::Addresses(list) if list.is_empty()),
         )
     }
 

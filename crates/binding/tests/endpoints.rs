@@ -35,8 +35,8 @@ fn slice(name: &str, ports: &str, endpoints: &str) -> String {
 }
 
 fn found(bound: &Bound) -> Vec<String> {
-    let backend = bound.backends.values().next().expect("a backend");
-    let Endpoints::Addresses(list) = &backend.endpoints else {
+    let endpoints = bound.endpoints.values().next().expect("a backend");
+    let Endpoints::Addresses(list) = &**endpoints else {
         panic!("not addresses")
     };
     list.iter()

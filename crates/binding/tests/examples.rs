@@ -242,7 +242,7 @@ fn the_examples_send_traffic_where_they_say() {
         assert_eq!(example(name).goes(route), goes, "{name}");
     }
     assert_eq!(
-        example("shop").endpoints("shop/catalog", 9090),
+        example("shop").addresses("shop/catalog", 9090),
         ["127.0.0.1:9004"]
     );
 }

@@ -73,7 +73,8 @@ fn keys_come_in_three_forms() {
     ] {
         let bound = Bound::of(&(https("[{name: c}]") + &secret("infra/c", certificate, private)));
         let frontend = bound.frontends.values().next().expect(form);
-        let found = match frontend.tls.as_ref().expect("TLS").certificates[0].key {
+        let id = &frontend.tls.as_ref().expect("TLS").certificates[0];
+        let found = match bound.secrets[id].key {
             PrivateKey::Pkcs8(_) => "PKCS#8",
             PrivateKey::Pkcs1(_) => "PKCS#1",
             PrivateKey::Sec1(_) => "SEC1",

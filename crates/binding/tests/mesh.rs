@@ -227,7 +227,7 @@ fn a_service_without_endpoints_is_a_pure_frontend() {
         verdict(&bound, "HTTPRoute shop/r"),
         "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
     );
-    assert_eq!(bound.endpoints("shop/web-v2", 80), ["10.1.0.1:8080"]);
+    assert_eq!(bound.addresses("shop/web-v2", 80), ["10.1.0.1:8080"]);
     assert!(bound.warnings().is_empty());
 }
 
@@ -348,7 +348,7 @@ fn a_route_to_a_routed_service_goes_to_its_endpoints() {
         bound.goes("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: shop/web-v2:80=1"]
     );
-    assert_eq!(bound.endpoints("shop/web-v2", 80), ["10.1.0.1:9"]);
+    assert_eq!(bound.addresses("shop/web-v2", 80), ["10.1.0.1:9"]);
 }
 
 // "If no backendRefs are specified, implementations should direct traffic to the default endpoints of the parentRef service. The
@@ -372,8 +372,8 @@ fn omitted_backends_are_the_parents_own_port_by_port() {
             "shop/web:8080 everyone #0: shop/web:8080=1"
         ]
     );
-    assert_eq!(bound.endpoints("shop/web", 80), ["10.1.0.1:3000"]);
-    assert_eq!(bound.endpoints("shop/web", 8080), ["10.1.0.1:3001"]);
+    assert_eq!(bound.addresses("shop/web", 80), ["10.1.0.1:3000"]);
+    assert_eq!(bound.addresses("shop/web", 8080), ["10.1.0.1:3001"]);
 }
 
 // "If the parentRef does not have any endpoints, implementations MUST return an HTTP 503": the backend is there, without endpoints.
@@ -388,7 +388,7 @@ fn omitted_backends_of_a_service_without_endpoints_are_an_empty_backend() {
         bound.goes("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: shop/web:80=1"]
     );
-    assert!(bound.endpoints("shop/web", 80).is_empty());
+    assert!(bound.addresses("shop/web", 80).is_empty());
     let warnings = bound.warnings();
     assert!(
         warnings

@@ -238,7 +238,7 @@ fn tcp_and_udp_endpoints_of_one_number_stay_apart() {
             .backends
             .values()
             .filter(|b| b.id.transport == transport);
-        ours.map(|b| format!("{:?} {:?}", b.protocol, b.endpoints))
+        ours.map(|b| format!("{:?} {:?}", b.protocol, bound.endpoints[&b.id]))
             .collect()
     };
     let (tcp, udp) = (of(Transport::Tcp), of(Transport::Udp));

@@ -193,9 +193,9 @@ fn a_backend_that_is_needed_is_followed_without_a_route() {
         Change::Need(id.clone(), true),
         Change::Need(id.clone(), true),
     ]);
-    assert_eq!(bound.endpoints("shop/web", 80), ["10.0.0.1:8080"]);
+    assert_eq!(bound.addresses("shop/web", 80), ["10.0.0.1:8080"]);
     bound.apply(common::puts(&slice("shop/web", "http", 8080, "10.0.0.2")));
-    assert_eq!(bound.endpoints("shop/web", 80), ["10.0.0.2:8080"]);
+    assert_eq!(bound.addresses("shop/web", 80), ["10.0.0.2:8080"]);
     bound.apply([Change::Need(id, false)]);
     assert!(bound.backends.is_empty());
 }

@@ -443,12 +443,13 @@ fn endpoints_change_without_touching_a_route() {
     let delta = bound.apply(puts(&slice("infra/api", "tls", 8443, "10.1.0.1")));
     assert_eq!(
         (
+            delta.endpoints.len(),
             delta.backends.len(),
-            delta.attachments.len(),
+            delta.attachments.len() + delta.routes.len() + delta.rules.len(),
             delta.frontends.len(),
             delta.statuses.len()
         ),
-        (1, 0, 0, 0)
+        (1, 0, 0, 0, 0)
     );
-    assert_eq!(bound.endpoints("infra/api", 443), ["10.1.0.1:8443"]);
+    assert_eq!(bound.addresses("infra/api", 443), ["10.1.0.1:8443"]);
 }

@@ -97,7 +97,6 @@ fn kuma_outside() -> Vec<(Vec<Change>, Change)> {
     for mesh in ["m", "o"] {
         let identity = |name: &str| {
             let certificate = Arc::new(CertifiedKey {
-                secret: Name::new("", name),
                 chain: vec![name.as_bytes().into()],
                 key: PrivateKey::Pkcs8(name.as_bytes().into()),
             });
@@ -417,8 +416,12 @@ fn assert_same(followed: &Bound, fresh: &Bound) {
     }
     assert_eq!(followed.statuses, fresh.statuses);
     assert_eq!(followed.frontends, fresh.frontends);
-    assert_eq!(followed.attachments, fresh.attachments);
+    assert_eq!(followed.routes, fresh.routes);
+    assert_eq!(followed.rules, fresh.rules);
+    assert_eq!(followed.attached, fresh.attached);
     assert_eq!(followed.backends, fresh.backends);
+    assert_eq!(followed.endpoints, fresh.endpoints);
+    assert_eq!(followed.secrets, fresh.secrets);
     assert_eq!(followed.gateways, fresh.gateways);
     assert_eq!(followed.services, fresh.services);
     assert_eq!(followed.workloads, fresh.workloads);
@@ -443,6 +446,20 @@ fn assert_whole(bound: &Bound) {
             }
         }
     }
+    let named = bound.frontends.values().flat_map(|f| f.secrets());
+    let named = named.chain(bound.backends.values().filter_map(|b| b.secret()));
+    for id in named {
+        assert!(bound.secrets.contains_key(id), "{id} is not there");
+    }
+    for id in bound.backends.keys() {
+        assert!(bound.endpoints.contains_key(id), "{id} has no endpoints");
+    }
+    for rule in bound.rules.keys() {
+        assert!(
+            bound.routes.contains_key(&rule.route),
+            "{rule:?} has no route"
+        );
+    }
     for (key, status) in &bound.statuses {
         assert_eq!(bound.status(key), Some(status));
     }
@@ -450,8 +467,12 @@ fn assert_whole(bound: &Bound) {
 
 fn is_empty(delta: &Delta) -> bool {
     delta.frontends.is_empty()
+        && delta.routes.is_empty()
+        && delta.rules.is_empty()
         && delta.attachments.is_empty()
         && delta.backends.is_empty()
+        && delta.endpoints.is_empty()
+        && delta.secrets.is_empty()
         && delta.gateways.is_empty()
         && delta.services.is_empty()
         && delta.workloads.is_empty()
@@ -493,6 +514,7 @@ proptest! {
         let all: Vec<Change> = shuffled.iter().map(|&(slot, _)| change((slot, None))).collect();
         bound.apply(all);
         prop_assert!(bound.frontends.is_empty() && bound.attachments.is_empty() && bound.backends.is_empty() && bound.statuses.is_empty());
+        prop_assert!(bound.routes.is_empty() && bound.rules.is_empty() && bound.endpoints.is_empty() && bound.secrets.is_empty());
         prop_assert!(bound.gateways.is_empty() && bound.services.is_empty() && bound.workloads.is_empty());
     }
 }

@@ -38,7 +38,7 @@ fn an_x_backend_is_a_backend_like_any_other() {
         said(&bound, "XBackend infra/out"),
         ["ancestor Gateway infra/edge: Accepted=True/Accepted"]
     );
-    assert_eq!(bound.endpoints("infra/out", 443), ["api.example.com:443"]);
+    assert_eq!(bound.addresses("infra/out", 443), ["api.example.com:443"]);
     assert_eq!(spoken(&bound, "out"), ["443 api.example.com"]);
 }
 
@@ -64,7 +64,7 @@ fn an_x_backend_selects_ready_pods_of_its_namespace() {
             + &pod("team/d", "10.1.0.4", "")),
     );
     assert_eq!(
-        bound.endpoints("infra/pods", 8080),
+        bound.addresses("infra/pods", 8080),
         ["10.1.0.1:8080", "10.1.0.3:8080"]
     );
 }
@@ -122,16 +122,18 @@ fn an_x_backend_shows_its_client_certificate() {
     let spec = "{type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}, tls: {mode: ClientAndServer, clientCertificateRef: {name: c}, validation: {hostname: a.example, wellKnownCACertificates: System}}}";
     let bound =
         two_gateways(&(x_backend("infra/out", spec) + &to_x("out") + &fresh_secret("infra/c")));
-    let backend = bound
-        .backends
-        .values()
-        .find(|b| matches!(b.endpoints, Endpoints::Dns(..)))
+    let (id, _) = bound
+        .endpoints
+        .iter()
+        .find(|(_, endpoints)| matches!(***endpoints, Endpoints::Dns(..)))
         .expect("a backend");
+    let backend = &bound.backends[id];
     let spoken = backend
         .tls
         .as_ref()
         .expect("TLS")
         .as_ref()
         .expect("no fault");
-    assert!(spoken.client_certificate.is_some());
+    let certificate = spoken.client_certificate.as_ref().expect("a certificate");
+    assert!(bound.secrets.contains_key(certificate));
 }

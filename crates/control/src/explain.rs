@@ -1,7 +1,6 @@
 //! Explanations of requests: joins the tables, which know what happens, with the binder, which knows why other routes have no say.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use pointsman_binding::Binder;
 use pointsman_binding::bound::{BackendId, Transport};
@@ -85,7 +84,7 @@ fn directory(binder: &Binder) -> Directory {
                 .iter()
                 .filter_map(|text| text.parse::<IpAddr>().ok())
                 .collect(),
-            backends: ports.iter().filter_map(backend).map(Arc::new).collect(),
+            backends: ports.iter().filter_map(backend).collect(),
             object,
         })
     });

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::{CertifiedKey, MeshIdentity, PrivateKey};
 use pointsman_binding::{Change, Identity};
 use pointsman_resources::kuma::Mesh;
-use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+use pointsman_resources::{Kind, ObjectKey, Resource};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
 /// Identities by the name of their mesh.
@@ -57,7 +57,6 @@ fn make(mesh: &str) -> Result<MeshIdentity, rcgen::Error> {
         authority: root.der().as_ref().into(),
         uri: uri.into(),
         certificate: Arc::new(CertifiedKey {
-            secret: Name::new("", format!("of mesh {mesh}")),
             chain: vec![certificate.der().as_ref().into()],
             key: PrivateKey::Pkcs8(key.serialize_der().into()),
         }),

@@ -167,7 +167,7 @@ impl Reconciler {
         let mut affects_traffic = false;
         loop {
             let delta = self.bind(changes);
-            affects_traffic |= has_traffic(&delta);
+            affects_traffic |= delta.affects_traffic();
             touched.extend(delta.statuses.iter().map(|(key, _)| key.clone()));
             let tables = &self.tables;
             let sinks = self.sinks.iter_mut();
@@ -215,23 +215,4 @@ impl Reconciler {
             inputs: self.inputs.clone(),
         });
     }
-}
-
-/// Whether a change concerns more than statuses.
-fn has_traffic(delta: &Delta) -> bool {
-    let Delta {
-        frontends,
-        attachments,
-        backends,
-        gateways,
-        services,
-        workloads,
-        statuses: _,
-    } = delta;
-    !(frontends.is_empty()
-        && attachments.is_empty()
-        && backends.is_empty()
-        && gateways.is_empty()
-        && services.is_empty()
-        && workloads.is_empty())
 }

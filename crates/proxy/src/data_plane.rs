@@ -12,6 +12,7 @@ use pointsman_binding::bound::FrontendId;
 use pointsman_binding::{Change, Delta};
 use pointsman_routing::Tables;
 
+use crate::changed::Changed;
 use crate::placement::Listeners;
 use crate::proxy::{Figures, Owner, Proxy, SocketKey, Update};
 
@@ -47,6 +48,8 @@ pub struct DataPlane {
     unbound: Arc<BTreeMap<SocketKey, String>>,
     /// Listeners whose TLS configuration failed, and why.
     faulty: BTreeMap<FrontendId, String>,
+    /// What was staged and is not committed yet.
+    changed: Changed,
     reader: SocketsReader,
 }
 
@@ -58,6 +61,7 @@ impl DataPlane {
             listeners,
             unbound: Arc::default(),
             faulty: BTreeMap::new(),
+            changed: Changed::default(),
             reader: SocketsReader::default(),
         }
     }
@@ -65,6 +69,7 @@ impl DataPlane {
     /// Assigns addresses and sockets for a change whose tables are given. Returns the addresses and required backends that have changed; nothing takes
     /// effect before [`commit`](Self::commit).
     pub fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change> {
+        self.changed.record(delta);
         let (mut reports, moved) = self.listeners.apply(delta);
         let known = |id: &_| tables.backend(id).cloned();
         self.listeners.services.apply_backends(delta, known);
@@ -83,6 +88,7 @@ impl DataPlane {
             sockets: self.listeners.sockets.clone(),
             pods: services.pods.clone(),
             implicit: services.implicit.clone(),
+            changed: std::mem::take(&mut self.changed),
         });
         let unbound = outcome.unbound.iter();
         let unbound: BTreeMap<SocketKey, String> =

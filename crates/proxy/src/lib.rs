@@ -19,6 +19,7 @@
 mod access_log;
 pub mod balance;
 mod bind;
+mod changed;
 mod data_plane;
 mod dns;
 mod downstream;
@@ -37,6 +38,7 @@ mod upstream;
 mod wire;
 mod worker;
 
+pub use changed::Changed;
 pub use data_plane::{DataPlane, Sockets, SocketsReader};
 pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};

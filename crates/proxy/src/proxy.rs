@@ -16,6 +16,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::access_log::AccessLog;
 use crate::bind::bind;
+use crate::changed::Changed;
 use crate::dns::Resolver;
 use crate::files;
 use crate::metrics::Registry;
@@ -23,7 +24,7 @@ use crate::options::Options;
 use crate::sockets::SocketFactory;
 use crate::tls::TlsConfigs;
 use crate::worker::thread::{self, Command};
-use crate::worker::{Capacity, Shared, Version};
+use crate::worker::{Capacity, EndpointSet, Shared, Version};
 
 /// A socket that clients connect or send to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -76,6 +77,8 @@ pub struct Update {
     pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
     /// The backends of mesh parents themselves, for calls that no route governs.
     pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
+    /// What differs from the last update.
+    pub changed: Changed,
 }
 
 /// What came of an [`Update`].
@@ -107,6 +110,9 @@ struct State {
     bound: HashSet<SocketKey>,
     tls: TlsConfigs,
     version: Arc<Version>,
+    endpoints: Arc<EndpointSet>,
+    /// Whether a socket could not be bound.
+    has_unbound: bool,
 }
 
 impl Proxy {
@@ -155,20 +161,35 @@ impl Proxy {
         let wanted: BTreeSet<Arc<str>> = update.tables.names().cloned().collect();
         {
             let mut state = lock(&self.state);
-            outcome.faulty = state.tls.update(&update.tables);
-            let mut names = state.version.names.clone();
+            let mut names = state.endpoints.names.clone();
             if names.keys().any(|name| !wanted.contains(name)) {
                 Arc::make_mut(&mut names).retain(|name, _| wanted.contains(name));
             }
-            state.version = Arc::new(Version {
-                tables: update.tables,
-                sockets: update.sockets,
-                pods: update.pods,
-                implicit: update.implicit,
-                tls: state.tls.made(),
+            state.endpoints = Arc::new(EndpointSet {
+                bound: update.tables.endpoint_map().clone(),
                 names,
             });
-            outcome.unbound = state.publish();
+            let current = &state.version;
+            let only_endpoints = !update.changed.beyond_endpoints
+                && !state.has_unbound
+                && Arc::ptr_eq(&current.sockets, &update.sockets)
+                && Arc::ptr_eq(&current.pods, &update.pods)
+                && Arc::ptr_eq(&current.implicit, &update.implicit);
+            let changed = Arc::new(update.changed);
+            if only_endpoints {
+                state.publish_endpoints(changed);
+            } else {
+                state.tls.update(&update.tables, &changed);
+                state.version = Arc::new(Version {
+                    tables: update.tables,
+                    sockets: update.sockets,
+                    pods: update.pods,
+                    implicit: update.implicit,
+                    tls: state.tls.usable(),
+                });
+                outcome.unbound = state.publish(changed);
+            }
+            outcome.faulty = state.tls.faulty().clone();
         }
         self.look_up(wanted);
         outcome
@@ -255,29 +276,32 @@ impl State {
         if !self.version.tables.names().any(|wanted| wanted == name) {
             return;
         }
-        let mut names = self.version.names.clone();
-        Arc::make_mut(&mut names).insert(name.clone(), addresses);
-        let Version {
-            tables,
-            sockets,
-            pods,
-            implicit,
-            tls,
-            ..
-        } = &*self.version;
-        self.version = Arc::new(Version {
-            tables: tables.clone(),
-            sockets: sockets.clone(),
-            pods: pods.clone(),
-            implicit: implicit.clone(),
-            tls: tls.clone(),
-            names,
-        });
-        self.publish();
+        let mut endpoints = (*self.endpoints).clone();
+        Arc::make_mut(&mut endpoints.names).insert(name.clone(), addresses);
+        self.endpoints = Arc::new(endpoints);
+        let named = self.version.tables.backends_named(name);
+        self.publish_endpoints(Arc::new(Changed {
+            endpoints: named.cloned().collect(),
+            ..Changed::default()
+        }));
+    }
+
+    /// Sends other endpoints to the workers, and waits until all have installed them.
+    fn publish_endpoints(&self, changed: Arc<Changed>) {
+        let (done, all) = channel();
+        for worker in &self.workers {
+            let _ = worker.send(Command::InstallEndpoints {
+                endpoints: self.endpoints.clone(),
+                changed: changed.clone(),
+                done: done.clone(),
+            });
+        }
+        drop(done);
+        all.iter().count();
     }
 
     /// Gives the version to the workers, with sockets that it wants and that are not there yet. Returns those that can't be had.
-    fn publish(&mut self) -> BTreeMap<SocketKey, io::Error> {
+    fn publish(&mut self, changed: Arc<Changed>) -> BTreeMap<SocketKey, io::Error> {
         let wanted = self.version.sockets.clone();
         self.bound.retain(|key| wanted.contains_key(key));
         let mut unbound = BTreeMap::new();
@@ -298,8 +322,10 @@ impl State {
         }
         let (done, all) = channel();
         for (worker, sockets) in self.workers.iter().zip(fresh) {
-            let _ = worker.send(Command::Hold {
+            let _ = worker.send(Command::Install {
                 version: self.version.clone(),
+                endpoints: self.endpoints.clone(),
+                changed: changed.clone(),
                 sockets,
                 done: done.clone(),
             });
@@ -307,6 +333,7 @@ impl State {
         drop(done);
         // Ends when every worker has said so, or is gone.
         all.iter().count();
+        self.has_unbound = !unbound.is_empty();
         unbound
     }
 }

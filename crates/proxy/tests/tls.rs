@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    BackendTls, CertifiedKey, ClientValidation, FrontendTls, PeerName, PrivateKey, Trust,
+    BackendTls, CertifiedKey, ClientValidation, PeerName, PrivateKey, SecretId, Trust,
 };
 use pointsman_proxy::tls::{BackendConfig, TlsError, backend_config, frontend_config};
 use pointsman_resources::Name;
@@ -40,7 +40,6 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let signed = params.signed_by(&key, &self.issuer).expect("signed");
         Arc::new(CertifiedKey {
-            secret: Name::new("infra", *dns.first().unwrap_or(&"none")),
             chain: vec![Arc::from(signed.der().as_ref())],
             key: PrivateKey::Pkcs8(Arc::from(key.serialize_der())),
         })
@@ -58,20 +57,20 @@ impl Authority {
 }
 
 fn listener(keys: &[&Arc<CertifiedKey>], clients: Option<ClientValidation>) -> Arc<ServerConfig> {
-    let certificates = keys.iter().map(|key| (*key).clone()).collect();
-    frontend_config(
-        &FrontendTls {
-            certificates,
-            clients,
-        },
-        &[b"h2", b"http/1.1"],
-    )
-    .expect("a configuration")
+    let keys = keys.iter();
+    let keys: Vec<_> = keys.map(|key| (id("server"), (*key).clone())).collect();
+    frontend_config(&keys, clients.as_ref(), &[b"h2", b"http/1.1"]).expect("a configuration")
 }
 
-fn towards(tls: &BackendTls, gateway: Option<&CertifiedKey>) -> BackendConfig {
+fn id(name: &str) -> SecretId {
+    SecretId::Object(Name::new("infra", name))
+}
+
+fn towards(tls: &BackendTls, gateway: Option<&Arc<CertifiedKey>>) -> BackendConfig {
     let system = Arc::new(RootCertStore::empty());
-    backend_config(tls, gateway, &system, &[b"h2"]).expect("a configuration")
+    let gateways = gateway.map(|_| id("gateway"));
+    let secret = |_: &SecretId| gateway.cloned();
+    backend_config(tls, gateways.as_ref(), secret, &system, &[b"h2"]).expect("a configuration")
 }
 
 /// Shakes hands; the server's end, or what went wrong on either side.
@@ -183,7 +182,7 @@ fn clients_are_verified_strictly_or_let_in_all_the_same() {
     let with = |mode, shown: Option<&Arc<CertifiedKey>>| {
         let authorities = vec![trusted.der.clone()];
         let server = listener(&[&server_key], Some(ClientValidation { authorities, mode }));
-        let connection = shake(&server, &towards(&tls, shown.map(|key| &**key)));
+        let connection = shake(&server, &towards(&tls, shown));
         connection.map(|connection| {
             connection
                 .peer_certificates()
@@ -218,14 +217,20 @@ fn a_backends_own_client_certificate_goes_before_the_gateways() {
     );
     let mut tls = authority.trusted_for("a.example", vec![]);
     let shown = |tls: &BackendTls| {
-        let connection = shake(&server, &towards(tls, Some(&gateways))).expect("a handshake");
+        let secret = |wanted: &SecretId| match *wanted == id("own") {
+            true => Some(own.clone()),
+            false => Some(gateways.clone()),
+        };
+        let system = Arc::new(RootCertStore::empty());
+        let client = backend_config(tls, Some(&id("gateway")), secret, &system, &[b"h2"]);
+        let connection = shake(&server, &client.expect("a configuration")).expect("a handshake");
         connection
             .peer_certificates()
             .and_then(|list| list.first())
             .map(|leaf| leaf.to_vec())
     };
     assert_eq!(shown(&tls).as_deref(), Some(&*gateways.chain[0]));
-    tls.client_certificate = Some(own.clone());
+    tls.client_certificate = Some(id("own"));
     assert_eq!(shown(&tls).as_deref(), Some(&*own.chain[0]));
 }
 
@@ -274,11 +279,8 @@ fn a_key_that_is_not_its_certificates_is_refused_by_the_name_of_its_secret() {
         key: other.key.clone(),
         ..(*one).clone()
     };
-    let tls = FrontendTls {
-        certificates: vec![Arc::new(mixed)],
-        clients: None,
-    };
-    let error = frontend_config(&tls, &[]).expect_err("a refusal");
+    let keys = [(id("a.example"), Arc::new(mixed))];
+    let error = frontend_config(&keys, None, &[]).expect_err("a refusal");
     assert!(matches!(error, TlsError::Key { .. }));
     assert!(
         error.to_string().starts_with("Secret infra/a.example: "),

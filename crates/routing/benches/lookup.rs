@@ -99,15 +99,12 @@ fn changes(c: &mut Criterion) {
         let id = listener("http", 80, Protocol::Http, None).id;
         let deltas: Vec<Delta> = (0..ROUND)
             .map(|n| {
-                let mut changed = make(n * count / ROUND % count);
-                changed.generation = 2;
-                Delta {
-                    attachments: vec![(
-                        (id.clone(), changed.route.clone()),
-                        Some(Arc::new(changed)),
-                    )],
-                    ..Delta::default()
-                }
+                let old = make(n * count / ROUND % count);
+                let mut new = old.clone();
+                Arc::make_mut(&mut new.meta).generation = 2;
+                let mut delta = Delta::default();
+                replace(&id, Some(&old), Some(&new), &mut delta);
+                delta
             })
             .collect();
         let mut next = deltas.iter().cycle();

@@ -6,10 +6,11 @@ use pointsman_binding::bound::{
     BoundMatch, BoundRoute, BoundRule, GrpcPredicate, Hostname, StringPredicate, ValuePredicate,
 };
 
-use crate::expression::{CompiledMatch, Expression, compile_matches, satisfies};
+use crate::expression::{CompiledMatch, Expression, satisfies};
 use crate::filters::RuleFilters;
 use crate::precedence::Rank;
 use crate::request::{Context, Request};
+use crate::route::CompiledRoute;
 use crate::split::Split;
 
 /// One match of one rule under one of its route's hostnames.
@@ -37,22 +38,17 @@ pub struct Entry {
 
 impl Entry {
     /// Every entry of a route: each hostname with each match of each rule. `splits` are its rules'.
-    pub(crate) fn all(route: &Arc<BoundRoute>, splits: &[Arc<Split>]) -> Vec<Arc<Entry>> {
+    pub(crate) fn all(compiled: &CompiledRoute, splits: &[Arc<Split>]) -> Vec<Arc<Entry>> {
+        let route = &compiled.bound;
         let mut hostnames: Vec<Option<&Hostname>> = route.hostnames.iter().map(Some).collect();
         hostnames.sort();
         hostnames.dedup();
         if hostnames.is_empty() {
             hostnames.push(None);
         }
-        let compiled: Vec<_> = route
-            .rules
-            .iter()
-            .map(|rule| (RuleFilters::compile(rule), compile_matches(rule)))
-            .collect();
         let mut entries = Vec::new();
         for hostname in hostnames {
-            for ((rule, (filters, matches)), split) in route.rules.iter().zip(&compiled).zip(splits)
-            {
+            for ((rule, compiled), split) in route.rules.iter().zip(&compiled.rules).zip(splits) {
                 // A stream's rule has no match and takes everything.
                 for position in 0..rule.matches.len().max(1) {
                     let matched = rule.matches.get(position);
@@ -61,9 +57,9 @@ impl Entry {
                         route: route.clone(),
                         rule: rule.clone(),
                         hostname: hostname.cloned(),
-                        filters: filters.clone(),
+                        filters: compiled.filters.clone(),
                         split: split.clone(),
-                        matches: matches.clone(),
+                        matches: compiled.matches.clone(),
                         position,
                         plain: matched.is_none_or(asks_nothing_more),
                     }));

@@ -17,6 +17,7 @@ mod path;
 pub mod precedence;
 mod ranked;
 mod request;
+mod route;
 mod shadow;
 mod split;
 mod table;
@@ -27,14 +28,15 @@ pub use expression::{CompiledMatch, Expression};
 pub use path::{PathError, normalize_path};
 pub use precedence::{Criterion, Rank};
 pub use request::{Parameters, Request};
+pub use route::CompiledRoute;
 pub use shadow::{Extent, Shadow, shadowed};
 pub use split::Split;
 pub use table::FrontendTable;
-pub use tables::{Client, PortTable, Tables};
+pub use tables::{Client, EndpointMap, PortTable, Tables};
 
 /// A map that shares structure between versions. Its keys come from configuration, so its hasher need not be secret; a fixed one keeps
 /// the same input giving the same table.
-pub(crate) type Map<K, V> =
+pub type Map<K, V> =
     imbl::GenericHashMap<K, V, foldhash::fast::FixedState, imbl::shared_ptr::DefaultSharedPtr>;
 
 /// A set of the same making.

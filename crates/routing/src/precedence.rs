@@ -186,7 +186,7 @@ impl Rank {
             headers: matched.map_or(0, |matched| matched.headers.len()),
             query: matched.map_or(0, |matched| matched.query.len()),
             age: route.age,
-            route: route.route.clone(),
+            route: route.id.route.clone(),
             rule: rule.index,
             matched: matched.map_or(0, |matched| matched.index),
         }

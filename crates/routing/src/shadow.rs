@@ -78,7 +78,7 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
     not_under_all(table, &mut found);
     let key = |shadow: &Shadow| {
         (
-            shadow.route.route.clone(),
+            shadow.route.id.route.clone(),
             shadow.rule.index,
             shadow.match_index,
             shadow.extent,
@@ -87,7 +87,7 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
     found.sort_by_cached_key(key);
     found.dedup_by_key(|shadow| {
         (
-            shadow.route.route.clone(),
+            shadow.route.id.route.clone(),
             shadow.rule.index,
             shadow.match_index,
         )
@@ -102,7 +102,7 @@ fn not_under_all(table: &FrontendTable, found: &mut [Shadow]) {
         BTreeMap::new();
     let of = |shadow: &Shadow| {
         (
-            shadow.route.route.clone(),
+            shadow.route.id.route.clone(),
             shadow.rule.index,
             shadow.match_index,
         )

@@ -128,7 +128,7 @@ impl Split {
             let at = old
                 .rules
                 .iter()
-                .position(|other| other.index == rule.index)?;
+                .position(|other| (other.index, other.part) == (rule.index, rule.part))?;
             let same = weights(&old.rules[at]).eq(weights(rule));
             splits.get(at).filter(|_| same).cloned()
         };

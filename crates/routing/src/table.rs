@@ -4,64 +4,57 @@ use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BoundRoute, Frontend};
-use pointsman_resources::ObjectKey;
+use pointsman_binding::bound::{BoundRoute, Frontend, RouteId};
 
+use crate::Set;
 use crate::entry::{Entry, Hit, Recorder};
 use crate::host::{HostTable, same_place};
 use crate::hosts::Hosts;
 use crate::request::{Context, Request};
+use crate::route::CompiledRoute;
 use crate::split::Split;
-use crate::{Map, Set};
 
 /// What governs the traffic of one frontend.
 #[derive(Clone, Debug)]
 pub struct FrontendTable {
     frontend: Arc<Frontend>,
     pub(crate) hosts: Hosts<Arc<HostTable>>,
-    routes: Set<ByKey>,
+    routes: Set<ById>,
 }
 
-/// What came of putting one route in the place of another, by their addresses. Good for as long as both live.
-#[derive(Default)]
-pub(crate) struct Alike(Map<(Option<usize>, usize), Governed>);
-
-/// What governs a frontend.
-type Governed = (Hosts<Arc<HostTable>>, Set<ByKey>);
-
-/// A route, found by its key. The key is not kept beside it: copying a node of the set is what a change costs.
+/// A route of a table, found by its id.
 #[derive(Clone, Debug)]
-struct ByKey {
-    route: Arc<BoundRoute>,
-    /// Those of its rules.
+struct ById {
+    route: Arc<CompiledRoute>,
+    /// Weighted choice of each of its rules.
     splits: Arc<[Arc<Split>]>,
 }
 
-impl ByKey {
+impl ById {
     fn entries(&self) -> Vec<Arc<Entry>> {
         Entry::all(&self.route, &self.splits)
     }
 }
 
-impl Borrow<ObjectKey> for ByKey {
-    fn borrow(&self) -> &ObjectKey {
-        &self.route.route
+impl Borrow<RouteId> for ById {
+    fn borrow(&self) -> &RouteId {
+        &self.route.bound.id
     }
 }
 
-impl Hash for ByKey {
+impl Hash for ById {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.route.route.hash(state);
+        self.route.bound.id.hash(state);
     }
 }
 
-impl PartialEq for ByKey {
+impl PartialEq for ById {
     fn eq(&self, other: &Self) -> bool {
-        self.route.route == other.route.route
+        self.route.bound.id == other.route.bound.id
     }
 }
 
-impl Eq for ByKey {}
+impl Eq for ById {}
 
 impl FrontendTable {
     /// The table of a frontend without routes.
@@ -84,12 +77,12 @@ impl FrontendTable {
 
     /// The routes that govern it, in no order.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
-        self.routes.iter().map(|route| &route.route)
+        self.routes.iter().map(|route| &route.route.bound)
     }
 
     /// Every match of every rule under each hostname, strongest first. Looks at everything: for people, not for proxies.
     pub fn entries(&self) -> Vec<Arc<Entry>> {
-        let mut all: Vec<Arc<Entry>> = self.routes.iter().flat_map(ByKey::entries).collect();
+        let mut all: Vec<Arc<Entry>> = self.routes.iter().flat_map(ById::entries).collect();
         all.sort_by(|a, b| {
             a.rank
                 .cmp(&b.rank)
@@ -108,14 +101,15 @@ impl FrontendTable {
         self.hosts.is_empty()
     }
 
-    /// Puts a route in the place of the one of the same name, or takes it away. Nothing else is touched.
-    pub fn set_route(&mut self, key: &ObjectKey, route: Option<Arc<BoundRoute>>) {
-        let old = self.routes.remove(key);
-        let route = route.map(|route| ByKey {
-            splits: Split::of_rules(&route, old.as_ref().map(|old| (&*old.route, &*old.splits))),
+    /// Replaces the route of the same id, or removes it. Nothing else is touched.
+    pub fn set_route(&mut self, id: &RouteId, route: Option<Arc<CompiledRoute>>) {
+        let old = self.routes.remove(id);
+        let known = old.as_ref().map(|old| (&*old.route.bound, &*old.splits));
+        let route = route.map(|route| ById {
+            splits: Split::of_rules(&route.bound, known),
             route,
         });
-        let mut fresh = route.as_ref().map(ByKey::entries).unwrap_or_default();
+        let mut fresh = route.as_ref().map(ById::entries).unwrap_or_default();
         for entry in &fresh {
             self.edit(entry, |host| host.insert(entry));
         }
@@ -126,7 +120,7 @@ impl FrontendTable {
                 .cmp(&b.rank)
                 .then_with(|| a.hostname.cmp(&b.hostname))
         });
-        for entry in old.as_ref().map(ByKey::entries).unwrap_or_default() {
+        for entry in old.as_ref().map(ById::entries).unwrap_or_default() {
             let order = |other: &Arc<Entry>| {
                 other
                     .rank
@@ -140,30 +134,10 @@ impl FrontendTable {
         }
     }
 
-    /// As [`set_route`](Self::set_route), for a frontend that one route governs and that many others are like: what came of the first is every one's.
-    /// Weights are dealt from one counter for all of them.
-    pub(crate) fn set_route_like(
-        &mut self,
-        key: &ObjectKey,
-        route: Option<Arc<BoundRoute>>,
-        others: &mut Alike,
-    ) {
-        let address = |route: &Arc<BoundRoute>| Arc::as_ptr(route).addr();
-        let old = self.routes().next();
-        let alone = self.routes.len() <= 1 && old.is_none_or(|old| old.route == *key);
-        let old = old.map(address);
-        let (Some(new), true) = (&route, alone) else {
-            return self.set_route(key, route);
-        };
-        let change = (old, address(new));
-        if let Some((hosts, routes)) = others.0.get(&change) {
-            (self.hosts, self.routes) = (hosts.clone(), routes.clone());
-            return;
-        }
-        self.set_route(key, route);
-        others
-            .0
-            .insert(change, (self.hosts.clone(), self.routes.clone()));
+    /// Takes over the routes of another frontend, weighted choice included.
+    pub(crate) fn share_routes(&mut self, other: &FrontendTable) {
+        self.hosts = other.hosts.clone();
+        self.routes = other.routes.clone();
     }
 
     /// Changes the table of an entry's host; one that is empty goes.

@@ -1,18 +1,20 @@
 //! All tables of one version, and which of them a connection or request belongs to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use imbl::OrdMap;
 use pointsman_binding::Delta;
 use pointsman_binding::bound::{
-    Backend, BackendId, BoundRoute, Endpoints, FrontendId, Outbound, Protocol, Scope, Transport,
+    Backend, BackendId, BoundRoute, BoundRule, CertifiedKey, Endpoints, FrontendId, Outbound,
+    Protocol, RouteBinding, RouteId, RouteMeta, Scope, SecretId, Transport,
 };
 use pointsman_resources::{Name, ObjectKey};
 
-use crate::Map;
 use crate::hosts::Hosts;
-use crate::table::{Alike, FrontendTable};
+use crate::route::CompiledRoute;
+use crate::table::FrontendTable;
+use crate::{Map, Set};
 
 /// One version of all tables. A clone is a snapshot: it costs a few pointers and never changes.
 #[derive(Clone, Debug, Default)]
@@ -20,12 +22,58 @@ pub struct Tables {
     frontends: OrdMap<FrontendId, Arc<FrontendTable>>,
     ports: Map<PortKey, Arc<PortTable>>,
     mesh: Map<MeshKey, Arc<MeshPort>>,
+    routes: Map<RouteId, Arc<RouteState>>,
+    /// Routes attached to frontends that do not serve: a frontend may come, or come back, without a change of its routes.
+    waiting: Map<FrontendId, Set<RouteId>>,
     backends: Map<BackendId, Arc<Backend>>,
-    /// The DNS names of those that have one.
+    endpoints: EndpointMap,
+    /// DNS names of the backends that have one.
     names: Map<BackendId, Arc<str>>,
-    /// Routes of frontends that do not serve: they may come, or come back, without their routes being told again.
-    waiting: Map<FrontendId, Map<ObjectKey, Arc<BoundRoute>>>,
+    secrets: Map<SecretId, Arc<CertifiedKey>>,
 }
+
+/// A route, its rules, and the frontends that it is attached to.
+#[derive(Clone, Debug, Default)]
+struct RouteState {
+    meta: Option<Arc<RouteMeta>>,
+    /// Ordered by index and part.
+    rules: Vec<Arc<BoundRule>>,
+    /// Sorted.
+    frontends: Vec<FrontendId>,
+    /// `None` until `meta` is known.
+    compiled: Option<Arc<CompiledRoute>>,
+}
+
+impl RouteState {
+    fn compile(&mut self) {
+        self.compiled = self.meta.clone().map(|meta| {
+            let rules = self.rules.clone();
+            let bound = Arc::new(BoundRoute { meta, rules });
+            Arc::new(CompiledRoute::new(bound, self.compiled.as_deref()))
+        });
+    }
+
+    fn is_empty(&self) -> bool {
+        self.meta.is_none() && self.rules.is_empty() && self.frontends.is_empty()
+    }
+}
+
+/// A route that a delta changes.
+#[derive(Default)]
+struct RouteEdit {
+    /// The route after the change.
+    state: RouteState,
+    /// Whether the route or a rule changed, and not only its attachments.
+    recompile: bool,
+    attached: BTreeSet<FrontendId>,
+    detached: Vec<FrontendId>,
+}
+
+/// Tables that a delta changes; `None` for those of frontends that do not serve.
+type ChangedTables = BTreeMap<FrontendId, Option<FrontendTable>>;
+
+/// Endpoints by backend. A clone is a snapshot.
+pub type EndpointMap = Map<BackendId, Arc<Endpoints>>;
 
 /// A port of a Gateway. The same number may be used once for streams and once for datagrams.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,85 +136,194 @@ impl<'c> Client<'c> {
 }
 
 impl Tables {
-    /// Makes the next version of a change in the bound form.
-    ///
-    /// What a delta says of a frontend is done before its attachments, in whatever order it lists them.
+    /// Makes the next version of a change in the bound form. The order of items in the delta does not matter.
     pub fn apply(&mut self, delta: &Delta) {
-        // What is changed is worked on apart and shared again at the end, so that a node is copied once for a whole delta.
-        let mut changed: BTreeMap<&FrontendId, Option<FrontendTable>> = BTreeMap::new();
-        for (id, frontend) in &delta.frontends {
-            let old = self.frontends.get(id);
-            if let Some(old) = old {
-                self.unlist(&old.clone());
-            }
-            let old = self.frontends.get(id);
-            if let (Some(old), None) = (old, frontend) {
-                let routes = old
-                    .routes()
-                    .map(|route| (route.route.clone(), route.clone()));
-                self.waiting.insert(id.clone(), routes.collect());
-            }
-            let table = frontend.as_ref().map(|frontend| match old {
-                None => {
-                    let mut table = FrontendTable::new(frontend.clone());
-                    for (key, route) in self.waiting.remove(id).unwrap_or_default() {
-                        table.set_route(&key, Some(route));
-                    }
-                    table
+        let edits = self.edit_routes(delta);
+        // Changed tables are worked on apart and shared again at the end, so that a node is copied once for a whole delta.
+        let mut changed = self.edit_frontends(delta, &edits);
+        for (id, edit) in &edits {
+            for frontend in &edit.detached {
+                match self.changed_table(&mut changed, frontend) {
+                    Some(table) => table.set_route(id, None),
+                    None => self.forget_waiting(frontend, id),
                 }
-                Some(old) => {
-                    let mut table = (**old).clone();
-                    table.set_frontend(frontend.clone());
-                    table
-                }
-            });
-            changed.insert(id, table);
+            }
         }
-        let mut alike = Alike::default();
-        for ((id, route), bound) in &delta.attachments {
-            let table = changed
-                .entry(id)
-                .or_insert_with(|| self.frontends.get(id).map(|table| (**table).clone()));
-            match (table, id) {
-                // A policy of Kuma's may be for the calls of a thousand proxies.
-                (Some(table), FrontendId::Outbound(_)) => {
-                    table.set_route_like(route, bound.clone(), &mut alike);
-                }
-                (Some(table), _) => table.set_route(route, bound.clone()),
-                (None, _) => self.wait(id, route, bound.clone()),
-            }
+        for (id, edit) in &edits {
+            self.attach(id, edit, &mut changed);
         }
         for (id, table) in changed {
             match table {
-                None => drop(self.frontends.remove(id)),
+                None => drop(self.frontends.remove(&id)),
                 Some(table) => {
                     let table = Arc::new(table);
                     self.list(&table);
-                    self.frontends.insert(id.clone(), table);
+                    self.frontends.insert(id, table);
                 }
             }
         }
-        for (id, backend) in &delta.backends {
-            match backend.as_ref().map(|backend| &backend.endpoints) {
+        for (id, edit) in edits {
+            match edit.state.is_empty() {
+                true => self.routes.remove(&id),
+                false => self.routes.insert(id, Arc::new(edit.state)),
+            };
+        }
+        for (id, endpoints) in &delta.endpoints {
+            match endpoints.as_deref() {
                 Some(Endpoints::Dns(name, _)) => drop(self.names.insert(id.clone(), name.clone())),
                 _ => drop(self.names.remove(id)),
             }
-            match backend {
-                Some(backend) => drop(self.backends.insert(id.clone(), backend.clone())),
-                None => drop(self.backends.remove(id)),
+        }
+        replace(&mut self.backends, &delta.backends);
+        replace(&mut self.endpoints, &delta.endpoints);
+        replace(&mut self.secrets, &delta.secrets);
+    }
+
+    /// The routes that a delta changes, as they are afterwards.
+    fn edit_routes(&self, delta: &Delta) -> BTreeMap<RouteId, RouteEdit> {
+        let mut edits: BTreeMap<RouteId, RouteEdit> = BTreeMap::new();
+        fn edit<'e>(
+            tables: &Tables,
+            edits: &'e mut BTreeMap<RouteId, RouteEdit>,
+            id: &RouteId,
+        ) -> &'e mut RouteEdit {
+            edits.entry(id.clone()).or_insert_with(|| RouteEdit {
+                state: tables
+                    .routes
+                    .get(id)
+                    .map(|state| (**state).clone())
+                    .unwrap_or_default(),
+                ..RouteEdit::default()
+            })
+        }
+        for (id, meta) in &delta.routes {
+            let edit = edit(self, &mut edits, id);
+            edit.state.meta = meta.clone();
+            edit.recompile = true;
+        }
+        for (id, rule) in &delta.rules {
+            let edit = edit(self, &mut edits, &id.route);
+            edit.recompile = true;
+            let rules = &mut edit.state.rules;
+            let place = rules.binary_search_by_key(&(id.index, id.part), |r| (r.index, r.part));
+            match (place, rule) {
+                (Ok(at), Some(rule)) => rules[at] = rule.clone(),
+                (Ok(at), None) => drop(rules.remove(at)),
+                (Err(at), Some(rule)) => rules.insert(at, rule.clone()),
+                (Err(_), None) => {}
+            }
+        }
+        for (attachment, attached) in &delta.attachments {
+            let edit = edit(self, &mut edits, &attachment.route);
+            let frontends = &mut edit.state.frontends;
+            match (frontends.binary_search(&attachment.frontend), attached) {
+                (Err(at), true) => {
+                    frontends.insert(at, attachment.frontend.clone());
+                    edit.attached.insert(attachment.frontend.clone());
+                }
+                (Ok(at), false) => {
+                    frontends.remove(at);
+                    edit.detached.push(attachment.frontend.clone());
+                }
+                _ => {}
+            }
+        }
+        for edit in edits.values_mut().filter(|edit| edit.recompile) {
+            edit.state.compile();
+        }
+        edits
+    }
+
+    /// The frontends that a delta changes, as they are before routes change.
+    fn edit_frontends(
+        &mut self,
+        delta: &Delta,
+        edits: &BTreeMap<RouteId, RouteEdit>,
+    ) -> ChangedTables {
+        let mut changed = ChangedTables::new();
+        for (id, frontend) in &delta.frontends {
+            let old = self.frontends.get(id).cloned();
+            if let Some(old) = &old {
+                self.unlist(old);
+            }
+            let table = match (&old, frontend) {
+                (_, None) => {
+                    let routes = old.iter().flat_map(|old| old.routes());
+                    let routes: Set<RouteId> = routes.map(|route| route.id.clone()).collect();
+                    if !routes.is_empty() {
+                        self.waiting.insert(id.clone(), routes);
+                    }
+                    None
+                }
+                (Some(old), Some(frontend)) => {
+                    let mut table = (**old).clone();
+                    table.set_frontend(frontend.clone());
+                    Some(table)
+                }
+                (None, Some(frontend)) => {
+                    let mut table = FrontendTable::new(frontend.clone());
+                    for route in self.waiting.remove(id).unwrap_or_default() {
+                        let edited = edits.get(&route).map(|edit| &edit.state);
+                        let state = edited.or(self.routes.get(&route).map(|state| &**state));
+                        let compiled = state.and_then(|state| state.compiled.clone());
+                        table.set_route(&route, compiled);
+                    }
+                    Some(table)
+                }
+            };
+            changed.insert(id.clone(), table);
+        }
+        changed
+    }
+
+    /// The table of a frontend to be changed; `None` if the frontend does not serve.
+    fn changed_table<'c>(
+        &self,
+        changed: &'c mut ChangedTables,
+        id: &FrontendId,
+    ) -> Option<&'c mut FrontendTable> {
+        let entry = changed.entry(id.clone());
+        let table = entry.or_insert_with(|| self.frontends.get(id).map(|table| (**table).clone()));
+        table.as_mut()
+    }
+
+    /// Puts a changed route into the tables of the frontends that it is attached to.
+    fn attach(&mut self, id: &RouteId, edit: &RouteEdit, changed: &mut ChangedTables) {
+        // The calls of a thousand proxies of Kuma's may be governed by one route, and by no other: they share one table.
+        let shares = matches!(id.binding, RouteBinding::Outbound(..));
+        let mut shared: Option<FrontendTable> = None;
+        if shares && !edit.recompile {
+            let mut others = edit.state.frontends.iter();
+            let old = others.find(|frontend| !edit.attached.contains(*frontend));
+            shared = old.and_then(|old| self.frontends.get(old).map(|table| (**table).clone()));
+        }
+        for frontend in &edit.state.frontends {
+            let is_new = edit.attached.contains(frontend);
+            if !is_new && !edit.recompile {
+                continue;
+            }
+            let Some(table) = self.changed_table(changed, frontend) else {
+                let waiting = self.waiting.entry(frontend.clone()).or_default();
+                waiting.insert(id.clone());
+                continue;
+            };
+            match &shared {
+                Some(shared) => table.share_routes(shared),
+                None => table.set_route(id, edit.state.compiled.clone()),
+            }
+            if shares && shared.is_none() {
+                shared = Some(table.clone());
             }
         }
     }
 
-    /// Keeps a route for a frontend that does not serve.
-    fn wait(&mut self, id: &FrontendId, route: &ObjectKey, bound: Option<Arc<BoundRoute>>) {
-        let routes = self.waiting.entry(id.clone()).or_default();
-        match bound {
-            Some(bound) => drop(routes.insert(route.clone(), bound)),
-            None => drop(routes.remove(route)),
-        }
-        if routes.is_empty() {
-            self.waiting.remove(id);
+    /// Forgets that a route is attached to a frontend that does not serve.
+    fn forget_waiting(&mut self, frontend: &FrontendId, route: &RouteId) {
+        if let Some(routes) = self.waiting.get_mut(frontend) {
+            routes.remove(route);
+            if routes.is_empty() {
+                self.waiting.remove(frontend);
+            }
         }
     }
 
@@ -314,7 +471,28 @@ impl Tables {
         })
     }
 
-    /// A backend with its endpoints.
+    /// The endpoints of all backends: a snapshot that later changes leave alone.
+    pub fn endpoint_map(&self) -> &EndpointMap {
+        &self.endpoints
+    }
+
+    /// The backends whose endpoints are those of a DNS name. Looks at all names.
+    pub fn backends_named(&self, name: &str) -> impl Iterator<Item = &BackendId> {
+        let named = self.names.iter().filter(move |(_, own)| ***own == *name);
+        named.map(|(id, _)| id)
+    }
+
+    /// The endpoints of a backend.
+    pub fn endpoints(&self, id: &BackendId) -> Option<&Arc<Endpoints>> {
+        self.endpoints.get(id)
+    }
+
+    /// A certificate with its key.
+    pub fn secret(&self, id: &SecretId) -> Option<&Arc<CertifiedKey>> {
+        self.secrets.get(id)
+    }
+
+    /// A backend.
     pub fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
         self.backends.get(id)
     }
@@ -327,6 +505,19 @@ impl Tables {
     /// Every backend, in no order.
     pub fn backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
         self.backends.values()
+    }
+}
+
+/// Applies changes to a map. A value of `None` is a removal.
+fn replace<K: Clone + Eq + std::hash::Hash, V: Clone>(
+    map: &mut Map<K, V>,
+    changes: &[(K, Option<V>)],
+) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => drop(map.insert(key.clone(), value.clone())),
+            None => drop(map.remove(key)),
+        }
     }
 }
 

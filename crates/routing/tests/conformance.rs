@@ -406,7 +406,7 @@ fn stream_route(name: &str, age: i64, hostnames: &[&str], kind: Kind) -> BoundRo
         hostnames,
         vec![rule(vec![], name), rule(vec![], "second")],
     );
-    route.route.kind = kind;
+    Arc::make_mut(&mut route.meta).id.route.kind = kind;
     route
 }
 

@@ -39,14 +39,10 @@ fn directory() -> Directory {
             addresses: vec!["10.0.0.10".parse().expect("an address")],
             backends: [80, 81]
                 .map(|port| {
-                    let (id, backend) = service("cart", &["10.1.0.9:8080"]);
-                    let mut backend = backend.expect("a backend").as_ref().clone();
-                    backend.id = BackendId {
-                        object: cart(),
-                        port,
-                        ..id
-                    };
-                    Arc::new(backend)
+                    let (mut backend, endpoints) = service("cart", &["10.1.0.9:8080"]);
+                    backend.id.object = cart();
+                    backend.id.port = port;
+                    (backend, endpoints)
                 })
                 .into(),
         }],
@@ -54,14 +50,11 @@ fn directory() -> Directory {
 }
 
 fn backends() -> Delta {
-    Delta {
-        backends: vec![
-            service("v1", &["10.1.0.1:8080"]),
-            service("v2", &["10.1.0.2:8080"]),
-            service("empty", &[]),
-        ],
-        ..Delta::default()
-    }
+    services([
+        service("v1", &["10.1.0.1:8080"]),
+        service("v2", &["10.1.0.2:8080"]),
+        service("empty", &[]),
+    ])
 }
 
 /// One HTTP listener on port 80 with these rules in a route `infra/r`.
@@ -444,7 +437,7 @@ fn what_pointsman_answers_itself_is_told_in_the_clients_protocol() {
 #[test]
 fn a_stream_is_told_by_its_sni_and_cut_where_nothing_takes_it() {
     let mut by_sni = route("sni", 1, &["a.example.com"], vec![rule(vec![], "v1")]);
-    by_sni.route.kind = Kind::TLSRoute;
+    Arc::make_mut(&mut by_sni.meta).id.route.kind = Kind::TLSRoute;
     let passthrough = Protocol::Tls(TlsModeKey::Passthrough);
     let tables = tables([
         added(

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::*;
 use pointsman_binding::bound::{
     BoundMatch, BoundRoute, Dialect, Pattern, Protocol, StringPredicate, ValuePredicate,
@@ -11,10 +13,9 @@ use pointsman_routing::Tables;
 fn kuma(matches: Vec<BoundMatch>) -> BoundRoute {
     let rules = matches.into_iter().enumerate();
     let rules = rules.map(|(n, matched)| rule(vec![matched], &format!("s{n}")));
-    BoundRoute {
-        dialect: Dialect::Kuma,
-        ..route("r", 1, &[], rules.collect())
-    }
+    let mut route = route("r", 1, &[], rules.collect());
+    Arc::make_mut(&mut route.meta).dialect = Dialect::Kuma;
+    route
 }
 
 fn table(route: BoundRoute) -> Tables {
@@ -117,11 +118,9 @@ fn a_route_that_is_taken_away_takes_its_late_expressions_along() {
         .frontend()
         .id
         .clone();
-    let key = route("r", 1, &[], vec![]).route;
-    tables.apply(&pointsman_binding::Delta {
-        attachments: vec![((id, key), None)],
-        ..Default::default()
-    });
+    let mut delta = pointsman_binding::Delta::default();
+    replace(&id, Some(&kuma(vec![regex("/a.*")])), None, &mut delta);
+    tables.apply(&delta);
     assert_eq!(takes(&tables, &get("h", "/a")), None);
     assert!(tables.frontends().all(|table| table.is_bare()));
 }

@@ -116,7 +116,7 @@ fn the_oldest_route_wins_a_tie() {
     let old = route("z", 1, &[], vec![rule(vec![prefix("/")], "old")]);
     let young = route("a", 2, &[], vec![rule(vec![prefix("/")], "young")]);
     let mut timeless = route("0", 0, &[], vec![rule(vec![prefix("/")], "timeless")]);
-    timeless.age = Age::Place(0);
+    Arc::make_mut(&mut timeless.meta).age = Age::Place(0);
     assert_eq!(to(&http(vec![timeless, young, old]), &get("h", "/")), "old");
 }
 
@@ -128,7 +128,7 @@ fn among_routes_of_one_age_the_first_by_namespace_and_name_wins() {
         &[],
         vec![rule(vec![prefix("/")], "other namespace")],
     );
-    other.route = ObjectKey::new(Kind::HTTPRoute, "z", "a");
+    Arc::make_mut(&mut other.meta).id.route = ObjectKey::new(Kind::HTTPRoute, "z", "a");
     let routes = vec![
         other,
         route("b", 1, &[], vec![rule(vec![prefix("/")], "b")]),
@@ -140,7 +140,7 @@ fn among_routes_of_one_age_the_first_by_namespace_and_name_wins() {
 #[test]
 fn routes_of_two_kinds_and_one_name_are_told_apart() {
     let mut grpc = route("a", 1, &[], vec![rule(vec![prefix("/")], "grpc")]);
-    grpc.route.kind = Kind::GRPCRoute;
+    Arc::make_mut(&mut grpc.meta).id.route.kind = Kind::GRPCRoute;
     let http_route = route("a", 1, &[], vec![rule(vec![prefix("/")], "http")]);
     assert_eq!(to(&http(vec![grpc, http_route]), &get("h", "/")), "http");
 }
@@ -359,11 +359,10 @@ fn a_snapshot_never_changes() {
     )]);
     let before = now.clone();
     let id = listener("http", 80, Protocol::Http, None).id;
-    let changed = Arc::new(route("a", 1, &[], vec![rule(vec![prefix("/")], "v2")]));
-    now.apply(&pointsman_binding::Delta {
-        attachments: vec![((id.clone(), changed.route.clone()), Some(changed))],
-        ..Default::default()
-    });
+    let version = |to| route("a", 1, &[], vec![rule(vec![prefix("/")], to)]);
+    let mut delta = pointsman_binding::Delta::default();
+    replace(&id, Some(&version("v1")), Some(&version("v2")), &mut delta);
+    now.apply(&delta);
     let at = |tables: &pointsman_routing::Tables| {
         to(tables.frontend(&id).expect("there"), &get("h", "/"))
     };
@@ -379,23 +378,23 @@ fn hundreds_of_matches_at_one_path_come_and_go_one_by_one() {
     let order: Vec<usize> = (0..300).map(|n| n * 7 % 300).collect();
     let make = |n: usize, path: fn(usize) -> BoundMatch| {
         let matched = path(n).with_header("x", &n.to_string());
-        Arc::new(route(
+        route(
             &format!("r{n}"),
             (n % 5) as i64,
             &[],
             vec![rule(vec![matched], &n.to_string())],
-        ))
+        )
     };
     let kinds: [fn(usize) -> BoundMatch; 2] = [|_| prefix("/p"), |n| regex(&format!("/p/{n}?.*"))];
     for path in kinds {
         let mut change = |n: usize, there: bool| {
             let bound = make(n, path);
-            let attachment = ((id.clone(), bound.route.clone()), there.then_some(bound));
-            let attachments = vec![attachment];
-            tables.apply(&pointsman_binding::Delta {
-                attachments,
-                ..Default::default()
-            });
+            let mut delta = pointsman_binding::Delta::default();
+            match there {
+                true => replace(&id, None, Some(&bound), &mut delta),
+                false => replace(&id, Some(&bound), None, &mut delta),
+            }
+            tables.apply(&delta);
             let table = tables.frontend(&id).expect("there");
             let go = |n: usize| {
                 to(

@@ -168,10 +168,11 @@ fn a_route() -> impl Strategy<Value = BoundRoute> {
                 })
                 .collect();
             let mut route = route(name, age, &hostnames, rules);
-            route.dialect = dialect;
-            route.route = ObjectKey::new(kind, "infra", name);
+            let meta = Arc::make_mut(&mut route.meta);
+            meta.dialect = dialect;
+            meta.id.route = ObjectKey::new(kind, "infra", name);
             if age == 2 {
-                route.age = Age::Place(7);
+                meta.age = Age::Place(7);
             }
             route
         })
@@ -235,7 +236,7 @@ type Answer = Option<(ObjectKey, usize, usize)>;
 fn fast(table: &FrontendTable, request: &Req) -> Answer {
     table
         .lookup(request)
-        .map(|hit| (hit.route.route.clone(), hit.rule.index, hit.match_index))
+        .map(|hit| (hit.route.id.route.clone(), hit.rule.index, hit.match_index))
 }
 
 /// Every match of every rule, one after the other; the strongest of those that hold.
@@ -258,7 +259,7 @@ fn slow<'r>(routes: impl Iterator<Item = &'r BoundRoute>, request: &Req) -> Answ
                     .iter()
                     .filter(|matched| holds(matched, request))
                 {
-                    let answer = Some((route.route.clone(), rule.index, matched.index));
+                    let answer = Some((route.id.route.clone(), rule.index, matched.index));
                     holding.push((Rank::of(route, *hostname, rule, Some(matched)), answer));
                 }
             }
@@ -334,7 +335,7 @@ fn table_of(routes: &BTreeMap<ObjectKey, BoundRoute>) -> Tables {
 fn by_name(routes: Vec<BoundRoute>) -> BTreeMap<ObjectKey, BoundRoute> {
     routes
         .into_iter()
-        .map(|route| (route.route.clone(), route))
+        .map(|route| (route.id.route.clone(), route))
         .collect()
 }
 
@@ -377,7 +378,7 @@ proptest! {
         for request in &requests {
             let found = fast(table, request);
             for shadow in lost.iter().filter(|shadow| shadow.extent == Extent::Fully) {
-                let key = (shadow.route.route.clone(), shadow.rule.index, shadow.match_index);
+                let key = (shadow.route.id.route.clone(), shadow.rule.index, shadow.match_index);
                 prop_assert_ne!(&found, &Some(key), "{}", shadow.detail);
             }
         }
@@ -387,9 +388,9 @@ proptest! {
     fn changed_step_by_step_it_equals_one_made_from_scratch(
         steps in prop::collection::vec(
             prop_oneof![
-                4 => a_route().prop_map(|route| (route.route.clone(), Some(route))),
-                4 => an_alike_route().prop_map(|route| (route.route.clone(), Some(route))),
-                1 => a_route().prop_map(|route| (route.route, None)),
+                4 => a_route().prop_map(|route| (route.id.route.clone(), Some(route))),
+                4 => an_alike_route().prop_map(|route| (route.id.route.clone(), Some(route))),
+                1 => a_route().prop_map(|route| (route.id.route.clone(), None)),
             ],
             1..25,
         ),
@@ -401,10 +402,9 @@ proptest! {
         let mut routes = BTreeMap::new();
         let mut versions = Vec::new();
         for (key, route) in steps {
-            stepwise.apply(&Delta {
-                attachments: vec![((id.clone(), key.clone()), route.clone().map(Arc::new))],
-                ..Delta::default()
-            });
+            let mut delta = Delta::default();
+            replace(&id, routes.get(&key), route.as_ref(), &mut delta);
+            stepwise.apply(&delta);
             match route {
                 Some(route) => drop(routes.insert(key, route)),
                 None => drop(routes.remove(&key)),
@@ -422,11 +422,10 @@ proptest! {
             }
         }
         // Nothing is left behind by what is gone.
-        for key in routes.keys() {
-            stepwise.apply(&Delta {
-                attachments: vec![((id.clone(), key.clone()), None)],
-                ..Delta::default()
-            });
+        for route in routes.values() {
+            let mut delta = Delta::default();
+            replace(&id, Some(route), None, &mut delta);
+            stepwise.apply(&delta);
         }
         let table = stepwise.frontend(&id).expect("a listener");
         prop_assert!(table.is_empty() && table.is_bare());

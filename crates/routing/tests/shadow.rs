@@ -16,8 +16,9 @@ fn told_at(
     hostname: Option<&str>,
     routes: Vec<BoundRoute>,
 ) -> Vec<(String, String, Extent, Criterion)> {
-    let id =
-        |route: &BoundRoute, rule: &BoundRule| format!("{}/{}", route.route.name.name, rule.index);
+    let id = |route: &BoundRoute, rule: &BoundRule| {
+        format!("{}/{}", route.id.route.name.name, rule.index)
+    };
     let frontend = listener("http", 80, Protocol::Http, hostname);
     let key = frontend.id.clone();
     let tables = tables([added(frontend, routes)]);

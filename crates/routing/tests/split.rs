@@ -4,6 +4,8 @@ mod common;
 
 use std::thread;
 
+use std::sync::Arc;
+
 use common::*;
 use pointsman_binding::bound::Protocol;
 use pointsman_routing::{Split, Tables};
@@ -142,7 +144,7 @@ fn a_rule_whose_weights_stay_goes_on_where_it_was() {
     };
     let edited = |generation, canary| {
         let mut route = route("shop", 1, &[], rules(canary));
-        route.generation = generation;
+        Arc::make_mut(&mut route.meta).generation = generation;
         added(listener("http", 80, Protocol::Http, None), vec![route])
     };
     let mut tables = Tables::default();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pointsman_resources::ObjectKey;
 
-use super::{CertifiedKey, Fault, Transport};
+use super::{Fault, SecretId, Transport};
 
 /// Tags that endpoints must have, sorted by name. None is all endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,7 +85,7 @@ impl fmt::Display for BackendId {
     }
 }
 
-/// Where traffic goes.
+/// Where traffic goes, apart from the [`Endpoints`], which change more often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
     /// Which one.
@@ -94,13 +94,19 @@ pub struct Backend {
     pub protocol: BackendProtocol,
     /// How TLS is spoken, or why it can't be; plain text if none.
     pub tls: Option<Result<Arc<BackendTls>, Fault>>,
-    /// What it resolves to.
-    pub endpoints: Endpoints,
     /// How much may be tried again.
     pub retry_budget: Option<RetryBudget>,
 }
 
-/// What a backend resolves to.
+impl Backend {
+    /// The client certificate that the backend's own settings name.
+    pub fn secret(&self) -> Option<&SecretId> {
+        let tls = self.tls.as_ref()?.as_ref().ok()?;
+        tls.client_certificate.as_ref()
+    }
+}
+
+/// The endpoints of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoints {
     /// Addresses that are known.
@@ -147,7 +153,7 @@ pub struct BackendTls {
     /// Names of which the certificate must carry one.
     pub names: Vec<PeerName>,
     /// The certificate to show; a Gateway's own if none.
-    pub client_certificate: Option<Arc<CertifiedKey>>,
+    pub client_certificate: Option<SecretId>,
     /// Whether it is a proxy of a mesh, and is shown what the caller's mesh has.
     pub of_mesh: bool,
 }

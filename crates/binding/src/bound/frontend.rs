@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pointsman_resources::gateway::{FrontendValidationMode, TlsMode};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use super::BackendId;
+use super::{BackendId, RouteId, SecretId};
 
 /// Which frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -45,6 +45,35 @@ pub struct Outbound {
     pub destination: BackendId,
     /// Where it finds it, if it is told: an outbound's address and port.
     pub listen: Option<SocketAddr>,
+}
+
+/// A route that governs some of a frontend's traffic.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Attachment {
+    /// The frontend.
+    pub frontend: FrontendId,
+    /// The route.
+    pub route: RouteId,
+}
+
+impl Attachment {
+    /// Names a pair.
+    pub fn new(frontend: &FrontendId, route: &RouteId) -> Self {
+        Attachment {
+            frontend: frontend.clone(),
+            route: route.clone(),
+        }
+    }
+}
+
+impl Frontend {
+    /// Certificates that the frontend presents, to clients and to backends.
+    pub fn secrets(&self) -> impl Iterator<Item = &SecretId> {
+        let server = self.tls.iter().flat_map(|tls| &tls.certificates);
+        server
+            .chain(&self.client_certificate)
+            .chain(&self.mesh_certificate)
+    }
 }
 
 impl FrontendId {
@@ -124,9 +153,9 @@ pub struct Frontend {
     /// other; the listener is then chosen as it would be without TLS.
     pub tls: Option<Arc<FrontendTls>>,
     /// The certificate shown to backends.
-    pub client_certificate: Option<Arc<CertifiedKey>>,
+    pub client_certificate: Option<SecretId>,
     /// The certificate shown to proxies of meshes.
-    pub mesh_certificate: Option<Arc<CertifiedKey>>,
+    pub mesh_certificate: Option<SecretId>,
     /// The kind of route that governs a mesh frontend; on a Gateway the protocol decides.
     pub kind: Option<Kind>,
     /// The most connections at a time; any number if none.
@@ -172,7 +201,7 @@ impl From<TlsMode> for TlsModeKey {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendTls {
     /// The server's certificates, at least one.
-    pub certificates: Vec<Arc<CertifiedKey>>,
+    pub certificates: Vec<SecretId>,
     /// Which clients are let in; all if none.
     pub clients: Option<ClientValidation>,
 }
@@ -184,50 +213,6 @@ pub struct ClientValidation {
     pub authorities: Vec<Arc<[u8]>>,
     /// What happens to the others.
     pub mode: FrontendValidationMode,
-}
-
-/// What the proxies of a mesh of Kuma's show each other where they speak mutual TLS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MeshIdentity {
-    /// The certificate of the mesh's authority, in DER: whom the others trust.
-    pub authority: Arc<[u8]>,
-    /// The name that the proxies' certificate carries.
-    pub uri: Arc<str>,
-    /// What each of its proxies shows.
-    pub certificate: Arc<CertifiedKey>,
-}
-
-/// A certificate chain and its key.
-#[derive(Clone, PartialEq, Eq)]
-pub struct CertifiedKey {
-    /// The Secret it came from.
-    pub secret: Name,
-    /// The chain in DER, the leaf first.
-    pub chain: Vec<Arc<[u8]>>,
-    /// The private key.
-    pub key: PrivateKey,
-}
-
-impl fmt::Debug for CertifiedKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "CertifiedKey({}, {} certificates)",
-            self.secret,
-            self.chain.len()
-        )
-    }
-}
-
-/// A private key in DER, in the form its PEM label said.
-#[derive(Clone, PartialEq, Eq)]
-pub enum PrivateKey {
-    /// `PRIVATE KEY`
-    Pkcs8(Arc<[u8]>),
-    /// `RSA PRIVATE KEY`
-    Pkcs1(Arc<[u8]>),
-    /// `EC PRIVATE KEY`
-    Sec1(Arc<[u8]>),
 }
 
 /// A hostname, lower case: `a.example.com`, or `*.example.com` for everything below.

@@ -6,23 +6,71 @@ use pointsman_resources::route::{Cors, Fraction, HeaderModifier, RequestRedirect
 use pointsman_resources::{Age, Name, ObjectKey};
 use regex::{Regex, RegexBuilder};
 
-use super::{BackendId, Fault, Hostname, Tags};
+use super::{BackendId, Fault, FrontendId, Hostname, Tags};
+
+/// Identifies a route as it is bound to some of its parents.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RouteId {
+    /// The route. Of Kuma's: the destination or listener that policies were merged for.
+    pub route: ObjectKey,
+    /// Tells apart what one route becomes under different parents.
+    pub binding: RouteBinding,
+}
+
+/// The parents for which a route was bound.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum RouteBinding {
+    /// Listeners of Gateways and ListenerSets.
+    Gateway,
+    /// Mesh parents. Where a rule without backendRefs forwards to the parent itself, the port of that parent.
+    Mesh(Option<BackendId>),
+    /// A destination of Kuma's, as a group of proxies sees it. The group goes by its first proxy.
+    Outbound(BackendId, ObjectKey),
+    /// A listener of a MeshGateway on one of its proxies.
+    MeshGateway(FrontendId),
+}
+
+/// A route without its rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteMeta {
+    /// Identity.
+    pub id: RouteId,
+    /// Age: older routes win ties.
+    pub age: Age,
+    /// Generation that was bound.
+    pub generation: i64,
+    /// Order of precedence.
+    pub dialect: Dialect,
+    /// Hostnames of the route itself; empty for every host. Always empty in the mesh.
+    pub hostnames: Vec<Hostname>,
+}
 
 /// A route that governs some of a frontend's traffic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundRoute {
-    /// Which route.
-    pub route: ObjectKey,
-    /// Its age: older routes win ties.
-    pub age: Age,
-    /// The generation that was bound.
-    pub generation: i64,
-    /// Whose order of precedence holds.
-    pub dialect: Dialect,
-    /// Its own hostnames; empty is every host. Always empty in the mesh.
-    pub hostnames: Vec<Hostname>,
-    /// Its rules; those that can't be matched are left out, so `index` may have gaps.
+    /// Everything but the rules.
+    pub meta: Arc<RouteMeta>,
+    /// Rules in order. Those that can't be matched are left out, so `index` may have gaps.
     pub rules: Vec<Arc<BoundRule>>,
+}
+
+impl std::ops::Deref for BoundRoute {
+    type Target = RouteMeta;
+
+    fn deref(&self) -> &RouteMeta {
+        &self.meta
+    }
+}
+
+/// Identifies a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RuleId {
+    /// The route that it belongs to.
+    pub route: RouteId,
+    /// [`BoundRule::index`].
+    pub index: usize,
+    /// [`BoundRule::part`].
+    pub part: usize,
 }
 
 /// Where regular expressions for paths stand in the order of precedence. Routes of one frontend have one dialect.
@@ -68,11 +116,17 @@ pub fn policy_names(sources: &[RuleSource]) -> Vec<String> {
 }
 
 impl BoundRoute {
+    /// Joins a route and its rules.
+    pub fn new(meta: RouteMeta, rules: Vec<Arc<BoundRule>>) -> Self {
+        let meta = Arc::new(meta);
+        BoundRoute { meta, rules }
+    }
+
     /// The route that a rule is told of, and its place there: of a merged one, the strongest that it came from.
     pub fn source<'r>(&'r self, rule: &'r BoundRule) -> (&'r ObjectKey, usize) {
         match rule.from.first() {
             Some(source) => (&source.policy, source.rule),
-            None => (&self.route, rule.index),
+            None => (&self.id.route, rule.index),
         }
     }
 
@@ -87,6 +141,8 @@ impl BoundRoute {
 pub struct BoundRule {
     /// Its place in the route.
     pub index: usize,
+    /// Position among the rules that a merged rule of Kuma's was divided into; 0 for all others.
+    pub part: usize,
     /// Its name.
     pub name: Option<Arc<str>>,
     /// Which requests it takes; any one suffices. Empty for TLS, TCP and UDP: all of them.

@@ -16,7 +16,7 @@ use super::proxy::{self, Proxy};
 use super::select::has;
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, ClientValidation, Endpoints,
-    Fault, FaultReason, FrontendId, FrontendTls, PeerName, Trust,
+    Fault, FaultReason, FrontendId, FrontendTls, PeerName, SecretId, Trust,
 };
 use crate::store::Reader;
 
@@ -45,14 +45,14 @@ pub(super) fn tls(reader: &Reader<'_>, mesh: &str) -> Result<Option<Arc<Frontend
         ));
     }
     let all = reader.identities();
-    let own = match all.get(mesh) {
+    match all.get(mesh) {
         None => return Ok(None),
         Some(Err(why)) => return Err(format!("mesh {mesh} has no certificate to show: {why}")),
-        Some(Ok(own)) => own,
-    };
+        Some(Ok(_)) => {}
+    }
     let authorities = all.values().flatten().map(|one| one.authority.clone());
     Ok(Some(Arc::new(FrontendTls {
-        certificates: vec![own.certificate.clone()],
+        certificates: vec![SecretId::Mesh(mesh.into())],
         clients: Some(ClientValidation {
             authorities: authorities.collect(),
             mode: FrontendValidationMode::AllowValidOnly,
@@ -123,7 +123,7 @@ pub(super) fn protocol(reader: &Reader<'_>, to: &BackendId) -> Option<&'static s
 }
 
 /// Such a destination as a backend.
-pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> Backend {
+pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoints) {
     let mut addresses: Vec<BoundEndpoint> = listeners(reader, to)
         .iter()
         .flat_map(|found| places(reader, found))
@@ -150,16 +150,16 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> Backend {
             of_mesh: true,
         }))
     });
-    Backend {
+    let backend = Backend {
         id: to.clone(),
         protocol: match protocol(reader, to) {
             Some("tcp") => BackendProtocol::Tcp,
             _ => BackendProtocol::Unspecified,
         },
         tls,
-        endpoints: Endpoints::Addresses(addresses),
         retry_budget: None,
-    }
+    };
+    (backend, Endpoints::Addresses(addresses))
 }
 
 /// Where a listener is found: where it was put, or else at its Dataplane's address.

@@ -12,14 +12,14 @@ use pointsman_resources::kuma::{
     MeshService, MeshServicePort, PROTOCOL_TAG, SanMatch, Tags, TargetKind, kubernetes_namespace,
     scope,
 };
-use pointsman_resources::{Kind, Name, ObjectKey};
+use pointsman_resources::{Kind, ObjectKey};
 
 use super::across;
 use super::proxy::{pod_tags, tagged};
 use super::select::{has, have};
 use crate::bound::{
-    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, FaultReason,
-    PeerName, Tags as Subset, Transport, Trust,
+    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, CertifiedKey, Endpoints, Fault,
+    FaultReason, PeerName, SecretId, Tags as Subset, Transport, Trust,
 };
 use crate::certificates;
 use crate::store::Reader;
@@ -301,7 +301,7 @@ pub(crate) fn is_offered(reader: &Reader<'_>, id: &BackendId) -> bool {
 }
 
 /// What a backend of a mesh is made of. None if it is gone.
-pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<Backend> {
+pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     let endpoints = match id.object.kind {
         Kind::MeshService if across::is_meant(id) => return Some(across::backend(reader, id)),
         Kind::MeshService if id.port == 0 => of_tag(reader, id),
@@ -341,7 +341,11 @@ fn spoken(protocol: Option<&str>) -> BackendProtocol {
 /// An address or a name, and a port.
 type Place = (String, u16);
 
-fn of_places(id: &BackendId, places: Vec<Place>, protocol: BackendProtocol) -> Backend {
+fn of_places(
+    id: &BackendId,
+    places: Vec<Place>,
+    protocol: BackendProtocol,
+) -> (Backend, Endpoints) {
     let address = |(host, port): &Place| {
         let ip = host.parse::<IpAddr>().ok()?;
         Some(BoundEndpoint {
@@ -357,13 +361,13 @@ fn of_places(id: &BackendId, places: Vec<Place>, protocol: BackendProtocol) -> B
         Some((host, port)) if addresses.is_empty() => Endpoints::Dns(host.as_str().into(), *port),
         _ => Endpoints::Addresses(addresses),
     };
-    Backend {
+    let backend = Backend {
         id: id.clone(),
         protocol,
         tls: None,
-        endpoints,
         retry_budget: None,
-    }
+    };
+    (backend, endpoints)
 }
 
 fn of_tag(reader: &Reader<'_>, id: &BackendId) -> Vec<Place> {
@@ -434,7 +438,7 @@ fn of_external(
     reader: &Reader<'_>,
     service: &MeshExternalService,
     id: &BackendId,
-) -> Option<Backend> {
+) -> Option<(Backend, Endpoints)> {
     let spec = &service.spec;
     let port = |port: Option<u16>| port.unwrap_or(spec.matched.port);
     let endpoints = spec.endpoints.iter();
@@ -444,7 +448,7 @@ fn of_external(
     let tls = spec.tls.as_ref().filter(|tls| tls.enabled);
     let host = places.first().map(|(host, _)| host.clone());
     let tls = tls.zip(host).map(|(tls, host)| {
-        external_tls(reader, &service.mesh, &tls.verification, host)
+        external_tls(reader, service, &tls.verification, host)
             .map(Arc::new)
             .map_err(|message| Fault {
                 status: 502,
@@ -453,35 +457,32 @@ fn of_external(
             })
     });
     let protocol = spoken(Some(&spec.matched.protocol));
-    let mut backend = of_places(id, places, protocol);
+    let (mut backend, endpoints) = of_places(id, places, protocol);
     backend.tls = tls;
-    Some(backend)
+    Some((backend, endpoints))
 }
 
 /// How TLS is spoken with what is outside the mesh.
 fn external_tls(
     reader: &Reader<'_>,
-    mesh: &str,
+    service: &MeshExternalService,
     verification: &ExternalVerification,
     host: String,
 ) -> Result<BackendTls, String> {
     let trust = match &verification.ca_cert {
         None => Trust::System,
         Some(source) => {
-            let pem = certificates::bytes(reader, mesh, source)?;
+            let pem = certificates::bytes(reader, &service.mesh, source)?;
             let trusted = certificates::certificates(&pem);
             Trust::Authorities(trusted.map_err(|why| format!("caCert {why}"))?)
         }
     };
-    let client_certificate = match (&verification.client_cert, &verification.client_key) {
-        (Some(certificate), Some(key)) => {
-            let certificate = certificates::bytes(reader, mesh, certificate)?;
-            let key = certificates::bytes(reader, mesh, key)?;
-            let name = Name::new("", "clientCert");
-            let key = certificates::of_parts(name, &certificate, &key);
-            Some(Arc::new(key.map_err(|why| format!("clientCert {why}"))?))
+    let client_certificate = match client_certificate(reader, service) {
+        Some(found) => {
+            found?;
+            Some(SecretId::ExternalService(service.metadata.key()))
         }
-        _ => None,
+        None => None,
     };
     let names = verification.subject_alt_names.iter();
     let names = names.map(|name| match name.kind {
@@ -496,6 +497,22 @@ fn external_tls(
         client_certificate,
         of_mesh: false,
     })
+}
+
+/// The client certificate of a MeshExternalService, if it has one.
+pub(crate) fn client_certificate(
+    reader: &Reader<'_>,
+    service: &MeshExternalService,
+) -> Option<Result<CertifiedKey, String>> {
+    let verification = &service.spec.tls.as_ref()?.verification;
+    let certificate = verification.client_cert.as_ref()?;
+    let key = verification.client_key.as_ref()?;
+    let bytes = |source| certificates::bytes(reader, &service.mesh, source);
+    let parts = bytes(certificate).and_then(|certificate| Ok((certificate, bytes(key)?)));
+    Some(parts.and_then(|(certificate, key)| {
+        let found = certificates::of_parts(&certificate, &key);
+        found.map_err(|why| format!("clientCert {why}"))
+    }))
 }
 
 /// The name that a backend is reached by, for `hostToBackendHostname`.

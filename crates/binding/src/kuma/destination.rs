@@ -14,6 +14,7 @@ use super::policy::{Item, Policy};
 use super::proxy::Proxy;
 use crate::bound::{
     BackendId, BoundRoute, BoundRule, Dialect, Frontend, FrontendId, Hostname, Outbound, Protocol,
+    RouteBinding, RouteId, RouteMeta, SecretId,
 };
 use crate::store::{FastMap, Reader};
 
@@ -143,7 +144,7 @@ pub(crate) fn outcome(
                 destination: destination.clone(),
                 listen: *listen,
             }));
-            let attachment = (id.clone(), route.route.clone());
+            let attachment = (id.clone(), route.id.route.clone());
             outcome.attachments.insert(attachment, route.clone());
             let protocol = match requests {
                 true => Protocol::Http,
@@ -153,8 +154,8 @@ pub(crate) fn outcome(
             let mut made = frontend(id.clone(), protocol, port);
             if across::is_meant(destination) {
                 let own = reader.identities().get(&proxy.mesh);
-                made.mesh_certificate =
-                    own.and_then(|own| Some(own.as_ref().ok()?.certificate.clone()));
+                let usable = own.is_some_and(Result::is_ok);
+                made.mesh_certificate = usable.then(|| SecretId::Mesh(proxy.mesh.clone()));
             }
             outcome.frontends.insert(id, made);
         }
@@ -180,18 +181,19 @@ pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Fronten
 
 /// A merged route. It goes by the name of what it is for; its rules know the policies they came from.
 pub(crate) fn bound(
-    key: ObjectKey,
+    route: ObjectKey,
+    binding: RouteBinding,
     hostname: Option<Hostname>,
     rules: Vec<Arc<BoundRule>>,
 ) -> BoundRoute {
-    BoundRoute {
-        route: key,
+    let meta = RouteMeta {
+        id: RouteId { route, binding },
         age: Age::Place(0),
         generation: 1,
         dialect: Dialect::Kuma,
         hostnames: hostname.into_iter().collect(),
-        rules,
-    }
+    };
+    BoundRoute::new(meta, rules)
 }
 
 fn bind(
@@ -203,6 +205,8 @@ fn bind(
     outcome: &mut Outcome,
 ) -> (bool, Arc<BoundRoute>) {
     let (requests, governing, ignored) = governing(items, http);
+    // A group is never empty.
+    let first = callers.first().unwrap_or(&destination.object).clone();
     let mut lowering = Lowering {
         reader,
         mesh,
@@ -230,6 +234,7 @@ fn bind(
         lowering.stream(&merge(&governing))
     };
     (outcome.uses, outcome.told) = (lowering.uses, lowering.told);
-    let route = bound(destination.object.clone(), None, rules);
+    let binding = RouteBinding::Outbound(destination.clone(), first);
+    let route = bound(destination.object.clone(), binding, None, rules);
     (requests, Arc::new(route))
 }

@@ -19,7 +19,8 @@ use super::policy::{Item, Policy};
 use super::proxy::{self, Proxy};
 use super::select::has;
 use crate::bound::{
-    BoundRule, CertifiedKey, Filter, FrontendId, FrontendTls, Hostname, Protocol, TlsModeKey,
+    BoundRule, Filter, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding, SecretId,
+    TlsModeKey,
 };
 use crate::certificates;
 use crate::status::{Condition, ListenerStatus};
@@ -61,7 +62,7 @@ pub(crate) fn view(
     }
     let policies = of_mesh(policies, gateway);
     for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
-        let mut looking = Looking::new(reader, key, gateway, listener);
+        let mut looking = Looking::new(reader, key, gateway, index);
         // A port for streams has one listener: hostnames can't be told apart there.
         let mut before = gateway.spec.conf.listeners[..index].iter();
         let is_first = !before.any(|other| other.port == listener.port);
@@ -119,12 +120,12 @@ pub(crate) fn listeners<'p>(
     let found = proxies.find(|proxy| on.is_none_or(|on| proxy.key == *on));
     let proxy = found.unwrap_or_else(|| stand_in(key, gateway));
     let policies = of_mesh(policies, gateway);
-    let of = |listener| {
-        let looking = Looking::new(reader, key, gateway, listener);
+    let of = |index| {
+        let looking = Looking::new(reader, key, gateway, index);
         let items = looking.items(&proxy, &policies, looking.is_http());
-        (listener_name(listener), looking.by_hostname(&items))
+        (listener_name(looking.listener), looking.by_hostname(&items))
     };
-    gateway.spec.conf.listeners.iter().map(of).collect()
+    (0..gateway.spec.conf.listeners.len()).map(of).collect()
 }
 
 /// The policies of a MeshGateway's mesh.
@@ -231,6 +232,8 @@ struct Looking<'a, 'r> {
     reader: &'a Reader<'r>,
     key: &'a ObjectKey,
     gateway: &'a MeshGateway,
+    /// Index of the listener.
+    index: usize,
     listener: &'a GatewayListener,
     unresolved: Vec<String>,
     /// Why it is not accepted.
@@ -245,13 +248,14 @@ impl<'a, 'r> Looking<'a, 'r> {
         reader: &'a Reader<'r>,
         key: &'a ObjectKey,
         gateway: &'a MeshGateway,
-        listener: &'a GatewayListener,
+        index: usize,
     ) -> Self {
         Looking {
             reader,
             key,
             gateway,
-            listener,
+            index,
+            listener: &gateway.spec.conf.listeners[index],
             unresolved: Vec::new(),
             refused: None,
             attached: BTreeSet::new(),
@@ -302,8 +306,8 @@ impl Looking<'_, '_> {
         let tls = self.listener.tls.as_ref().filter(|_| self.ends_tls())?;
         let mut certificates = Vec::new();
         for (index, certificate) in tls.certificates.iter().enumerate() {
-            match self.certificate(certificate) {
-                Ok(key) => certificates.push(Arc::new(key)),
+            match self.certificate(index, certificate) {
+                Ok(id) => certificates.push(id),
                 Err(why) => self
                     .unresolved
                     .push(format!("tls.certificates[{index}]: {why}")),
@@ -317,15 +321,20 @@ impl Looking<'_, '_> {
         })
     }
 
-    /// A certificate and its key, together as PEM: in a secret, or here.
-    fn certificate(&self, certificate: &DataSource) -> Result<CertifiedKey, String> {
+    /// Validates a certificate and its key, together as PEM: in a secret, or here.
+    fn certificate(&self, index: usize, certificate: &DataSource) -> Result<SecretId, String> {
         match certificate {
             DataSource::Secret(name) => {
-                certificates::of_secret(self.reader, &self.gateway.mesh, name)
+                certificates::mesh_secret(self.reader, &self.gateway.mesh, name)
             }
             source => {
                 let pem = content(self.reader, source)?;
-                certificates::of_parts(self.key.name.clone(), &pem, &pem)
+                certificates::of_parts(&pem, &pem)?;
+                Ok(SecretId::Listener {
+                    gateway: self.key.name.clone(),
+                    listener: self.index,
+                    certificate: index,
+                })
             }
         }
     }
@@ -377,7 +386,7 @@ impl Looking<'_, '_> {
             let own = hosts.as_ref().map_or("", Hostname::as_str);
             let route = ObjectKey::new(Kind::MeshGateway, &*name, own);
             let attachment = (id.clone(), route.clone());
-            let route = bound(route, hosts, rules);
+            let route = bound(route, RouteBinding::MeshGateway(id.clone()), hosts, rules);
             outcome.attachments.insert(attachment, Arc::new(route));
         }
         (outcome.uses, outcome.told) = (lowering.uses, lowering.told);

@@ -196,10 +196,11 @@ impl Lowering<'_, '_> {
             true => matches.into_iter().map(|matched| vec![matched]).collect(),
             false => vec![matches],
         };
-        for matches in groups {
+        for (part, matches) in groups.into_iter().enumerate() {
             let (filters, backends) = (filters.clone(), backends.clone());
             let from = rule.from.clone();
-            let rule = rule_of(index, matches, filters, backends, fault.clone(), from);
+            let mut rule = rule_of(index, matches, filters, backends, fault.clone(), from);
+            rule.part = part;
             rules.push(Arc::new(rule));
         }
     }
@@ -386,6 +387,7 @@ fn rule_of(
 ) -> BoundRule {
     BoundRule {
         index,
+        part: 0,
         name: None,
         matches,
         filters,

@@ -16,9 +16,10 @@ use super::destination::{self, Caller, Outcome};
 use super::gateway;
 use super::policy::Policy;
 use super::proxy;
+use crate::attachments::record_changes;
 use crate::bound::{BackendId, Transport};
 use crate::store::{Reader, Topic, Unit};
-use crate::{Binder, Delta, difference, difference_arc};
+use crate::{Binder, Delta, difference};
 
 impl Binder {
     /// Marks what an object gives rise to by being there.
@@ -240,7 +241,8 @@ impl Binder {
             places.insert(place.clone());
         }
         difference(&old.frontends, &new.frontends, &mut delta.frontends);
-        difference_arc(&old.attachments, &new.attachments, &mut delta.attachments);
+        let changes = &mut self.attachment_changes;
+        record_changes(&old.attachments, &new.attachments, changes);
         for id in old.uses.difference(&new.uses) {
             self.use_backend(id, false);
         }

@@ -8,15 +8,16 @@
 pub mod certificates;
 pub mod kuma;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    AddressRequest, Backend, BackendId, BoundRoute, Endpoints, Fault, Frontend, FrontendId, Scope,
-    ServiceAddresses, Workload,
+    AddressRequest, Attachment, Backend, BackendId, BoundRoute, BoundRule, CertifiedKey, Endpoints,
+    Fault, Frontend, FrontendId, RouteId, RouteMeta, RuleId, Scope, SecretId, ServiceAddresses,
+    Workload,
 };
 use pointsman_binding::status::{Status, StatusBody};
-use pointsman_binding::{Attachment, Binder, Change, Delta};
+use pointsman_binding::{Binder, Change, Delta};
 use pointsman_resources::read::Reader;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
@@ -157,8 +158,14 @@ pub fn two_gateways(documents: &str) -> Bound {
 pub struct Bound {
     pub binder: Binder,
     pub frontends: BTreeMap<FrontendId, Arc<Frontend>>,
-    pub attachments: BTreeMap<Attachment, Arc<BoundRoute>>,
+    pub routes: BTreeMap<RouteId, Arc<RouteMeta>>,
+    pub rules: BTreeMap<RuleId, Arc<BoundRule>>,
+    pub attached: BTreeSet<Attachment>,
+    /// The routes of each frontend, with their rules.
+    pub attachments: BTreeMap<(FrontendId, ObjectKey), BoundRoute>,
     pub backends: BTreeMap<BackendId, Arc<Backend>>,
+    pub endpoints: BTreeMap<BackendId, Arc<Endpoints>>,
+    pub secrets: BTreeMap<SecretId, Arc<CertifiedKey>>,
     pub gateways: BTreeMap<Name, Arc<AddressRequest>>,
     pub services: BTreeMap<ObjectKey, Arc<ServiceAddresses>>,
     pub workloads: BTreeMap<ObjectKey, Arc<Workload>>,
@@ -183,13 +190,38 @@ impl Bound {
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
         let delta = self.binder.apply(changes);
         lay(&mut self.frontends, &delta.frontends);
-        lay(&mut self.attachments, &delta.attachments);
+        lay(&mut self.routes, &delta.routes);
+        lay(&mut self.rules, &delta.rules);
+        for (attachment, attached) in &delta.attachments {
+            match attached {
+                true => assert!(self.attached.insert(attachment.clone()), "attached twice"),
+                false => assert!(self.attached.remove(attachment), "was not attached"),
+            }
+        }
+        self.assemble();
         lay(&mut self.backends, &delta.backends);
+        lay(&mut self.endpoints, &delta.endpoints);
+        lay(&mut self.secrets, &delta.secrets);
         lay(&mut self.gateways, &delta.gateways);
         lay(&mut self.services, &delta.services);
         lay(&mut self.workloads, &delta.workloads);
         lay(&mut self.statuses, &delta.statuses);
         delta
+    }
+
+    /// Joins routes, rules and attachments.
+    fn assemble(&mut self) {
+        self.attachments.clear();
+        for Attachment { frontend, route } in &self.attached {
+            let meta = self.routes.get(route).expect("an attached route is known");
+            let rules = self.rules.iter().filter(|(id, _)| id.route == *route);
+            let bound = BoundRoute {
+                meta: meta.clone(),
+                rules: rules.map(|(_, rule)| rule.clone()).collect(),
+            };
+            let key = (frontend.clone(), route.route.clone());
+            assert!(self.attachments.insert(key, bound).is_none());
+        }
     }
 
     /// Which routes govern what: `shop/web:80 everyone HTTPRoute shop/r`, `infra/edge http HTTPRoute shop/r`.
@@ -229,13 +261,13 @@ impl Bound {
     }
 
     /// The addresses of the backends of a Service's port.
-    pub fn endpoints(&self, service: &str, port: u16) -> Vec<String> {
+    pub fn addresses(&self, service: &str, port: u16) -> Vec<String> {
         let (namespace, name) = service.split_once('/').expect("namespace and name");
         let mut all = Vec::new();
-        for (id, backend) in &self.backends {
+        for (id, endpoints) in &self.endpoints {
             let object = &id.object.name;
             if *object.namespace == *namespace && *object.name == *name && id.port == port {
-                match &backend.endpoints {
+                match &**endpoints {
                     Endpoints::Addresses(list) => {
                         all.extend(list.iter().map(|e| e.address.to_string()));
                     }

@@ -1,7 +1,9 @@
 //! `/config`: the tables in effect, as JSON. Of keys it has the names of their Secrets, never more.
 
+use std::sync::Arc;
+
 use pointsman_binding::bound::{
-    Backend, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId, PathPredicate,
+    Backend, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId, PathPredicate, SecretId,
     StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend, policy_names,
 };
 use pointsman_control::Snapshot;
@@ -19,11 +21,15 @@ pub fn render(snapshot: &Snapshot, open: &Sockets) -> Value {
     backends.sort_by(|a, b| a.id.cmp(&b.id));
     let sockets = open.owners.iter().map(|entry| socket(entry, open));
     let sockets: Vec<Value> = sockets.collect();
+    let of_backend = |it: &Arc<Backend>| {
+        let endpoints = snapshot.tables.endpoints(&it.id);
+        backend(it, endpoints.map(|endpoints| &**endpoints))
+    };
     json!({
         "version": snapshot.version,
         "sockets": sockets,
         "frontends": frontends,
-        "backends": backends.into_iter().map(|b| backend(b)).collect::<Vec<_>>(),
+        "backends": backends.into_iter().map(of_backend).collect::<Vec<_>>(),
     })
 }
 
@@ -93,11 +99,7 @@ fn frontend(table: &FrontendTable, open: &Sockets) -> Value {
         value["hostname"] = json!(hostname.as_str());
     }
     if let Some(tls) = &it.tls {
-        let secrets: Vec<String> = tls
-            .certificates
-            .iter()
-            .map(|c| c.secret.to_string())
-            .collect();
+        let secrets: Vec<String> = tls.certificates.iter().map(secret_name).collect();
         value["certificates"] = json!(secrets);
         value["clientCertificates"] = json!(tls.clients.is_some());
     }
@@ -231,15 +233,25 @@ fn tags(value: &mut Value, tags: &Tags) {
     }
 }
 
-fn backend(backend: &Backend) -> Value {
+/// The object that a certificate comes from.
+fn secret_name(id: &SecretId) -> String {
+    match id {
+        SecretId::Object(name) | SecretId::ExternalService(name) => name.to_string(),
+        SecretId::Listener { gateway, .. } => gateway.to_string(),
+        SecretId::Mesh(mesh) => format!("of mesh {mesh}"),
+    }
+}
+
+fn backend(backend: &Backend, endpoints: Option<&Endpoints>) -> Value {
     let mut value = object(&backend.id.object);
     tags(&mut value, &backend.id.tags);
     value["port"] = json!(backend.id.port);
     value["transport"] = json!(backend.id.transport.name());
     value["protocol"] = json!(format!("{:?}", backend.protocol));
-    match &backend.endpoints {
-        Endpoints::Dns(name, port) => value["dns"] = json!(format!("{name}:{port}")),
-        Endpoints::Addresses(all) => {
+    match endpoints {
+        None => {}
+        Some(Endpoints::Dns(name, port)) => value["dns"] = json!(format!("{name}:{port}")),
+        Some(Endpoints::Addresses(all)) => {
             let one = |endpoint: &pointsman_binding::bound::BoundEndpoint| json!({ "address": endpoint.address.to_string(), "terminating": endpoint.terminating });
             value["endpoints"] = all.iter().map(one).collect();
         }

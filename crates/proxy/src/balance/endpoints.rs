@@ -141,6 +141,12 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
         self.len() == 0
     }
 
+    /// Reports whether an endpoint is there, terminating ones included.
+    pub fn contains(&self, key: &K) -> bool {
+        let mut all = self.ready.iter().chain(&self.terminating);
+        all.any(|slot| self.get(*slot).is_some_and(|endpoint| endpoint.key == *key))
+    }
+
     /// The endpoint that was chosen, if it is still there.
     pub fn key(&self, handle: Handle) -> Option<&K> {
         self.at(handle).map(|endpoint| &endpoint.key)

@@ -39,7 +39,6 @@ fn backend(id: &BackendId) -> Arc<Backend> {
         id: id.clone(),
         protocol: BackendProtocol::Unspecified,
         tls: None,
-        endpoints: Endpoints::Addresses(vec![]),
         retry_budget: None,
     })
 }
@@ -59,10 +58,12 @@ fn frontend(id: &FrontendId) -> Arc<Frontend> {
     })
 }
 
-fn route(rules: &[&str]) -> Arc<BoundRoute> {
+/// The change that gives the route these rules, and attaches it.
+fn route(rules: &[&str]) -> Delta {
     let rule = |(index, name): (usize, &&str)| {
         Arc::new(BoundRule {
             index,
+            part: 0,
             name: Some(*name).filter(|name| !name.is_empty()).map(Arc::from),
             matches: vec![],
             filters: vec![],
@@ -74,14 +75,33 @@ fn route(rules: &[&str]) -> Arc<BoundRoute> {
             from: vec![],
         })
     };
-    Arc::new(BoundRoute {
+    let id = RouteId {
         route: shop(),
+        binding: RouteBinding::Gateway,
+    };
+    let meta = RouteMeta {
+        id: id.clone(),
         age: Age::At(0),
         generation: 1,
         dialect: Default::default(),
         hostnames: vec![],
-        rules: rules.iter().enumerate().map(rule).collect(),
-    })
+    };
+    let rule_id = |index| RuleId {
+        route: id.clone(),
+        index,
+        part: 0,
+    };
+    let all = rules.iter().enumerate().map(rule);
+    let gone = (rules.len()..3).map(|index| (rule_id(index), None));
+    Delta {
+        rules: all
+            .map(|rule| (rule_id(rule.index), Some(rule)))
+            .chain(gone)
+            .collect(),
+        attachments: vec![(Attachment::new(&edge(), &id), true)],
+        routes: vec![(id.clone(), Some(Arc::new(meta)))],
+        ..Delta::default()
+    }
 }
 
 /// Tables with a listener, a route of two rules, and a backend.
@@ -89,9 +109,8 @@ fn tables() -> Tables {
     let mut tables = Tables::default();
     tables.apply(&Delta {
         frontends: vec![(edge(), Some(frontend(&edge())))],
-        attachments: vec![((edge(), shop()), Some(route(&["", "the \"b\\eta\""])))],
         backends: vec![(cart(), Some(backend(&cart())))],
-        ..Delta::default()
+        ..route(&["", "the \"b\\eta\""])
     });
     tables
 }
@@ -249,9 +268,8 @@ fn what_is_no_longer_configured_is_forgotten() {
     worker.listener(&edge()).requests.increment(200);
     let mut tables = tables();
     tables.apply(&Delta {
-        attachments: vec![((edge(), shop()), Some(route(&["only"])))],
         backends: vec![(cart(), None)],
-        ..Delta::default()
+        ..route(&["only"])
     });
     let text = render(&registry, &tables);
     let of = r#"kind="HTTPRoute",namespace="shop",name="shop",rule="0",rule_name="only""#;

@@ -207,7 +207,7 @@ impl Session {
         let pick = self.pick.borrow();
         let upstream = pick.upstream();
         let plan = course.plan.ok().filter(|plan| plan.fault.is_none());
-        plan.is_some_and(|plan| plan.has(upstream) && upstream.has(&held.version, pick.address))
+        plan.is_some_and(|plan| plan.has(upstream) && upstream.has(pick.address))
     }
 
     fn moved(&self, counter: &Cell<u64>, count: usize, awaiting: bool) {

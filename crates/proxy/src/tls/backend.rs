@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BackendTls, CertifiedKey, PeerName, Trust};
+use pointsman_binding::bound::{BackendTls, CertifiedKey, PeerName, SecretId, Trust};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -26,11 +26,12 @@ pub struct BackendConfig {
 
 /// The configuration towards a backend, offering these protocols, the preferred one first.
 ///
-/// `gateway` is the certificate that the Gateway shows where the backend's own settings name none; `system` is whom the system
-/// trusts.
+/// `gateway` is the certificate that the Gateway presents where the backend's own settings name none, and `secret` finds certificates.
+/// `system` are the trust anchors of the operating system.
 pub fn backend_config(
     tls: &BackendTls,
-    gateway: Option<&CertifiedKey>,
+    gateway: Option<&SecretId>,
+    secret: impl Fn(&SecretId) -> Option<Arc<CertifiedKey>>,
     system: &Arc<RootCertStore>,
     alpn: &[&[u8]],
 ) -> Result<BackendConfig, TlsError> {
@@ -47,9 +48,10 @@ pub fn backend_config(
         .with_safe_default_protocol_versions()?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier));
-    let mut config = match tls.client_certificate.as_deref().or(gateway) {
-        Some(key) => {
-            let resolver = rustls::sign::SingleCertAndKey::from(signing(key)?);
+    let mut config = match tls.client_certificate.as_ref().or(gateway) {
+        Some(id) => {
+            let key = secret(id).ok_or_else(|| TlsError::Missing(id.to_string()))?;
+            let resolver = rustls::sign::SingleCertAndKey::from(signing(id, &key)?);
             builder.with_client_cert_resolver(Arc::new(resolver))
         }
         None => builder.with_no_client_auth(),

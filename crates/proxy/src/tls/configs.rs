@@ -1,73 +1,107 @@
-//! The TLS of all listeners, made when what they show or ask for changes, and shared by all workers.
+//! The TLS configurations of all listeners, made when what they present or demand changes, and shared by all workers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{Frontend, FrontendId, FrontendTls, Protocol};
 use pointsman_routing::Tables;
 use rustls::ServerConfig;
 
-use super::frontend_config;
+use super::{NamedKey, frontend_config};
+use crate::changed::Changed;
 
-/// A listener's TLS, or why there is none.
-type Made = Result<Arc<ServerConfig>, String>;
+/// A listener's configuration with everything that it was made of.
+#[derive(Debug)]
+struct Made {
+    tls: Arc<FrontendTls>,
+    protocol: Protocol,
+    keys: Vec<NamedKey>,
+    config: Result<Arc<ServerConfig>, String>,
+}
 
-/// What each listener was made of, and what came of it.
+/// The TLS configurations of all listeners.
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfigs {
-    made: HashMap<FrontendId, (Arc<FrontendTls>, Protocol, Made)>,
-    shared: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
+    made: HashMap<FrontendId, Made>,
+    /// Listeners whose TLS can't be made.
+    faulty: BTreeMap<FrontendId, String>,
+    usable: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
 }
 
 impl TlsConfigs {
-    /// Makes what is new, and forgets what is gone. Returns the listeners whose TLS can't be made.
-    pub(crate) fn update(&mut self, tables: &Tables) -> BTreeMap<FrontendId, String> {
-        let mut faulty = BTreeMap::new();
-        let mut changed = false;
-        let mut kept = HashMap::new();
-        for table in tables.frontends() {
-            let frontend = table.frontend();
-            let Some(tls) = &frontend.tls else { continue };
-            let old = self.made.remove(&frontend.id);
-            let entry = match old {
-                Some((of, protocol, made))
-                    if protocol == frontend.protocol && (Arc::ptr_eq(&of, tls) || of == *tls) =>
-                {
-                    (of, protocol, made)
-                }
-                _ => {
-                    changed = true;
-                    (tls.clone(), frontend.protocol, make(frontend, tls))
-                }
+    /// Makes the configurations of changed listeners, and of those whose certificates changed.
+    pub(crate) fn update(&mut self, tables: &Tables, changed: &Changed) {
+        let mut affected: BTreeSet<FrontendId> = changed.frontends.clone();
+        if !changed.secrets.is_empty() {
+            let named = |made: &Made| {
+                let mut names = made.tls.certificates.iter();
+                names.any(|id| changed.secrets.contains(id))
             };
-            if let Err(error) = &entry.2 {
-                faulty.insert(frontend.id.clone(), error.clone());
-            }
-            kept.insert(frontend.id.clone(), entry);
+            let users = self.made.iter().filter(|(_, made)| named(made));
+            affected.extend(users.map(|(id, _)| id.clone()));
         }
-        changed |= !self.made.is_empty();
-        self.made = kept;
-        if changed {
-            let usable = self
-                .made
-                .iter()
-                .filter_map(|(id, (.., made))| Some((id.clone(), made.as_ref().ok()?.clone())));
-            self.shared = Arc::new(usable.collect());
+        let mut differs = false;
+        for id in affected {
+            differs |= self.update_listener(tables, id);
         }
-        faulty
+        if differs {
+            let faulty = self.made.iter();
+            let faulty =
+                faulty.filter_map(|(id, made)| Some((id.clone(), made.config.clone().err()?)));
+            self.faulty = faulty.collect();
+            let usable = self.made.iter();
+            let usable =
+                usable.filter_map(|(id, made)| Some((id.clone(), made.config.clone().ok()?)));
+            self.usable = Arc::new(usable.collect());
+        }
+    }
+
+    /// Makes the configuration of a listener if need be. Returns whether it differs from before.
+    fn update_listener(&mut self, tables: &Tables, id: FrontendId) -> bool {
+        let frontend = tables.frontend(&id).map(|table| table.frontend());
+        let Some((frontend, tls)) = frontend.and_then(|f| Some((f, f.tls.as_ref()?))) else {
+            return self.made.remove(&id).is_some();
+        };
+        let keys = tls.certificates.iter();
+        let keys: Vec<NamedKey> = keys
+            .filter_map(|id| Some((id.clone(), tables.secret(id)?.clone())))
+            .collect();
+        let same = |made: &Made| {
+            made.protocol == frontend.protocol && made.tls == *tls && made.keys == keys
+        };
+        if self.made.get(&id).is_some_and(same) {
+            return false;
+        }
+        let made = Made {
+            config: make(frontend, tls, &keys),
+            tls: tls.clone(),
+            protocol: frontend.protocol,
+            keys,
+        };
+        self.made.insert(id, made);
+        true
+    }
+
+    /// Listeners whose TLS can't be made of what they name, and why.
+    pub(crate) fn faulty(&self) -> &BTreeMap<FrontendId, String> {
+        &self.faulty
     }
 
     /// Those that could be made.
-    pub(crate) fn made(&self) -> Arc<HashMap<FrontendId, Arc<ServerConfig>>> {
-        self.shared.clone()
+    pub(crate) fn usable(&self) -> Arc<HashMap<FrontendId, Arc<ServerConfig>>> {
+        self.usable.clone()
     }
 }
 
-fn make(frontend: &Frontend, tls: &FrontendTls) -> Made {
+fn make(
+    frontend: &Frontend,
+    tls: &FrontendTls,
+    keys: &[NamedKey],
+) -> Result<Arc<ServerConfig>, String> {
     let alpn: &[&[u8]] = match frontend.protocol {
         // Plain HTTP stands in the TLS of a mesh.
         Protocol::Https | Protocol::Http => &[b"h2", b"http/1.1"],
         _ => &[],
     };
-    frontend_config(tls, alpn).map_err(|error| error.to_string())
+    frontend_config(keys, tls.clients.as_ref(), alpn).map_err(|error| error.to_string())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{ClientValidation, FrontendTls};
+use pointsman_binding::bound::ClientValidation;
 use pointsman_resources::gateway::FrontendValidationMode;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs::Ticketer;
@@ -16,17 +16,21 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
 use super::names::{dns_matches, names};
-use super::{TlsError, authorities, provider, signing};
+use super::{NamedKey, TlsError, authorities, provider, signing};
 
 /// The configuration of a listener that ends TLS, offering these protocols, the preferred one first.
-pub fn frontend_config(tls: &FrontendTls, alpn: &[&[u8]]) -> Result<Arc<ServerConfig>, TlsError> {
-    let keys = tls.certificates.iter();
+pub fn frontend_config(
+    keys: &[NamedKey],
+    clients: Option<&ClientValidation>,
+    alpn: &[&[u8]],
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let keys = keys.iter();
     let keys: Vec<Named> = keys
-        .map(|key| signing(key).map(Named::new))
+        .map(|(id, key)| signing(id, key).map(Named::new))
         .collect::<Result<_, _>>()?;
     let builder =
         ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
-    let builder = match &tls.clients {
+    let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(validation) => builder.with_client_cert_verifier(verifier(validation)?),
     };

@@ -11,7 +11,7 @@ mod names;
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{CertifiedKey, PrivateKey};
+use pointsman_binding::bound::{CertifiedKey, PrivateKey, SecretId};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{
@@ -26,13 +26,16 @@ pub use frontend::frontend_config;
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A key that can't be used, or that is not its certificate's.
-    #[error("Secret {secret}: {error}")]
+    #[error("{secret}: {error}")]
     Key {
-        /// Where it came from.
+        /// The certificate.
         secret: String,
         /// What is wrong.
         error: rustls::Error,
     },
+    /// A certificate that is not there.
+    #[error("{0} is missing")]
+    Missing(String),
     /// Authorities that can't be trusted.
     #[error("certificates of authorities: {0}")]
     Authorities(String),
@@ -44,15 +47,18 @@ pub enum TlsError {
     Other(#[from] rustls::Error),
 }
 
+/// A certificate with its key, and its id for messages.
+pub type NamedKey = (SecretId, Arc<CertifiedKey>);
+
 /// The cryptography in use.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 /// A certificate and key in the form that rustls signs with. Fails if the key is not the certificate's.
-fn signing(key: &CertifiedKey) -> Result<Arc<rustls::sign::CertifiedKey>, TlsError> {
+fn signing(id: &SecretId, key: &CertifiedKey) -> Result<Arc<rustls::sign::CertifiedKey>, TlsError> {
     let fail = |error| TlsError::Key {
-        secret: key.secret.to_string(),
+        secret: id.to_string(),
         error,
     };
     let der = match &key.key {

@@ -7,20 +7,19 @@ pub(crate) mod http2;
 pub(crate) mod pool;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pointsman_binding::bound::{
-    Backend, BackendId, BackendProtocol, CertifiedKey, Endpoints as Bound, Fault, FaultReason,
-};
+use pointsman_binding::bound::{Backend, BackendId, BackendProtocol, Fault, FaultReason, SecretId};
 
-use crate::balance::{Endpoints, Handle, Outcome, Policy, Readiness};
+use crate::balance::{Endpoints, Handle, Outcome, Policy};
 use crate::metrics::BackendSeries;
 use crate::sockets::SocketFactory;
 use crate::tls::{BackendConfig, backend_config};
-use crate::worker::{Version, Worker};
+use crate::worker::{EndpointSet, Worker};
 use budget::Budget;
 use pool::Pool;
 
@@ -29,8 +28,8 @@ use pool::Pool;
 pub(crate) struct Upstream {
     /// Which one.
     pub(crate) id: BackendId,
-    /// The certificate that the Gateway shows where the backend's settings name none.
-    certificate: Option<Arc<CertifiedKey>>,
+    /// The certificate that the Gateway presents where the backend's settings name none.
+    certificate: Option<SecretId>,
     backend: RefCell<Arc<Backend>>,
     endpoints: RefCell<Endpoints<SocketAddr>>,
     tls: RefCell<Option<Result<Rc<Tls>, Fault>>>,
@@ -71,11 +70,10 @@ impl Upstream {
     /// The backend, with the certificate that its Gateway shows.
     pub(crate) fn new(
         worker: &Worker,
-        version: &Version,
         backend: Arc<Backend>,
-        certificate: Option<Arc<CertifiedKey>>,
+        certificate: Option<SecretId>,
     ) -> Self {
-        let upstream = Upstream {
+        Upstream {
             id: backend.id.clone(),
             certificate,
             endpoints: RefCell::new(Endpoints::new(Policy::default())),
@@ -88,19 +86,21 @@ impl Upstream {
             budget: RefCell::new(Budget::new(backend.retry_budget)),
             series: worker.metrics.backend(&backend.id),
             backend: RefCell::new(backend),
-        };
-        upstream.set_endpoints(worker, version);
-        upstream
+        }
     }
 
-    /// It is this from now on.
-    pub(crate) fn update(&self, worker: &Worker, version: &Version, backend: &Arc<Backend>) {
-        let named = matches!(backend.endpoints, Bound::Dns(..));
-        if Arc::ptr_eq(&self.backend.borrow(), backend) && !named {
-            return;
-        }
+    /// The certificate that the Gateway presents where the backend's settings name none.
+    pub(crate) fn certificate(&self) -> Option<&SecretId> {
+        self.certificate.as_ref()
+    }
+
+    /// Replaces the backend's settings. `secrets` are certificates that changed.
+    pub(crate) fn update(&self, backend: &Arc<Backend>, secrets: &BTreeSet<SecretId>) {
         let old = self.backend.replace(backend.clone());
-        if old.tls != backend.tls || old.protocol != backend.protocol {
+        let same = Arc::ptr_eq(&old, backend);
+        let presents = backend.secret().or(self.certificate.as_ref());
+        let renewed = presents.is_some_and(|presents| secrets.contains(presents));
+        if renewed || !same && (old.tls != backend.tls || old.protocol != backend.protocol) {
             self.terms.set(self.terms.get() + 1);
             self.tls.replace(None);
             self.pool.clear();
@@ -109,26 +109,11 @@ impl Upstream {
         if old.retry_budget != backend.retry_budget {
             self.budget.replace(Budget::new(backend.retry_budget));
         }
-        self.set_endpoints(worker, version);
     }
 
-    fn set_endpoints(&self, worker: &Worker, version: &Version) {
-        let mut all: Vec<(SocketAddr, Readiness)> = Vec::new();
-        match &self.backend.borrow().endpoints {
-            Bound::Addresses(addresses) => {
-                all.extend(addresses.iter().map(|endpoint| {
-                    let readiness = match endpoint.terminating {
-                        true => Readiness::Terminating,
-                        false => Readiness::Ready,
-                    };
-                    (endpoint.address, readiness)
-                }));
-            }
-            Bound::Dns(name, port) => {
-                let known = version.names.get(name).into_iter().flatten();
-                all.extend(known.map(|ip| (SocketAddr::new(*ip, *port), Readiness::Ready)));
-            }
-        }
+    /// Replaces the endpoints. Those that stay keep their health, load and connections.
+    pub(crate) fn set_endpoints(&self, worker: &Worker, endpoints: &EndpointSet) {
+        let all = endpoints.addresses(&self.id);
         let there = |address: &SocketAddr| all.iter().any(|(other, _)| other == address);
         self.pool.retain(there);
         self.http2.retain(there);
@@ -166,15 +151,9 @@ impl Upstream {
         })
     }
 
-    /// Whether an endpoint is one of its.
-    pub(crate) fn has(&self, version: &Version, address: SocketAddr) -> bool {
-        match &self.backend.borrow().endpoints {
-            Bound::Addresses(all) => all.iter().any(|endpoint| endpoint.address == address),
-            Bound::Dns(name, port) => {
-                let known = version.names.get(name).into_iter().flatten();
-                *port == address.port() && known.into_iter().any(|ip| *ip == address.ip())
-            }
-        }
+    /// Reports whether an address is one of its endpoints.
+    pub(crate) fn has(&self, address: SocketAddr) -> bool {
+        self.endpoints.borrow().contains(&address)
     }
 
     /// Which version of HTTP it is spoken to in. Where nothing is said: HTTP/1.1, or HTTP/2 for gRPC.
@@ -200,15 +179,21 @@ impl Upstream {
         let mut made = self.tls.borrow_mut();
         let tls = made.get_or_insert_with(|| {
             let settings = settings.as_ref().map_err(Clone::clone)?;
+            let held = worker.held();
+            let secret = |id: &SecretId| held.version.tables.secret(id).cloned();
             let make = |alpn: &[&[u8]]| {
-                let certificate = self.certificate.as_deref();
-                backend_config(settings, certificate, worker.shared.system_roots(), alpn).map_err(
-                    |error| Fault {
-                        status: 500,
-                        reason: FaultReason::BackendTlsUnusable,
-                        message: error.to_string(),
-                    },
+                backend_config(
+                    settings,
+                    self.certificate.as_ref(),
+                    secret,
+                    worker.shared.system_roots(),
+                    alpn,
                 )
+                .map_err(|error| Fault {
+                    status: 500,
+                    reason: FaultReason::BackendTlsUnusable,
+                    message: error.to_string(),
+                })
             };
             Ok(Rc::new(Tls {
                 http1: make(&[b"http/1.1"])?,

@@ -179,7 +179,7 @@ impl Worker {
             return false;
         }
         let before = capacity.files.load(Ordering::SeqCst);
-        for upstream in self.upstreams.borrow().values() {
+        for upstream in self.upstreams.borrow().values().flatten() {
             upstream.sweep(UNUSED);
         }
         capacity.files.load(Ordering::SeqCst) < before

@@ -15,10 +15,11 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use pointsman_binding::bound::{Backend, BackendId, CertifiedKey};
+use pointsman_binding::bound::{Backend, BackendId, SecretId};
 use rustls::RootCertStore;
 
 use crate::access_log::{AccessLog, WorkerLog};
+use crate::changed::Changed;
 use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
@@ -34,7 +35,7 @@ use ports::Ports;
 
 pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
 pub(crate) use plan::Plan;
-pub(crate) use version::{Held, Version};
+pub(crate) use version::{EndpointSet, Held, Version};
 
 /// What all workers share.
 #[derive(Debug)]
@@ -127,9 +128,6 @@ impl FrontendOwner {
 /// How long an upstream is kept at least that no rule has used.
 const FORGOTTEN: Duration = Duration::from_secs(300);
 
-/// Which backend, and the certificate that it is shown.
-type UpstreamKey = (BackendId, Option<usize>);
-
 /// A worker.
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -156,7 +154,9 @@ pub(crate) struct Worker {
     /// How often what holds has changed.
     changes: Cell<u64>,
     held: RefCell<Rc<Held>>,
-    upstreams: RefCell<HashMap<UpstreamKey, Rc<Upstream>, foldhash::fast::RandomState>>,
+    endpoints: RefCell<Arc<EndpointSet>>,
+    /// Upstreams by backend, one for each certificate that frontends present there.
+    upstreams: RefCell<HashMap<BackendId, Vec<Rc<Upstream>>, foldhash::fast::RandomState>>,
     sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
     /// Connections that are open here.
     open: Cell<usize>,
@@ -195,6 +195,7 @@ impl Worker {
             datagram: RefCell::default(),
             changes: Cell::new(0),
             held: RefCell::new(Rc::new(Held::default())),
+            endpoints: RefCell::default(),
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
             open: Cell::new(0),
@@ -242,43 +243,53 @@ impl Worker {
         state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// This holds from now on.
-    pub(crate) fn hold(&self, version: Arc<Version>) {
+    /// Installs a version. Requests that come from now on use it.
+    pub(crate) fn install(&self, version: Arc<Version>, changed: &Changed) {
         let held = Rc::new(Held::new(version));
         let version = &held.version;
-        self.upstreams.borrow_mut().retain(|(id, _), upstream| {
-            match version.backend(id) {
-                Some(backend) => {
-                    upstream.update(self, version, backend);
-                    true
-                }
-                // A stream may still use it; nothing new will.
-                None => false,
+        self.upstreams.borrow_mut().retain(|id, upstreams| {
+            // A stream may still use one that is gone; nothing new will.
+            let Some(backend) = version.backend(id) else {
+                return false;
+            };
+            for upstream in upstreams.iter() {
+                upstream.update(backend, &changed.secrets);
             }
+            true
         });
         self.changes.set(self.changes.get() + 1);
         self.held.replace(held);
     }
 
-    /// A backend, with the certificate that a Gateway shows it.
+    /// Installs other endpoints. Nothing but the upstreams concerned is touched.
+    pub(crate) fn install_endpoints(&self, endpoints: Arc<EndpointSet>, changed: &Changed) {
+        let upstreams = self.upstreams.borrow();
+        for id in &changed.endpoints {
+            for upstream in upstreams.get(id).into_iter().flatten() {
+                upstream.set_endpoints(self, &endpoints);
+            }
+        }
+        self.endpoints.replace(endpoints);
+        self.changes.set(self.changes.get() + 1);
+    }
+
+    /// The upstream of a backend, for connections that present this certificate where the backend's own settings name none.
     pub(crate) fn upstream(
         &self,
-        version: &Version,
         backend: &Arc<Backend>,
-        certificate: Option<&Arc<CertifiedKey>>,
+        certificate: Option<&SecretId>,
     ) -> Rc<Upstream> {
-        let key = (
-            backend.id.clone(),
-            certificate.map(|key| Arc::as_ptr(key).addr()),
-        );
         let mut upstreams = self.upstreams.borrow_mut();
-        upstreams
-            .entry(key)
-            .or_insert_with(|| {
-                let backend = backend.clone();
-                Rc::new(Upstream::new(self, version, backend, certificate.cloned()))
-            })
-            .clone()
+        let of_backend = upstreams.entry(backend.id.clone()).or_default();
+        let mut known = of_backend.iter();
+        if let Some(known) = known.find(|known| known.certificate() == certificate) {
+            return known.clone();
+        }
+        let upstream = Upstream::new(self, backend.clone(), certificate.cloned());
+        upstream.set_endpoints(self, &self.endpoints.borrow());
+        let upstream = Rc::new(upstream);
+        of_backend.push(upstream.clone());
+        upstream
     }
 
     /// The time as `date` has it, to the second.
@@ -291,10 +302,13 @@ impl Worker {
         self.date.replace(date());
         self.second.set(self.now().as_secs());
         let oldest = self.limits().backend_idle_time;
-        self.upstreams.borrow_mut().retain(|_, upstream| {
-            upstream.sweep(oldest);
-            // Nobody has asked for it for long: it was for another certificate, or for routes that are gone.
-            Rc::strong_count(upstream) > 1 || !upstream.is_idle(oldest.max(FORGOTTEN))
+        self.upstreams.borrow_mut().retain(|_, upstreams| {
+            upstreams.retain(|upstream| {
+                upstream.sweep(oldest);
+                // Nobody has asked for it for long: it was for another certificate, or for routes that are gone.
+                Rc::strong_count(upstream) > 1 || !upstream.is_idle(oldest.max(FORGOTTEN))
+            });
+            !upstreams.is_empty()
         });
     }
 

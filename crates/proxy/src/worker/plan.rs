@@ -79,7 +79,7 @@ impl Plan {
                 true => frontend.mesh_certificate.as_ref(),
                 false => frontend.client_certificate.as_ref(),
             };
-            Some(worker.upstream(version, backend, certificate))
+            Some(worker.upstream(backend, certificate))
         };
         let copied = |(mirror, split): &(Mirror, Arc<Split>)| {
             Some((upstream(mirror.target.as_ref().ok()?)?, split.clone()))
@@ -106,7 +106,7 @@ impl Plan {
             request_timeout: rule.request_timeout.filter(|time| !time.is_zero()),
             backend_timeout: rule.backend_timeout.filter(|time| !time.is_zero()),
             retry: rule.retry.clone(),
-            grpc: hit.route.route.kind == Kind::GRPCRoute,
+            grpc: hit.route.id.route.kind == Kind::GRPCRoute,
             origin: Some(Origin {
                 listener: worker.metrics.listener(&frontend.id),
                 series: {
@@ -121,14 +121,14 @@ impl Plan {
     }
 
     /// Calls to a mesh parent that no route governs: they go to its own endpoints.
-    pub(crate) fn implicit(worker: &Worker, version: &Version, backend: &Arc<Backend>) -> Self {
+    pub(crate) fn implicit(worker: &Worker, backend: &Arc<Backend>) -> Self {
         Plan {
             origin: None,
             fault: None,
             filters: None,
             split: Arc::new(Split::new([1])),
             backends: vec![Target {
-                upstream: Ok(worker.upstream(version, backend, None)),
+                upstream: Ok(worker.upstream(backend, None)),
                 mirrors: Vec::new(),
             }],
             request_timeout: None,

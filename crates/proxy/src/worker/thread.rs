@@ -9,7 +9,8 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
-use super::{Shared, Socket, Version, Worker};
+use super::{EndpointSet, Shared, Socket, Version, Worker};
+use crate::changed::Changed;
 use crate::metrics::WorkerMetrics;
 use crate::proxy::{Owner, SocketKey};
 use crate::server;
@@ -27,10 +28,19 @@ pub(crate) enum Bound {
 #[derive(Debug)]
 pub(crate) enum Command {
     /// This holds from now on, and these sockets are new. Those that the version does not name are closed.
-    Hold {
+    Install {
         version: Arc<Version>,
+        endpoints: Arc<EndpointSet>,
+        changed: Arc<Changed>,
         sockets: Vec<(SocketKey, Owner, Bound)>,
         /// Heard when it is so.
+        done: Sender<()>,
+    },
+    /// Install other endpoints, of the backends that changed.
+    InstallEndpoints {
+        endpoints: Arc<EndpointSet>,
+        changed: Arc<Changed>,
+        /// Notified when they are installed.
         done: Sender<()>,
     },
     /// Stop accepting, and let what runs end by then. Says how many connections were cut.
@@ -60,12 +70,23 @@ pub(crate) fn run(
         spawn_local(worker.clone().close_idle_on_request());
         while let Some(command) = commands.recv().await {
             match command {
-                Command::Hold {
+                Command::Install {
                     version,
+                    endpoints,
+                    changed,
                     sockets,
                     done,
                 } => {
-                    hold(&worker, version, sockets);
+                    worker.install_endpoints(endpoints, &changed);
+                    install(&worker, version, &changed, sockets);
+                    let _ = done.send(());
+                }
+                Command::InstallEndpoints {
+                    endpoints,
+                    changed,
+                    done,
+                } => {
+                    worker.install_endpoints(endpoints, &changed);
                     let _ = done.send(());
                 }
                 Command::Drain { deadline, done } => {
@@ -87,9 +108,14 @@ async fn sweep(worker: Rc<Worker>) {
     }
 }
 
-fn hold(worker: &Rc<Worker>, version: Arc<Version>, fresh: Vec<(SocketKey, Owner, Bound)>) {
+fn install(
+    worker: &Rc<Worker>,
+    version: Arc<Version>,
+    changed: &Changed,
+    fresh: Vec<(SocketKey, Owner, Bound)>,
+) {
     // First the tables: whoever connects to a new socket finds its listeners.
-    worker.hold(version.clone());
+    worker.install(version.clone(), changed);
     let mut sockets = worker.sockets.borrow_mut();
     sockets.retain(|key, socket| match version.sockets.get(key) {
         Some(owner) => {

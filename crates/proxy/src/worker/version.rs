@@ -2,17 +2,18 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, BackendId, Frontend, FrontendId};
+use pointsman_binding::bound::{Backend, BackendId, Endpoints, Frontend, FrontendId};
 use pointsman_resources::ObjectKey;
-use pointsman_routing::{Hit, PortTable, Tables};
+use pointsman_routing::{EndpointMap, Hit, PortTable, Tables};
 use rustls::ServerConfig;
 
 use super::Worker;
 use super::plan::Plan;
+use crate::balance::Readiness;
 use crate::metrics::ListenerSeries;
 use crate::proxy::{Owner, SocketKey};
 
@@ -29,8 +30,39 @@ pub(crate) struct Version {
     pub(crate) implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
     /// TLS of the listeners that end it.
     pub(crate) tls: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
+}
+
+/// The endpoints of all backends. They change more often than everything else, so they are no part of a [`Version`].
+#[derive(Debug, Clone, Default)]
+pub(crate) struct EndpointSet {
+    /// Endpoints by backend.
+    pub(crate) bound: EndpointMap,
     /// The addresses of DNS names.
     pub(crate) names: Arc<HashMap<Arc<str>, Vec<IpAddr>>>,
+}
+
+impl EndpointSet {
+    /// The addresses of a backend.
+    pub(crate) fn addresses(&self, id: &BackendId) -> Vec<(SocketAddr, Readiness)> {
+        let readiness = |terminating| match terminating {
+            true => Readiness::Terminating,
+            false => Readiness::Ready,
+        };
+        match self.bound.get(id).map(|endpoints| &**endpoints) {
+            None => Vec::new(),
+            Some(Endpoints::Addresses(all)) => {
+                let all = all.iter();
+                all.map(|endpoint| (endpoint.address, readiness(endpoint.terminating)))
+                    .collect()
+            }
+            Some(Endpoints::Dns(name, port)) => {
+                let known = self.names.get(name).into_iter().flatten();
+                known
+                    .map(|ip| (SocketAddr::new(*ip, *port), Readiness::Ready))
+                    .collect()
+            }
+        }
+    }
 }
 
 impl Version {
@@ -111,7 +143,7 @@ impl Held {
             return Some(plan.clone());
         }
         let backend = self.version.backend(id)?;
-        let plan = Rc::new(Plan::implicit(worker, &self.version, backend));
+        let plan = Rc::new(Plan::implicit(worker, backend));
         self.implicit.borrow_mut().insert(id.clone(), plan.clone());
         Some(plan)
     }

@@ -14,7 +14,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use pointsman_binding::bound::Transport;
 use pointsman_binding::{Binder, Change};
-use pointsman_proxy::{Limits, Options, Owner, Proxy, SocketKey, Update};
+use pointsman_proxy::{Changed, Limits, Options, Owner, Proxy, SocketKey, Update};
 use pointsman_resources::Name;
 use pointsman_resources::read::Reader;
 use pointsman_routing::Tables;
@@ -97,7 +97,10 @@ pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule
         .documents
         .into_iter()
         .map(|document| Change::Put(document.resource));
-    tables.apply(&binder.apply(changes));
+    let delta = binder.apply(changes);
+    tables.apply(&delta);
+    let mut changed = Changed::default();
+    changed.record(&delta);
     let address = nobody();
     let key = SocketKey {
         address,
@@ -116,6 +119,7 @@ pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule
     let outcome = proxy.apply(Update {
         tables,
         sockets: Arc::new(BTreeMap::from([(key, owner)])),
+        changed,
         ..Update::default()
     });
     assert!(outcome.unbound.is_empty(), "{:?}", outcome.unbound);

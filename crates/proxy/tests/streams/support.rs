@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Transport};
 use pointsman_binding::{Binder, Change};
-use pointsman_proxy::{Options, Outcome, Owner, Proxy, SocketKey, Update};
+use pointsman_proxy::{Changed, Options, Outcome, Owner, Proxy, SocketKey, Update};
 use pointsman_resources::read::Reader;
 use pointsman_resources::{Kind, Name, ObjectKey, Severity};
 use pointsman_routing::Tables;
@@ -37,6 +37,7 @@ pub struct Site {
     pods: HashMap<IpAddr, ObjectKey>,
     needed: Vec<BackendId>,
     implicit: HashMap<BackendId, Arc<Backend>>,
+    changed: Changed,
 }
 
 /// One worker, unless told otherwise.
@@ -63,6 +64,7 @@ impl Site {
             pods: HashMap::new(),
             needed: Vec::new(),
             implicit: HashMap::new(),
+            changed: Changed::default(),
         };
         site.put(&format!("{CLASS}{yaml}"));
         site
@@ -92,6 +94,7 @@ impl Site {
     fn change(&mut self, changes: Vec<Change>) {
         let delta = self.binder.apply(changes);
         self.tables.apply(&delta);
+        self.changed.record(&delta);
         for (id, backend) in &delta.backends {
             if self.needed.contains(id) {
                 match backend {
@@ -164,6 +167,7 @@ impl Site {
             sockets: Arc::new(self.sockets.clone()),
             pods: Arc::new(self.pods.clone()),
             implicit: Arc::new(self.implicit.clone()),
+            changed: std::mem::take(&mut self.changed),
         });
         assert!(self.outcome.unbound.is_empty(), "{:?}", self.outcome);
     }

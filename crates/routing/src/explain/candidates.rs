@@ -14,6 +14,7 @@ use crate::expression::{CompiledMatch, Expression};
 use crate::path::has_prefix;
 use crate::precedence::{Criterion, HostRank, Rank};
 use crate::request::{Context, Request};
+use crate::route::CompiledRoute;
 use crate::split::Split;
 use crate::table::FrontendTable;
 use crate::tables::Tables;
@@ -52,7 +53,7 @@ pub(crate) fn candidates<R: Request>(
         .collect();
     if let Some(table) = chosen {
         for route in table.routes() {
-            seen.insert(route.route.clone());
+            seen.insert(route.id.route.clone());
             for entry in nearest(route, arrival.host()) {
                 if winner.is_some_and(|winner| same(winner.rank, &entry.rank)) {
                     continue;
@@ -79,7 +80,10 @@ pub(crate) fn candidates<R: Request>(
             continue;
         }
         let (lost_on, detail) = elsewhere(table, chosen, port, arrival.host());
-        for route in table.routes().filter(|route| !seen.contains(&route.route)) {
+        for route in table
+            .routes()
+            .filter(|route| !seen.contains(&route.id.route))
+        {
             for entry in nearest(route, arrival.host()) {
                 let (detail, rule) = (detail.clone(), rule_of(&entry));
                 if !told.insert(self::told(&rule)) {
@@ -158,7 +162,10 @@ fn same(a: &Rank, b: &Rank) -> bool {
 fn nearest(route: &Arc<BoundRoute>, host: &str) -> Vec<Arc<Entry>> {
     let mut nearest: BTreeMap<(usize, usize), Arc<Entry>> = BTreeMap::new();
     let strength = |entry: &Entry| (!serves(entry, host), entry.rank.host);
-    for entry in Entry::all(route, &Split::of_rules(route, None)) {
+    for entry in Entry::all(
+        &CompiledRoute::new(route.clone(), None),
+        &Split::of_rules(route, None),
+    ) {
         let key = (entry.rank.rule, entry.rank.matched);
         match nearest.get(&key) {
             Some(other) if strength(other) <= strength(&entry) => {}

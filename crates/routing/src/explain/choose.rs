@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, Frontend, FrontendId, Protocol, Scope};
+use pointsman_binding::bound::{Backend, Endpoints, Frontend, FrontendId, Protocol, Scope};
 use pointsman_resources::{Kind, Name};
 
 use super::model::{FrontendRef, Status};
@@ -23,7 +23,7 @@ pub(crate) enum Chosen<'t> {
     /// At a mesh parent whose port no route governs.
     Implicit {
         parent: &'t MeshParent,
-        backend: &'t Backend,
+        backend: &'t (Backend, Endpoints),
         why: String,
     },
     /// At a listener by its SNI, but the host it asks for belongs to another.
@@ -95,8 +95,9 @@ fn at_service<'t>(
         (None, [only]) => *only,
         (None, _) => query.target.scheme.default_port().unwrap_or_default(),
     };
-    let wanted =
-        |backend: &&Arc<Backend>| (backend.id.port, backend.id.transport) == (port, transport);
+    let wanted = |(backend, _): &&(Backend, Endpoints)| {
+        (backend.id.port, backend.id.transport) == (port, transport)
+    };
     let Some(backend) = parent.backends.iter().find(wanted) else {
         let why = format!("{object} has no {transport} port {port}");
         return Some(Chosen::Nowhere { why, status: None });

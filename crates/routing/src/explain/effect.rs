@@ -172,13 +172,16 @@ fn backend_share(
 ) -> BackendShare {
     let usable = match &backend.target {
         Err(fault) => Err((fault.status, fault.message.clone())),
-        Ok(id) => endpoints(tables.backend(id).map(|backend| &**backend)),
+        Ok(id) => {
+            let backend = tables.backend(id).map(|backend| &**backend);
+            endpoints(backend, tables.endpoints(id).map(|endpoints| &**endpoints))
+        }
     };
     shown(&backend.reference, share, usable, format)
 }
 
 /// The backend that calls to a mesh parent go to where no route says otherwise.
-pub(crate) fn implicit(backend: &Backend, format: ErrorFormat) -> BackendShare {
+pub(crate) fn implicit(backend: &Backend, found: &Endpoints, format: ErrorFormat) -> BackendShare {
     let id = &backend.id;
     let reference = BackendName {
         kind: id.object.kind.name().into(),
@@ -186,7 +189,12 @@ pub(crate) fn implicit(backend: &Backend, format: ErrorFormat) -> BackendShare {
         port: Some(id.port),
         tags: id.tags.clone(),
     };
-    shown(&reference, 1.0, endpoints(Some(backend)), format)
+    shown(
+        &reference,
+        1.0,
+        endpoints(Some(backend), Some(found)),
+        format,
+    )
 }
 
 fn tags(reference: &BackendName) -> BTreeMap<String, String> {
@@ -226,14 +234,17 @@ fn shown(
 }
 
 /// The addresses that take a backend's traffic, or the status and reason why none does.
-fn endpoints(backend: Option<&Backend>) -> Result<Vec<String>, (u16, String)> {
+fn endpoints(
+    backend: Option<&Backend>,
+    found: Option<&Endpoints>,
+) -> Result<Vec<String>, (u16, String)> {
     if let Some(Some(Err(Fault {
         status, message, ..
     }))) = backend.map(|backend| &backend.tls)
     {
         return Err((*status, message.clone()));
     }
-    let usable = match backend.map(|backend| &backend.endpoints) {
+    let usable = match found {
         None => Vec::new(),
         Some(Endpoints::Dns(name, port)) => vec![format!("{name}:{port}")],
         Some(Endpoints::Addresses(all)) => {

@@ -61,7 +61,7 @@ pub fn explain(
         }
         Chosen::Implicit {
             parent,
-            backend,
+            backend: (backend, endpoints),
             why,
         } => {
             let port = backend.id.port;
@@ -76,7 +76,7 @@ pub fn explain(
                 gateway: None,
                 scope: None,
             });
-            explanation.backends = vec![effect::implicit(backend, format)];
+            explanation.backends = vec![effect::implicit(backend, endpoints, format)];
             if format != ErrorFormat::Stream {
                 explanation.request = Some(effect::received(query, &Forward::unchanged()));
             }

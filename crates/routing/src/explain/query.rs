@@ -1,9 +1,8 @@
 //! What is asked of `explain`: a URL and what a client would send with it.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
-use pointsman_binding::bound::{Backend, Transport};
+use pointsman_binding::bound::{Backend, Endpoints, Transport};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::filters::redirect::default_port;
@@ -306,13 +305,13 @@ pub struct MeshParent {
     /// Its virtual addresses.
     pub addresses: Vec<IpAddr>,
     /// Its ports: where calls go that no route governs.
-    pub backends: Vec<Arc<Backend>>,
+    pub backends: Vec<(Backend, Endpoints)>,
 }
 
 impl MeshParent {
     /// Its ports for streams, or for datagrams.
     pub(crate) fn ports(&self, transport: Transport) -> impl Iterator<Item = u16> {
-        let ids = self.backends.iter().map(|backend| &backend.id);
+        let ids = self.backends.iter().map(|(backend, _)| &backend.id);
         ids.filter(move |id| id.transport == transport)
             .map(|id| id.port)
     }

@@ -1,6 +1,7 @@
 //! Short ways to write frontends, routes and requests, for tests and benchmarks.
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,6 +126,7 @@ impl Ask for BoundMatch {
 pub fn rule(matches: Vec<BoundMatch>, service: &str) -> BoundRule {
     BoundRule {
         index: 0,
+        part: 0,
         name: None,
         matches,
         filters: vec![],
@@ -160,7 +162,7 @@ pub fn backend_id(service: &str) -> BackendId {
 }
 
 /// A backend with these endpoints.
-pub fn service(name: &str, addresses: &[&str]) -> (BackendId, Option<Arc<Backend>>) {
+pub fn service(name: &str, addresses: &[&str]) -> (Backend, Endpoints) {
     let id = backend_id(name);
     let endpoints = addresses
         .iter()
@@ -170,13 +172,25 @@ pub fn service(name: &str, addresses: &[&str]) -> (BackendId, Option<Arc<Backend
         })
         .collect();
     let backend = Backend {
-        id: id.clone(),
+        id,
         protocol: BackendProtocol::Unspecified,
         tls: None,
-        endpoints: Endpoints::Addresses(endpoints),
         retry_budget: None,
     };
-    (id, Some(Arc::new(backend)))
+    (backend, Endpoints::Addresses(endpoints))
+}
+
+/// The change that adds these backends.
+pub fn services(all: impl IntoIterator<Item = (Backend, Endpoints)>) -> Delta {
+    let mut delta = Delta::default();
+    for (backend, endpoints) in all {
+        let id = backend.id.clone();
+        delta
+            .endpoints
+            .push((id.clone(), Some(Arc::new(endpoints))));
+        delta.backends.push((id, Some(Arc::new(backend))));
+    }
+    delta
 }
 
 /// An HTTPRoute `infra/name` of this age; rules and matches are numbered here.
@@ -188,14 +202,17 @@ pub fn route(name: &str, age: i64, hostnames: &[&str], rules: Vec<BoundRule>) ->
         }
         Arc::new(rule)
     };
-    BoundRoute {
-        route: ObjectKey::new(Kind::HTTPRoute, "infra", name),
+    let meta = RouteMeta {
+        id: RouteId {
+            route: ObjectKey::new(Kind::HTTPRoute, "infra", name),
+            binding: RouteBinding::Gateway,
+        },
         age: Age::At(age),
         generation: 1,
         dialect: Default::default(),
         hostnames: hostnames.iter().map(|name| Hostname::new(name)).collect(),
-        rules: rules.into_iter().enumerate().map(number).collect(),
-    }
+    };
+    BoundRoute::new(meta, rules.into_iter().enumerate().map(number).collect())
 }
 
 pub fn gateway() -> Name {
@@ -250,11 +267,41 @@ pub fn cart() -> ObjectKey {
 /// The change that adds a frontend and the routes attached to it.
 pub fn added(frontend: Frontend, routes: Vec<BoundRoute>) -> Delta {
     let id = frontend.id.clone();
-    let attach = |route: BoundRoute| ((id.clone(), route.route.clone()), Some(Arc::new(route)));
-    Delta {
-        attachments: routes.into_iter().map(attach).collect(),
-        frontends: vec![(id.clone(), Some(Arc::new(frontend)))],
-        ..Delta::default()
+    let mut delta = Delta::default();
+    for route in &routes {
+        replace(&id, None, Some(route), &mut delta);
+    }
+    delta.frontends.push((id, Some(Arc::new(frontend))));
+    delta
+}
+
+/// Adds the change from one version of a frontend's route to another to a delta.
+pub fn replace(
+    frontend: &FrontendId,
+    old: Option<&BoundRoute>,
+    new: Option<&BoundRoute>,
+    delta: &mut Delta,
+) {
+    let Some(id) = new.or(old).map(|route| &route.id) else {
+        return;
+    };
+    let meta = new.map(|route| route.meta.clone());
+    delta.routes.push((id.clone(), meta));
+    let mut rules: BTreeMap<RuleId, Option<Arc<BoundRule>>> = BTreeMap::new();
+    for (route, is_new) in [(old, false), (new, true)] {
+        for rule in route.into_iter().flat_map(|route| &route.rules) {
+            let id = RuleId {
+                route: id.clone(),
+                index: rule.index,
+                part: rule.part,
+            };
+            rules.insert(id, is_new.then(|| rule.clone()));
+        }
+    }
+    delta.rules.extend(rules);
+    if old.is_some() != new.is_some() {
+        let attachment = Attachment::new(frontend, id);
+        delta.attachments.push((attachment, new.is_some()));
     }
 }
 

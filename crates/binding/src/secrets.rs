@@ -1,0 +1,115 @@
+//! Certificates that the data plane needs: those that frontends and backends name. They are read apart from what names them, so that a renewed
+//! certificate recomputes no route.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::bound::{BackendId, CertifiedKey, FrontendId, SecretId};
+use crate::kuma::lower::content;
+use crate::store::{FastMap, Reader, Unit, count};
+use crate::{Binder, Delta, certificates, kuma};
+
+/// A resource that names certificates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Referrer {
+    Frontend(FrontendId),
+    Backend(BackendId),
+}
+
+/// Certificates in use.
+#[derive(Default)]
+pub(crate) struct Secrets {
+    /// Certificates that each resource names, of those that name any.
+    named: FastMap<Referrer, BTreeSet<SecretId>>,
+    /// Number of resources that name each certificate.
+    users: FastMap<SecretId, usize>,
+    /// Certificates as last reported.
+    known: FastMap<SecretId, Arc<CertifiedKey>>,
+}
+
+impl Secrets {
+    /// Records the certificates that a resource names now. Returns those that came into use or went out of it.
+    fn refer(&mut self, referrer: Referrer, ids: BTreeSet<SecretId>) -> Vec<SecretId> {
+        let old = self.named.get(&referrer).cloned().unwrap_or_default();
+        if old == ids {
+            return Vec::new();
+        }
+        let mut changed = Vec::new();
+        for (id, up) in ids
+            .difference(&old)
+            .map(|id| (id, true))
+            .chain(old.difference(&ids).map(|id| (id, false)))
+        {
+            if count(&mut self.users, id.clone(), up) {
+                changed.push(id.clone());
+            }
+        }
+        match ids.is_empty() {
+            true => self.named.remove(&referrer),
+            false => self.named.insert(referrer, ids),
+        };
+        changed
+    }
+}
+
+impl Binder {
+    /// Follows which certificates the changed frontends and backends name.
+    pub(crate) fn follow_secrets(&mut self, delta: &Delta) {
+        let mut changed = Vec::new();
+        for (id, frontend) in &delta.frontends {
+            let ids = frontend.iter().flat_map(|frontend| frontend.secrets());
+            let ids = ids.cloned().collect();
+            changed.extend(self.secrets.refer(Referrer::Frontend(id.clone()), ids));
+        }
+        for (id, backend) in &delta.backends {
+            let ids = backend.iter().filter_map(|backend| backend.secret());
+            let ids = ids.cloned().collect();
+            changed.extend(self.secrets.refer(Referrer::Backend(id.clone()), ids));
+        }
+        for id in changed {
+            self.tracker.mark(Unit::Secret(id));
+        }
+    }
+
+    pub(crate) fn compute_secret(&mut self, unit: &Unit, id: &SecretId, delta: &mut Delta) {
+        let reader = Reader::new(&self.store);
+        let found = match self.secrets.users.contains_key(id) {
+            true => load(&reader, id).map(Arc::new),
+            false => None,
+        };
+        self.tracker.note(unit, reader.into_topics());
+        if self.secrets.known.get(id) != found.as_ref() {
+            delta.secrets.push((id.clone(), found.clone()));
+            match found {
+                Some(found) => self.secrets.known.insert(id.clone(), found),
+                None => self.secrets.known.remove(id),
+            };
+        }
+    }
+}
+
+/// Reads a certificate with its key; `None` if it is missing or invalid, which those that name it report.
+fn load(reader: &Reader<'_>, id: &SecretId) -> Option<CertifiedKey> {
+    match id {
+        SecretId::Object(name) => certificates::of_secret(reader.secret(name)?).ok(),
+        SecretId::Listener {
+            gateway,
+            listener,
+            certificate,
+        } => {
+            let gateway = reader.mesh_gateway(gateway)?;
+            let listener = gateway.spec.conf.listeners.get(*listener)?;
+            let source = listener.tls.as_ref()?.certificates.get(*certificate)?;
+            let pem = content(reader, source).ok()?;
+            certificates::of_parts(&pem, &pem).ok()
+        }
+        SecretId::ExternalService(name) => {
+            let service = reader.mesh_external_service(name)?;
+            kuma::backend::client_certificate(reader, service)?.ok()
+        }
+        SecretId::Mesh(mesh) => {
+            let identity = reader.identities().get(mesh)?.as_ref().ok()?;
+            Some((*identity.certificate).clone())
+        }
+    }
+}
