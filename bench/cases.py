@@ -6,13 +6,17 @@ import re
 import socket
 import statistics
 import subprocess
+import threading
 import time
 
-from contestants import PlainHyper, host_of, path_of
+from contestants import PlainHyper, Pointsman, host_of, path_of
 from machine import LOAD_CORE, Window, load, pinned, resident_kib
 
 ROUTES = 5000
 IDLE = 1000
+# Endpoint changes a second, and the Services that take turns.
+CHURN_RATE = 200
+CHURNED = 100
 
 
 class Rate:
@@ -199,4 +203,63 @@ def propagation(contestants, tries, say):
         one.start()
         results[one.name] = row
         say(f"one more route: {one.name}: {row}")
+    return results
+
+
+class Churn(threading.Thread):
+    """Changes endpoints so many times a second until it is stopped. In a folder that nobody watches it costs the same and changes nothing."""
+
+    def __init__(self, contestant, folder, rate, services):
+        super().__init__(daemon=True)
+        self.contestant, self.folder, self.rate, self.services = contestant, folder, rate, services
+        self.over, self.done = threading.Event(), 0
+
+    def run(self):
+        begun = time.perf_counter()
+        while not self.over.is_set():
+            self.contestant.churn(self.done % self.services, self.done // self.services % 2 == 0, self.folder)
+            self.done += 1
+            time.sleep(max(0, begun + self.done / self.rate - time.perf_counter()))
+
+    def stop(self):
+        self.over.set()
+        self.join()
+
+
+def churn(contestants, windows, seconds, tools, backend, say):
+    """With 5,000 routes: requests per second, and per second of processor time, while endpoints change 200 times a second, against the same without
+    changes. Pointsman alone: the others are given endpoints in other ways."""
+    results = {}
+    for one in contestants:
+        if not isinstance(one, Pointsman):
+            continue
+        one.stop()
+        one.start(routes=ROUTES)
+        aside = one.folder / "aside"
+        aside.mkdir()
+        one.add_churned(CHURNED)
+        while fetch(one, path_of(20000 + CHURNED - 1)) != 200:
+            time.sleep(0.05)
+        run = wrk(path_of(ROUTES - 1))
+        measured = {"quiet": [], "churn": []}
+        for number in range(2 * windows + 2):
+            kind, folder = ("quiet", aside) if number % 2 else ("churn", one.folder / "manifests")
+            changes = Churn(one, folder, CHURN_RATE, CHURNED)
+            changes.start()
+            with Window(one.process.pid, backend) as window:
+                work, _ = run(one, seconds, tools)
+            changes.stop()
+            # The first of each are to warm up.
+            if number > 1:
+                measured[kind].append((work / window.seconds, work / window.cpu, changes.done / window.seconds))
+        median = lambda kind, at: statistics.median(row[at] for row in measured[kind])
+        row = {
+            "requests": median("churn", 0) / median("quiet", 0),
+            "requests-per-cpu": median("churn", 1) / median("quiet", 1),
+            "changes-per-second": median("churn", 2),
+        }
+        one.stop()
+        one.start()
+        results[one.name] = row
+        say(f"endpoints that change: {one.name}: {row}")
     return results

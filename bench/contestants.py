@@ -168,6 +168,29 @@ class Pointsman(Contestant):
                      "rules": [{"backendRefs": [{"name": f"b{port}", "port": port}]}]},
         }
 
+    def add_churned(self, count):
+        """Adds routes to as many Services, whose endpoints `churn` changes."""
+        items = []
+        for number in range(count):
+            name = f"churned-{number}"
+            route = self.one(20000 + number)
+            route["spec"]["rules"][0]["backendRefs"] = [{"name": name, "port": 80}]
+            spec = {"ports": [{"name": "main", "port": 80}]}
+            items += [route, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "bench"}, "spec": spec}]
+            self.churn(number, False, self.folder / "manifests")
+        (self.folder / "manifests" / "churned.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+    def churn(self, number, more, folder):
+        """Writes the endpoints of one of these Services: one address, or one more."""
+        name = f"churned-{number}"
+        beside = self.folder / "new"
+        beside.write_text(json.dumps({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "ports": [{"name": "main", "port": HTTP}],
+            "metadata": {"name": name, "namespace": "bench", "labels": {"kubernetes.io/service-name": name}},
+            "endpoints": [{"addresses": [address]} for address in ([BACKEND, "127.0.0.9"] if more else [BACKEND])],
+        }))
+        beside.rename(folder / f"{name}.json")
+
     def add_route(self, number):
         beside = self.folder / "new"
         beside.write_text(json.dumps(self.one(number)))

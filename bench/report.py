@@ -102,6 +102,12 @@ def text(settings, cases, names, figures):
             rows.append([f"at {routes:,}", *(short(figures["propagation"].get(name, {}).get(routes)) for name in names)])
         parts += ["## One more route: milliseconds until a request follows it, p50\n",
                   "Pointsman: a file more in its folder. Envoy: RDS from a file. nginx, HAProxy: a reload.\n", table(["", *names], rows) + "\n"]
+    if "churn" in figures:
+        rows = []
+        for kind, title in (("requests", "throughput kept"), ("requests-per-cpu", "throughput per CPU-second kept")):
+            kept = (figures["churn"].get(name, {}).get(kind) for name in names)
+            rows.append([title, *(f"{value:.2f}" if value else "–" for value in kept)])
+        parts += ["## 5,000 routes, endpoints change 200 times a second\n", table(["", *names], rows) + "\n"]
     return "\n".join(parts)
 
 
