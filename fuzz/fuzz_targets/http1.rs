@@ -1,5 +1,6 @@
-//! Hostile bytes on both sides of the HTTP/1 codec: nothing panics, every event takes it further, what is taken does not depend on the pieces
-//! that it came in, and what is forwarded can be read again and says the same.
+//! Hostile bytes on both sides of the HTTP/1 connection state machine, driven as traffic drives it (bodies through the lent [`Body`]): nothing panics, every
+//! event takes it further, what is taken does not depend on the pieces that it came in, an error is final, and what is forwarded can be read again and
+//! says the same.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -12,9 +13,52 @@ struct Taken {
     data: Vec<u8>,
     ends: usize,
     failed: bool,
+    /// The connection may end after these bytes.
+    ended: bool,
 }
 
-fn read(bytes: &[u8], piece: usize, mut next: impl FnMut(&[u8]) -> Result<Event, Error>) -> Taken {
+/// Either reader.
+enum Reader {
+    Requests(RequestReader),
+    Responses(ResponseReader, Asked),
+}
+
+impl Reader {
+    fn body(&mut self) -> &mut Body {
+        match self {
+            Reader::Requests(reader) => reader.message().1,
+            Reader::Responses(reader, _) => reader.body(),
+        }
+    }
+
+    fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
+        if self.body().is_open() {
+            return self.body().next(bytes);
+        }
+        match self {
+            Reader::Requests(reader) => reader.next(bytes),
+            Reader::Responses(reader, asked) => {
+                reader.expect(*asked);
+                reader.next(bytes)
+            }
+        }
+    }
+
+    /// The connection ends with these bytes unread.
+    fn eof(mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
+        let over = self.body().is_over();
+        if let Reader::Responses(reader, _) = &mut self {
+            assert!(!reader.finish(bytes) || over && bytes.is_empty());
+        }
+        let ended = self.body().eof(bytes, close);
+        if let Err(error) = ended {
+            assert_eq!(self.body().next(b""), Err(error));
+        }
+        ended
+    }
+}
+
+fn read(bytes: &[u8], piece: usize, mut reader: Reader) -> Taken {
     let mut taken = Taken::default();
     let mut start = 0;
     let mut end = 0;
@@ -22,10 +66,10 @@ fn read(bytes: &[u8], piece: usize, mut next: impl FnMut(&[u8]) -> Result<Event,
         end = bytes.len().min(end + piece);
         let mut idle = 0;
         loop {
-            let event = match next(&bytes[start..end]) {
+            let event = match reader.next(&bytes[start..end]) {
                 Ok(event) => event,
                 Err(error) => {
-                    assert_eq!(next(b""), Err(error));
+                    assert_eq!(reader.next(b""), Err(error));
                     taken.failed = true;
                     return taken;
                 }
@@ -49,6 +93,19 @@ fn read(bytes: &[u8], piece: usize, mut next: impl FnMut(&[u8]) -> Result<Event,
             }
         }
     }
+    let rest = &bytes[start..end];
+    let (orderly, truncated) = match reader {
+        Reader::Requests(reader) => (
+            Reader::Requests(reader.clone()).eof(rest, Close::Orderly),
+            Reader::Requests(reader).eof(rest, Close::Truncated),
+        ),
+        Reader::Responses(reader, asked) => (
+            Reader::Responses(reader.clone(), asked).eof(rest, Close::Orderly),
+            Reader::Responses(reader, asked).eof(rest, Close::Truncated),
+        ),
+    };
+    assert!(orderly.is_ok() || truncated.is_err());
+    taken.ended = orderly.is_ok();
     taken
 }
 
@@ -95,19 +152,17 @@ fn forward(bytes: &[u8]) {
 fuzz_target!(|input: (u8, bool, &[u8])| {
     let (piece, head, bytes) = input;
     let limits = Limits::default();
+    let asked = Asked {
+        head,
+        websocket: true,
+    };
     let requests = |piece| {
-        let mut reader = RequestReader::new(limits);
-        read(bytes, piece, |bytes| reader.next(bytes))
+        let reader = Reader::Requests(RequestReader::new(limits));
+        read(bytes, piece, reader)
     };
     let responses = |piece| {
-        let mut reader = ResponseReader::new(limits);
-        read(bytes, piece, |bytes| {
-            reader.expect(Asked {
-                head,
-                websocket: true,
-            });
-            reader.next(bytes)
-        })
+        let reader = Reader::Responses(ResponseReader::new(limits), asked);
+        read(bytes, piece, reader)
     };
     let piece = usize::from(piece).max(1);
     for (whole, pieced) in [
@@ -119,6 +174,7 @@ fuzz_target!(|input: (u8, bool, &[u8])| {
             (&pieced.heads, &pieced.data, pieced.ends)
         );
         assert!(whole.failed || !pieced.failed);
+        assert!(whole.failed || whole.ended == pieced.ended);
     }
     forward(bytes);
 });

@@ -4,7 +4,6 @@
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
-use http::HeaderMap;
 use pointsman_binding::bound::Fault;
 use pointsman_routing::action::{Reply, grpc_status, no_listener, no_route};
 
@@ -134,7 +133,7 @@ impl Answer {
         };
         let mut sink = client.begin(&head)?;
         if let Some(sink) = &mut sink {
-            sink.finish(None::<HeaderMap>).await?;
+            sink.finish(None).await?;
         }
         drop(sink);
         client.flush().await

@@ -9,7 +9,7 @@ use super::lines::Lines;
 use super::sink::{Outgoing, Sink};
 use super::source::{Incoming, Source};
 use crate::http1::{
-    self, Asked, BodyDecoder, Encoder, Fault, Framing, HeadWriter, ResponseHead, WriteError,
+    self, Asked, Encoder, Event, Fault, Framing, HeadWriter, ResponseReader, WriteError,
 };
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::{Pick, Speech, http1 as up1, http2 as up2};
@@ -97,13 +97,9 @@ pub(crate) enum Returning<'b> {
 pub(crate) struct Http1Returning<'b> {
     reader: &'b mut Reader,
     buffer: &'b mut Buffer,
-    head: &'b mut ResponseHead,
-    asked: Asked,
-    limits: http1::Limits,
-    most: usize,
+    responses: &'b mut ResponseReader,
     /// Bytes of the head at the front of the buffer.
     length: usize,
-    interims: usize,
     /// What is to be answered to the key that was made here.
     accept: Option<String>,
 }
@@ -122,9 +118,6 @@ pub(crate) struct Came<'b> {
     /// The length of the body, also where it does not come.
     pub(crate) content_length: Option<u64>,
 }
-
-/// Interim responses that a backend may send.
-pub(super) const MOST_INTERIMS: usize = 32;
 
 impl Backend {
     /// A connection to an endpoint.
@@ -170,7 +163,10 @@ impl Backend {
                 let key = (request.websocket && request.lines.get("sec-websocket-key").is_none())
                     .then(|| handshake::key(worker));
                 write_head(&mut connection.out, request, &encoder, key.as_deref())?;
-                let limits = worker.limits().of_responses();
+                connection.responses.expect(Asked {
+                    head: request.method == "HEAD",
+                    websocket: request.websocket,
+                });
                 Ok((
                     Sink::Http1(Outgoing::new(
                         &mut connection.writer,
@@ -180,15 +176,8 @@ impl Backend {
                     Returning::Http1(Http1Returning {
                         reader: &mut connection.reader,
                         buffer: &mut connection.buffer,
-                        head: &mut connection.head,
-                        asked: Asked {
-                            head: request.method == "HEAD",
-                            websocket: request.websocket,
-                        },
-                        most: limits.field_bytes + 1024,
-                        limits,
+                        responses: &mut connection.responses,
                         length: 0,
-                        interims: 0,
                         accept: key.map(|key| handshake::accept(key.as_bytes())),
                     }),
                 ))
@@ -199,11 +188,7 @@ impl Backend {
     /// The exchange is over and all of it was read: the connection may carry another one, if nothing speaks against it.
     pub(crate) fn keep(self, worker: &Worker, pick: &Pick) {
         match self {
-            Backend::Http1(connection) => {
-                if connection.head.keep_alive() {
-                    connection.keep(worker, pick.upstream());
-                }
-            }
+            Backend::Http1(connection) => connection.keep(worker, pick.upstream()),
             // The connection carries others meanwhile.
             Backend::Http2(_) => {}
         }
@@ -252,13 +237,13 @@ impl<'b> Returning<'b> {
     pub(crate) fn came(&self) -> Came<'_> {
         match self {
             Returning::Http1(returning) => {
-                let view = returning.head.view(returning.buffer.filled());
+                let view = returning.responses.head().view(returning.buffer.filled());
                 Came {
                     status: view.status(),
                     reason: Some(view.reason()).filter(|reason| !reason.is_empty()),
                     lines: Lines::new(view.fields().forwarded()),
-                    framing: returning.head.framing(),
-                    content_length: returning.head.content_length(),
+                    framing: returning.responses.head().framing(),
+                    content_length: returning.responses.head().content_length(),
                 }
             }
             Returning::Http2(returning) => returning.came(),
@@ -268,7 +253,7 @@ impl<'b> Returning<'b> {
     /// Whether the endpoint ends the connection after this response: it takes nothing more of the request.
     pub(crate) fn is_last(&self) -> bool {
         match self {
-            Returning::Http1(returning) => !returning.head.keep_alive(),
+            Returning::Http1(returning) => !returning.responses.head().keep_alive(),
             Returning::Http2(_) => false,
         }
     }
@@ -276,7 +261,7 @@ impl<'b> Returning<'b> {
     /// Whether the connection is a WebSocket from here on.
     pub(crate) fn is_switch(&self) -> bool {
         match self {
-            Returning::Http1(returning) => returning.head.is_switch(),
+            Returning::Http1(returning) => returning.responses.head().is_switch(),
             Returning::Http2(returning) => returning.is_switch(),
         }
     }
@@ -299,8 +284,8 @@ impl<'b> Returning<'b> {
             Returning::Http1(returning) => {
                 returning.buffer.consume(returning.length);
                 returning.length = 0;
-                let decoder = BodyDecoder::new(returning.head.framing(), &returning.limits);
-                let incoming = Incoming::new(returning.reader, returning.buffer, decoder, most);
+                let body = returning.responses.body();
+                let incoming = Incoming::new(returning.reader, returning.buffer, body, most);
                 Source::Http1(incoming)
             }
             Returning::Http2(returning) => returning.body(),
@@ -311,10 +296,14 @@ impl<'b> Returning<'b> {
 impl Http1Returning<'_> {
     /// RFC 6455 §4.1: an answer to another key is none.
     fn check_accept(&self) -> Result<(), http1::Error> {
-        let Some(accept) = self.accept.as_ref().filter(|_| self.head.is_switch()) else {
+        let Some(accept) = self
+            .accept
+            .as_ref()
+            .filter(|_| self.responses.head().is_switch())
+        else {
             return Ok(());
         };
-        let fields = self.head.view(self.buffer.filled()).fields();
+        let fields = self.responses.head().view(self.buffer.filled()).fields();
         match fields.get("sec-websocket-accept") == Some(accept.as_bytes()) {
             true => Ok(()),
             false => Err(http1::Error::Backend(Fault::UnexpectedInterim)),
@@ -324,25 +313,25 @@ impl Http1Returning<'_> {
     async fn next(&mut self) -> Result<bool, BackendError> {
         self.buffer.consume(self.length);
         self.length = 0;
+        let most = self.responses.most_head_bytes();
         loop {
-            let bytes = self.buffer.filled();
-            if let Some(length) = self.head.parse(bytes, self.asked, &self.limits)? {
-                self.length = length;
-                if !self.head.is_interim() {
+            let event = self.responses.next(self.buffer.filled())?;
+            match event {
+                Event::Interim(length) => {
+                    self.length = length;
+                    return Ok(false);
+                }
+                Event::Head(length) => {
+                    self.length = length;
                     self.check_accept()?;
                     return Ok(true);
                 }
-                self.interims += 1;
-                if self.interims > MOST_INTERIMS {
-                    return Err(http1::Error::Backend(Fault::UnexpectedInterim).into());
-                }
-                return Ok(false);
+                other => self.buffer.consume(other.consumed()),
             }
-            if self.buffer.fill(self.reader, self.most).await? == 0 {
-                return match self.buffer.is_empty() {
-                    true => Err(BackendError::Unanswered),
-                    false => Err(http1::Error::Backend(Fault::IncompleteHead).into()),
-                };
+            if self.buffer.fill(self.reader, most).await? == 0 {
+                let close = self.reader.close();
+                self.responses.eof(self.buffer.filled(), close)?;
+                return Err(BackendError::Unanswered);
             }
         }
     }

@@ -5,7 +5,6 @@ use std::io;
 use super::answer::Answer;
 use super::backend::{BackendError, BeginError};
 use super::source::SourceError;
-use crate::http1;
 use crate::upstream::Pick;
 use crate::upstream::connect::ConnectError;
 
@@ -114,7 +113,7 @@ impl From<BeginError> for Failure {
 pub(crate) fn client_fault(error: SourceError) -> Failure {
     match error {
         SourceError::Io(_) | SourceError::Http2(_) => Failure::Cut,
-        SourceError::Fault(fault) => Failure::Client(Answer::refused(http1::Error::Client(fault))),
+        SourceError::Fault(error) => Failure::Client(Answer::refused(error)),
     }
 }
 

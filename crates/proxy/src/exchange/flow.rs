@@ -103,7 +103,16 @@ impl Progress {
 /// Bodies of which so much is left are moved in bulk.
 const BULK: u64 = 128 * 1024;
 
-/// Moves what is left of a large body without looking at it, where both sides are plain connections of HTTP/1 and nothing stands between its bytes.
+/// Whether what is left of a body may be moved in bulk: it is large, both sides are plain connections of HTTP/1, and nothing stands between its bytes.
+fn is_bulk(source: &Source<'_>, sink: &Sink<'_>) -> bool {
+    let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, sink) else {
+        return false;
+    };
+    let large = incoming.bulk().filter(|(_, left)| *left >= BULK);
+    large.is_some_and(|(from, _)| outgoing.is_plain() && from.plain().is_some())
+}
+
+/// Moves what is left of a body without looking at it.
 async fn bulk(
     worker: &Worker,
     source: &mut Source<'_>,
@@ -113,16 +122,13 @@ async fn bulk(
     let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, &mut *sink) else {
         return Ok(());
     };
-    let Some((from, left)) = incoming.bulk().filter(|(_, left)| *left >= BULK) else {
-        return Ok(());
-    };
-    if !outgoing.is_plain() || from.plain().is_none() {
-        return Ok(());
-    }
     let Some(mut pipe) = worker.pipes.lend() else {
         return Ok(());
     };
     outgoing.flush().await.map_err(SinkError::from)?;
+    let Some((from, left)) = incoming.bulk() else {
+        return Ok(());
+    };
     let (Some(from), Some(to)) = (from.plain(), outgoing.plain()) else {
         return Ok(());
     };
@@ -147,8 +153,9 @@ pub(crate) async fn carry(
     progress: &Progress,
 ) -> Result<(), FlowError> {
     loop {
-        if tap.as_ref().is_none_or(|tap| tap.is_idle()) {
-            bulk(worker, source, sink, progress).await?;
+        if is_bulk(source, sink) && tap.as_ref().is_none_or(|tap| tap.is_idle()) {
+            // Boxed: few bodies are large, and all others would pay for its room.
+            Box::pin(bulk(worker, source, sink, progress)).await?;
         }
         let there = poll_fn(|cx| match source.poll_ready(cx) {
             Poll::Ready(there) => Poll::Ready(there.map(Some)),
@@ -178,7 +185,7 @@ pub(crate) async fn carry(
     }
     let trailers = source.trailers();
     if let Some(tap) = &mut tap {
-        tap.end(trailers.as_ref());
+        tap.end(trailers.as_deref());
     }
     sink.finish(trailers).await?;
     progress.end();

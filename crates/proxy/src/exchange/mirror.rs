@@ -197,7 +197,7 @@ impl Sending {
                         sink.flush().await.ok()?;
                         lag.set(lag.get().saturating_sub(bytes.len()));
                     }
-                    Piece::End(trailers) => return sink.finish(trailers).await.ok(),
+                    Piece::End(trailers) => return sink.finish(trailers.map(Box::new)).await.ok(),
                 }
             }
         };

@@ -5,13 +5,12 @@
 use std::io;
 
 use bytes::Bytes;
-use http::HeaderMap;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::flow::FlowError;
 use super::http2::sink as http2;
-use super::source::Source;
+use super::source::{Source, Trailers};
 use crate::http1::{EncodeError, Encoder, Framing, Version};
 use crate::wire::io::Writer;
 
@@ -165,13 +164,11 @@ impl Sink<'_> {
     }
 
     /// Ends the body.
-    pub(crate) async fn finish(&mut self, trailers: Option<HeaderMap>) -> Result<(), SinkError> {
+    pub(crate) async fn finish(&mut self, trailers: Trailers) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => {
-                let trailers = trailers.unwrap_or_default();
-                let fields = trailers
-                    .iter()
-                    .map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
+                let all = trailers.iter().flat_map(|map| map.iter());
+                let fields = all.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes()));
                 outgoing.encoder.end(fields, outgoing.out)?;
                 Ok(outgoing.flush().await?)
             }

@@ -12,16 +12,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::http2::source as http2;
-use crate::http1::{BodyDecoder, Decoded, Fault, Fields, Framing, Limits};
+use crate::http1::{self, Body, Event, Fields};
 use crate::wire::buffer::Buffer;
 use crate::wire::io::Reader;
+
+/// Trailers, boxed: few bodies have any, and every future that passes them on would have room for them.
+pub(crate) type Trailers = Option<Box<HeaderMap>>;
 
 /// Why a body did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     /// It was framed wrongly, or ended too early.
     #[error(transparent)]
-    Fault(#[from] Fault),
+    Fault(#[from] http1::Error),
     /// The connection broke.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -46,33 +49,28 @@ pub(crate) enum Source<'c> {
 pub(crate) struct Incoming<'c> {
     reader: &'c mut Reader,
     buffer: &'c mut Buffer,
-    decoder: BodyDecoder,
+    body: &'c mut Body,
     /// Bytes of the body at the front of the buffer.
     piece: usize,
     /// How large the buffer may grow.
     most: usize,
-    ended: bool,
-    /// The bytes are a WebSocket's, which knows itself where it ends.
-    switched: bool,
-    trailers: Option<HeaderMap>,
+    trailers: Trailers,
 }
 
 impl<'c> Incoming<'c> {
-    /// A body that this decoder takes out of what is in the buffer and comes from the reader.
+    /// Creates the body of the current message, whose bytes are in the buffer and come from the reader.
     pub(crate) fn new(
         reader: &'c mut Reader,
         buffer: &'c mut Buffer,
-        decoder: BodyDecoder,
+        body: &'c mut Body,
         most: usize,
     ) -> Self {
         Incoming {
             reader,
             buffer,
-            decoder,
+            body,
             piece: 0,
             most,
-            ended: false,
-            switched: false,
             trailers: None,
         }
     }
@@ -82,57 +80,50 @@ impl<'c> Incoming<'c> {
             if self.piece > 0 {
                 return Poll::Ready(Ok(true));
             }
-            if self.ended {
+            if !self.body.is_open() {
                 return Poll::Ready(Ok(false));
             }
-            match self.decoder.decode(self.buffer.filled())? {
-                Decoded::Data(range) => {
+            match self.body.next(self.buffer.filled())? {
+                Event::Data(range) => {
                     self.buffer.consume(range.start);
                     self.piece = range.len();
                 }
-                Decoded::End { consumed } => {
-                    let trailers = self.decoder.trailers(self.buffer.filled());
-                    self.trailers = (!trailers.is_empty()).then(|| trailer_map(&trailers));
+                Event::End { consumed } => {
+                    let trailers = self.body.trailers(self.buffer.filled());
+                    self.trailers =
+                        (!trailers.is_empty()).then(|| Box::new(trailer_map(&trailers)));
                     self.buffer.consume(consumed);
-                    self.ended = true;
                 }
-                Decoded::More { consumed } => {
-                    self.buffer.consume(consumed);
-                    let reader = Pin::new(&mut *self.reader);
-                    if ready!(self.buffer.poll_fill(reader, self.most, cx))? == 0 {
-                        self.end()?;
-                        self.ended = true;
-                    }
+                Event::Switched if !self.buffer.is_empty() => {
+                    self.piece = self.buffer.filled().len();
+                }
+                event => {
+                    self.buffer.consume(event.consumed());
+                    ready!(self.poll_fill(cx))?;
                 }
             }
         }
     }
 
-    /// The connection has ended. RFC 9112 §8: a response that only this ends "is considered complete unless an error was indicated by the underlying connection (e.g.,
-    /// an "incomplete close" in TLS would leave the response incomplete".
-    fn end(&mut self) -> Result<(), Fault> {
-        if self.decoder.ends_with_connection() && !self.switched && !self.reader.has_ended_well() {
-            return Err(Fault::IncompleteBody);
+    /// Reads more, or notes the end of the connection.
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SourceError>> {
+        let reader = Pin::new(&mut *self.reader);
+        if ready!(self.buffer.poll_fill(reader, self.most, cx))? == 0 {
+            let close = self.reader.close();
+            self.body.eof(self.buffer.filled(), close)?;
         }
-        self.decoder.eof()
-    }
-
-    /// Bytes from here on belong to a WebSocket.
-    fn switch(&mut self) {
-        self.switched = true;
-        self.decoder = BodyDecoder::new(Framing::UntilClose, &Limits::default());
-        self.ended = false;
+        Poll::Ready(Ok(()))
     }
 
     /// The connection, for who moves bytes without looking at them, and how many may be moved so: none unless the length is known and nothing is buffered.
     pub(crate) fn bulk(&self) -> Option<(&Reader, u64)> {
-        let left = self.decoder.left()?;
+        let left = self.body.left()?;
         (self.piece == 0 && self.buffer.is_empty()).then_some((&*self.reader, left))
     }
 
     /// So many bytes were moved so.
     pub(crate) fn moved(&mut self, count: u64) {
-        self.decoder.skip(count);
+        self.body.skip(count);
     }
 }
 
@@ -189,14 +180,14 @@ impl Source<'_> {
     pub(crate) fn switch(&mut self) {
         match self {
             Source::Empty => {}
-            Source::Http1(incoming) => incoming.switch(),
+            Source::Http1(incoming) => incoming.body.switch(),
             // It was a stream of bytes all along.
             Source::Http2(_) => {}
         }
     }
 
     /// The trailers, once the body has ended.
-    pub(crate) fn trailers(&mut self) -> Option<HeaderMap> {
+    pub(crate) fn trailers(&mut self) -> Trailers {
         match self {
             Source::Empty => None,
             Source::Http1(incoming) => incoming.trailers.take(),
@@ -208,9 +199,7 @@ impl Source<'_> {
     pub(crate) fn has_ended(&self) -> bool {
         match self {
             Source::Empty => true,
-            Source::Http1(incoming) => {
-                incoming.ended || (incoming.piece == 0 && incoming.decoder.is_done())
-            }
+            Source::Http1(incoming) => incoming.piece == 0 && incoming.body.is_over(),
             Source::Http2(incoming) => incoming.has_ended(),
         }
     }

@@ -3,6 +3,7 @@
 use http::HeaderMap;
 
 use super::mirror::Copies;
+use super::source::Trailers;
 
 /// Keeps and copies what passes.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub(crate) struct Tap {
     /// More than that has passed, so nothing can be sent again.
     spilled: bool,
     /// All of it has passed, and these were its trailers.
-    ended: Option<Option<HeaderMap>>,
+    ended: Option<Trailers>,
     mirrors: Copies,
     /// The last piece is on its way: its source still has it.
     passing: bool,
@@ -60,7 +61,7 @@ impl Tap {
     /// The body is over.
     pub(crate) fn end(&mut self, trailers: Option<&HeaderMap>) {
         self.mirrors.end(trailers);
-        self.ended = Some(trailers.cloned());
+        self.ended = Some(trailers.cloned().map(Box::new));
     }
 
     /// Whether nothing more is kept or copied.
@@ -79,7 +80,7 @@ impl Tap {
     }
 
     /// The trailers, if the body is over: then nothing more comes from its source.
-    pub(crate) fn ended(&self) -> Option<Option<HeaderMap>> {
+    pub(crate) fn ended(&self) -> Option<Trailers> {
         self.ended.clone()
     }
 }

@@ -1,5 +1,8 @@
-//! Messages one after the other on a connection, as events. What follows a message stays in the buffer for the next one; after an
-//! error every further call returns that error, so nothing more is read.
+//! The HTTP/1 connection state machine: messages one after the other, as events.
+//!
+//! Bytes after a message stay in the buffer for the next one. After an error every further call returns that error, so nothing more is read. A reader
+//! consists of the head of the current message and a [`Body`], which holds the state of the connection and can be lent to whoever carries the body
+//! while the head is in use.
 
 use std::ops::Range;
 
@@ -9,6 +12,9 @@ use super::field::Fields;
 use super::limits::Limits;
 use super::request::RequestHead;
 use super::response::{Asked, ResponseHead};
+
+/// Interim responses that a backend may send before the final one.
+pub(crate) const MOST_INTERIMS: usize = 32;
 
 /// What the bytes at the front of a buffer are. The caller drops what an event is done with ([`Event::consumed`]) before the next call;
 /// views of heads and trailers are taken before that.
@@ -35,7 +41,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// How many bytes at the front of the buffer are done with.
+    /// Number of bytes at the front of the buffer that are done with.
     pub fn consumed(&self) -> usize {
         match self {
             Event::More { consumed } | Event::End { consumed } => *consumed,
@@ -56,6 +62,15 @@ impl From<Decoded> for Event {
     }
 }
 
+/// The manner in which the peer closed the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Close {
+    /// With TCP's FIN, and with `close_notify` where TLS is spoken.
+    Orderly,
+    /// Without `close_notify`: anyone on the path may have cut it.
+    Truncated,
+}
+
 /// What the end of a connection means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eof {
@@ -69,6 +84,7 @@ pub enum Eof {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// A head is due.
     Head,
     Body,
     /// No message is due: no request waits for a response, or the connection ended.
@@ -77,68 +93,194 @@ enum State {
     Failed(Error),
 }
 
+/// The side that sends the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sender {
+    Client,
+    Backend,
+}
+
+impl Sender {
+    fn error(self, fault: Fault) -> Error {
+        match self {
+            Sender::Client => Error::Client(fault),
+            Sender::Backend => Error::Backend(fault),
+        }
+    }
+
+    /// State after a message.
+    fn after_message(self) -> State {
+        match self {
+            Sender::Client => State::Head,
+            Sender::Backend => State::Idle,
+        }
+    }
+}
+
+/// The state of a connection, and the body of the current message.
+#[derive(Debug, Clone)]
+pub struct Body {
+    decoder: BodyDecoder,
+    state: State,
+    sender: Sender,
+}
+
+impl Body {
+    fn new(sender: Sender) -> Self {
+        Body {
+            decoder: BodyDecoder::default(),
+            state: sender.after_message(),
+            sender,
+        }
+    }
+
+    /// Looks at the bytes at the front of the buffer. Between messages it asks for more: heads are the reader's.
+    pub fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
+        let event = match self.state {
+            State::Body => match self.decoder.decode(bytes) {
+                Ok(decoded) => Event::from(decoded),
+                Err(fault) => return self.fail(self.sender.error(fault)),
+            },
+            State::Head | State::Idle => Event::More { consumed: 0 },
+            State::Switched => Event::Switched,
+            State::Failed(error) => return Err(error),
+        };
+        if matches!(event, Event::End { .. }) {
+            self.state = self.sender.after_message();
+        }
+        Ok(event)
+    }
+
+    /// The connection ended, with these bytes unread.
+    pub fn eof(&mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
+        match self.state {
+            State::Head if !bytes.is_empty() => self.fail(self.sender.error(Fault::IncompleteHead)),
+            State::Head if self.sender == Sender::Backend => Ok(Eof::Unanswered),
+            State::Head | State::Idle => Ok(Eof::Between),
+            State::Switched => {
+                self.state = State::Idle;
+                Ok(Eof::Between)
+            }
+            // RFC 9112 §8: a response that only this ends "is considered complete unless an error was indicated by the underlying connection (e.g.,
+            // an "incomplete close" in TLS would leave the response incomplete".
+            State::Body if self.decoder.ends_with_connection() && close == Close::Truncated => {
+                self.fail(self.sender.error(Fault::IncompleteBody))
+            }
+            State::Body => match self.decoder.eof() {
+                Ok(()) => {
+                    self.state = State::Idle;
+                    Ok(Eof::EndsBody)
+                }
+                Err(fault) => self.fail(self.sender.error(fault)),
+            },
+            State::Failed(error) => Err(error),
+        }
+    }
+
+    fn fail<T>(&mut self, error: Error) -> Result<T, Error> {
+        self.state = State::Failed(error);
+        Err(error)
+    }
+
+    fn begin(&mut self, decoder: BodyDecoder) {
+        self.decoder = decoder;
+        self.state = State::Body;
+    }
+
+    /// Both sides agreed on a WebSocket: bytes from here on belong to it.
+    pub fn switch(&mut self) {
+        if !matches!(self.state, State::Failed(_)) {
+            self.state = State::Switched;
+        }
+    }
+
+    /// The trailers, after [`Event::End`], with the bytes that `next` was given.
+    pub fn trailers<'a>(&'a self, bytes: &'a [u8]) -> Fields<'a> {
+        self.decoder.trailers(bytes)
+    }
+
+    /// Bytes of the body so far.
+    pub fn received(&self) -> u64 {
+        self.decoder.received()
+    }
+
+    /// Number of bytes of the body still to come, if its length is known.
+    pub fn left(&self) -> Option<u64> {
+        self.decoder.left().filter(|_| self.state == State::Body)
+    }
+
+    /// So many bytes of a body of known length were moved without passing through [`next`](Self::next).
+    pub fn skip(&mut self, count: u64) {
+        self.decoder.skip(count);
+    }
+
+    /// Whether events of the current message, or bytes of a WebSocket, are still due.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, State::Body | State::Switched | State::Failed(_))
+    }
+
+    /// Whether the next message may follow: none has begun, or the current one has no bytes left, though [`Event::End`] may still be due.
+    pub fn is_over(&self) -> bool {
+        match self.state {
+            State::Head | State::Idle => true,
+            State::Body => self.decoder.is_done(),
+            State::Switched | State::Failed(_) => false,
+        }
+    }
+}
+
 /// Reads the requests of a connection.
 #[derive(Debug, Clone)]
 pub struct RequestReader {
     limits: Limits,
     head: RequestHead,
-    body: BodyDecoder,
-    state: State,
+    body: Body,
 }
 
 impl RequestReader {
-    /// For a new connection.
+    /// Creates the reader of a new connection.
     pub fn new(limits: Limits) -> Self {
         RequestReader {
             limits,
             head: RequestHead::new(),
-            body: BodyDecoder::default(),
-            state: State::Head,
+            body: Body::new(Sender::Client),
         }
     }
 
     /// Looks at the bytes at the front of the buffer.
     pub fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
-        let event = match self.state {
-            State::Head => match self.head.parse(bytes, &self.limits) {
-                Ok(None) => Ok(Event::More { consumed: 0 }),
-                Ok(Some(length)) => {
-                    self.body = BodyDecoder::new(self.head.framing(), &self.limits);
-                    self.state = State::Body;
-                    Ok(Event::Head(length))
-                }
-                Err(error) => Err(error),
-            },
-            State::Body => self
-                .body
-                .decode(bytes)
-                .map(Event::from)
-                .map_err(Error::Client),
-            State::Idle => Ok(Event::More { consumed: 0 }),
-            State::Switched => Ok(Event::Switched),
-            State::Failed(error) => Err(error),
-        };
-        match &event {
-            Ok(Event::End { .. }) => self.state = State::Head,
-            Err(error) => self.state = State::Failed(*error),
-            Ok(_) => {}
+        if self.body.state != State::Head {
+            return self.body.next(bytes);
         }
-        event
+        match self.head.parse(bytes, &self.limits) {
+            Ok(None) => Ok(Event::More { consumed: 0 }),
+            Ok(Some(length)) => {
+                let framing = self.head.framing();
+                self.body.begin(BodyDecoder::new(framing, &self.limits));
+                Ok(Event::Head(length))
+            }
+            Err(error) => self.body.fail(error),
+        }
     }
 
     /// The WebSocket that the request opened was accepted.
     pub fn switch(&mut self) {
-        self.state = State::Switched;
+        self.body.switch();
     }
 
     /// The connection ended, with these bytes unread.
-    pub fn eof(&mut self, bytes: &[u8]) -> Result<Eof, Error> {
-        eof(&mut self.state, &mut self.body, bytes, Error::Client)
+    pub fn eof(&mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
+        self.body.eof(bytes, close)
     }
 
     /// The head, from [`Event::Head`] until the next one is read.
     pub fn head(&self) -> &RequestHead {
         &self.head
+    }
+
+    /// The head, with the body that follows it.
+    pub fn message(&mut self) -> (&RequestHead, &mut Body) {
+        (&self.head, &mut self.body)
     }
 
     /// The trailers, after [`Event::End`], with the bytes that `next` was given.
@@ -153,7 +295,12 @@ impl RequestReader {
 
     /// Whether a body is being read: the head is out and its end has not come.
     pub fn is_within_message(&self) -> bool {
-        self.state == State::Body
+        self.body.state == State::Body
+    }
+
+    /// Largest head that the limits admit, with its request line and line ends.
+    pub(crate) fn most_head_bytes(&self) -> usize {
+        self.limits.field_bytes + self.limits.target_bytes + 1024
     }
 }
 
@@ -162,85 +309,76 @@ impl RequestReader {
 pub struct ResponseReader {
     limits: Limits,
     head: ResponseHead,
-    body: BodyDecoder,
+    body: Body,
     asked: Asked,
     interims: usize,
-    state: State,
 }
 
-/// Interim responses that a backend may send before the final one.
-const MOST_INTERIMS: usize = 32;
-
 impl ResponseReader {
-    /// For a new connection.
+    /// Creates the reader of a new connection.
     pub fn new(limits: Limits) -> Self {
         ResponseReader {
             limits,
             head: ResponseHead::new(),
-            body: BodyDecoder::default(),
+            body: Body::new(Sender::Backend),
             asked: Asked::default(),
             interims: 0,
-            state: State::Idle,
         }
     }
 
     /// A request was sent. Not to be called before the last response has ended: there is no pipelining towards backends.
     pub fn expect(&mut self, asked: Asked) {
-        if self.state == State::Idle {
+        if self.body.state == State::Idle {
             self.asked = asked;
             self.interims = 0;
-            self.state = State::Head;
+            self.body.state = State::Head;
         }
     }
 
     /// Looks at the bytes at the front of the buffer.
     pub fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
-        let event = match self.state {
-            State::Idle if bytes.is_empty() => Ok(Event::More { consumed: 0 }),
-            State::Idle => Err(Error::Backend(Fault::Unsolicited)),
-            State::Head => match self.head.parse(bytes, self.asked, &self.limits) {
-                Ok(None) => Ok(Event::More { consumed: 0 }),
-                Ok(Some(length)) if self.head.is_interim() => {
-                    self.interims += 1;
-                    match self.interims > MOST_INTERIMS {
-                        true => Err(Error::Backend(Fault::UnexpectedInterim)),
-                        false => Ok(Event::Interim(length)),
-                    }
-                }
-                Ok(Some(length)) => {
-                    self.body = BodyDecoder::new(self.head.framing(), &self.limits);
-                    self.state = match self.head.is_switch() {
-                        true => State::Switched,
-                        false => State::Body,
-                    };
-                    Ok(Event::Head(length))
-                }
-                Err(error) => Err(error),
-            },
-            State::Body => self
-                .body
-                .decode(bytes)
-                .map(Event::from)
-                .map_err(Error::Backend),
-            State::Switched => Ok(Event::Switched),
-            State::Failed(error) => Err(error),
-        };
-        match &event {
-            Ok(Event::End { .. }) => self.state = State::Idle,
-            Err(error) => self.state = State::Failed(*error),
-            Ok(_) => {}
+        match self.body.state {
+            State::Idle if !bytes.is_empty() => self.body.fail(Error::Backend(Fault::Unsolicited)),
+            State::Head => self.next_head(bytes),
+            _ => self.body.next(bytes),
         }
-        event
+    }
+
+    fn next_head(&mut self, bytes: &[u8]) -> Result<Event, Error> {
+        match self.head.parse(bytes, self.asked, &self.limits) {
+            Ok(None) => Ok(Event::More { consumed: 0 }),
+            Ok(Some(length)) if self.head.is_interim() => {
+                self.interims += 1;
+                match self.interims > MOST_INTERIMS {
+                    true => self.body.fail(Error::Backend(Fault::UnexpectedInterim)),
+                    false => Ok(Event::Interim(length)),
+                }
+            }
+            Ok(Some(length)) => {
+                let framing = self.head.framing();
+                self.body.begin(BodyDecoder::new(framing, &self.limits));
+                if self.head.is_switch() {
+                    self.body.switch();
+                }
+                Ok(Event::Head(length))
+            }
+            Err(error) => self.body.fail(error),
+        }
     }
 
     /// The connection ended, with these bytes unread.
-    pub fn eof(&mut self, bytes: &[u8]) -> Result<Eof, Error> {
-        eof(&mut self.state, &mut self.body, bytes, Error::Backend)
+    pub fn eof(&mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
+        self.body.eof(bytes, close)
     }
 
     /// The head, from [`Event::Head`] or [`Event::Interim`] until the next one is read.
     pub fn head(&self) -> &ResponseHead {
         &self.head
+    }
+
+    /// The body that follows the head.
+    pub fn body(&mut self) -> &mut Body {
+        &mut self.body
     }
 
     /// The trailers, after [`Event::End`], with the bytes that `next` was given.
@@ -253,31 +391,17 @@ impl ResponseReader {
         self.body.received()
     }
 
-    /// Whether the connection may carry another request, given what is left unread: the response has ended, both sides want to go on, and
-    /// nothing follows it.
-    pub fn is_reusable(&self, bytes: &[u8]) -> bool {
-        self.state == State::Idle && self.head.keep_alive() && bytes.is_empty()
+    /// Ends the response if nothing of it is left, also where its [`Event::End`] was not asked for. Returns whether the connection may carry another
+    /// request: both sides want to go on, and none of these unread bytes follows.
+    pub fn finish(&mut self, bytes: &[u8]) -> bool {
+        if self.body.state == State::Body && self.body.is_over() {
+            self.body.state = State::Idle;
+        }
+        self.body.state == State::Idle && self.head.keep_alive() && bytes.is_empty()
     }
-}
 
-fn eof(
-    state: &mut State,
-    body: &mut BodyDecoder,
-    bytes: &[u8],
-    blame: fn(Fault) -> Error,
-) -> Result<Eof, Error> {
-    let meaning = match *state {
-        State::Head if !bytes.is_empty() => Err(blame(Fault::IncompleteHead)),
-        State::Head if blame(Fault::IncompleteHead).is_clients() => Ok(Eof::Between),
-        State::Head => Ok(Eof::Unanswered),
-        State::Idle | State::Switched => Ok(Eof::Between),
-        State::Body => body.eof().map(|()| Eof::EndsBody).map_err(blame),
-        State::Failed(error) => Err(error),
-    };
-    match meaning {
-        Err(error) => *state = State::Failed(error),
-        Ok(Eof::EndsBody) => *state = State::Idle,
-        Ok(Eof::Between | Eof::Unanswered) => {}
+    /// Largest head that the limits admit, with its status line and line ends.
+    pub(crate) fn most_head_bytes(&self) -> usize {
+        self.limits.field_bytes + 1024
     }
-    meaning
 }

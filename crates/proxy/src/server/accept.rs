@@ -112,7 +112,7 @@ fn serve(
             let series = |frontend: &Arc<Frontend>| held.listener_series(&worker, frontend);
             connection.open = frontends.listener().map(series).map(Open::new);
             let (reader, writer) = split(stream);
-            spawn_local(http1::serve(worker, connection, reader, writer));
+            http1::spawn(worker, connection, reader, writer);
         }
         Some(Protocol::Https | Protocol::Tls(_)) => {
             spawn_local(tls::serve(worker, connection, stream));

@@ -1,14 +1,15 @@
 //! A client's connection that speaks HTTP/1: requests one after the other.
+//!
+//! A connection is idle or busy. All that requests need, above all the future of an exchange, is in one box that lives as long as the connection is busy. An
+//! idle connection costs little; a box per request would cost more than a small request does.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::http2::{self, PREFACE};
-use tokio::task::spawn_local;
-
 use crate::downstream::ClientConnection;
 use crate::exchange;
 use crate::exchange::answer::Answer;
@@ -17,89 +18,223 @@ use crate::exchange::lines::Lines;
 use crate::exchange::report::{self, Said};
 use crate::exchange::request::{Request, Spoken};
 use crate::exchange::source::{Incoming, Source};
-use crate::http1::{BodyDecoder, Error, Limits, RequestHead, Version};
+use crate::http1::{Event, RequestReader, Version};
 use crate::wire::alarm::Alarm;
 use crate::wire::bell::Place;
 use crate::wire::buffer::Buffer;
 use crate::wire::io::{Prefixed, Reader, Writer, unsplit};
 use crate::wire::linger::{LINGER, linger};
+use crate::wire::task::{assert_size, spawn_within};
 use crate::worker::Worker;
 
-/// Serves a connection until it ends.
-pub(crate) async fn serve(
+/// Time without a request after which a busy connection becomes idle.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Bound for the size of an idle connection's future.
+const IDLE_BYTES: usize = 640;
+
+/// Bound for the size of a busy connection's future.
+const BUSY_BYTES: usize = 5120;
+
+/// Serves a connection in a task of its own.
+pub(crate) fn spawn(worker: Rc<Worker>, client: ClientConnection, reader: Reader, writer: Writer) {
+    // Boxed: a future has room for its arguments twice.
+    let connection = Box::new(Connection {
+        worker,
+        client,
+        reader,
+        writer,
+    });
+    spawn_within::<IDLE_BYTES, _>(serve(connection));
+}
+
+/// An accepted connection.
+struct Connection {
     worker: Rc<Worker>,
-    passage: ClientConnection,
-    mut reader: Reader,
-    mut writer: Writer,
-) {
-    let mut connection = Connection {
-        limits: worker.limits().of_requests(),
+    client: ClientConnection,
+    reader: Reader,
+    writer: Writer,
+}
+
+/// Serves a connection until it ends.
+async fn serve(mut connection: Box<Connection>) {
+    let Connection {
+        worker,
+        client,
+        reader,
+        writer,
+    } = &mut *connection;
+    let mut link = Link {
+        worker,
+        client,
+        closed: client.socket.closed.place(),
+        reader,
+        writer,
         alarm: Alarm::new(),
-        head: RequestHead::new(),
-        bytes: Vec::new(),
-        out: Vec::new(),
-        begun: Instant::now(),
     };
-    let mut closed = passage.socket.closed.place();
-    let mut first = true;
-    let mut rest: Option<Buffer> = None;
-    loop {
-        let came = connection
-            .next(
-                &worker,
-                &passage,
-                &mut closed,
-                &mut reader,
-                rest.take(),
-                first,
-            )
-            .await;
-        let mut buffer = match came {
-            Next::Request(buffer) => buffer,
-            Next::End => break,
-            Next::Http2(buffer) => {
-                let read = buffer.filled().to_vec();
-                drop(buffer);
-                if let Some(stream) = unsplit(reader, writer) {
-                    // In a task of its own, so that neither pays for the other's room.
-                    let stream = Prefixed::new(read, stream);
-                    drop(closed);
-                    spawn_local(http2::serve(worker, passage, stream));
-                }
-                return;
+    let ended = link.serve().await;
+    drop(link);
+    let Connection {
+        worker,
+        client,
+        reader,
+        writer,
+    } = *connection;
+    match (ended, writer) {
+        (Ended::Http2(read), writer) => {
+            if let Some(stream) = unsplit(reader, writer) {
+                http2::spawn(worker, client, Prefixed::new(read, stream));
             }
-            Next::Refused(answer) => {
-                connection
-                    .refuse(&worker, &passage, &mut writer, answer)
-                    .await;
-                linger(&mut reader, &mut writer).await;
-                break;
-            }
-        };
-        first = false;
-        let keep = connection
-            .exchange(&worker, &passage, &mut reader, &mut writer, &mut buffer)
-            .await;
-        if !keep {
-            linger(&mut reader, &mut writer).await;
-            break;
         }
-        rest = Some(buffer).filter(|buffer| !buffer.is_empty());
-    }
-    if let Writer::Tcp(half) = writer {
         // Dropping both halves closes the socket; the half alone would be shut down first.
-        half.forget();
+        (Ended::Closed, Writer::Tcp(half)) => half.forget(),
+        (Ended::Closed, _) => {}
     }
 }
 
-/// What is kept of a connection from one request to the next.
-struct Connection {
-    limits: Limits,
+/// A busy period, in a box.
+fn boxed(
+    link: &mut Link<'_>,
+    buffer: Buffer,
+    first: bool,
+) -> Pin<Box<impl Future<Output = Paused>>> {
+    let busy = busy(link, buffer, first);
+    assert_size::<BUSY_BYTES, _>(&busy);
+    Box::pin(busy)
+}
+
+/// A client's connection, with all that serves an idle one.
+struct Link<'l> {
+    worker: &'l Rc<Worker>,
+    client: &'l ClientConnection,
+    closed: Place<'l>,
+    reader: &'l mut Reader,
+    writer: &'l mut Writer,
     alarm: Alarm,
-    head: RequestHead,
-    /// The bytes of the head.
-    bytes: Vec<u8>,
-    /// What waits to be written.
+}
+
+/// What ended the wait for a request.
+enum Waited {
+    /// The first bytes of a request, or of something else.
+    Came(Buffer),
+    /// The client closed the connection, or the listener was closed.
+    Ended,
+    Elapsed,
+}
+
+impl Link<'_> {
+    /// Serves requests until the connection ends.
+    async fn serve(&mut self) -> Ended {
+        let limits = self.worker.limits();
+        let mut patience = limits.head_time;
+        let mut first = true;
+        loop {
+            let buffer = match self.wait(patience).await {
+                Waited::Came(buffer) => buffer,
+                Waited::Ended => return Ended::Closed,
+                Waited::Elapsed => {
+                    let client = self.client.resolved.client;
+                    tracing::debug!(%client, ?patience, "no request came in time");
+                    return Ended::Closed;
+                }
+            };
+            match boxed(self, buffer, first).await {
+                Paused::Idle => {}
+                Paused::Ended(ended) => return ended,
+                Paused::LastResponse => {
+                    linger(self.reader, self.writer).await;
+                    return Ended::Closed;
+                }
+            }
+            first = false;
+            patience = limits.idle_time.saturating_sub(PAUSE);
+        }
+    }
+
+    /// Waits for the first bytes of a request. No buffer is held meanwhile.
+    async fn wait(&mut self, patience: Duration) -> Waited {
+        let (reader, closed, admission) =
+            (&mut *self.reader, &mut self.closed, &self.client.admission);
+        // Lent below: a future has room for its arguments twice.
+        let came = pin!(poll_fn(|cx| {
+            let mut buffer = self.worker.buffers.lend();
+            match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
+                Poll::Ready(Ok(1..)) => Poll::Ready(Waited::Came(buffer)),
+                Poll::Ready(_) => Poll::Ready(Waited::Ended),
+                // Others need the room, and no request is on its way.
+                Poll::Pending if admission.poll_idle(cx).is_ready() && reader.is_drained() => {
+                    Poll::Ready(Waited::Ended)
+                }
+                // A socket that was closed waits for no more requests.
+                Poll::Pending => closed.poll(cx).map(|()| Waited::Ended),
+            }
+        }));
+        let came = self.alarm.within(patience, came).await;
+        // A connection that becomes idle after a pause has been so since the pause began.
+        if came.is_ok() {
+            admission.set_busy();
+        }
+        came.unwrap_or(Waited::Elapsed)
+    }
+}
+
+/// What becomes of a connection that serves no more requests here.
+enum Ended {
+    Closed,
+    /// It is one of HTTP/2, which begins with these bytes.
+    Http2(Vec<u8>),
+}
+
+/// Outcome of a busy period.
+enum Paused {
+    /// No request has come for a while.
+    Idle,
+    /// A response was sent after which the connection is closed.
+    LastResponse,
+    Ended(Ended),
+}
+
+/// Serves requests until none has come for a while.
+async fn busy(link: &mut Link<'_>, mut buffer: Buffer, mut first: bool) -> Paused {
+    let limits = link.worker.limits();
+    let mut requests = Requests {
+        reader: RequestReader::new(limits.of_requests()),
+        head: Vec::new(),
+        out: Vec::new(),
+        begun: Instant::now(),
+    };
+    loop {
+        match requests.next(link, &mut buffer, first).await {
+            Next::Request => {}
+            Next::Http2 => return Paused::Ended(Ended::Http2(buffer.filled().to_vec())),
+            Next::End => return Paused::Ended(Ended::Closed),
+            Next::Refused(answer) => {
+                // Boxed: every exchange would pay for its room.
+                Box::pin(requests.refuse(link, answer)).await;
+                return Paused::LastResponse;
+            }
+        }
+        first = false;
+        if !requests.exchange(link, &mut buffer).await {
+            return Paused::LastResponse;
+        }
+        if buffer.is_empty() {
+            drop(buffer);
+            buffer = match link.wait(PAUSE.min(limits.idle_time)).await {
+                Waited::Came(buffer) => buffer,
+                Waited::Ended => return Paused::Ended(Ended::Closed),
+                Waited::Elapsed => return Paused::Idle,
+            };
+        }
+    }
+}
+
+/// The requests of a busy connection.
+struct Requests {
+    reader: RequestReader,
+    /// The bytes of the current head.
+    head: Vec<u8>,
+    /// Bytes that wait to be written.
     out: Vec<u8>,
     /// When the first bytes of the head came.
     begun: Instant,
@@ -107,77 +242,61 @@ struct Connection {
 
 /// What came.
 enum Next {
-    /// A request's head, with what follows it.
-    Request(Buffer),
-    /// The preface of HTTP/2, and what follows it.
-    Http2(Buffer),
+    /// The head of a request.
+    Request,
+    /// The preface of HTTP/2.
+    Http2,
     /// The end.
     End,
     /// Something that is no request.
     Refused(Answer),
 }
 
-impl Connection {
-    /// Waits for a request's head.
-    async fn next(
-        &mut self,
-        worker: &Rc<Worker>,
-        passage: &ClientConnection,
-        closed: &mut Place<'_>,
-        reader: &mut Reader,
-        rest: Option<Buffer>,
-        first: bool,
-    ) -> Next {
-        let limits = worker.limits();
-        let mut buffer = match rest {
-            Some(buffer) => buffer,
-            None => {
-                let patience = if first {
-                    limits.head_time
-                } else {
-                    limits.idle_time
-                };
-                match self.wait(worker, passage, closed, reader, patience).await {
-                    Some(buffer) => buffer,
-                    None => return Next::End,
-                }
-            }
-        };
+impl Requests {
+    /// Waits for a request's head, of which some bytes are in the buffer.
+    async fn next(&mut self, link: &mut Link<'_>, buffer: &mut Buffer, first: bool) -> Next {
         self.begun = Instant::now();
-        let deadline = self.begun + limits.head_time;
-        let most = self.limits.field_bytes + self.limits.target_bytes + 1024;
+        let deadline = self.begun + link.worker.limits().head_time;
+        let most = self.reader.most_head_bytes();
         loop {
             // RFC 9113 §3.3: a client that knows begins with the preface of HTTP/2. A part of it is no request of HTTP/1 either.
             if first && buffer.filled().starts_with(PREFACE) {
-                return Next::Http2(buffer);
+                return Next::Http2;
             }
             if !first || !PREFACE.starts_with(buffer.filled()) {
-                match self.head.parse(buffer.filled(), &self.limits) {
+                match self.reader.next(buffer.filled()) {
                     Err(_) if first && !is_http(buffer.filled()) => return Next::End,
                     Err(error) => return Next::Refused(Answer::refused(error)),
-                    Ok(Some(length)) => {
-                        self.bytes.clear();
-                        self.bytes.extend_from_slice(&buffer.filled()[..length]);
+                    Ok(Event::Head(length)) => {
+                        self.head.clear();
+                        self.head.extend_from_slice(&buffer.filled()[..length]);
                         buffer.consume(length);
-                        return Next::Request(buffer);
+                        return Next::Request;
                     }
-                    Ok(None) => {}
+                    // The end of the last request, which had no body.
+                    Ok(Event::End { consumed }) => {
+                        buffer.consume(consumed);
+                        continue;
+                    }
+                    Ok(event) => buffer.consume(event.consumed()),
                 }
             }
-            let filling = buffer.fill(reader, most);
-            match passage.until(&mut self.alarm, deadline, filling).await {
+            let filling = buffer.fill(link.reader, most);
+            match link.client.until(&mut link.alarm, deadline, filling).await {
                 Err(_) => {
                     let message = "the head of the request took too long";
                     let answer = Answer::new(408, "HeadTimeout", message);
-                    return Next::Refused(match passage.socket.closed.has_rung() {
+                    return Next::Refused(match link.client.socket.closed.has_rung() {
                         true => answer,
                         false => answer.beyond("head-time"),
                     });
                 }
-                Ok(Ok(0)) if buffer.is_empty() => return Next::End,
                 Ok(Ok(0)) => {
-                    let error = Error::Client(crate::http1::Fault::IncompleteHead);
-                    return Next::Refused(Answer::refused(error));
+                    let close = link.reader.close();
+                    return match self.reader.eof(buffer.filled(), close) {
+                        Ok(_) => Next::End,
+                        Err(error) => Next::Refused(Answer::refused(error)),
+                    };
                 }
                 Ok(Ok(_)) => {}
                 Ok(Err(_)) => return Next::End,
@@ -185,49 +304,10 @@ impl Connection {
         }
     }
 
-    /// Waits for the first bytes of a request. No buffer is held meanwhile.
-    async fn wait(
-        &mut self,
-        worker: &Rc<Worker>,
-        passage: &ClientConnection,
-        closed: &mut Place<'_>,
-        reader: &mut Reader,
-        patience: Duration,
-    ) -> Option<Buffer> {
-        let came = poll_fn(|cx| {
-            let mut buffer = worker.buffers.lend();
-            match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
-                Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
-                Poll::Ready(_) => Poll::Ready(None),
-                // Others need the room, and no request is on its way.
-                Poll::Pending
-                    if passage.admission.poll_idle(cx).is_ready() && reader.is_drained() =>
-                {
-                    Poll::Ready(None)
-                }
-                // A socket that was closed waits for no more requests.
-                Poll::Pending => closed.poll(cx).map(|()| None),
-            }
-        });
-        let came = self.alarm.within(patience, came).await;
-        passage.admission.set_busy();
-        if came.is_err() {
-            tracing::debug!(client = %passage.resolved.client, ?patience, "no request came in time");
-        }
-        came.ok().flatten()
-    }
-
     /// Carries out the request whose head was read. Returns whether another one may follow.
-    async fn exchange(
-        &mut self,
-        worker: &Rc<Worker>,
-        passage: &ClientConnection,
-        reader: &mut Reader,
-        writer: &mut Writer,
-        buffer: &mut Buffer,
-    ) -> bool {
-        let view = self.head.view(&self.bytes);
-        let head = view.head();
+    async fn exchange(&mut self, link: &mut Link<'_>, buffer: &mut Buffer) -> bool {
+        let (head, body) = self.reader.message();
+        let view = head.view(&self.head);
         let spoken = match head.version() {
             Version::Http10 => Spoken::Http10,
             Version::Http11 => Spoken::Http11,
@@ -245,55 +325,42 @@ impl Connection {
             takes_trailers: head.takes_trailers(),
             uri: None,
         };
-        let decoder = BodyDecoder::new(head.framing(), &self.limits);
-        let most = worker.limits().buffer_bytes;
-        let mut source = Source::Http1(Incoming::new(reader, buffer, decoder, most));
-        let keep = head.keep_alive() && !passage.socket.closed.has_rung();
+        let most = link.worker.limits().buffer_bytes;
+        let mut source = Source::Http1(Incoming::new(link.reader, buffer, body, most));
+        let keep = head.keep_alive() && !link.client.socket.closed.has_rung();
         let head_only = request.method == "HEAD";
         let mut client = Client::Http1(Http1Client::new(
-            writer,
+            link.writer,
             &mut self.out,
             spoken,
             head_only,
             keep,
         ));
-        let begun = self.begun;
         exchange::run(
-            worker,
-            passage,
-            &mut self.alarm,
+            link.worker,
+            link.client,
+            &mut link.alarm,
             &request,
             &mut source,
             &mut client,
-            begun,
+            self.begun,
         )
         .await
     }
 
     /// Answers what is no request.
-    async fn refuse(
-        &mut self,
-        worker: &Rc<Worker>,
-        passage: &ClientConnection,
-        writer: &mut Writer,
-        answer: Answer,
-    ) {
-        answer.count(worker, passage.resolved.client);
-        let client = Http1Client::new(writer, &mut self.out, Spoken::Http11, false, false);
+    async fn refuse(&mut self, link: &mut Link<'_>, answer: Answer) {
+        let (worker, connection) = (link.worker, link.client);
+        answer.count(worker, connection.resolved.client);
+        let out = &mut self.out;
+        let client = Http1Client::new(link.writer, out, Spoken::Http11, false, false);
         let mut client = Client::Http1(client);
         let date = worker.date();
         let given = answer.give(&mut client, false, &date);
-        let given = self.alarm.within(LINGER, given).await;
+        let given = link.alarm.within(LINGER, given).await;
         let bytes = given.ok().and_then(Result::ok).unwrap_or(0);
-        let said = Said::default();
-        report::refused(
-            worker,
-            passage,
-            Spoken::Http11,
-            self.begun,
-            &said,
-            (&answer, bytes),
-        );
+        let (said, given) = (Said::default(), (&answer, bytes));
+        report::refused(worker, connection, Spoken::Http11, self.begun, &said, given);
     }
 }
 

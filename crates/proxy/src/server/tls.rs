@@ -13,7 +13,6 @@ use pointsman_binding::bound::{FrontendId, Protocol, TlsModeKey};
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
-use tokio::task::spawn_local;
 use tokio_rustls::server::TlsStream as ServerStream;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
@@ -74,10 +73,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, passage: ClientConnection, stream:
             Box::pin(stream::serve(worker, passage, near, arrival)).await;
         }
         Some(Begun::Http1(passage, reader, writer)) => {
-            spawn_local(http1::serve(worker, passage, reader, writer));
+            http1::spawn(worker, passage, reader, writer);
         }
         Some(Begun::Http2(passage, stream)) => {
-            spawn_local(http2::serve(worker, passage, stream));
+            http2::spawn(worker, passage, stream);
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::connect::{self, ConnectError};
 use super::{Pick, Upstream};
-use crate::http1::ResponseHead;
+use crate::http1::ResponseReader;
 use crate::limits::Limits;
 use crate::metrics::BackendSeries;
 use crate::wire::buffer::Buffer;
@@ -24,8 +24,8 @@ pub(crate) struct Connection {
     pub(crate) buffer: Buffer,
     /// What waits to be written.
     pub(crate) out: Vec<u8>,
-    /// The head of the response.
-    pub(crate) head: ResponseHead,
+    /// Reads the responses.
+    pub(crate) responses: ResponseReader,
     /// It has carried a request before, so the endpoint may have closed it meanwhile.
     pub(crate) reused: bool,
     address: SocketAddr,
@@ -38,7 +38,7 @@ pub(crate) struct Connection {
 pub(crate) struct Idle {
     reader: Reader,
     writer: Writer,
-    head: ResponseHead,
+    responses: ResponseReader,
     terms: u64,
     counted: Counted,
 }
@@ -85,7 +85,7 @@ impl Connection {
                     writer: idle.writer,
                     buffer: worker.buffers.lend(),
                     out: Vec::with_capacity(512),
-                    head: idle.head,
+                    responses: idle.responses,
                     reused: true,
                     address: pick.address,
                     terms: idle.terms,
@@ -126,7 +126,7 @@ impl Connection {
             writer,
             buffer: worker.buffers.lend(),
             out: Vec::with_capacity(512),
-            head: ResponseHead::new(),
+            responses: ResponseReader::new(worker.limits().of_responses()),
             reused: false,
             address: pick.address,
             terms,
@@ -134,15 +134,18 @@ impl Connection {
         })
     }
 
-    /// Its response has ended, and nothing speaks against another request: it waits for one.
-    pub(crate) fn keep(self, worker: &Worker, upstream: &Upstream) {
-        if self.terms != upstream.terms() || !self.buffer.is_empty() || worker.draining.has_rung() {
+    /// Returns the connection to the pool if it may carry another request.
+    pub(crate) fn keep(mut self, worker: &Worker, upstream: &Upstream) {
+        if self.terms != upstream.terms()
+            || !self.responses.finish(self.buffer.filled())
+            || worker.draining.has_rung()
+        {
             return;
         }
         let idle = Idle {
             reader: self.reader,
             writer: self.writer,
-            head: self.head,
+            responses: self.responses,
             terms: self.terms,
             counted: self.counted,
         };

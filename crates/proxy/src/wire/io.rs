@@ -13,6 +13,8 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_rustls::TlsStream;
 
+use crate::http1::Close;
+
 /// A TCP stream of which some bytes were read already, to find out what is spoken.
 #[derive(Debug)]
 pub(crate) struct Prefixed {
@@ -150,9 +152,9 @@ impl Reader {
         }
     }
 
-    /// Whether the other side has said that this is the end, where it has a way to: TLS has one (RFC 8446 §6.1), so that nobody else can cut a stream unnoticed.
-    pub(crate) fn has_ended_well(&self) -> bool {
-        match self {
+    /// The manner in which the peer closed the connection. TLS has a way to say so (RFC 8446 §6.1), so that nobody else can cut a stream unnoticed.
+    pub(crate) fn close(&self) -> Close {
+        let orderly = match self {
             Reader::Tcp(_) => true,
             Reader::Tls(stream) => {
                 let state = match &mut *stream.borrow_mut() {
@@ -161,6 +163,10 @@ impl Reader {
                 };
                 state.is_ok_and(|state| state.peer_has_closed())
             }
+        };
+        match orderly {
+            true => Close::Orderly,
+            false => Close::Truncated,
         }
     }
 

@@ -9,4 +9,5 @@ pub(crate) mod io;
 pub(crate) mod linger;
 pub(crate) mod pipe;
 pub(crate) mod relay;
+pub(crate) mod task;
 mod trailers;

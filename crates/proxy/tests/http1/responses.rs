@@ -232,11 +232,11 @@ fn nothing_of_one_response_leaks_into_the_next() {
     };
     let rest = &bytes[length..];
     assert_eq!(reader.next(rest), Ok(Event::End { consumed: 0 }));
-    assert!(reader.is_reusable(b"") && !reader.is_reusable(rest));
+    assert!(reader.finish(b"") && !reader.finish(rest));
     assert_eq!(reader.next(rest), Err(Error::Backend(Fault::Unsolicited)));
     reader.expect(Asked::default());
     assert_eq!(reader.next(rest), Err(Error::Backend(Fault::Unsolicited)));
-    assert!(!reader.is_reusable(b""));
+    assert!(!reader.finish(b""));
 }
 
 #[test]
@@ -249,7 +249,7 @@ fn the_end_of_a_connection() {
             let event = reader.next(rest).unwrap();
             rest = &rest[event.consumed()..];
             if matches!(event, Event::More { .. } | Event::End { .. }) {
-                return reader.eof(rest).map_err(Error::fault);
+                return reader.eof(rest, Close::Orderly).map_err(Error::fault);
             }
         }
     };
@@ -282,11 +282,83 @@ fn the_end_of_a_connection() {
     }
 
     let mut reader = RequestReader::new(Limits::default());
-    assert_eq!(reader.eof(b""), Ok(Eof::Between));
+    assert_eq!(reader.eof(b"", Close::Orderly), Ok(Eof::Between));
     assert_eq!(
-        reader.eof(b"GET"),
+        reader.eof(b"GET", Close::Orderly),
         Err(Error::Client(Fault::IncompleteHead))
     );
+}
+
+#[test]
+fn a_body_that_only_the_connection_ends_is_incomplete_after_a_truncated_close() {
+    let after = |head: &str, close| {
+        let mut reader = ResponseReader::new(Limits::default());
+        reader.expect(Asked::default());
+        let Ok(Event::Head(_)) = reader.next(head.as_bytes()) else {
+            panic!("a head")
+        };
+        assert_eq!(reader.body().next(b"abc"), Ok(Event::Data(0..3)));
+        (reader.eof(b"", close), reader.next(b""))
+    };
+    let (until_close, length) = (
+        "HTTP/1.1 200 OK\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
+    );
+    let more = Ok(Event::More { consumed: 0 });
+    let incomplete = Error::Backend(Fault::IncompleteBody);
+    assert_eq!(
+        after(until_close, Close::Orderly),
+        (Ok(Eof::EndsBody), more.clone())
+    );
+    assert_eq!(
+        after(until_close, Close::Truncated),
+        (Err(incomplete), Err(incomplete))
+    );
+    assert_eq!(
+        after(length, Close::Truncated),
+        (Ok(Eof::EndsBody), more),
+        "its length says that it is complete"
+    );
+}
+
+#[test]
+fn a_response_without_a_body_leaves_the_connection_reusable_though_nobody_asked_for_its_end() {
+    let after = |asked, head: &str| {
+        let mut reader = ResponseReader::new(Limits::default());
+        reader.expect(asked);
+        let event = reader.next(head.as_bytes());
+        assert_eq!(event, Ok(Event::Head(head.len())));
+        (reader.finish(b""), reader.finish(b"H"))
+    };
+    let head = Asked {
+        head: true,
+        websocket: false,
+    };
+    let ok = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n";
+    assert_eq!(after(head, &format!("{ok}\r\n")), (true, false));
+    assert_eq!(
+        after(Asked::default(), &format!("{ok}\r\n")),
+        (false, false),
+        "three bytes are missing"
+    );
+    let close = format!("{ok}Connection: close\r\n\r\n");
+    assert_eq!(after(head, &close), (false, false));
+    let none = "HTTP/1.1 204 No Content\r\n\r\n";
+    assert_eq!(after(Asked::default(), none), (true, false));
+}
+
+#[test]
+fn bytes_that_are_moved_past_the_reader_count() {
+    let mut reader = ResponseReader::new(Limits::default());
+    reader.expect(Asked::default());
+    let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n";
+    assert_eq!(reader.next(head), Ok(Event::Head(head.len())));
+    assert_eq!(reader.next(b"0123456789"), Ok(Event::Data(0..10)));
+    assert_eq!(reader.body().left(), Some(90));
+    reader.body().skip(89);
+    assert!(!reader.finish(b""));
+    assert_eq!(reader.next(b"9"), Ok(Event::Data(0..1)));
+    assert!(reader.finish(b"") && reader.received() == 100);
 }
 
 #[test]

@@ -13,14 +13,14 @@ use http::header::{CONTENT_LENGTH, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
-use super::super::backend::{BackendError, BeginError, Came, MOST_INTERIMS, Outbound, Returning};
+use super::super::backend::{BackendError, BeginError, Came, Outbound, Returning};
 use super::super::lines::{Line, Lines};
 use super::super::sink::Sink;
 use super::super::source::Source;
 use super::sink::Outgoing;
 use super::source::Incoming;
 use super::{Sending, fields};
-use crate::http1::{self, Fault, Framing, WriteError, is_forwarded};
+use crate::http1::{self, Fault, Framing, MOST_INTERIMS, WriteError, is_forwarded};
 use crate::upstream::http2::Lease;
 
 /// A stream to a backend, before or while it carries a request.

@@ -6,9 +6,9 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::HeaderMap;
 
 use super::super::sink::SinkError;
+use super::super::source::Trailers;
 use super::Sending;
 use crate::wire::frames::Account;
 
@@ -66,7 +66,7 @@ impl<'c> Outgoing<'c> {
     }
 
     /// Ends the body. What is left of it waits in the stream for the window: it is no more than one piece.
-    pub(crate) fn finish(&mut self, trailers: Option<HeaderMap>) -> Result<(), SinkError> {
+    pub(crate) fn finish(&mut self, trailers: Trailers) -> Result<(), SinkError> {
         let mut sending = self.sending.borrow_mut();
         let stream = match &mut *sending {
             Sending::Body(stream) => stream,
@@ -84,7 +84,7 @@ impl<'c> Outgoing<'c> {
                     self.count(held.len());
                     stream.send_data(held, false)?;
                 }
-                stream.send_trailers(trailers)?;
+                stream.send_trailers(*trailers)?;
             }
         }
         *sending = Sending::Over;

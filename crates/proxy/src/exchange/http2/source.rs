@@ -4,11 +4,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
-use http::HeaderMap;
 
-use super::super::source::SourceError;
+use super::super::source::{SourceError, Trailers};
 use super::fields;
-use crate::http1::Fault;
+use crate::http1::{Error, Fault};
 
 /// A body that comes over HTTP/2.
 #[derive(Debug)]
@@ -16,7 +15,7 @@ pub(crate) struct Incoming {
     stream: RecvStream,
     piece: Bytes,
     ended: bool,
-    trailers: Option<HeaderMap>,
+    trailers: Trailers,
     received: u64,
     /// How much of it is taken.
     most: Option<u64>,
@@ -41,7 +40,7 @@ impl Incoming {
                 Some(Ok(piece)) => {
                     self.received += piece.len() as u64;
                     if self.most.is_some_and(|most| self.received > most) {
-                        return Poll::Ready(Err(Fault::BodyTooLarge.into()));
+                        return Poll::Ready(Err(Error::Client(Fault::BodyTooLarge).into()));
                     }
                     self.piece = piece;
                     // Then no trailers follow, and nobody has to ask.
@@ -50,7 +49,7 @@ impl Incoming {
                 Some(Err(error)) => return Poll::Ready(Err(error.into())),
                 None => {
                     let trailers = ready!(self.stream.poll_trailers(cx))?;
-                    self.trailers = trailers.and_then(fields::trailers);
+                    self.trailers = trailers.and_then(fields::trailers).map(Box::new);
                     self.ended = true;
                 }
             }
@@ -70,7 +69,7 @@ impl Incoming {
         piece
     }
 
-    pub(crate) fn trailers(&mut self) -> Option<HeaderMap> {
+    pub(crate) fn trailers(&mut self) -> Trailers {
         self.trailers.take()
     }
 

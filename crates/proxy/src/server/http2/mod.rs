@@ -31,9 +31,10 @@ use crate::limits::Limits;
 use crate::wire::alarm::Alarm;
 use crate::wire::bell::Place;
 use crate::wire::frames::{Account, Frames, SMALL_FRAMES, Verdict};
+use crate::wire::task::{assert_size, spawn_within};
 use crate::worker::Worker;
 use head::Refusal;
-use seats::Seats;
+use seats::{Seat, Seats};
 
 /// How every connection begins (RFC 9113 §3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -53,8 +54,22 @@ const LONG_LIFE: Duration = Duration::from_secs(1);
 /// RFC 9113 §6.9.1.
 const MOST_WINDOW: u32 = (1 << 31) - 1;
 
+/// Bound for the size of a connection's future.
+const CONNECTION_BYTES: usize = 3072;
+
+/// Bound for the size of a stream's future. Those of 256 streams fit into a level-2 cache of 1 MiB.
+const STREAM_BYTES: usize = 4096;
+
+/// Serves a connection in a task of its own.
+pub(crate) fn spawn<I>(worker: Rc<Worker>, passage: ClientConnection, io: I)
+where
+    I: AsyncRead + AsyncWrite + Unpin + 'static,
+{
+    spawn_within::<CONNECTION_BYTES, _>(serve(worker, passage, io));
+}
+
 /// Serves a connection until it ends.
-pub(crate) async fn serve<I>(worker: Rc<Worker>, passage: ClientConnection, io: I)
+async fn serve<I>(worker: Rc<Worker>, passage: ClientConnection, io: I)
 where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
 {
@@ -217,8 +232,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                     self.state.used.set(true);
                     self.shared.live.set(self.shared.live.get() + 1);
                     if let Some(stream) = self.shared.seats.give((request, respond)) {
+                        let streams = streams(self.shared.clone(), Seat::new(stream));
+                        assert_size::<STREAM_BYTES, _>(&streams);
                         // A task that panics ends its stream, and nothing else. Boxed: tasks are moved as a whole when they begin and when they end.
-                        spawn_local(Box::pin(streams(self.shared.clone(), stream)));
+                        spawn_local(Box::pin(streams));
                     }
                     continue;
                 }
@@ -325,17 +342,18 @@ impl Drop for Live<'_> {
 }
 
 /// One stream after the other, while the connection is busy.
-async fn streams(shared: Rc<Shared>, first: Stream) {
+async fn streams(shared: Rc<Shared>, seat: Rc<Seat<Stream>>) {
     let mut alarm = Alarm::new();
-    let mut next = Some(first);
-    while stream(&shared, &mut alarm, &mut next).await {
-        next = shared.seats.wait().await;
+    while stream(&shared, &mut alarm, &seat).await {
+        if !shared.seats.wait(&seat).await {
+            break;
+        }
     }
 }
 
 /// One stream, taken from where it waits: a request and its response. Returns whether there was one.
-async fn stream(shared: &Shared, alarm: &mut Alarm, next: &mut Option<Stream>) -> bool {
-    let Some((request, respond)) = next.take() else {
+async fn stream(shared: &Shared, alarm: &mut Alarm, seat: &Seat<Stream>) -> bool {
+    let Some((request, respond)) = seat.take() else {
         return false;
     };
     let (parts, body) = request.into_parts();
@@ -372,29 +390,49 @@ async fn exchange_on(
     let head_only = parts.method == http::Method::HEAD;
     let client = Http2Client::new(sending, account, head_only);
     let mut client = Client::Http2(client);
-    match head::read(parts, ended, &cookies, limits) {
-        Ok(request) => {
-            let most = limits.body_bytes.filter(|_| !request.websocket);
-            let mut source = Source::Http2(Incoming::new(body, most));
-            let (source, client) = (&mut source, &mut client);
-            exchange::run(worker, passage, alarm, &request, source, client, begun).await;
+    let request = match head::read(parts, ended, &cookies, limits) {
+        Ok(request) => request,
+        // Boxed: every exchange would pay for its room.
+        Err(refusal) => {
+            let client = &mut client;
+            let refused = Box::pin(refuse(shared, parts, client, sending, refusal, begun));
+            return refused.await;
         }
-        Err(Refusal::Malformed) => sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
-        Err(Refusal::Answer(answer)) => {
-            answer.count(worker, passage.resolved.client);
-            let kind = parts.headers.get(http::header::CONTENT_TYPE);
-            let grpc = kind.is_some_and(|kind| is_grpc(kind.as_bytes()));
-            let date = worker.date();
-            let bytes = answer.give(&mut client, grpc, &date).await.unwrap_or(0);
-            let target = parts.uri.path_and_query();
-            let said = Said {
-                method: Some(parts.method.as_str().as_bytes()),
-                authority: parts.uri.authority().map(|name| name.as_str().as_bytes()),
-                path: target.map(|target| target.as_str().as_bytes()),
-                grpc,
-            };
-            let given = (&answer, bytes);
-            report::refused(worker, passage, Spoken::Http2, begun, &said, given);
-        }
-    }
+    };
+    let most = limits.body_bytes.filter(|_| !request.websocket);
+    let mut source = Source::Http2(Incoming::new(body, most));
+    let (source, client) = (&mut source, &mut client);
+    exchange::run(worker, passage, alarm, &request, source, client, begun).await;
+}
+
+/// Answers a head that is no request's.
+async fn refuse(
+    shared: &Shared,
+    parts: &Parts,
+    client: &mut Client<'_>,
+    sending: &RefCell<Sending>,
+    refusal: Refusal,
+    begun: Instant,
+) {
+    let Shared {
+        worker, passage, ..
+    } = shared;
+    let answer = match refusal {
+        Refusal::Malformed => return sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
+        Refusal::Answer(answer) => answer,
+    };
+    answer.count(worker, passage.resolved.client);
+    let kind = parts.headers.get(http::header::CONTENT_TYPE);
+    let grpc = kind.is_some_and(|kind| is_grpc(kind.as_bytes()));
+    let date = worker.date();
+    let bytes = answer.give(client, grpc, &date).await.unwrap_or(0);
+    let target = parts.uri.path_and_query();
+    let said = Said {
+        method: Some(parts.method.as_str().as_bytes()),
+        authority: parts.uri.authority().map(|name| name.as_str().as_bytes()),
+        path: target.map(|target| target.as_str().as_bytes()),
+        grpc,
+    };
+    let given = (&answer, bytes);
+    report::refused(worker, passage, Spoken::Http2, begun, &said, given);
 }

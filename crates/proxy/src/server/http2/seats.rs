@@ -16,9 +16,9 @@ pub(super) struct Seats<W> {
     closed: Cell<bool>,
 }
 
-/// A task that waits.
+/// Hands work to a task, one piece after the other. It is allocated once: work that were an argument would have its room in the task's future twice.
 #[derive(Debug)]
-struct Seat<W> {
+pub(super) struct Seat<W> {
     work: RefCell<Option<W>>,
     /// There will be none.
     over: Cell<bool>,
@@ -45,26 +45,21 @@ impl<W> Seats<W> {
         None
     }
 
-    /// Waits for work; none if there will be none.
-    pub(super) async fn wait(&self) -> Option<W> {
-        let seat = Rc::new(Seat {
-            work: RefCell::new(None),
-            over: Cell::new(false),
-            waker: RefCell::new(None),
-        });
+    /// Waits until the seat has work; false if there will be none.
+    pub(super) async fn wait(&self, seat: &Rc<Seat<W>>) -> bool {
         {
             let mut taken = self.taken.borrow_mut();
             if self.closed.get() || taken.len() == MOST {
-                return None;
+                return false;
             }
             taken.push(seat.clone());
         }
         poll_fn(|cx| {
-            if let Some(work) = seat.work.borrow_mut().take() {
-                return Poll::Ready(Some(work));
+            if seat.work.borrow().is_some() {
+                return Poll::Ready(true);
             }
             if seat.over.get() {
-                return Poll::Ready(None);
+                return Poll::Ready(false);
             }
             *seat.waker.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
@@ -93,6 +88,20 @@ impl<W> Seats<W> {
 }
 
 impl<W> Seat<W> {
+    /// Creates the seat of a new task, with its first work.
+    pub(super) fn new(work: W) -> Rc<Self> {
+        Rc::new(Seat {
+            work: RefCell::new(Some(work)),
+            over: Cell::new(false),
+            waker: RefCell::new(None),
+        })
+    }
+
+    /// Takes the work.
+    pub(super) fn take(&self) -> Option<W> {
+        self.work.borrow_mut().take()
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
@@ -114,7 +123,11 @@ mod tests {
                 let waiting: Vec<_> = (0..3)
                     .map(|_| {
                         let seats = seats.clone();
-                        tokio::task::spawn_local(async move { seats.wait().await })
+                        let seat = Seat::new(0);
+                        tokio::task::spawn_local(async move {
+                            assert_eq!(seat.take(), Some(0));
+                            seats.wait(&seat).await.then(|| seat.take()).flatten()
+                        })
                     })
                     .collect();
                 tokio::task::yield_now().await;
@@ -127,7 +140,7 @@ mod tests {
                 }
                 got.sort();
                 assert_eq!(got, [None, Some(2), Some(3)]);
-                assert_eq!(seats.wait().await, None, "it is closed");
+                assert!(!seats.wait(&Seat::new(0)).await, "it is closed");
             })
             .await;
     }
