@@ -2,7 +2,7 @@
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::backend::{Answer, Backend, status};
+use crate::support::backend::{Answer, Backend, Gate, status};
 use crate::support::gateway::{Gateway, Setup};
 use crate::support::http1::Http1;
 use crate::support::http2::Http2;
@@ -228,18 +228,23 @@ async fn an_idle_connection_to_a_backend_is_closed() {
 
 #[tokio::test]
 async fn connections_beyond_the_limit_are_closed_and_room_is_given_back() {
-    let backend = Backend::http1("web").await;
+    let gate = Gate::shut();
+    let later = gate.clone();
+    let backend = Backend::http1_with("web", move |_| Answer::Later(later.clone())).await;
     let gateway = setup(&backend).limit("connections", "4").start().await;
     let mut kept = Vec::new();
     for _ in 0..4 {
         let mut client = Http1::connect(gateway.at(8080)).await;
-        assert_eq!(client.ask(&get("/")).await.status, 200);
+        // An idle connection would be closed to make room.
+        client.send(get("/").bytes()).await;
         kept.push(client);
     }
+    backend.saw(4).await;
     let mut fifth = Http1::connect(gateway.at(8080)).await;
     // It is told so, unless it is closed before it has asked.
     let told = fifth.try_ask(&get("/")).await;
     assert!(told.is_err() || told.is_ok_and(|response| response.status == 503));
+    gate.open();
     drop(kept);
     eventually("room", || async {
         let Ok(mut client) = Http1::try_connect(gateway.at(8080)).await else {
