@@ -165,7 +165,7 @@ impl HostTable {
             search.descend(&self.root, path, 0);
         }
         search.try_expressions();
-        search.best
+        search.best.map(|(entry, _)| entry)
     }
 }
 
@@ -177,7 +177,8 @@ struct Search<'t, 's, 'c, R, T> {
     expressions: &'t Ranked<Expressions>,
     /// The rank of the strongest expression that has not been tried.
     strongest_expression: Option<PathRank>,
-    best: Option<&'t Entry>,
+    /// The strongest entry so far, and its path's rank: beside it, so that a look at it touches no more memory.
+    best: Option<(&'t Entry, PathRank)>,
     context: &'s Context<'c, R>,
     recorder: &'s mut T,
 }
@@ -212,8 +213,9 @@ impl<'t, R: Request, T: Recorder> Search<'t, '_, '_, R, T> {
             return;
         }
         let (context, recorder) = (self.context, &mut *self.recorder);
-        let found = entries.find(|entry| entry.admits(context, recorder));
-        self.offer(found);
+        if let Some(found) = entries.find(|entry| entry.admits(context, recorder)) {
+            self.offer(found, rank);
+        }
     }
 
     /// Tries the regular expressions, once.
@@ -221,22 +223,22 @@ impl<'t, R: Request, T: Recorder> Search<'t, '_, '_, R, T> {
         let Some(rank) = self.strongest_expression.take() else {
             return;
         };
-        if !self.is_beaten(rank) {
-            let found = expression(self.expressions, self.context, self.recorder);
-            self.offer(found);
+        if !self.is_beaten(rank)
+            && let Some(found) = expression(self.expressions, self.context, self.recorder)
+        {
+            self.offer(found, found.rank.path);
         }
     }
 
     /// Reports whether what was found is stronger than anything of this rank.
     fn is_beaten(&self, rank: PathRank) -> bool {
-        self.best.is_some_and(|best| best.rank.path < rank)
+        self.best.is_some_and(|(_, best)| best < rank)
     }
 
-    fn offer(&mut self, found: Option<&'t Entry>) {
-        if let Some(found) = found
-            && self.best.is_none_or(|best| found.rank < best.rank)
-        {
-            self.best = Some(found);
+    #[inline]
+    fn offer(&mut self, found: &'t Entry, path: PathRank) {
+        if self.best.is_none_or(|(best, _)| found.rank < best.rank) {
+            self.best = Some((found, path));
         }
     }
 }
