@@ -593,6 +593,25 @@ impl Binder {
         all.sort_by(|a, b| (&a.route, a.rule).cmp(&(&b.route, b.rule)));
         all
     }
+
+    /// The routes that attach to a port of a mesh parent and lost it to a route of another kind, whatever other ports they govern.
+    pub fn outranked_by_kind(&self, parent: &ObjectKey, port: u16) -> Vec<Refusal> {
+        let lost = self.groups.get(parent).into_iter().flat_map(|g| &g.lost);
+        let at_port =
+            |id: &FrontendId| matches!(id, FrontendId::Mesh { port: own, .. } if *own == port);
+        lost.filter(|((frontend, _), _)| at_port(frontend))
+            .map(|((_, route), winner)| Refusal {
+                route: route.clone(),
+                to: None,
+                rule: None,
+                reason: "Conflicted",
+                message: format!(
+                    "{winner} governs port {port}: one kind governs a port, and {} comes after",
+                    route.kind
+                ),
+            })
+            .collect()
+    }
 }
 
 /// Whether something is said of objects of this kind.

@@ -19,7 +19,8 @@ pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
         let by = by.flat_map(|dataplane| binder.passed_by(dataplane, called));
         let displaced = binder.displaced(parent);
         let refusals = binder.refusals(parent).into_iter();
-        let refusals = refusals.chain(displaced).chain(by);
+        let by_kind = binder.outranked_by_kind(parent, called.port);
+        let refusals = refusals.chain(by_kind).chain(displaced).chain(by);
         refusals
             .map(|refusal| RefusedCandidate {
                 rules: rules(binder, &refusal.route, refusal.rule),

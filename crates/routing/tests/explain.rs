@@ -576,6 +576,32 @@ fn in_the_mesh_other_scopes_and_refused_routes_are_candidates() {
 }
 
 #[test]
+fn a_route_that_lost_a_port_to_another_kind_lost_on_kind_though_it_governs_other_ports() {
+    let mut bytes = route("bytes", 1, &[], vec![rule(vec![], "v1")]);
+    Arc::make_mut(&mut bytes.meta).id.route = ObjectKey::new(Kind::TCPRoute, "infra", "bytes");
+    let web = route("web", 1, &[], vec![rule(vec![prefix("/")], "v1")]);
+    let tables = tables([
+        added(mesh(80, Scope::Everyone, Kind::HTTPRoute), vec![web]),
+        added(mesh(81, Scope::Everyone, Kind::TCPRoute), vec![bytes]),
+        backends(),
+    ]);
+    let refused = |_: &pointsman_binding::bound::BackendId| {
+        vec![RefusedCandidate {
+            to: None,
+            route: ObjectKey::new(Kind::TCPRoute, "infra", "bytes"),
+            rules: vec![(0, None, 0)],
+            lost_on: Criterion::Kind,
+            detail: "an HTTPRoute governs port 80".into(),
+        }]
+    };
+    let query = url("http://cart.shop:80/");
+    let told = serde_json::to_value(explain(&tables, &directory(), &query, refused)).expect("JSON");
+    let wanted = json!([{"kind": "TCPRoute", "namespace": "infra", "name": "bytes", "rule": 0, "match": 0,
+        "lostOn": "kind", "detail": "an HTTPRoute governs port 80"}]);
+    assert_eq!(told["candidates"], wanted);
+}
+
+#[test]
 fn a_service_port_without_routes_is_its_own_backend() {
     let tables = Tables::default();
     let mut query = url("http://cart:81/x");

@@ -295,6 +295,42 @@ spec:
 }
 
 #[test]
+fn explain_names_kind_where_a_route_of_another_kind_has_the_port() {
+    let mesh = r#"
+apiVersion: v1
+kind: Service
+metadata: {name: cart, namespace: shop}
+spec: {clusterIP: 10.0.0.1, ports: [{name: web, port: 80}, {name: bytes, port: 9000}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: web, namespace: shop}
+spec:
+  parentRefs: [{group: "", kind: Service, name: cart, port: 80}]
+  rules: [{}]
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: TCPRoute
+metadata: {name: bytes, namespace: shop}
+spec:
+  parentRefs: [{group: "", kind: Service, name: cart}]
+  rules: [{backendRefs: [{name: cart, port: 9000}]}]
+"#;
+    let arguments = ["explain", "-f", "-", "-o", "json", "http://cart.shop/"];
+    let answer = json(&pointsman(&arguments, mesh));
+    assert_eq!(answer["rule"]["name"], "web", "{answer}");
+    let candidates = answer["candidates"].as_array().expect("a list");
+    assert_eq!(candidates.len(), 1, "{answer}");
+    assert_eq!(candidates[0]["name"], "bytes");
+    assert_eq!(candidates[0]["lostOn"], "kind", "{answer}");
+    let detail = candidates[0]["detail"].as_str().unwrap_or_default();
+    assert!(
+        detail.contains("HTTPRoute shop/web governs port 80"),
+        "{detail}"
+    );
+}
+
+#[test]
 fn wrong_arguments_of_explain_are_named() {
     for (arguments, words) in [
         (

@@ -72,6 +72,11 @@ pub(crate) fn candidates<R: Request>(
             }
         }
     }
+    // It is attached here, whatever other ports it governs: not its scope has decided.
+    let by_kind = refused
+        .iter()
+        .filter(|refused| refused.lost_on == Criterion::Kind);
+    seen.extend(by_kind.map(|refused| refused.route.clone()));
     for table in tables
         .frontends()
         .filter(|table| table.frontend().id.parent() == parent)
