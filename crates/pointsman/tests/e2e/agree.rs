@@ -9,7 +9,7 @@ use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
-fn encoded(text: &str) -> String {
+pub fn encoded(text: &str) -> String {
     text.bytes()
         .map(|byte| match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
@@ -29,7 +29,7 @@ fn question(ask: &Ask) -> String {
 }
 
 /// Fields that a forwarded request has from us or from its carrier, and `explain` does not show.
-const OURS: [&str; 6] = [
+pub const OURS: [&str; 6] = [
     "x-forwarded-for",
     "x-forwarded-proto",
     "x-forwarded-host",

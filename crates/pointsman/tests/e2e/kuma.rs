@@ -12,7 +12,7 @@ use crate::support::http1::Http1;
 use crate::support::message::*;
 
 /// A backend of a service, as a Dataplane.
-fn dataplane(service: &str, protocol: &str, version: &str, backend: &Backend) -> String {
+pub fn dataplane(service: &str, protocol: &str, version: &str, backend: &Backend) -> String {
     let (ip, port) = (backend.address.ip(), backend.address.port());
     format!(
         "---\n{{type: Dataplane, mesh: default, name: {service}-{version}, networking: {{address: {ip}, inbound: [{{port: {port}, tags: {{kuma.io/service: {service}, kuma.io/protocol: {protocol}, version: {version}}}}}]}}}}\n"
@@ -20,7 +20,7 @@ fn dataplane(service: &str, protocol: &str, version: &str, backend: &Backend) ->
 }
 
 /// A client that calls `backend` at port 10001 and `db` at port 10002 of its address, and a gateway.
-fn mesh(client: IpAddr, edge: IpAddr) -> String {
+pub fn mesh(client: IpAddr, edge: IpAddr) -> String {
     format!(
         "---\n{{type: Mesh, name: default}}
 ---\n{{type: Dataplane, mesh: default, name: web, networking: {{address: {client}, inbound: [{{port: 1, tags: {{kuma.io/service: web}}}}], outbound: [{{address: {client}, port: 10001, tags: {{kuma.io/service: backend}}}}, {{address: {client}, port: 10002, tags: {{kuma.io/service: db}}}}]}}}}
@@ -34,7 +34,7 @@ fn policy(kind: &str, name: &str, spec: &str) -> String {
 }
 
 /// Rules for calls to `backend`.
-fn calls(name: &str, rules: &str) -> String {
+pub fn calls(name: &str, rules: &str) -> String {
     policy(
         "MeshHTTPRoute",
         name,

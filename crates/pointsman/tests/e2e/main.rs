@@ -1,6 +1,7 @@
 //! `pointsman run` from manifests to real sockets: real clients, real backends, and what each of them saw.
 
 mod agree;
+mod agree_actions;
 mod backends;
 mod changes;
 mod demo;
