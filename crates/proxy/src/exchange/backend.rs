@@ -162,21 +162,22 @@ impl Backend {
                 // A client that speaks HTTP/2 has sent none.
                 let key = (request.websocket && request.lines.get("sec-websocket-key").is_none())
                     .then(|| handshake::key(worker));
+                let link = &mut *connection.link;
                 write_head(&mut connection.out, request, &encoder, key.as_deref())?;
-                connection.responses.expect(Asked {
+                link.responses.expect(Asked {
                     head: request.method == "HEAD",
                     websocket: request.websocket,
                 });
                 Ok((
                     Sink::Http1(Outgoing::new(
-                        &mut connection.writer,
+                        &mut link.writer,
                         &mut connection.out,
                         encoder,
                     )),
                     Returning::Http1(Http1Returning {
-                        reader: &mut connection.reader,
+                        reader: &mut link.reader,
                         buffer: &mut connection.buffer,
-                        responses: &mut connection.responses,
+                        responses: &mut link.responses,
                         length: 0,
                         accept: key.map(|key| handshake::accept(key.as_bytes())),
                     }),

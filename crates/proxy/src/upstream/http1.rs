@@ -16,31 +16,24 @@ use crate::worker::{UpstreamFile, Worker};
 /// A connection in use.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// What comes.
-    pub(crate) reader: Reader,
-    /// What goes.
-    pub(crate) writer: Writer,
+    pub(crate) link: Box<Link>,
     /// What came and is not done with.
     pub(crate) buffer: Buffer,
     /// What waits to be written.
     pub(crate) out: Vec<u8>,
-    /// Reads the responses.
-    pub(crate) responses: ResponseReader,
     /// It has carried a request before, so the endpoint may have closed it meanwhile.
     pub(crate) reused: bool,
     address: SocketAddr,
-    terms: u64,
-    counted: Counted,
 }
 
-/// A connection that waits for work.
+/// The part of a connection that outlives a request. Its box moves from the pool to a request and back.
 #[derive(Debug)]
-pub(crate) struct Idle {
-    reader: Reader,
-    writer: Writer,
-    responses: ResponseReader,
+pub(crate) struct Link {
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+    pub(crate) responses: ResponseReader,
     terms: u64,
-    counted: Counted,
+    _counted: Counted,
 }
 
 /// Time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and
@@ -80,17 +73,7 @@ impl Connection {
         while let Some(idle) = upstream.pool.take(pick.address) {
             // Bytes that nobody asked for, or its end: it is of no use.
             if idle.terms == upstream.terms() && idle.reader.is_silent() {
-                return Ok(Connection {
-                    reader: idle.reader,
-                    writer: idle.writer,
-                    buffer: worker.buffers.lend(),
-                    out: Vec::with_capacity(512),
-                    responses: idle.responses,
-                    reused: true,
-                    address: pick.address,
-                    terms: idle.terms,
-                    counted: idle.counted,
-                });
+                return Ok(Connection::new(worker, pick, idle, true));
             }
         }
         // Boxed: most requests find a connection and would pay for its room.
@@ -121,35 +104,35 @@ impl Connection {
                 return Err(error);
             }
         };
-        Ok(Connection {
+        let link = Box::new(Link {
             reader,
             writer,
+            responses: ResponseReader::new(worker.limits().of_responses()),
+            terms,
+            _counted: Counted::new(upstream, file),
+        });
+        Ok(Connection::new(worker, pick, link, false))
+    }
+
+    fn new(worker: &Worker, pick: &Pick, link: Box<Link>, reused: bool) -> Self {
+        Connection {
+            link,
             buffer: worker.buffers.lend(),
             out: Vec::with_capacity(512),
-            responses: ResponseReader::new(worker.limits().of_responses()),
-            reused: false,
+            reused,
             address: pick.address,
-            terms,
-            counted: Counted::new(upstream, file),
-        })
+        }
     }
 
     /// Returns the connection to the pool if it may carry another request.
     pub(crate) fn keep(mut self, worker: &Worker, upstream: &Upstream) {
-        if self.terms != upstream.terms()
-            || !self.responses.finish(self.buffer.filled())
+        if self.link.terms != upstream.terms()
+            || !self.link.responses.finish(self.buffer.filled())
             || worker.draining.has_rung()
         {
             return;
         }
-        let idle = Idle {
-            reader: self.reader,
-            writer: self.writer,
-            responses: self.responses,
-            terms: self.terms,
-            counted: self.counted,
-        };
         let most = worker.limits().backend_idle_connections;
-        upstream.pool.put(self.address, idle, most);
+        upstream.pool.put(self.address, self.link, most);
     }
 }

@@ -5,25 +5,25 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use super::http1::Idle;
+use super::http1::Link;
 
 /// Connections of HTTP/1 that wait for work.
 #[derive(Debug, Default)]
 pub(crate) struct Pool(RefCell<Vec<(SocketAddr, Waiting)>>);
 
 /// Those to one endpoint, with the time since when they wait; the oldest first.
-type Waiting = VecDeque<(Instant, Idle)>;
+type Waiting = VecDeque<(Instant, Box<Link>)>;
 
 impl Pool {
     /// Takes one to this endpoint.
-    pub(crate) fn take(&self, address: SocketAddr) -> Option<Idle> {
+    pub(crate) fn take(&self, address: SocketAddr) -> Option<Box<Link>> {
         let mut all = self.0.borrow_mut();
         let (_, idle) = all.iter_mut().find(|(other, _)| *other == address)?;
         idle.pop_back().map(|(_, idle)| idle)
     }
 
     /// Keeps one, unless there are enough.
-    pub(crate) fn put(&self, address: SocketAddr, connection: Idle, most: usize) {
+    pub(crate) fn put(&self, address: SocketAddr, connection: Box<Link>, most: usize) {
         let mut all = self.0.borrow_mut();
         let at = match all.iter().position(|(other, _)| *other == address) {
             Some(at) => at,
