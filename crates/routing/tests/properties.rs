@@ -432,6 +432,34 @@ proptest! {
     }
 
     #[test]
+    fn tables_of_a_decoded_copy_give_the_same_answers(
+        routes in prop::collection::vec(prop_oneof![a_route(), an_alike_route()], 0..8),
+        requests in prop::collection::vec(a_request(), 1..12),
+    ) {
+        let routes = by_name(routes);
+        let delta = added(listener("http", 80, Protocol::Http, None), routes.into_values().collect());
+        let decoded = pointsman_wire::decode(&pointsman_wire::encode(&delta)).expect("a message");
+        prop_assert_eq!(&decoded.rejected, &[]);
+        let (original, copy) = (tables([delta]), tables([decoded.delta]));
+        let table = |tables: &Tables| {
+            tables.listener(&gateway(), 80, None).expect("a listener").clone()
+        };
+        for request in &requests {
+            let found = fast(&table(&copy), request);
+            prop_assert_eq!(found, fast(&table(&original), request), "{:?}", request);
+            if request.host.is_empty() || !request.path.starts_with('/') {
+                continue;
+            }
+            let url = format!("http://{}{}", request.host, request.path);
+            let query = Query::new(&url).expect("a URL");
+            let explained = |tables| {
+                format!("{:?}", explain(tables, &Directory::default(), &query, |_| vec![]))
+            };
+            prop_assert_eq!(explained(&copy), explained(&original));
+        }
+    }
+
+    #[test]
     fn explain_names_the_rule_that_the_lookup_finds_and_every_other_once(
         routes in prop::collection::vec(a_route(), 0..6),
         request in a_request(),

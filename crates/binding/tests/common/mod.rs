@@ -180,6 +180,27 @@ impl std::ops::Deref for Bound {
     }
 }
 
+/// Sends a change over the wire. It must arrive as it was sent, so every test of the bound form is one of its encoding too.
+fn decoded_copy(sent: Delta) -> Delta {
+    let decoded = pointsman_wire::decode(&pointsman_wire::encode(&sent)).expect("a message");
+    assert_eq!(decoded.rejected, []);
+    let mut received = decoded.delta;
+    received.statuses = sent.statuses.clone();
+    // Removals are sent after updates; a delta's items are independent of each other.
+    let sorted = |delta: &Delta| {
+        let mut lines: Vec<String> = format!("{delta:#?}").lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted(&received), sorted(&sent));
+    for (id, secret) in &sent.secrets {
+        let same = |(other, _): &&(SecretId, _)| other == id;
+        let received = received.secrets.iter().find(same).expect("it was received");
+        assert!(received.1 == *secret, "{id} differs");
+    }
+    received
+}
+
 impl Bound {
     pub fn of(yaml: &str) -> Bound {
         let mut bound = Bound::default();
@@ -188,7 +209,7 @@ impl Bound {
     }
 
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
-        let delta = self.binder.apply(changes);
+        let delta = decoded_copy(self.binder.apply(changes));
         lay(&mut self.frontends, &delta.frontends);
         lay(&mut self.routes, &delta.routes);
         lay(&mut self.rules, &delta.rules);

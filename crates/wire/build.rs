@@ -1,0 +1,8 @@
+//! Generates Rust types from the `.proto` files with protox, a protobuf compiler in Rust, so that building needs no `protoc`.
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    println!("cargo::rerun-if-changed=proto");
+    let files = protox::compile(["pointsman/v1/resources.proto"], ["proto"])?;
+    prost_build::Config::new().compile_fds(files)?;
+    Ok(())
+}

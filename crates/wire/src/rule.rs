@@ -1,0 +1,426 @@
+//! Rules: filters, weighted backends and faults. A filter or target that this version does not know answers 500 instead.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pointsman_binding::bound::{
+    BackendId, BackendName, BoundRule, DirectResponse, Fault, FaultReason, Filter, Mirror,
+    RetryPolicy, RuleId, RuleSource, WeightedBackend,
+};
+use pointsman_resources::route::{
+    Cors, Fraction, Header, HeaderModifier, PathModifier, RequestRedirect, UrlRewrite,
+};
+
+use crate::error::{
+    DecodeError, convert, convert_all, decode_duration, encode_duration, index, optional, required,
+    small,
+};
+use crate::name::{decode_tags, encode_tags};
+use crate::proto;
+
+impl From<&BoundRule> for proto::Rule {
+    fn from(rule: &BoundRule) -> Self {
+        let BoundRule {
+            index: _,
+            part: _,
+            name,
+            matches,
+            filters,
+            backends,
+            fault,
+            request_timeout,
+            backend_timeout,
+            retry,
+            from,
+        } = rule;
+        proto::Rule {
+            name: name.as_deref().map(str::to_owned),
+            matches: matches.iter().map(Into::into).collect(),
+            filters: filters.iter().map(Into::into).collect(),
+            backends: backends.iter().map(Into::into).collect(),
+            fault: fault.as_ref().map(Into::into),
+            request_timeout: request_timeout.map(encode_duration),
+            backend_timeout: backend_timeout.map(encode_duration),
+            retry: retry.as_ref().map(Into::into),
+            sources: from.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl proto::Rule {
+    /// Decodes the rule with this id.
+    pub(crate) fn decode(self, id: &RuleId) -> Result<BoundRule, DecodeError> {
+        let filters = decode_filters(self.filters)?;
+        let fault = optional(self.fault)?;
+        let (filters, fault) = match filters {
+            Some(filters) => (filters, fault),
+            None => (Vec::new(), fault.or_else(|| Some(unknown("filter")))),
+        };
+        Ok(BoundRule {
+            index: id.index,
+            part: id.part,
+            name: self.name.map(Into::into),
+            matches: convert_all(self.matches)?,
+            filters,
+            backends: convert_all(self.backends)?,
+            fault,
+            request_timeout: timeout(self.request_timeout, "Rule.request_timeout")?,
+            backend_timeout: timeout(self.backend_timeout, "Rule.backend_timeout")?,
+            retry: optional(self.retry)?,
+            from: convert_all(self.sources)?,
+        })
+    }
+}
+
+/// Replies in place of something that this version does not know.
+pub(crate) fn unknown(what: &str) -> Fault {
+    let message = format!("the control plane sent a {what} that this version does not know");
+    Fault::new(500, FaultReason::UnsupportedValue, message)
+}
+
+fn timeout(
+    duration: Option<prost_types::Duration>,
+    field: &'static str,
+) -> Result<Option<Duration>, DecodeError> {
+    let decoded = duration.map(|duration| decode_duration(duration, field));
+    decoded.transpose()
+}
+
+/// Decodes filters. Returns `None` if one of them is unknown: what they do together is then unknown too.
+fn decode_filters(filters: Vec<proto::Filter>) -> Result<Option<Vec<Filter>>, DecodeError> {
+    let known = filters.into_iter().map(|message| message.filter);
+    let known: Option<Vec<proto::filter::Filter>> = known.collect();
+    known.map(convert_all).transpose()
+}
+
+impl From<&Filter> for proto::Filter {
+    fn from(filter: &Filter) -> Self {
+        use proto::filter::Filter as Message;
+        let filter = match filter {
+            Filter::RequestHeaders(modifier) => Message::RequestHeaders((&**modifier).into()),
+            Filter::ResponseHeaders(modifier) => Message::ResponseHeaders((&**modifier).into()),
+            Filter::Redirect(redirect) => Message::Redirect((&**redirect).into()),
+            Filter::Rewrite(rewrite) => Message::Rewrite(proto::Rewrite {
+                hostname: rewrite.hostname.clone(),
+                path: rewrite.path.as_ref().map(Into::into),
+            }),
+            Filter::Mirror(mirror) => Message::Mirror(mirror.into()),
+            Filter::Cors(cors) => Message::Cors((&**cors).into()),
+            Filter::DirectResponse(response) => Message::DirectResponse(proto::DirectResponse {
+                status: response.status.into(),
+                body: response.body.to_vec(),
+                content_type: response.content_type.to_string(),
+            }),
+        };
+        proto::Filter {
+            filter: Some(filter),
+        }
+    }
+}
+
+impl TryFrom<proto::filter::Filter> for Filter {
+    type Error = DecodeError;
+
+    fn try_from(filter: proto::filter::Filter) -> Result<Self, DecodeError> {
+        use proto::filter::Filter as Message;
+        Ok(match filter {
+            Message::RequestHeaders(modifier) => Filter::RequestHeaders(Arc::new(modifier.into())),
+            Message::ResponseHeaders(modifier) => {
+                Filter::ResponseHeaders(Arc::new(modifier.into()))
+            }
+            Message::Redirect(redirect) => Filter::Redirect(Arc::new(redirect.try_into()?)),
+            Message::Rewrite(rewrite) => Filter::Rewrite(Arc::new(UrlRewrite {
+                hostname: rewrite.hostname,
+                path: rewrite.path.map(Into::into),
+            })),
+            Message::Mirror(mirror) => Filter::Mirror(mirror.try_into()?),
+            Message::Cors(cors) => Filter::Cors(Arc::new(cors.into())),
+            Message::DirectResponse(response) => Filter::DirectResponse(Arc::new(DirectResponse {
+                status: small(response.status, "DirectResponse.status")?,
+                body: response.body.into(),
+                content_type: response.content_type.into(),
+            })),
+        })
+    }
+}
+
+impl From<&HeaderModifier> for proto::HeaderModifier {
+    fn from(modifier: &HeaderModifier) -> Self {
+        let headers = |headers: &[Header]| {
+            let headers = headers.iter().cloned();
+            let encoded = headers.map(|Header { name, value }| proto::Header { name, value });
+            encoded.collect()
+        };
+        proto::HeaderModifier {
+            set: headers(&modifier.set),
+            add: headers(&modifier.add),
+            remove: modifier.remove.clone(),
+        }
+    }
+}
+
+impl From<proto::HeaderModifier> for HeaderModifier {
+    fn from(modifier: proto::HeaderModifier) -> Self {
+        let headers = |headers: Vec<proto::Header>| {
+            let headers = headers.into_iter();
+            let decoded = headers.map(|proto::Header { name, value }| Header { name, value });
+            decoded.collect()
+        };
+        HeaderModifier {
+            set: headers(modifier.set),
+            add: headers(modifier.add),
+            remove: modifier.remove,
+        }
+    }
+}
+
+impl From<&RequestRedirect> for proto::Redirect {
+    fn from(redirect: &RequestRedirect) -> Self {
+        proto::Redirect {
+            scheme: redirect.scheme.clone(),
+            hostname: redirect.hostname.clone(),
+            path: redirect.path.as_ref().map(Into::into),
+            port: redirect.port.map(Into::into),
+            status_code: redirect.status_code.into(),
+        }
+    }
+}
+
+impl TryFrom<proto::Redirect> for RequestRedirect {
+    type Error = DecodeError;
+
+    fn try_from(redirect: proto::Redirect) -> Result<Self, DecodeError> {
+        let port = redirect.port.map(|port| small(port, "Redirect.port"));
+        Ok(RequestRedirect {
+            scheme: redirect.scheme,
+            hostname: redirect.hostname,
+            path: redirect.path.map(Into::into),
+            port: port.transpose()?,
+            status_code: small(redirect.status_code, "Redirect.status_code")?,
+        })
+    }
+}
+
+impl From<&PathModifier> for proto::PathModifier {
+    fn from(path: &PathModifier) -> Self {
+        proto::PathModifier {
+            r#type: path.kind.clone(),
+            replace_full_path: path.replace_full_path.clone(),
+            replace_prefix_match: path.replace_prefix_match.clone(),
+        }
+    }
+}
+
+impl From<proto::PathModifier> for PathModifier {
+    fn from(path: proto::PathModifier) -> Self {
+        PathModifier {
+            kind: path.r#type,
+            replace_full_path: path.replace_full_path,
+            replace_prefix_match: path.replace_prefix_match,
+        }
+    }
+}
+
+impl From<&Cors> for proto::Cors {
+    fn from(cors: &Cors) -> Self {
+        let cors = cors.clone();
+        proto::Cors {
+            allow_origins: cors.allow_origins,
+            allow_credentials: cors.allow_credentials,
+            allow_methods: cors.allow_methods,
+            allow_headers: cors.allow_headers,
+            expose_headers: cors.expose_headers,
+            max_age: cors.max_age,
+        }
+    }
+}
+
+impl From<proto::Cors> for Cors {
+    fn from(cors: proto::Cors) -> Self {
+        Cors {
+            allow_origins: cors.allow_origins,
+            allow_credentials: cors.allow_credentials,
+            allow_methods: cors.allow_methods,
+            allow_headers: cors.allow_headers,
+            expose_headers: cors.expose_headers,
+            max_age: cors.max_age,
+        }
+    }
+}
+
+impl From<&Mirror> for proto::Mirror {
+    fn from(mirror: &Mirror) -> Self {
+        proto::Mirror {
+            reference: Some((&mirror.reference).into()),
+            target: Some(encode_target(&mirror.target)),
+            numerator: mirror.fraction.numerator,
+            denominator: mirror.fraction.denominator,
+        }
+    }
+}
+
+impl TryFrom<proto::Mirror> for Mirror {
+    type Error = DecodeError;
+
+    fn try_from(mirror: proto::Mirror) -> Result<Self, DecodeError> {
+        if mirror.denominator == 0 {
+            let denominator = mirror.denominator;
+            return Err(DecodeError::invalid(
+                "Mirror.denominator",
+                denominator,
+                "1 or more",
+            ));
+        }
+        Ok(Mirror {
+            reference: convert(mirror.reference, "Mirror.reference")?,
+            target: decode_target(mirror.target)?,
+            fraction: Fraction {
+                numerator: mirror.numerator,
+                denominator: mirror.denominator,
+            },
+        })
+    }
+}
+
+impl From<&WeightedBackend> for proto::WeightedBackend {
+    fn from(backend: &WeightedBackend) -> Self {
+        proto::WeightedBackend {
+            reference: Some((&backend.reference).into()),
+            weight: backend.weight,
+            target: Some(encode_target(&backend.target)),
+            filters: backend.filters.iter().map(Into::into).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::WeightedBackend> for WeightedBackend {
+    type Error = DecodeError;
+
+    fn try_from(backend: proto::WeightedBackend) -> Result<Self, DecodeError> {
+        let (filters, target) = match decode_filters(backend.filters)? {
+            Some(filters) => (filters, decode_target(backend.target)?),
+            None => (Vec::new(), Err(unknown("filter"))),
+        };
+        Ok(WeightedBackend {
+            reference: convert(backend.reference, "WeightedBackend.reference")?,
+            weight: backend.weight,
+            target,
+            filters,
+        })
+    }
+}
+
+fn encode_target(target: &Result<BackendId, Fault>) -> proto::Target {
+    use proto::target::Target as Message;
+    let target = match target {
+        Ok(backend) => Message::Backend(backend.into()),
+        Err(fault) => Message::Fault(fault.into()),
+    };
+    proto::Target {
+        target: Some(target),
+    }
+}
+
+fn decode_target(target: Option<proto::Target>) -> Result<Result<BackendId, Fault>, DecodeError> {
+    use proto::target::Target as Message;
+    Ok(match target.and_then(|target| target.target) {
+        Some(Message::Backend(backend)) => Ok(backend.try_into()?),
+        Some(Message::Fault(fault)) => Err(fault.try_into()?),
+        None => Err(unknown("target")),
+    })
+}
+
+impl From<&BackendName> for proto::BackendName {
+    fn from(name: &BackendName) -> Self {
+        proto::BackendName {
+            kind: name.kind.to_string(),
+            name: Some((&name.name).into()),
+            port: name.port.map(Into::into),
+            tags: encode_tags(&name.tags),
+        }
+    }
+}
+
+impl TryFrom<proto::BackendName> for BackendName {
+    type Error = DecodeError;
+
+    fn try_from(name: proto::BackendName) -> Result<Self, DecodeError> {
+        let port = name.port.map(|port| small(port, "BackendName.port"));
+        Ok(BackendName {
+            kind: name.kind.into(),
+            name: required(name.name, "BackendName.name")?.into(),
+            port: port.transpose()?,
+            tags: decode_tags(&name.tags),
+        })
+    }
+}
+
+impl From<&Fault> for proto::Fault {
+    fn from(fault: &Fault) -> Self {
+        proto::Fault {
+            status: fault.status.into(),
+            reason: fault.reason.as_str().to_owned(),
+            message: fault.message.clone(),
+        }
+    }
+}
+
+impl TryFrom<proto::Fault> for Fault {
+    type Error = DecodeError;
+
+    fn try_from(fault: proto::Fault) -> Result<Self, DecodeError> {
+        let status = match fault.status {
+            400..=599 => small(fault.status, "Fault.status")?,
+            other => return Err(DecodeError::invalid("Fault.status", other, "400 to 599")),
+        };
+        let reason = FaultReason::parse(&fault.reason);
+        Ok(Fault::new(status, reason, fault.message))
+    }
+}
+
+impl From<&RetryPolicy> for proto::RetryPolicy {
+    fn from(retry: &RetryPolicy) -> Self {
+        proto::RetryPolicy {
+            codes: retry.codes.iter().map(|&code| code.into()).collect(),
+            attempts: retry.attempts,
+            backoff: retry.backoff.map(encode_duration),
+        }
+    }
+}
+
+impl TryFrom<proto::RetryPolicy> for RetryPolicy {
+    type Error = DecodeError;
+
+    fn try_from(retry: proto::RetryPolicy) -> Result<Self, DecodeError> {
+        let codes = retry.codes.into_iter();
+        let codes = codes.map(|code| small(code, "RetryPolicy.codes"));
+        Ok(RetryPolicy {
+            codes: codes.collect::<Result<_, _>>()?,
+            attempts: retry.attempts,
+            backoff: timeout(retry.backoff, "RetryPolicy.backoff")?,
+        })
+    }
+}
+
+impl From<&RuleSource> for proto::RuleSource {
+    fn from(source: &RuleSource) -> Self {
+        proto::RuleSource {
+            policy: Some((&source.policy).into()),
+            to: source.to.map(|to| to as u64),
+            rule: source.rule as u64,
+        }
+    }
+}
+
+impl TryFrom<proto::RuleSource> for RuleSource {
+    type Error = DecodeError;
+
+    fn try_from(source: proto::RuleSource) -> Result<Self, DecodeError> {
+        let to = source.to.map(|to| index(to, "RuleSource.to"));
+        Ok(RuleSource {
+            policy: convert(source.policy, "RuleSource.policy")?,
+            to: to.transpose()?,
+            rule: index(source.rule, "RuleSource.rule")?,
+        })
+    }
+}
