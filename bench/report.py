@@ -63,6 +63,18 @@ def latency_table(names, windows):
     return table(["one connection", *names], rows)
 
 
+def against_baseline(cases, results):
+    """Ratios of Pointsman to an older Pointsman of the same run; below 1 is a regression."""
+    rows = []
+    for case in cases:
+        row = [case.title]
+        for key in ("per_cpu", "rate"):
+            now, before = (median(results[case.name][name], key) for name in ("Pointsman", "baseline"))
+            row.append(f"{now / before:.3f}" if now and before else "–")
+        rows.append(row)
+    return "## Pointsman against the baseline\n\n" + table(["baseline = 1", "per CPU-second", "per second"], rows) + "\n"
+
+
 def text(settings, cases, names, figures):
     parts = [
         "# Pointsman beside others\n",
