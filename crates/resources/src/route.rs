@@ -1,5 +1,7 @@
 //! The five route kinds as one type: they differ in what they match and which fields are set, not in shape.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use crate::gateway::ExternalAuth;
@@ -188,6 +190,70 @@ impl HeaderModifier {
             .filter(|name| is_framing(name))
             .chain(removed.filter(|name| name.eq_ignore_ascii_case("host")))
     }
+
+    /// Entries of `set`, then of `add`, without those whose name differs from an earlier one of the same list only in case: "If
+    /// multiple entries specify equivalent header names, the first entry with an equivalent name MUST be considered […]. Subsequent
+    /// entries with an equivalent header name MUST be ignored."
+    pub fn effective(&self) -> [impl Iterator<Item = &Header>; 2] {
+        [&self.set, &self.add].map(|list| {
+            let indexed = list.iter().enumerate();
+            indexed.filter_map(|(at, header)| (!is_repeated(list, at)).then_some(header))
+        })
+    }
+
+    /// Entries that are ignored because an earlier one of the same list has an equivalent name: list, index and entry.
+    pub fn ignored(&self) -> impl Iterator<Item = (&'static str, usize, &Header)> {
+        let lists = [("set", &self.set), ("add", &self.add)];
+        lists.into_iter().flat_map(|(field, list)| {
+            let indexed = list.iter().enumerate();
+            indexed
+                .filter(|(at, _)| is_repeated(list, *at))
+                .map(move |(at, header)| (field, at, header))
+        })
+    }
+
+    /// Names, in lower case, on which more than one of `set`, `add` and `remove` acts, with these actions. "Only one action for a
+    /// given header name is permitted. Filters specifying multiple actions of the same or different type for any one header name are
+    /// invalid."
+    pub fn contradictions(&self) -> BTreeMap<String, Vec<&'static str>> {
+        let names = |list: &[Header]| -> Vec<String> {
+            list.iter().map(|h| h.name.to_ascii_lowercase()).collect()
+        };
+        let removed = self.remove.iter().map(|name| name.to_ascii_lowercase());
+        let lists = [
+            ("set", names(&self.set)),
+            ("add", names(&self.add)),
+            ("remove", removed.collect()),
+        ];
+        let mut actions: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+        for (action, list) in lists {
+            for name in list {
+                let known = actions.entry(name).or_default();
+                if !known.contains(&action) {
+                    known.push(action);
+                }
+            }
+        }
+        actions.retain(|_, known| known.len() > 1);
+        actions
+    }
+
+    /// Entries of `remove` that are not header names, with their indexes. The CRDs let any string stand there.
+    pub fn unremovable(&self) -> impl Iterator<Item = (usize, &str)> {
+        let removed = self.remove.iter().map(String::as_str).enumerate();
+        removed.filter(|(_, name)| !is_token(name))
+    }
+}
+
+fn is_repeated(list: &[Header], at: usize) -> bool {
+    let mut earlier = list[..at].iter();
+    earlier.any(|other| other.name.eq_ignore_ascii_case(&list[at].name))
+}
+
+/// A `token` of RFC 9110, section 5.6.2.
+fn is_token(text: &str) -> bool {
+    let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+    !text.is_empty() && text.bytes().all(is_tchar)
 }
 
 fn is_framing(name: &str) -> bool {

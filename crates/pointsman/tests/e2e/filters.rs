@@ -46,6 +46,28 @@ backendRefs:
     }
 }
 
+/// "Subsequent entries with an equivalent header name MUST be ignored." Several actions on one name are applied in the order set, add, remove.
+#[tokio::test]
+async fn of_equivalent_header_names_the_first_counts_and_removal_comes_last() {
+    let backend = Backend::http1("web").await;
+    let rule = "
+filters:
+- type: RequestHeaderModifier
+  requestHeaderModifier:
+    set: [{name: X-One, value: first}, {name: x-one, value: second}, {name: x-three, value: set}]
+    add: [{name: X-Two, value: first}, {name: x-TWO, value: second}, {name: x-three, value: added}, {name: x-four, value: added}]
+    remove: [X-FOUR, 'not a token']
+backendRefs: [{name: web, port: 80}]";
+    let gateway = gateway_with_rule(&backend, rule).await;
+    let ask = get("/").header("x-four", "client");
+    assert_eq!(gateway.ask(ask).await.status, 200);
+    let saw = backend.only().await;
+    assert_eq!(saw.all("x-one"), ["first"]);
+    assert_eq!(saw.all("x-two"), ["first"]);
+    assert_eq!(saw.all("x-three").join(","), "set,added");
+    assert_eq!(saw.header("x-four"), None);
+}
+
 /// RFC 9112 §3.2: "A client MUST send a Host header field … in all HTTP/1.1 request messages", and one; framing is made anew for each connection.
 #[tokio::test]
 async fn no_filter_takes_the_host_away_doubles_it_or_changes_framing() {

@@ -24,15 +24,13 @@ impl Edit {
     }
 }
 
-/// The edits of a filter: what is set, added, removed. The API allows no name twice within one. What would have no effect is left out.
+/// The edits of a filter: what is set, then added, then removed. Edits without an effect are left out.
 pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
     let idle: Vec<&str> = modifier.without_effect().collect();
     let name = |name: &str| -> Arc<str> { name.to_ascii_lowercase().into() };
-    let set = modifier
-        .set
-        .iter()
-        .map(move |h| Edit::Set(name(&h.name), h.value.as_str().into()));
-    let add = modifier.add.iter().map(move |h| match name(&h.name) {
+    let [set, add] = modifier.effective();
+    let set = set.map(move |h| Edit::Set(name(&h.name), h.value.as_str().into()));
+    let add = add.map(move |h| match name(&h.name) {
         // RFC 9112 §3.2: a request has one.
         host if *host == *"host" => Edit::Set(host, h.value.as_str().into()),
         name => Edit::Add(name, h.value.as_str().into()),
@@ -154,6 +152,51 @@ mod tests {
             line("x-add", "two"),
         ];
         assert_eq!(headers, wanted);
+    }
+
+    // "If multiple entries specify equivalent header names, the first entry with an equivalent name MUST be considered […].
+    // Subsequent entries with an equivalent header name MUST be ignored."
+    #[test]
+    fn of_names_that_differ_only_in_case_the_first_counts() {
+        let header = |name: &str, value: &str| Header {
+            name: name.into(),
+            value: value.into(),
+        };
+        let modifier = HeaderModifier {
+            set: vec![header("X-One", "1"), header("x-one", "2")],
+            add: vec![header("x-Two", "1"), header("X-TWO", "2")],
+            remove: vec![],
+        };
+        let wanted = [
+            Edit::Set("x-one".into(), "1".into()),
+            Edit::Add("x-two".into(), "1".into()),
+        ];
+        assert_eq!(edits(&modifier).collect::<Vec<_>>(), wanted);
+    }
+
+    #[test]
+    fn several_actions_on_one_name_are_applied_in_the_order_set_add_remove() {
+        let header = |value: &str| Header {
+            name: "X-Both".into(),
+            value: value.into(),
+        };
+        let mut modifier = HeaderModifier {
+            set: vec![header("set")],
+            add: vec![header("added")],
+            remove: vec![],
+        };
+        let line = |name: &'static str, value: &'static str| TextField::from((name, value));
+        let result = |modifier: &HeaderModifier| {
+            let edits: Vec<Edit> = edits(modifier).collect();
+            let mut headers = vec![line("x-both", "old")];
+            apply(&edits, &mut headers);
+            let pair = |field: &TextField<'_>| (field.name.to_string(), field.value.to_string());
+            headers.iter().map(pair).collect::<Vec<_>>()
+        };
+        let pair = |value: &str| ("x-both".to_owned(), value.to_owned());
+        assert_eq!(result(&modifier), [pair("set"), pair("added")]);
+        modifier.remove.push("x-BOTH".into());
+        assert_eq!(result(&modifier), []);
     }
 
     #[test]
