@@ -7,7 +7,7 @@ use super::text::{
     DURATION, GROUP, HEADER_NAME, HEADER_VALUE, HOSTNAME, KIND, LABEL, SUBDOMAIN, URI, WELL_KNOWN,
 };
 use super::{Report, Schema, int32, integer, list, map, object, one_of, string};
-use crate::document::Node;
+use crate::document::{Node, Value};
 use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP};
 
 pub(super) fn group() -> Schema {
@@ -171,13 +171,28 @@ pub(super) fn distinct(node: &Node, report: &mut Report<'_>, same: &[&str], part
         let names = parts.join(" or ");
         let clash = earlier.find_map(|(other_index, other)| {
             let (ours, theirs) = (part(item), part(other));
-            let alike = ours.iter().zip(&theirs).all(|(a, b)| a.is_some() == b.is_some());
             if ours == theirs {
-                Some(format!("this names the same as item {other_index}; they must differ in {names}"))
-            } else if !alike {
-                Some(format!("this and item {other_index} name the same object; both must set {names}, or neither"))
-            } else {
+                return Some(format!(
+                    "this names the same as item {other_index}; they must differ in {names}"
+                ));
+            }
+            let set = |values: &[Option<Value>]| {
+                let set = parts
+                    .iter()
+                    .zip(values)
+                    .filter(|(_, value)| value.is_some());
+                set.map(|(name, _)| *name).collect::<Vec<_>>().join(" and ")
+            };
+            let (ours, theirs) = (set(&ours), set(&theirs));
+            let both = format!("this and item {other_index} name the same object");
+            if ours == theirs {
                 None
+            } else if ours.is_empty() || theirs.is_empty() {
+                Some(format!("{both}; both must set {names}, or neither"))
+            } else {
+                Some(format!(
+                    "{both} and need the same fields: this one sets {ours}, that one {theirs}"
+                ))
             }
         });
         if let Some(message) = clash {
