@@ -57,39 +57,48 @@ fn rules(
     }
 }
 
-/// Services and ServiceImports that a URL may name.
+/// Services, ServiceImports and Pods that a URL may name.
 fn directory(binder: &Binder) -> Directory {
     let mut objects: Vec<(ObjectKey, &Resource)> = binder.objects().collect();
     objects.sort_by_key(|(key, object)| (object.meta().age(), key.clone()));
-    let parents = objects.into_iter().filter_map(|(object, resource)| {
-        let (ports, addresses): (_, Vec<&String>) = match resource {
-            Resource::Service(service) => {
-                let spec = &service.spec;
-                let addresses = spec.cluster_ips.iter().chain(&spec.cluster_ip);
-                (&spec.ports, addresses.collect())
-            }
-            Resource::ServiceImport(import) => {
-                (&import.spec.ports, import.spec.ips.iter().collect())
-            }
-            _ => return None,
-        };
-        let backend = |port: &ServicePort| {
-            let transport = [Transport::Tcp, Transport::Udp]
-                .into_iter()
-                .find(|transport| transport.name() == port.protocol)?;
-            let (object, port) = (object.clone(), port.port);
-            binder.backend(&BackendId::new(object, port, transport))
-        };
-        Some(MeshParent {
-            addresses: addresses
-                .iter()
-                .filter_map(|text| text.parse::<IpAddr>().ok())
-                .collect(),
-            backends: ports.iter().filter_map(backend).collect(),
-            object,
-        })
+    let pods = objects.iter().filter_map(|(key, resource)| match resource {
+        Resource::Pod(pod) => Some((key.clone(), pod.status.pod_ip.as_deref()?.parse().ok()?)),
+        _ => None,
     });
+    let pods = pods.collect();
+    let parents = objects
+        .into_iter()
+        .filter_map(|(object, resource)| mesh_parent(binder, object, resource));
     Directory {
         parents: parents.collect(),
+        pods,
     }
+}
+
+/// A Service or ServiceImport as clients find it.
+fn mesh_parent(binder: &Binder, object: ObjectKey, resource: &Resource) -> Option<MeshParent> {
+    let (ports, addresses): (_, Vec<&String>) = match resource {
+        Resource::Service(service) => {
+            let spec = &service.spec;
+            let addresses = spec.cluster_ips.iter().chain(&spec.cluster_ip);
+            (&spec.ports, addresses.collect())
+        }
+        Resource::ServiceImport(import) => (&import.spec.ports, import.spec.ips.iter().collect()),
+        _ => return None,
+    };
+    let backend = |port: &ServicePort| {
+        let transport = [Transport::Tcp, Transport::Udp]
+            .into_iter()
+            .find(|transport| transport.name() == port.protocol)?;
+        let (object, port) = (object.clone(), port.port);
+        binder.backend(&BackendId::new(object, port, transport))
+    };
+    Some(MeshParent {
+        addresses: addresses
+            .iter()
+            .filter_map(|text| text.parse::<IpAddr>().ok())
+            .collect(),
+        backends: ports.iter().filter_map(backend).collect(),
+        object,
+    })
 }

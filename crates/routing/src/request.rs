@@ -114,6 +114,13 @@ fn form_decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
 }
 
+/// Reports whether the first bytes of a connection look like an HTTP request: a method and a space.
+pub fn is_http(bytes: &[u8]) -> bool {
+    let method = bytes.iter().position(|byte| *byte == b' ');
+    method
+        .is_some_and(|end| (3..8).contains(&end) && bytes[..end].iter().all(u8::is_ascii_uppercase))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,6 +46,10 @@ fn directory() -> Directory {
                 })
                 .into(),
         }],
+        pods: vec![(
+            ObjectKey::new(Kind::Pod, "shop", "cart-1"),
+            "10.1.0.7".parse().expect("an address"),
+        )],
     }
 }
 

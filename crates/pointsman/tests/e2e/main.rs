@@ -2,6 +2,7 @@
 
 mod agree;
 mod agree_actions;
+mod agree_mesh;
 mod backends;
 mod changes;
 mod demo;

@@ -10,6 +10,7 @@ use std::task::Poll;
 use std::time::Instant;
 
 use pointsman_binding::bound::{FrontendId, Protocol, TlsModeKey};
+use pointsman_routing::is_http;
 use rustls::ServerConfig;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -96,7 +97,7 @@ async fn begin(
         Ok(Ok(None)) => return None,
         Ok(Err(bytes)) => {
             worker.metrics.refused("NotTls");
-            if speaks_http(&bytes) {
+            if is_http(&bytes) {
                 refuse(stream, NOT_TLS).await;
             }
             return None;
@@ -284,13 +285,6 @@ async fn agreed(
     series.failed_handshakes.increment();
     worker.metrics.refused(reason);
     None
-}
-
-/// Whether bytes look like the beginning of an HTTP request: a method.
-fn speaks_http(bytes: &[u8]) -> bool {
-    let method = bytes.iter().position(|byte| *byte == b' ');
-    method
-        .is_some_and(|end| (3..8).contains(&end) && bytes[..end].iter().all(u8::is_ascii_uppercase))
 }
 
 /// Says something short, and closes.

@@ -1,10 +1,11 @@
 //! Which frontend a request arrives at, and why that one.
 
 use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use pointsman_binding::bound::{Backend, Endpoints, Frontend, FrontendId, Protocol, Scope};
-use pointsman_resources::{Kind, Name};
+use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::model::{FrontendRef, Status};
 use super::outbound;
@@ -24,6 +25,13 @@ pub(crate) enum Chosen<'t> {
     Implicit {
         parent: &'t MeshParent,
         backend: &'t (Backend, Endpoints),
+        why: String,
+    },
+    /// At a workload that is called by its own address, which no route governs.
+    Workload {
+        /// The Pod, or the Service that has it as an endpoint.
+        owner: &'t ObjectKey,
+        address: SocketAddr,
         why: String,
     },
     /// At a listener by its SNI, but the host it asks for belongs to another.
@@ -81,7 +89,9 @@ fn at_service<'t>(
     query: &Query,
 ) -> Option<Chosen<'t>> {
     let from = query.from.as_ref().map(|(namespace, _)| namespace.as_str());
-    let parent = directory.find(&query.target.host, from)?;
+    let Some(parent) = directory.find(&query.target.host, from) else {
+        return at_workload(directory, query);
+    };
     let namespace = from.map(Arc::from);
     let client = Client {
         namespace: namespace.as_ref(),
@@ -119,13 +129,37 @@ fn at_service<'t>(
         }
         FrontendId::Outbound(outbound) => outbound::why(outbound),
         _ => match from {
-            Some(from) => format!(
+            // Routes in the Service's own namespace are the producer's, and they are these.
+            Some(from) if from != object.namespace() => format!(
                 "port {port} of {object}, for all clients: namespace {from} has no routes of its own for it"
             ),
-            None => format!("port {port} of {object}, for all clients"),
+            _ => format!("port {port} of {object}, for all clients"),
         },
     };
     Some(Chosen::Frontend { table, why })
+}
+
+/// A workload that is called by its own address. Routes are bound to Services, so they don't govern such calls.
+fn at_workload<'t>(directory: &'t Directory, query: &Query) -> Option<Chosen<'t>> {
+    let ip: IpAddr = query.target.host.parse().ok()?;
+    let port = query.target.port.or(query.target.scheme.default_port())?;
+    let address = SocketAddr::new(ip, port);
+    let (owner, what) = match directory.pod_at(ip) {
+        Some(pod) => (pod, format!("{ip} is the address of {pod} itself")),
+        None => {
+            let transport = query.target.scheme.transport();
+            let service = directory.owner_of(address, transport)?;
+            (
+                service,
+                format!("{address} is an endpoint of {service}, not its address"),
+            )
+        }
+    };
+    Some(Chosen::Workload {
+        owner,
+        address,
+        why: format!("{what}: routes are bound to Services, so this call bypasses them"),
+    })
 }
 
 /// Whether what a URL speaks can be sent to a listener of this protocol. Bytes are bytes: a TCP listener takes all streams.

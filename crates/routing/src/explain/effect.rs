@@ -1,11 +1,13 @@
 //! What a rule does to a request: what backends receive, what clients are answered.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use pointsman_binding::bound::{
-    Backend, BackendName, BoundRule, Endpoints, Fault, Mirror, WeightedBackend,
+    Backend, BackendName, BoundRule, Endpoints, Fault, Mirror, Tags, WeightedBackend,
 };
+use pointsman_resources::ObjectKey;
 
 use super::model::{BackendShare, MirrorShare, Received, Response, Status, Timeouts};
 use super::query::Query;
@@ -195,6 +197,18 @@ pub(crate) fn implicit(backend: &Backend, found: &Endpoints, format: ErrorFormat
         endpoints(Some(backend), Some(found)),
         format,
     )
+}
+
+/// A workload that is called by its own address, as the only backend.
+pub(crate) fn workload(owner: &ObjectKey, address: SocketAddr) -> BackendShare {
+    let reference = BackendName {
+        kind: owner.kind.name().into(),
+        name: owner.name.clone(),
+        port: None,
+        tags: Tags::default(),
+    };
+    let endpoints = Ok(vec![address.to_string()]);
+    shown(&reference, 1.0, endpoints, ErrorFormat::Stream)
 }
 
 fn tags(reference: &BackendName) -> BTreeMap<String, String> {

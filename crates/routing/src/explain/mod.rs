@@ -25,6 +25,7 @@ use pointsman_resources::Kind;
 
 use crate::action::{Action, Forward, MatchedRule, ReplyKind, misdirected, no_route};
 use crate::entry::Hit;
+use crate::request::is_http;
 use crate::table::FrontendTable;
 use crate::tables::Tables;
 use candidates::{Arrival, candidates, rule_ref};
@@ -84,6 +85,18 @@ pub fn explain(
             let others = refused(&backend.id);
             explanation.candidates =
                 candidates(tables, None, &parent.object, port, &arrival, None, others);
+            explanation
+        }
+        Chosen::Workload {
+            owner,
+            address,
+            why,
+        } => {
+            let mut explanation = Explanation::new(why, Outcome::Forward);
+            explanation.backends = vec![effect::workload(owner, address)];
+            if query.target.scheme.is_http() {
+                explanation.request = Some(effect::received(query, &Forward::unchanged()));
+            }
             explanation
         }
         Chosen::Frontend { table, why } => {
@@ -185,9 +198,10 @@ fn at_frontend(
     let streams = carries_streams(table);
     let mut explanation = Explanation::new(why, Outcome::NoRoute);
     explanation.frontend = Some(reference(table.frontend()));
-    if !streams && !query.target.scheme.is_http() {
-        explanation.status = Some(Status::Reset);
-        explanation.reason = Some("HTTP is spoken here, and this is none".into());
+    if let Some((status, reason)) = mismatch(table, query) {
+        explanation.outcome = Outcome::Respond;
+        explanation.status = Some(status);
+        explanation.reason = Some(reason.into());
         explanation.candidates = others_of(tables, table, query, None, refused);
         return explanation;
     }
@@ -203,6 +217,26 @@ fn at_frontend(
     explanation.candidates = others_of(tables, table, query, hit.as_ref(), refused);
     explanation
 }
+
+/// The reply to a client whose protocol is not the frontend's, and the reason.
+fn mismatch(table: &FrontendTable, query: &Query) -> Option<(Status, &'static str)> {
+    let scheme = query.target.scheme;
+    if !carries_streams(table) {
+        let reset = (Status::Reset, "this port accepts only HTTP");
+        return (!scheme.is_http()).then_some(reset);
+    }
+    let expects_tls = matches!(table.frontend().protocol, Protocol::Tls(_));
+    match scheme {
+        // A client that is told so understands it: HTTP is answered, anything else is cut.
+        Scheme::Http if expects_tls && is_http(format!("{} ", query.method).as_bytes()) => {
+            Some((Status::Http(400), EXPECTS_TLS))
+        }
+        Scheme::Http | Scheme::Tcp if expects_tls => Some((Status::Reset, EXPECTS_TLS)),
+        _ => None,
+    }
+}
+
+const EXPECTS_TLS: &str = "this port accepts only TLS";
 
 /// Prints what the winning rule does with the request.
 fn taken(

@@ -1,6 +1,6 @@
 //! What is asked of `explain`: a URL and what a client would send with it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use pointsman_binding::bound::{Backend, Endpoints, Transport};
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -295,6 +295,8 @@ impl Request for Seen<'_> {
 pub struct Directory {
     /// The parents.
     pub parents: Vec<MeshParent>,
+    /// Pods with their addresses.
+    pub pods: Vec<(ObjectKey, IpAddr)>,
 }
 
 /// A Service or its kin, as clients find it.
@@ -318,6 +320,26 @@ impl MeshParent {
 }
 
 impl Directory {
+    /// The Pod that has an address.
+    pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&ObjectKey> {
+        let mut pods = self.pods.iter();
+        pods.find(|(_, own)| *own == address).map(|(pod, _)| pod)
+    }
+
+    /// The parent that has an address as an endpoint.
+    pub(crate) fn owner_of(&self, address: SocketAddr, transport: Transport) -> Option<&ObjectKey> {
+        let has = |(backend, endpoints): &(Backend, Endpoints)| match endpoints {
+            Endpoints::Addresses(list) => {
+                backend.id.transport == transport
+                    && list.iter().any(|endpoint| endpoint.address == address)
+            }
+            Endpoints::Dns(..) => false,
+        };
+        let mut parents = self.parents.iter();
+        let found = parents.find(|parent| parent.backends.iter().any(has));
+        found.map(|parent| &parent.object)
+    }
+
     /// The parent that a host stands for, seen from a namespace: `svc`, `svc.ns`, `svc.ns.svc` or `svc.ns.svc.cluster.local`; for a
     /// ServiceImport `svc.ns.svc.clusterset.local`; or one of its addresses.
     pub fn find(&self, host: &str, from: Option<&str>) -> Option<&MeshParent> {
@@ -407,6 +429,7 @@ mod tests {
                 backends: vec![],
             })
             .into(),
+            pods: Vec::new(),
         };
         let (service, import) = (Some(Kind::Service), Some(Kind::ServiceImport));
         let table = [

@@ -1,0 +1,142 @@
+//! `explain` and the proxy agree on calls to Services and to the workloads behind them, whatever the client speaks.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::agree::encoded;
+use crate::mesh::{PORT, ask_from, mesh_route, mesh_service, pod};
+use crate::support::backend::Backend;
+use crate::support::certificates::{Authority, Handshake};
+use crate::support::gateway::{Address, Gateway};
+use crate::support::http1::Http1;
+use crate::support::manifests::*;
+use crate::support::message::*;
+use crate::support::within;
+
+/// What a running instance says about a call from a namespace.
+async fn explained(gateway: &Gateway, from: &str, url: &str) -> Value {
+    let question = format!("/explain?from={from}&url={}", encoded(url));
+    gateway.ask_admin(&question).await.json()
+}
+
+/// Sends bytes and returns all that comes back until the other side closes.
+async fn answer_to(at: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = within("a connection", TcpStream::connect(at))
+        .await
+        .expect("connected");
+    stream.write_all(bytes).await.expect("sent");
+    let mut got = Vec::new();
+    // A reset is an end as well.
+    let _ = within("the end", stream.read_to_end(&mut got)).await;
+    got
+}
+
+fn tls_route() -> String {
+    let parent = format!("[{{group: '', kind: Service, name: shop, port: {PORT}}}]");
+    let rule = format!("backendRefs: [{{name: shop, port: {PORT}}}]");
+    route_on(
+        &parent,
+        "TLSRoute",
+        "shop",
+        "  hostnames: [shop.example]\n",
+        &[&rule],
+    )
+}
+
+#[tokio::test]
+async fn plain_calls_to_a_service_port_of_a_tls_route() {
+    let authority = Authority::new();
+    let cluster = Address::new();
+    let config = authority
+        .sign(&["shop.example"])
+        .server(&["http/1.1"], None);
+    let backend = Backend::tls("shop", config).await;
+    let manifests = mesh_service("shop", cluster.ip, &backend) + &tls_route();
+    let gateway = Gateway::of(&manifests).await;
+    let at = SocketAddr::new(cluster.ip, PORT);
+
+    // HTTP without TLS is answered.
+    let told = explained(&gateway, "default", &format!("http://{at}/")).await;
+    let response = Http1::connect(at).await.ask(&get("/")).await;
+    assert_eq!(response.status, 400);
+    assert_eq!(told["status"], 400, "{told:#}");
+    assert_eq!(told["outcome"], "respond", "{told:#}");
+    assert!(
+        told["reason"]
+            .as_str()
+            .is_some_and(|why| why.contains("only TLS")),
+        "{told:#}"
+    );
+
+    // Anything else is closed without an answer.
+    let told = explained(&gateway, "default", &format!("tcp://{at}")).await;
+    assert_eq!(told["status"], "reset", "{told:#}");
+    assert_eq!(answer_to(at, b"\x00\x01hello\r\n").await, b"");
+    assert_eq!(backend.connections(), 0, "nothing was forwarded");
+
+    // TLS is forwarded, whatever its name.
+    for url in [format!("tls://{at}"), format!("https://{at}/")] {
+        let told = explained(&gateway, "default", &url).await;
+        assert_eq!(told["outcome"], "forward", "{told:#}");
+        assert_eq!(told["rule"]["kind"], "TLSRoute", "{told:#}");
+    }
+    let stream = Handshake::new(&authority, "shop.example").connect(at).await;
+    let response = Http1::over(stream).ask(&get("/")).await;
+    assert_eq!(response.backend(), Some("shop"));
+}
+
+#[tokio::test]
+async fn calls_to_a_workloads_own_address_bypass_routes() {
+    let cluster = Address::new();
+    let backend = Backend::http1("own").await;
+    // The route would answer 404.
+    let route = mesh_route("shop", "default", "shop").replace(
+        "[{backendRefs",
+        "[{matches: [{path: {value: /only}}], backendRefs",
+    );
+    let gateway = Gateway::of(&(mesh_service("shop", cluster.ip, &backend) + &route)).await;
+    let at = backend.address;
+    let told = explained(&gateway, "default", &format!("http://{at}/")).await;
+    assert_eq!(told["outcome"], "forward", "{told:#}");
+    assert_eq!(told["backends"][0]["endpoints"][0], at.to_string());
+    assert!(
+        told["why"]
+            .as_str()
+            .is_some_and(|why| why.contains("bypasses")),
+        "{told:#}"
+    );
+    let response = Http1::connect(at).await.ask(&get("/")).await;
+    assert_eq!(response.backend(), Some("own"));
+    let told = explained(
+        &gateway,
+        "default",
+        &format!("http://{}:{PORT}/", cluster.ip),
+    )
+    .await;
+    assert_eq!(told["status"], 404, "{told:#}");
+}
+
+#[tokio::test]
+async fn a_client_of_the_producers_namespace_follows_the_producers_routes() {
+    let (cluster, other, client) = (Address::new(), Address::new(), Address::new());
+    let (own, next) = (Backend::http1("own").await, Backend::http1("next").await);
+    let manifests = [
+        mesh_service("shop", cluster.ip, &own),
+        mesh_service("v1", other.ip, &next),
+        pod("page", "default", client.ip),
+        mesh_route("producer", "default", "v1"),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let at = SocketAddr::new(cluster.ip, PORT);
+    assert_eq!(ask_from(client.ip, at).await.backend(), Some("next"));
+    let told = explained(&gateway, "default/page", &format!("http://{at}/")).await;
+    assert_eq!(told["rule"]["name"], "producer", "{told:#}");
+    let why = told["why"].as_str().unwrap_or_default();
+    assert_eq!(
+        why,
+        format!("port {PORT} of Service default/shop, for all clients")
+    );
+}
