@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pointsman_binding::Warning;
 use pointsman_binding::bound::{BoundRoute, BoundRule, FrontendId};
 use pointsman_resources::read::Document;
-use pointsman_resources::{Finding, ObjectKey, Severity};
+use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
 use pointsman_routing::{Extent, FrontendTable, Shadow, Tables, shadowed};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -114,8 +114,11 @@ fn present(table: &FrontendTable, wanted: &BTreeSet<Written>) -> BTreeMap<Writte
     let mut found = BTreeMap::new();
     for route in table.routes() {
         for rule in &route.rules {
-            for matched in &rule.matches {
-                let written = written(route, rule, matched.index);
+            let matches = rule.matches.iter().map(|matched| matched.index);
+            // A rule of a stream has no match and takes everything.
+            let stream = rule.matches.is_empty().then_some(0);
+            for matched in matches.chain(stream) {
+                let written = written(route, rule, matched);
                 if wanted.contains(&written) {
                     *found.entry(written).or_default() += 1;
                 }
@@ -177,23 +180,44 @@ fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
             true => format!("rule {}", by.2),
             false => format!("rule {} of {}", by.2, by.0),
         };
+        let (one, many) = units(shadow);
         let loss = match shadow.extent {
-            Extent::Partly => format!("{winner} takes some of its requests"),
+            Extent::Partly => format!("{winner} takes some of its {many}"),
             Extent::Fully => {
                 // What is lost here may be had elsewhere.
                 let place = match lost.get(&own) == attached.get(&own) {
                     true => String::new(),
                     false => place(frontend),
                 };
-                format!("{place}it never gets a request: {winner} takes them all")
+                format!("{place}it never gets a {one}: {winner} takes them all")
             }
         };
         let (object, to, rule, matched) = own;
         let to = to.map_or(String::new(), |to| format!("to[{to}]."));
-        let field = format!("spec.{to}rules[{rule}].matches[{matched}]");
-        (object, field, format!("{loss} ({})", shadow.detail))
+        let mut field = format!("spec.{to}rules[{rule}]");
+        if !shadow.rule.matches.is_empty() {
+            field += &format!(".matches[{matched}]");
+        }
+        let ignored = match (frontend, object.kind) {
+            (FrontendId::Mesh { .. }, Kind::TLSRoute) => "; hostnames are ignored in the mesh",
+            _ => "",
+        };
+        (
+            object,
+            field,
+            format!("{loss} ({}{ignored})", shadow.detail),
+        )
     });
     told.collect()
+}
+
+/// What a rule takes, one and many.
+fn units(shadow: &Shadow) -> (&'static str, &'static str) {
+    match shadow.route.id.route.kind {
+        Kind::UDPRoute => ("datagram", "datagrams"),
+        _ if shadow.rule.matches.is_empty() => ("connection", "connections"),
+        _ => ("request", "requests"),
+    }
 }
 
 fn place(frontend: &FrontendId) -> String {

@@ -423,6 +423,11 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> S
             count(winner.query, "query parameter"),
             loser.query
         ),
+        // A stream's rule has no match.
+        Criterion::Age if matched.is_none() => format!("route {route} is older"),
+        Criterion::Name if matched.is_none() => {
+            format!("route {route} of the same age comes first by name")
+        }
         Criterion::Age => format!("older route {route} has the same match"),
         Criterion::Name => {
             format!("route {route} of the same age has the same match and comes first by name")
@@ -436,6 +441,9 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> S
             let to = hit.rule.from.first().and_then(|source| source.to);
             let to = to.map(|to| format!("to {to} ")).unwrap_or_default();
             format!("{to}rule {place} of the same policy comes first, and its match is as specific")
+        }
+        _ if winner.rule != loser.rule && matched.is_none() => {
+            format!("rule {place} of the same route comes first")
         }
         _ if winner.rule != loser.rule => {
             format!("rule {place} of the same route has the same match and comes first")
