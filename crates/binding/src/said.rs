@@ -48,7 +48,7 @@ impl Binder {
                 StatusBody::Policy(policy::telemetry_policy_status(reader, policy))
             }
             Kind::XBackend => {
-                StatusBody::Policy(policy::x_backend_status(reader, &key.name, reach))
+                StatusBody::Backend(policy::x_backend_status(reader, &key.name, reach))
             }
             Kind::MeshGateway => self.mesh_gateway_status(reader, key)?,
             kind if kind.is_mesh_route() => self.policy_status(key)?,

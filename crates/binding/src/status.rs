@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use pointsman_resources::meta::GATEWAY_GROUP;
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use serde_json::{Map, Value, json};
@@ -99,8 +100,10 @@ pub enum StatusBody {
     },
     /// Of a route: an entry for each parent.
     Route(Vec<ParentStatus>),
-    /// Of a policy or a backend: an entry for each ancestor.
+    /// Of a policy: an entry for each ancestor.
     Policy(Vec<AncestorStatus>),
+    /// Of an XBackend: an entry for each ancestor.
+    Backend(Vec<AncestorStatus>),
     /// Of a policy of Kuma's.
     Mesh {
         /// The conditions.
@@ -182,7 +185,7 @@ impl Status {
                     all.extend(parent.conditions.iter().map(|c| (place.clone(), c)));
                 }
             }
-            StatusBody::Policy(ancestors) => {
+            StatusBody::Policy(ancestors) | StatusBody::Backend(ancestors) => {
                 for ancestor in ancestors {
                     let place = format!("ancestor {}", ancestor.ancestor);
                     all.extend(ancestor.conditions.iter().map(|c| (place.clone(), c)));
@@ -192,14 +195,15 @@ impl Status {
         all
     }
 
-    /// The `.status` to write, given the one that is there and the time (RFC 3339).
-    pub fn merge(&self, existing: Option<&Value>, now: &str) -> Value {
+    /// The `.status` to write to an object in `namespace`, given the one that is there and the time (RFC 3339).
+    pub fn merge(&self, namespace: &str, existing: Option<&Value>, now: &str) -> Value {
         let mut status = existing
             .and_then(Value::as_object)
             .cloned()
             .unwrap_or_default();
         let writer = Writer {
             generation: self.generation,
+            namespace,
             now,
         };
         match &self.body {
@@ -240,8 +244,9 @@ impl Status {
             StatusBody::Route(parents) => {
                 let entries = parents
                     .iter()
-                    .map(|p| ("parentRef", parent_value(&p.parent), &p.conditions));
-                writer.entries(&mut status, "parents", MAX_PARENTS, entries);
+                    .map(|p| (parent_value(&p.parent), &p.conditions));
+                let list = ("parents", "parentRef", MAX_PARENTS);
+                writer.entries(&mut status, list, entries);
             }
             StatusBody::Mesh {
                 conditions,
@@ -255,42 +260,57 @@ impl Status {
                 writer.conditions(&mut status, conditions);
             }
             StatusBody::Policy(ancestors) => {
-                let entries = ancestors
-                    .iter()
-                    .map(|a| ("ancestorRef", ancestor_value(&a.ancestor), &a.conditions));
-                writer.entries(&mut status, "ancestors", MAX_ANCESTORS, entries);
+                writer.ancestors(&mut status, MAX_POLICY_ANCESTORS, ancestors);
+            }
+            StatusBody::Backend(ancestors) => {
+                writer.ancestors(&mut status, MAX_BACKEND_ANCESTORS, ancestors);
             }
         }
         Value::Object(status)
     }
 }
 
-/// How many entries a route's status may have.
+/// The number of entries that the CRDs allow in a route's status.
 const MAX_PARENTS: usize = 32;
-/// How many entries a policy's status may have.
-const MAX_ANCESTORS: usize = 16;
+/// The number of entries that the CRDs allow in a policy's status.
+const MAX_POLICY_ANCESTORS: usize = 16;
+/// The number of entries that the CRD allows in an XBackend's status.
+const MAX_BACKEND_ANCESTORS: usize = 32;
 
 struct Writer<'a> {
     generation: i64,
+    /// The object's, which references in its status default to.
+    namespace: &'a str,
     now: &'a str,
 }
 
 impl Writer<'_> {
-    /// Lays our conditions over those that are there; what we no longer say of our own types is taken back.
+    /// Lays our conditions over those that are there. Conditions of our types that no longer hold are removed.
+    ///
+    /// A condition whose observedGeneration is newer than the generation known here was written for a later version of the object,
+    /// so it stays.
     fn conditions(&self, owner: &mut Map<String, Value>, ours: &[Condition]) {
         let mut list = match owner.remove("conditions") {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
         };
+        let is_newer = |entry: &Value| {
+            let observed = entry["observedGeneration"].as_i64();
+            observed.is_some_and(|observed| observed > self.generation)
+        };
         list.retain(|entry| {
             let kind = entry["type"].as_str().unwrap_or_default();
-            !OWN_TYPES.contains(&kind) || ours.iter().any(|condition| condition.kind == kind)
+            let holds = || ours.iter().any(|condition| condition.kind == kind);
+            !OWN_TYPES.contains(&kind) || is_newer(entry) || holds()
         });
         for condition in ours {
             let status = if condition.status { "True" } else { "False" };
             let at = list
                 .iter()
                 .position(|entry| entry["type"] == condition.kind);
+            if at.is_some_and(|at| is_newer(&list[at])) {
+                continue;
+            }
             let since = at
                 .filter(|&at| list[at]["status"] == status)
                 .and_then(|at| list[at]["lastTransitionTime"].as_str())
@@ -340,36 +360,76 @@ impl Writer<'_> {
         status.insert("listeners".to_owned(), Value::Array(list));
     }
 
-    /// Replaces our entries of an atomic list, keeping those of other controllers and their order.
+    fn ancestors(
+        &self,
+        status: &mut Map<String, Value>,
+        most: usize,
+        ancestors: &[AncestorStatus],
+    ) {
+        let entries = ancestors
+            .iter()
+            .map(|a| (ancestor_value(&a.ancestor), &a.conditions));
+        self.entries(status, ("ancestors", "ancestorRef", most), entries);
+    }
+
+    /// Replaces our entries of an atomic list where they are, and adds new ones. Entries of other controllers are kept as they are.
+    /// `field` is the list's, `name` that of an entry's reference, and `most` the number of entries that the API allows.
     fn entries<'c>(
         &self,
         status: &mut Map<String, Value>,
-        field: &str,
-        most: usize,
-        ours: impl Iterator<Item = (&'static str, Value, &'c Vec<Condition>)>,
+        (field, name, most): (&str, &str, usize),
+        ours: impl Iterator<Item = (Value, &'c Vec<Condition>)>,
     ) {
-        let existing = match status.remove(field) {
+        let mut list = match status.remove(field) {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
         };
-        let (own, mut list): (Vec<Value>, Vec<Value>) = existing
-            .into_iter()
-            .partition(|entry| entry["controllerName"] == CONTROLLER_NAME);
-        for (name, reference, conditions) in ours {
-            let mut entry = own
-                .iter()
-                .find(|entry| entry[name] == reference)
-                .and_then(Value::as_object)
-                .cloned()
-                .unwrap_or_default();
+        let is_own = |entry: &Value| entry["controllerName"] == CONTROLLER_NAME;
+        let ours: Vec<(Value, &Vec<Condition>)> = ours.collect();
+        let mut seen: Vec<Value> = Vec::new();
+        list.retain(|entry| {
+            let target = self.target(&entry[name]);
+            let mut wanted = ours.iter().map(|(reference, _)| self.target(reference));
+            if !is_own(entry) {
+                return true;
+            }
+            let keeps = wanted.any(|wanted| wanted == target) && !seen.contains(&target);
+            seen.push(target);
+            keeps
+        });
+        for (reference, conditions) in ours {
+            let target = self.target(&reference);
+            let same = |entry: &Value| is_own(entry) && self.target(&entry[name]) == target;
+            let at = list.iter().position(same);
+            let entry = at.and_then(|at| list[at].as_object().cloned());
+            let mut entry = entry.unwrap_or_default();
             entry.insert(name.to_owned(), reference);
             entry.insert("controllerName".to_owned(), json!(CONTROLLER_NAME));
             self.conditions(&mut entry, conditions);
-            list.push(Value::Object(entry));
+            match at {
+                Some(at) => list[at] = Value::Object(entry),
+                None => list.push(Value::Object(entry)),
+            }
         }
-        // The API server refuses a longer list as a whole; entries of other controllers come first and stay.
+        // The API server rejects a longer list as a whole. New entries are last, so these are dropped.
         list.truncate(most);
         status.insert(field.to_owned(), Value::Array(list));
+    }
+
+    /// A parent or ancestor reference with defaults filled in, so that two spellings of one reference are equal.
+    fn target(&self, reference: &Value) -> Value {
+        let field = |name: &str, default: Value| match &reference[name] {
+            Value::Null => default,
+            value => value.clone(),
+        };
+        json!([
+            field("group", json!(GATEWAY_GROUP)),
+            field("kind", json!("Gateway")),
+            field("namespace", json!(self.namespace)),
+            reference["name"],
+            reference["sectionName"],
+            reference["port"],
+        ])
     }
 }
 
@@ -434,106 +494,4 @@ pub fn parent_text(parent: &ParentReference) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn route_status(status: bool) -> Status {
-        let parent = Arc::new(ParentReference {
-            group: "gateway.networking.k8s.io".to_owned(),
-            kind: "Gateway".to_owned(),
-            namespace: None,
-            name: "edge".to_owned(),
-            section_name: None,
-            port: None,
-        });
-        let condition = Condition {
-            kind: "Accepted",
-            status,
-            reason: "X",
-            message: "".into(),
-        };
-        let body = StatusBody::Route(vec![ParentStatus {
-            parent,
-            conditions: vec![condition],
-        }]);
-        Status {
-            generation: 2,
-            body,
-        }
-    }
-
-    #[test]
-    fn entries_of_other_controllers_stay_as_they_are() {
-        let foreign = json!({"parentRef": {"name": "other"}, "controllerName": "example.com/c",
-            "conditions": [{"type": "Accepted", "status": "True", "message": "", "observedGeneration": 1}]});
-        let merged = route_status(true).merge(Some(&json!({ "parents": [foreign] })), "T1");
-        assert_eq!(merged["parents"][0], foreign);
-        assert_eq!(merged["parents"][1]["controllerName"], CONTROLLER_NAME);
-        assert_eq!(
-            merged["parents"][1]["conditions"][0]["observedGeneration"],
-            2
-        );
-    }
-
-    #[test]
-    fn a_policy_under_many_gateways_keeps_to_the_limit() {
-        let entry = |at: usize| AncestorStatus {
-            ancestor: ObjectKey::new(Kind::Gateway, "infra", format!("g{at}")),
-            conditions: vec![Condition::yes("Accepted", "Accepted", "")],
-        };
-        let status = Status {
-            generation: 1,
-            body: StatusBody::Policy((0..20).map(entry).collect()),
-        };
-        let foreign = json!({"ancestorRef": {"name": "other"}, "controllerName": "example.com/c", "conditions": []});
-        let merged = status.merge(Some(&json!({ "ancestors": [foreign] })), "T1");
-        let list = merged["ancestors"].as_array().expect("a list");
-        assert_eq!((list.len(), &list[0]), (16, &foreign));
-    }
-
-    #[test]
-    fn an_entry_for_a_parent_that_is_gone_is_taken_back() {
-        let ours = json!({"parentRef": {"name": "gone"}, "controllerName": CONTROLLER_NAME, "conditions": []});
-        let merged = route_status(true).merge(Some(&json!({ "parents": [ours] })), "T1");
-        assert_eq!(merged["parents"].as_array().map(Vec::len), Some(1));
-        assert_eq!(merged["parents"][0]["parentRef"]["name"], "edge");
-    }
-
-    #[test]
-    fn a_condition_keeps_its_time_until_its_status_changes() {
-        let first = route_status(true).merge(None, "T1");
-        let same = route_status(true).merge(Some(&first), "T2");
-        assert_eq!(same, first);
-        let changed = route_status(false).merge(Some(&first), "T2");
-        assert_eq!(
-            changed["parents"][0]["conditions"][0]["lastTransitionTime"],
-            "T2"
-        );
-    }
-
-    #[test]
-    fn conditions_of_foreign_types_stay_and_own_ones_that_no_longer_hold_go() {
-        let existing = json!({"conditions": [
-            {"type": "example.com/Stale", "status": "True", "message": ""},
-            {"type": "Conflicted", "status": "True"},
-        ]});
-        let body = StatusBody::Gateway {
-            conditions: vec![Condition::yes("Accepted", "Accepted", "")],
-            addresses: Vec::new(),
-            listeners: Vec::new(),
-            attached_listener_sets: None,
-        };
-        let merged = Status {
-            generation: 1,
-            body,
-        }
-        .merge(Some(&existing), "T");
-        let kinds: Vec<&str> = merged["conditions"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|c| c["type"].as_str())
-            .collect();
-        assert_eq!(kinds, ["example.com/Stale", "Accepted"]);
-    }
-}
+mod tests;

@@ -79,7 +79,12 @@ impl StatusEntry {
             Arc::ptr_eq(&before.document, &document)
                 || existing(&before.document) == existing(&document)
         });
-        let before = before.filter(|before| !before.written.is_empty());
+        // An object whose generation went back was replaced by another one: nothing of the old one's status is newer than the new one's.
+        let generation = |status: Option<&Arc<Status>>| status.map(|status| status.generation);
+        let is_replaced = |before: &&StatusEntry| {
+            generation(before.status.as_ref()) > generation(status.as_ref())
+        };
+        let before = before.filter(|before| !before.written.is_empty() && !is_replaced(before));
         let written = match (&status, before) {
             (None, _) => Box::default(),
             (Some(status), Some(before))
@@ -93,7 +98,9 @@ impl StatusEntry {
                     true => written().or_else(|| existing(&document)),
                     false => existing(&document).or_else(written),
                 };
-                status.merge(base.as_ref(), now).to_string().into()
+                let namespace = &document.resource.meta().namespace;
+                let merged = status.merge(namespace, base.as_ref(), now);
+                merged.to_string().into()
             }
         };
         StatusEntry {

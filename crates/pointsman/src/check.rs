@@ -111,7 +111,7 @@ impl<'a> Report<'a> {
         let items = self.entries.iter().map(|entry| {
             let mut object = entry.document.object();
             if let Some(status) = entry.status {
-                object["status"] = status.merge(object.get("status"), now);
+                object["status"] = status.merge(entry.key.namespace(), object.get("status"), now);
             }
             object
         });

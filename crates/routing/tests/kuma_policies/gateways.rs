@@ -538,7 +538,7 @@ fn a_policy_is_for_destinations_of_its_own_mesh() {
         .binder
         .status(&key)
         .expect("a status")
-        .merge(None, "now");
+        .merge("", None, "now");
     let reached = status["reaches"].to_string();
     assert!(!reached.contains("mesh:default"), "{reached}");
 }
