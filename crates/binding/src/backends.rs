@@ -13,7 +13,7 @@ use crate::bound::{
     Transport,
 };
 use crate::certificates;
-use crate::grants::Reference;
+use crate::grants::{self, Reference};
 use crate::kuma;
 use crate::policy;
 use crate::store::Reader;
@@ -104,7 +104,7 @@ pub(crate) fn resolve(
         }
     }
     let object = ObjectKey::new(kind, to_namespace, name.as_str());
-    let missing = |object: &ObjectKey| format!("there is no {object}");
+    let missing = |object: &ObjectKey| reader.missing(object);
     let ports = match kind {
         Kind::Service => {
             let Some(service) = reader.service(&object.name) else {
@@ -457,7 +457,7 @@ pub(crate) fn x_backend_tls(
             .into_iter()
             .map(|(_, message)| message)
             .collect::<Vec<_>>();
-        return fault(FaultReason::NoValidCACertificate, message.join("; "));
+        return fault(FaultReason::NoValidCACertificate, grants::join(&message));
     };
     let mut client_certificate = None;
     if let Some(reference) = &tls.client_certificate_ref {

@@ -8,7 +8,7 @@ use pointsman_resources::core::Secret;
 use pointsman_resources::kuma::{DataSource, SECRET_KEY, scope};
 use pointsman_resources::meta::CERTIFICATES_GROUP;
 use pointsman_resources::refs::SecretObjectReference;
-use pointsman_resources::{Kind, Name};
+use pointsman_resources::{Kind, Name, ObjectKey};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -43,15 +43,11 @@ pub(crate) fn certified_key(
         namespace: other,
     } = reference;
     if !group.is_empty() || kind != "Secret" {
-        let found = if group.is_empty() {
-            kind.clone()
-        } else {
-            format!("{kind}.{group}")
-        };
-        return Err((
-            Wrong::Kind,
-            format!("{found} {name} can't hold a certificate; a Secret can"),
-        ));
+        let message = wrong_group(group, kind, name, &[Kind::Secret]).unwrap_or_else(|| {
+            let found = full_kind(group, kind);
+            format!("{found} {name} can't hold a certificate; a Secret can")
+        });
+        return Err((Wrong::Kind, message));
     }
     let to_namespace = other.as_deref().unwrap_or(namespace);
     let reference = Reference {
@@ -68,13 +64,19 @@ pub(crate) fn certified_key(
     let secret_name = Name::new(to_namespace, name.as_str());
     let secret = reader
         .secret(&secret_name)
-        .ok_or_else(|| (Wrong::Content, format!("there is no Secret {secret_name}")))?;
+        .ok_or_else(|| (Wrong::Content, missing(reader, Kind::Secret, &secret_name)))?;
     let wrong = |what: String| (Wrong::Content, format!("Secret {secret_name}: {what}"));
     let certificate = value(secret, "tls.crt").map_err(wrong)?;
     let key = value(secret, "tls.key").map_err(wrong)?;
     certificates(&certificate).map_err(|what| wrong(format!("tls.crt {what}")))?;
     private_key(&key).map_err(|what| wrong(format!("tls.key {what}")))?;
     Ok(SecretId::Object(secret_name))
+}
+
+/// Why there is no object of this kind and name.
+fn missing(reader: &Reader<'_>, kind: Kind, name: &Name) -> String {
+    let name = name.clone();
+    reader.missing(&ObjectKey { kind, name })
 }
 
 /// Resolves a reference to the certificates of authorities: a ConfigMap or a ClusterTrustBundle.
@@ -101,7 +103,7 @@ pub(crate) fn authorities(
             let name = Name::new(to_namespace, name);
             let map = reader
                 .config_map(&name)
-                .ok_or_else(|| (Wrong::Content, format!("there is no ConfigMap {name}")))?;
+                .ok_or_else(|| (Wrong::Content, missing(reader, Kind::ConfigMap, &name)))?;
             let pem = map.data.get("ca.crt").ok_or_else(|| {
                 (
                     Wrong::Content,
@@ -112,29 +114,22 @@ pub(crate) fn authorities(
         }
         (CERTIFICATES_GROUP, "ClusterTrustBundle") => {
             let name = Name::new("", name);
-            let bundle = reader.trust_bundle(&name).ok_or_else(|| {
-                (
-                    Wrong::Content,
-                    format!("there is no ClusterTrustBundle {name}"),
-                )
-            })?;
+            let kind = Kind::ClusterTrustBundle;
+            let bundle = reader
+                .trust_bundle(&name)
+                .ok_or_else(|| (Wrong::Content, missing(reader, kind, &name)))?;
             (
                 format!("ClusterTrustBundle {name}: spec.trustBundle"),
                 &bundle.spec.trust_bundle,
             )
         }
         _ => {
-            let found = if group.is_empty() {
-                kind.to_owned()
-            } else {
-                format!("{kind}.{group}")
-            };
-            return Err((
-                Wrong::Kind,
-                format!(
-                    "{found} {name} can't hold certificates of authorities; a ConfigMap or a ClusterTrustBundle can"
-                ),
-            ));
+            let kinds = [Kind::ConfigMap, Kind::ClusterTrustBundle];
+            let message = wrong_group(group, kind, name, &kinds).unwrap_or_else(|| {
+                let found = full_kind(group, kind);
+                format!("{found} {name} can't hold certificates of authorities; a ConfigMap or a ClusterTrustBundle can")
+            });
+            return Err((Wrong::Kind, message));
         }
     };
     let chain =
@@ -144,6 +139,24 @@ pub(crate) fn authorities(
             .map_err(|error| (Wrong::Content, format!("{place} can't be trusted: {error}")))?;
     }
     Ok(chain)
+}
+
+/// A kind with its group.
+fn full_kind(group: &str, kind: &str) -> String {
+    match group.is_empty() {
+        true => kind.to_owned(),
+        false => format!("{kind}.{group}"),
+    }
+}
+
+/// The message for a reference to one of these kinds in a group that is not its own.
+fn wrong_group(group: &str, kind: &str, name: &str, kinds: &[Kind]) -> Option<String> {
+    let meant = kinds.iter().find(|known| known.name() == kind)?;
+    let right = meant.group();
+    Some(format!(
+        "{kind} {name}: the group of {kind} is \"{right}\", not \"{group}\"; write `group: {}`",
+        if right.is_empty() { "\"\"" } else { right }
+    ))
 }
 
 /// The bytes that a source of Kuma's stands for; of a secret what it holds.
@@ -186,7 +199,16 @@ fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a 
     let found = places
         .iter()
         .find_map(|place| Some((place.clone(), reader.secret(place)?)));
-    found.ok_or_else(|| format!("there is no Secret {}, nor {}", places[0], places[1]))
+    found.ok_or_else(|| {
+        let keys = places.each_ref().map(|name| ObjectKey {
+            kind: Kind::Secret,
+            name: name.clone(),
+        });
+        match keys.iter().find(|key| reader.is_rejected(key)) {
+            Some(rejected) => reader.missing(rejected),
+            None => format!("there is no Secret {}, nor {}", places[0], places[1]),
+        }
+    })
 }
 
 /// The certificate and its key that a text holds as PEM, or what is wrong with it. Whether they belong together is for whoever can sign.

@@ -1,8 +1,32 @@
-//! ReferenceGrants: whether an object may refer to one in another namespace.
+//! ReferenceGrants: permission to refer to an object in another namespace, and messages that contain the missing one as YAML.
 
 use pointsman_resources::Kind;
 
 use crate::store::Reader;
+
+/// Stands between a sentence and the YAML that ends a message.
+const ONE: &str = ". This one would allow it:\n";
+/// The same before several documents.
+const SEVERAL: &str = ". These would allow it:\n";
+
+/// Joins messages into one. YAML to paste comes last, as one file of however many documents.
+pub(crate) fn join<T: AsRef<str>>(messages: &[T]) -> String {
+    let parts = messages.iter().map(AsRef::as_ref);
+    let parts = parts.map(|message| match message.split_once(ONE) {
+        Some((sentence, yaml)) => (sentence, Some(yaml)),
+        None => (message, None),
+    });
+    let (plain, granted): (Vec<_>, Vec<_>) = parts.partition(|(_, yaml)| yaml.is_none());
+    let sentences = plain.iter().chain(&granted).map(|(sentence, _)| *sentence);
+    let mut text = sentences.collect::<Vec<_>>().join("; ");
+    let mut documents: Vec<&str> = granted.iter().filter_map(|(_, yaml)| *yaml).collect();
+    documents.dedup();
+    if !documents.is_empty() {
+        text.push_str(if documents.len() == 1 { ONE } else { SEVERAL });
+        text.push_str(&documents.join("---\n"));
+    }
+    text
+}
 
 /// Who refers, to what.
 pub(crate) struct Reference<'a> {
@@ -52,11 +76,11 @@ impl Reference<'_> {
         let (from_group, from) = (from.group(), from.name());
         let group = if group.is_empty() { "\"\"" } else { group };
         format!(
-            "{kind} {to_namespace}/{name} may not be referred to from namespace {namespace} without a ReferenceGrant. This one would allow it:\n\
+            "{kind} {to_namespace}/{name} may not be referred to from namespace {namespace} without a ReferenceGrant{ONE}\
              apiVersion: gateway.networking.k8s.io/v1\n\
              kind: ReferenceGrant\n\
              metadata:\n\
-             \x20 name: {lower}-from-{namespace}\n\
+             \x20 name: {lower}-{name}-from-{namespace}\n\
              \x20 namespace: {to_namespace}\n\
              spec:\n\
              \x20 from:\n\
@@ -69,5 +93,53 @@ impl Reference<'_> {
              \x20   name: {name}\n",
             lower = kind.to_ascii_lowercase(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(name: &str) -> String {
+        let reference = Reference {
+            from: Kind::HTTPRoute,
+            namespace: "shop",
+            group: "",
+            kind: "Service",
+            to_namespace: "team",
+            name,
+        };
+        reference.missing()
+    }
+
+    #[test]
+    fn a_message_with_yaml_ends_with_it() {
+        let alone = missing("cart");
+        assert_eq!(join(&[&alone]), alone);
+        let text = join(&[missing("cart"), "there is no Service shop/web".to_owned()]);
+        assert!(
+            text.starts_with(
+                "there is no Service shop/web; Service team/cart may not be referred to from namespace shop without a ReferenceGrant. This one would allow it:\napiVersion: "
+            ),
+            "{text}"
+        );
+        assert!(text.ends_with("    name: cart\n"), "{text}");
+    }
+
+    #[test]
+    fn several_grants_are_documents_of_one_file() {
+        let text = join(&[missing("cart"), missing("stock")]);
+        let (sentences, yaml) = text.split_once(SEVERAL).expect("several");
+        assert_eq!(sentences.matches("without a ReferenceGrant").count(), 2);
+        let documents: Vec<&str> = yaml.split("---\n").collect();
+        assert_eq!(documents.len(), 2);
+        assert!(
+            documents[0].contains("name: service-cart-from-shop"),
+            "{text}"
+        );
+        assert!(
+            documents[1].contains("name: service-stock-from-shop"),
+            "{text}"
+        );
     }
 }

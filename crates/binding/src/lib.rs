@@ -65,6 +65,8 @@ pub enum Change {
     Delete(ObjectKey),
     /// What the outside says of a Gateway, if anything. One of which nothing is said is taken as it is written.
     Observe(Name, Option<Observation>),
+    /// Where validation rejected an object, so that whatever refers to it says so; none if it is valid now or gone.
+    Reject(ObjectKey, Option<Arc<str>>),
     /// Whether a backend is needed though no route may use it: a Service that is called by its own address.
     Need(BackendId, bool),
     /// What stands in a file or a variable of the environment that a policy names, or why it can't be read; none if it is not known.
@@ -198,6 +200,11 @@ impl Binder {
                 Change::Observe(gateway, seen) => {
                     if self.store.observe(&gateway, seen) {
                         self.tracker.changed(&Topic::Observation(gateway));
+                    }
+                }
+                Change::Reject(key, place) => {
+                    if self.store.reject(&key, place) {
+                        self.tracker.changed(&Topic::Object(key));
                     }
                 }
                 Change::Need(id, needed) => self.need(id, needed),
@@ -547,6 +554,11 @@ impl Binder {
     /// An object as it was last put.
     pub fn object(&self, key: &ObjectKey) -> Option<&Resource> {
         self.store.get(key)
+    }
+
+    /// Where validation rejected an object, if it did.
+    pub fn rejected(&self, key: &ObjectKey) -> Option<&Arc<str>> {
+        self.store.rejected.get(key)
     }
 
     /// Whether something was read from a file or the environment.

@@ -11,6 +11,7 @@ use crate::bound::{
     ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol, SecretId,
 };
 use crate::certificates::{self, Wrong};
+use crate::grants;
 use crate::status::Condition;
 use crate::store::Reader;
 
@@ -80,7 +81,7 @@ impl ListenerView {
         all.push(match self.unresolved.first() {
             Some((reason, _)) => {
                 let messages: Vec<&str> = self.unresolved.iter().map(|(_, m)| m.as_str()).collect();
-                Condition::no("ResolvedRefs", reason, messages.join("; "))
+                Condition::no("ResolvedRefs", reason, grants::join(&messages))
             }
             None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
         });

@@ -51,11 +51,9 @@ pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Co
                 );
                 Condition::no("Accepted", "InvalidParameters", message)
             } else if reader.mesh_settings(&name).is_none() {
-                Condition::no(
-                    "Accepted",
-                    "InvalidParameters",
-                    format!("there is no MeshSettings {name}"),
-                )
+                let kind = Kind::MeshSettings;
+                let message = reader.missing(&ObjectKey { kind, name });
+                Condition::no("Accepted", "InvalidParameters", message)
             } else {
                 Condition::yes("Accepted", "Accepted", "")
             }

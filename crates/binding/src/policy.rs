@@ -12,6 +12,7 @@ use crate::backends;
 use crate::bound::{BackendTls, Fault, FaultReason, PeerName, RetryBudget, Trust, duration};
 use crate::certificates::{self, Wrong};
 use crate::gateway;
+use crate::grants;
 use crate::status::{AncestorStatus, Condition};
 use crate::store::Reader;
 
@@ -113,7 +114,10 @@ pub(crate) fn backend_tls(
                 .chain(problems.into_iter().map(|(_, message)| message))
                 .collect();
             let name = policy.metadata.key();
-            let message = format!("BackendTLSPolicy {name} is not valid: {}", why.join("; "));
+            let message = format!(
+                "BackendTLSPolicy {name} is not valid: {}",
+                grants::join(&why)
+            );
             Err(Fault {
                 status: 502,
                 reason,
@@ -159,7 +163,7 @@ pub(crate) fn tls_policy_status(
                 .map(|import| &import.spec.ports),
         };
         match ports {
-            None => missing.push(format!("there is no {target}")),
+            None => missing.push(reader.missing(&target)),
             Some(ports)
                 if section.is_some_and(|s| !ports.iter().any(|p| p.name.as_deref() == Some(s))) =>
             {
@@ -189,11 +193,11 @@ pub(crate) fn tls_policy_status(
     let validation = &policy.spec.validation;
     let (trusted, problems) = trust(reader, Kind::BackendTLSPolicy, namespace, validation);
     let text = |problems: &[(&'static str, String)]| {
-        problems
+        let messages: Vec<&str> = problems
             .iter()
             .map(|(_, message)| message.as_str())
-            .collect::<Vec<_>>()
-            .join("; ")
+            .collect();
+        grants::join(&messages)
     };
     let accepted = if found == 0 {
         Condition::no("Accepted", "TargetNotFound", missing.join("; "))
@@ -290,7 +294,7 @@ pub(crate) fn traffic_policy_status(
         );
         gateways.extend(reach(&target));
         if reader.object(&target).is_none() {
-            missing.push(format!("there is no {target}"));
+            missing.push(reader.missing(&target));
             continue;
         }
         found += 1;

@@ -65,6 +65,18 @@ impl<'a> Reader<'a> {
         self.store.objects.get(key)
     }
 
+    /// Reports whether validation rejected an object.
+    pub fn is_rejected(&self, key: &ObjectKey) -> bool {
+        self.note(Topic::Object(key.clone()));
+        self.store.rejected.contains_key(key)
+    }
+
+    /// Why there is no object of this name.
+    pub fn missing(&self, key: &ObjectKey) -> String {
+        self.note(Topic::Object(key.clone()));
+        self.store.missing(key)
+    }
+
     /// What the outside says of a Gateway.
     pub fn observation(&self, gateway: &Name) -> Option<&'a Observation> {
         self.note(Topic::Observation(gateway.clone()));

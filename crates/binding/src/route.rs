@@ -15,6 +15,7 @@ use crate::bound::{
     Transport,
 };
 use crate::gateway::GatewayView;
+use crate::grants;
 use crate::mesh;
 use crate::parents::{self, MeshParentKind, Parent};
 use crate::rules::{self, Lowered};
@@ -87,7 +88,7 @@ impl ParentView {
         all.push(match self.unresolved.first() {
             Some((reason, _)) => {
                 let messages: Vec<&str> = self.unresolved.iter().map(|(_, m)| m.as_str()).collect();
-                Condition::no("ResolvedRefs", reason, messages.join("; "))
+                Condition::no("ResolvedRefs", reason, grants::join(&messages))
             }
             None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
         });
@@ -392,7 +393,7 @@ impl Looking<'_> {
     ) -> Result<Vec<u16>, (&'static str, String)> {
         let reader = &self.context.reader;
         let Some(found) = (kind.read)(reader, &parent.name) else {
-            return Err(("NoMatchingParent", format!("there is no {parent}")));
+            return Err(("NoMatchingParent", reader.missing(parent)));
         };
         if let Some(why) = found.refused {
             return Err(why);

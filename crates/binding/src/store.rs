@@ -209,6 +209,8 @@ pub(crate) struct Store {
     pub(crate) indexes: FastMap<Index, SmallSet<ObjectKey>>,
     /// What the outside says of Gateways, whether or not they exist.
     pub(crate) observations: FastMap<Name, Observation>,
+    /// Where validation rejected objects.
+    pub(crate) rejected: FastMap<ObjectKey, Arc<str>>,
     /// What was read of files and the environment.
     pub(crate) contents: FastMap<DataSource, Content>,
     /// What the proxies of each mesh of which that was said show each other.
@@ -226,6 +228,26 @@ impl Store {
             None => self.observations.remove(gateway),
         };
         true
+    }
+
+    /// Records where validation rejected an object. Returns whether that is new.
+    pub fn reject(&mut self, key: &ObjectKey, place: Option<Arc<str>>) -> bool {
+        if self.rejected.get(key) == place.as_ref() {
+            return false;
+        }
+        match place {
+            Some(place) => self.rejected.insert(key.clone(), place),
+            None => self.rejected.remove(key),
+        };
+        true
+    }
+
+    /// Why there is no object of this name.
+    pub fn missing(&self, key: &ObjectKey) -> String {
+        match self.rejected.get(key) {
+            Some(place) => format!("{key} was rejected as invalid at {place}"),
+            None => format!("there is no {key}"),
+        }
     }
 
     /// Notes what stands in a file or in the environment. Returns whether that is new.

@@ -34,13 +34,6 @@ impl Binder {
         let enrolled = self.store.enrolled_namespaces(MESH_LABEL);
         let mut objects: Vec<(ObjectKey, &Resource)> = self.store.objects().collect();
         objects.sort_by(|(a, _), (b, _)| a.cmp(b));
-        // Policies act in the mesh too, but have no ancestor there to be told of.
-        let in_mesh = |policy: &ObjectKey, group: &str, kind: &str, name: &str| {
-            Kind::find(group, kind).is_some_and(|kind| {
-                let target = ObjectKey::new(kind, policy.namespace(), name);
-                self.mesh_users.contains_key(&target)
-            })
-        };
         let mut all = Vec::new();
         for (key, object) in objects {
             let mut warn = |field: &str, message: String| {
@@ -64,16 +57,14 @@ impl Binder {
                     warn("spec.parentRef", why.unwrap_or_else(foreign));
                 }
                 Resource::BackendTLSPolicy(policy) if self.says_nothing_of(&key) => {
-                    let mut targets = policy.spec.target_refs.iter();
-                    if !targets.any(|t| in_mesh(&key, &t.group, &t.kind, &t.name)) {
-                        warn("spec.targetRefs", UNREACHED.to_owned());
-                    }
+                    let targets = policy.spec.target_refs.iter();
+                    let targets = targets.map(|t| (&*t.group, &*t.kind, &*t.name));
+                    self.idle_policy(&key, targets, &mut warn);
                 }
                 Resource::XBackendTrafficPolicy(policy) if self.says_nothing_of(&key) => {
-                    let mut targets = policy.spec.target_refs.iter();
-                    if !targets.any(|t| in_mesh(&key, &t.group, &t.kind, &t.name)) {
-                        warn("spec.targetRefs", UNREACHED.to_owned());
-                    }
+                    let targets = policy.spec.target_refs.iter();
+                    let targets = targets.map(|t| (&*t.group, &*t.kind, &*t.name));
+                    self.idle_policy(&key, targets, &mut warn);
                 }
                 Resource::XTelemetryPolicy(_) if self.says_nothing_of(&key) => {
                     let message =
@@ -93,6 +84,36 @@ impl Binder {
         )
     }
 
+    /// Warns about a policy on backends that no Gateway is an ancestor of: its targets are missing, or nothing sends traffic to them.
+    fn idle_policy<'p>(
+        &self,
+        policy: &ObjectKey,
+        targets: impl Iterator<Item = (&'p str, &'p str, &'p str)>,
+        warn: &mut impl FnMut(&str, String),
+    ) {
+        let mut missing = Vec::new();
+        for (index, (group, kind, name)) in targets.enumerate() {
+            let Some(kind) = Kind::find(group, kind) else {
+                continue;
+            };
+            let target = ObjectKey::new(kind, policy.namespace(), name);
+            // Policies act in the mesh too, but have no ancestor there.
+            if self.mesh_users.contains_key(&target) {
+                return;
+            }
+            if self.store.get(&target).is_none() {
+                let why = self.store.missing(&target);
+                missing.push((format!("spec.targetRefs[{index}]"), why));
+            }
+        }
+        if missing.is_empty() {
+            return warn("spec.targetRefs", UNREACHED.to_owned());
+        }
+        for (field, why) in missing {
+            warn(&field, format!("{why}, so it has no effect there"));
+        }
+    }
+
     fn says_nothing_of(&self, key: &ObjectKey) -> bool {
         self.statuses
             .get(key)
@@ -109,6 +130,14 @@ impl Binder {
         group.is_some_and(|group| group.attachments.contains_key(&wanted))
     }
 
+    /// Why an object that something refers to is not there.
+    fn missing(&self, key: &ObjectKey) -> String {
+        match self.store.rejected.contains_key(key) {
+            true => self.store.missing(key),
+            false => format!("{key} does not exist"),
+        }
+    }
+
     /// Why a Gateway is not ours to serve; none if it is.
     fn unserved(&self, name: &Name) -> Option<String> {
         if self.gateways.contains_key(name) {
@@ -119,7 +148,7 @@ impl Binder {
             name: name.clone(),
         };
         let Some(Resource::Gateway(gateway)) = self.store.get(&key) else {
-            return Some(format!("{key} does not exist"));
+            return Some(self.missing(&key));
         };
         let class = &gateway.spec.gateway_class_name;
         let class = ObjectKey::new(Kind::GatewayClass, "", class.as_str());
@@ -128,7 +157,7 @@ impl Binder {
                 "{class} is served by {}, not by {CONTROLLER_NAME}",
                 found.spec.controller_name
             ),
-            _ => format!("{class} does not exist, so nobody serves {key}"),
+            _ => format!("{}, so nobody serves {key}", self.missing(&class)),
         })
     }
 
@@ -164,10 +193,10 @@ impl Binder {
                     "all weights are 0: every request is answered with 503".to_owned(),
                 );
             }
-            idle_headers(&format!("spec.rules[{index}]"), &rule.filters, warn);
+            header_warnings(&format!("spec.rules[{index}]"), &rule.filters, warn);
             for (place, backend) in rule.backend_refs.iter().enumerate() {
                 let field = format!("spec.rules[{index}].backendRefs[{place}]");
-                idle_headers(&field, &backend.filters, warn);
+                header_warnings(&field, &backend.filters, warn);
             }
         }
         let mut told: BTreeSet<&BackendId> = BTreeSet::new();
@@ -213,7 +242,7 @@ impl Binder {
             Parent::Listeners(key) if key.kind == Kind::Gateway => Some(key.name),
             Parent::Listeners(key) => match self.store.get(&key) {
                 Some(Resource::ListenerSet(set)) => Some(set.gateway()),
-                _ => return format!("{key} does not exist"),
+                _ => return self.missing(&key),
             },
             Parent::Mesh(..) | Parent::Foreign => None,
         };
@@ -225,18 +254,69 @@ impl Binder {
     }
 }
 
-/// Warns of headers that filters name in vain.
-fn idle_headers(of: &str, filters: &[RouteFilter], warn: &mut impl FnMut(&str, String)) {
+/// Warns about header modifiers that don't do what they seem to.
+fn header_warnings(of: &str, filters: &[RouteFilter], warn: &mut impl FnMut(&str, String)) {
     for (index, filter) in filters.iter().enumerate() {
-        for (field, modifier) in [
-            ("requestHeaderModifier", &filter.request_header_modifier),
-            ("responseHeaderModifier", &filter.response_header_modifier),
-        ] {
-            for name in modifier.iter().flat_map(HeaderModifier::without_effect) {
+        for (field, modifier) in header_modifiers(filter) {
+            let field = format!("{of}.filters[{index}].{field}");
+            for name in modifier.without_effect() {
                 let message =
                     format!("this does not change {name}: it is written anew for each connection");
-                warn(&format!("{of}.filters[{index}].{field}"), message);
+                warn(&field, message);
+            }
+            for (list, at, header) in modifier.ignored() {
+                let name = &header.name;
+                let message = format!(
+                    "{name} differs from an earlier entry only in case: the first counts, this one is ignored"
+                );
+                warn(&format!("{field}.{list}[{at}]"), message);
+            }
+            for message in contradictions(modifier) {
+                warn(&field, message);
+            }
+            for (at, name) in modifier.unremovable() {
+                let message = format!("`{name}` is not a header name, so it removes nothing");
+                warn(&format!("{field}.remove[{at}]"), message);
             }
         }
     }
+}
+
+fn header_modifiers(filter: &RouteFilter) -> impl Iterator<Item = (&'static str, &HeaderModifier)> {
+    let request = filter.request_header_modifier.as_ref();
+    let response = filter.response_header_modifier.as_ref();
+    let request = request.map(|modifier| ("requestHeaderModifier", modifier));
+    let response = response.map(|modifier| ("responseHeaderModifier", modifier));
+    request.into_iter().chain(response)
+}
+
+/// Names on which a modifier acts more than once.
+fn contradictions(modifier: &HeaderModifier) -> impl Iterator<Item = String> {
+    let all = modifier.contradictions().into_iter();
+    all.map(|(name, actions)| {
+        let actions = actions.join(" and ");
+        format!(
+            "{name} stands in {actions}, but only one action for a header name is permitted in a filter; they are applied in the order set, add, remove"
+        )
+    })
+}
+
+/// The same for the status of a route: each with its rule.
+pub(crate) fn contradicting_filters(route: &Route) -> Vec<String> {
+    let mut all = Vec::new();
+    for (index, rule) in route.spec.rules.iter().enumerate() {
+        let of_backends = rule
+            .backend_refs
+            .iter()
+            .flat_map(|backend| &backend.filters);
+        let modifiers = rule.filters.iter().chain(of_backends);
+        let modifiers = modifiers.flat_map(header_modifiers);
+        for message in modifiers.flat_map(|(_, modifier)| contradictions(modifier)) {
+            let message = format!("rule {index}: header {message}");
+            if !all.contains(&message) {
+                all.push(message);
+            }
+        }
+    }
+    all
 }

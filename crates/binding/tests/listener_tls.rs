@@ -106,7 +106,7 @@ fn a_reference_that_gives_no_certificate_says_why() {
             "{group: wrong.io, name: c}",
             String::new(),
             "InvalidCertificateRef",
-            "Secret.wrong.io c can't hold a certificate",
+            "Secret c: the group of Secret is \"\", not \"wrong.io\"",
         ),
         (
             "{name: c}",

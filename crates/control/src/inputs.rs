@@ -36,6 +36,7 @@ impl<T> PartialEq for Input<T> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FactKey {
     Observation(Name),
+    Rejection(ObjectKey),
     Need(BackendId),
     Content(DataSource),
     Identity(Arc<str>),
@@ -46,6 +47,7 @@ impl FactKey {
     fn removal(&self) -> Change {
         match self.clone() {
             FactKey::Observation(gateway) => Change::Observe(gateway, None),
+            FactKey::Rejection(key) => Change::Reject(key, None),
             FactKey::Need(id) => Change::Need(id, false),
             FactKey::Content(source) => Change::Content(source, None),
             FactKey::Identity(mesh) => Change::Identity(mesh, None),
@@ -69,6 +71,7 @@ impl Inputs {
             Change::Observe(gateway, seen) => {
                 (FactKey::Observation(gateway.clone()), seen.is_some())
             }
+            Change::Reject(key, place) => (FactKey::Rejection(key.clone()), place.is_some()),
             Change::Need(id, needed) => (FactKey::Need(id.clone()), *needed),
             Change::Content(source, content) => {
                 (FactKey::Content(source.clone()), content.is_some())

@@ -33,7 +33,9 @@ pub fn load(paths: &[PathBuf]) -> World {
         let read = read.map(|(source, content)| Change::Content(source, Some(content)));
         read.chain([Change::Put(document.resource.clone())])
     });
-    tables.apply(&binder.apply(changes));
+    let rejected = files.rejected();
+    let rejected = rejected.map(|(key, place)| Change::Reject(key, Some(place)));
+    tables.apply(&binder.apply(changes.chain(rejected)));
     World {
         findings: files.findings(),
         files,

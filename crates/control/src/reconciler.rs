@@ -82,6 +82,7 @@ impl Reconciler {
     pub fn apply_changes(&mut self, update: SourceUpdate) {
         let SourceUpdate {
             mut objects,
+            rejected,
             findings,
             reload,
         } = update;
@@ -92,8 +93,10 @@ impl Reconciler {
         objects.retain(|key, document| document.is_some() || self.binder.object(key).is_some());
         let has_findings = findings.is_some();
         self.findings = findings.unwrap_or_else(|| self.findings.clone());
-        if !objects.is_empty() || has_findings {
-            let changes = self.changes(&objects);
+        if !objects.is_empty() || !rejected.is_empty() || has_findings {
+            let mut changes = self.changes(&objects);
+            let rejected = rejected.into_iter();
+            changes.extend(rejected.map(|(key, place)| Change::Reject(key, place)));
             self.apply(changes, &objects);
         }
         if reload {

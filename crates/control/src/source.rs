@@ -17,6 +17,8 @@ pub type Inbox = Mailbox<SourceUpdate>;
 pub struct SourceUpdate {
     /// Changed objects. A value of `None` is a deletion.
     pub objects: BTreeMap<ObjectKey, Option<Arc<Document>>>,
+    /// Where validation rejected objects that have no valid version in effect. A value of `None` means that it does not any more.
+    pub rejected: BTreeMap<ObjectKey, Option<Arc<str>>>,
     /// Findings, if they have changed.
     pub findings: Option<Findings>,
     /// Whether an operator asked for a reload: data that objects name is read again, and sockets that could not be bound are retried.
@@ -36,12 +38,16 @@ impl SourceUpdate {
     /// Adds a later update to this one.
     pub fn merge(&mut self, later: SourceUpdate) {
         self.objects.extend(later.objects);
+        self.rejected.extend(later.rejected);
         self.findings = later.findings.or(self.findings.take());
         self.reload |= later.reload;
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.objects.is_empty() && self.findings.is_none() && !self.reload
+        self.objects.is_empty()
+            && self.rejected.is_empty()
+            && self.findings.is_none()
+            && !self.reload
     }
 }

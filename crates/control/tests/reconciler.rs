@@ -64,6 +64,43 @@ fn reports_of_staging_are_bound_before_the_change_is_committed() {
 }
 
 #[test]
+fn where_an_object_was_rejected_reaches_statuses_and_readers() {
+    let text = BASE.to_owned() + &route("r", "away");
+    let mut harness = Harness::new(&text);
+    let mut update = SourceUpdate::default();
+    let place = Some(Arc::from("a.yaml:3:7"));
+    update.rejected.insert(key("Gateway shop/away"), place);
+    harness.reconciler.apply_changes(update);
+    let wanted = "was rejected as invalid at a.yaml:3:7";
+    assert!(harness.snapshots.status().contains(wanted));
+    let mut update = SourceUpdate::default();
+    update.rejected.insert(key("Gateway shop/away"), None);
+    harness.reconciler.apply_changes(update);
+    let status = harness.snapshots.status();
+    assert!(!status.contains("was rejected"), "{status}");
+    assert!(status.contains("does not exist"), "{status}");
+}
+
+#[test]
+fn an_object_whose_generation_goes_back_gets_a_new_status() {
+    let with = |generation: u32| {
+        let text = route("r", "edge");
+        text.replace("name: r,", &format!("name: r, generation: {generation},"))
+    };
+    let mut harness = Harness::new(&(BASE.to_owned() + &with(5)));
+    assert!(
+        harness
+            .snapshots
+            .status()
+            .contains("\"observedGeneration\":5")
+    );
+    harness.apply(&with(2));
+    let status = harness.snapshots.status();
+    assert!(!status.contains("\"observedGeneration\":5"), "{status}");
+    assert!(status.contains("\"observedGeneration\":2"), "{status}");
+}
+
+#[test]
 fn deleting_an_object_that_was_never_known_publishes_nothing() {
     let mut harness = Harness::new(BASE);
     let before = harness.snapshots.latest().version;

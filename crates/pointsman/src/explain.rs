@@ -20,7 +20,6 @@ use crate::output::{self, Paint, Style};
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let mut query = query(arguments)?;
     let world = offline::load(&arguments.sources.paths);
-    name_mesh_objects(&world.binder, arguments, &mut query)?;
     let errors = world
         .findings
         .iter()
@@ -30,6 +29,7 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
         output::complain(&error.to_string());
         unreadable = true;
     }
+    name_mesh_objects(&world.binder, arguments, &mut query)?;
     let explanation = explain(&world.binder, &world.tables, &query);
     match arguments.sources.output {
         Format::Text => output::print(&text(&explanation, &Paint::new()))?,
@@ -87,11 +87,11 @@ pub fn query(arguments: &Explain) -> Result<Query> {
 
 /// Finds the MeshGateway or Dataplane that a command line names.
 pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query) -> Result<()> {
-    let is_gateway = |name: &Name| {
-        let kind = Kind::Gateway;
-        let name = name.clone();
-        binder.object(&ObjectKey { kind, name }).is_some()
+    let gateway_key = |name: &Name| ObjectKey {
+        kind: Kind::Gateway,
+        name: name.clone(),
     };
+    let is_gateway = |name: &Name| binder.object(&gateway_key(name)).is_some();
     if let (Some(given), Some((name, _))) = (&arguments.gateway, &query.gateway)
         && !is_gateway(name)
     {
@@ -103,6 +103,11 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
                     .and_then(|name| name.parse::<u16>().ok());
                 query.target.port = port.or(query.target.port);
                 query.gateway = Some((name, listener.filter(|_| port.is_none())));
+            }
+            None if binder.rejected(&gateway_key(name)).is_some() => {
+                let key = gateway_key(name);
+                let place = binder.rejected(&key).map_or("", |place| place);
+                bail!("--gateway `{given}`: {key} was rejected as invalid at {place}")
             }
             None if !given.contains('/') => bail!(
                 "--gateway `{given}`: there is no MeshGateway of this name; a Gateway is written NAMESPACE/NAME"

@@ -40,6 +40,8 @@ pub struct Named {
     pub field: String,
     /// Where its name stands.
     pub name_at: Position,
+    /// Where its first error stands, if it was rejected.
+    pub rejected_at: Option<Position>,
 }
 
 /// A valid object and where it stands.
@@ -334,7 +336,6 @@ impl Reader {
         schema: &schema::Schema,
     ) {
         self.place += 1;
-        let at = node.at;
         if universal(&node).is_none() {
             self.settle_namespace(file, &mut node, prefix, kind);
         }
@@ -342,7 +343,10 @@ impl Reader {
         check::fill(&mut node, schema);
         let mut found = check::check(&node, schema);
         found.sort_by_key(|found| found.at);
-        let mut valid = !found.iter().any(|found| found.severity == Severity::Error);
+        let mut errors = found
+            .iter()
+            .filter(|found| found.severity == Severity::Error);
+        let mut rejected_at = errors.next().map(|found| found.at);
         for found in found {
             self.add(
                 found.severity,
@@ -352,26 +356,41 @@ impl Reader {
                 found.message,
             );
         }
-        match named(&node, prefix, kind) {
-            Some(named) => {
-                if let Some(first) = self.register(file, &named) {
-                    self.error(file, named.name_at, named.field, first);
-                    valid = false;
-                } else {
-                    self.input.named.push(named);
-                }
-            }
-            None => self.input.nameless = true,
+        let mut named = named(&node, prefix, kind);
+        self.input.nameless |= named.is_none();
+        if let Some(second) = named.take_if(|named| self.seen.contains_key(&named.key)) {
+            let (first, at) = &self.seen[&second.key];
+            let message = second.stands_already(first, *at);
+            return self.error(file, second.name_at, second.field, message);
         }
-        if !valid {
-            return;
+        if rejected_at.is_none() {
+            rejected_at = self.document(file, &node, prefix, kind).err();
         }
+        if let Some(named) = named {
+            let place = (file.clone(), named.at);
+            self.seen.insert(named.key.clone(), place);
+            self.input.named.push(Named {
+                rejected_at,
+                ..named
+            });
+        }
+    }
+
+    /// Keeps a valid document. Returns the place of the error if its type can't hold it.
+    fn document(
+        &mut self,
+        file: &Arc<str>,
+        node: &Node,
+        prefix: &str,
+        kind: Kind,
+    ) -> Result<(), Position> {
+        let at = node.at;
         let object = node.to_json();
         match Resource::from_ref(kind, &object) {
             Ok(mut resource) => {
                 resource.meta_mut().place = self.place;
                 let mut positions = Vec::new();
-                gather(&node, &mut positions);
+                gather(node, &mut positions);
                 self.input.documents.push(Document {
                     file: file.clone(),
                     line: at.line as usize,
@@ -380,10 +399,12 @@ impl Reader {
                     text: object.to_string().into(),
                     positions: positions.into(),
                 });
+                Ok(())
             }
             Err(error) => {
                 let message = format!("this {kind} is valid but can't be read: {error}");
                 self.error(file, at, prefix.trim_end_matches('.').to_owned(), message);
+                Err(at)
             }
         }
     }
@@ -426,16 +447,6 @@ impl Reader {
             }
             _ => {}
         }
-    }
-
-    /// Remembers where an object stands, or says where the first one of its name does.
-    fn register(&mut self, file: &Arc<str>, named: &Named) -> Option<String> {
-        if let Some((first, at)) = self.seen.get(&named.key) {
-            return Some(named.stands_already(first, *at));
-        }
-        self.seen
-            .insert(named.key.clone(), (file.clone(), named.at));
-        None
     }
 
     /// An error of something that can't be told to be a certain object.
@@ -486,6 +497,7 @@ fn named(node: &Node, prefix: &str, kind: Kind) -> Option<Named> {
             at: node.at,
             field: format!("{prefix}name"),
             name_at: name.at,
+            rejected_at: None,
         });
     }
     let metadata = node.get("metadata")?;
@@ -499,6 +511,7 @@ fn named(node: &Node, prefix: &str, kind: Kind) -> Option<Named> {
         at: node.at,
         field: format!("{prefix}metadata.name"),
         name_at: name.at,
+        rejected_at: None,
     })
 }
 

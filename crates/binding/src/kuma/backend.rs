@@ -250,6 +250,8 @@ fn by_port(
         None => format!("{} with labels {:?}", target.kind.name(), target.labels),
     };
     let mut known: Vec<String> = Vec::new();
+    let rejected = candidates.iter().find(|object| reader.is_rejected(object));
+    let rejected = rejected.map(|object| reader.missing(object));
     for object in candidates {
         let found = ports(reader, &object);
         known.extend(found.iter().map(|port| match &port.name {
@@ -269,7 +271,7 @@ fn by_port(
         (None, section) => format!("port of the name `{}`", section.unwrap_or_default()),
     };
     let message = match known.is_empty() {
-        true => format!("there is no {what} in mesh {mesh}"),
+        true => rejected.unwrap_or_else(|| format!("there is no {what} in mesh {mesh}")),
         false => format!("{what} has no {wanted}; it has {}", known.join(", ")),
     };
     Err(fault(FaultReason::BackendNotFound, message))

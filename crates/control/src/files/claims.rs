@@ -50,7 +50,9 @@ impl Files {
                     self.noted += 1;
                 }
                 changed.insert(key.clone());
-            } else if !is_same(old.documents.get(key), new.documents.get(key)) {
+            } else if !is_same(old.documents.get(key), new.documents.get(key))
+                || old.named[key].rejected_at != new.named[key].rejected_at
+            {
                 changed.insert(key.clone());
             }
         }
@@ -60,6 +62,22 @@ impl Files {
     pub fn document(&self, key: &ObjectKey) -> Option<&Arc<Document>> {
         let first = self.claims.get(key)?.first()?;
         self.files.get(first)?.content.documents.get(key)
+    }
+
+    /// Where validation rejected an object that has no valid version in effect: `file:line:column`.
+    pub fn rejected_at(&self, key: &ObjectKey) -> Option<Arc<str>> {
+        let first = self.claims.get(key)?.first()?;
+        let content = &self.files.get(first)?.content;
+        let at = content.named.get(key)?.rejected_at?;
+        let file = first.path.to_string_lossy();
+        let is_in_effect = content.documents.contains_key(key);
+        (!is_in_effect).then(|| format!("{file}:{}:{}", at.line, at.column).into())
+    }
+
+    /// All objects that validation rejected and that have no valid version in effect, and where.
+    pub fn rejected(&self) -> impl Iterator<Item = (ObjectKey, Arc<str>)> {
+        let keys = self.claims.keys();
+        keys.filter_map(|key| Some((key.clone(), self.rejected_at(key)?)))
     }
 
     /// All objects, in the order of the input.

@@ -37,6 +37,8 @@ pub struct FileSource {
     events: Arc<Mailbox<FileEvents>>,
     /// Objects that are in no file any more, and when they count as deleted.
     pending_deletes: BTreeMap<ObjectKey, Instant>,
+    /// Objects that were reported as rejected.
+    rejected: BTreeSet<ObjectKey>,
     /// Version of the findings that were last reported.
     reported: Option<u64>,
 }
@@ -61,6 +63,7 @@ impl FileSource {
             files: Files::new(paths, Some(watcher)),
             events,
             pending_deletes: BTreeMap::new(),
+            rejected: BTreeSet::new(),
             reported: None,
         })
     }
@@ -135,6 +138,13 @@ impl FileSource {
         let mut update = SourceUpdate::default();
         let expires = clock::instant() + DELETE_GRACE;
         for key in changed {
+            let rejected = self.files.rejected_at(&key);
+            if rejected.is_some() {
+                self.rejected.insert(key.clone());
+                update.rejected.insert(key.clone(), rejected);
+            } else if self.rejected.remove(&key) {
+                update.rejected.insert(key.clone(), None);
+            }
             match self.files.document(&key) {
                 Some(document) => {
                     self.pending_deletes.remove(&key);
@@ -226,6 +236,32 @@ mod tests {
         let update = touch(&mut source, folder.path().join("b.yaml"));
         assert!(matches!(update.objects.get(&service()), Some(Some(_))));
         assert!(source.pending_deletes.is_empty());
+    }
+
+    #[test]
+    fn a_rejected_object_is_reported_with_its_place_until_it_is_valid_or_gone() {
+        let (folder, mut source) = source();
+        let path = folder.path().join("b.yaml");
+        let broken = "{apiVersion: v1, kind: Service, metadata: {name: other},\n spec: {ports: [{port: 0}]}}";
+        let key = ObjectKey::new(Kind::Service, "default", "other");
+        let place =
+            |line: u32, column: u32| Some(format!("{}:{line}:{column}", path.display()).into());
+        write(folder.path(), "b.yaml", broken);
+        let update = touch(&mut source, path.clone());
+        assert_eq!(update.rejected, [(key.clone(), place(2, 24))].into());
+        write(folder.path(), "b.yaml", &format!("\n{broken}"));
+        let update = touch(&mut source, path.clone());
+        assert_eq!(update.rejected, [(key.clone(), place(3, 24))].into());
+        write(
+            folder.path(),
+            "b.yaml",
+            &broken.replace("port: 0", "port: 1"),
+        );
+        let update = touch(&mut source, path.clone());
+        assert_eq!(update.rejected, [(key.clone(), None)].into());
+        // The valid version stays in effect, so nothing refers to what is rejected now.
+        write(folder.path(), "b.yaml", broken);
+        assert!(touch(&mut source, path).rejected.is_empty());
     }
 
     #[test]
