@@ -579,12 +579,11 @@ impl Binder {
                     .groups
                     .get(parent)
                     .and_then(|group| group.verdict(key, &view.attached));
-                let accepted = view.conditions(lost).into_iter().next();
-                match accepted.filter(|accepted| !accepted.status) {
+                match view.refusal(lost.as_ref()) {
                     Some(why) => refused = refused.or(Some(why)),
                     None => {
                         attached = true;
-                        dropped = view.dropped();
+                        dropped = view.dropped().collect();
                     }
                 }
             }
@@ -597,9 +596,13 @@ impl Binder {
             };
             if attached {
                 let rules = dropped.into_iter();
-                all.extend(rules.map(|(rule, why)| refusal(Some(rule), "UnsupportedValue", why)));
-            } else if let Some(why) = refused {
-                all.push(refusal(None, why.reason, why.message.into_owned()));
+                all.extend(
+                    rules.map(|rule| {
+                        refusal(Some(rule.index), "UnsupportedValue", rule.why.clone())
+                    }),
+                );
+            } else if let Some((reason, message)) = refused {
+                all.push(refusal(None, reason, message));
             }
         }
         all.sort_by(|a, b| (&a.route, a.rule).cmp(&(&b.route, b.rule)));

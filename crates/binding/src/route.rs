@@ -18,9 +18,10 @@ use crate::gateway::GatewayView;
 use crate::grants;
 use crate::mesh;
 use crate::parents::{self, MeshParentKind, Parent};
-use crate::rules::{self, Lowered};
+use crate::rules::{self, Effect, InvalidRule, Lowered};
 use crate::status::Condition;
 use crate::store::{FastMap, Reader, Topic, Unit};
+use crate::warnings;
 
 /// A route, as it was found to be. How mesh routes fare among each other is decided later.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,30 +56,37 @@ pub(crate) struct ParentView {
     /// What could not be resolved: reason and message.
     pub unresolved: Vec<(&'static str, String)>,
     /// Rules that are not carried out as written.
-    pub invalid: Vec<(usize, String)>,
+    pub invalid: Vec<InvalidRule>,
+    /// Reports whether no rule serves a request; those that can be matched answer with 500.
+    pub serves_nothing: bool,
     /// What else there is to say to people.
     pub remarks: Vec<String>,
 }
 
 impl ParentView {
-    /// The rules that can't be matched, and why: those that are invalid and were not bound.
-    pub fn dropped(&self) -> Vec<(usize, String)> {
-        let bound = |index| {
-            let rules = self.attached.first().map(|(_, bound)| &bound.rules);
-            rules.is_some_and(|rules| rules.iter().any(|rule| rule.index == index))
-        };
-        let invalid = self.invalid.iter().filter(|(index, _)| !bound(*index));
-        invalid.cloned().collect()
+    /// The rules that can't be matched, and why.
+    pub fn dropped(&self) -> impl Iterator<Item = &InvalidRule> {
+        let invalid = self.invalid.iter();
+        invalid.filter(|rule| rule.effect == Effect::Dropped)
+    }
+
+    /// Why the route governs no traffic of this parent. `lost` says what became of it among other routes of the mesh.
+    pub fn refusal(&self, lost: Option<&Lost>) -> Option<(&'static str, String)> {
+        self.refused.clone().or(match lost {
+            Some(Lost::All(reason, message)) => Some((reason, message.clone())),
+            _ => None,
+        })
     }
 
     /// The conditions. `lost` says what became of it among other routes of the mesh.
-    pub fn conditions(&self, lost: Option<Lost>) -> Vec<Condition> {
+    pub fn conditions(&self, lost: Option<&Lost>) -> Vec<Condition> {
         let mut remarks = self.remarks.clone();
-        let mut refused = self.refused.clone();
-        match lost {
-            Some(Lost::All(reason, message)) => refused = refused.or(Some((reason, message))),
-            Some(Lost::Some(message)) => remarks.push(message),
-            None => {}
+        if let Some(Lost::Some(message)) = lost {
+            remarks.push(message.clone());
+        }
+        let mut refused = self.refusal(lost);
+        if self.serves_nothing {
+            refused = refused.or_else(|| Some(("UnsupportedValue", no_rule_served(&self.invalid))));
         }
         let accepted = refused.is_none();
         let mut all = vec![match refused {
@@ -92,21 +100,29 @@ impl ParentView {
             }
             None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
         });
-        if !self.invalid.is_empty() && accepted {
-            let messages: Vec<String> = self
-                .invalid
-                .iter()
-                .map(|(index, why)| format!("rule {index}: {why}"))
-                .collect();
-            let message = format!("Dropped Rule: {}", messages.join("; "));
-            all.push(Condition::yes(
-                "PartiallyInvalid",
-                "UnsupportedValue",
-                message,
-            ));
+        // "This condition MUST NOT be set if a Route is fully valid, fully invalid, or not accepted."
+        if accepted {
+            all.extend(partially_invalid(&self.invalid));
         }
         all
     }
+}
+
+/// The condition of a route of which some rules are invalid and others are not.
+fn partially_invalid(invalid: &[InvalidRule]) -> Option<Condition> {
+    let (dropped, failing): (Vec<&InvalidRule>, Vec<&InvalidRule>) = invalid
+        .iter()
+        .filter(|rule| !rule.is_unresolved)
+        .partition(|rule| rule.effect == Effect::Dropped);
+    let texts =
+        |rules: &[&InvalidRule]| -> Vec<String> { rules.iter().map(ToString::to_string).collect() };
+    let mut parts = texts(&failing);
+    if !dropped.is_empty() {
+        // "The message for this condition MUST start with the prefix "Dropped Rule""
+        parts.insert(0, format!("Dropped Rule: {}", texts(&dropped).join("; ")));
+    }
+    let condition = || Condition::yes("PartiallyInvalid", "UnsupportedValue", parts.join("; "));
+    (!parts.is_empty()).then(condition)
 }
 
 /// What became of a route among others on the same mesh parent.
@@ -233,7 +249,7 @@ impl Looking<'_> {
         let mut refused = None;
         let mut attached = Vec::new();
         if lowered.has_no_rule_left() {
-            refused = Some(("UnsupportedValue", no_rule_left(&lowered)));
+            refused = Some(("UnsupportedValue", no_rule_served(&lowered.invalid)));
         } else {
             let reader = &self.context.reader;
             let hostnames = &self.hostnames;
@@ -258,8 +274,9 @@ impl Looking<'_> {
             refused,
             attached,
             unresolved: lowered.unresolved.clone(),
+            serves_nothing: lowered.serves_nothing(),
             invalid: lowered.invalid.clone(),
-            remarks: Vec::new(),
+            remarks: warnings::contradicting_filters(self.route),
         })
     }
 
@@ -335,7 +352,7 @@ impl Looking<'_> {
         let id = |port| BackendId::new(parent.clone(), port, transport);
         let lowered = self.lower(across, Some(&id(first)));
         let mut refused = match lowered.has_no_rule_left() {
-            true => Some(("UnsupportedValue", no_rule_left(&lowered))),
+            true => Some(("UnsupportedValue", no_rule_served(&lowered.invalid))),
             false => None,
         };
         let mut attached = Vec::new();
@@ -367,17 +384,20 @@ impl Looking<'_> {
             }
             Ok(_) => {}
         }
-        let mut remarks = Vec::new();
+        let mut remarks = warnings::contradicting_filters(self.route);
         if !self.hostnames.is_empty() {
-            remarks.push(
-                "hostnames are ignored in the mesh; match the header Host instead".to_owned(),
-            );
+            let instead = match self.route.kind {
+                Kind::TLSRoute => ": connections are taken whatever their SNI",
+                _ => "; match the header Host instead",
+            };
+            remarks.push(format!("hostnames are ignored in the mesh{instead}"));
         }
         ParentView {
             reference: Arc::new(reference.clone()),
             parent,
             refused,
             attached,
+            serves_nothing: lowered.serves_nothing(),
             unresolved: lowered.unresolved,
             invalid: lowered.invalid,
             remarks,
@@ -443,11 +463,7 @@ impl Looking<'_> {
     }
 }
 
-fn no_rule_left(lowered: &Lowered) -> String {
-    let all: Vec<String> = lowered
-        .invalid
-        .iter()
-        .map(|(index, why)| format!("rule {index}: {why}"))
-        .collect();
-    format!("no rule can be carried out: {}", all.join("; "))
+fn no_rule_served(invalid: &[InvalidRule]) -> String {
+    let all: Vec<String> = invalid.iter().map(ToString::to_string).collect();
+    format!("no rule can be served: {}", all.join("; "))
 }

@@ -4,6 +4,7 @@
 //! matched is dropped; neither touches its neighbours, and both are reported.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
 
 use pointsman_resources::refs::BackendObjectReference;
@@ -28,19 +29,68 @@ pub(crate) struct Lowered {
     pub rules: Vec<Arc<BoundRule>>,
     /// What could not be resolved: reason and message.
     pub unresolved: Vec<(&'static str, String)>,
-    /// Rules that are not carried out as written: place and why. Dropped, or answered with an error.
-    pub invalid: Vec<(usize, String)>,
+    /// Rules that are not carried out as written, in order; at most one entry for each effect on a rule.
+    pub invalid: Vec<InvalidRule>,
     /// The backends in use.
     pub uses: BTreeSet<BackendId>,
     /// XBackends that are named but can't be used: they have a status to say so in.
     pub unusable: BTreeSet<ObjectKey>,
 }
 
+/// A rule that is not carried out as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidRule {
+    /// Position in the route.
+    pub index: usize,
+    /// The cause.
+    pub why: String,
+    /// The consequence.
+    pub effect: Effect,
+    /// Reports that `ResolvedRefs` gives the cause already.
+    pub is_unresolved: bool,
+}
+
+/// Consequence of an invalid part of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Effect {
+    /// It can't be matched, so it is dropped.
+    Dropped,
+    /// Every request that it matches is answered with 500.
+    Fails,
+    /// The share of one of its backends is answered with 500.
+    FailsPartly,
+}
+
+impl fmt::Display for InvalidRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let InvalidRule { index, why, .. } = self;
+        match self.effect {
+            Effect::Dropped => write!(f, "rule {index}: {why}"),
+            Effect::Fails => write!(f, "rule {index} answers with 500: {why}"),
+            Effect::FailsPartly => {
+                write!(
+                    f,
+                    "rule {index} answers with 500 for a share of its requests: {why}"
+                )
+            }
+        }
+    }
+}
+
 impl Lowered {
-    /// Whether no rule is left that can be matched. One that answers with an error is left: what it takes must not fall to a
-    /// broader rule that lacks its filters.
+    /// Reports whether no rule is left that can be matched. A rule that answers with an error is left: its requests must not fall
+    /// to a broader rule that lacks its filters.
     pub fn has_no_rule_left(&self) -> bool {
         self.rules.is_empty() && !self.invalid.is_empty()
+    }
+
+    /// Reports whether every rule is dropped or answers all of its requests with 500 because a part of it is not supported.
+    pub fn serves_nothing(&self) -> bool {
+        let fails = |rule: &Arc<BoundRule>| {
+            let mut invalid = self.invalid.iter();
+            invalid.any(|other| other.index == rule.index && other.effect == Effect::Fails)
+        };
+        !self.invalid.is_empty() && self.rules.iter().all(fails)
     }
 }
 
@@ -77,19 +127,36 @@ impl Lowering<'_> {
         let matches = match self.matches(rule) {
             Ok(matches) => matches,
             Err(why) => {
-                self.out.invalid.push((index, why));
+                self.invalid(index, Effect::Dropped, why, false);
                 return;
             }
         };
-        let (filters, mut fault) = self.filters(index, &rule.filters, false);
+        let (filters, mut unsupported) = self.filters(&rule.filters, false);
         if rule.session_persistence.is_some() {
-            let message = "sessionPersistence is not supported".to_owned();
-            fault.get_or_insert_with(|| self.unsupported(index, message));
+            unsupported
+                .get_or_insert_with(|| Unsupported::value("sessionPersistence is not supported"));
         }
-        let mut backends = Vec::new();
-        for reference in &rule.backend_refs {
-            backends.push(self.backend(index, reference));
-        }
+        let mut fault = unsupported.map(|what| self.unsupported(index, Effect::Fails, what));
+        let backends: Vec<_> = rule
+            .backend_refs
+            .iter()
+            .map(|reference| (reference, self.filters(&reference.filters, true)))
+            .collect();
+        // The shares of all backends together are the rule.
+        let all_fail = backends
+            .iter()
+            .all(|(_, (_, unsupported))| unsupported.is_some());
+        let effect = match all_fail {
+            true => Effect::Fails,
+            false => Effect::FailsPartly,
+        };
+        let mut backends: Vec<WeightedBackend> = backends
+            .into_iter()
+            .map(|(reference, (filters, unsupported))| {
+                let fault = unsupported.map(|what| self.unsupported(index, effect, what));
+                self.backend(reference, filters, fault)
+            })
+            .collect();
         let answers = filters
             .iter()
             .any(|filter| matches!(filter, Filter::Redirect(_)));
@@ -127,21 +194,30 @@ impl Lowering<'_> {
         }));
     }
 
-    fn unsupported(&mut self, index: usize, message: String) -> Fault {
-        if self
-            .out
-            .invalid
-            .last()
-            .is_none_or(|(last, _)| *last != index)
-        {
-            self.out
-                .invalid
-                .push((index, format!("{message}; it answers with 500")));
+    /// Records that a rule is not carried out as written; the worst effect on a rule counts, and of equal ones the first.
+    fn invalid(&mut self, index: usize, effect: Effect, why: String, is_unresolved: bool) {
+        let mut known = self.out.invalid.iter();
+        if !known.any(|other| other.index == index && other.effect <= effect) {
+            self.out.invalid.push(InvalidRule {
+                index,
+                why,
+                effect,
+                is_unresolved,
+            });
         }
-        Fault {
-            status: 500,
-            reason: FaultReason::UnsupportedValue,
-            message,
+    }
+
+    /// Records a part of a rule that is not supported, and returns the reply that it makes necessary.
+    fn unsupported(&mut self, index: usize, effect: Effect, what: Unsupported) -> Fault {
+        let Unsupported { reason, message } = what;
+        let is_unresolved = reason == FaultReason::InvalidKind;
+        self.invalid(index, effect, message.clone(), is_unresolved);
+        match is_unresolved {
+            true => {
+                let message = format!("rule {index}: {message}");
+                self.unresolved(Fault::new(500, reason, message))
+            }
+            false => Fault::new(500, reason, message),
         }
     }
 
@@ -168,8 +244,12 @@ impl Lowering<'_> {
         }
     }
 
-    fn backend(&mut self, index: usize, reference: &RouteBackendRef) -> WeightedBackend {
-        let (filters, fault) = self.filters(index, &reference.filters, true);
+    fn backend(
+        &mut self,
+        reference: &RouteBackendRef,
+        filters: Vec<Filter>,
+        fault: Option<Fault>,
+    ) -> WeightedBackend {
         let mut resolved = self.resolve(&reference.target);
         if let (Some(fault), Ok(_)) = (fault, &resolved) {
             resolved = Err(fault);
@@ -210,7 +290,10 @@ impl Lowering<'_> {
             Err(fault) => {
                 let namespace = reference.namespace.as_deref();
                 let namespace = namespace.unwrap_or(self.referrer.namespace);
-                if Kind::find(&reference.group, &reference.kind) == Some(Kind::XBackend) {
+                // A reference that is not permitted makes the Gateway no ancestor of the XBackend: its owner did not agree to it.
+                let is_permitted = fault.reason != FaultReason::RefNotPermitted;
+                let kind = Kind::find(&reference.group, &reference.kind);
+                if kind == Some(Kind::XBackend) && is_permitted {
                     let object = ObjectKey::new(Kind::XBackend, namespace, reference.name.as_str());
                     self.out.unusable.insert(object);
                 }
@@ -229,72 +312,49 @@ impl Lowering<'_> {
         fault
     }
 
-    /// The filters that are carried out, and why the rest makes the rule (or the backend) answer with an error.
+    /// The filters that are carried out, and the first of the others: it makes the rule (or the backend) answer with an error.
     fn filters(
         &mut self,
-        index: usize,
         filters: &[RouteFilter],
         on_backend: bool,
-    ) -> (Vec<Filter>, Option<Fault>) {
-        let (mut all, mut fault) = (Vec::new(), None);
+    ) -> (Vec<Filter>, Option<Unsupported>) {
+        let (mut all, mut unsupported) = (Vec::new(), None);
         for filter in filters {
-            let lowered = match filter.kind.as_str() {
-                "RequestHeaderModifier" => filter
-                    .request_header_modifier
-                    .as_ref()
-                    .map(|change| Filter::RequestHeaders(Arc::new(change.clone()))),
-                "ResponseHeaderModifier" => filter
-                    .response_header_modifier
-                    .as_ref()
-                    .map(|change| Filter::ResponseHeaders(Arc::new(change.clone()))),
-                "URLRewrite" => filter
-                    .url_rewrite
-                    .as_ref()
-                    .map(|rewrite| Filter::Rewrite(Arc::new(rewrite.clone()))),
-                "RequestMirror" => filter
-                    .request_mirror
-                    .as_ref()
-                    .map(|mirror| self.mirror(mirror)),
-                "RequestRedirect" if !on_backend => filter
-                    .request_redirect
-                    .as_ref()
-                    .map(|redirect| Filter::Redirect(Arc::new(redirect.clone()))),
-                "CORS" if !on_backend => filter
-                    .cors
-                    .as_ref()
-                    .map(|cors| Filter::Cors(Arc::new(cors.clone()))),
-                _ => None,
-            };
-            if let Some(lowered) = lowered {
-                all.push(lowered);
-                continue;
+            match self.supported_filter(filter, on_backend) {
+                Some(lowered) => all.push(lowered),
+                None => {
+                    unsupported.get_or_insert_with(|| Unsupported::filter(filter, on_backend));
+                }
             }
-            let why = match (&filter.extension_ref, on_backend) {
-                (Some(reference), _) => {
-                    let message = format!(
-                        "filter {}.{} {} is not known; no ExtensionRef is",
-                        reference.kind, reference.group, reference.name
-                    );
-                    self.out.unresolved.push(("InvalidKind", message.clone()));
-                    Fault {
-                        status: 500,
-                        reason: FaultReason::InvalidKind,
-                        message,
-                    }
-                }
-                (None, true) => {
-                    let message =
-                        format!("filter {} is not supported on a backendRef", filter.kind);
-                    self.unsupported(index, message)
-                }
-                (None, false) => {
-                    let message = format!("filter {} is not supported", filter.kind);
-                    self.unsupported(index, message)
-                }
-            };
-            fault.get_or_insert(why);
         }
-        (all, fault)
+        (all, unsupported)
+    }
+
+    fn supported_filter(&mut self, filter: &RouteFilter, on_backend: bool) -> Option<Filter> {
+        match filter.kind.as_str() {
+            "RequestHeaderModifier" => {
+                let change = filter.request_header_modifier.as_ref()?;
+                Some(Filter::RequestHeaders(Arc::new(change.clone())))
+            }
+            "ResponseHeaderModifier" => {
+                let change = filter.response_header_modifier.as_ref()?;
+                Some(Filter::ResponseHeaders(Arc::new(change.clone())))
+            }
+            "URLRewrite" => {
+                let rewrite = filter.url_rewrite.as_ref()?;
+                Some(Filter::Rewrite(Arc::new(rewrite.clone())))
+            }
+            "RequestMirror" => Some(self.mirror(filter.request_mirror.as_ref()?)),
+            "RequestRedirect" if !on_backend => {
+                let redirect = filter.request_redirect.as_ref()?;
+                Some(Filter::Redirect(Arc::new(redirect.clone())))
+            }
+            "CORS" if !on_backend => {
+                let cors = filter.cors.as_ref()?;
+                Some(Filter::Cors(Arc::new(cors.clone())))
+            }
+            _ => None,
+        }
     }
 
     fn mirror(&mut self, mirror: &RequestMirror) -> Filter {
@@ -330,6 +390,34 @@ impl Lowering<'_> {
             .enumerate()
             .map(|(index, wanted)| one_match(index, wanted))
             .collect()
+    }
+}
+
+/// A part of a rule that is not supported.
+struct Unsupported {
+    reason: FaultReason,
+    message: String,
+}
+
+impl Unsupported {
+    fn value(message: impl Into<String>) -> Self {
+        let reason = FaultReason::UnsupportedValue;
+        let message = message.into();
+        Unsupported { reason, message }
+    }
+
+    /// "If a reference to a custom filter type cannot be resolved, the filter MUST NOT be skipped. Instead, requests that would
+    /// have been processed by that filter MUST receive a HTTP error response."
+    fn filter(filter: &RouteFilter, on_backend: bool) -> Self {
+        let Some(reference) = &filter.extension_ref else {
+            let place = if on_backend { " on a backendRef" } else { "" };
+            let kind = &filter.kind;
+            return Unsupported::value(format!("filter {kind} is not supported{place}"));
+        };
+        let (kind, group, name) = (&reference.kind, &reference.group, &reference.name);
+        let message = format!("filter {kind}.{group} {name} is not supported; no ExtensionRef is");
+        let reason = FaultReason::InvalidKind;
+        Unsupported { reason, message }
     }
 }
 

@@ -132,7 +132,7 @@ impl Binder {
                         }
                         _ => None,
                     };
-                    let mut conditions = parent.conditions(lost);
+                    let mut conditions = parent.conditions(lost.as_ref());
                     if conditions[0].status {
                         conditions.extend(self.overridden(reader, &parent.attached));
                     }

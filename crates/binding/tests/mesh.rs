@@ -450,24 +450,29 @@ fn a_parent_that_is_no_longer_named_is_forgotten() {
 #[test]
 fn what_can_not_be_served_answers_with_an_error_and_says_so() {
     let mut bound = mesh(&to(WEB_80));
-    for (rule, verdict_end, goes) in [
+    let (served, unserved) = ("Accepted=True/Accepted", "Accepted=False/UnsupportedValue");
+    for (rule, accepted, verdict_end, goes) in [
         (
             "{backendRefs: [{name: nothing, port: 80}]}",
+            served,
             "ResolvedRefs=False/BackendNotFound",
             "500 BackendNotFound=1",
         ),
         (
             "{backendRefs: [{name: web, port: 99}]}",
+            served,
             "ResolvedRefs=False/BackendNotFound",
             "500 BackendNotFound=1",
         ),
         (
             "{filters: [{type: ExtensionRef, extensionRef: {group: x.io, kind: F, name: f}}]}",
+            unserved,
             "ResolvedRefs=False/InvalidKind",
             "500 InvalidKind",
         ),
         (
             "{backendRefs: [{name: web, port: 80, filters: [{type: ExtensionRef, extensionRef: {group: x.io, kind: F, name: f}}]}]}",
+            unserved,
             "ResolvedRefs=False/InvalidKind",
             "500 InvalidKind=1",
         ),
@@ -479,7 +484,7 @@ fn what_can_not_be_served_answers_with_an_error_and_says_so() {
         )));
         let verdict = verdict(&bound, "HTTPRoute shop/r");
         assert!(
-            verdict.starts_with("Accepted=True/Accepted") && verdict.ends_with(verdict_end),
+            verdict.starts_with(accepted) && verdict.ends_with(verdict_end),
             "{rule}: {verdict}"
         );
         assert_eq!(

@@ -2,6 +2,7 @@
 
 mod kuma;
 mod kuma_meshes;
+mod routes;
 
 use std::io::Write;
 use std::path::Path;
