@@ -462,7 +462,7 @@ pub(crate) fn x_backend_tls(
     let mut client_certificate = None;
     if let Some(reference) = &tls.client_certificate_ref {
         match certificates::certified_key(reader, Kind::XBackend, namespace, reference) {
-            Ok(key) => client_certificate = Some(key),
+            Ok(resolved) => client_certificate = Some(resolved.id),
             Err((_, message)) => return fault(FaultReason::InvalidClientCertificateRef, message),
         }
     }

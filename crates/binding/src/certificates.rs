@@ -1,4 +1,4 @@
-//! Certificates and keys out of Secrets, ConfigMaps and ClusterTrustBundles, really parsed.
+//! Certificates and keys out of Secrets, ConfigMaps and ClusterTrustBundles, validated with the code that the proxy uses them with.
 
 use std::sync::Arc;
 
@@ -17,6 +17,7 @@ use crate::grants::Reference;
 use crate::kuma::lower::content;
 use crate::kuma::policy::SYSTEM_NAMESPACE;
 use crate::store::Reader;
+use crate::x509;
 
 /// Why a reference gives no certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,13 +30,20 @@ pub(crate) enum Wrong {
     Content,
 }
 
+/// A certificate that a reference resolved to.
+pub(crate) struct Resolved {
+    pub id: SecretId,
+    /// Why the newest version of the Secret is not used, if the one before stays in effect.
+    pub retained: Option<String>,
+}
+
 /// Resolves a reference to a certificate and key, and validates them. Permission is judged before existence.
 pub(crate) fn certified_key(
     reader: &Reader<'_>,
     from: Kind,
     namespace: &str,
     reference: &SecretObjectReference,
-) -> Result<SecretId, (Wrong, String)> {
+) -> Result<Resolved, (Wrong, String)> {
     let SecretObjectReference {
         group,
         kind,
@@ -66,11 +74,14 @@ pub(crate) fn certified_key(
         .secret(&secret_name)
         .ok_or_else(|| (Wrong::Content, missing(reader, Kind::Secret, &secret_name)))?;
     let wrong = |what: String| (Wrong::Content, format!("Secret {secret_name}: {what}"));
-    let certificate = value(secret, "tls.crt").map_err(wrong)?;
-    let key = value(secret, "tls.key").map_err(wrong)?;
-    certificates(&certificate).map_err(|what| wrong(format!("tls.crt {what}")))?;
-    private_key(&key).map_err(|what| wrong(format!("tls.key {what}")))?;
-    Ok(SecretId::Object(secret_name))
+    // Kuma's Secrets have both in one key, which no Gateway's reference means.
+    value(secret, "tls.crt").map_err(wrong)?;
+    let key = reader.certificate(&secret_name);
+    key.transpose().map_err(wrong)?;
+    Ok(Resolved {
+        retained: reader.retained(&secret_name),
+        id: SecretId::Object(secret_name),
+    })
 }
 
 /// Why there is no object of this kind and name.
@@ -132,13 +143,20 @@ pub(crate) fn authorities(
             return Err((Wrong::Kind, message));
         }
     };
-    let chain =
-        certificates(pem.as_bytes()).map_err(|what| (Wrong::Content, format!("{place} {what}")))?;
-    for der in &chain {
-        webpki::anchor_from_trusted_cert(&CertificateDer::from(&**der))
-            .map_err(|error| (Wrong::Content, format!("{place} can't be trusted: {error}")))?;
+    trust_anchors(pem.as_bytes()).map_err(|what| (Wrong::Content, format!("{place} {what}")))
+}
+
+/// Certificates of authorities in PEM. Fails if one can't be read, or if none could verify anything.
+pub(crate) fn trust_anchors(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
+    let anchors = certificates(pem, x509::check_anchor)?;
+    let unusable = |der: &Arc<[u8]>| x509::unusable_public_key(&x509::Certificate::read(der)?);
+    match anchors.iter().map(unusable).collect::<Option<Vec<_>>>() {
+        Some(reasons) => Err(format!(
+            "holds a certificate that can't verify others: its key is {}",
+            reasons.join("; ")
+        )),
+        None => Ok(anchors),
     }
-    Ok(chain)
 }
 
 /// A kind with its group.
@@ -174,20 +192,27 @@ pub(crate) fn bytes(
 }
 
 /// Resolves a Secret of a mesh to a certificate and key, and validates them.
-pub(crate) fn mesh_secret(reader: &Reader<'_>, mesh: &str, name: &str) -> Result<SecretId, String> {
-    let (name, secret) = secret(reader, mesh, name)?;
-    of_secret(secret).map_err(|what| format!("Secret {name} {what}"))?;
-    Ok(SecretId::Object(name))
+pub(crate) fn mesh_secret(reader: &Reader<'_>, mesh: &str, name: &str) -> Result<Resolved, String> {
+    let (name, _) = secret(reader, mesh, name)?;
+    let key = reader.certificate(&name);
+    key.transpose()
+        .map_err(|what| format!("Secret {name}: {what}"))?;
+    Ok(Resolved {
+        retained: reader.retained(&name),
+        id: SecretId::Object(name),
+    })
 }
 
 /// A certificate and its key, apart as Kubernetes has them in a Secret, or together as Kuma does.
 pub(crate) fn of_secret(secret: &Secret) -> Result<CertifiedKey, String> {
     let has = |key: &str| secret.data.contains_key(key) || secret.string_data.contains_key(key);
-    let parts = match has("tls.crt") {
-        true => value(secret, "tls.crt").and_then(|crt| Ok((crt, value(secret, "tls.key")?))),
-        false => value(secret, SECRET_KEY).map(|pem| (pem.clone(), pem)),
-    };
-    parts.and_then(|(certificate, key)| of_parts(&certificate, &key))
+    if has("tls.crt") {
+        let certificate = value(secret, "tls.crt")?;
+        let key = value(secret, "tls.key")?;
+        return of_parts(("tls.crt", &certificate), ("tls.key", &key));
+    }
+    let pem = value(secret, SECRET_KEY)?;
+    of_parts((SECRET_KEY, &pem), (SECRET_KEY, &pem))
 }
 
 /// A Secret of a mesh: a universal document, or on Kubernetes one in the namespace of the mesh's operators.
@@ -211,9 +236,9 @@ fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a 
     })
 }
 
-/// The certificate and its key that a text holds as PEM, or what is wrong with it. Whether they belong together is for whoever can sign.
+/// The certificate and its key that a text holds as PEM, validated as those of Secrets are.
 pub fn certificate_of(pem: &[u8]) -> Result<CertifiedKey, String> {
-    of_parts(pem, pem)
+    of_parts(("", pem), ("", pem))
 }
 
 /// What is wrong with a text that is no PEM.
@@ -223,16 +248,25 @@ fn no_pem(error: rustls_pki_types::pem::Error) -> String {
         Error::MissingSectionEnd { .. } => "is not PEM: a section has no end".to_owned(),
         Error::IllegalSectionStart { .. } => "is not PEM: a section has no beginning".to_owned(),
         Error::Base64Decode(_) => "is not PEM: what stands there is not base64".to_owned(),
-        other => format!("is not PEM: {other}"),
+        _ => "is not PEM".to_owned(),
     }
 }
 
-/// A certificate and its key, each as PEM; one text may hold both.
-pub(crate) fn of_parts(certificate: &[u8], key: &[u8]) -> Result<CertifiedKey, String> {
-    Ok(CertifiedKey {
-        chain: certificates(certificate)?,
-        key: private_key(key)?,
-    })
+/// A certificate and its key, each as PEM with the name of its field, which may be empty; one text may hold both. Fails unless the proxy could sign with them.
+pub(crate) fn of_parts(
+    (crt_name, certificate): (&str, &[u8]),
+    (key_name, key): (&str, &[u8]),
+) -> Result<CertifiedKey, String> {
+    let named = |name: &str, what: String| format!("{name} {what}").trim_start().to_owned();
+    let found = CertifiedKey {
+        chain: certificates(certificate, x509::check_certificate)
+            .map_err(|what| named(crt_name, what))?,
+        key: private_key(key).map_err(|what| named(key_name, what))?,
+    };
+    match x509::signing_key(&found) {
+        Ok(_) => Ok(found),
+        Err(error) => Err(error.message(crt_name, key_name)),
+    }
 }
 
 fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
@@ -253,12 +287,18 @@ fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("{key} is not base64: {error}"))
 }
 
-pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
-    let mut chain = Vec::new();
+/// Certificates in PEM, each of which passes a check.
+fn certificates(
+    pem: &[u8],
+    check: fn(&[u8]) -> Result<(), String>,
+) -> Result<Vec<Arc<[u8]>>, String> {
+    let mut chain: Vec<Arc<[u8]>> = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
         let der = certificate.map_err(no_pem)?;
-        webpki::EndEntityCert::try_from(&der)
-            .map_err(|error| format!("holds a certificate that can't be read: {error}"))?;
+        check(&der).map_err(|why| match chain.len() {
+            0 => format!("holds a certificate that can't be used: {why}"),
+            before => format!("holds a certificate, number {}, that can't be used: {why}", before + 1),
+        })?;
         chain.push(Arc::from(der.as_ref()));
     }
     if chain.is_empty() {
@@ -269,18 +309,24 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
 
 fn private_key(pem: &[u8]) -> Result<PrivateKey, String> {
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        _ if is_encrypted(pem) => {
+            "holds an encrypted private key; decrypt it, for example with `openssl pkey -in FILE`"
+                .to_owned()
+        }
         rustls_pki_types::pem::Error::NoItemsFound => "holds no PEM private key".to_owned(),
         other => no_pem(other),
     })?;
     let der: Arc<[u8]> = Arc::from(key.secret_der());
-    // A DER key is one SEQUENCE.
-    if der.first() != Some(&0x30) {
-        return Err("holds a private key that can't be read".to_owned());
-    }
     match key {
         PrivateKeyDer::Pkcs8(_) => Ok(PrivateKey::Pkcs8(der)),
         PrivateKeyDer::Pkcs1(_) => Ok(PrivateKey::Pkcs1(der)),
         PrivateKeyDer::Sec1(_) => Ok(PrivateKey::Sec1(der)),
         _ => Err("holds a private key of an unknown form".to_owned()),
     }
+}
+
+/// Whether PEM holds an encrypted key, in PKCS #8 or in OpenSSL's older form.
+fn is_encrypted(pem: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(pem);
+    text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")
 }

@@ -367,7 +367,11 @@ fn client_certificate(
     };
     let namespace = &gateway.metadata.namespace;
     match certificates::certified_key(reader, Kind::Gateway, namespace, reference) {
-        Ok(key) => (Some(key), None),
+        Ok(resolved) => {
+            let retained = resolved.retained;
+            let retained = retained.map(|why| ("InvalidClientCertificateRef", why));
+            (Some(resolved.id), retained)
+        }
         Err((Wrong::NotPermitted, message)) => (None, Some(("RefNotPermitted", message))),
         Err((_, message)) => (None, Some(("InvalidClientCertificateRef", message))),
     }

@@ -7,6 +7,7 @@
 mod attachments;
 mod backends;
 pub mod bound;
+mod certificate_warnings;
 mod certificates;
 pub mod features;
 mod gateway;
@@ -28,6 +29,7 @@ mod sets;
 pub mod status;
 mod store;
 mod warnings;
+pub mod x509;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -40,6 +42,7 @@ use bound::{
 use gateway::GatewayView;
 use mesh::{Group, Member};
 use placement::Placement;
+use pointsman_resources::core::Secret;
 use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
@@ -49,6 +52,7 @@ use sets::SmallSet;
 use status::Status;
 use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
+pub use certificate_warnings::CERTIFICATE_KINDS;
 pub use certificates::certificate_of;
 pub use kuma::{MergedRule, MergedRules};
 pub use mesh::scope_of;
@@ -73,6 +77,8 @@ pub enum Change {
     Content(DataSource, Option<Content>),
     /// What the proxies of a mesh of Kuma's show each other, or why they can show nothing; none if it is not known, as in `check`.
     Identity(Arc<str>, Option<Identity>),
+    /// Why the newest version of a Secret is not used, and the one that was put last stays in effect; `None` if that is the newest.
+    RetainSecret(Name, Option<String>),
 }
 
 /// What the proxies of a mesh of Kuma's show each other, or why they can show nothing.
@@ -216,6 +222,13 @@ impl Binder {
                 Change::Identity(mesh, identity) => {
                     if self.store.identify(mesh, identity) {
                         self.tracker.changed(&Topic::Identities);
+                    }
+                }
+                Change::RetainSecret(name, why) => {
+                    if self.store.retain(&name, why) {
+                        let kind = Kind::Secret;
+                        self.tracker
+                            .changed(&Topic::Object(ObjectKey { kind, name }));
                     }
                 }
             }
@@ -559,6 +572,19 @@ impl Binder {
     /// Where validation rejected an object, if it did.
     pub fn rejected(&self, key: &ObjectKey) -> Option<&Arc<str>> {
         self.store.rejected.get(key)
+    }
+
+    /// Reason why a new version of a Secret must not replace the one in effect: that one holds a valid certificate, and the new one does not.
+    pub fn invalidates(&self, new: &Secret) -> Option<String> {
+        let name = new.metadata.key();
+        let current = Reader::new(&self.store).certificate(&name)?;
+        current.ok()?;
+        certificates::of_secret(new).err()
+    }
+
+    /// Whether the newest version of a Secret is not the one in effect.
+    pub fn is_retained(&self, secret: &Name) -> bool {
+        self.store.retained.contains_key(secret)
     }
 
     /// Whether something was read from a file or the environment.

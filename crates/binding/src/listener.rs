@@ -236,7 +236,11 @@ impl ListenerView {
         }
         for reference in references {
             match certificates::certified_key(reader, owner.kind, owner.namespace(), reference) {
-                Ok(key) => found.push(key),
+                Ok(resolved) => {
+                    found.push(resolved.id);
+                    let retained = resolved.retained.map(|why| ("InvalidCertificateRef", why));
+                    self.unresolved.extend(retained);
+                }
                 Err((wrong, message)) => {
                     let reason = match wrong {
                         Wrong::NotPermitted => "RefNotPermitted",

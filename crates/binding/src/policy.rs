@@ -380,9 +380,19 @@ pub(crate) fn x_backend_status(
         (None, Some(Err(fault))) => Condition::no("Accepted", fault.reason.as_str(), fault.message),
         (None, _) => Condition::yes("Accepted", "Accepted", ""),
     };
+    let mut conditions = vec![accepted];
+    let reference = backend.spec.tls.client_certificate_ref.as_ref();
+    let resolved = reference.and_then(|reference| {
+        let namespace = &backend.metadata.namespace;
+        certificates::certified_key(reader, Kind::XBackend, namespace, reference).ok()
+    });
+    if let Some(why) = resolved.and_then(|resolved| resolved.retained) {
+        let reason = "InvalidClientCertificateRef";
+        conditions.push(Condition::no("ResolvedRefs", reason, why));
+    }
     let key = ObjectKey {
         kind: Kind::XBackend,
         name: name.clone(),
     };
-    under(reach(&key).into_iter().collect(), &[accepted])
+    under(reach(&key).into_iter().collect(), &conditions)
 }

@@ -18,9 +18,10 @@ use pointsman_resources::policy::{
 use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
+use crate::certificates;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
-use crate::store::{Index, Store, Topic};
+use crate::store::{Certificate, Index, Store, Topic};
 use crate::{Content, Identity};
 
 /// Reads objects on behalf of a unit and notes what it has read.
@@ -171,6 +172,30 @@ impl<'a> Reader<'a> {
                 Resource::Pod(pod) => Some(&**pod),
                 _ => None,
             })
+    }
+
+    /// The certificate and key that a Secret holds, validated once for each version of it.
+    pub fn certificate(&self, name: &Name) -> Option<Certificate> {
+        let secret = self.secret(name)?;
+        let mut known = self.store.certificates.borrow_mut();
+        let found = known.entry(name.clone()).or_insert_with(|| {
+            let found = certificates::of_secret(secret);
+            found.map(Arc::new)
+        });
+        Some(found.clone())
+    }
+
+    /// Why the newest version of a Secret is not used, if the one before stays in effect.
+    pub fn retained(&self, name: &Name) -> Option<String> {
+        let key = ObjectKey {
+            kind: Kind::Secret,
+            name: name.clone(),
+        };
+        self.note(Topic::Object(key));
+        let why = self.store.retained.get(name)?;
+        Some(format!(
+            "Secret {name}: {why}; its last valid certificate stays in effect"
+        ))
     }
 
     /// What stands in a file or in the environment, or why it can't be read.

@@ -74,7 +74,7 @@ impl Binder {
     pub(crate) fn compute_secret(&mut self, unit: &Unit, id: &SecretId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let found = match self.secrets.users.contains_key(id) {
-            true => load(&reader, id).map(Arc::new),
+            true => load(&reader, id),
             false => None,
         };
         self.tracker.note(unit, reader.into_topics());
@@ -89,9 +89,9 @@ impl Binder {
 }
 
 /// Reads a certificate with its key; `None` if it is missing or invalid, which those that name it report.
-fn load(reader: &Reader<'_>, id: &SecretId) -> Option<CertifiedKey> {
+fn load(reader: &Reader<'_>, id: &SecretId) -> Option<Arc<CertifiedKey>> {
     match id {
-        SecretId::Object(name) => certificates::of_secret(reader.secret(name)?).ok(),
+        SecretId::Object(name) => reader.certificate(name)?.ok(),
         SecretId::Listener {
             gateway,
             listener,
@@ -101,15 +101,16 @@ fn load(reader: &Reader<'_>, id: &SecretId) -> Option<CertifiedKey> {
             let listener = gateway.spec.conf.listeners.get(*listener)?;
             let source = listener.tls.as_ref()?.certificates.get(*certificate)?;
             let pem = content(reader, source).ok()?;
-            certificates::of_parts(&pem, &pem).ok()
+            certificates::certificate_of(&pem).ok().map(Arc::new)
         }
         SecretId::ExternalService(name) => {
             let service = reader.mesh_external_service(name)?;
-            kuma::backend::client_certificate(reader, service)?.ok()
+            let found = kuma::backend::client_certificate(reader, service)?;
+            found.ok().map(Arc::new)
         }
         SecretId::Mesh(mesh) => {
             let identity = reader.identities().get(mesh)?.as_ref().ok()?;
-            Some((*identity.certificate).clone())
+            Some(identity.certificate.clone())
         }
     }
 }

@@ -4,6 +4,7 @@
 //! not exist included. A change marks the readers of its topics, and only these are computed again. So what a result depends
 //! on is never written down by hand, and can't be forgotten.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use pointsman_resources::kuma::{DataSource, Dataplane};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use crate::bound::{BackendId, SecretId};
+use crate::bound::{BackendId, CertifiedKey, SecretId};
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
 use crate::{Content, Identity};
@@ -215,7 +216,14 @@ pub(crate) struct Store {
     pub(crate) contents: FastMap<DataSource, Content>,
     /// What the proxies of each mesh of which that was said show each other.
     pub(crate) identities: BTreeMap<Arc<str>, Identity>,
+    /// Certificates of Secrets that were asked for, validated.
+    pub(crate) certificates: RefCell<FastMap<Name, Certificate>>,
+    /// Secrets whose newest version is not used, and why.
+    pub(crate) retained: FastMap<Name, String>,
 }
+
+/// The certificate and key of a Secret, or what is wrong with them.
+pub(crate) type Certificate = Result<Arc<CertifiedKey>, String>;
 
 impl Store {
     /// Notes what the outside says of a Gateway. Returns whether that is new.
@@ -274,12 +282,27 @@ impl Store {
         true
     }
 
+    /// Records why the newest version of a Secret is not used. Returns whether that is new.
+    pub fn retain(&mut self, secret: &Name, why: Option<String>) -> bool {
+        if self.retained.get(secret) == why.as_ref() {
+            return false;
+        }
+        match why {
+            Some(why) => self.retained.insert(secret.clone(), why),
+            None => self.retained.remove(secret),
+        };
+        true
+    }
+
     /// Puts an object in place of the one of its name, or removes it. Returns the topics that changed; none if it is the same.
     pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Topic> {
         if self.objects.get(key) == resource.as_ref() {
             return Vec::new();
         }
         let mut changed = vec![Topic::Object(key.clone())];
+        if key.kind == Kind::Secret {
+            self.certificates.get_mut().remove(&key.name);
+        }
         let new = resource.as_ref().map(indexes).unwrap_or_default();
         if let Some(old) = self.objects.remove(key) {
             for index in indexes(&old) {

@@ -1,13 +1,9 @@
 //! Data that objects of Kuma's name: files and environment variables with certificates and response bodies. They are read here when an object is
 //! applied, because binding does no I/O.
 
-use pointsman_binding::bound::{CertifiedKey, PrivateKey};
 use pointsman_binding::{Binder, Change, Content, certificate_of};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
-use rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
-};
 
 /// Reads everything that an object names.
 pub fn read_all(resource: &Resource) -> Vec<(DataSource, Content)> {
@@ -42,28 +38,12 @@ pub fn changes(
 
 /// Reason why a certificate can't be served: it is incomplete, or the key is not its own.
 fn unusable(pem: &[u8], source: &DataSource) -> Option<String> {
-    let usable = certificate_of(pem)
-        .and_then(|key| signs(&key).map_err(|error| format!("can't be used: {error}")));
+    let usable = certificate_of(pem);
     let what = match source {
         DataSource::Filename(name) => format!("file `{name}`"),
         _ => "its certificate".to_owned(),
     };
-    usable.err().map(|why| format!("{what} {why}"))
-}
-
-/// Fails if a server can't sign with a key, or if the key is not its certificate's.
-fn signs(key: &CertifiedKey) -> Result<(), rustls::Error> {
-    let der = match &key.key {
-        PrivateKey::Pkcs8(der) => PrivateKeyDer::from(PrivatePkcs8KeyDer::from(&**der)),
-        PrivateKey::Pkcs1(der) => PrivateKeyDer::from(PrivatePkcs1KeyDer::from(&**der)),
-        PrivateKey::Sec1(der) => PrivateKeyDer::from(PrivateSec1KeyDer::from(&**der)),
-    };
-    let signer = rustls::crypto::aws_lc_rs::default_provider()
-        .key_provider
-        .load_private_key(der.clone_key())?;
-    let chain = key.chain.iter();
-    let chain = chain.map(|der| CertificateDer::from(der.to_vec()));
-    rustls::sign::CertifiedKey::new(chain.collect(), signer).keys_match()
+    usable.err().map(|why| format!("{what}: {why}"))
 }
 
 /// Changes that drop data which only a deleted object named.

@@ -40,6 +40,7 @@ enum FactKey {
     Need(BackendId),
     Content(DataSource),
     Identity(Arc<str>),
+    RetainedSecret(Name),
 }
 
 impl FactKey {
@@ -51,6 +52,7 @@ impl FactKey {
             FactKey::Need(id) => Change::Need(id, false),
             FactKey::Content(source) => Change::Content(source, None),
             FactKey::Identity(mesh) => Change::Identity(mesh, None),
+            FactKey::RetainedSecret(name) => Change::RetainSecret(name, None),
         }
     }
 }
@@ -78,6 +80,9 @@ impl Inputs {
             }
             Change::Identity(mesh, identity) => {
                 (FactKey::Identity(mesh.clone()), identity.is_some())
+            }
+            Change::RetainSecret(name, why) => {
+                (FactKey::RetainedSecret(name.clone()), why.is_some())
             }
         };
         match is_there {

@@ -14,6 +14,7 @@ use pointsman_routing::Tables;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::clock;
 use crate::inputs::Inputs;
 use crate::journal::Entries;
 use crate::report;
@@ -38,8 +39,8 @@ pub struct Snapshot {
 pub struct Snapshots {
     latest: RwLock<Arc<Snapshot>>,
     replica: Mutex<Replica>,
-    /// The last rendered `/status`, and its version.
-    status: Mutex<Option<(u64, Arc<str>)>>,
+    /// The last rendered `/status`, its version and the minute of its warnings about certificates.
+    status: Mutex<Option<((u64, i64), Arc<str>)>>,
 }
 
 /// The readers' binder. It gives the same answers as the reconciler's because binding is a function of its inputs.
@@ -72,22 +73,28 @@ impl Snapshots {
         read(&replica.binder)
     }
 
-    /// What `check -o json` prints, for what is in effect. Rendered once per version.
+    /// What `check -o json` prints, for what is in effect. Rendered once per version and minute.
     pub fn status(&self) -> Arc<str> {
         let mut last = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.latest();
-        if let Some((version, text)) = &*last
-            && *version == snapshot.version
+        let now = clock::unix_seconds();
+        let state = (snapshot.version, now / 60);
+        if let Some((rendered, text)) = &*last
+            && *rendered == state
         {
             return text.clone();
         }
-        let text: Arc<str> = self.render(&snapshot).into();
-        *last = Some((snapshot.version, text.clone()));
+        let text: Arc<str> = self.render(&snapshot, now).into();
+        *last = Some((state, text.clone()));
         text
     }
 
-    fn render(&self, snapshot: &Snapshot) -> String {
-        let bound = self.with_binder(snapshot, Binder::warnings);
+    fn render(&self, snapshot: &Snapshot, now: i64) -> String {
+        let bound = self.with_binder(snapshot, |binder| {
+            let mut warnings = binder.warnings();
+            warnings.extend(binder.certificate_warnings(now));
+            warnings
+        });
         let entries = || snapshot.entries.values();
         let documents: HashMap<ObjectKey, &Arc<Document>> = entries()
             .map(|entry| (entry.document.resource.key(), &entry.document))

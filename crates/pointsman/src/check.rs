@@ -68,7 +68,9 @@ impl<'a> Report<'a> {
         let findings = &world.findings;
         let is_error = |finding: &&Finding| finding.severity == Severity::Error;
         let documents = world.files.documents();
-        let warnings = report::warnings(findings, world.binder.warnings(), &world.tables, |key| {
+        let mut bound = world.binder.warnings();
+        bound.extend(world.binder.certificate_warnings(clock::unix_seconds()));
+        let warnings = report::warnings(findings, bound, &world.tables, |key| {
             world.files.document(key)
         });
         let number = documents.len();

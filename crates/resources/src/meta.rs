@@ -506,9 +506,43 @@ pub fn rfc3339(text: &str) -> Option<i64> {
     Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
 }
 
+/// Unix seconds as an RFC 3339 time, such as `2026-01-31T12:00:00Z`.
+pub fn to_rfc3339(seconds: i64) -> String {
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Years are counted from March, so that a leap day is a year's last; eras are of 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = match month {
+        0..10 => (era * 400 + year, month + 3),
+        _ => (era * 400 + year + 1, month - 9),
+    };
+    let (hour, minute, second) = (rest / 3_600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_back_as_they_were_written() {
+        for seconds in [
+            -1,
+            0,
+            951_782_399,
+            951_782_400,
+            951_868_800,
+            1_709_164_800,
+            4_102_444_799,
+        ] {
+            let text = to_rfc3339(seconds);
+            assert_eq!(rfc3339(&text), Some(seconds), "{text}");
+        }
+    }
 
     #[test]
     fn times_are_read_with_offsets_and_fractions() {

@@ -475,7 +475,7 @@ fn external_tls(
         None => Trust::System,
         Some(source) => {
             let pem = certificates::bytes(reader, &service.mesh, source)?;
-            let trusted = certificates::certificates(&pem);
+            let trusted = certificates::trust_anchors(&pem);
             Trust::Authorities(trusted.map_err(|why| format!("caCert {why}"))?)
         }
     };
@@ -512,8 +512,7 @@ pub(crate) fn client_certificate(
     let bytes = |source| certificates::bytes(reader, &service.mesh, source);
     let parts = bytes(certificate).and_then(|certificate| Ok((certificate, bytes(key)?)));
     Some(parts.and_then(|(certificate, key)| {
-        let found = certificates::of_parts(&certificate, &key);
-        found.map_err(|why| format!("clientCert {why}"))
+        certificates::of_parts(("clientCert", &certificate), ("clientKey", &key))
     }))
 }
 

@@ -322,14 +322,18 @@ impl Looking<'_, '_> {
     }
 
     /// Validates a certificate and its key, together as PEM: in a secret, or here.
-    fn certificate(&self, index: usize, certificate: &DataSource) -> Result<SecretId, String> {
+    fn certificate(&mut self, index: usize, certificate: &DataSource) -> Result<SecretId, String> {
         match certificate {
             DataSource::Secret(name) => {
-                certificates::mesh_secret(self.reader, &self.gateway.mesh, name)
+                let found = certificates::mesh_secret(self.reader, &self.gateway.mesh, name)?;
+                let retained = found.retained.into_iter();
+                let retained = retained.map(|why| format!("tls.certificates[{index}]: {why}"));
+                self.unresolved.extend(retained);
+                Ok(found.id)
             }
             source => {
                 let pem = content(self.reader, source)?;
-                certificates::of_parts(&pem, &pem)?;
+                certificates::certificate_of(&pem)?;
                 Ok(SecretId::Listener {
                     gateway: self.key.name.clone(),
                     listener: self.index,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pointsman_binding::bound::{BackendTls, CertifiedKey, PeerName, SecretId, Trust};
+use pointsman_binding::x509::{dns_matches, names};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -12,7 +13,6 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
-use super::names::{dns_matches, names};
 use super::{TlsError, authorities, provider, signing};
 
 /// How to speak TLS to a backend.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use pointsman_binding::bound::ClientValidation;
+use pointsman_binding::x509::{dns_matches, names};
 use pointsman_resources::gateway::FrontendValidationMode;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::aws_lc_rs::Ticketer;
@@ -15,7 +16,6 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-use super::names::{dns_matches, names};
 use super::{NamedKey, TlsError, authorities, provider, signing};
 
 /// The configuration of a listener that ends TLS, offering these protocols, the preferred one first.
@@ -69,7 +69,8 @@ struct Named {
 
 impl Named {
     fn new(key: Arc<CertifiedKey>) -> Self {
-        let carried = key.cert.first().map(names).unwrap_or_default();
+        let carried = key.cert.first().map(|leaf| names(leaf));
+        let carried = carried.unwrap_or_default();
         let names = carried.dns.iter().map(|name| (*name).to_owned()).collect();
         Named { key, names }
     }

@@ -7,16 +7,14 @@ mod backend;
 mod configs;
 mod frontend;
 pub mod hello;
-mod names;
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{CertifiedKey, PrivateKey, SecretId};
+use pointsman_binding::bound::{CertifiedKey, SecretId};
+use pointsman_binding::x509::{self, KeyError};
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{
-    CertificateDer, PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer,
-};
+use rustls::pki_types::CertificateDer;
 
 pub use backend::{BackendConfig, backend_config};
 pub(crate) use configs::TlsConfigs;
@@ -31,7 +29,7 @@ pub enum TlsError {
         /// The certificate.
         secret: String,
         /// What is wrong.
-        error: rustls::Error,
+        error: KeyError,
     },
     /// A certificate that is not there.
     #[error("{0} is missing")]
@@ -57,29 +55,10 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
 
 /// A certificate and key in the form that rustls signs with. Fails if the key is not the certificate's.
 fn signing(id: &SecretId, key: &CertifiedKey) -> Result<Arc<rustls::sign::CertifiedKey>, TlsError> {
-    let fail = |error| TlsError::Key {
+    x509::signing_key(key).map_err(|error| TlsError::Key {
         secret: id.to_string(),
         error,
-    };
-    let der = match &key.key {
-        PrivateKey::Pkcs8(der) => PrivateKeyDer::from(PrivatePkcs8KeyDer::from(&**der)),
-        PrivateKey::Pkcs1(der) => PrivateKeyDer::from(PrivatePkcs1KeyDer::from(&**der)),
-        PrivateKey::Sec1(der) => PrivateKeyDer::from(PrivateSec1KeyDer::from(&**der)),
-    };
-    let signer = provider()
-        .key_provider
-        .load_private_key(der.clone_key())
-        .map_err(fail)?;
-    let certified = rustls::sign::CertifiedKey::new(certificates(&key.chain), signer);
-    certified.keys_match().map_err(fail)?;
-    Ok(Arc::new(certified))
-}
-
-fn certificates(chain: &[Arc<[u8]>]) -> Vec<CertificateDer<'static>> {
-    chain
-        .iter()
-        .map(|der| CertificateDer::from(der.to_vec()))
-        .collect()
+    })
 }
 
 /// A store of these authorities.
