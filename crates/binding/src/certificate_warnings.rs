@@ -89,16 +89,21 @@ struct Check<'a> {
 
 impl Check<'_> {
     fn warn(&mut self, field: &str, message: String) {
-        self.warnings.extend(self.object.clone().map(|object| Warning {
-            object,
-            field: field.to_owned(),
-            message,
-        }));
+        self.warnings
+            .extend(self.object.clone().map(|object| Warning {
+                object,
+                field: field.to_owned(),
+                message,
+            }));
     }
 
     fn listeners(&mut self, owner: &ObjectKey, listeners: &[ListenerView]) {
         for (index, listener) in listeners.iter().enumerate() {
-            let tls = listener.spec.tls.as_ref().filter(|_| listener.tls.is_some());
+            let tls = listener
+                .spec
+                .tls
+                .as_ref()
+                .filter(|_| listener.tls.is_some());
             let references = tls.map_or(&[][..], |tls| &tls.certificate_refs);
             for (place, reference) in references.iter().enumerate() {
                 let field = format!("spec.listeners[{index}].tls.certificateRefs[{place}]");
@@ -223,13 +228,7 @@ impl Check<'_> {
     }
 
     /// Checks a chain that is presented to clients for a hostname, or to backends.
-    fn certificate(
-        &mut self,
-        of: &str,
-        chain: &[Arc<[u8]>],
-        field: &str,
-        hostname: Option<&str>,
-    ) {
+    fn certificate(&mut self, of: &str, chain: &[Arc<[u8]>], field: &str, hostname: Option<&str>) {
         for (index, der) in chain.iter().enumerate() {
             let what = match index {
                 0 => format!("the certificate of {of}"),

@@ -297,7 +297,10 @@ fn certificates(
         let der = certificate.map_err(no_pem)?;
         check(&der).map_err(|why| match chain.len() {
             0 => format!("holds a certificate that can't be used: {why}"),
-            before => format!("holds a certificate, number {}, that can't be used: {why}", before + 1),
+            before => format!(
+                "holds a certificate, number {}, that can't be used: {why}",
+                before + 1
+            ),
         })?;
         chain.push(Arc::from(der.as_ref()));
     }

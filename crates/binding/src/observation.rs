@@ -16,6 +16,8 @@ pub struct Observation {
     pub addresses: Vec<IpAddr>,
     /// Addresses of `spec.addresses` that can't be used, and why.
     pub unusable: BTreeMap<IpAddr, String>,
+    /// Why no address could be assigned to it, if it asked for any.
+    pub unassigned: Option<String>,
     /// Listeners whose port can't be bound, and why.
     pub unbound: BTreeMap<FrontendId, String>,
     /// Listeners whose certificate or key can't be used, and why.
@@ -34,8 +36,9 @@ impl GatewayView {
                 let all: Vec<String> = all.map(|(a, why)| format!("{a}: {why}")).collect();
                 Some(("AddressNotUsable", all.join("; ")))
             } else if seen.addresses.is_empty() {
-                let message = "no address could be found for it".to_owned();
-                Some(("AddressNotAssigned", message))
+                let message = seen.unassigned.as_deref();
+                let message = message.unwrap_or("no address could be found for it");
+                Some(("AddressNotAssigned", message.to_owned()))
             } else {
                 None
             };

@@ -192,7 +192,10 @@ fn authorities_that_can_t_verify_anything_are_errors() {
         (data!("rsa1024.crt"), "its key is an RSA key of 1024 bits"),
         (data!("ed448.crt"), "its key is an Ed448 key"),
         (data!("secp256k1.crt"), "on curve secp256k1"),
-        (damaged.as_str(), "it is damaged, or not an X.509 certificate"),
+        (
+            damaged.as_str(),
+            "it is damaged, or not an X.509 certificate",
+        ),
     ] {
         let bound = Bound::of(&(policy() + &authority("infra/ca", pem)));
         let said = message(&bound, "BackendTLSPolicy infra/p", "Accepted");
@@ -297,9 +300,7 @@ fn client_certificates_and_authorities_are_warned_about_too() {
         assert_eq!(
             warnings(&bound),
             [
-                format!(
-                    "{place} certificate 1 of ConfigMap ca expired at 2021-01-01T00:00:00Z"
-                ),
+                format!("{place} certificate 1 of ConfigMap ca expired at 2021-01-01T00:00:00Z"),
                 format!(
                     "{place} certificate 3 of ConfigMap ca verifies nothing: its key is an Ed448 key; RSA, ECDSA and Ed25519 keys are supported"
                 ),
@@ -362,7 +363,10 @@ fn a_retained_secret_is_reported_and_serves() {
     assert!(told, "{status:?}");
     assert_eq!(bound.secrets, before);
     bound.apply([Change::RetainSecret(Name::new("infra", "c"), None)]);
-    assert_eq!(listener(&bound, G, "a")[1], "ResolvedRefs=True/ResolvedRefs");
+    assert_eq!(
+        listener(&bound, G, "a")[1],
+        "ResolvedRefs=True/ResolvedRefs"
+    );
     bound.apply(puts(fresh_secret("infra/c").trim_start_matches("\n---\n")));
     assert_ne!(bound.secrets, before, "a new certificate is taken up");
 }

@@ -46,6 +46,13 @@ impl StatusJournal {
         self.entries.remove(&(place, key.clone()))
     }
 
+    /// The entry of an object.
+    pub fn get(&self, key: &ObjectKey) -> Option<&StatusEntry> {
+        let place = *self.places.get(key)?;
+        let entry = self.entries.get(&(place, key.clone()))?;
+        Some(entry)
+    }
+
     /// All entries, in the order of the input.
     pub fn entries(&self) -> &Entries {
         &self.entries

@@ -12,6 +12,7 @@
 //! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
 //! - `identities` issues the certificates that proxies of a mesh present to each other.
 //! - `journal` holds statuses as they are written, with times. [`report`] renders them, with warnings.
+//! - [`status_log`] logs problems as they appear and are resolved, and a line for each change.
 //! - [`snapshot`] publishes what is in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
 //! - [`offline`] reads and binds manifests once, for commands that carry no traffic.
 //! - [`clock`] is the only module that reads the time.
@@ -32,6 +33,7 @@ pub mod report;
 pub mod sink;
 pub mod snapshot;
 pub mod source;
+pub mod status_log;
 
 pub use files::FileSource;
 pub use journal::{StatusEntry, StatusJournal};

@@ -50,6 +50,11 @@ impl<T: Default> Mailbox<T> {
         self.changed.notify_all();
     }
 
+    /// Whether the mailbox is closed.
+    pub fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Waits until there is something to take, at most until a time.
     pub fn wait(&self, until: Option<Instant>) -> Wake {
         let mut state = self.lock();

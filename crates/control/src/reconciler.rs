@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_binding::{Binder, Change, Delta, has_status};
-use pointsman_resources::ObjectKey;
+use pointsman_binding::{Binder, CERTIFICATE_KINDS, Change, Delta, has_status};
+use pointsman_resources::core::Secret;
 use pointsman_resources::read::Document;
+use pointsman_resources::{Kind, ObjectKey, Resource};
 use pointsman_routing::Tables;
 
 use crate::identities::MeshIdentities;
@@ -18,10 +19,14 @@ use crate::mailbox::Wake;
 use crate::sink::Sink;
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::source::{Findings, Inbox, SourceUpdate};
+use crate::status_log::StatusLog;
 use crate::{clock, data_sources};
 
 /// Interval between retries of what a sink could not do.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Interval between checks whether certificates have expired.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_secs(60 * 60);
 
 /// Changed objects. A value of `None` is a deletion.
 type Objects = BTreeMap<ObjectKey, Option<Arc<Document>>>;
@@ -36,6 +41,7 @@ pub struct Reconciler {
     findings: Findings,
     sinks: Vec<Box<dyn Sink>>,
     snapshots: Arc<Snapshots>,
+    log: StatusLog,
     version: u64,
 }
 
@@ -51,6 +57,7 @@ impl Reconciler {
             findings: Findings::default(),
             sinks,
             snapshots,
+            log: StatusLog::default(),
             version: 0,
         }
     }
@@ -58,9 +65,13 @@ impl Reconciler {
     /// Applies updates as they arrive, until the inbox is closed.
     pub fn run(&mut self, inbox: &Inbox) {
         let mut retry_at = clock::instant() + RETRY_INTERVAL;
+        let mut certificates_at = clock::instant() + CERTIFICATE_INTERVAL;
         loop {
-            let until = self.wants_retry().then_some(retry_at);
-            match inbox.wait(until) {
+            let until = match self.wants_retry() {
+                true => retry_at.min(certificates_at),
+                false => certificates_at,
+            };
+            match inbox.wait(Some(until)) {
                 Wake::Closed => return,
                 Wake::Content => {
                     if let Some(update) = inbox.take() {
@@ -74,6 +85,11 @@ impl Reconciler {
                     self.retry_unbound();
                 }
                 retry_at = clock::instant() + RETRY_INTERVAL;
+            }
+            if clock::instant() >= certificates_at {
+                self.check_certificates();
+                self.log.log_problems();
+                certificates_at = clock::instant() + CERTIFICATE_INTERVAL;
             }
         }
     }
@@ -92,12 +108,15 @@ impl Reconciler {
         // An object that was never known is not deleted.
         objects.retain(|key, document| document.is_some() || self.binder.object(key).is_some());
         let has_findings = findings.is_some();
-        self.findings = findings.unwrap_or_else(|| self.findings.clone());
+        if let Some(findings) = findings {
+            self.log.record_findings(&findings.findings);
+            self.findings = findings;
+        }
         if !objects.is_empty() || !rejected.is_empty() || has_findings {
             let mut changes = self.changes(&objects);
             let rejected = rejected.into_iter();
             changes.extend(rejected.map(|(key, place)| Change::Reject(key, place)));
-            self.apply(changes, &objects);
+            self.apply(changes, &objects, true);
         }
         if reload {
             self.reread_data_sources();
@@ -110,6 +129,9 @@ impl Reconciler {
         let mut changes = Vec::new();
         for (key, _) in objects.iter().filter(|(_, document)| document.is_none()) {
             changes.push(Change::Delete(key.clone()));
+            if key.kind == Kind::Secret && self.binder.is_retained(&key.name) {
+                changes.push(Change::RetainSecret(key.name.clone(), None));
+            }
             if let Some(object) = self.binder.object(key) {
                 changes.extend(data_sources::released(object, &self.binder));
             }
@@ -118,12 +140,31 @@ impl Reconciler {
         for (key, document) in objects {
             let Some(document) = document else { continue };
             let object = &document.resource;
+            if let Resource::Secret(secret) = object {
+                changes.extend(self.secret_changes(secret));
+                continue;
+            }
             let read = data_sources::read_all(object);
             changes.extend(data_sources::changes(object, read, &self.binder));
             changes.push(Change::Put(object.clone()));
             changes.extend(self.identities.update(key, Some(object)));
         }
         changes
+    }
+
+    /// Changes for a new version of a Secret. One without a valid certificate does not replace one with a valid certificate: it may be half written, and the
+    /// listeners that use it would go down.
+    fn secret_changes(&self, secret: &Arc<Secret>) -> Vec<Change> {
+        let name = secret.metadata.key();
+        match self.binder.invalidates(secret) {
+            Some(why) => vec![Change::RetainSecret(name, Some(why))],
+            None => {
+                let was_retained = self.binder.is_retained(&name);
+                let newest = was_retained.then_some(Change::RetainSecret(name, None));
+                let put = Change::Put(Resource::Secret(secret.clone()));
+                newest.into_iter().chain([put]).collect()
+            }
+        }
     }
 
     /// Reads files and environment variables that objects name again.
@@ -134,7 +175,7 @@ impl Reconciler {
             changes.extend(data_sources::changes(object, read, &self.binder));
         }
         if !changes.is_empty() {
-            self.apply(changes, &Objects::new());
+            self.apply(changes, &Objects::new(), false);
         }
     }
 
@@ -142,24 +183,50 @@ impl Reconciler {
     pub fn retry_unbound(&mut self) {
         let reports = self.sinks.iter_mut().flat_map(|sink| sink.retry());
         let reports = reports.collect();
-        self.apply(reports, &Objects::new());
+        self.apply(reports, &Objects::new(), false);
     }
 
     fn wants_retry(&self) -> bool {
         self.sinks.iter().any(|sink| sink.wants_retry())
     }
 
-    /// Carries changes through binder and sinks, and publishes what came of them.
-    fn apply(&mut self, changes: Vec<Change>, objects: &Objects) {
+    /// Carries changes through binder and sinks, and publishes the result if there is any; in any case if `always`.
+    fn apply(&mut self, changes: Vec<Change>, objects: &Objects, always: bool) {
+        let start = clock::instant();
         let mut touched: BTreeSet<ObjectKey> = objects.keys().cloned().collect();
-        self.stage(changes, &mut touched);
+        let mut affects_traffic = self.stage(changes, &mut touched);
         let mut reports = self.commit();
         // Reports mostly change statuses only; what else they change takes effect too.
         while !reports.is_empty() && self.stage(reports, &mut touched) {
+            affects_traffic = true;
             reports = self.commit();
+        }
+        if !always && !affects_traffic && touched.is_empty() {
+            return;
         }
         self.publish_status(&touched, objects);
         self.publish_snapshot();
+        let took = clock::instant() - start;
+        if touched
+            .iter()
+            .any(|key| CERTIFICATE_KINDS.contains(&key.kind))
+        {
+            self.check_certificates();
+        }
+        match self.version {
+            1 => self.log.log_start(self.binder.objects().count()),
+            version => self.log.log_change(version, objects.len(), took),
+        }
+    }
+
+    /// Records which certificates have expired, or will soon.
+    fn check_certificates(&mut self) {
+        let warnings = self.binder.certificate_warnings(clock::unix_seconds());
+        let warnings = warnings.into_iter().map(|warning| {
+            let entry = self.journal.get(&warning.object);
+            (warning, entry)
+        });
+        self.log.record_certificates(warnings);
     }
 
     /// Binds changes and hands the result to the sinks, until they have nothing more to report. Adds the objects whose status has changed to `touched`.
@@ -200,11 +267,13 @@ impl Reconciler {
         for key in touched.iter().filter(|key| has_status(key.kind)) {
             if self.binder.object(key).is_none() {
                 self.journal.remove(key);
+                self.log.record_status(key, None);
                 continue;
             }
             let document = objects.get(key).and_then(Option::as_ref);
             let status = self.binder.status(key).cloned();
             self.journal.record(key, document, status, &now);
+            self.log.record_status(key, self.journal.get(key));
         }
     }
 

@@ -39,8 +39,16 @@ pub struct Snapshot {
 pub struct Snapshots {
     latest: RwLock<Arc<Snapshot>>,
     replica: Mutex<Replica>,
-    /// The last rendered `/status`, its version and the minute of its warnings about certificates.
-    status: Mutex<Option<((u64, i64), Arc<str>)>>,
+    /// The last rendered `/status`.
+    status: Mutex<Option<Rendered>>,
+}
+
+/// A rendered `/status`.
+struct Rendered {
+    version: u64,
+    /// Time of its warnings about certificates, in minutes.
+    minute: i64,
+    text: Arc<str>,
 }
 
 /// The readers' binder. It gives the same answers as the reconciler's because binding is a function of its inputs.
@@ -78,14 +86,18 @@ impl Snapshots {
         let mut last = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.latest();
         let now = clock::unix_seconds();
-        let state = (snapshot.version, now / 60);
-        if let Some((rendered, text)) = &*last
-            && *rendered == state
+        let (version, minute) = (snapshot.version, now / 60);
+        if let Some(rendered) = &*last
+            && (rendered.version, rendered.minute) == (version, minute)
         {
-            return text.clone();
+            return rendered.text.clone();
         }
         let text: Arc<str> = self.render(&snapshot, now).into();
-        *last = Some((state, text.clone()));
+        *last = Some(Rendered {
+            version,
+            minute,
+            text: text.clone(),
+        });
         text
     }
 

@@ -3,7 +3,7 @@
 //! A change goes through two steps. [`DataPlane::stage`] assigns addresses and sockets, and returns what the control plane has to know before the change
 //! takes effect: addresses, and backends that are needed. [`DataPlane::commit`] hands everything staged so far to the workers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -50,6 +50,10 @@ pub struct DataPlane {
     faulty: BTreeMap<FrontendId, String>,
     /// What was staged and is not committed yet.
     changed: Changed,
+    /// Whether sockets or listeners may have changed since the last commit.
+    moved: bool,
+    /// Listeners that accept connections, as they are logged; `None` before the first commit.
+    serving: Option<BTreeSet<String>>,
     reader: SocketsReader,
 }
 
@@ -62,6 +66,8 @@ impl DataPlane {
             unbound: Arc::default(),
             faulty: BTreeMap::new(),
             changed: Changed::default(),
+            moved: true,
+            serving: None,
             reader: SocketsReader::default(),
         }
     }
@@ -73,6 +79,7 @@ impl DataPlane {
         let (mut reports, moved) = self.listeners.apply(delta);
         let known = |id: &_| tables.backend(id).cloned();
         self.listeners.services.apply_backends(delta, known);
+        self.moved |= moved;
         if moved {
             // The address of a listener may be an endpoint elsewhere.
             reports.extend(self.observations());
@@ -99,6 +106,9 @@ impl DataPlane {
             self.unbound = Arc::new(unbound);
         }
         self.faulty = outcome.faulty;
+        if changed || std::mem::take(&mut self.moved) {
+            self.log_listeners();
+        }
         self.reader.publish(Sockets {
             owners: self.listeners.sockets.clone(),
             unbound: self.unbound.clone(),
@@ -111,6 +121,7 @@ impl DataPlane {
 
     /// Retries addresses and ports that could not be bound: the machine may have changed. They are bound by the next commit.
     pub fn retry_unbound(&mut self) -> Vec<Change> {
+        self.moved = true;
         let mut reports = self.listeners.retry();
         reports.extend(self.observations());
         reports
@@ -125,22 +136,30 @@ impl DataPlane {
         self.listeners.observations(&self.unbound, &self.faulty)
     }
 
+    /// Logs sockets that can't be bound and have no status to report it: those of Services and of outbounds.
     fn log_unbound(&self, unbound: &BTreeMap<SocketKey, String>) {
-        for (key, why) in unbound {
-            if self.unbound.get(key) != Some(why) {
-                let owner = self.listeners.sockets.get(key);
-                let owner = owner.map(ToString::to_string).unwrap_or_default();
+        let news = unbound
+            .iter()
+            .filter(|(key, why)| self.unbound.get(key) != Some(why));
+        let lines: BTreeSet<String> = news
+            .filter_map(|(key, why)| {
+                let owner = self.listeners.sockets.get(key)?;
                 let SocketKey { address, transport } = key;
-                tracing::warn!("{address} {transport} can't be bound for {owner}: {why}");
-            }
-        }
-        for key in self.unbound.keys() {
-            if !unbound.contains_key(key)
-                && let Some(owner) = self.listeners.sockets.get(key)
-            {
-                let SocketKey { address, transport } = key;
-                tracing::info!("{address} {transport} is bound now for {owner}");
-            }
+                let has_status = owner.gateway_port().is_some();
+                (!has_status).then(|| format!("{owner}: {transport} not on {address}: {why}"))
+            })
+            .collect();
+        warn_some(lines.iter());
+    }
+
+    /// Logs listeners that came up or went down since the last commit. The first ones are not logged: `describe` lists them.
+    fn log_listeners(&mut self) {
+        let serving = self.listeners.serving(&self.unbound, &self.faulty);
+        if let Some(before) = self.serving.replace(serving)
+            && let Some(now) = &self.serving
+        {
+            log_some("listening", now.difference(&before));
+            log_some("no longer listening", before.difference(now));
         }
     }
 
@@ -167,6 +186,30 @@ impl DataPlane {
     /// Stops accepting and waits for open connections until the deadline. Returns the number of connections that were cut.
     pub fn drain(&mut self, deadline: Duration) -> usize {
         self.proxy.drain(deadline)
+    }
+}
+
+/// Most lines of one sort that one change logs.
+const MAX_LINES: usize = 10;
+
+fn log_some<'a>(what: &str, listeners: impl Iterator<Item = &'a String>) {
+    let mut listeners = listeners;
+    for listener in listeners.by_ref().take(MAX_LINES) {
+        tracing::info!("{what}: {listener}");
+    }
+    if let more @ 1.. = listeners.count() {
+        tracing::info!("{what}: {more} more listeners");
+    }
+}
+
+/// Logs a few warnings and counts the others.
+pub(crate) fn warn_some<'a>(lines: impl Iterator<Item = &'a String>) {
+    let mut lines = lines;
+    for line in lines.by_ref().take(MAX_LINES) {
+        tracing::warn!("{line}");
+    }
+    if let more @ 1.. = lines.count() {
+        tracing::warn!("{more} more of this kind; /config has all sockets");
     }
 }
 

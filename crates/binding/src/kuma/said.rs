@@ -280,7 +280,10 @@ impl<'a> Seen<'a> {
             };
             let no_address = match seen.unusable.iter().next() {
                 Some((address, why)) => Some(format!("{address}: {why}")),
-                None if seen.addresses.is_empty() => Some("it has no address".to_owned()),
+                None if seen.addresses.is_empty() => {
+                    let why = seen.unassigned.clone();
+                    Some(why.unwrap_or_else(|| "it has no address".to_owned()))
+                }
                 None => None,
             };
             let why = seen.unbound.get(&id).cloned().or(no_address);

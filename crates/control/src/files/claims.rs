@@ -19,12 +19,6 @@ impl Files {
         let new = &file.content;
         if old.findings != new.findings || old.passed_over != new.passed_over {
             self.noted += 1;
-            for finding in &new.findings {
-                match finding.severity {
-                    Severity::Error => tracing::warn!("{finding}"),
-                    Severity::Warning => tracing::info!("{finding}"),
-                }
-            }
         }
         for key in old.named.keys() {
             if !new.named.contains_key(key)

@@ -265,9 +265,6 @@ impl Files {
         let root = &mut self.roots[index];
         root.folders = found.folders;
         if root.problems != problems {
-            for problem in &problems {
-                tracing::warn!("{problem}");
-            }
             root.problems = problems;
             self.noted += 1;
         }

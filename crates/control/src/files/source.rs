@@ -105,7 +105,11 @@ impl FileSource {
     fn step(&mut self, inbox: &Inbox) -> bool {
         let expires = self.pending_deletes.values().min().copied();
         let mut update = SourceUpdate::default();
-        match self.events.wait(expires) {
+        let wake = self.events.wait(expires);
+        if inbox.is_closed() {
+            return false;
+        }
+        match wake {
             Wake::Closed => return false,
             Wake::Timeout => {}
             Wake::Content => {

@@ -65,12 +65,18 @@ pub fn start(address: SocketAddr, state: Arc<AdminState>) -> io::Result<SocketAd
     let address = listener.local_addr()?;
     let accept = move || {
         let open = Arc::new(AtomicUsize::new(0));
+        let mut is_failing = false;
         for stream in listener.incoming() {
             match stream {
-                Ok(stream) => admit(stream, &state, &open, address.ip()),
+                Ok(stream) => {
+                    is_failing = false;
+                    admit(stream, &state, &open, address.ip());
+                }
                 Err(error) => {
-                    // Out of files, most likely: to try at once again would only spin.
-                    tracing::warn!("the admin server can't accept: {error}");
+                    // Out of files, most likely: to try at once again would only spin. Logged once until it succeeds.
+                    if !std::mem::replace(&mut is_failing, true) {
+                        tracing::warn!("the admin server can't accept: {error}");
+                    }
                     std::thread::sleep(Duration::from_millis(100));
                 }
             }

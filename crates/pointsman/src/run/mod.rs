@@ -11,9 +11,11 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
-use pointsman_control::{FileSource, Inbox, Reconciler, Snapshots};
+use pointsman_binding::status::CONTROLLER_NAME;
+use pointsman_control::{FileSource, Inbox, Reconciler, Snapshot, Snapshots, status_log};
 use pointsman_proxy::placement::{AddressPolicy, Dataplanes, Listeners};
 use pointsman_proxy::{DataPlane, Limits, Options, Proxy, SocketFactory};
+use pointsman_resources::Kind;
 
 use crate::admin::{self, AdminState};
 use crate::cli::Run;
@@ -47,10 +49,10 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
 
     let data_plane = Arc::new(Mutex::new(data_plane));
     let sink = InProcess(data_plane.clone());
-    let mut reconciler = Reconciler::new(vec![Box::new(sink)], snapshots);
+    let mut reconciler = Reconciler::new(vec![Box::new(sink)], snapshots.clone());
     reconciler.apply_changes(first);
     if !arguments.quiet {
-        announce(&lock(&data_plane), admin)?;
+        announce(&lock(&data_plane), &snapshots.latest(), admin)?;
     }
     state.set_ready(true);
     source.start(inbox.clone())?;
@@ -77,17 +79,44 @@ fn listeners(arguments: &Run) -> Listeners {
     Listeners::new(policy, arguments.port_offset, dataplanes)
 }
 
-fn announce(data_plane: &DataPlane, admin: Option<SocketAddr>) -> Result<()> {
+fn announce(data_plane: &DataPlane, snapshot: &Snapshot, admin: Option<SocketAddr>) -> Result<()> {
     let mut text = data_plane.describe().join("\n");
     if text.is_empty() {
-        text = "nothing to listen on yet: no Gateway of a GatewayClass with controllerName pointsman.io/controller, no Service with a clusterIP of this machine, and no \
-                Dataplane of Kuma's (of those that --dataplane names)"
-            .to_owned();
+        text = format!("nothing to listen on yet: {}", why_idle(snapshot));
     }
     if let Some(address) = admin {
         text += &format!("\nadmin on http://{address}/");
     }
     output::print(&(text + "\n"))
+}
+
+/// Why there is no listener: those of the Gateways have problems, or there is no Gateway to serve.
+fn why_idle(snapshot: &Snapshot) -> String {
+    let mut problems = Vec::new();
+    for entry in snapshot.entries.values() {
+        let key = entry.document.resource.key();
+        let is_gateway = matches!(
+            key.kind,
+            Kind::Gateway | Kind::ListenerSet | Kind::MeshGateway
+        );
+        if let Some(status) = entry.status.as_ref().filter(|_| is_gateway) {
+            let own = status_log::problems(status).into_iter();
+            problems.extend(own.map(|problem| format!("\n    {key}: {problem}")));
+        }
+    }
+    if problems.is_empty() {
+        return format!(
+            "no Gateway of a GatewayClass with controllerName {CONTROLLER_NAME}, no Service with a clusterIP of this machine, and no Dataplane of Kuma's (of those \
+             that --dataplane names)"
+        );
+    }
+    const MOST: usize = 10;
+    let more = problems.len().saturating_sub(MOST);
+    problems.truncate(MOST);
+    if more > 0 {
+        problems.push(format!("\n    and {more} more"));
+    }
+    format!("no listener can serve traffic{}", problems.concat())
 }
 
 fn options(arguments: &Run) -> Result<Options> {

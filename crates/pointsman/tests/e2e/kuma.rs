@@ -465,7 +465,7 @@ async fn files_beside_the_manifests_are_read_again() {
     gateway.signal("HUP");
     eventually("a word on it", || async {
         gateway.log().contains(
-            "can't be used: keys may not be consistent: KeyMismatch; what was read before stays",
+            "the private key does not belong to the certificate; what was read before stays",
         )
     })
     .await;

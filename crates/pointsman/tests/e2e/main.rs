@@ -4,6 +4,7 @@ mod agree;
 mod agree_actions;
 mod agree_mesh;
 mod backends;
+mod certificates;
 mod changes;
 mod demo;
 mod differential;

@@ -63,6 +63,7 @@ fn a_path_that_leads_nowhere_is_named() {
     let (code, said) = ended(&["run", "-f", "nowhere", "--admin", "off"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("nowhere: error: No such file"), "{said}");
+    assert_eq!(said.matches("No such file").count(), 1, "once: {said}");
     assert!(said.contains("nothing could be read"), "{said}");
 }
 

@@ -5,4 +5,5 @@ mod admin;
 mod arguments;
 mod ends;
 mod files;
+mod log;
 mod support;

@@ -95,6 +95,8 @@ pub struct Assigned {
     pub addresses: Vec<IpAddr>,
     /// Requested addresses that can't be used, and why.
     pub unusable: BTreeMap<IpAddr, String>,
+    /// Why it got no address of the pool, or not the one that all share.
+    pub unassigned: Option<String>,
     /// Whether a later attempt may succeed.
     pub may_retry: bool,
 }
@@ -137,9 +139,13 @@ impl Addresses {
                 }
             }
             if request.any {
-                let given = self.give(&request.gateway, &taken);
-                taken.extend(given);
-                assigned.addresses.extend(given);
+                match self.give(&request.gateway, &taken) {
+                    Ok(given) => {
+                        taken.insert(given);
+                        assigned.addresses.push(given);
+                    }
+                    Err(why) => assigned.unassigned = Some(why),
+                }
             }
             assigned.addresses.sort();
             assigned.addresses.dedup();
@@ -148,32 +154,30 @@ impl Addresses {
         all
     }
 
-    fn give(&mut self, name: &Name, taken: &BTreeSet<IpAddr>) -> Option<IpAddr> {
+    fn give(&mut self, name: &Name, taken: &BTreeSet<IpAddr>) -> Result<IpAddr, String> {
         let pool = match &self.choice {
             AddressPolicy::Fixed(address) => {
-                let bound = can_be_bound(*address);
-                if let Err(why) = &bound {
-                    tracing::warn!("{name} has no address: {address}: {why}");
-                }
-                return bound.is_ok().then_some(*address);
+                return match can_be_bound(*address) {
+                    Ok(()) => Ok(*address),
+                    Err(why) => Err(format!("{address}: {why}")),
+                };
             }
             AddressPolicy::Pool(pool) => pool,
         };
         if let Some(address) = self.given.get(name) {
-            return Some(*address);
+            return Ok(*address);
         }
         let mut free = pool
             .candidates(name)
             .filter(|address| !taken.contains(address));
-        let found = free.find(|address| can_be_bound(*address).is_ok());
-        match found {
-            Some(address) => drop(self.given.insert(name.clone(), address)),
-            None => tracing::warn!(
-                "{name} has no address: none of {} is free and can be bound here",
-                pool.text
-            ),
-        }
-        found
+        let Some(found) = free.find(|address| can_be_bound(*address).is_ok()) else {
+            let range = &pool.text;
+            return Err(format!(
+                "none of the addresses {range} is free and can be bound here"
+            ));
+        };
+        self.given.insert(name.clone(), found);
+        Ok(found)
     }
 }
 

@@ -11,6 +11,7 @@ use pointsman_binding::{Change, Delta};
 use pointsman_resources::meta::Age;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
+use crate::data_plane::warn_some;
 use crate::proxy::{Owner, SocketKey};
 
 use super::addresses::{AddressPolicy, Addresses, Assigned};
@@ -199,7 +200,6 @@ impl Listeners {
                     let key = self.socket(*address, listener.port, listener.transport());
                     let claimed = key.and_then(|key| claim(&mut sockets, key, &owner));
                     if let Err(why) = claimed {
-                        complaints.insert(format!("{} is not listened for: {why}", id.parent()));
                         lost.insert(id.clone(), why);
                     }
                 }
@@ -208,9 +208,7 @@ impl Listeners {
         self.place_outbounds(&mut sockets, &mut complaints);
         self.place_services(&mut sockets, &mut complaints);
         // Each is logged once, however often it is found.
-        for complaint in complaints.difference(&self.complaints) {
-            tracing::warn!("{complaint}");
-        }
+        warn_some(complaints.difference(&self.complaints));
         self.complaints = complaints;
         self.lost = lost;
         if *self.sockets != sockets {

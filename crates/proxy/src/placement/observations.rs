@@ -1,6 +1,6 @@
 //! Reports on sockets: observations from which a Gateway's status is derived, and a line for each listener.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_binding::bound::{FrontendId, Protocol};
 use pointsman_binding::{Change, Observation};
@@ -23,6 +23,7 @@ impl Listeners {
             let mut seen = Observation {
                 addresses: assigned.addresses.clone(),
                 unusable: assigned.unusable.clone(),
+                unassigned: assigned.unassigned.clone(),
                 ..Observation::default()
             };
             for (id, listener) in self.listeners_of(name) {
@@ -98,6 +99,39 @@ impl Listeners {
         lines
     }
 
+    /// Listeners that accept connections, each with an address.
+    pub fn serving(
+        &self,
+        unbound: &BTreeMap<SocketKey, String>,
+        faulty: &BTreeMap<FrontendId, String>,
+    ) -> BTreeSet<String> {
+        let mut all = BTreeSet::new();
+        for gateway in self.assigned.keys() {
+            let listeners = self.listeners_of(gateway);
+            for (id, listener) in listeners.filter(|(id, _)| !faulty.contains_key(id)) {
+                let Some(what) = listener_text(id, *listener) else {
+                    continue;
+                };
+                let own = Owner::Gateway {
+                    gateway: gateway.clone(),
+                    port: listener.port,
+                };
+                for key in self.places(gateway, *listener) {
+                    if self.sockets.get(&key) == Some(&own) && !unbound.contains_key(&key) {
+                        all.insert(describe_socket(&what, &key, unbound));
+                    }
+                }
+            }
+        }
+        for (key, owner) in self.sockets.iter() {
+            if owner.gateway_port().is_none() && !unbound.contains_key(key) {
+                let what = format!("{owner}: {}", key.transport);
+                all.insert(describe_socket(&what, key, unbound));
+            }
+        }
+        all
+    }
+
     fn describe_listener(
         &self,
         gateway: &Name,
@@ -106,30 +140,40 @@ impl Listeners {
         unbound: &BTreeMap<SocketKey, String>,
         lines: &mut Vec<String>,
     ) {
-        let FrontendId::Listener {
-            owner,
-            listener: name,
-            ..
-        } = id
-        else {
+        let Some(what) = listener_text(id, listener) else {
             return;
         };
-        let guard = match listener.cross_mesh {
-            true => " in mutual TLS",
-            false => "",
-        };
-        let protocol = protocol_name(listener.protocol);
-        let what = format!("{owner} listener {name}: {protocol}{guard}");
         if let Some(why) = self.lost.get(id) {
             return lines.push(format!("{what} nowhere: {why}"));
         }
         let places = self.places(gateway, listener);
         if places.is_empty() {
-            lines.push(format!("{what} nowhere: no address could be found for it"));
+            let assigned = self.assigned.get(gateway);
+            let why = assigned.and_then(|assigned| assigned.unassigned.as_deref());
+            let why = why.unwrap_or("it has no address");
+            lines.push(format!("{what} nowhere: {why}"));
         }
         let places = places.iter();
         lines.extend(places.map(|key| describe_socket(&what, key, unbound)));
     }
+}
+
+/// A listener with its protocol.
+fn listener_text(id: &FrontendId, listener: Listener) -> Option<String> {
+    let FrontendId::Listener {
+        owner,
+        listener: name,
+        ..
+    } = id
+    else {
+        return None;
+    };
+    let guard = match listener.cross_mesh {
+        true => " in mutual TLS",
+        false => "",
+    };
+    let protocol = protocol_name(listener.protocol);
+    Some(format!("{owner} listener {name}: {protocol}{guard}"))
 }
 
 fn describe_socket(what: &str, key: &SocketKey, unbound: &BTreeMap<SocketKey, String>) -> String {

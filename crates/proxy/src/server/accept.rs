@@ -25,6 +25,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts connections until the socket is closed.
 pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
+    let mut is_paused = false;
     loop {
         let mut place = socket.closed.place();
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
@@ -36,11 +37,17 @@ pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
         drop(place);
         match accepted {
             None => return,
-            Some(Ok((stream, client))) => welcome(&worker, &socket, stream, client).await,
+            Some(Ok((stream, client))) => {
+                is_paused = false;
+                welcome(&worker, &socket, stream, client).await;
+            }
             Some(Err(error)) => {
                 worker.metrics.own().accept_errors.increment();
                 if !is_passing(&error) {
-                    tracing::warn!(address = %socket.key.address, %error, "accepting; paused for {PAUSE:?}");
+                    // Logged once until a connection is accepted again.
+                    if !std::mem::replace(&mut is_paused, true) {
+                        tracing::warn!(address = %socket.key.address, %error, "can't accept; retried every {PAUSE:?}");
+                    }
                     tokio::time::sleep(PAUSE).await;
                 }
             }

@@ -1,0 +1,218 @@
+//! The log of `run`: what is wrong at the start, what each change brings, which listeners come and go. Nothing is logged twice.
+
+use crate::support::*;
+
+/// Lines of the log that contain some text, without the time and the level.
+fn lines<'a>(log: &'a str, text: &str) -> Vec<&'a str> {
+    log.lines().filter(|line| line.contains(text)).collect()
+}
+
+fn until_logged(running: &Running, text: &str) -> String {
+    until(&format!("`{text}` in the log"), || {
+        let log = running.said();
+        log.contains(text).then_some(log)
+    })
+}
+
+/// A route of the Gateway `edge` to a Service, which does not exist.
+fn lost_route(name: &str) -> String {
+    route(name, "/").replace(
+        "filters: [{type: RequestRedirect, requestRedirect: {statusCode: 302}}]",
+        "backendRefs: [{name: nothing, port: 80}]",
+    )
+}
+
+/// An HTTPS listener with the Secret `cert`.
+fn https(port: u16) -> String {
+    gateway("edge", port).replace(
+        "protocol: HTTP}",
+        "protocol: HTTPS, tls: {certificateRefs: [{name: cert}]}}",
+    )
+}
+
+fn secret(certificate: &str, key: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Secret, metadata: {{name: cert, namespace: infra}}, type: kubernetes.io/tls, stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}}}\n"
+    )
+}
+
+fn pair() -> (String, String) {
+    let made = rcgen::generate_simple_self_signed(vec!["a.example".to_owned()]).expect("a pair");
+    (made.cert.pem(), made.signing_key.serialize_pem())
+}
+
+#[test]
+fn the_start_counts_resources_and_names_each_problem() {
+    let text = join(&[
+        CLASS,
+        &gateway("edge", free_port()),
+        &lost_route("lost"),
+        &route("well", "/well"),
+    ]);
+    let running = Running::start(&[("all.yaml", &text), ("broken.yaml", "kind: [")]);
+    let log = until_logged(&running, "4 resources, 2 problems");
+    assert_eq!(
+        lines(&log, "INFO 4 resources, 2 problems").len(),
+        1,
+        "{log}"
+    );
+    let broken = lines(&log, "ERROR m/broken.yaml:");
+    assert_eq!(broken.len(), 1, "{log}");
+    let lost = lines(
+        &log,
+        "WARN m/all.yaml:5: HTTPRoute infra/lost: parent Gateway edge: ResolvedRefs=False BackendNotFound: there is no Service infra/nothing",
+    );
+    assert_eq!(lost.len(), 1, "{log}");
+    assert!(!log.contains("error:"), "the level says it: {log}");
+}
+
+#[test]
+fn a_change_is_one_line_with_what_appeared_and_what_was_resolved() {
+    let text = join(&[CLASS, &gateway("edge", free_port()), &route("one", "/one")]);
+    let running = Running::start(&[("all.yaml", &text)]);
+    until_logged(&running, "3 resources, 0 problems");
+    running.write("lost.yaml", &lost_route("lost"));
+    let log = until_logged(&running, "configuration 2: 1 changed, 1 problem, in ");
+    assert!(lines(&log, "configuration 2")[0].ends_with(" ms"), "{log}");
+    let log = until_logged(&running, "WARN m/lost.yaml:1: HTTPRoute infra/lost: parent");
+    assert_eq!(lines(&log, "HTTPRoute infra/lost").len(), 1, "{log}");
+    // The same problem in another line of the file is no news.
+    running.write("lost.yaml", &format!("# moved\n{}", lost_route("lost")));
+    running.write("two.yaml", &route("two", "/two"));
+    let log = until_logged(&running, "configuration 3: ");
+    assert_eq!(lines(&log, "HTTPRoute infra/lost").len(), 1, "{log}");
+    running.write("lost.yaml", &route("lost", "/found"));
+    let log = until_logged(&running, "INFO resolved: HTTPRoute infra/lost: parent");
+    assert!(log.contains("changed, 0 problems, in "), "{log}");
+}
+
+#[test]
+fn a_thousand_problems_are_a_count_and_the_first_ten() {
+    let all: Vec<String> = (0..1000).map(|n| lost_route(&format!("r{n}"))).collect();
+    let documents: Vec<&str> = all.iter().map(String::as_str).collect();
+    let text = join(&[CLASS, &gateway("edge", free_port()), &join(&documents)]);
+    let running = Running::start(&[("all.yaml", &text)]);
+    until_logged(&running, "1002 resources, 1000 problems");
+    let log = until_logged(&running, "990 more; /status has them all");
+    assert_eq!(lines(&log, "there is no Service").len(), 10, "{log}");
+    running.write("all.yaml", &join(&[CLASS, &gateway("edge", free_port())]));
+    let log = until_logged(&running, "resolved: 990 more");
+    assert_eq!(lines(&log, "resolved: HTTPRoute").len(), 10, "{log}");
+}
+
+#[test]
+fn listeners_that_come_up_and_go_down_are_logged() {
+    let (one, two) = (free_port(), free_port());
+    let text = join(&[CLASS, &gateway("edge", one)]);
+    let running = Running::start(&[("all.yaml", &text)]);
+    running.write("more.yaml", &gateway("more", two));
+    let log = until_logged(
+        &running,
+        "listening: Gateway infra/more listener http: HTTP on ",
+    );
+    assert!(!log.contains("listening: Gateway infra/edge"), "{log}");
+    std::fs::remove_file(running.path("m/more.yaml")).expect("removed");
+    until_logged(
+        &running,
+        "no longer listening: Gateway infra/more listener http: HTTP on ",
+    );
+}
+
+/// "No WARN repeats every five seconds (`--address-pool` unusable)."
+#[test]
+fn an_unusable_address_pool_is_reported_once_however_often_it_is_retried() {
+    let text = join(&[CLASS, &gateway("edge", free_port())]);
+    let running = Running::with(
+        &[("all.yaml", &text)],
+        &["--address-pool", "203.0.113.0/30"],
+    );
+    let line = "none of the addresses 203.0.113.0/30 is free and can be bound here";
+    assert!(running.lines[0].contains(line), "{:?}", running.lines);
+    until_logged(&running, line);
+    for _ in 0..3 {
+        // A reload retries what the timer does every five seconds.
+        let before = lines(&running.said(), "reading everything again").len();
+        running.signal("-HUP");
+        until("read again", || {
+            (lines(&running.said(), "reading everything again").len() > before).then_some(())
+        });
+    }
+    // A change that is logged after the retries.
+    running.write("one.yaml", &route("one", "/one"));
+    let log = until_logged(&running, "1 changed");
+    assert_eq!(lines(&log, line).len(), 1, "{log}");
+    let gateway = running.object("Gateway", "edge").expect("the Gateway");
+    assert!(gateway["status"].to_string().contains(line), "{gateway}");
+}
+
+#[test]
+fn a_gateway_whose_only_certificate_is_bad_is_not_said_to_be_missing() {
+    let (certificate, key) = (pair().0, pair().1);
+    let text = join(&[CLASS, &https(free_port()), &secret(&certificate, &key)]);
+    let running = Running::start(&[("all.yaml", &text)]);
+    let printed = running.lines.join("\n");
+    assert!(
+        !printed.contains("no Gateway of a GatewayClass"),
+        "{printed}"
+    );
+    let why = "the private key in tls.key does not belong to the certificate in tls.crt";
+    assert!(
+        printed.contains("Gateway infra/edge: listener http: ") && printed.contains(why),
+        "{printed}"
+    );
+    let log = until_logged(&running, why);
+    assert!(
+        log.contains("WARN m/all.yaml:3: Gateway infra/edge: listener http: "),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_certificate_that_breaks_is_logged_and_so_is_its_repair() {
+    let (certificate, key) = pair();
+    let text = join(&[CLASS, &https(free_port())]);
+    let files = [
+        ("all.yaml", &*text),
+        ("cert.yaml", &secret(&certificate, &key)),
+    ];
+    let running = Running::start(&files);
+    until_logged(&running, "3 resources, 0 problems");
+    running.write("cert.yaml", &secret(&certificate, &pair().1));
+    let log = until_logged(&running, "its last valid certificate stays in effect");
+    assert!(
+        log.contains("WARN m/all.yaml:3: Gateway infra/edge: listener http: ResolvedRefs=False InvalidCertificateRef: Secret infra/cert: the private key in tls.key does not belong"),
+        "{log}"
+    );
+    assert!(!log.contains("no longer listening"), "{log}");
+    let gateway = running.object("Gateway", "edge").expect("the Gateway");
+    let listener = &gateway["status"]["listeners"][0];
+    assert_eq!(condition(listener, "Programmed"), "True/Programmed");
+    assert_eq!(
+        condition(listener, "ResolvedRefs"),
+        "False/InvalidCertificateRef"
+    );
+    running.write("cert.yaml", &secret(&certificate, &key));
+    until_logged(
+        &running,
+        "INFO resolved: Gateway infra/edge: listener http: ",
+    );
+}
+
+#[test]
+fn an_expired_certificate_is_logged() {
+    let mut params = rcgen::CertificateParams::new(vec!["a.example".to_owned()]).expect("a name");
+    params.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = params.self_signed(&key).expect("a certificate").pem();
+    let held = secret(&certificate, &key.serialize_pem());
+    let text = join(&[CLASS, &https(free_port()), &held]);
+    let running = Running::start(&[("all.yaml", &text)]);
+    let log = until_logged(&running, "3 resources, 0 problems, 1 warning");
+    let line = "spec.listeners[0].tls.certificateRefs[0]: the certificate of Secret infra/cert expired at 2020-01-01T00:00:00Z";
+    assert_eq!(lines(&log, line).len(), 1, "{log}");
+    let told = running.told("warnings");
+    assert!(
+        told.iter().any(|text| text.contains("expired at 2020")),
+        "{told:?}"
+    );
+}
