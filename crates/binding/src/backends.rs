@@ -283,6 +283,11 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endp
     }
 }
 
+/// Reports whether the endpoints of a backend are listeners that Pointsman itself has placed.
+pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
+    kuma::backend::is_own_listener(reader, id)
+}
+
 fn of_ports(
     reader: &Reader<'_>,
     id: &BackendId,

@@ -9,6 +9,7 @@ mod backends;
 pub mod bound;
 mod certificate_warnings;
 mod certificates;
+mod endpoint_policy;
 pub mod features;
 mod gateway;
 mod grants;
@@ -21,6 +22,7 @@ mod parents;
 mod placement;
 mod policy;
 mod reader;
+mod refused;
 mod route;
 mod rules;
 mod said;
@@ -32,6 +34,7 @@ mod warnings;
 pub mod x509;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use attachments::{Attached, AttachedRoutes, AttachmentChange, record_changes};
@@ -46,6 +49,7 @@ use pointsman_resources::core::Secret;
 use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+use refused::RefusedEndpoint;
 use route::{Context, RouteView};
 use secrets::Secrets;
 use sets::SmallSet;
@@ -54,6 +58,7 @@ use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 
 pub use certificate_warnings::CERTIFICATE_KINDS;
 pub use certificates::certificate_of;
+pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at};
 pub use kuma::{MergedRule, MergedRules};
 pub use mesh::scope_of;
 pub use observation::Observation;
@@ -79,6 +84,10 @@ pub enum Change {
     Identity(Arc<str>, Option<Identity>),
     /// Why the newest version of a Secret is not used, and the one that was put last stays in effect; `None` if that is the newest.
     RetainSecret(Name, Option<String>),
+    /// Addresses that may be endpoints.
+    EndpointPolicy(Arc<EndpointPolicy>),
+    /// Addresses that a DNS name of a backend resolves to at a proxy and that are refused there.
+    RefusedResolution(Arc<str>, Vec<IpAddr>),
 }
 
 /// What the proxies of a mesh of Kuma's show each other, or why they can show nothing.
@@ -172,6 +181,8 @@ pub struct Binder {
     routes: FastMap<ObjectKey, Arc<RouteView>>,
     groups: FastMap<ObjectKey, Group>,
     backends: FastMap<BackendId, (Arc<Backend>, Arc<Endpoints>)>,
+    /// Endpoints that the operator's policy refuses, of backends that have any.
+    refused: FastMap<BackendId, Vec<RefusedEndpoint>>,
     statuses: FastMap<ObjectKey, Arc<Status>>,
     /// How many routes are attached to each listener.
     attached: FastMap<FrontendId, usize>,
@@ -229,6 +240,12 @@ impl Binder {
                         let kind = Kind::Secret;
                         self.tracker
                             .changed(&Topic::Object(ObjectKey { kind, name }));
+                    }
+                }
+                Change::EndpointPolicy(policy) => self.set_endpoint_policy(policy),
+                Change::RefusedResolution(name, refused) => {
+                    if self.store.refuse_resolution(&name, refused) {
+                        self.tracker.changed(&Topic::Resolution(name));
                     }
                 }
             }
@@ -522,10 +539,15 @@ impl Binder {
     fn compute_backend(&mut self, unit: &Unit, id: &BackendId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let view = match self.users.contains_key(id) {
-            true => backends::view(&reader, id),
+            true => refused::view(&reader, id),
             false => None,
         };
         self.tracker.note(unit, reader.into_topics());
+        let (view, refused) = match view {
+            Some((backend, endpoints, refused)) => (Some((backend, endpoints)), refused),
+            None => (None, Vec::new()),
+        };
+        self.record_refused(id, refused);
         let old = self.backends.remove(id);
         let (old_backend, old_endpoints) = old.unzip();
         let (backend, endpoints) = view.unzip();
@@ -556,7 +578,8 @@ impl Binder {
 
     /// What a backend is made of, whether or not a route uses it.
     pub fn backend(&self, id: &BackendId) -> Option<(Backend, Endpoints)> {
-        backends::view(&Reader::new(&self.store), id)
+        let (backend, endpoints, _) = refused::view(&Reader::new(&self.store), id)?;
+        Some((backend, endpoints))
     }
 
     /// All objects, in no order.

@@ -369,6 +369,7 @@ pub(crate) fn telemetry_policy_status(
 pub(crate) fn x_backend_status(
     reader: &Reader<'_>,
     name: &Name,
+    refused: Option<Condition>,
     reach: impl Fn(&ObjectKey) -> Vec<Name>,
 ) -> Vec<AncestorStatus> {
     let Some(backend) = reader.backend(name) else {
@@ -394,5 +395,6 @@ pub(crate) fn x_backend_status(
         kind: Kind::XBackend,
         name: name.clone(),
     };
+    conditions.extend(refused);
     under(reach(&key).into_iter().collect(), &conditions)
 }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use pointsman_resources::core::{ConfigMap, EndpointSlice, Pod, Secret, Service, ServiceImport};
@@ -22,7 +23,7 @@ use crate::certificates;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
 use crate::store::{Certificate, Index, Store, Topic};
-use crate::{Content, Identity};
+use crate::{Content, EndpointPolicy, Identity};
 
 /// Reads objects on behalf of a unit and notes what it has read.
 pub(crate) struct Reader<'a> {
@@ -208,6 +209,18 @@ impl<'a> Reader<'a> {
     pub fn identities(&self) -> &'a BTreeMap<Arc<str>, Identity> {
         self.note(Topic::Identities);
         &self.store.identities
+    }
+
+    /// Addresses that may be endpoints. A change of the policy marks all backends, so nothing is noted.
+    pub fn endpoint_policy(&self) -> &'a EndpointPolicy {
+        &self.store.endpoint_policy
+    }
+
+    /// Refused addresses of a DNS name, as a proxy reported them.
+    pub fn refused_resolution(&self, name: &Arc<str>) -> &'a [IpAddr] {
+        self.note(Topic::Resolution(name.clone()));
+        let refused = self.store.refused_resolutions.get(name);
+        refused.map(Vec::as_slice).unwrap_or_default()
     }
 
     /// The Services of a namespace.

@@ -48,7 +48,9 @@ impl Binder {
                 StatusBody::Policy(policy::telemetry_policy_status(reader, policy))
             }
             Kind::XBackend => {
-                StatusBody::Backend(policy::x_backend_status(reader, &key.name, reach))
+                let refused = self.refused_condition(self.refused_backends_of(key));
+                let status = policy::x_backend_status(reader, &key.name, refused, reach);
+                StatusBody::Backend(status)
             }
             Kind::MeshGateway => self.mesh_gateway_status(reader, key)?,
             kind if kind.is_mesh_route() => self.policy_status(key)?,
@@ -135,6 +137,8 @@ impl Binder {
                     let mut conditions = parent.conditions(lost.as_ref());
                     if conditions[0].status {
                         conditions.extend(self.overridden(reader, &parent.attached));
+                        let used = view.behind_listeners.iter().chain(&view.in_mesh);
+                        conditions.extend(self.refused_condition(used));
                     }
                     conditions
                 },

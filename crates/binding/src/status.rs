@@ -13,6 +13,8 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use serde_json::{Map, Value, json};
 
+use crate::refused::ENDPOINTS_REFUSED;
+
 /// The name under which we serve GatewayClasses and meshes and sign status entries.
 pub const CONTROLLER_NAME: &str = "pointsman.io/controller";
 
@@ -61,7 +63,7 @@ impl Condition {
     /// Whether it tells of something that was refused, could not be resolved, or is not in effect.
     pub fn is_problem(&self) -> bool {
         match self.kind {
-            "Conflicted" | "PartiallyInvalid" => self.status,
+            "Conflicted" | "PartiallyInvalid" | ENDPOINTS_REFUSED => self.status,
             "OverlappingTLSConfig" | "InsecureFrontendValidationMode" => false,
             _ => !self.status || self.reason == "ListenersNotValid",
         }
@@ -434,7 +436,7 @@ impl Writer<'_> {
 }
 
 /// The types of conditions that are ours to set and to take back.
-const OWN_TYPES: [&str; 10] = [
+const OWN_TYPES: [&str; 11] = [
     "Accepted",
     "Programmed",
     "ResolvedRefs",
@@ -445,6 +447,7 @@ const OWN_TYPES: [&str; 10] = [
     "SupportedVersion",
     "AddressesAssigned",
     "pointsman.io/Overridden",
+    ENDPOINTS_REFUSED,
 ];
 
 fn parent_value(parent: &ParentReference) -> Value {

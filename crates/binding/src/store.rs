@@ -7,6 +7,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use pointsman_resources::kuma::{DataSource, Dataplane};
@@ -15,7 +16,7 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use crate::bound::{BackendId, CertifiedKey, SecretId};
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
-use crate::{Content, Identity};
+use crate::{Content, EndpointPolicy, Identity};
 
 pub(crate) use crate::reader::Reader;
 
@@ -80,6 +81,8 @@ pub(crate) enum Topic {
     Content(DataSource),
     /// What the proxies of meshes show each other.
     Identities,
+    /// Refused addresses of a DNS name.
+    Resolution(Arc<str>),
 }
 
 /// A set of objects that is asked for together.
@@ -220,6 +223,10 @@ pub(crate) struct Store {
     pub(crate) certificates: RefCell<FastMap<Name, Certificate>>,
     /// Secrets whose newest version is not used, and why.
     pub(crate) retained: FastMap<Name, String>,
+    /// Addresses that may be endpoints.
+    pub(crate) endpoint_policy: Arc<EndpointPolicy>,
+    /// Addresses that DNS names resolve to at a proxy and that are refused there.
+    pub(crate) refused_resolutions: FastMap<Arc<str>, Vec<IpAddr>>,
 }
 
 /// The certificate and key of a Secret, or what is wrong with them.
@@ -292,6 +299,15 @@ impl Store {
             None => self.retained.remove(secret),
         };
         true
+    }
+
+    /// Records the refused addresses of a DNS name. Returns whether they have changed.
+    pub fn refuse_resolution(&mut self, name: &Arc<str>, refused: Vec<IpAddr>) -> bool {
+        let old = match refused.is_empty() {
+            true => self.refused_resolutions.remove(name),
+            false => self.refused_resolutions.insert(name.clone(), refused),
+        };
+        old.as_ref() != self.refused_resolutions.get(name)
     }
 
     /// Puts an object in place of the one of its name, or removes it. Returns the topics that changed; none if it is the same.

@@ -10,7 +10,7 @@ use common::{Bound, doc, document, key, service, slice};
 use pointsman_binding::bound::{
     BackendId, CertifiedKey, FrontendId, MeshIdentity, PrivateKey, Transport,
 };
-use pointsman_binding::{Change, Delta, Observation};
+use pointsman_binding::{Change, Delta, EndpointPolicy, Observation};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use proptest::prelude::*;
 
@@ -65,6 +65,14 @@ fn outside() -> Vec<(Vec<Change>, Change)> {
             Change::Need(id, false),
         ));
     }
+    let range = "127.0.0.2/31".parse().expect("a range");
+    let policies = [Vec::new(), vec![range]].map(EndpointPolicy::routable);
+    all.push((
+        policies
+            .map(|one| Change::EndpointPolicy(Arc::new(one)))
+            .to_vec(),
+        Change::EndpointPolicy(Arc::default()),
+    ));
     all.extend(kuma_outside());
     all
 }
@@ -155,7 +163,7 @@ fn pool() -> Vec<Vec<Resource>> {
         pool.push(listener_sets(namespace));
         for name in ["x", "z"] {
             pool.push(services(&format!("{namespace}/{name}")));
-            pool.push(forms(["10.1.0.1", "10.1.0.2"].map(|ip| {
+            pool.push(forms(["10.1.0.1", "127.0.0.1", "127.0.0.3"].map(|ip| {
                 slice(&format!("{namespace}/{name}"), "http", 8080, ip)
             })));
         }

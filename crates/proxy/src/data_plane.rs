@@ -14,7 +14,7 @@ use pointsman_routing::Tables;
 
 use crate::changed::Changed;
 use crate::placement::Listeners;
-use crate::proxy::{Figures, Owner, Proxy, SocketKey, Update};
+use crate::proxy::{Figures, Owner, Proxy, RefusedNames, SocketKey, Update};
 
 /// Sockets of a data plane at one time.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +54,8 @@ pub struct DataPlane {
     moved: bool,
     /// Listeners that accept connections, as they are logged; `None` before the first commit.
     serving: Option<BTreeSet<String>>,
+    /// Refused addresses of DNS names, as last reported.
+    refused: RefusedNames,
     reader: SocketsReader,
 }
 
@@ -68,6 +70,7 @@ impl DataPlane {
             changed: Changed::default(),
             moved: true,
             serving: None,
+            refused: RefusedNames::new(),
             reader: SocketsReader::default(),
         }
     }
@@ -113,10 +116,12 @@ impl DataPlane {
             owners: self.listeners.sockets.clone(),
             unbound: self.unbound.clone(),
         });
-        match changed {
+        let mut reports = match changed {
             true => self.observations(),
             false => Vec::new(),
-        }
+        };
+        reports.extend(self.refused_resolutions());
+        reports
     }
 
     /// Retries addresses and ports that could not be bound: the machine may have changed. They are bound by the next commit.
@@ -124,7 +129,25 @@ impl DataPlane {
         self.moved = true;
         let mut reports = self.listeners.retry();
         reports.extend(self.observations());
+        reports.extend(self.refused_resolutions());
         reports
+    }
+
+    /// Calls this on another thread whenever there is something new to report with [`retry_unbound`](Self::retry_unbound).
+    pub fn on_report(&self, notify: impl Fn() + Send + 'static) {
+        self.proxy.on_refused(notify);
+    }
+
+    /// Changes of the refused addresses of DNS names since the last report.
+    fn refused_resolutions(&mut self) -> Vec<Change> {
+        let old = std::mem::replace(&mut self.refused, self.proxy.refused_names());
+        let gone = old.keys().filter(|name| !self.refused.contains_key(*name));
+        let gone = gone.map(|name| Change::RefusedResolution(name.clone(), Vec::new()));
+        let new = self.refused.iter();
+        let new = new.filter(|(name, refused)| old.get(*name) != Some(refused));
+        let new =
+            new.map(|(name, refused)| Change::RefusedResolution(name.clone(), refused.clone()));
+        gone.chain(new).collect()
     }
 
     /// Whether there is something to retry.

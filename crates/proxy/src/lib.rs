@@ -41,6 +41,7 @@ mod worker;
 pub use changed::Changed;
 pub use data_plane::{DataPlane, Sockets, SocketsReader};
 pub use limits::{Limit, Limits};
-pub use options::{AccessLogFormat, AccessLogOptions, Network, Options};
+pub use options::{AccessLogFormat, AccessLogOptions, Options};
+pub use pointsman_binding::Network;
 pub use proxy::{Figures, Outcome, Owner, Proxy, SocketKey, Update};
 pub use sockets::{NetworkNamespace, SocketFactory};

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use pointsman_binding::EndpointPolicy;
 use pointsman_binding::bound::{Backend, BackendId, FrontendId, Transport};
 use pointsman_resources::{Name, ObjectKey};
 use pointsman_routing::Tables;
@@ -113,6 +114,24 @@ struct State {
     endpoints: Arc<EndpointSet>,
     /// Whether a socket could not be bound.
     has_unbound: bool,
+    /// Addresses that DNS names may resolve to.
+    endpoint_policy: Arc<EndpointPolicy>,
+    /// Addresses that DNS names resolve to and that are refused.
+    refused: RefusedNames,
+    on_refused: Notify,
+}
+
+/// DNS names with the addresses of theirs that are refused.
+pub(crate) type RefusedNames = BTreeMap<Arc<str>, Vec<IpAddr>>;
+
+/// Called when something has to be reported.
+#[derive(Default)]
+struct Notify(Option<Box<dyn Fn() + Send>>);
+
+impl std::fmt::Debug for Notify {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Notify")
+    }
 }
 
 impl Proxy {
@@ -127,11 +146,13 @@ impl Proxy {
             .map(AccessLog::open)
             .transpose()?;
         let sockets = options.sockets.clone();
+        let endpoint_policy = options.endpoints.clone();
         let mut proxy = Proxy {
             shared: Arc::new(Shared::new(options, capacity, log)),
             registry: Arc::default(),
             state: Arc::new(Mutex::new(State {
                 sockets,
+                endpoint_policy,
                 ..State::default()
             })),
             threads: Vec::new(),
@@ -165,6 +186,7 @@ impl Proxy {
             if names.keys().any(|name| !wanted.contains(name)) {
                 Arc::make_mut(&mut names).retain(|name, _| wanted.contains(name));
             }
+            state.refused.retain(|name, _| wanted.contains(name));
             state.endpoints = Arc::new(EndpointSet {
                 bound: update.tables.endpoint_map().clone(),
                 names,
@@ -210,6 +232,16 @@ impl Proxy {
         if let Some(resolver) = &self.resolver {
             resolver.want(wanted);
         }
+    }
+
+    /// DNS names that resolve to refused addresses.
+    pub(crate) fn refused_names(&self) -> RefusedNames {
+        lock(&self.state).refused.clone()
+    }
+
+    /// Calls this on another thread whenever [`refused_names`](Self::refused_names) has changed.
+    pub(crate) fn on_refused(&self, notify: impl Fn() + Send + 'static) {
+        lock(&self.state).on_refused = Notify(Some(Box::new(notify)));
     }
 
     /// Stops accepting, lets what runs finish, and returns when it has, or at the deadline. Returns how many connections were cut.
@@ -276,6 +308,7 @@ impl State {
         if !self.version.tables.names().any(|wanted| wanted == name) {
             return;
         }
+        let addresses = self.allowed(name, addresses);
         let mut endpoints = (*self.endpoints).clone();
         Arc::make_mut(&mut endpoints.names).insert(name.clone(), addresses);
         self.endpoints = Arc::new(endpoints);
@@ -284,6 +317,32 @@ impl State {
             endpoints: named.cloned().collect(),
             ..Changed::default()
         }));
+    }
+
+    /// Leaves out the addresses of a name that are refused.
+    fn allowed(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+        let policy = &self.endpoint_policy;
+        let (refused, allowed): (Vec<IpAddr>, Vec<IpAddr>) = addresses
+            .into_iter()
+            .partition(|address| policy.refuses(*address).is_some());
+        let known = self
+            .refused
+            .get(name)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        if known != refused {
+            if !refused.is_empty() {
+                tracing::warn!(%name, ?refused, "a backend's name resolves to addresses that are not allowed; they get no traffic");
+            }
+            match refused.is_empty() {
+                true => self.refused.remove(name),
+                false => self.refused.insert(name.clone(), refused),
+            };
+            if let Some(notify) = &self.on_refused.0 {
+                notify();
+            }
+        }
+        allowed
     }
 
     /// Sends other endpoints to the workers, and waits until all have installed them.

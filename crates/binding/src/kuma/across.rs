@@ -162,6 +162,14 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoint
     (backend, Endpoints::Addresses(addresses))
 }
 
+/// Reports whether a data plane has placed all listeners that a destination stands for.
+pub(super) fn is_placed(reader: &Reader<'_>, to: &BackendId) -> bool {
+    listeners(reader, to).iter().all(|found| match &found.id {
+        FrontendId::Listener { gateway, .. } => reader.observation(gateway).is_some(),
+        _ => false,
+    })
+}
+
 /// Where a listener is found: where it was put, or else at its Dataplane's address.
 fn places(reader: &Reader<'_>, found: &Found<'_>) -> Vec<SocketAddr> {
     let FrontendId::Listener { gateway, .. } = &found.id else {

@@ -329,6 +329,11 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endp
     Some(of_places(id, endpoints, protocol))
 }
 
+/// Reports whether the endpoints of a backend are listeners that Pointsman itself has placed.
+pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
+    across::is_meant(id) && across::is_placed(reader, id)
+}
+
 /// What an `appProtocol` or `kuma.io/protocol` means.
 fn spoken(protocol: Option<&str>) -> BackendProtocol {
     match protocol {

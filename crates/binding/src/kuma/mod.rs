@@ -38,7 +38,7 @@ use proxy::Proxy;
 #[derive(Default)]
 pub(crate) struct Kuma {
     /// The policies.
-    policies: BTreeMap<ObjectKey, Arc<Policy>>,
+    pub(crate) policies: BTreeMap<ObjectKey, Arc<Policy>>,
     /// The proxies.
     proxies: FastMap<ObjectKey, Arc<Proxy>>,
     /// The proxies that are told to call each destination.

@@ -82,6 +82,9 @@ impl Binder {
             let message = lost.join("; ");
             conditions.push(Condition::yes(OVERRIDDEN, "Merged", message));
         }
+        let used = parts.iter().flat_map(|(_, outcome)| &outcome.told.backends);
+        let used = used.filter(|(source, _)| source.policy == *key);
+        conditions.extend(self.refused_condition(used.map(|(_, id)| id)));
         Some(StatusBody::Mesh {
             conditions,
             reaches,

@@ -1,0 +1,152 @@
+//! Endpoints that the operator's [`EndpointPolicy`] refuses: they get no traffic, and a condition of each route that uses them says so.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use crate::backends;
+use crate::bound::{Backend, BackendId, Endpoints};
+use crate::endpoint_policy::{EndpointPolicy, RefusedAddress};
+use crate::status::Condition;
+use crate::store::{Reader, Unit};
+use crate::{Binder, has_status};
+
+/// Condition of routes and XBackends some of whose endpoints are refused.
+pub(crate) const ENDPOINTS_REFUSED: &str = "pointsman.io/EndpointsRefused";
+
+/// Endpoints of one backend that a condition names; the others are counted.
+const MOST: usize = 3;
+
+/// An address, or a DNS name with an address that it resolves to, and why it is refused.
+pub(crate) type RefusedEndpoint = (String, RefusedAddress);
+
+/// A backend with the endpoints that are allowed, and those that are not.
+pub(crate) fn view(
+    reader: &Reader<'_>,
+    id: &BackendId,
+) -> Option<(Backend, Endpoints, Vec<RefusedEndpoint>)> {
+    let (backend, mut endpoints) = backends::view(reader, id)?;
+    let refused = match backends::is_own_listener(reader, id) {
+        // Placed by Pointsman itself, not by an author.
+        true => Vec::new(),
+        false => remove_refused(reader, id, &mut endpoints),
+    };
+    Some((backend, endpoints, refused))
+}
+
+fn remove_refused(
+    reader: &Reader<'_>,
+    id: &BackendId,
+    endpoints: &mut Endpoints,
+) -> Vec<RefusedEndpoint> {
+    let policy = reader.endpoint_policy();
+    let mut refused = Vec::new();
+    match endpoints {
+        Endpoints::Addresses(all) => all.retain(|endpoint| {
+            let why = policy.refuses_endpoint(endpoint.address, id.transport);
+            refused.extend(why.map(|why| (endpoint.address.to_string(), why)));
+            why.is_none()
+        }),
+        Endpoints::Dns(name, port) => {
+            if let Some(why) = always_refused(policy, id, name, *port) {
+                refused.push((name.to_string(), why));
+                *endpoints = Endpoints::Addresses(Vec::new());
+                return refused;
+            }
+            // Proxies resolve the name, leave refused addresses out and report them.
+            for address in reader.refused_resolution(name) {
+                let why = policy.refuses(*address);
+                refused.extend(why.map(|why| (format!("{name} ({address})"), why)));
+            }
+        }
+    }
+    refused
+}
+
+/// RFC 6761, section 6.3: "Users may assume that IPv4 and IPv6 address queries for localhost names will always resolve to the respective IP loopback
+/// address."
+fn always_refused(
+    policy: &EndpointPolicy,
+    id: &BackendId,
+    name: &str,
+    port: u16,
+) -> Option<RefusedAddress> {
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    if name != "localhost" && !name.ends_with(".localhost") {
+        return None;
+    }
+    let refuses = |ip: IpAddr| policy.refuses_endpoint(SocketAddr::new(ip, port), id.transport);
+    refuses(Ipv4Addr::LOCALHOST.into()).and(refuses(Ipv6Addr::LOCALHOST.into()))
+}
+
+impl Binder {
+    /// Sets which addresses may be endpoints.
+    pub(crate) fn set_endpoint_policy(&mut self, policy: Arc<EndpointPolicy>) {
+        if self.store.endpoint_policy == policy {
+            return;
+        }
+        self.store.endpoint_policy = policy;
+        for id in self.users.keys() {
+            self.tracker.mark(Unit::Backend(id.clone()));
+        }
+    }
+
+    /// Records the refused endpoints of a backend. The status of what uses it follows.
+    pub(crate) fn record_refused(&mut self, id: &BackendId, refused: Vec<RefusedEndpoint>) {
+        let old = match refused.is_empty() {
+            true => self.refused.remove(id),
+            false => self.refused.insert(id.clone(), refused),
+        };
+        if old.as_ref() == self.refused.get(id) {
+            return;
+        }
+        let users = self.routes.iter().filter(|(_, view)| {
+            let mut used = view.behind_listeners.iter().chain(&view.in_mesh);
+            used.any(|used| used == id)
+        });
+        let users = users.map(|(key, _)| key).chain(self.kuma.policies.keys());
+        for key in users.chain([&id.object]).filter(|key| has_status(key.kind)) {
+            self.tracker.mark(Unit::Status(key.clone()));
+        }
+    }
+
+    /// The condition that names refused endpoints of some backends; none if all are allowed.
+    pub(crate) fn refused_condition<'b>(
+        &self,
+        backends: impl IntoIterator<Item = &'b BackendId>,
+    ) -> Option<Condition> {
+        let mut parts: Vec<String> = Vec::new();
+        for id in backends {
+            let Some(refused) = self.refused.get(id) else {
+                continue;
+            };
+            let named = refused.iter().take(MOST);
+            let named: Vec<String> = named
+                .map(|(endpoint, why)| format!("{endpoint} is {why}"))
+                .collect();
+            let mut text = format!("{id}: {}", named.join(", "));
+            if let more @ 1.. = refused.len().saturating_sub(MOST) {
+                let _ = write!(text, " and {more} more");
+            }
+            if !parts.contains(&text) {
+                parts.push(text);
+            }
+        }
+        let message = format!(
+            "{}. Such endpoints get no traffic; --allow-endpoint-range CIDR allows a range of addresses, but never the admin server",
+            parts.join("; ")
+        );
+        (!parts.is_empty()).then(|| Condition::yes(ENDPOINTS_REFUSED, "AddressNotAllowed", message))
+    }
+
+    /// The backends of an object.
+    pub(crate) fn refused_backends_of<'b>(
+        &'b self,
+        object: &'b pointsman_resources::ObjectKey,
+    ) -> impl Iterator<Item = &'b BackendId> {
+        let mut found: Vec<&BackendId> = self.refused.keys().collect();
+        found.retain(|id| id.object == *object);
+        found.sort();
+        found.into_iter()
+    }
+}
