@@ -1,15 +1,17 @@
 //! Data that objects of Kuma's name: files and environment variables with certificates and response bodies. They are read here when an object is
-//! applied, because binding does no I/O.
+//! applied, because binding does no I/O, as far as the operator allows ([`ContentAccess`]).
 
 use pointsman_binding::{Binder, Change, Content, certificate_of};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
 
+use crate::ContentAccess;
+
 /// Reads everything that an object names.
-pub fn read_all(resource: &Resource) -> Vec<(DataSource, Content)> {
+pub fn read_all(resource: &Resource, access: &ContentAccess) -> Vec<(DataSource, Content)> {
     let sources = sources(resource).into_iter();
     sources
-        .filter_map(|source| Some((source.clone(), read(source)?)))
+        .filter_map(|source| Some((source.clone(), read(source, access)?)))
         .collect()
 }
 
@@ -89,17 +91,10 @@ fn sources(resource: &Resource) -> Vec<&DataSource> {
 }
 
 /// Bytes of a data source outside the object; `None` for inline data and secrets.
-fn read(source: &DataSource) -> Option<Content> {
+fn read(source: &DataSource, access: &ContentAccess) -> Option<Content> {
     match source {
-        DataSource::Filename(name) => Some(
-            std::fs::read(name)
-                .map(Into::into)
-                .map_err(|error| format!("file `{name}` can't be read: {error}")),
-        ),
-        DataSource::EnvironmentVariable(name) => Some(match std::env::var_os(name) {
-            Some(value) => Ok(value.into_encoded_bytes().into()),
-            None => Err(format!("environment variable `{name}` is not set")),
-        }),
+        DataSource::Filename(name) => Some(access.file(name)),
+        DataSource::EnvironmentVariable(name) => Some(access.variable(name)),
         _ => None,
     }
 }

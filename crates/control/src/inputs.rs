@@ -41,6 +41,8 @@ enum FactKey {
     Content(DataSource),
     Identity(Arc<str>),
     RetainedSecret(Name),
+    EndpointPolicy,
+    Resolution(Arc<str>),
 }
 
 impl FactKey {
@@ -53,6 +55,8 @@ impl FactKey {
             FactKey::Content(source) => Change::Content(source, None),
             FactKey::Identity(mesh) => Change::Identity(mesh, None),
             FactKey::RetainedSecret(name) => Change::RetainSecret(name, None),
+            FactKey::EndpointPolicy => Change::EndpointPolicy(Arc::default()),
+            FactKey::Resolution(name) => Change::RefusedResolution(name, Vec::new()),
         }
     }
 }
@@ -83,6 +87,10 @@ impl Inputs {
             }
             Change::RetainSecret(name, why) => {
                 (FactKey::RetainedSecret(name.clone()), why.is_some())
+            }
+            Change::EndpointPolicy(_) => (FactKey::EndpointPolicy, true),
+            Change::RefusedResolution(name, refused) => {
+                (FactKey::Resolution(name.clone()), !refused.is_empty())
             }
         };
         match is_there {

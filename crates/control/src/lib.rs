@@ -9,6 +9,7 @@
 //! - `reconciler` owns the binder and drives everything else. It knows no source and no sink.
 //! - [`source`] and [`sink`] are the seams on both sides; [`mailbox`] hands values between threads.
 //! - [`files`] is the source for manifests. Only it reads and watches them.
+//! - `bounded` opens files that others choose. [`Permissions`] are what the operator lets manifests reach.
 //! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
 //! - `identities` issues the certificates that proxies of a mesh present to each other.
 //! - `journal` holds statuses as they are written, with times. [`report`] renders them, with warnings.
@@ -19,7 +20,9 @@
 //!
 //! This crate carries no traffic and binds no port: it depends on `resources`, `binding` and `routing`, never on `proxy`.
 
+mod bounded;
 pub mod clock;
+mod content_access;
 mod data_sources;
 pub mod explain;
 pub mod files;
@@ -28,6 +31,7 @@ mod inputs;
 mod journal;
 pub mod mailbox;
 pub mod offline;
+mod permissions;
 mod reconciler;
 pub mod report;
 pub mod sink;
@@ -35,8 +39,10 @@ pub mod snapshot;
 pub mod source;
 pub mod status_log;
 
+pub use content_access::ContentAccess;
 pub use files::FileSource;
 pub use journal::{StatusEntry, StatusJournal};
+pub use permissions::Permissions;
 pub use reconciler::Reconciler;
 pub use sink::Sink;
 pub use snapshot::{Snapshot, Snapshots};

@@ -6,8 +6,8 @@ use pointsman_binding::{Binder, Change};
 use pointsman_resources::Finding;
 use pointsman_routing::Tables;
 
-use crate::data_sources;
 use crate::files::Files;
+use crate::{Permissions, data_sources};
 
 /// What was read, and what came of it.
 pub struct World {
@@ -22,20 +22,22 @@ pub struct World {
 }
 
 /// Reads everything that the paths name, and binds it. What can't be read is a finding like any other.
-pub fn load(paths: &[PathBuf]) -> World {
+pub fn load(paths: &[PathBuf], permissions: &Permissions) -> World {
     let mut files = Files::new(paths, None);
     files.scan(true);
     let mut binder = Binder::new();
     let mut tables = Tables::default();
+    let policy = Change::EndpointPolicy(permissions.endpoints.clone());
     let documents = files.documents().into_iter();
     let changes = documents.flat_map(|document| {
-        let read = data_sources::read_all(&document.resource).into_iter();
+        let read = data_sources::read_all(&document.resource, &permissions.content).into_iter();
         let read = read.map(|(source, content)| Change::Content(source, Some(content)));
         read.chain([Change::Put(document.resource.clone())])
     });
     let rejected = files.rejected();
     let rejected = rejected.map(|(key, place)| Change::Reject(key, Some(place)));
-    tables.apply(&binder.apply(changes.chain(rejected)));
+    let changes = [policy].into_iter().chain(changes).chain(rejected);
+    tables.apply(&binder.apply(changes));
     World {
         findings: files.findings(),
         files,

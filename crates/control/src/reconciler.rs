@@ -20,7 +20,7 @@ use crate::sink::Sink;
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::source::{Findings, Inbox, SourceUpdate};
 use crate::status_log::StatusLog;
-use crate::{clock, data_sources};
+use crate::{ContentAccess, Permissions, clock, data_sources};
 
 /// Interval between retries of what a sink could not do.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -42,6 +42,7 @@ pub struct Reconciler {
     sinks: Vec<Box<dyn Sink>>,
     snapshots: Arc<Snapshots>,
     log: StatusLog,
+    content: ContentAccess,
     version: u64,
 }
 
@@ -58,8 +59,16 @@ impl Reconciler {
             sinks,
             snapshots,
             log: StatusLog::default(),
+            content: ContentAccess::default(),
             version: 0,
         }
+    }
+
+    /// Sets what objects may reach.
+    pub fn with_permissions(mut self, permissions: Permissions) -> Self {
+        self.content = permissions.content;
+        self.bind(vec![Change::EndpointPolicy(permissions.endpoints)]);
+        self
     }
 
     /// Applies updates as they arrive, until the inbox is closed.
@@ -101,6 +110,7 @@ impl Reconciler {
             rejected,
             findings,
             reload,
+            reports,
         } = update;
         if reload {
             self.sinks.iter_mut().for_each(|sink| sink.reload());
@@ -120,6 +130,8 @@ impl Reconciler {
         }
         if reload {
             self.reread_data_sources();
+        }
+        if reload || reports {
             self.retry_unbound();
         }
     }
@@ -144,7 +156,7 @@ impl Reconciler {
                 changes.extend(self.secret_changes(secret));
                 continue;
             }
-            let read = data_sources::read_all(object);
+            let read = data_sources::read_all(object, &self.content);
             changes.extend(data_sources::changes(object, read, &self.binder));
             changes.push(Change::Put(object.clone()));
             changes.extend(self.identities.update(key, Some(object)));
@@ -171,7 +183,7 @@ impl Reconciler {
     fn reread_data_sources(&mut self) {
         let mut changes = Vec::new();
         for (_, object) in self.binder.objects() {
-            let read = data_sources::read_all(object);
+            let read = data_sources::read_all(object, &self.content);
             changes.extend(data_sources::changes(object, read, &self.binder));
         }
         if !changes.is_empty() {

@@ -23,6 +23,8 @@ pub struct SourceUpdate {
     pub findings: Option<Findings>,
     /// Whether an operator asked for a reload: data that objects name is read again, and sockets that could not be bound are retried.
     pub reload: bool,
+    /// Whether a sink has something to report.
+    pub reports: bool,
 }
 
 /// Findings about a source's input as a whole.
@@ -41,6 +43,7 @@ impl SourceUpdate {
         self.rejected.extend(later.rejected);
         self.findings = later.findings.or(self.findings.take());
         self.reload |= later.reload;
+        self.reports |= later.reports;
     }
 
     /// Whether there is nothing to do.
@@ -49,5 +52,6 @@ impl SourceUpdate {
             && self.rejected.is_empty()
             && self.findings.is_none()
             && !self.reload
+            && !self.reports
     }
 }

@@ -3,6 +3,9 @@
 //! Every file is read by itself and kept, so that a change costs what it touches. An object that several files name belongs to the first one, in the order of
 //! the input, as if all had been read at once; one-shot commands and the watching [`FileSource`] use the same reader. A broken document keeps its last valid
 //! version in effect (`content`). Only this module reads manifests.
+//!
+//! A folder's files are somebody else's: only regular ones are read, up to [`MANIFEST_SIZE`]. A pipe that `-f` names itself, such as a shell's `<(…)`, is
+//! read once, as standard input is.
 
 mod claims;
 mod content;
@@ -15,16 +18,21 @@ mod tests;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fs::File as OpenedFile;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pointsman_resources::{Finding, ObjectKey};
 
+use crate::bounded;
 use content::Content;
 use find::Stamp;
 
 pub use source::{FileSource, Reloader};
+
+/// Largest file or stream of manifests in bytes.
+pub const MANIFEST_SIZE: usize = 16 * 1024 * 1024;
 
 /// A file: which of the paths led to it, and where it is. The order of files is the order of ages.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -55,6 +63,18 @@ struct Root {
     problems: Vec<Finding>,
     /// Its folders, itself included.
     folders: HashSet<PathBuf>,
+    kind: RootKind,
+}
+
+/// What is known of a path of the command line.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RootKind {
+    /// Nothing yet.
+    New,
+    /// A file or folder, there or not.
+    Path,
+    /// Standard input, or a pipe or device that is named itself. It can be read only once.
+    Stream,
 }
 
 /// What is concerned when a link changes.
@@ -120,6 +140,7 @@ impl Files {
             path: path.clone(),
             problems: Vec::new(),
             folders: HashSet::new(),
+            kind: RootKind::New,
         };
         Files {
             roots: paths.iter().map(root).collect(),
@@ -153,7 +174,8 @@ impl Files {
                     Dependent::Root(root) => drop(scans.insert(*root)),
                 }
             }
-            for (index, root) in self.roots.iter().enumerate() {
+            let paths = self.roots.iter().enumerate();
+            for (index, root) in paths.filter(|(_, root)| root.kind != RootKind::Stream) {
                 let concerns = root.path.starts_with(path) || path.starts_with(&root.path);
                 if root.path.starts_with(path) || (concerns && !root.problems.is_empty()) {
                     scans.insert(index);
@@ -193,11 +215,13 @@ impl Files {
         let path = self.roots[index].path.clone();
         let known = self.of_root(index).map(|(id, _)| id.clone());
         let known: BTreeSet<FileId> = known.collect();
-        if path.as_os_str() == "-" {
-            if known.is_empty() {
-                self.read_input(index, changed);
+        match self.roots[index].kind {
+            RootKind::Stream => return,
+            RootKind::New if is_stream(&path) => {
+                self.roots[index].kind = RootKind::Stream;
+                return self.read_stream(index, &path, changed);
             }
-            return;
+            RootKind::New | RootKind::Path => self.roots[index].kind = RootKind::Path,
         }
         let hops = find::hops(&path);
         self.follow(Dependent::Root(index), &hops);
@@ -281,7 +305,7 @@ impl Files {
         let mut due = BTreeSet::from([id.clone()]);
         while let Some(id) = due.pop_first() {
             let stamp = Stamp::of(&id.path);
-            let bytes = std::fs::read(&*id.path);
+            let bytes = bounded::read_file(&id.path, MANIFEST_SIZE);
             if let Err(error) = &bytes
                 && error.kind() == ErrorKind::NotFound
                 && id.path.symlink_metadata().is_err()
@@ -291,7 +315,9 @@ impl Files {
                 continue;
             }
             self.enter(&id, changed);
-            let real = id.path.canonicalize().ok();
+            // Several names of one device are no names of one manifest.
+            let is_manifest = !bytes.as_ref().is_err_and(bounded::is_irregular);
+            let real = id.path.canonicalize().ok().filter(|_| is_manifest);
             due.extend(self.really_at(&id, real.clone()));
             let hops = match id.path.is_symlink() {
                 true => find::hops(&id.path),
@@ -318,15 +344,22 @@ impl Files {
         }
     }
 
-    fn read_input(&mut self, root: usize, changed: &mut Changed) {
-        let path: Arc<Path> = Path::new("-").into();
-        let id = FileId { root, path };
+    fn read_stream(&mut self, root: usize, path: &Path, changed: &mut Changed) {
+        let id = FileId {
+            root,
+            path: path.into(),
+        };
         self.enter(&id, changed);
         let label = self.files.get(&id).map_or(0, |file| file.label);
-        let mut bytes = Vec::new();
-        let content = match std::io::stdin().read_to_end(&mut bytes) {
-            Ok(_) => Content::read("-", &bytes, label, &Content::default()),
-            Err(error) => Content::unreadable(&id.path, &error.to_string(), &Content::default()),
+        let stream: std::io::Result<Box<dyn Read>> = match path.as_os_str() == "-" {
+            true => Ok(Box::new(std::io::stdin())),
+            false => OpenedFile::open(path).map(|file| Box::new(file) as Box<dyn Read>),
+        };
+        let bytes = stream.and_then(|stream| bounded::read_stream(stream, MANIFEST_SIZE));
+        let name = path.to_string_lossy();
+        let content = match bytes {
+            Ok(bytes) => Content::read(&name, &bytes, label, &Content::default()),
+            Err(error) => Content::unreadable(path, &error.to_string(), &Content::default()),
         };
         self.replace(&id, content, changed);
     }
@@ -369,4 +402,13 @@ impl Files {
         let folders = self.roots.iter().any(|root| !root.folders.is_empty());
         folders || self.files.values().any(read)
     }
+}
+
+/// Whether a path of the command line is standard input, a pipe or a device.
+fn is_stream(path: &Path) -> bool {
+    let irregular = || {
+        path.metadata()
+            .is_ok_and(|data| !data.is_file() && !data.is_dir())
+    };
+    path.as_os_str() == "-" || irregular()
 }

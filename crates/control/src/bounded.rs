@@ -1,0 +1,85 @@
+//! Reads files whose path or content somebody else chooses: regular files only, opened without waiting, up to a size.
+
+use std::fs::{File, FileType, OpenOptions};
+use std::io::{self, Error, ErrorKind, Read};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Flags for opening a file that may turn out to be something else: a FIFO does not wait for its writer, a terminal does not become the process's own.
+pub const FLAGS: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
+
+/// Reads the regular file at a path, following links.
+pub fn read_file(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    // Some devices act when they are opened, so others than regular files are not.
+    require_regular(path.metadata()?.file_type())?;
+    let mut options = OpenOptions::new();
+    let file = options.read(true).custom_flags(FLAGS.bits() as i32);
+    read_opened(file.open(path)?, limit)
+}
+
+/// Reads an opened file, which must be a regular one.
+pub fn read_opened(file: File, limit: usize) -> io::Result<Vec<u8>> {
+    let metadata = file.metadata()?;
+    require_regular(metadata.file_type())?;
+    if metadata.len() > limit as u64 {
+        return Err(too_large(limit));
+    }
+    read_stream(file, limit)
+}
+
+/// Reads to the end, or fails as soon as there is more than the limit.
+pub fn read_stream(stream: impl Read, limit: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    match bytes.len() > limit {
+        true => Err(too_large(limit)),
+        false => Ok(bytes),
+    }
+}
+
+fn require_regular(kind: FileType) -> io::Result<()> {
+    let what = match kind {
+        kind if kind.is_file() => return Ok(()),
+        kind if kind.is_dir() => "a directory",
+        kind if kind.is_fifo() => "a pipe",
+        kind if kind.is_socket() => "a socket",
+        _ => "a device",
+    };
+    let message = format!("this is {what}; only regular files are read");
+    Err(Error::new(ErrorKind::InvalidInput, message))
+}
+
+/// Reports whether a file was not read because it is not a regular one.
+pub fn is_irregular(error: &Error) -> bool {
+    error.kind() == ErrorKind::InvalidInput
+}
+
+fn too_large(limit: usize) -> Error {
+    let limit = limit / (1024 * 1024);
+    let message = format!("larger than {limit} MiB, which is the most that is read");
+    Error::new(ErrorKind::FileTooLarge, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, [b'x'; 8]).expect("written");
+        assert_eq!(read_file(&path, 8).expect("read").len(), 8);
+        let error = read_file(&path, 7).expect_err("it is larger");
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+        // A file of the kernel's has no size that could be known before.
+        assert_eq!(
+            read_file(Path::new("/proc/self/maps"), 8)
+                .expect_err("it is larger")
+                .kind(),
+            ErrorKind::FileTooLarge
+        );
+    }
+}
