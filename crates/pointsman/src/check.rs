@@ -22,7 +22,8 @@ const MOST: usize = 10;
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
-    let world = offline::load(&arguments.sources.paths);
+    let permissions = arguments.sources.reach.permissions()?;
+    let world = offline::load(&arguments.sources.paths, &permissions);
     if let Some(name) = &arguments.name {
         return merged::run(&world, name, arguments.sources.output);
     }

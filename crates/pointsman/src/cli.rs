@@ -2,11 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Error, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use pointsman_binding::{EndpointPolicy, Network};
+use pointsman_control::{ContentAccess, Permissions};
 use pointsman_proxy::placement::AddressPool;
-use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Network};
+use pointsman_proxy::{AccessLogFormat, AccessLogOptions};
 
 /// Binds routes and carries traffic: Kubernetes Gateway API and Kuma, at the edge and in the mesh.
 #[derive(Parser)]
@@ -46,9 +50,12 @@ pub enum Verb {
 /// What `run` is told.
 #[derive(Args)]
 pub struct Run {
-    /// A file, a folder (searched for *.yaml, *.yml and *.json, and watched), or - for standard input. May be repeated.
+    /// A file, a folder (searched for *.yaml, *.yml and *.json, and watched), a pipe, or - for standard input. May be repeated.
     #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub reach: Reach,
 
     /// Give each Gateway that asks for no address one of these, the same one again after a restart.
     #[arg(long, value_name = "CIDR", default_value = "127.0.64.0/18")]
@@ -69,6 +76,11 @@ pub struct Run {
     /// Where /healthz, /readyz, /metrics, /status, /config, /explain and a page for people are served; `off` for nowhere.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
     pub admin: Admin,
+
+    /// A name by which the admin server may be asked; without it only by address or as localhost, so that no web page can ask it under a name of its
+    /// own. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub admin_host: Vec<String>,
 
     /// Threads that carry traffic; one per core if left out.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -141,11 +153,63 @@ fn duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "write a number and a unit (h, m, s or ms), such as 30s or 1m30s".to_owned())
 }
 
+/// What manifests may reach beside what they say themselves.
+#[derive(Args, Default)]
+pub struct Reach {
+    /// Let Kuma's manifests name files of this directory (direct responses, certificates); without it they can name none. May be repeated.
+    #[arg(long, value_name = "DIR")]
+    pub content_dir: Vec<PathBuf>,
+
+    /// Let Kuma's manifests name this environment variable. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    pub content_env: Vec<String>,
+
+    /// Which addresses may be endpoints.
+    #[arg(long, value_enum, value_name = "WHICH", default_value_t = EndpointAddresses::Any)]
+    pub endpoint_addresses: EndpointAddresses,
+
+    /// With `--endpoint-addresses routable`, allow endpoints of this range too. May be repeated.
+    #[arg(long, value_name = "CIDR")]
+    pub allow_endpoint_range: Vec<Network>,
+}
+
+/// Which addresses may be endpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum EndpointAddresses {
+    /// All.
+    #[default]
+    Any,
+    /// No loopback, link-local, unspecified or multicast ones, for manifests of people who are not trusted with this machine's own services
+    Routable,
+}
+
+impl Reach {
+    /// What is permitted. Fails for a directory that is not there, or flags that have no effect.
+    pub fn permissions(&self) -> Result<Permissions> {
+        let ranges = self.allow_endpoint_range.clone();
+        let endpoints = match self.endpoint_addresses {
+            EndpointAddresses::Routable => EndpointPolicy::routable(ranges),
+            EndpointAddresses::Any if ranges.is_empty() => EndpointPolicy::default(),
+            EndpointAddresses::Any => {
+                bail!("--allow-endpoint-range has no effect without --endpoint-addresses routable")
+            }
+        };
+        let content = ContentAccess::new(&self.content_dir, &self.content_env);
+        Ok(Permissions {
+            content: content.map_err(Error::msg)?,
+            endpoints: Arc::new(endpoints),
+        })
+    }
+}
+
 #[derive(Args)]
 pub struct Sources {
-    /// A file, a folder (searched for *.yaml, *.yml and *.json), or - for standard input. May be repeated.
+    /// A file, a folder (searched for *.yaml, *.yml and *.json), a pipe, or - for standard input. May be repeated.
     #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub reach: Reach,
 
     /// How to print.
     #[arg(short, long, value_enum, default_value_t = Format::Text)]

@@ -19,7 +19,8 @@ use crate::output::{self, Paint, Style};
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let mut query = query(arguments)?;
-    let world = offline::load(&arguments.sources.paths);
+    let permissions = arguments.sources.reach.permissions()?;
+    let world = offline::load(&arguments.sources.paths, &permissions);
     let errors = world
         .findings
         .iter()

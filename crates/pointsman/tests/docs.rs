@@ -62,3 +62,38 @@ fn every_console_example_prints_what_it_shows() {
     }
     assert!(number >= 2, "only {number} examples were found");
 }
+
+/// The names in backticks that have `::` in them.
+fn test_names(text: &str) -> Vec<&str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let paths = quoted.filter(|name| !name.contains(['…', ' ']));
+    paths
+        .filter_map(|name| Some(name.rsplit_once("::")?.1))
+        .collect()
+}
+
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            all.push_str(&std::fs::read_to_string(path).expect("a text"));
+        }
+    }
+}
+
+#[test]
+fn every_test_that_the_security_page_names_exists() {
+    let page = std::fs::read_to_string(root().join("docs/security.md")).expect("a text");
+    let names = test_names(&page);
+    assert!(names.len() > 20, "{names:?}");
+    let mut all = String::new();
+    sources(&root().join("crates"), &mut all);
+    for name in names {
+        assert!(
+            all.contains(&format!("fn {name}(")),
+            "there is no test {name}"
+        );
+    }
+}

@@ -3,12 +3,13 @@
 use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
 use pointsman_binding::bound::Transport;
+use pointsman_binding::is_reached_at;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
@@ -18,6 +19,7 @@ use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 pub struct SocketFactory {
     mark: Option<u32>,
     namespace: Option<NetworkNamespace>,
+    admin: Option<SocketAddr>,
 }
 
 /// A network namespace other than the process's own. A clone is the same namespace.
@@ -35,6 +37,24 @@ impl SocketFactory {
     pub fn in_namespace(mut self, namespace: NetworkNamespace) -> Self {
         self.namespace = Some(namespace);
         self
+    }
+
+    /// Connects to everything but the admin server of this process, which listens here.
+    pub fn without_admin(mut self, admin: SocketAddr) -> Self {
+        self.admin = Some(admin);
+        self
+    }
+
+    /// Reports whether a connection to an address reaches the admin server. Names are resolved and routes decided long before, so this is where every way there ends.
+    fn reaches_admin(&self, address: SocketAddr) -> bool {
+        let Some(admin) = self.admin.filter(|admin| admin.port() == address.port()) else {
+            return false;
+        };
+        let ip = address.ip().to_canonical();
+        // Loopback of another network namespace is not the admin server's.
+        let elsewhere = self.namespace.is_some() && (ip.is_loopback() || ip.is_unspecified());
+        let here = is_reached_at(admin, address);
+        !elsewhere && (here || admin.ip().is_unspecified() && is_local(ip))
     }
 
     /// Binds a socket that clients connect or send to. A `shared` one leaves its address to others of the same user that share it too.
@@ -59,6 +79,11 @@ impl SocketFactory {
 
     /// Connects to an endpoint over TCP.
     pub(crate) async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        if self.reaches_admin(address) {
+            let message =
+                format!("{address} is Pointsman's own admin server, which routes can't reach");
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
+        }
         let socket = self.create(address, Transport::Tcp)?;
         let socket = TcpSocket::from_std_stream(socket.into());
         socket.connect(address).await
@@ -93,6 +118,11 @@ impl SocketFactory {
         }
         Ok(socket)
     }
+}
+
+/// Reports whether an address is one of this machine's own: only those can be bound.
+fn is_local(ip: IpAddr) -> bool {
+    std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
 thread_local! {
@@ -138,6 +168,63 @@ mod tests {
     use socket2::SockRef;
 
     use super::*;
+
+    #[tokio::test]
+    async fn the_admin_server_is_not_connected_to_however_its_address_is_written() {
+        let sockets = |admin: &std::net::TcpListener| {
+            let address = admin.local_addr().expect("an address");
+            (
+                SocketFactory::default().without_admin(address),
+                address.port(),
+            )
+        };
+        let refused = async |sockets: &SocketFactory, ip: &str, port: u16| {
+            let address = SocketAddr::new(ip.parse().expect(ip), port);
+            match sockets.connect(address).await {
+                Err(error) => error.to_string().contains("own admin server"),
+                Ok(_) => false,
+            }
+        };
+        let admin = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let (only_loopback, port) = sockets(&admin);
+        for ip in [
+            "127.0.0.1",
+            "::ffff:127.0.0.1",
+            "0.0.0.0",
+            "::",
+            "::ffff:0.0.0.0",
+        ] {
+            assert!(refused(&only_loopback, ip, port).await, "{ip}");
+        }
+        assert!(
+            !refused(&only_loopback, "127.0.0.2", port).await,
+            "another address"
+        );
+        assert!(
+            !refused(&only_loopback, "127.0.0.1", port - 1).await,
+            "another port"
+        );
+
+        let admin = std::net::TcpListener::bind("0.0.0.0:0").expect("a port");
+        let (wildcard, port) = sockets(&admin);
+        let mut own = vec![
+            "127.0.0.1".to_owned(),
+            "127.8.9.10".to_owned(),
+            "0.0.0.0".to_owned(),
+        ];
+        own.extend(machine_address());
+        for ip in own {
+            assert!(refused(&wildcard, &ip, port).await, "{ip}");
+        }
+        assert!(!wildcard.reaches_admin(SocketAddr::new([192, 0, 2, 1].into(), port)));
+    }
+
+    /// An address of an interface of this machine, if it has a route to elsewhere. Nothing is sent.
+    fn machine_address() -> Option<String> {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+        socket.connect("192.0.2.1:9").ok()?;
+        Some(socket.local_addr().ok()?.ip().to_string())
+    }
 
     #[tokio::test]
     #[allow(clippy::print_stderr, reason = "a test that is skipped says why")]

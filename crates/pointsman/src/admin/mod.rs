@@ -2,12 +2,15 @@
 //!
 //! One thread accepts, one answers each connection: whoever asks for something large keeps nobody waiting. A connection is one
 //! request. Everything is bounded: connections, the head and the time for it, the body, which is not looked at.
+//!
+//! It has no password, so it answers only clients that mean it: none that come through a proxy, this one included, and none that ask under a name that
+//! is not its own, as a web page does whose name was made to resolve here (DNS rebinding).
 
 mod config;
 mod pages;
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -59,32 +62,50 @@ impl AdminState {
     }
 }
 
-/// Starts the server. Returns where it listens.
-pub fn start(address: SocketAddr, state: Arc<AdminState>) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    let address = listener.local_addr()?;
-    let accept = move || {
-        let open = Arc::new(AtomicUsize::new(0));
-        let mut is_failing = false;
-        for stream in listener.incoming() {
-            match stream {
-                Ok(stream) => {
-                    is_failing = false;
-                    admit(stream, &state, &open, address.ip());
-                }
-                Err(error) => {
-                    // Out of files, most likely: to try at once again would only spin. Logged once until it succeeds.
-                    if !std::mem::replace(&mut is_failing, true) {
-                        tracing::warn!("the admin server can't accept: {error}");
+/// An admin server that listens and does not answer yet.
+pub struct AdminServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl AdminServer {
+    /// Listens on an address.
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
+        let address = listener.local_addr()?;
+        Ok(AdminServer { listener, address })
+    }
+
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts to answer, also to these names.
+    pub fn start(self, state: Arc<AdminState>, names: &[String]) -> io::Result<()> {
+        let names: Arc<[String]> = names.into();
+        let accept = move || {
+            let open = Arc::new(AtomicUsize::new(0));
+            let mut is_failing = false;
+            for stream in self.listener.incoming() {
+                match stream {
+                    Ok(stream) => {
+                        is_failing = false;
+                        admit(stream, &state, &open, &names);
                     }
-                    std::thread::sleep(Duration::from_millis(100));
+                    Err(error) => {
+                        // Out of files, most likely: to try at once again would only spin. Logged once until it succeeds.
+                        if !std::mem::replace(&mut is_failing, true) {
+                            tracing::warn!("the admin server can't accept: {error}");
+                        }
+                        std::thread::sleep(Duration::from_millis(100));
+                    }
                 }
             }
-        }
-    };
-    let thread = std::thread::Builder::new().name("admin".to_owned());
-    thread.spawn(accept)?;
-    Ok(address)
+        };
+        let thread = std::thread::Builder::new().name("admin".to_owned());
+        thread.spawn(accept).map(drop)
+    }
 }
 
 /// Counts a connection for as long as it is held.
@@ -96,18 +117,23 @@ impl Drop for Open {
     }
 }
 
-fn admit(mut stream: TcpStream, state: &Arc<AdminState>, open: &Arc<AtomicUsize>, here: IpAddr) {
+fn admit(
+    mut stream: TcpStream,
+    state: &Arc<AdminState>,
+    open: &Arc<AtomicUsize>,
+    names: &Arc<[String]>,
+) {
     let guard = Open(open.clone());
     if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
         let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
         let _ = Answer::text(503, "too many connections\n").write(&mut stream, false);
         return;
     }
-    let state = state.clone();
+    let (state, names) = (state.clone(), names.clone());
     let serve = move || {
         let _guard = guard;
         // A client that goes away is no news.
-        let _ = serve(stream, &state, here);
+        let _ = serve(stream, &state, &names);
     };
     let thread = std::thread::Builder::new().name("admin".to_owned());
     if let Err(error) = thread.spawn(serve) {
@@ -115,7 +141,7 @@ fn admit(mut stream: TcpStream, state: &Arc<AdminState>, open: &Arc<AtomicUsize>
     }
 }
 
-fn serve(mut stream: TcpStream, state: &AdminState, here: IpAddr) -> io::Result<()> {
+fn serve(mut stream: TcpStream, state: &AdminState, names: &[String]) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIME))?;
     stream.set_nodelay(true)?;
     let end = clock::instant() + REQUEST_TIME;
@@ -124,16 +150,7 @@ fn serve(mut stream: TcpStream, state: &AdminState, here: IpAddr) -> io::Result<
         Ok(None) => return Ok(()),
         Ok(Some(request)) => {
             head_only = request.method == "HEAD";
-            // Probes ask under any name, and learn nothing that others may not.
-            let is_probe = ["/healthz", "/readyz"].contains(&request.target.as_str());
-            let is_for_here = is_probe || is_for_here(&request.host, here);
-            match (request.method.as_str(), is_for_here) {
-                (_, false) => {
-                    Answer::text(421, "this server is asked by address or as localhost\n")
-                }
-                ("GET" | "HEAD", _) => pages::answer(&request.target, state),
-                _ => Answer::text(405, "only GET and HEAD\n"),
-            }
+            refusal(&request, names).unwrap_or_else(|| pages::answer(&request.target, state))
         }
         Err(status) => Answer::text(status, ""),
     };
@@ -141,22 +158,55 @@ fn serve(mut stream: TcpStream, state: &AdminState, here: IpAddr) -> io::Result<
     stream.shutdown(std::net::Shutdown::Write)
 }
 
-/// A web page that a browser shows may ask servers on its machine under a name of its own making; such names are not answered to.
-fn is_for_here(host: &str, here: IpAddr) -> bool {
-    let bare = match host.strip_prefix('[') {
-        Some(rest) => rest.split(']').next().unwrap_or_default(),
-        None => host.split(':').next().unwrap_or_default(),
+/// The answer to a request that gets no page.
+fn refusal(request: &Request, names: &[String]) -> Option<Answer> {
+    // Probes ask under any name, and learn nothing that others may not.
+    let is_probe = ["/healthz", "/readyz"].contains(&request.target.as_str());
+    if request.is_forwarded {
+        let message = "requests that came through a proxy are not answered here\n";
+        return Some(Answer::text(403, message));
+    }
+    if !is_probe && !is_own_name(&request.host, names) {
+        let message = "this server is asked by address, as localhost, or by a name that --admin-host allows\n";
+        return Some(Answer::text(421, message));
+    }
+    match request.method.as_str() {
+        "GET" | "HEAD" => None,
+        _ => Some(Answer::text(405, "only GET and HEAD\n")),
+    }
+}
+
+/// A web page that a browser shows may ask servers on its machine under a name of its own making; such names are not answered to. An address can't be
+/// made to resolve elsewhere.
+fn is_own_name(host: &str, names: &[String]) -> bool {
+    let bare = match host.rsplit_once(':') {
+        Some((bare, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => bare,
+        _ => host,
     };
-    !here.is_loopback()
-        || host.is_empty()
-        || bare.eq_ignore_ascii_case("localhost")
-        || bare.parse::<IpAddr>().is_ok()
+    let is_address = match bare
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+    {
+        Some(inner) => inner.parse::<Ipv6Addr>().is_ok(),
+        None => bare.parse::<Ipv4Addr>().is_ok(),
+    };
+    let mut own = names.iter().map(String::as_str).chain(["localhost"]);
+    host.is_empty() || is_address || own.any(|name| name.eq_ignore_ascii_case(bare))
+}
+
+/// Fields that proxies add. Pointsman itself adds `x-forwarded-*` and, unless the client has sent one, a request id.
+fn is_proxys(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with("x-forwarded-") || ["forwarded", "via", "x-request-id"].contains(&&*name)
 }
 
 struct Request {
     method: String,
     target: String,
+    /// Empty if there is none.
     host: String,
+    /// Whether it came through a proxy.
+    is_forwarded: bool,
 }
 
 /// Reads a request; none if the client leaves without one. An error is the status to answer with.
@@ -168,23 +218,13 @@ fn read(stream: &mut TcpStream, end: Instant) -> Result<Option<Request>, u16> {
         match request.parse(&bytes) {
             Ok(httparse::Status::Complete(head)) => {
                 let body = body_length(request.headers)?;
-                let method = request.method.unwrap_or_default().to_owned();
-                let target = request.path.unwrap_or_default().to_owned();
-                let host = request
-                    .headers
-                    .iter()
-                    .find(|f| f.name.eq_ignore_ascii_case("host"));
-                let host = host.map(|field| String::from_utf8_lossy(field.value).into_owned());
-                let host = host.unwrap_or_default();
-                break (
-                    Request {
-                        method,
-                        target,
-                        host,
-                    },
-                    head,
-                    body,
-                );
+                let request = Request {
+                    method: request.method.unwrap_or_default().to_owned(),
+                    target: request.path.unwrap_or_default().to_owned(),
+                    host: host(request.headers)?,
+                    is_forwarded: request.headers.iter().any(|field| is_proxys(field.name)),
+                };
+                break (request, head, body);
             }
             Ok(httparse::Status::Partial) if bytes.len() < HEAD => {}
             Ok(httparse::Status::Partial) => return Err(431),
@@ -208,6 +248,17 @@ fn read(stream: &mut TcpStream, end: Instant) -> Result<Option<Request>, u16> {
         }
     }
     Ok(Some(request))
+}
+
+fn host(fields: &[httparse::Header<'_>]) -> Result<String, u16> {
+    let mut hosts = fields
+        .iter()
+        .filter(|field| field.name.eq_ignore_ascii_case("host"));
+    let host = hosts.next().map(|field| field.value).unwrap_or_default();
+    match hosts.next() {
+        Some(_) => Err(400),
+        None => Ok(String::from_utf8_lossy(host).trim().to_owned()),
+    }
 }
 
 fn body_length(fields: &[httparse::Header<'_>]) -> Result<usize, u16> {
@@ -275,6 +326,7 @@ impl Answer {
         let reason = match self.status {
             200 => "OK",
             400 => "Bad Request",
+            403 => "Forbidden",
             404 => "Not Found",
             405 => "Method Not Allowed",
             408 => "Request Timeout",

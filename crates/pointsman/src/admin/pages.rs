@@ -4,7 +4,7 @@ use pointsman_control::explain::explain as control_explain;
 use pointsman_routing::explain::Query;
 
 use super::{AdminState, Answer, Body, config};
-use crate::cli::{Explain, Format, Sources};
+use crate::cli::{Explain, Format, Reach, Sources};
 use crate::explain;
 use crate::output::Paint;
 
@@ -85,6 +85,7 @@ fn question(query: &str) -> Result<(Explain, Query), String> {
     let mut explain = Explain {
         sources: Sources {
             paths: Vec::new(),
+            reach: Reach::default(),
             output: Format::Json,
         },
         gateway: None,

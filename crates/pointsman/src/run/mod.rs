@@ -17,7 +17,7 @@ use pointsman_proxy::placement::{AddressPolicy, Dataplanes, Listeners};
 use pointsman_proxy::{DataPlane, Limits, Options, Proxy, SocketFactory};
 use pointsman_resources::Kind;
 
-use crate::admin::{self, AdminState};
+use crate::admin::{AdminServer, AdminState};
 use crate::cli::Run;
 use crate::output;
 use in_process::{InProcess, lock};
@@ -25,7 +25,8 @@ use in_process::{InProcess, lock};
 /// Runs `run`.
 pub fn run(arguments: &Run) -> Result<ExitCode> {
     log(arguments.quiet);
-    let options = options(arguments)?;
+    let mut options = options(arguments)?;
+    let mut permissions = arguments.reach.permissions()?;
     let mut source = FileSource::new(&arguments.paths).context("files can't be watched")?;
     let first = source.read_all();
     if !source.is_readable() {
@@ -34,25 +35,40 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
         }
         bail!("nothing could be read: -f takes files and folders of manifests");
     }
-    let proxy = Proxy::start(options).context("the data plane can't be started")?;
-    let data_plane = DataPlane::new(proxy, listeners(arguments));
-    let snapshots: Arc<Snapshots> = Arc::default();
-    let state = Arc::new(AdminState::new(snapshots.clone(), &data_plane));
     let admin = match arguments.admin {
-        Some(address) => Some(admin::start(address, state.clone()).with_context(|| {
+        Some(address) => Some(AdminServer::bind(address).with_context(|| {
             format!("the admin server can't listen on {address} (--admin says where)")
         })?),
         None => None,
     };
+    let admin_address = admin.as_ref().map(AdminServer::address);
+    if let Some(address) = admin_address {
+        Arc::make_mut(&mut permissions.endpoints).refuse_admin(address);
+        options.sockets = SocketFactory::default().without_admin(address);
+    }
+    options.endpoints = permissions.endpoints.clone();
+    let proxy = Proxy::start(options).context("the data plane can't be started")?;
+    let data_plane = DataPlane::new(proxy, listeners(arguments));
+    let snapshots: Arc<Snapshots> = Arc::default();
+    let state = Arc::new(AdminState::new(snapshots.clone(), &data_plane));
+    if let Some(admin) = admin {
+        admin.start(state.clone(), &arguments.admin_host)?;
+    }
     let inbox: Arc<Inbox> = Arc::default();
     signals::start(source.reloader(), inbox.clone())?;
 
+    let reports = inbox.clone();
+    data_plane.on_report(move || {
+        // Nobody waits for reports once the inbox is closed.
+        let _ = reports.put(|update| update.reports = true);
+    });
     let data_plane = Arc::new(Mutex::new(data_plane));
     let sink = InProcess(data_plane.clone());
-    let mut reconciler = Reconciler::new(vec![Box::new(sink)], snapshots.clone());
+    let mut reconciler =
+        Reconciler::new(vec![Box::new(sink)], snapshots.clone()).with_permissions(permissions);
     reconciler.apply_changes(first);
     if !arguments.quiet {
-        announce(&lock(&data_plane), &snapshots.latest(), admin)?;
+        announce(&lock(&data_plane), &snapshots.latest(), admin_address)?;
     }
     state.set_ready(true);
     source.start(inbox.clone())?;
@@ -131,7 +147,7 @@ fn options(arguments: &Run) -> Result<Options> {
         limits,
         trusted_proxies: arguments.trusted_proxies.clone(),
         access_log: arguments.access_log.clone(),
-        sockets: SocketFactory::default(),
+        ..Options::default()
     })
 }
 

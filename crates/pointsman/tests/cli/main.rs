@@ -1,5 +1,6 @@
 //! `check` and `explain` as a user runs them: what is printed, and the exit status.
 
+mod authors;
 mod certificates;
 mod kuma;
 mod kuma_meshes;

@@ -427,7 +427,10 @@ async fn files_beside_the_manifests_are_read_again() {
             path("body").display()
         ),
     );
-    let gateway = Gateway::of(&(listeners("") + &tea)).await;
+    let gateway = Gateway::setup(&(listeners("") + &tea))
+        .argument("--content-dir", &path("").to_string_lossy())
+        .start()
+        .await;
     let at = SocketAddr::new(edge.ip, 8443);
     assert_eq!(shown(at, "a.example").await, first.leaf());
     let stream = Handshake::new(&authority, "a.example").connect(at).await;

@@ -3,6 +3,7 @@
 mod agree;
 mod agree_actions;
 mod agree_mesh;
+mod authors;
 mod backends;
 mod certificates;
 mod changes;

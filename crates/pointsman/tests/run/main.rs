@@ -3,6 +3,7 @@
 mod addresses;
 mod admin;
 mod arguments;
+mod authors;
 mod ends;
 mod files;
 mod log;

@@ -110,8 +110,13 @@ impl Running {
 
     /// Starts on what is in the folder `m` of this one.
     pub fn on(folder: tempfile::TempDir, arguments: &[&str]) -> Running {
+        let admin: &[&str] = match arguments.contains(&"--admin") {
+            true => &[],
+            false => &["--admin", "127.0.0.1:0"],
+        };
         let mut child = Command::new(env!("CARGO_BIN_EXE_pointsman"))
-            .args(["run", "-f", "m", "--admin", "127.0.0.1:0", "--workers", "1"])
+            .args(["run", "-f", "m", "--workers", "1"])
+            .args(admin)
             .args(arguments)
             .current_dir(folder.path())
             .stdin(Stdio::null())

@@ -61,6 +61,7 @@ pub struct Setup {
     arguments: Vec<String>,
     environment: Vec<(String, String)>,
     manifests: Vec<(String, String)>,
+    hosts: Option<String>,
 }
 
 impl Setup {
@@ -84,6 +85,12 @@ impl Setup {
         self
     }
 
+    /// Gives it a hosts file of its own, in a mount namespace. `ADDRESS` stands for the Gateway's own.
+    pub fn hosts(mut self, text: &str) -> Setup {
+        self.hosts = Some(text.to_owned());
+        self
+    }
+
     /// Starts it and waits until it is ready.
     pub async fn start(self) -> Gateway {
         let mut gateway = self.launch();
@@ -101,7 +108,19 @@ impl Setup {
             std::fs::write(manifests.join(name), text).expect("written");
         }
         let log = std::fs::File::create(folder.path().join("log")).expect("a file");
-        let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
+        let binary = env!("CARGO_BIN_EXE_pointsman");
+        let mut command = Command::new(binary);
+        if let Some(hosts) = &self.hosts {
+            let file = folder.path().join("hosts");
+            let text = hosts.replace("ADDRESS", &address.ip.to_string());
+            std::fs::write(&file, text).expect("written");
+            let mount = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+            command = Command::new("unshare");
+            command
+                .args(["-m", "sh", "-c", mount])
+                .arg(file)
+                .arg(binary);
+        }
         command.arg("run").arg("-f").arg(&manifests);
         command
             .arg("--admin")

@@ -1,0 +1,249 @@
+//! Manifests of people who are not trusted: what they can't read, and what can't stop `check` or `explain`.
+
+use std::fs::File;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use crate::{WELL, json, pointsman, text};
+
+/// A client `web` that calls `backend` at 127.0.0.1:10001, where it is answered with a body from elsewhere.
+fn direct_response(body: &str) -> String {
+    format!(
+        "{{type: Mesh, name: default}}
+---\n{{type: Dataplane, mesh: default, name: web, networking: {{address: 127.0.0.1, inbound: [{{port: 1, tags: {{kuma.io/service: web}}}}], outbound: [{{port: 10001, tags: {{kuma.io/service: backend}}}}]}}}}
+---\n{{type: Dataplane, mesh: default, name: backend, networking: {{address: 127.0.0.1, inbound: [{{port: 2, tags: {{kuma.io/service: backend, kuma.io/protocol: http}}}}]}}}}
+---\n{{type: MeshHTTPRoute, mesh: default, name: tea, spec: {{to: [{{targetRef: {{kind: MeshService, name: backend}}, rules: [{{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{filters: [{{type: DirectResponse, directResponse: {{status: 200, body: {body}}}}}]}}}}]}}]}}}}"
+    )
+}
+
+fn explain(manifests: &str, flags: &[&str]) -> (Option<i32>, serde_json::Value) {
+    let from = ["explain", "-f", "-", "--from", "dataplane/web"];
+    let what = ["-o", "json", "http://127.0.0.1:10001/"];
+    let output = pointsman(&[&from, flags, &what].concat(), manifests);
+    (output.status.code(), json(&output))
+}
+
+/// The outcome must be the same in `check` (status names the flag) and in `explain` (the rule answers 500).
+fn is_refused(manifests: &str, flags: &[&str], says: &str) {
+    let checked = pointsman(&[&["check", "-f", "-"], flags].concat(), manifests);
+    let printed = text(&checked);
+    assert_eq!(checked.status.code(), Some(1), "{printed}");
+    let lines: Vec<&str> = printed.split_whitespace().collect();
+    assert!(lines.join(" ").contains(says), "{says}\n{printed}");
+    let (code, explained) = explain(manifests, flags);
+    assert_eq!((code, &explained["status"]), (Some(1), &500.into()));
+    assert!(!explained.to_string().contains("SECRET"), "{explained}");
+}
+
+#[test]
+fn files_and_variables_are_read_only_where_the_operator_allows_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::create_dir(path("bodies")).expect("a folder");
+    std::fs::write(path("bodies/tea"), "short and stout").expect("written");
+    std::fs::write(path("secret"), "SECRET").expect("written");
+    symlink("../secret", path("bodies/link")).expect("linked");
+    let bodies = path("bodies");
+    let allowed = ["--content-dir", bodies.as_str()];
+
+    let tea = direct_response(&format!("{{filename: {}}}", path("bodies/tea")));
+    is_refused(
+        &tea,
+        &[],
+        "--content-dir DIR allows the files of a directory",
+    );
+    let (code, explained) = explain(&tea, &allowed);
+    assert_eq!(code, Some(0), "{explained}");
+    assert_eq!(explained["response"]["body"], "short and stout");
+    let relative = direct_response("{filename: tea}");
+    assert_eq!(explain(&relative, &allowed).0, Some(0));
+
+    let outside = "in no directory that --content-dir allows";
+    let escapes = "leads out of the directory that --content-dir allows";
+    for (name, says) in [
+        (path("secret"), outside),
+        ("/etc/shadow".to_owned(), outside),
+        (path("bodies/../secret"), escapes),
+        ("../secret".to_owned(), escapes),
+        ("link".to_owned(), escapes),
+    ] {
+        let manifests = direct_response(&format!("{{filename: {name}}}"));
+        is_refused(&manifests, &allowed, says);
+    }
+    let variable = direct_response("{environmentVariable: PATH}");
+    is_refused(&variable, &[], "--content-env PATH allows it");
+    is_refused(&variable, &["--content-env", "HOME"], "--content-env PATH");
+    assert_eq!(explain(&variable, &["--content-env", "PATH"]).0, Some(0));
+}
+
+#[test]
+fn a_file_that_a_manifest_names_never_hangs_or_fills_memory() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let here = folder.path().to_string_lossy();
+    fifo(&folder.path().join("pipe"));
+    let large = File::create(path("large")).expect("a file");
+    large.set_len(1 << 40).expect("sparse");
+    for (name, says) in [("pipe", "this is a pipe"), ("large", "larger than 1 MiB")] {
+        let manifests = direct_response(&format!("{{filename: {name}}}"));
+        is_refused(&manifests, &["--content-dir", &here], says);
+    }
+    let zero = direct_response("{filename: /dev/zero}");
+    is_refused(&zero, &["--content-dir", "/dev"], "this is a device");
+}
+
+#[test]
+fn certificates_of_kuma_follow_the_same_rule() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    let certificate = rcgen::CertificateParams::new(vec!["a.example".to_owned()]);
+    let certificate = certificate.expect("names").self_signed(&key).expect("one");
+    let pem = certificate.pem() + &key.serialize_pem();
+    std::fs::write(folder.path().join("a.pem"), pem).expect("written");
+    let here = folder.path().to_string_lossy();
+    let manifests = format!(
+        "{{type: Mesh, name: default}}
+---\n{{type: Dataplane, mesh: default, name: edge, networking: {{address: 127.0.0.1, gateway: {{type: BUILTIN, tags: {{kuma.io/service: edge}}}}}}}}
+---\n{{type: MeshGateway, mesh: default, name: edge, selectors: [{{match: {{kuma.io/service: edge}}}}], conf: {{listeners: [{{port: 8443, protocol: HTTPS, hostname: a.example, tls: {{mode: TERMINATE, certificates: [{{file: {here}/a.pem}}]}}}}]}}}}"
+    );
+    let output = pointsman(&["check", "-f", "-"], &manifests);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    assert!(text(&output).contains("--content-dir"), "{}", text(&output));
+    let output = pointsman(&["check", "-f", "-", "--content-dir", &here], &manifests);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+fn fifo(path: &Path) {
+    let made = Command::new("mkfifo").arg(path).status();
+    assert!(made.expect("mkfifo").success());
+}
+
+/// Runs a command of a shell that must end by itself, within a little memory.
+fn bounded(shell: &str) -> Output {
+    let limited = format!("ulimit -v 2000000; {shell}");
+    let limit = Duration::from_secs(20).as_secs().to_string();
+    let output = Command::new("timeout")
+        .args([&limit, "bash", "-c", &limited])
+        .env("P", env!("CARGO_BIN_EXE_pointsman"))
+        .output()
+        .expect("bash");
+    assert_ne!(output.status.code(), Some(124), "it hangs: {shell}");
+    output
+}
+
+#[test]
+fn what_is_no_file_among_manifests_is_told_in_a_line_and_its_neighbours_are_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("b.yaml"), WELL).expect("written");
+    fifo(&path("a.yaml"));
+    symlink("/dev/zero", path("c.yaml")).expect("linked");
+    symlink("a.yaml", path("d.json")).expect("linked");
+    let large = File::create(path("e.yml")).expect("a file");
+    large.set_len(16 * 1024 * 1024 + 1).expect("sparse");
+    std::os::unix::net::UnixListener::bind(path("f.yaml")).expect("a socket");
+    let here = folder.path().display();
+    let output = bounded(&format!("$P check -f {here}"));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output));
+    let printed = text(&output);
+    let regular = "only regular files are read";
+    for line in [
+        format!("error: {here}/a.yaml: this is a pipe; {regular}"),
+        format!("error: {here}/c.yaml: this is a device; {regular}"),
+        format!("error: {here}/d.json: this is a pipe; {regular}"),
+        format!("error: {here}/e.yml: larger than 16 MiB, which is the most that is read"),
+        format!("error: {here}/f.yaml: this is a socket; {regular}"),
+    ] {
+        assert!(
+            printed.lines().any(|other| other == line),
+            "{line}\n{printed}"
+        );
+    }
+    assert!(printed.contains("HTTPRoute shop/web"), "{printed}");
+    let explained = bounded(&format!(
+        "$P explain -f {here} --gateway infra/edge http://a.example/"
+    ));
+    assert!(text(&explained).contains("HTTPRoute shop/web"));
+}
+
+#[test]
+fn a_file_of_16_mib_is_read() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut all = WELL.to_owned();
+    let line = format!("# {}\n", "x".repeat(1021));
+    all.extend(std::iter::repeat_n(
+        &*line,
+        (16 * 1024 * 1024 - all.len()) / line.len(),
+    ));
+    std::fs::write(folder.path().join("a.yaml"), all).expect("written");
+    let path = folder.path().to_string_lossy().into_owned();
+    let output = pointsman(&["check", "-f", &path], "");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
+// `<(…)` is a pipe that the user names, and standard input is one too: both are read to their end, up to the same size.
+#[test]
+fn a_pipe_that_is_named_itself_is_read_up_to_its_limit() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("well.yaml");
+    std::fs::write(&path, WELL).expect("written");
+    let path = path.display();
+    for shell in [
+        format!("$P check -f <(cat {path})"),
+        format!("cat {path} | $P check -f /dev/stdin"),
+        format!("cat {path} | $P check -f -"),
+        format!("$P check -f /dev/fd/9 9< <(cat {path})"),
+    ] {
+        let output = bounded(&shell);
+        assert_eq!(output.status.code(), Some(0), "{shell}: {}", text(&output));
+        assert!(text(&output).contains("5 resources"), "{shell}");
+    }
+    for shell in [
+        "$P check -f <(cat /dev/zero)",
+        "cat /dev/zero | $P check -f -",
+        "$P check -f - < /dev/zero",
+        "$P check -f /dev/zero",
+    ] {
+        let output = bounded(shell);
+        assert_eq!(output.status.code(), Some(2), "{shell}: {}", text(&output));
+        assert!(text(&output).contains("larger than 16 MiB"), "{shell}");
+    }
+}
+
+#[test]
+fn endpoints_of_this_machine_are_refused_where_only_routable_ones_are_allowed() {
+    let output = pointsman(&["check", "-f", "-"], WELL);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let routable = ["check", "-f", "-", "--endpoint-addresses", "routable"];
+    let output = pointsman(&routable, WELL);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output));
+    let printed = text(&output);
+    for said in [
+        "pointsman.io/EndpointsRefused True  AddressNotAllowed",
+        "Service shop/web port 80: 127.0.0.1:8080 is loopback",
+        "--allow-endpoint-range",
+        "Service shop/web port 80 has no ready endpoint: its share is answered with 503",
+    ] {
+        assert!(printed.contains(said), "{said}\n{printed}");
+    }
+    let allowed = [&routable[..], &["--allow-endpoint-range", "127.0.0.1"]].concat();
+    assert_eq!(pointsman(&allowed, WELL).status.code(), Some(0));
+    let elsewhere = WELL.replace("[127.0.0.1]", "[10.0.0.7]");
+    assert_eq!(pointsman(&routable, &elsewhere).status.code(), Some(0));
+
+    let explain = |flags: &[&str]| {
+        let all = [&["explain", "-f", "-", "-o", "json"], flags].concat();
+        let all = [&all[..], &["--gateway", "infra/edge", "http://a.example/"]].concat();
+        json(&pointsman(&all, WELL))["backends"][0].clone()
+    };
+    assert_eq!(explain(&[])["endpoints"][0], "127.0.0.1:8080");
+    let refused = explain(&["--endpoint-addresses", "routable"]);
+    assert_eq!(refused["status"], 503, "{refused}");
+
+    let output = pointsman(&["check", "-f", "-", "--allow-endpoint-range", "::1"], WELL);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--endpoint-addresses routable"), "{said}");
+}

@@ -1,0 +1,297 @@
+//! Authors of routes who are not trusted: where their routes can't send traffic, and what they can't serve.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+
+use crate::kuma::{calls, dataplane, mesh};
+use crate::support::backend::Backend;
+use crate::support::eventually;
+use crate::support::gateway::{Address, Gateway};
+use crate::support::http1::Http1;
+use crate::support::manifests::*;
+use crate::support::message::*;
+
+const TCP: u16 = 9000;
+
+/// A Gateway whose HTTP and TCP traffic goes to the Service `admin`, under the only name that the admin server answers to.
+fn to_admin() -> String {
+    let rewrite = "filters: [{type: URLRewrite, urlRewrite: {hostname: localhost}}, {type: RequestHeaderModifier, requestHeaderModifier: {remove: [x-forwarded-for, x-forwarded-proto, x-forwarded-host, x-request-id]}}]";
+    gateway(&[
+        "{name: http, port: 8080, protocol: HTTP}",
+        &format!("{{name: tcp, port: {TCP}, protocol: TCP}}"),
+    ]) + &route("web", &[&format!("{{{rewrite}, {}}}", to("admin"))])
+        + &route_of("TCPRoute", "bytes", "", &[&to("admin")])
+        + &service_at("admin", "http", &[])
+}
+
+/// Whether something is one of the admin server's pages.
+fn is_admins(text: &str) -> bool {
+    ["frontends", "conditions", "pointsman_", "<!doctype"]
+        .iter()
+        .any(|part| text.contains(part))
+}
+
+// "An EndpointSlice at 127.0.0.1:<admin port> with a URLRewrite to localhost gives any network client the whole /status and /config."
+#[tokio::test]
+async fn no_route_leads_to_the_admin_server() {
+    let gateway = Gateway::of(&to_admin()).await;
+    let IpAddr::V4(own) = gateway.admin().ip() else {
+        panic!("an IPv4 address");
+    };
+    let port = gateway.admin().port();
+    for ip in [own, Ipv4Addr::UNSPECIFIED] {
+        gateway.write(
+            "slices.yaml",
+            &slices("admin", &[SocketAddr::new(ip.into(), port)]),
+        );
+        eventually("a condition", || async {
+            let status = gateway.ask_admin("/status").await.text();
+            let refused = format!("{ip}:{port} is Pointsman's own admin server");
+            status.contains("pointsman.io/EndpointsRefused") && status.contains(&refused)
+        })
+        .await;
+        for page in ["/status", "/config", "/metrics", "/"] {
+            let answer = gateway.ask(get(page)).await;
+            assert_eq!(answer.status, 503, "{ip} {page}: {}", answer.text());
+            assert!(!is_admins(&answer.text()));
+        }
+        let mut client = Http1::connect(gateway.at(TCP)).await;
+        client
+            .send("GET /config HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .await;
+        let got = String::from_utf8_lossy(&client.rest().await).into_owned();
+        assert_eq!(got, "", "{ip}");
+        let explained = "/explain?url=http://a.example/&gateway=default/edge";
+        let explained = gateway.ask_admin(explained).await.text();
+        assert!(explained.contains("503"), "explain agrees: {explained}");
+    }
+    // Endpoints beside it are used.
+    let other = Backend::http1("other").await;
+    let addresses = [gateway.admin(), other.address];
+    gateway.write("slices.yaml", &slices("admin", &addresses));
+    gateway
+        .until("the other endpoint", get("/"), |response| {
+            response.backend() == Some("other")
+        })
+        .await;
+    for _ in 0..10 {
+        assert_eq!(gateway.ask(get("/")).await.backend(), Some("other"));
+    }
+}
+
+fn external(name: &str, hostname: &str, port: u16) -> String {
+    format!(
+        "---\napiVersion: gateway.networking.x-k8s.io/v1alpha1\nkind: XBackend\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  type: ExternalHostname\n  \
+         externalHostname: {{hostname: {hostname}}}\n  port: {{number: {port}}}\n"
+    )
+}
+
+fn to_external(path: &str, name: &str) -> String {
+    format!(
+        "{{matches: [{{path: {{value: {path}}}}}], backendRefs: [{{group: gateway.networking.x-k8s.io, kind: XBackend, name: {name}}}]}}"
+    )
+}
+
+/// Whether a process can be given a hosts file of its own. Says so if not.
+#[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
+fn has_own_hosts() -> bool {
+    let done = Command::new("unshare")
+        .args(["-m", "mount", "--bind", "/etc/hosts", "/etc/hosts"])
+        .output();
+    let can = done.is_ok_and(|done| done.status.success());
+    if !can {
+        eprintln!("skipped: a mount namespace of one's own is not permitted");
+    }
+    can
+}
+
+#[tokio::test]
+async fn no_name_leads_to_the_admin_server() {
+    if !has_own_hosts() {
+        return;
+    }
+    let manifests = [
+        plain(),
+        external("sneaky", "sneaky.example.test", 15000),
+        external("mapped", "mapped.example.test", 15000),
+        external("any", "any.example.test", 15000),
+        route(
+            "web",
+            &[
+                &to_external("/sneaky", "sneaky"),
+                &to_external("/mapped", "mapped"),
+                &to_external("/any", "any"),
+            ],
+        ),
+    ];
+    let gateway = Gateway::setup(&manifests.concat())
+        .hosts("ADDRESS sneaky.example.test\n::ffff:ADDRESS mapped.example.test\n0.0.0.0 any.example.test\n")
+        .argument("--access-log", "json")
+        .start()
+        .await;
+    for path in ["/sneaky", "/mapped", "/any"] {
+        eventually("the name is known", || async {
+            gateway.ask(get(path)).await;
+            gateway.log().contains(&format!("\"path\":\"{path}"))
+                && gateway.log().contains("ConnectFailed")
+        })
+        .await;
+        let answer = gateway.ask(get(path)).await;
+        assert!(
+            [502, 503].contains(&answer.status),
+            "{path}: {}",
+            answer.status
+        );
+        assert!(!is_admins(&answer.text()));
+    }
+}
+
+// "refused, with a condition, by a controller on Kubernetes …; XBackend hostnames that resolve there too"
+#[tokio::test]
+async fn names_that_resolve_to_this_machine_are_refused_where_only_routable_ones_are_allowed() {
+    if !has_own_hosts() {
+        return;
+    }
+    let backend = Backend::http1("inside").await;
+    let port = backend.address.port();
+    let manifests = [
+        plain(),
+        external("inside", "inside.example.test", port),
+        external("metadata", "metadata.example.test", port),
+        route(
+            "web",
+            &[
+                &to_external("/inside", "inside"),
+                &to_external("/metadata", "metadata"),
+            ],
+        ),
+    ]
+    .concat();
+    let start = |manifests: &str| {
+        let hosts = format!(
+            "{} inside.example.test\n169.254.169.254 metadata.example.test\n",
+            backend.address.ip()
+        );
+        Gateway::setup(manifests).hosts(&hosts)
+    };
+    let gateway = start(&manifests).start().await;
+    gateway
+        .until("by default it is allowed", get("/inside"), |response| {
+            response.backend() == Some("inside")
+        })
+        .await;
+
+    let strict = |manifests: &str| start(manifests).argument("--endpoint-addresses", "routable");
+    let gateway = strict(&manifests).start().await;
+    eventually("conditions", || async {
+        let status = gateway.ask_admin("/status").await.text();
+        let loopback = format!("inside.example.test ({}) is loopback", backend.address.ip());
+        let link = "metadata.example.test (169.254.169.254) is link-local";
+        status.contains("pointsman.io/EndpointsRefused")
+            && status.contains(&loopback)
+            && status.contains(link)
+    })
+    .await;
+    for path in ["/inside", "/metadata"] {
+        assert_eq!(gateway.ask(get(path)).await.status, 503, "{path}");
+    }
+    let log = gateway.log();
+    assert!(
+        log.contains("resolves to addresses that are not allowed"),
+        "{log}"
+    );
+
+    let range = format!("{}/32", backend.address.ip());
+    let gateway = strict(&manifests)
+        .argument("--allow-endpoint-range", &range)
+        .start()
+        .await;
+    gateway
+        .until("an exception", get("/inside"), |response| {
+            response.backend() == Some("inside")
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn endpoints_of_this_machine_get_no_traffic_where_only_routable_ones_are_allowed() {
+    let backend = Backend::http1("inside").await;
+    let manifests = [
+        plain(),
+        service("inside", &[&backend]),
+        route("web", &[&to("inside")]),
+    ];
+    let gateway = Gateway::setup(&manifests.concat())
+        .argument("--endpoint-addresses", "routable")
+        .start()
+        .await;
+    assert_eq!(gateway.ask(get("/")).await.status, 503);
+    let status = gateway.ask_admin("/status").await.text();
+    let refused = format!("{} is loopback", backend.address);
+    assert!(status.contains(&refused), "{status}");
+    assert_eq!(backend.connections(), 0);
+}
+
+// "Without them the rule answers 500 and status names the flag."
+#[tokio::test]
+async fn a_direct_response_serves_only_what_the_operator_allows() {
+    let (client, edge) = (Address::new(), Address::new());
+    let v1 = Backend::http1("v1").await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    std::fs::create_dir(path("bodies")).expect("a folder");
+    std::fs::write(path("bodies/tea"), "short and stout").expect("written");
+    std::fs::write(path("secret"), "SECRET").expect("written");
+    let rule = |at: &str, body: &str| {
+        format!(
+            "{{matches: [{{path: {{type: PathPrefix, value: {at}}}}}], default: {{filters: [{{type: DirectResponse, directResponse: {{status: 200, body: {body}}}}}]}}}}"
+        )
+    };
+    let rules = [
+        rule("/tea", &format!("{{filename: {}}}", path("bodies/tea"))),
+        rule("/secret", &format!("{{filename: {}}}", path("secret"))),
+        rule(
+            "/up",
+            &format!("{{filename: {}}}", path("bodies/../secret")),
+        ),
+        rule("/env", "{environmentVariable: TEA}"),
+        rule("/other-env", "{environmentVariable: HIDDEN}"),
+    ];
+    let manifests = mesh(client.ip, edge.ip)
+        + &dataplane("backend", "http", "v1", &v1)
+        + &calls("own", &format!("[{}]", rules.join(", ")));
+    let setup = || {
+        Gateway::setup(&manifests)
+            .environment("TEA", "from the environment")
+            .environment("HIDDEN", "SECRET")
+    };
+    let ask = async |path: &str| {
+        let at = SocketAddr::new(client.ip, 10001);
+        let answer = Http1::connect(at).await.ask(&get(path)).await;
+        (answer.status, answer.text())
+    };
+    let gateway = setup().start().await;
+    for path in ["/tea", "/secret", "/up", "/env", "/other-env"] {
+        let (status, body) = ask(path).await;
+        assert_eq!(status, 500, "{path}");
+        assert!(
+            !body.contains("SECRET") && !body.contains("stout"),
+            "{body}"
+        );
+    }
+    let status = gateway.ask_admin("/status").await.text();
+    for flag in ["--content-dir DIR", "--content-env TEA"] {
+        assert!(status.contains(flag), "{status}");
+    }
+    drop(gateway);
+    let _gateway = setup()
+        .argument("--content-dir", &path("bodies"))
+        .argument("--content-env", "TEA")
+        .start()
+        .await;
+    assert_eq!(ask("/tea").await, (200, "short and stout".to_owned()));
+    assert_eq!(ask("/env").await, (200, "from the environment".to_owned()));
+    for path in ["/secret", "/up", "/other-env"] {
+        assert_eq!(ask(path).await.0, 500, "{path}");
+    }
+}
