@@ -66,10 +66,10 @@ impl Binder {
                     let targets = targets.map(|t| (&*t.group, &*t.kind, &*t.name));
                     self.idle_policy(&key, targets, &mut warn);
                 }
-                Resource::XTelemetryPolicy(_) if self.says_nothing_of(&key) => {
-                    let message =
-                        "none of its targets is a Gateway that is served here, so it has no effect";
-                    warn("spec.targetRefs", message.to_owned());
+                Resource::XTelemetryPolicy(policy) if self.says_nothing_of(&key) => {
+                    let targets = policy.spec.target_refs.iter();
+                    let targets = targets.map(|t| (&*t.group, &*t.kind, &*t.name));
+                    self.idle_telemetry(&key, targets, &mut warn);
                 }
                 _ => {}
             }
@@ -111,6 +111,29 @@ impl Binder {
         }
         for (field, why) in missing {
             warn(&field, format!("{why}, so it has no effect there"));
+        }
+    }
+
+    /// Warns about a policy on Gateways of which none is served here.
+    fn idle_telemetry<'p>(
+        &self,
+        policy: &ObjectKey,
+        targets: impl Iterator<Item = (&'p str, &'p str, &'p str)>,
+        warn: &mut impl FnMut(&str, String),
+    ) {
+        let mut is_explained = false;
+        for (index, (group, kind, name)) in targets.enumerate() {
+            let name = Name::new(policy.namespace(), name);
+            let is_gateway = Kind::find(group, kind) == Some(Kind::Gateway);
+            if let Some(why) = self.unserved(&name).filter(|_| is_gateway) {
+                let field = format!("spec.targetRefs[{index}]");
+                warn(&field, format!("{why}, so it has no effect there"));
+                is_explained = true;
+            }
+        }
+        if !is_explained {
+            let message = "none of its targets is a Gateway, so it has no effect";
+            warn("spec.targetRefs", message.to_owned());
         }
     }
 
