@@ -89,6 +89,26 @@ async fn plain_calls_to_a_service_port_of_a_tls_route() {
 }
 
 #[tokio::test]
+async fn tls_to_a_service_port_of_an_http_route() {
+    let authority = Authority::new();
+    let cluster = Address::new();
+    let backend = Backend::http1("shop").await;
+    let route = mesh_route("shop", "default", "shop");
+    let gateway = Gateway::of(&(mesh_service("shop", cluster.ip, &backend) + &route)).await;
+    let at = SocketAddr::new(cluster.ip, PORT);
+    for url in [format!("https://{at}/"), format!("tls://{at}")] {
+        let told = explained(&gateway, "default", &url).await;
+        assert_eq!(told["status"], "reset", "{told:#}");
+        assert_eq!(told["outcome"], "respond", "{told:#}");
+    }
+    let handshake = Handshake::new(&authority, "shop.example").try_connect(at);
+    assert!(handshake.await.is_err());
+    assert_eq!(backend.connections(), 0, "nothing was forwarded");
+    let told = explained(&gateway, "default", &format!("http://{at}/")).await;
+    assert_eq!(told["outcome"], "forward", "{told:#}");
+}
+
+#[tokio::test]
 async fn calls_to_a_workloads_own_address_bypass_routes() {
     let cluster = Address::new();
     let backend = Backend::http1("own").await;

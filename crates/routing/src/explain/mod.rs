@@ -221,11 +221,18 @@ fn at_frontend(
 /// The reply to a client whose protocol is not the frontend's, and the reason.
 fn mismatch(table: &FrontendTable, query: &Query) -> Option<(Status, &'static str)> {
     let scheme = query.target.scheme;
+    let protocol = table.frontend().protocol;
     if !carries_streams(table) {
-        let reset = (Status::Reset, "this port accepts only HTTP");
-        return (!scheme.is_http()).then_some(reset);
+        let reason = match scheme {
+            Scheme::Https if protocol == Protocol::Http => {
+                "this port accepts only HTTP without TLS"
+            }
+            scheme if scheme.is_http() => return None,
+            _ => "this port accepts only HTTP",
+        };
+        return Some((Status::Reset, reason));
     }
-    let expects_tls = matches!(table.frontend().protocol, Protocol::Tls(_));
+    let expects_tls = matches!(protocol, Protocol::Tls(_));
     match scheme {
         // A client that is told so understands it: HTTP is answered, anything else is cut.
         Scheme::Http if expects_tls && is_http(format!("{} ", query.method).as_bytes()) => {
