@@ -352,34 +352,37 @@ fn of_pods(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec<Bound
         return Vec::new();
     };
     let selector = &service.spec.selector;
-    let number = match &port.target_port {
-        Some(TargetPort::Number(number)) => *number,
-        // Pods are kept without the names of their ports.
-        Some(TargetPort::Name(_)) => return Vec::new(),
-        None => port.port,
-    };
     if selector.is_empty() {
         return Vec::new();
     }
+    // Each Pod may have another number for a name.
+    let number = |pod: &Pod| match &port.target_port {
+        Some(TargetPort::Number(number)) => Some(*number),
+        Some(TargetPort::Name(name)) => pod.port(name, id.transport.name()),
+        None => Some(port.port),
+    };
     pods_at(reader, id, number, |pod| {
         let mut wanted = selector.iter();
         wanted.all(|(key, value)| pod.metadata.labels.get(key) == Some(value.as_str()))
     })
 }
 
-/// The addresses of the ready Pods of a backend's namespace that are selected, with this port.
+/// The addresses of the ready Pods of a backend's namespace that are selected, each with its port; those without one are left out.
 fn pods_at(
     reader: &Reader<'_>,
     id: &BackendId,
-    port: u16,
+    port: impl Fn(&Pod) -> Option<u16>,
     selected: impl Fn(&Pod) -> bool,
 ) -> Vec<BoundEndpoint> {
     let mut found: Vec<BoundEndpoint> = reader
         .pods(id.object.namespace())
         .filter(|pod| selected(pod) && is_ready(pod))
-        .filter_map(|pod| pod.status.pod_ip.as_deref()?.parse::<IpAddr>().ok())
-        .map(|ip| BoundEndpoint {
-            address: SocketAddr::new(ip, port),
+        .filter_map(|pod| {
+            let ip = pod.status.pod_ip.as_deref()?.parse::<IpAddr>().ok()?;
+            Some(SocketAddr::new(ip, port(pod)?))
+        })
+        .map(|address| BoundEndpoint {
+            address,
             terminating: false,
         })
         .collect();
@@ -400,7 +403,7 @@ fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> (Bac
                     .iter()
                     .all(|(key, value)| pod.metadata.labels.get(key) == Some(value.as_str()))
             };
-            let found = pods_at(reader, id, id.port, selected);
+            let found = pods_at(reader, id, |_| Some(id.port), selected);
             Endpoints::Addresses(found)
         }
         _ => Endpoints::Addresses(Vec::new()),

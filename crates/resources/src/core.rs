@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::meta::{Meta, null_as_default};
 
@@ -183,9 +183,72 @@ pub struct Namespace {
 pub struct Pod {
     /// Name and labels.
     pub metadata: Meta,
+    /// The ports of its containers that have a name.
+    #[serde(rename = "spec", default, deserialize_with = "named_ports")]
+    pub ports: Box<[NamedPort]>,
     /// Its state.
     #[serde(default, deserialize_with = "null_as_default")]
     pub status: PodStatus,
+}
+
+impl Pod {
+    /// The number of the port of this name and protocol.
+    pub fn port(&self, name: &str, protocol: &str) -> Option<u16> {
+        let mut ports = self.ports.iter();
+        let found = ports.find(|port| port.name == name && port.protocol == protocol);
+        found.map(|port| port.number)
+    }
+}
+
+/// A port of a container that has a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedPort {
+    /// The name.
+    pub name: String,
+    /// The number.
+    pub number: u16,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: String,
+}
+
+/// Reads the named ports of a Pod's spec: those of its containers, then of its sidecars, which are init containers that keep running.
+fn named_ports<'de, D: Deserializer<'de>>(d: D) -> Result<Box<[NamedPort]>, D::Error> {
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Spec {
+        #[serde(default, deserialize_with = "null_as_default")]
+        containers: Vec<Container>,
+        #[serde(default, deserialize_with = "null_as_default")]
+        init_containers: Vec<Container>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Container {
+        #[serde(default, deserialize_with = "null_as_default")]
+        ports: Vec<Port>,
+        restart_policy: Option<String>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Port {
+        name: Option<String>,
+        container_port: u16,
+        #[serde(default = "tcp")]
+        protocol: String,
+    }
+    let spec = Option::<Spec>::deserialize(d)?.unwrap_or_default();
+    let sidecars = spec.init_containers.into_iter();
+    let sidecars = sidecars.filter(|one| one.restart_policy.as_deref() == Some("Always"));
+    let ports = spec.containers.into_iter().chain(sidecars);
+    let ports = ports.flat_map(|container| container.ports);
+    let named = ports.filter_map(|port| {
+        Some(NamedPort {
+            name: port.name?,
+            number: port.container_port,
+            protocol: port.protocol,
+        })
+    });
+    Ok(named.collect())
 }
 
 /// The state of a [`Pod`].

@@ -23,6 +23,7 @@ pub(super) fn fields(kind: Kind, mut object: Schema) -> Schema {
         Kind::ServiceImport => object.field("spec", service_import()),
         Kind::EndpointSlice => endpoint_slice(object),
         Kind::Secret => secret(object),
+        Kind::Pod => object.field("spec", pod_spec()),
         Kind::ConfigMap => object.field("data", map(string()).rule(data_keys)),
         Kind::ClusterTrustBundle => object.required(
             "spec",
@@ -239,6 +240,22 @@ fn addresses_fit_type(node: &Node, report: &mut Report<'_>) {
             }
         }
     }
+}
+
+/// Of a Pod's spec the ports of its containers are read, for Services that refer to them by name.
+fn pod_spec() -> Schema {
+    let container = || {
+        let port = open_object()
+            .field("name", string())
+            .required("containerPort", integer(1..=65535))
+            .field("protocol", one_of(PROTOCOLS).default(json!("TCP")));
+        open_object()
+            .field("ports", list(port))
+            .field("restartPolicy", string())
+    };
+    open_object()
+        .field("containers", list(container()))
+        .field("initContainers", list(container()))
 }
 
 /// The status of a Pod is read, unlike that of other kinds.
