@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BoundRoute, BoundRule};
+use pointsman_binding::bound::{BoundRoute, BoundRule, Dialect};
 
 use crate::expression::{CompiledMatch, compile_matches};
 use crate::filters::RuleFilters;
@@ -27,20 +27,22 @@ impl CompiledRoute {
     pub fn new(bound: Arc<BoundRoute>, old: Option<&CompiledRoute>) -> Self {
         let rules = bound.rules.iter();
         CompiledRoute {
-            rules: rules.map(|rule| compile(rule, old)).collect(),
+            rules: rules
+                .map(|rule| compile(rule, bound.dialect, old))
+                .collect(),
             bound,
         }
     }
 }
 
-fn compile(rule: &Arc<BoundRule>, old: Option<&CompiledRoute>) -> CompiledRule {
+fn compile(rule: &Arc<BoundRule>, dialect: Dialect, old: Option<&CompiledRoute>) -> CompiledRule {
     let mut known = old
         .into_iter()
         .flat_map(|old| old.bound.rules.iter().zip(&old.rules));
     match known.find(|(old, _)| Arc::ptr_eq(old, rule)) {
         Some((_, compiled)) => compiled.clone(),
         None => CompiledRule {
-            filters: RuleFilters::compile(rule),
+            filters: RuleFilters::compile(rule, dialect),
             matches: compile_matches(rule),
         },
     }

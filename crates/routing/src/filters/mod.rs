@@ -8,7 +8,7 @@ pub mod rewrite;
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::{BoundRule, DirectResponse, Filter, Mirror, PathPredicate};
+use pointsman_binding::bound::{BoundRule, Dialect, DirectResponse, Filter, Mirror, PathPredicate};
 
 use cors::CorsPolicy;
 use headers::{Edit, edits};
@@ -55,7 +55,7 @@ pub struct Forwarding {
 
 impl RuleFilters {
     /// Compiles the filters of a rule; none if it has none.
-    pub fn compile(rule: &BoundRule) -> Option<Arc<RuleFilters>> {
+    pub fn compile(rule: &BoundRule, dialect: Dialect) -> Option<Arc<RuleFilters>> {
         let of_backends = rule
             .backends
             .iter()
@@ -72,11 +72,11 @@ impl RuleFilters {
             _ => None,
         };
         let mut own = Forwarding::default();
-        own.extend(&rule.filters, prefix);
+        own.extend(&rule.filters, prefix, dialect);
         let own = Arc::new(own);
         let with = |filters: &[Filter]| {
             let mut all = Forwarding::clone(&own);
-            all.extend(filters, prefix);
+            all.extend(filters, prefix, dialect);
             Arc::new(all)
         };
         let backends = rule.backends.iter().filter(|_| of_backends);
@@ -85,7 +85,7 @@ impl RuleFilters {
                 Filter::Cors(cors) => Some(CorsPolicy::compile(cors)),
                 _ => None,
             }),
-            reply: ReplyFilter::compile(&rule.filters, prefix),
+            reply: ReplyFilter::compile(&rule.filters, prefix, dialect),
             backends: backends
                 .map(|backend| match backend.filters.as_slice() {
                     [] => own.clone(),
@@ -104,9 +104,9 @@ impl RuleFilters {
 
 impl ReplyFilter {
     /// The redirect of some filters, else their direct response.
-    fn compile(filters: &[Filter], prefix: Option<&str>) -> Option<Self> {
+    fn compile(filters: &[Filter], prefix: Option<&str>, dialect: Dialect) -> Option<Self> {
         let redirect = filters.iter().rev().find_map(|filter| match filter {
-            Filter::Redirect(redirect) => Some(Redirect::compile(redirect, prefix)),
+            Filter::Redirect(redirect) => Some(Redirect::compile(redirect, prefix, dialect)),
             _ => None,
         });
         let direct = || {
@@ -124,7 +124,7 @@ impl ReplyFilter {
 
 impl Forwarding {
     /// Adds the filters of a list after those that are there.
-    fn extend(&mut self, filters: &[Filter], prefix: Option<&str>) {
+    fn extend(&mut self, filters: &[Filter], prefix: Option<&str>, dialect: Dialect) {
         for filter in filters {
             match filter {
                 Filter::RequestHeaders(modifier) => self.request.extend(edits(modifier)),
@@ -135,7 +135,8 @@ impl Forwarding {
                         self.request.push(host);
                     }
                     if let Some(path) = &rewrite.path {
-                        self.path = PathRewrite::compile(path, prefix).or(self.path.take());
+                        self.path =
+                            PathRewrite::compile(path, prefix, dialect).or(self.path.take());
                     }
                 }
                 Filter::Mirror(mirror) => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pointsman_binding::bound::FrontendId;
+use pointsman_binding::bound::{Dialect, FrontendId};
 use pointsman_resources::Kind;
 use pointsman_resources::route::RequestRedirect;
 
@@ -67,7 +67,7 @@ pub struct Requested<'r> {
 
 impl Redirect {
     /// Compiles the filter of a rule whose match is this prefix.
-    pub fn compile(redirect: &RequestRedirect, prefix: Option<&str>) -> Self {
+    pub fn compile(redirect: &RequestRedirect, prefix: Option<&str>, dialect: Dialect) -> Self {
         Redirect {
             status: redirect.status_code,
             scheme: redirect.scheme.as_deref().map(Into::into),
@@ -76,7 +76,7 @@ impl Redirect {
             path: redirect
                 .path
                 .as_ref()
-                .and_then(|path| PathRewrite::compile(path, prefix)),
+                .and_then(|path| PathRewrite::compile(path, prefix, dialect)),
         }
     }
 
@@ -157,7 +157,7 @@ mod tests {
             path: "/x",
             query: None,
         };
-        Redirect::compile(&redirect, None).location(&requested)
+        Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&requested)
     }
 
     /// HTTPRouteRedirectPortAndScheme.
@@ -233,7 +233,7 @@ mod tests {
             path: "/a/b",
             query: Some("q=1"),
         };
-        let location = Redirect::compile(&redirect, None).location(&requested);
+        let location = Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&requested);
         assert_eq!(location, "http://[2001:db8::1]:8080/a/b?q=1");
     }
     /// "Sidecar: unset port/path/query kept. Gateway: query stripped, unset port := listener port."
@@ -307,7 +307,8 @@ mod tests {
                 path: "/x",
                 query: Some("q"),
             };
-            let location = Redirect::compile(&redirect, None).location(&requested);
+            let location =
+                Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&requested);
             assert_eq!(location, wanted, "{manner:?} {redirect:?}");
         }
     }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use pointsman_binding::bound::Dialect;
 use pointsman_resources::route::PathModifier;
 
 /// A new path for a request or a redirect.
@@ -16,12 +17,18 @@ pub enum PathRewrite {
         from: Arc<str>,
         /// What stands in its place.
         to: Arc<str>,
+        /// A request for `/` under the prefix `/` becomes `to` itself, without a slash at the end. Kuma's kinds only.
+        bare_root: bool,
     },
 }
 
 impl PathRewrite {
     /// Compiles what a filter says for a rule whose match is this prefix. None where nothing is to be replaced.
-    pub fn compile(modifier: &PathModifier, prefix: Option<&str>) -> Option<Self> {
+    pub fn compile(
+        modifier: &PathModifier,
+        prefix: Option<&str>,
+        dialect: Dialect,
+    ) -> Option<Self> {
         if let Some(path) = &modifier.replace_full_path {
             return Some(PathRewrite::Full(absolute(path).into()));
         }
@@ -30,6 +37,7 @@ impl PathRewrite {
         Some(PathRewrite::Prefix {
             from: trimmed(prefix?),
             to: trimmed(&absolute(to)),
+            bare_root: dialect == Dialect::Kuma && prefix == Some("/"),
         })
     }
 
@@ -37,7 +45,12 @@ impl PathRewrite {
     pub fn apply<'p>(&'p self, path: &str) -> Cow<'p, str> {
         match self {
             PathRewrite::Full(full) => Cow::Borrowed(full),
-            PathRewrite::Prefix { from, to } => {
+            PathRewrite::Prefix {
+                to,
+                bare_root: true,
+                ..
+            } if path == "/" && !to.is_empty() => Cow::Borrowed(to),
+            PathRewrite::Prefix { from, to, .. } => {
                 // What matched the prefix goes on with a slash or not at all.
                 let rest = path.strip_prefix(&**from).unwrap_or(path);
                 match (&**to, rest) {
@@ -68,12 +81,16 @@ mod tests {
     use super::*;
 
     fn replaced(path: &str, prefix: &str, with: &str) -> String {
+        replaced_in(Dialect::GatewayApi, path, prefix, with)
+    }
+
+    fn replaced_in(dialect: Dialect, path: &str, prefix: &str, with: &str) -> String {
         let modifier = PathModifier {
             kind: "ReplacePrefixMatch".into(),
             replace_full_path: None,
             replace_prefix_match: Some(with.into()),
         };
-        PathRewrite::compile(&modifier, Some(prefix))
+        PathRewrite::compile(&modifier, Some(prefix), dialect)
             .expect("a rewrite")
             .apply(path)
             .into_owned()
@@ -96,7 +113,8 @@ mod tests {
                 replace_full_path: Some(written.into()),
                 replace_prefix_match: None,
             };
-            let rewrite = PathRewrite::compile(&modifier, None).expect("a rewrite");
+            let rewrite =
+                PathRewrite::compile(&modifier, None, Dialect::GatewayApi).expect("a rewrite");
             assert_eq!(rewrite.apply("/x"), path, "{written:?}");
         }
         assert_eq!(replaced("/foo/bar", "/foo", "x y"), "/x%20y/bar");
@@ -127,6 +145,24 @@ mod tests {
                 wanted,
                 "{path} {prefix} {with}"
             );
+        }
+    }
+
+    /// "gateway handles slashes right (`/prefix/middle/tail` -> `/middle/tail`; `/` -> `/tail`)": a slash that nobody wrote is not added.
+    #[test]
+    fn of_kumas_kinds_the_root_becomes_what_is_written() {
+        let table = [
+            ("/", "/", "/a/b", "/a/b"),
+            ("/", "/", "/a/b/", "/a/b"),
+            ("/x", "/", "/a/b", "/a/b/x"),
+            ("/x/", "/", "/a/b", "/a/b/x/"),
+            ("/", "/", "/", "/"),
+            ("/foo/", "/foo", "/xyz", "/xyz/"),
+            ("/foo", "/foo", "/xyz", "/xyz"),
+        ];
+        for (path, prefix, with, wanted) in table {
+            let found = replaced_in(Dialect::Kuma, path, prefix, with);
+            assert_eq!(found, wanted, "{path} {prefix} {with}");
         }
     }
 }
