@@ -1,4 +1,4 @@
-//! The rules of one hostname: a tree over path segments, exact paths beside prefixes, and the regular expressions.
+//! The rules of one hostname: a tree over path segments, exact paths beside prefixes, the regular expressions, and matches without a path.
 //!
 //! Every node is shared between versions; a change copies the nodes from the root to the one that it touches.
 
@@ -21,6 +21,8 @@ pub(crate) struct HostTable {
     pub(crate) root: Node,
     /// All regular expressions, whatever their rank among the other matches.
     pub(crate) expressions: Ranked<Expressions>,
+    /// Matches without a path.
+    pub(crate) pathless: Ranked,
 }
 
 /// What stands at one path.
@@ -77,6 +79,7 @@ enum Place<'e> {
     Exact(&'e str),
     Prefix(&'e str),
     Regex,
+    Pathless,
 }
 
 fn place(entry: &Entry) -> Place<'_> {
@@ -84,6 +87,7 @@ fn place(entry: &Entry) -> Place<'_> {
         Some(PathPredicate::Exact(path)) => Place::Exact(path),
         Some(PathPredicate::Prefix(prefix)) => Place::Prefix(prefix),
         Some(PathPredicate::Regex(_)) => Place::Regex,
+        Some(PathPredicate::Any) => Place::Pathless,
         None => Place::Prefix("/"),
     }
 }
@@ -97,13 +101,14 @@ pub(crate) fn same_place(a: &Entry, b: &Entry) -> bool {
         }
         // All expressions of a host stand together.
         (Place::Regex, Place::Regex) => true,
+        (Place::Pathless, Place::Pathless) => true,
         _ => false,
     }
 }
 
 impl HostTable {
     pub(crate) fn is_empty(&self) -> bool {
-        self.root.is_empty() && self.expressions.is_empty()
+        self.root.is_empty() && self.expressions.is_empty() && self.pathless.is_empty()
     }
 
     pub(crate) fn insert(&mut self, entry: &Arc<Entry>) {
@@ -123,6 +128,7 @@ impl HostTable {
                 );
             }
             Place::Regex => self.expressions.insert(entry.clone()),
+            Place::Pathless => self.pathless.insert(entry.clone()),
         }
     }
 
@@ -143,6 +149,7 @@ impl HostTable {
                 );
             }
             Place::Regex => self.expressions.remove(&entry.rank),
+            Place::Pathless => self.pathless.remove(&entry.rank),
         }
     }
 
@@ -165,6 +172,9 @@ impl HostTable {
             search.descend(&self.root, path, 0);
         }
         search.try_expressions();
+        if path.starts_with('/') {
+            search.try_entries(&self.pathless, PathRank::Any);
+        }
         search.best.map(|(entry, _)| entry)
     }
 }

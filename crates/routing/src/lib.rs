@@ -26,7 +26,7 @@ mod tables;
 pub use entry::{Entry, Hit, Miss, Recorder};
 pub use expression::{CompiledMatch, Expression};
 pub use path::{PathError, normalize_path};
-pub use precedence::{Criterion, Rank};
+pub use precedence::{Criterion, Rank, tried_order};
 pub use request::{Parameters, Request, is_http};
 pub use route::CompiledRoute;
 pub use shadow::{Extent, Shadow, shadowed};

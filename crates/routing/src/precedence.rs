@@ -95,6 +95,8 @@ pub enum PathRank {
     Prefix(Reverse<usize>),
     /// A regular expression of Kuma's: so many characters.
     LateRegex(Reverse<usize>),
+    /// A match of Kuma's without a path.
+    Any,
 }
 
 impl PathRank {
@@ -138,7 +140,8 @@ pub struct Rank {
     /// route's own hostname, not what is left of it on the listener.
     pub host: HostRank,
     /// "`Exact` path match", then regular expressions (the specification leaves their place open), then "`Prefix` path match with
-    /// largest number of characters". Kuma has its expressions after prefixes, the longest first.
+    /// largest number of characters". Kuma has its expressions after prefixes, the longest first, and a match without a path last: "path
+    /// present before absent".
     pub path: PathRank,
     /// GRPCRoute: "characters in a matching service".
     pub grpc_service: Precision,
@@ -178,6 +181,7 @@ impl Rank {
                     Dialect::Kuma => PathRank::LateRegex(Reverse(regex.as_str().len())),
                 },
                 Some(PathPredicate::Prefix(prefix)) => PathRank::prefix(prefix),
+                Some(PathPredicate::Any) => PathRank::Any,
                 None => PathRank::prefix("/"),
             },
             grpc_service: Precision::of(grpc.and_then(|grpc| grpc.service.as_ref())),
@@ -214,6 +218,21 @@ impl Rank {
             .find(|(order, _)| order.is_ne())
             .unwrap_or((Ordering::Equal, Criterion::Order))
     }
+}
+
+/// The matches of a route's rules under one of its hostnames, in the order in which they are tried: each as the rule and the match's `index`.
+pub fn tried_order(route: &BoundRoute) -> Vec<(&BoundRule, usize)> {
+    let hostname = route.hostnames.first();
+    let rules = route.rules.iter();
+    let matches = rules.flat_map(|rule| rule.matches.iter().map(move |matched| (&**rule, matched)));
+    let mut all: Vec<(Rank, (&BoundRule, usize))> = matches
+        .map(|(rule, matched)| {
+            let rank = Rank::of(route, hostname, rule, Some(matched));
+            (rank, (rule, matched.index))
+        })
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all.into_iter().map(|(_, tried)| tried).collect()
 }
 
 impl Ord for Rank {

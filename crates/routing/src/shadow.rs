@@ -73,6 +73,7 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
             .collect();
         within(&host.expressions, &mut found);
         at_node(&host.root, &expressions, &mut found);
+        without_path(host, &expressions, &mut found);
     }
     across_hostnames(table, &mut found);
     not_under_all(table, &mut found);
@@ -134,7 +135,8 @@ fn across_hostnames(table: &FrontendTable, found: &mut Vec<Shadow>) {
                 let winner = earlier.iter().find_map(|earlier| taker(earlier, entry));
                 found.extend(winner.map(|winner| shadow(winner, entry, Extent::Fully)));
             };
-            host.expressions.iter().for_each(|entry| judge(entry));
+            let others = host.expressions.iter().chain(host.pathless.iter());
+            others.for_each(|entry| judge(entry));
             each_entry(&host.root, &mut judge);
         }
         earlier.push(host);
@@ -156,7 +158,7 @@ fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
     let (segments, exact): (Vec<&str>, bool) = match path {
         Some(PathPredicate::Exact(path)) => (path::segments(path)?.collect(), true),
         Some(PathPredicate::Prefix(prefix)) => (path::prefix_segments(prefix).collect(), false),
-        Some(PathPredicate::Regex(_)) | None => (Vec::new(), false),
+        Some(PathPredicate::Regex(_) | PathPredicate::Any) | None => (Vec::new(), false),
     };
     let mut nodes = vec![&host.root];
     for segment in &segments {
@@ -180,6 +182,7 @@ fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
         .take(NEIGHBOURS)
         .chain(expressions.take(NEIGHBOURS))
         .chain(prefixes)
+        .chain(host.pathless.iter().take(NEIGHBOURS))
         .map(|other| &**other)
         .filter(|other| covers(other, entry))
         .min_by(|a, b| a.rank.cmp(&b.rank))
@@ -202,7 +205,10 @@ fn taken(by: &Entry, entry: &Entry) -> Option<Extent> {
             fully(own.as_str() == &**by && is_plain(by))
         }
         (PathPredicate::Prefix(by), PathPredicate::Regex(_)) => fully(**by == *"/"),
-        (PathPredicate::Exact(_), PathPredicate::Prefix(_)) => None,
+        (PathPredicate::Any, _) => fully(true),
+        (PathPredicate::Prefix(by), PathPredicate::Any) => fully(**by == *"/"),
+        (PathPredicate::Regex(by), PathPredicate::Any) => by_expression(by, "/"),
+        (PathPredicate::Exact(_), PathPredicate::Prefix(_) | PathPredicate::Any) => None,
     }
 }
 
@@ -243,6 +249,20 @@ fn at_node(node: &Node, expressions: &[&Entry], found: &mut Vec<Shadow>) {
     // Recursion is as deep as the longest path of a rule.
     for child in node.children.values() {
         at_node(child, expressions, found);
+    }
+}
+
+/// Matches without a path: among each other, and after the prefix `/` and the expressions, which are all stronger.
+fn without_path(host: &HostTable, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+    within(&host.pathless, found);
+    for entry in host.pathless.iter() {
+        let mut roots = host.root.prefix.iter().take(NEIGHBOURS);
+        let winner =
+            roots.find(|root| !Arc::ptr_eq(&root.rule, &entry.rule) && covers(root, entry));
+        match winner {
+            Some(winner) => found.push(shadow(winner, entry, Extent::Fully)),
+            None => beside_expressions(entry, expressions, found),
+        }
     }
 }
 

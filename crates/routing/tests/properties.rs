@@ -103,6 +103,7 @@ fn a_match() -> impl Strategy<Value = BoundMatch> {
             .prop_map(|path| PathPredicate::Prefix(path.into())),
         1 => select(vec!["/a.*", "/[ab]", ".*/b.*", "/a/b/c", "[*]"])
             .prop_map(|text| PathPredicate::Regex(pattern(text))),
+        1 => Just(PathPredicate::Any),
     ];
     let grpc = (
         proptest::option::of(string_predicate(&["svc", "svc.x", "a"])),
@@ -184,6 +185,7 @@ fn an_alike_route() -> impl Strategy<Value = BoundRoute> {
         select(vec!["/a", "/b"]).prop_map(prefix),
         select(vec!["/a", "/b"]).prop_map(exact),
         select(vec!["/a", "/[ab]"]).prop_map(|text| matched(PathPredicate::Regex(pattern(text)))),
+        Just(matched(PathPredicate::Any)),
     ];
     let hostnames = select(vec![
         &[][..],
@@ -280,6 +282,7 @@ fn holds(matched: &BoundMatch, request: &Req) -> bool {
             path.starts_with('/') && (**path == *prefix || path.starts_with(&format!("{prefix}/")))
         }
         PathPredicate::Regex(pattern) => compiled(pattern.as_str()).is_match(path),
+        PathPredicate::Any => path.starts_with('/'),
     };
     let grpc_holds = matched.grpc.as_ref().is_none_or(|grpc| {
         let parts: Vec<&str> = path.splitn(3, '/').collect();

@@ -64,6 +64,7 @@ impl From<&PathPredicate> for proto::PathPredicate {
             PathPredicate::Exact(path) => Predicate::Exact(path.to_string()),
             PathPredicate::Prefix(prefix) => Predicate::Prefix(prefix.to_string()),
             PathPredicate::Regex(pattern) => Predicate::Regex(pattern.as_str().to_owned()),
+            PathPredicate::Any => Predicate::Any(()),
         };
         proto::PathPredicate {
             predicate: Some(predicate),
@@ -81,6 +82,7 @@ impl TryFrom<proto::PathPredicate> for PathPredicate {
                 Predicate::Exact(path) => PathPredicate::Exact(path.into()),
                 Predicate::Prefix(prefix) => PathPredicate::Prefix(prefix.into()),
                 Predicate::Regex(text) => PathPredicate::Regex(pattern(&text)?),
+                Predicate::Any(()) => PathPredicate::Any,
             },
         )
     }

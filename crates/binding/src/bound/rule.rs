@@ -200,6 +200,8 @@ pub enum PathPredicate<P = Pattern> {
     Prefix(Arc<str>),
     /// The whole path matches.
     Regex(P),
+    /// Every path, for a match that names none: it ranks after all others. Kuma's sidecars only.
+    Any,
 }
 
 /// What a gRPC match that is not one exact path asks of `/service/method`.
@@ -294,6 +296,7 @@ impl BoundMatch {
                 PathPredicate::Exact(path) => PathPredicate::Exact(path.clone()),
                 PathPredicate::Prefix(prefix) => PathPredicate::Prefix(prefix.clone()),
                 PathPredicate::Regex(pattern) => PathPredicate::Regex(compile(pattern)),
+                PathPredicate::Any => PathPredicate::Any,
             },
             grpc: self.grpc.as_ref().map(|grpc| GrpcPredicate {
                 service: grpc

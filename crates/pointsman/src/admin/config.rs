@@ -161,12 +161,16 @@ fn rule(entry: &Entry) -> Value {
 }
 
 fn match_value<P: AsRef<str>>(matched: &BoundMatch<P>) -> Value {
-    let (kind, path) = match &matched.path {
-        PathPredicate::Exact(path) => ("Exact", &**path),
-        PathPredicate::Prefix(path) => ("PathPrefix", &**path),
-        PathPredicate::Regex(regex) => ("RegularExpression", regex.as_ref()),
+    let path = match &matched.path {
+        PathPredicate::Exact(path) => Some(("Exact", &**path)),
+        PathPredicate::Prefix(path) => Some(("PathPrefix", &**path)),
+        PathPredicate::Regex(regex) => Some(("RegularExpression", regex.as_ref())),
+        PathPredicate::Any => None,
     };
-    let mut value = json!({ "index": matched.index, "path": { "type": kind, "value": path } });
+    let mut value = json!({ "index": matched.index });
+    if let Some((kind, path)) = path {
+        value["path"] = json!({ "type": kind, "value": path });
+    }
     if let Some(method) = &matched.method {
         value["method"] = json!(&**method);
     }

@@ -313,6 +313,9 @@ fn path_miss(matched: &CompiledMatch, path: &str) -> Option<String> {
                 regex.as_str()
             )
         }),
+        PathPredicate::Any => {
+            (!path.starts_with('/')).then(|| format!("path: wanted any, got `{path}`"))
+        }
     }
 }
 
@@ -466,6 +469,7 @@ fn described<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> (&'static str, &
         Some(PathPredicate::Exact(path)) => ("exact path", path),
         Some(PathPredicate::Prefix(prefix)) => ("prefix", prefix),
         Some(PathPredicate::Regex(regex)) => ("expression", regex.as_ref()),
+        Some(PathPredicate::Any) => ("any path", ""),
         None => ("prefix", ""),
     }
 }
@@ -477,6 +481,9 @@ fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) ->
     let ((kind, strong), (other, weak)) = (described(matched), described(entry.matched()));
     if kind == other && strong.len() > weak.len() {
         return format!("path: `{strong}` is a longer {kind} than `{weak}`");
+    }
+    if other == "any path" {
+        return format!("path: a match without a path comes after the {kind} `{strong}`");
     }
     match kind {
         "exact path" => format!("path: `{strong}` exactly comes before the {other} `{weak}`"),
