@@ -126,10 +126,15 @@ impl LabelSelector {
     ///
     /// `Err` names what makes the selector invalid; the CRDs leave the operator open, so the API server accepts any.
     pub fn matches(&self, labels: &Labels) -> Result<bool, String> {
+        self.matches_by(|key| labels.get(key))
+    }
+
+    /// As [`matches`](Self::matches), for labels that are looked up with `get`.
+    pub fn matches_by<'l>(&self, get: impl Fn(&str) -> Option<&'l str>) -> Result<bool, String> {
         let mut all = self
             .match_labels
             .iter()
-            .all(|(key, value)| labels.get(key) == Some(value.as_str()));
+            .all(|(key, value)| get(key) == Some(value.as_str()));
         for LabelSelectorRequirement {
             key,
             operator,
@@ -137,14 +142,10 @@ impl LabelSelector {
         } in &self.match_expressions
         {
             let holds = match (operator.as_str(), values.is_empty()) {
-                ("In", false) => labels
-                    .get(key)
-                    .is_some_and(|value| values.iter().any(|v| v == value)),
-                ("NotIn", false) => labels
-                    .get(key)
-                    .is_none_or(|value| values.iter().all(|v| v != value)),
-                ("Exists", true) => labels.get(key).is_some(),
-                ("DoesNotExist", true) => labels.get(key).is_none(),
+                ("In", false) => get(key).is_some_and(|value| values.iter().any(|v| v == value)),
+                ("NotIn", false) => get(key).is_none_or(|value| values.iter().all(|v| v != value)),
+                ("Exists", true) => get(key).is_some(),
+                ("DoesNotExist", true) => get(key).is_none(),
                 ("In" | "NotIn", true) => {
                     return Err(format!("operator {operator} on label `{key}` needs values"));
                 }

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 use super::{BackendRef, Object, PROTOCOL_TAG, SERVICE_TAG, Tags};
 use crate::meta::null_as_default;
@@ -32,6 +33,9 @@ pub struct Networking {
     pub outbound: Vec<Outbound>,
     /// Set if it is a gateway and no sidecar.
     pub gateway: Option<DataplaneGateway>,
+    /// Its traffic is redirected to it, whatever its outbounds say.
+    #[serde(default, deserialize_with = "is_set")]
+    pub transparent_proxying: bool,
 }
 
 impl Object<DataplaneSpec> {
@@ -63,7 +67,7 @@ pub struct Inbound {
     pub service_port: Option<u16>,
     /// The address of the service behind it.
     pub service_address: Option<String>,
-    /// What it is.
+    /// What it is. Empty as of Kuma 3.0, where labels of the Dataplane say it.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
     /// Its protocol, where it has no tag for it.
@@ -148,6 +152,10 @@ pub enum DataplaneGatewayType {
     Delegated,
     /// The mesh's own.
     Builtin,
+}
+
+fn is_set<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
+    Option::<IgnoredAny>::deserialize(d).map(|set| set.is_some())
 }
 
 fn loopback() -> IpAddr {

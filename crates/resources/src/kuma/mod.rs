@@ -40,8 +40,9 @@ pub use gateway::{
 pub use mesh::{Mesh, MeshServicesMode, MeshSpec};
 pub use route::{HeaderMatch, HeaderTest, Match, MeshRoute, MeshRouteSpec, Rule, RuleConf, To};
 pub use service::{
-    ExternalEndpoint, ExternalMatch, ExternalTls, ExternalVerification, MeshExternalServiceSpec,
-    MeshMultiZoneServiceSpec, MeshServicePort, MeshServiceSelector, MeshServiceSpec, SanMatch,
+    Extension, ExternalEndpoint, ExternalMatch, ExternalTls, ExternalVerification,
+    MeshExternalServiceSpec, MeshMultiZoneServiceSpec, MeshServicePort, MeshServiceSelector,
+    MeshServiceSpec, SanMatch,
 };
 pub use target::{BackendRef, ProxyType, Tags, TargetKind, TargetRef};
 
@@ -62,6 +63,10 @@ pub const MESH_LABEL: &str = "kuma.io/mesh";
 pub const DISPLAY_NAME_LABEL: &str = "kuma.io/display-name";
 /// The label that says where a policy was made: `global` or `zone`.
 pub const ORIGIN_LABEL: &str = "kuma.io/origin";
+/// The label that says whose a policy is: `system`, `producer`, `consumer` or `workload-owner`.
+pub const POLICY_ROLE_LABEL: &str = "kuma.io/policy-role";
+/// The namespace of Kuma itself on Kubernetes: its policies are the operators', and objects of other zones are copied there.
+pub const SYSTEM_NAMESPACE: &str = "kuma-system";
 /// The label of policies that are tried and not carried out: `shadow`.
 pub const EFFECT_LABEL: &str = "kuma.io/effect";
 /// The tag and label that names a Kubernetes namespace.
@@ -116,6 +121,17 @@ const UNIVERSAL: &str = "mesh:";
 pub fn kubernetes_namespace(metadata: &Meta) -> Option<&str> {
     let namespace = &*metadata.namespace;
     (!namespace.is_empty() && !is_universal(metadata)).then_some(namespace)
+}
+
+/// The Kubernetes namespace that an object belongs to. A copy in the system namespace, or in a universal document, names the namespace of the
+/// original in the label `k8s.kuma.io/namespace`.
+pub fn home_namespace(metadata: &Meta) -> Option<&str> {
+    let original = metadata.labels.get(NAMESPACE_TAG);
+    match kubernetes_namespace(metadata) {
+        Some(SYSTEM_NAMESPACE) => original.or(Some(SYSTEM_NAMESPACE)),
+        None if is_universal(metadata) => original,
+        own => own,
+    }
 }
 
 /// Whether this is a universal document of a mesh.

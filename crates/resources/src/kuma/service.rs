@@ -72,6 +72,16 @@ pub struct MeshExternalServiceSpec {
     pub endpoints: Vec<ExternalEndpoint>,
     /// Whether TLS is spoken with it.
     pub tls: Option<ExternalTls>,
+    /// A plugin of Kuma's that carries its traffic. None is supported.
+    pub extension: Option<Extension>,
+}
+
+/// A plugin that carries the traffic of a MeshExternalService.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Extension {
+    /// The name of the plugin.
+    #[serde(rename = "type", default)]
+    pub kind: String,
 }
 
 /// The port and protocol under which the mesh knows a MeshExternalService.

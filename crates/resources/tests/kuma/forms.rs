@@ -199,7 +199,6 @@ networking: {}
             "a.yaml:9:1: error: spec: this required field is missing",
             "a.yaml:13:7: error: name: cannot be empty",
             "a.yaml:14:13: error: networking.address: address can't be empty",
-            "a.yaml:14:13: error: networking: has to contain at least one inbound interface or gateway",
         ]
     );
 }

@@ -4,19 +4,19 @@ use super::super::rules::{items, text};
 use super::super::{
     Report, Schema, any, boolean, integer, list, map, object, one_of, open_object, string,
 };
-use super::tags::{PROTOCOLS, is_map, key, names_a_service, tags};
+use super::tags::{PROTOCOLS, key, names_a_service, tags};
 use super::text::{
     ADDRESS, LISTEN_ADDRESS, NAME, NO_OUTBOUND_KIND, OUTBOUND_KIND, SERVICE_ADDRESS,
 };
-use crate::document::{Node, Value};
-use crate::kuma::{PROTOCOL_TAG, SERVICE_TAG};
+use crate::document::Node;
+use crate::kuma::PROTOCOL_TAG;
 
 /// The spec of a Dataplane.
 pub(super) fn dataplane() -> Schema {
     let gateway = object()
         .field("type", one_of(&["DELEGATED", "BUILTIN"]))
         .field("tags", tags().rule(protocol_of_gateway))
-        .rule(names_a_service("tags"));
+        .rule(builtin_names_a_service);
     let address = string().like(&ADDRESS).said("address can't be empty");
     let networking = object()
         .required("address", address)
@@ -48,11 +48,10 @@ fn inbound() -> Schema {
         .field("servicePort", port())
         .field("serviceAddress", string().like(&SERVICE_ADDRESS))
         .field("tags", tags().rule(protocol))
-        .field("protocol", string())
+        .field("protocol", string().rule(known_protocol))
         .field("health", open_object().field("ready", boolean()))
         .field("serviceProbe", any())
         .field("state", one_of(&["Ready", "NotReady", "Ignored"]))
-        .rule(service_tag)
 }
 
 fn outbound() -> Schema {
@@ -74,12 +73,22 @@ fn outbound() -> Schema {
         .rule(one_destination)
 }
 
-/// Tags name the service of an inbound.
-fn service_tag(node: &Node, report: &mut Report<'_>) {
-    let tags = node.get("tags");
-    if tags.is_none_or(|tags| is_map(tags) && tags.get(SERVICE_TAG).is_none()) {
-        let part = format!(".tags{}", key(SERVICE_TAG));
-        report.error_in(&part, tags.unwrap_or(node), "tag has to exist");
+/// MeshGateways find builtin gateways by their service. Nobody has to find a delegated one so.
+fn builtin_names_a_service(gateway: &Node, report: &mut Report<'_>) {
+    if text(gateway, "type") == Some("BUILTIN") {
+        names_a_service("tags")(gateway, report);
+    }
+}
+
+fn is_unknown_protocol(value: &str) -> bool {
+    !PROTOCOLS.contains(&value.to_ascii_lowercase().as_str())
+}
+
+fn known_protocol(node: &Node, report: &mut Report<'_>) {
+    if let Some(value) = node.as_str().filter(|value| is_unknown_protocol(value)) {
+        let allowed = PROTOCOLS.join(", ");
+        let says = format!("invalid value \"{value}\". Allowed values: {allowed}");
+        report.error(node, says);
     }
 }
 
@@ -87,8 +96,7 @@ fn protocol(node: &Node, report: &mut Report<'_>) {
     let Some(tag) = node.get(PROTOCOL_TAG) else {
         return;
     };
-    let unknown = |value: &&str| !PROTOCOLS.contains(&value.to_ascii_lowercase().as_str());
-    if let Some(value) = tag.as_str().filter(unknown) {
+    if let Some(value) = tag.as_str().filter(|value| is_unknown_protocol(value)) {
         let allowed = PROTOCOLS.join(", ");
         let says = format!(
             "tag \"{PROTOCOL_TAG}\" has an invalid value \"{value}\". Allowed values: {allowed}"
@@ -112,24 +120,14 @@ fn is_builtin(networking: &Node) -> bool {
     gateway.and_then(|gateway| text(gateway, "type")) == Some("BUILTIN")
 }
 
-/// A sidecar has inbounds. A gateway has none, and a builtin one, whose ports its MeshGateway says, no outbounds either.
+/// A sidecar may have inbounds (as of Kuma 3.0 it needs none). A gateway has none, and a builtin one, whose ports its MeshGateway says, no
+/// outbounds either.
 fn sidecar_or_gateway(node: &Node, report: &mut Report<'_>) {
     let some = |field| node.get(field).filter(|list| !list.items().is_empty());
     let kind = match node.get("gateway") {
         Some(_) if is_builtin(node) => "builtin",
         Some(_) => "delegated",
-        None => {
-            let inbound = node.get("inbound");
-            if inbound
-                .is_none_or(|list| matches!(&list.value, Value::List(items) if items.is_empty()))
-            {
-                report.error(
-                    node,
-                    "has to contain at least one inbound interface or gateway",
-                );
-            }
-            return;
-        }
+        None => return,
     };
     if let Some(inbound) = some("inbound") {
         let says = format!("inbound cannot be defined for {kind} gateways");

@@ -7,7 +7,7 @@ use super::matches::matches;
 use super::target::{backend_ref, no_inbound, refuse_kind, target_ref};
 use super::text::REQUESTED_HOSTNAME;
 use crate::document::{Node, Value};
-use crate::kuma::KubernetesService;
+use crate::kuma::{KubernetesService, SYSTEM_NAMESPACE};
 
 /// Proxies that a policy may be for.
 const PROXIES: &[&str] = &[
@@ -29,9 +29,6 @@ const TO: &[&str] = &[
     "MeshExternalService",
     "MeshMultiZoneService",
 ];
-
-/// The namespace of Kuma itself, whose policies are for everybody.
-const SYSTEM_NAMESPACE: &str = "kuma-system";
 
 /// What MADR 011 looked at and did not take, and where things stand instead.
 const RULES_HERE: &str =

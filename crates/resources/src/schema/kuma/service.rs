@@ -87,9 +87,15 @@ pub(super) fn external() -> Schema {
         .required("address", string().like(&EXTERNAL_ADDRESS))
         .required("port", port())
         .field("priority", integer(0..=0).said(ONE_PRIORITY));
+    let extension = object()
+        .required(
+            "type",
+            string().size(1..=usize::MAX).said("must not be empty"),
+        )
+        .field("config", any());
     object()
         .required("match", matched)
-        .field("extension", any())
+        .field("extension", extension)
         .field("endpoints", list(endpoint))
         .field("tls", tls())
 }
