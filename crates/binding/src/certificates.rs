@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pointsman_resources::core::Secret;
-use pointsman_resources::kuma::{DataSource, SECRET_KEY, scope};
+use pointsman_resources::kuma::{DataSource, SECRET_KEY, SYSTEM_NAMESPACE, scope};
 use pointsman_resources::meta::CERTIFICATES_GROUP;
 use pointsman_resources::refs::SecretObjectReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -15,7 +15,6 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use crate::bound::{CertifiedKey, PrivateKey, SecretId};
 use crate::grants::Reference;
 use crate::kuma::lower::content;
-use crate::kuma::policy::SYSTEM_NAMESPACE;
 use crate::store::Reader;
 use crate::x509;
 

@@ -374,6 +374,7 @@ impl Lowering<'_> {
             reference: self.named(&mirror.backend_ref, &target),
             target,
             fraction,
+            hostname: None,
         })
     }
 

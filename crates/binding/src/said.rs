@@ -9,7 +9,7 @@ use crate::gateway::GatewayView;
 use crate::listener::ListenerView;
 use crate::status::{CONTROLLER_NAME, Condition, ListenerStatus, ParentStatus, Status, StatusBody};
 use crate::store::{Reader, Topic, Unit};
-use crate::{Binder, features, mesh, policy};
+use crate::{Binder, features, kuma, mesh, policy};
 
 impl Binder {
     /// The status of an object; none if nothing is ours to say.
@@ -53,6 +53,12 @@ impl Binder {
                 StatusBody::Backend(status)
             }
             Kind::MeshGateway => self.mesh_gateway_status(reader, key)?,
+            Kind::MeshExternalService => StatusBody::Mesh {
+                conditions: kuma::backend::external_conditions(
+                    reader.mesh_external_service(&key.name)?,
+                ),
+                reaches: Vec::new(),
+            },
             kind if kind.is_mesh_route() => self.policy_status(key)?,
             _ => self.route_status(reader, key)?,
         };

@@ -233,11 +233,11 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
         let tags = tags_text(&mirror.tags);
         let name = Name::new(&*mirror.namespace, &*mirror.name);
         let name = format!("{} {name}{port}{tags}", mirror.kind);
-        let fate = mirror
-            .reason
-            .as_deref()
-            .map(|reason| paint.paint(Style::Bad, reason))
-            .unwrap_or_default();
+        let fate = match (&mirror.reason, &mirror.host) {
+            (Some(reason), _) => paint.paint(Style::Bad, reason),
+            (None, Some(host)) => format!("host: {host}"),
+            (None, None) => String::new(),
+        };
         let line = format!(
             "{}   {:>5.1}%  {name}  {fate}",
             strong("mirror"),

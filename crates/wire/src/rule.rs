@@ -255,6 +255,7 @@ impl From<&Mirror> for proto::Mirror {
             target: Some(encode_target(&mirror.target)),
             numerator: mirror.fraction.numerator,
             denominator: mirror.fraction.denominator,
+            hostname: mirror.hostname.as_deref().map(str::to_owned),
         }
     }
 }
@@ -278,6 +279,7 @@ impl TryFrom<proto::Mirror> for Mirror {
                 numerator: mirror.numerator,
                 denominator: mirror.denominator,
             },
+            hostname: mirror.hostname.map(Into::into),
         })
     }
 }

@@ -389,6 +389,8 @@ pub struct Mirror {
     pub target: Result<BackendId, Fault>,
     /// Of how many.
     pub fraction: Fraction,
+    /// Host of the copies; that of the request if none.
+    pub hostname: Option<Arc<str>>,
 }
 
 /// Where traffic goes, and how much of it.

@@ -8,20 +8,21 @@ use std::sync::Arc;
 
 use pointsman_resources::core::{ServicePort, TargetPort};
 use pointsman_resources::kuma::{
-    BackendRef, Dataplane, ExternalVerification, Inbound, KubernetesService, MeshExternalService,
-    MeshService, MeshServicePort, PROTOCOL_TAG, SanMatch, Tags, TargetKind, kubernetes_namespace,
-    scope,
+    BackendRef, Dataplane, Extension, ExternalVerification, Inbound, KubernetesService,
+    MeshExternalService, MeshService, MeshServicePort, PROTOCOL_TAG, SanMatch, Tags, TargetKind,
+    kubernetes_namespace, scope,
 };
 use pointsman_resources::{Kind, ObjectKey};
 
 use super::across;
 use super::proxy::{pod_tags, tagged};
-use super::select::{has, have};
+use super::select::{has, have, label};
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, CertifiedKey, Endpoints, Fault,
     FaultReason, PeerName, SecretId, Tags as Subset, Transport, Trust,
 };
 use crate::certificates;
+use crate::status::Condition;
 use crate::store::Reader;
 
 /// A port of a destination.
@@ -172,6 +173,30 @@ pub(crate) fn resolve(
     found.map(|id| BackendId { tags, ..id })
 }
 
+/// Why a destination can't be called, though it is there: Kuma's plugins don't run here.
+pub(crate) fn unsupported(reader: &Reader<'_>, id: &BackendId) -> Option<Fault> {
+    if id.object.kind != Kind::MeshExternalService {
+        return None;
+    }
+    let service = reader.mesh_external_service(&id.object.name)?;
+    let extension = service.spec.extension.as_ref()?;
+    let message = format!("{}: {}", id.object, no_extension(extension));
+    Some(fault(FaultReason::UnsupportedValue, message))
+}
+
+fn no_extension(extension: &Extension) -> String {
+    let kind = &extension.kind;
+    format!("spec.extension of type `{kind}` is not supported, so requests to it get 500")
+}
+
+/// The conditions of a MeshExternalService.
+pub(crate) fn external_conditions(service: &MeshExternalService) -> Vec<Condition> {
+    vec![match &service.spec.extension {
+        Some(extension) => Condition::no("Accepted", "UnsupportedValue", no_extension(extension)),
+        None => Condition::yes("Accepted", "Accepted", ""),
+    }]
+}
+
 fn fault(reason: FaultReason, message: String) -> Fault {
     Fault {
         status: 500,
@@ -202,12 +227,24 @@ fn by_name(
         }
     }
     // A MeshService or Service with one port needs no port to be named.
+    let mut several = None;
     for object in named(mesh, namespace, name, &[Kind::MeshService, Kind::Service]) {
-        if let [only] = &ports(reader, &object)[..] {
-            return Ok(BackendId::new(object, only.number, Transport::Tcp));
+        match &ports(reader, &object)[..] {
+            [] => {}
+            [only] => return Ok(BackendId::new(object, only.number, Transport::Tcp)),
+            ports => {
+                let numbers: Vec<String> =
+                    ports.iter().map(|port| port.number.to_string()).collect();
+                let numbers = numbers.join(", ");
+                several.get_or_insert(format!(
+                    "{object} has the ports {numbers}: `port` must name one of them"
+                ));
+            }
         }
     }
-    let message = format!("nothing in mesh {mesh} has the tag kuma.io/service: {name}");
+    let message = several.unwrap_or_else(|| {
+        format!("mesh {mesh} has no MeshService {name}, and nothing in it has the tag kuma.io/service: {name}")
+    });
     Err(fault(FaultReason::BackendNotFound, message))
 }
 
@@ -414,7 +451,9 @@ fn of_mesh_service(
         match (by_tags, names, labels) {
             (Some(tags), ..) => has(&inbound.tags, tags),
             (None, Some(reference), _) => reference.name == *dataplane.metadata.name,
-            (None, None, Some(labels)) => labels.matches(&dataplane.metadata.labels) == Ok(true),
+            (None, None, Some(labels)) => {
+                labels.matches_by(|name| label(&dataplane.metadata, name)) == Ok(true)
+            }
             (None, None, None) => false,
         }
     };
@@ -521,14 +560,21 @@ pub(crate) fn client_certificate(
     }))
 }
 
-/// The name that a backend is reached by, for `hostToBackendHostname`.
+/// The hostname of a MeshExternalService, which requests to it carry as Host: that of the endpoint in use. None if its endpoints are addresses.
 pub(crate) fn hostname(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
     if id.object.kind != Kind::MeshExternalService {
         return None;
     }
-    let service = reader.mesh_external_service(&id.object.name)?;
-    let mut hosts = service.spec.endpoints.iter().map(|e| e.address.clone());
-    hosts.find(|host| host.parse::<IpAddr>().is_err())
+    let endpoints = &reader
+        .mesh_external_service(&id.object.name)?
+        .spec
+        .endpoints;
+    let first = endpoints.first()?;
+    let is_address = |host: &str| host.parse::<IpAddr>().is_ok();
+    let none = !endpoints
+        .iter()
+        .any(|endpoint| is_address(&endpoint.address));
+    none.then(|| first.address.clone())
 }
 
 /// What a port of a Service says that it speaks, be it in Kuma's way.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pointsman_resources::{Age, ObjectKey};
+use pointsman_resources::{Age, Kind, ObjectKey};
 
 use super::across;
 use super::backend;
@@ -217,9 +217,11 @@ fn bind(
         told: std::mem::take(&mut outcome.told),
     };
     for item in ignored {
-        let why = match http {
-            true => "a MeshHTTPRoute governs it",
-            false => "it does not speak HTTP (kuma.io/protocol)",
+        let why = match (http, destination.object.kind) {
+            (true, _) => "a MeshHTTPRoute governs it",
+            (false, Kind::MeshExternalService) => "it does not speak HTTP (match.protocol)",
+            (false, _) if destination.port != 0 => "it does not speak HTTP (appProtocol)",
+            (false, _) => "it does not speak HTTP (kuma.io/protocol)",
         };
         let remark = format!("it has no say over calls to {destination}: {why}");
         let remarks = &mut lowering.told.remarks;

@@ -173,6 +173,8 @@ fn stand_in(key: &ObjectKey, gateway: &MeshGateway) -> Proxy {
         namespace: kubernetes_namespace(&gateway.metadata).map(Arc::from),
         tag_sets: selectors.map(|selector| selector.tags.clone()).collect(),
         outbounds: Vec::new(),
+        unresolved: Vec::new(),
+        is_transparent: false,
         calls_all: false,
         kind: ProxyType::Gateway,
     }
@@ -189,6 +191,11 @@ pub(crate) fn port_name(mesh: &str, proxy: &ObjectKey) -> Name {
             Name::new(scope(mesh), name)
         }
     }
+}
+
+/// Whether the ports of a proxy are found under a name, whatever its mesh.
+pub(crate) fn is_port_name(name: &Name, proxy: &ObjectKey) -> bool {
+    *name == port_name(name.namespace.trim_start_matches("mesh:"), proxy)
 }
 
 /// A listener of a MeshGateway on one of its proxies.
@@ -528,7 +535,7 @@ fn protocol(listener: &GatewayListener) -> Protocol {
 }
 
 /// The hosts that a hostname of a policy means; none is all.
-fn hosts(written: &str) -> Option<Hostname> {
+pub(crate) fn hosts(written: &str) -> Option<Hostname> {
     (!matches!(written, "" | "*")).then(|| Hostname::new(written))
 }
 

@@ -10,7 +10,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pointsman_resources::kuma::{
     BackendRef, DataSource, DirectResponse, Filter as KumaFilter, HeaderTest, KubernetesService,
-    Match, MeshRoute, TargetRef, UrlRewrite,
+    Match, MeshRoute, TargetRef,
 };
 use pointsman_resources::route::{PathMatchType, UrlRewrite as HostAndPath};
 use pointsman_resources::{Kind, ObjectKey};
@@ -79,7 +79,7 @@ impl Lowering<'_, '_> {
         let mut rules = Vec::new();
         for (index, rule) in merged.iter().enumerate() {
             self.tell_lost(rule);
-            match matches(rule.matches) {
+            match matches(rule.matches, self.pathless()) {
                 Ok(matches) => self.rule(index, rule, matches, &mut rules),
                 Err(why) => {
                     for source in &rule.from {
@@ -103,9 +103,9 @@ impl Lowering<'_, '_> {
 
     /// What happens where no policy says otherwise: it goes where it was going.
     pub fn implicit(&mut self) -> Option<BoundRule> {
-        let backend = self.own_destination()?;
+        let backend = self.own_destination(false)?;
         let matches = match self.http {
-            true => matches(&[Match::default()]).unwrap_or_default(),
+            true => matches(&[Match::default()], self.pathless()).unwrap_or_default(),
             false => Vec::new(),
         };
         Some(rule_of(
@@ -116,6 +116,14 @@ impl Lowering<'_, '_> {
             None,
             Vec::new(),
         ))
+    }
+
+    /// The paths that a match without one takes: "a match without a path comes after all (on gateways it is prefix `/`)".
+    fn pathless(&self) -> PathPredicate {
+        match self.destination {
+            Some(_) => PathPredicate::Any,
+            None => PathPredicate::Prefix("/".into()),
+        }
     }
 
     fn tell_lost(&mut self, rule: &Merged<'_>) {
@@ -132,11 +140,14 @@ impl Lowering<'_, '_> {
         matches: Vec<BoundMatch>,
         rules: &mut Vec<Arc<BoundRule>>,
     ) {
-        let (mut filters, mut fault, mut to_backend) = (Vec::new(), None, false);
-        let mut replaces = false;
+        let (mut filters, mut fault, mut replaces) = (Vec::new(), None, false);
+        let sets_host = rule
+            .filters
+            .as_ref()
+            .is_some_and(|(all, ..)| sets_host(all));
         if let Some((written, policy, source)) = &rule.filters {
             for filter in *written {
-                match self.filter(filter, policy, source) {
+                match self.filter(filter, policy, source, sets_host) {
                     Ok(filter) => filters.extend(filter),
                     Err(why) => fault = fault.or(Some(why)),
                 }
@@ -146,13 +157,6 @@ impl Lowering<'_, '_> {
                     _ => None,
                 };
                 replaces |= rewrite.is_some_and(|path| path.replace_prefix_match.is_some());
-                to_backend |= matches!(
-                    filter,
-                    KumaFilter::URLRewrite(UrlRewrite {
-                        host_to_backend_hostname: true,
-                        ..
-                    })
-                );
             }
         }
         let answers = filters
@@ -169,7 +173,7 @@ impl Lowering<'_, '_> {
                     let remarks = self.told.remarks.entry(policy.key.clone()).or_default();
                     remarks.insert(remark);
                 } else {
-                    let backend = |reference| self.backend(reference, policy, to_backend);
+                    let backend = |reference| self.backend(reference, policy, sets_host);
                     backends = written.iter().map(backend).collect();
                     let used = backends.iter().filter(|backend| backend.weight > 0);
                     let used = used.filter_map(|backend| backend.target.as_ref().ok());
@@ -178,7 +182,7 @@ impl Lowering<'_, '_> {
                 }
             }
             _ if answers || fault.is_some() => {}
-            _ => match self.own_destination() {
+            _ => match self.own_destination(sets_host) {
                 Some(backend) => backends.push(backend),
                 None => {
                     let message = "the rule has no backendRefs".to_owned();
@@ -205,15 +209,17 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn own_destination(&mut self) -> Option<WeightedBackend> {
+    fn own_destination(&mut self, sets_host: bool) -> Option<WeightedBackend> {
         let id = self.destination?;
-        let target = match across::turned_away(self.reader, self.mesh, id) {
-            Some(away) => Err(away),
+        let away = across::turned_away(self.reader, self.mesh, id);
+        let target = match away.or_else(|| backend::unsupported(self.reader, id)) {
+            Some(fault) => Err(fault),
             None => Ok(id.clone()),
         };
         if target.is_ok() {
             self.uses.insert(id.clone());
         }
+        let filters = self.own_host(target.as_ref(), sets_host);
         Some(WeightedBackend {
             reference: BackendName {
                 kind: id.object.kind.name().into(),
@@ -223,8 +229,20 @@ impl Lowering<'_, '_> {
             },
             weight: 1,
             target,
-            filters: Vec::new(),
+            filters: filters.into_iter().collect(),
         })
+    }
+
+    /// "Host of requests to a MeshExternalService: its own hostname, unless a filter sets another": for its share alone.
+    fn own_host(&self, target: Result<&BackendId, &Fault>, sets_host: bool) -> Option<Filter> {
+        if sets_host || !self.http {
+            return None;
+        }
+        let hostname = backend::hostname(self.reader, target.ok()?)?;
+        Some(Filter::Rewrite(Arc::new(HostAndPath {
+            hostname: Some(hostname),
+            path: None,
+        })))
     }
 
     fn invalid(&mut self, source: &RuleSource, why: &str) {
@@ -237,29 +255,25 @@ impl Lowering<'_, '_> {
         &mut self,
         reference: &BackendRef,
         policy: &Policy,
-        to_backend: bool,
+        sets_host: bool,
     ) -> WeightedBackend {
         let target = self.resolve(reference, policy);
-        let mut filters = Vec::new();
-        if let (true, Ok(id)) = (to_backend, &target)
-            && let Some(hostname) = backend::hostname(self.reader, id)
-        {
-            filters.push(Filter::Rewrite(Arc::new(HostAndPath {
-                hostname: Some(hostname),
-                path: None,
-            })));
-        }
+        let filters = self.own_host(target.as_ref(), sets_host);
         WeightedBackend {
             reference: named(&reference.target, reference.port, policy),
             weight: reference.weight,
             target,
-            filters,
+            filters: filters.into_iter().collect(),
         }
     }
 
     fn resolve(&mut self, reference: &BackendRef, policy: &Policy) -> Result<BackendId, Fault> {
         let namespace = policy.namespace();
         let found = backend::resolve(self.reader, self.mesh, namespace, reference);
+        let found = found.and_then(|id| match backend::unsupported(self.reader, &id) {
+            Some(fault) => Err(fault),
+            None => Ok(id),
+        });
         let found = found.and_then(|id| match self.carries(&id) {
             true => Ok(id),
             false => Err(Fault {
@@ -294,6 +308,7 @@ impl Lowering<'_, '_> {
         filter: &KumaFilter,
         policy: &Policy,
         source: &RuleSource,
+        sets_host: bool,
     ) -> Result<Option<Filter>, Fault> {
         Ok(Some(match filter {
             KumaFilter::RequestHeaderModifier(change) => {
@@ -314,10 +329,14 @@ impl Lowering<'_, '_> {
             }
             KumaFilter::RequestMirror(mirror) => {
                 let reference = &mirror.backend_ref;
+                let target = self.resolve(reference, policy);
+                let found = target.as_ref().ok().filter(|_| !sets_host);
+                let hostname = found.and_then(|id| backend::hostname(self.reader, id));
                 Filter::Mirror(Mirror {
                     reference: named(&reference.target, reference.port, policy),
-                    target: self.resolve(reference, policy),
+                    target,
                     fraction: mirror.percentage,
+                    hostname: hostname.map(Into::into),
                 })
             }
             KumaFilter::DirectResponse(direct) => {
@@ -351,6 +370,20 @@ impl Lowering<'_, '_> {
             content_type: content_type.into(),
         })
     }
+}
+
+/// Whether filters give requests a Host of their own, other than that of the backend, which `hostToBackendHostname` asks for.
+fn sets_host(filters: &[KumaFilter]) -> bool {
+    let asks = |filter: &KumaFilter| matches!(filter, KumaFilter::URLRewrite(rewrite) if rewrite.host_to_backend_hostname);
+    let sets = |filter: &KumaFilter| match filter {
+        KumaFilter::URLRewrite(rewrite) => rewrite.hostname.is_some(),
+        KumaFilter::RequestHeaderModifier(change) => {
+            let mut headers = change.set.iter().chain(&change.add);
+            headers.any(|header| header.name.eq_ignore_ascii_case("host"))
+        }
+        _ => false,
+    };
+    !filters.iter().any(asks) && filters.iter().any(sets)
 }
 
 /// The bytes that a source stands for. Files and the environment are read outside and handed in.
@@ -403,6 +436,7 @@ fn rule_of(
 /// A reference as it is written.
 fn named(target: &TargetRef, port: Option<u16>, policy: &Policy) -> BackendName {
     let namespace = target.namespace.as_deref();
+    let namespace = namespace.or(policy.namespace());
     let namespace = namespace.unwrap_or(policy.key.namespace());
     let tags = target.tags.iter();
     let tags: Tags = tags.map(|(k, v)| (k.as_str(), v.as_str())).collect();
@@ -429,25 +463,24 @@ pub(crate) fn unmatchable(key: &ObjectKey, route: &MeshRoute) -> Option<String> 
     for (to, item) in route.spec.to.iter().enumerate() {
         let to = (key.kind != Kind::MeshGatewayHTTPRoute).then_some(to);
         for (index, rule) in item.rules.iter().enumerate() {
-            let error = matches(&rule.matches).err()?;
+            let error = matches(&rule.matches, PathPredicate::Any).err()?;
             why.push(format!("{}: {error}", place_text((to, index))));
         }
     }
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn matches(wanted: &[Match]) -> Result<Vec<BoundMatch>, String> {
+fn matches(wanted: &[Match], pathless: PathPredicate) -> Result<Vec<BoundMatch>, String> {
     wanted
         .iter()
         .enumerate()
-        .map(|(index, wanted)| one_match(index, wanted))
+        .map(|(index, wanted)| one_match(index, wanted, &pathless))
         .collect()
 }
 
-fn one_match(index: usize, wanted: &Match) -> Result<BoundMatch, String> {
-    // "Missing path = `/` prefix."
+fn one_match(index: usize, wanted: &Match, pathless: &PathPredicate) -> Result<BoundMatch, String> {
     let path = match &wanted.path {
-        None => PathPredicate::Prefix("/".into()),
+        None => pathless.clone(),
         Some(path) => match path.kind {
             PathMatchType::Exact => PathPredicate::Exact(path.value.as_str().into()),
             PathMatchType::PathPrefix => PathPredicate::Prefix(prefix(&path.value)),

@@ -4,13 +4,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 
 use pointsman_resources::kuma::{
-    EFFECT_LABEL, KubernetesService, MeshRoute, ORIGIN_LABEL, TargetKind, TargetRef, ZONE_TAG,
-    display_name, kubernetes_namespace,
+    EFFECT_LABEL, KubernetesService, MeshRoute, ORIGIN_LABEL, POLICY_ROLE_LABEL, SYSTEM_NAMESPACE,
+    TargetKind, TargetRef, ZONE_TAG, display_name, home_namespace, is_universal,
 };
 use pointsman_resources::{Kind, ObjectKey};
-
-/// The namespace of the mesh's operators on Kubernetes.
-pub(crate) const SYSTEM_NAMESPACE: &str = "kuma-system";
 
 /// A policy, with what is worked out of it once.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +32,8 @@ pub(crate) enum Role {
     Producer,
     /// That of a client's owner: for clients of its own namespace.
     Consumer,
+    /// The same, of a policy that is for the workload itself.
+    WorkloadOwner,
 }
 
 /// Where a policy was made, the weakest first.
@@ -62,9 +61,9 @@ impl Policy {
         }
     }
 
-    /// Its namespace on Kubernetes.
+    /// The namespace on Kubernetes that it belongs to.
     pub fn namespace(&self) -> Option<&str> {
-        kubernetes_namespace(&self.route.metadata)
+        home_namespace(&self.route.metadata)
     }
 
     /// Whether it is only tried.
@@ -79,13 +78,23 @@ impl Policy {
 
     /// The namespace whose proxies alone it is for.
     pub fn only_namespace(&self) -> Option<&str> {
-        self.namespace().filter(|_| self.role == Role::Consumer)
+        self.namespace().filter(|_| self.role >= Role::Consumer)
+    }
+
+    /// Whether it was made for all zones.
+    pub fn is_global(&self) -> bool {
+        self.origin == Origin::Global
     }
 
     /// The zone whose proxies alone it is for.
     pub fn zone(&self) -> Option<&str> {
         let zonal = self.origin == Origin::Zone && self.role != Role::Producer;
         self.route.metadata.labels.get(ZONE_TAG).filter(|_| zonal)
+    }
+
+    /// Whether it is for the listeners of a MeshGateway alone.
+    pub fn is_for_gateways(&self) -> bool {
+        self.route.spec.target_ref.kind == TargetKind::MeshGateway
     }
 
     /// Whether it is about requests, not streams.
@@ -100,9 +109,18 @@ impl Policy {
 }
 
 /// "system namespace or Universal => `system`; every `to[]` item is MeshService by `name` in own/omitted namespace => `producer`;
-/// none => `consumer`". The label `kuma.io/policy-role` is not asked: whoever writes a policy could write there what they like.
+/// none => `consumer`". The label `kuma.io/policy-role` counts in universal documents, which operators write; whoever writes a policy on
+/// Kubernetes could write there what they like.
 fn role(route: &MeshRoute) -> Role {
-    let own = match kubernetes_namespace(&route.metadata) {
+    if is_universal(&route.metadata) {
+        return match route.metadata.labels.get(POLICY_ROLE_LABEL) {
+            Some("producer") => Role::Producer,
+            Some("consumer") => Role::Consumer,
+            Some("workload-owner") => Role::WorkloadOwner,
+            _ => Role::System,
+        };
+    }
+    let own = match home_namespace(&route.metadata) {
         None | Some(SYSTEM_NAMESPACE) => return Role::System,
         Some(namespace) => namespace,
     };
@@ -142,10 +160,13 @@ impl<'p> Item<'p> {
             let target = &item.policy.route.spec.target_ref;
             // "both Dataplane: labels < name; without sectionName < with"
             let dataplane = target.kind == TargetKind::Dataplane;
+            // "between two MeshGateway refs more tags wins"
+            let gateway = target.kind == TargetKind::MeshGateway;
             (
                 target.kind,
                 dataplane && target.name.is_some(),
                 dataplane && target.section_name.is_some(),
+                if gateway { target.tags.len() } else { 0 },
             )
         };
         let to = |item: &Item<'_>| {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pointsman_resources::core::{Pod, Service};
 use pointsman_resources::kuma::{
     DEFAULT_MESH, Dataplane, KubernetesService, MESH_LABEL, MeshGatewayInstance, NAMESPACE_TAG,
-    PROTOCOL_TAG, ProxyType, SERVICE_TAG, Tags, ZONE_TAG, kubernetes_namespace, scope,
+    PROTOCOL_TAG, ProxyType, SERVICE_TAG, Tags, ZONE_TAG, home_namespace, scope,
 };
 use pointsman_resources::{Kind, Meta, ObjectKey, Resource};
 
@@ -33,19 +33,36 @@ pub(crate) struct Proxy {
     pub tag_sets: Vec<Tags>,
     /// What it is told to call, and where it finds it.
     pub outbounds: Vec<(SocketAddr, BackendId)>,
+    /// Outbounds whose `backendRef` does not resolve.
+    pub unresolved: Vec<UnresolvedOutbound>,
+    /// Its traffic is redirected to it (`transparentProxying`), which nothing does here.
+    pub is_transparent: bool,
     /// Whether it may call everything in the mesh: a Pod, whose traffic is captured.
     pub calls_all: bool,
     /// Whether it is a gateway, be it another's, and no sidecar.
     pub kind: ProxyType,
 }
 
+/// An outbound whose `backendRef` does not resolve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnresolvedOutbound {
+    /// The Dataplane.
+    pub dataplane: ObjectKey,
+    /// Its index in `networking.outbound`.
+    pub index: usize,
+    /// The address and port that it names.
+    pub listen: SocketAddr,
+    /// The name of the destination, if the reference has one.
+    pub name: Option<String>,
+    /// The reason, for people.
+    pub reason: String,
+}
+
 impl Proxy {
-    /// Whether it is in a zone, as far as can be told.
+    /// Whether it is in a zone: its label `kuma.io/zone` names its own. One without the label may be in any.
     pub fn is_in_zone(&self, zone: &str) -> bool {
-        let tag = self.tag_sets.iter().find_map(|tags| tags.get(ZONE_TAG));
-        let own = tag.map(String::as_str);
-        own.or(self.metadata.labels.get(ZONE_TAG))
-            .is_none_or(|own| own == zone)
+        let own = self.metadata.labels.get(ZONE_TAG);
+        own.is_none_or(|own| own == zone)
     }
 }
 
@@ -72,11 +89,25 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
     let networking = &dataplane.spec.networking;
     let gateway = networking.gateway.iter().map(|gateway| &gateway.tags);
     let inbounds = networking.inbound.iter().map(|inbound| &inbound.tags);
-    let outbounds = networking.outbound.iter().filter_map(|outbound| {
+    let (mut outbounds, mut unresolved) = (Vec::new(), Vec::new());
+    for (index, outbound) in networking.outbound.iter().enumerate() {
+        let listen = SocketAddr::new(outbound.address, outbound.port);
         let destination = match (&outbound.backend_ref, outbound.service()) {
             (Some(reference), _) => {
-                let namespace = kubernetes_namespace(&dataplane.metadata);
-                backend::resolve(reader, &dataplane.mesh, namespace, reference).ok()?
+                let namespace = home_namespace(&dataplane.metadata);
+                match backend::resolve(reader, &dataplane.mesh, namespace, reference) {
+                    Ok(destination) => destination,
+                    Err(fault) => {
+                        unresolved.push(UnresolvedOutbound {
+                            dataplane: key.clone(),
+                            index,
+                            listen,
+                            name: reference.target.name.clone(),
+                            reason: fault.message,
+                        });
+                        continue;
+                    }
+                }
             }
             (None, Some(service)) => {
                 let more = outbound.tags.iter();
@@ -87,20 +118,19 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
                 let mesh = mesh.map_or(&*dataplane.mesh, String::as_str);
                 tagged(mesh, service, more.collect())
             }
-            (None, None) => return None,
+            (None, None) => continue,
         };
-        Some((
-            SocketAddr::new(outbound.address, outbound.port),
-            destination,
-        ))
-    });
+        outbounds.push((listen, destination));
+    }
     Proxy {
         key: key.clone(),
         metadata: dataplane.metadata.clone(),
         mesh: dataplane.mesh.clone(),
-        namespace: kubernetes_namespace(&dataplane.metadata).map(Arc::from),
+        namespace: home_namespace(&dataplane.metadata).map(Arc::from),
         tag_sets: inbounds.chain(gateway).cloned().collect(),
-        outbounds: outbounds.collect(),
+        outbounds,
+        unresolved,
+        is_transparent: networking.transparent_proxying,
         calls_all: false,
         kind: match networking.gateway {
             Some(_) => ProxyType::Gateway,
@@ -128,6 +158,8 @@ fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> Proxy {
         namespace: Some(namespace),
         tag_sets: vec![tags],
         outbounds: Vec::new(),
+        unresolved: Vec::new(),
+        is_transparent: false,
         calls_all: false,
         kind: ProxyType::Gateway,
     }
@@ -169,6 +201,8 @@ fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<Proxy> {
         namespace: Some(namespace.clone()),
         tag_sets,
         outbounds: Vec::new(),
+        unresolved: Vec::new(),
+        is_transparent: false,
         calls_all: true,
         kind: ProxyType::Sidecar,
     })

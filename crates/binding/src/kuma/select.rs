@@ -1,10 +1,9 @@
 //! Which proxies a policy is for, and which destinations.
 
 use pointsman_resources::kuma::{
-    DISPLAY_NAME_LABEL, KubernetesService, NAMESPACE_TAG, ProxyType, SERVICE_TAG, Tags, TargetKind,
-    TargetRef, display_name, kubernetes_namespace,
+    DISPLAY_NAME_LABEL, KubernetesService, MESH_LABEL, NAMESPACE_TAG, ProxyType, SERVICE_TAG, Tags,
+    TargetKind, TargetRef, display_name, home_namespace,
 };
-use pointsman_resources::meta::Labels;
 use pointsman_resources::{Kind, Meta, Resource};
 
 use super::backend;
@@ -173,18 +172,24 @@ impl Policy {
     }
 }
 
-/// Whether an object has all these labels. Its name and namespace are labels too, as Kuma would set them.
+/// Whether an object has all these labels.
 pub(crate) fn have<'w>(
     metadata: &Meta,
     wanted: impl IntoIterator<Item = (&'w String, &'w String)>,
 ) -> bool {
-    let labels: &Labels = &metadata.labels;
-    wanted.into_iter().all(|(name, value)| {
-        let found = labels.get(name).or(match name.as_str() {
-            DISPLAY_NAME_LABEL | "k8s.kuma.io/service-name" => Some(&*metadata.name),
-            NAMESPACE_TAG => kubernetes_namespace(metadata),
-            _ => None,
-        });
-        found == Some(value.as_str())
+    let mut wanted = wanted.into_iter();
+    wanted.all(|(name, value)| label(metadata, name) == Some(value.as_str()))
+}
+
+/// A label of an object. Its name, namespace and mesh are labels too, as Kuma would set them.
+pub(crate) fn label<'m>(metadata: &'m Meta, name: &str) -> Option<&'m str> {
+    if name == NAMESPACE_TAG {
+        // Only copies say by a label where they belong.
+        return home_namespace(metadata);
+    }
+    metadata.labels.get(name).or_else(|| match name {
+        DISPLAY_NAME_LABEL | "k8s.kuma.io/service-name" => Some(&*metadata.name),
+        MESH_LABEL => metadata.namespace.strip_prefix("mesh:"),
+        _ => None,
     })
 }

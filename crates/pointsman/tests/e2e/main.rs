@@ -19,6 +19,7 @@ mod http2;
 mod kuma;
 mod kuma_across;
 mod kuma_examples;
+mod kuma_external;
 mod limits;
 mod mesh;
 mod paths;

@@ -2,12 +2,10 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use http::HeaderMap;
-use pointsman_routing::Split;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_local;
 
@@ -15,7 +13,7 @@ use super::backend::{Backend, Outbound};
 use super::lines::Lines;
 use crate::http1::Framing;
 use crate::upstream::{Speech, Upstream};
-use crate::worker::Worker;
+use crate::worker::{MirrorTarget, Worker};
 
 /// Copies that a worker sends at once. A mirror that does not keep up loses copies, not the worker its memory.
 const MOST: usize = 1024;
@@ -44,12 +42,13 @@ impl Copies {
     /// Starts those whose turn it is.
     pub(crate) fn start(
         worker: &Rc<Worker>,
-        mirrors: &[(Rc<Upstream>, Arc<Split>)],
+        mirrors: &[MirrorTarget],
         outbound: &Outbound<'_>,
         grpc: bool,
     ) -> Self {
         let mut copies = Copies::default();
-        for (upstream, _) in mirrors.iter().filter(|(_, split)| split.hit()) {
+        for mirror in mirrors.iter().filter(|mirror| mirror.split.hit()) {
+            let upstream = &mirror.upstream;
             if worker.copies.get() >= MOST {
                 worker.metrics.own().dropped_mirrors.increment();
                 continue;
@@ -58,7 +57,7 @@ impl Copies {
             let (pieces, received) = unbounded_channel();
             let lag = Rc::new(Cell::new(0));
             let sending = Sending {
-                head: Owned::new(outbound),
+                head: Owned::new(outbound, mirror.hostname.as_deref()),
                 speech: upstream.speech(grpc),
                 upstream: upstream.clone(),
                 pieces: received,
@@ -122,15 +121,19 @@ struct Owned {
 }
 
 impl Owned {
-    fn new(outbound: &Outbound<'_>) -> Self {
+    fn new(outbound: &Outbound<'_>, hostname: Option<&str>) -> Self {
         let lines = outbound.lines.pairs();
+        let value = |name: &[u8], value: &[u8]| match hostname {
+            Some(hostname) if name.eq_ignore_ascii_case(b"host") => hostname.into(),
+            _ => value.to_vec(),
+        };
         Owned {
             method: outbound.method.to_owned(),
             scheme: outbound.scheme,
             path: outbound.path.to_owned(),
             query: outbound.query.map(str::to_owned),
             lines: lines
-                .map(|(name, value)| (name.to_vec(), value.to_vec()))
+                .map(|(name, written)| (name.to_vec(), value(name, written)))
                 .collect(),
             framing: outbound.framing,
             takes_trailers: outbound.takes_trailers,

@@ -2,11 +2,9 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::header::HOST;
-use pointsman_routing::Split;
 use pointsman_routing::action::Forward;
 
 use super::answer::Answer;
@@ -24,7 +22,7 @@ use super::tap::Tap;
 use crate::downstream::ClientConnection;
 use crate::upstream::Upstream;
 use crate::wire::alarm::Alarm;
-use crate::worker::{Plan, Worker};
+use crate::worker::{MirrorTarget, Plan, Worker};
 
 /// How often a request of which nothing has left is sent elsewhere, where its rule says nothing.
 const UNSENT_TRIES: u32 = 3;
@@ -37,7 +35,7 @@ pub(crate) struct Tries<'t> {
     /// What is changed on the way.
     pub(crate) forward: &'t Forward<'t>,
     pub(crate) upstream: &'t Rc<Upstream>,
-    pub(crate) mirrors: &'t [(Rc<Upstream>, Arc<Split>)],
+    pub(crate) mirrors: &'t [MirrorTarget],
     pub(crate) request: &'t Request<'t>,
     /// The path, normalised.
     pub(crate) path: &'t str,

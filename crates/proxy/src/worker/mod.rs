@@ -34,7 +34,7 @@ use idle::IdleConnections;
 use ports::Ports;
 
 pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
-pub(crate) use plan::Plan;
+pub(crate) use plan::{MirrorTarget, Plan};
 pub(crate) use version::{EndpointSet, Held, Version};
 
 /// What all workers share.

@@ -60,7 +60,17 @@ pub(crate) struct Target {
     /// Where, or what its share is answered with.
     pub(crate) upstream: Result<Rc<Upstream>, Fault>,
     /// Copies of what goes there.
-    pub(crate) mirrors: Vec<(Rc<Upstream>, Arc<Split>)>,
+    pub(crate) mirrors: Vec<MirrorTarget>,
+}
+
+/// A mirror of a backend's requests.
+#[derive(Debug)]
+pub(crate) struct MirrorTarget {
+    pub(crate) upstream: Rc<Upstream>,
+    /// Chooses the requests that are copied.
+    pub(crate) split: Arc<Split>,
+    /// Host of the copies; that of the request if none.
+    pub(crate) hostname: Option<Arc<str>>,
 }
 
 impl Plan {
@@ -82,7 +92,11 @@ impl Plan {
             Some(worker.upstream(backend, certificate))
         };
         let copied = |(mirror, split): &(Mirror, Arc<Split>)| {
-            Some((upstream(mirror.target.as_ref().ok()?)?, split.clone()))
+            Some(MirrorTarget {
+                upstream: upstream(mirror.target.as_ref().ok()?)?,
+                split: split.clone(),
+                hostname: mirror.hostname.clone(),
+            })
         };
         let mirrors = |at: usize| match hit.filters {
             Some(filters) => {

@@ -294,6 +294,7 @@ pub(crate) fn mirrors<'f>(mirrors: impl Iterator<Item = &'f Mirror>) -> Vec<Mirr
             port: *port,
             tags: tags(&mirror.reference),
             share: share.min(1.0),
+            host: mirror.hostname.as_deref().map(str::to_owned),
             reason: mirror
                 .target
                 .as_ref()

@@ -216,6 +216,9 @@ pub struct MirrorShare {
     pub tags: BTreeMap<String, String>,
     /// Of how many requests it gets a copy.
     pub share: f64,
+    /// Host of the copies, where it is not that of the request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Why it gets none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
