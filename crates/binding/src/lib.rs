@@ -59,7 +59,7 @@ use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
 pub use certificate_warnings::CERTIFICATE_KINDS;
 pub use certificates::certificate_of;
 pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at};
-pub use kuma::{MergedRule, MergedRules};
+pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
 pub use mesh::scope_of;
 pub use observation::Observation;
 pub use store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
@@ -693,6 +693,7 @@ pub fn has_status(kind: Kind) -> bool {
                 | Kind::XTelemetryPolicy
                 | Kind::XMesh
                 | Kind::MeshGateway
+                | Kind::MeshExternalService
         )
 }
 

@@ -110,6 +110,13 @@ const EXPECTED: &[(&str, &[&str], &[&str])] = &[
         &[],
     ),
     (
+        "kuma-labels",
+        &[
+            "mesh:default/batch-1 -> MeshService mesh:default/backend port 80 MeshService mesh:default/backend",
+        ],
+        &[],
+    ),
+    (
         "kuma-universal",
         &[
             "mesh:default/edge 10080/*.example.com MeshGateway 10080/*.example.com/*.example.com",

@@ -57,7 +57,7 @@ fn rules(
     }
 }
 
-/// Services, ServiceImports and Pods that a URL may name.
+/// Services, ServiceImports and Pods that a URL may name, and outbounds that lead nowhere.
 fn directory(binder: &Binder) -> Directory {
     let mut objects: Vec<(ObjectKey, &Resource)> = binder.objects().collect();
     objects.sort_by_key(|(key, object)| (object.meta().age(), key.clone()));
@@ -72,6 +72,7 @@ fn directory(binder: &Binder) -> Directory {
     Directory {
         parents: parents.collect(),
         pods,
+        unresolved_outbounds: binder.unresolved_outbounds().cloned().collect(),
     }
 }
 

@@ -34,6 +34,7 @@ fn with(mut query: Query, headers: &[(&str, &str)]) -> Query {
 
 fn directory() -> Directory {
     Directory {
+        unresolved_outbounds: Vec::new(),
         parents: vec![MeshParent {
             object: cart(),
             addresses: vec!["10.0.0.10".parse().expect("an address")],
@@ -109,6 +110,7 @@ fn a_forward_is_told_whole() {
                 numerator: 1,
                 denominator: 10,
             },
+            hostname: None,
         }),
     ];
     canary.request_timeout = seconds(10);

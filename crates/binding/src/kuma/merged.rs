@@ -8,23 +8,25 @@ use pointsman_resources::kuma::{TargetKind, display_name, scope};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::backend;
-use super::destination::{applied, governing, items};
+use super::destination::{Outcome, applied, governing, items};
 use super::gateway;
 use super::merge::{Merged, merge};
 use super::policy::{Item, Policy};
-use super::proxy::{self, Proxy};
+use super::proxy::{self, Proxy, UnresolvedOutbound};
 use super::warnings::target_text;
-use crate::bound::{BackendId, RuleSource};
+use crate::bound::{BackendId, BoundRoute, FrontendId, RuleSource};
 use crate::store::Reader;
 use crate::{Binder, Refusal};
 
 /// The rules for what a proxy sends to a destination, or for a hostname of a gateway's listener.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct MergedRules {
     /// What they are for.
     pub destination: String,
     /// The rules, the strongest policy's first.
     pub rules: Vec<MergedRule>,
+    /// The route that the rules are bound as, which says in which order they are tried. None where there is no rule.
+    pub route: Option<Arc<BoundRoute>>,
 }
 
 /// A merged rule.
@@ -77,6 +79,12 @@ impl Binder {
         all.into_iter().collect()
     }
 
+    /// Outbounds of Dataplanes whose `backendRef` does not resolve, in no order.
+    pub fn unresolved_outbounds(&self) -> impl Iterator<Item = &UnresolvedOutbound> {
+        let proxies = self.kuma.proxies.values();
+        proxies.flat_map(|proxy| &proxy.unresolved)
+    }
+
     /// Whether a proxy serves a MeshGateway.
     pub fn serves(&self, proxy: &ObjectKey, gateway: &ObjectKey) -> bool {
         let view = self.kuma.gateways.get(gateway);
@@ -95,17 +103,22 @@ impl Binder {
         let reader = Reader::new(&self.store);
         let policies = &self.kuma.policies;
         if let Some(gateway) = self.gateway_of(key) {
-            let on = |proxy| listeners_text(gateway::listeners(&reader, gateway, proxy, policies));
+            let view = &self.kuma.gateways[gateway];
+            let on = |proxy: Option<&ObjectKey>| {
+                let listeners = gateway::listeners(&reader, gateway, proxy, policies);
+                let served = proxy.or(view.proxies.first()).unwrap_or(gateway);
+                listeners_text(listeners, &view.outcome, served)
+            };
             if key != gateway {
                 return on(Some(key));
             }
             // Its proxies may have tags of their own, and so different policies.
-            let proxies = &self.kuma.gateways[gateway].proxies;
-            let all: Vec<(&ObjectKey, Vec<MergedRules>)> = proxies
+            let all: Vec<(&ObjectKey, Vec<MergedRules>)> = view
+                .proxies
                 .iter()
                 .map(|proxy| (proxy, on(Some(proxy))))
                 .collect();
-            if all.windows(2).all(|two| two[0].1 == two[1].1) {
+            if all.windows(2).all(|two| are_alike(&two[0].1, &two[1].1)) {
                 return on(None);
             }
             return all
@@ -138,9 +151,19 @@ impl Binder {
                         None => id.to_string(),
                     },
                     rules: shown(merge(&governing(&own, http).1)),
+                    route: self.bound_for(key, id),
                 }
             })
             .collect()
+    }
+
+    /// The route that governs the calls of a proxy to a destination.
+    fn bound_for(&self, proxy: &ObjectKey, to: &BackendId) -> Option<Arc<BoundRoute>> {
+        let mut attached = self.kuma.destinations.get(to)?.attachments.iter();
+        let found = attached.find(|((id, _), _)| {
+            matches!(id, FrontendId::Outbound(outbound) if outbound.dataplane == *proxy)
+        });
+        found.map(|(_, route)| route.clone())
     }
 
     /// The MeshGateway that a key names, or that a proxy of this key has chosen.
@@ -247,14 +270,55 @@ impl Binder {
     }
 }
 
-/// What governs the listeners of a MeshGateway: the rules of each hostname, in the order in which they are tried.
-fn listeners_text(listeners: Vec<gateway::Governed<'_>>) -> Vec<MergedRules> {
+/// Whether two proxies have the same rules.
+fn are_alike(one: &[MergedRules], other: &[MergedRules]) -> bool {
+    let what = |all: &[MergedRules]| -> Vec<(String, Vec<MergedRule>)> {
+        let parts = all.iter();
+        parts
+            .map(|part| (part.destination.clone(), part.rules.clone()))
+            .collect()
+    };
+    what(one) == what(other)
+}
+
+/// The route of a listener of a MeshGateway for a hostname as it is written, on one of its proxies.
+fn bound_at(
+    outcome: &Outcome,
+    proxy: &ObjectKey,
+    listener: &str,
+    hostname: &str,
+) -> Option<Arc<BoundRoute>> {
+    let hosts = gateway::hosts(hostname);
+    let mut attached = outcome.attachments.iter();
+    let found = attached.find(|((id, _), route)| {
+        let FrontendId::Listener {
+            gateway: name,
+            listener: own,
+            ..
+        } = id
+        else {
+            return false;
+        };
+        gateway::is_port_name(name, proxy)
+            && **own == *listener
+            && route.hostnames.first() == hosts.as_ref()
+    });
+    found.map(|(_, route)| route.clone())
+}
+
+/// What governs the listeners of a MeshGateway on one of its proxies: the rules of each hostname, in the order in which hostnames are tried.
+fn listeners_text(
+    listeners: Vec<gateway::Governed<'_>>,
+    outcome: &Outcome,
+    proxy: &ObjectKey,
+) -> Vec<MergedRules> {
     let mut all = Vec::new();
     for (listener, groups) in listeners {
         if groups.is_empty() {
             all.push(MergedRules {
                 destination: format!("listener {listener}"),
                 rules: Vec::new(),
+                route: None,
             });
         }
         // "Characters in a matching non-wildcard hostname", then "in a matching hostname".
@@ -266,6 +330,7 @@ fn listeners_text(listeners: Vec<gateway::Governed<'_>>) -> Vec<MergedRules> {
             MergedRules {
                 destination: destination.trim_end().to_owned(),
                 rules: shown(merge(&items)),
+                route: bound_at(outcome, proxy, &listener, hostname),
             }
         }));
     }

@@ -6,6 +6,7 @@
 //! [`lower`]ed into the bound form.
 
 mod across;
+mod advice;
 pub(crate) mod backend;
 pub(crate) mod destination;
 pub(crate) mod gateway;
@@ -20,6 +21,7 @@ mod units;
 mod warnings;
 
 pub use merged::{MergedRule, MergedRules};
+pub use proxy::UnresolvedOutbound;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

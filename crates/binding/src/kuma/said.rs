@@ -228,7 +228,7 @@ impl Binder {
 }
 
 /// Some proxies for people: not more than a few by name.
-fn some(proxies: &BTreeSet<&ObjectKey>) -> String {
+pub(super) fn some(proxies: &BTreeSet<&ObjectKey>) -> String {
     const MOST: usize = 3;
     let named = proxies.iter().take(MOST).map(ToString::to_string);
     let mut text = named.collect::<Vec<_>>().join(", ");

@@ -1,18 +1,20 @@
-//! What is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints.
+//! What is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints,
+//! requests that no rule matches, outbounds that don't resolve. Warnings about a policy alone are in [`super::advice`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_resources::kuma::{
-    Inbound, ListenerProtocol, TargetKind, TargetRef, display_name, is_universal, scope,
+    Inbound, ListenerProtocol, TargetKind, TargetRef, ZONE_TAG, display_name, is_universal, scope,
 };
 use pointsman_resources::{ObjectKey, Resource};
 
 use super::lower::place_text;
 use super::policy::Policy;
-use super::proxy::tagged;
+use super::proxy::{INJECTION_LABEL, Proxy, UnresolvedOutbound, tagged};
+use super::said::some;
 use super::units::ports_of;
-use super::{across, backend};
-use crate::bound::{BackendId, RuleSource, Tags};
+use super::{across, advice, backend};
+use crate::bound::{BackendId, FrontendId, Protocol, RuleSource, Tags};
 use crate::store::Reader;
 use crate::{Binder, Warning};
 
@@ -31,6 +33,8 @@ impl Binder {
                 });
             });
         }
+        all.extend(self.unmatched());
+        all.extend(self.unresolved());
         all.extend(self.idle_tls());
         all.extend(self.dead_ends(&reader));
         all.extend(self.idle_backends());
@@ -46,20 +50,12 @@ impl Binder {
         warn: &mut impl FnMut(String, String),
     ) {
         let (spec, mesh) = (&policy.route.spec, &policy.route.mesh);
-        if policy.is_in_effect() && !self.selects_some(policy) {
-            let target = target_text(&spec.target_ref);
-            let message = match spec.target_ref.kind {
-                TargetKind::MeshGateway if !self.has_gateway(policy) => {
-                    format!("there is no {target} in mesh {mesh}")
-                }
-                TargetKind::MeshGateway => {
-                    let kind = policy.key.kind;
-                    format!("no listener of {target} that a {kind} is for has its tags")
-                }
-                _ => format!("no proxy of mesh {mesh} is {target}"),
-            };
-            warn("spec.targetRef".to_owned(), message);
+        advice::warnings(policy, warn);
+        let selects_some = self.selects_some(policy);
+        if policy.is_in_effect() && !selects_some {
+            warn("spec.targetRef".to_owned(), self.selects_none(policy));
         }
+        let mut some_there = false;
         if spec.to.is_empty() {
             let message = "it has no `to`, so it has no effect";
             warn("spec".to_owned(), message.to_owned());
@@ -70,7 +66,9 @@ impl Binder {
         for (index, to) in spec.to.iter().enumerate() {
             let includes = |id: &BackendId| policy.includes(reader, index, id);
             let is_there = || there.iter().filter(near).any(includes);
-            if to.target_ref.kind != TargetKind::Mesh && !is_there() {
+            let is_there = to.target_ref.kind == TargetKind::Mesh || is_there();
+            some_there |= is_there && !(policy.is_http() && to.rules.is_empty());
+            if !is_there {
                 let target = target_text(&to.target_ref);
                 let message = format!("there is no {target} in mesh {mesh}, so it has no effect");
                 warn(format!("spec.to[{index}].targetRef"), message);
@@ -87,6 +85,135 @@ impl Binder {
                 warn(format!("{field}.hostnames"), message);
             }
         }
+        if selects_some && some_there {
+            self.uncalled(policy).into_iter().for_each(|message| {
+                warn("spec".to_owned(), message);
+            });
+        }
+    }
+
+    /// Why a policy selects no proxy and no listener.
+    fn selects_none(&self, policy: &Policy) -> String {
+        let mesh = &policy.route.mesh;
+        let target = &policy.route.spec.target_ref;
+        let text = target_text(target);
+        if target.kind == TargetKind::MeshGateway {
+            return match self.has_gateway(policy) {
+                false => format!("there is no {text} in mesh {mesh}"),
+                true => {
+                    let kind = policy.key.kind;
+                    format!("no listener of {text} that a {kind} is for has its tags")
+                }
+            };
+        }
+        let proxies = || self.proxies_of(mesh);
+        if let Some(namespace) = policy.only_namespace()
+            && !proxies().any(|proxy| proxy.namespace.as_deref() == Some(namespace))
+        {
+            return format!(
+                "it is a consumer's policy, for the proxies of namespace {namespace}, where mesh {mesh} has none"
+            );
+        }
+        if let Some(zone) = policy.zone()
+            && !proxies().any(|proxy| proxy.is_in_zone(zone))
+        {
+            return format!(
+                "it is of zone {zone}, where mesh {mesh} has no proxy (label {ZONE_TAG})"
+            );
+        }
+        format!("no proxy of mesh {mesh} is {text}")
+    }
+
+    fn proxies_of<'b>(&'b self, mesh: &'b str) -> impl Iterator<Item = &'b Proxy> {
+        let proxies = self.kuma.proxies.values().map(|proxy| &**proxy);
+        proxies.filter(move |proxy| *proxy.mesh == *mesh)
+    }
+
+    /// Why a policy reaches no proxy, though it selects some and what it is for exists: they don't call it.
+    fn uncalled(&self, policy: &Policy) -> Option<String> {
+        let reached = self.kuma.places.contains_key(&policy.key);
+        if !policy.is_in_effect() || reached || policy.is_for_gateways() {
+            return None;
+        }
+        let mesh = &policy.route.mesh;
+        let selected = self.proxies_of(mesh).filter(|proxy| policy.selects(proxy));
+        let selected: Vec<&Proxy> = selected.collect();
+        if selected.is_empty() {
+            return Some(format!(
+                "it reaches no proxy: mesh {mesh} has no Dataplane, and no Pod that is let into it (label {INJECTION_LABEL})"
+            ));
+        }
+        let transparent = |proxy: &&&Proxy| proxy.is_transparent && proxy.outbounds.is_empty();
+        let transparent = selected.iter().filter(transparent);
+        let transparent: BTreeSet<&ObjectKey> = transparent.map(|proxy| &proxy.key).collect();
+        let keys: BTreeSet<&ObjectKey> = selected.iter().map(|proxy| &proxy.key).collect();
+        let why = match transparent.is_empty() {
+            true => format!("no outbound of {} leads to what it is for", some(&keys)),
+            false => format!(
+                "transparentProxying of {} has no effect here, so there are no outbounds to act on: list what is called in networking.outbound",
+                some(&transparent)
+            ),
+        };
+        Some(format!("it reaches no proxy: {why}"))
+    }
+
+    /// Destinations some of whose requests no rule matches.
+    fn unmatched(&self) -> Vec<Warning> {
+        let mut found: BTreeMap<(&RuleSource, &BackendId), BTreeSet<&ObjectKey>> = BTreeMap::new();
+        for (id, outcome) in &self.kuma.destinations {
+            for ((frontend, _), route) in &outcome.attachments {
+                let is_http = outcome.frontends.get(frontend);
+                let is_http = is_http.is_some_and(|frontend| frontend.protocol == Protocol::Http);
+                // The weakest policy: with a rule of its own it would serve all of them.
+                let source = route.rules.last().and_then(|rule| rule.from.last());
+                if let (true, Some(source)) = (is_http, source)
+                    && let FrontendId::Outbound(outbound) = frontend
+                    && !advice::takes_everything(route)
+                {
+                    let callers = found.entry((source, id)).or_default();
+                    callers.insert(&outbound.dataplane);
+                }
+            }
+        }
+        let warning = |((source, id), callers): (
+            (&RuleSource, &BackendId),
+            BTreeSet<&ObjectKey>,
+        )| {
+            let to = source
+                .to
+                .map_or("spec".to_owned(), |to| format!("spec.to[{to}]"));
+            Warning {
+                object: source.policy.clone(),
+                field: format!("{to}.rules"),
+                message: format!(
+                    "calls of {} to {id} that no rule matches get 404, where released versions of Kuma forward them to it; a last rule forwards them here too: \
+                     {{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{}}}}",
+                    some(&callers)
+                ),
+            }
+        };
+        found.into_iter().map(warning).collect()
+    }
+
+    /// Outbounds whose `backendRef` does not resolve.
+    fn unresolved(&self) -> Vec<Warning> {
+        let outbounds = self.unresolved_outbounds();
+        let mut outbounds: Vec<_> = outbounds.collect();
+        outbounds.sort_by_key(|outbound| (&outbound.dataplane, outbound.index));
+        let warning = |outbound: &UnresolvedOutbound| {
+            let dataplane = self.store.get(&outbound.dataplane);
+            let spec = match dataplane.is_some_and(|found| is_universal(found.meta())) {
+                true => "",
+                false => "spec.",
+            };
+            let (index, listen) = (outbound.index, outbound.listen);
+            Warning {
+                object: outbound.dataplane.clone(),
+                field: format!("{spec}networking.outbound[{index}].backendRef"),
+                message: format!("nobody listens on {listen}: {}", outbound.reason),
+            }
+        };
+        outbounds.into_iter().map(warning).collect()
     }
 
     /// Backends that have no endpoint, where rules name them.
@@ -170,11 +297,7 @@ impl Binder {
     /// Whether a policy is for a proxy. In a mesh where there is none, nothing can be told.
     fn selects_some(&self, policy: &Policy) -> bool {
         let mesh = &policy.route.mesh;
-        let mut proxies = self
-            .kuma
-            .proxies
-            .values()
-            .filter(|proxy| proxy.mesh == *mesh);
+        let mut proxies = self.proxies_of(mesh);
         if policy.route.spec.target_ref.kind == TargetKind::MeshGateway {
             let mut items = self
                 .kuma
@@ -184,7 +307,7 @@ impl Binder {
             return items.any(|(found, _)| *found == policy.key);
         }
         let mut gateways = self.kuma.gateways.values();
-        proxies.clone().next().is_none()
+        self.proxies_of(mesh).next().is_none()
             || proxies.any(|proxy| policy.selects(proxy))
             || gateways.any(|view| view.outcome.reached.contains_key(&policy.key))
     }

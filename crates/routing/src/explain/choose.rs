@@ -59,11 +59,11 @@ pub(crate) fn choose<'t>(
         return match (found, &query.from) {
             (Some((table, why)), _) => Chosen::Frontend { table, why },
             (None, Some(_)) => at_service(tables, directory, query).unwrap_or(Chosen::Nowhere {
-                why: outbound::nowhere(tables, query, dataplane),
+                why: outbound::nowhere(tables, directory, query, dataplane),
                 status: None,
             }),
             (None, None) => Chosen::Nowhere {
-                why: outbound::nowhere(tables, query, dataplane),
+                why: outbound::nowhere(tables, directory, query, dataplane),
                 status: None,
             },
         };

@@ -3,10 +3,11 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use pointsman_binding::UnresolvedOutbound;
 use pointsman_binding::bound::{FrontendId, Outbound};
 use pointsman_resources::ObjectKey;
 
-use super::query::Query;
+use super::query::{Directory, Query};
 use crate::table::FrontendTable;
 use crate::tables::Tables;
 
@@ -60,6 +61,21 @@ fn is_meant(query: &Query, outbound: &Outbound) -> bool {
         listens || destination.port == port || destination.port == 0
     });
     has_port && names(outbound).contains(&target.host)
+}
+
+/// Whether a URL names an outbound that does not resolve: by its address and port, or by the name of the destination.
+fn is_named(query: &Query, outbound: &UnresolvedOutbound) -> bool {
+    let target = &query.target;
+    match target.host.parse::<IpAddr>() {
+        Ok(ip) => {
+            let port = target.port.or(target.scheme.default_port());
+            (outbound.listen.ip(), Some(outbound.listen.port())) == (ip, port)
+        }
+        Err(_) => {
+            let name = outbound.name.as_deref();
+            name.is_some_and(|name| target.host == format!("{name}.mesh"))
+        }
+    }
 }
 
 /// The names of a destination: `NAME.mesh`; on Kubernetes its Service's, and Kuma's for it.
@@ -127,7 +143,20 @@ pub(crate) fn across_meshes<'t>(
 }
 
 /// Why a Dataplane finds nothing under a URL.
-pub(crate) fn nowhere(tables: &Tables, query: &Query, dataplane: &ObjectKey) -> String {
+pub(crate) fn nowhere(
+    tables: &Tables,
+    directory: &Directory,
+    query: &Query,
+    dataplane: &ObjectKey,
+) -> String {
+    let mut unresolved = directory.unresolved_outbounds.iter();
+    if let Some(found) = unresolved.find(|one| one.dataplane == *dataplane && is_named(query, one))
+    {
+        let (listen, reason) = (found.listen, &found.reason);
+        return format!(
+            "{dataplane} has an outbound at {listen}, but nobody listens there: its backendRef does not resolve ({reason})"
+        );
+    }
     let known: Vec<String> = outbounds(tables, dataplane)
         .map(|(_, outbound)| match outbound.listen {
             Some(listen) => format!("{} at {listen}", outbound.destination),

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use pointsman_binding::UnresolvedOutbound;
 use pointsman_binding::bound::{Backend, Endpoints, Transport};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
@@ -297,6 +298,8 @@ pub struct Directory {
     pub parents: Vec<MeshParent>,
     /// Pods with their addresses.
     pub pods: Vec<(ObjectKey, IpAddr)>,
+    /// Outbounds of Kuma's Dataplanes that are not listened on, as their `backendRef` does not resolve.
+    pub unresolved_outbounds: Vec<UnresolvedOutbound>,
 }
 
 /// A Service or its kin, as clients find it.
@@ -419,6 +422,7 @@ mod tests {
     #[test]
     fn a_service_is_found_by_its_names_and_addresses() {
         let directory = Directory {
+            unresolved_outbounds: Vec::new(),
             parents: [
                 (Kind::Service, "10.0.0.1"),
                 (Kind::ServiceImport, "10.9.0.1"),

@@ -241,3 +241,57 @@ fn a_namespace_in_a_target_is_one_of_kubernetes() {
     assert!(world.ask(&query).rule.is_none());
     assert_eq!(fate(&from(&world, "team", "client-1", URL)), V2);
 }
+
+/// A policy that was copied into the system namespace belongs to the namespace that it came from: there it is a producer's, or a consumer's.
+#[test]
+fn a_policy_synced_into_the_system_namespace_belongs_to_its_own() {
+    let synced = |name: &str, namespace: &str, to: &str| {
+        policy("kuma-system", name, "", to, "2.0").replace(
+            "kuma.io/mesh: default}",
+            &format!(
+                "kuma.io/mesh: default, k8s.kuma.io/namespace: {namespace}, kuma.io/origin: zone}}"
+            ),
+        )
+    };
+    // A producer's: its destination is in that namespace, and it is for all clients.
+    let bound = world(&synced("producer-x8f2", "kuma-demo", BACKEND));
+    for (namespace, pod) in [("kuma-demo", "web-1"), ("team", "client-1")] {
+        assert_eq!(fate(&from(&bound, namespace, pod, URL)), V2);
+    }
+    // A consumer's: for the clients of that namespace alone.
+    let to = "{kind: MeshService, name: backend, namespace: kuma-demo}";
+    let bound = world(&synced("consumer-x8f2", "team", to));
+    assert_eq!(fate(&from(&bound, "team", "client-1", URL)), V2);
+    assert!(from(&bound, "kuma-demo", "web-1", URL).rule.is_none());
+    // Elsewhere the label gives nobody another namespace.
+    let forged =
+        synced("forged", "kuma-demo", to).replace("namespace: kuma-system", "namespace: team");
+    let bound = world(&forged);
+    assert_eq!(fate(&from(&bound, "team", "client-1", URL)), V2);
+    assert!(from(&bound, "kuma-demo", "web-1", URL).rule.is_none());
+}
+
+/// A Service may name its target port; each Pod says which number that is.
+#[test]
+fn named_target_ports_are_those_of_the_pods() {
+    let cluster = CLUSTER
+        .replace("port: 3001, appProtocol", "port: 3001, targetPort: web, appProtocol")
+        .replace(
+            "version: \"1.0\"}}, status",
+            "version: \"1.0\"}}, spec: {containers: [{name: a, ports: [{containerPort: 9000}, {name: web, containerPort: 8080}]}]}, status",
+        )
+        .replace(
+            "version: \"2.0\"}}, status",
+            "version: \"2.0\"}}, spec: {initContainers: [{name: s, restartPolicy: Always, ports: [{name: web, containerPort: 8081}]}, {name: i, ports: [{name: web, containerPort: 1}]}], containers: [{name: a, ports: [{name: web, containerPort: 53, protocol: UDP}]}]}, status",
+        );
+    let policy = policy("kuma-demo", "producer", "", BACKEND, "2.0").replace(
+        "{kind: MeshServiceSubset, name: backend_kuma-demo_svc_3001, tags: {version: \"2.0\"}}",
+        "{kind: MeshService, name: backend, port: 3001}",
+    );
+    let world = World::of(&format!("{cluster}{policy}"));
+    let found = from(&world, "kuma-demo", "web-1", URL);
+    assert_eq!(
+        found.backends[0].endpoints,
+        ["10.1.0.1:8080", "10.1.0.2:8081"]
+    );
+}

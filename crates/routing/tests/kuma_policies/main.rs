@@ -1,9 +1,13 @@
 //! Kuma's policies from their text to the request: what MADR 011 and MADR 045 say, sentence by sentence.
 
+mod external;
 mod gateways;
 mod kubernetes;
+mod labels;
 mod merging;
+mod order;
 mod rules;
+mod warnings;
 
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::read::Reader;
@@ -64,7 +68,10 @@ impl World {
 
     fn apply(&mut self, changes: impl IntoIterator<Item = Change>) {
         let delta = self.binder.apply(changes);
-        self.tables.apply(&delta);
+        // A decoded copy behaves exactly as the original.
+        let copy = pointsman_wire::decode(&pointsman_wire::encode(&delta)).expect("a message");
+        assert!(copy.rejected.is_empty(), "{:?}", copy.rejected);
+        self.tables.apply(&copy.delta);
     }
 
     fn ask(&self, query: &Query) -> Explanation {

@@ -1,0 +1,73 @@
+//! Warnings that follow from a policy alone, and from its rules as they are bound.
+
+use std::collections::BTreeSet;
+
+use pointsman_resources::kuma::TargetKind;
+
+use super::policy::Policy;
+use crate::bound::{BoundMatch, BoundRoute, PathPredicate, StringPredicate};
+
+/// Warns of what is surprising in a policy, whatever else there is.
+pub(super) fn warnings(policy: &Policy, warn: &mut impl FnMut(String, String)) {
+    let route = &policy.route;
+    let target = &route.spec.target_ref;
+    if let TargetKind::MeshSubset | TargetKind::MeshService | TargetKind::MeshServiceSubset =
+        target.kind
+    {
+        let kind = target.kind.name();
+        let message = format!(
+            "{kind} is deprecated here, and Kuma 3.0 does not have it: select proxies by their labels, with kind Dataplane"
+        );
+        warn("spec.targetRef.kind".to_owned(), message);
+    }
+    if let (TargetKind::Dataplane, Some(name), true) =
+        (target.kind, &target.name, policy.is_global())
+    {
+        let message = format!(
+            "a policy of global origin names Dataplane {name}, and names are known within a zone only: in Kuma it selects nothing, here every Dataplane of \
+             this name. Select by labels"
+        );
+        warn("spec.targetRef.name".to_owned(), message);
+    }
+    for (to, item) in route.spec.to.iter().enumerate() {
+        for (index, rule) in item.rules.iter().enumerate() {
+            let references = rule.default.backend_refs.as_deref().unwrap_or_default();
+            if !references.is_empty() && references.iter().all(|reference| reference.weight == 0) {
+                let outcome = match policy.is_http() {
+                    true => "every request is answered with 503",
+                    false => "every connection is closed",
+                };
+                let field = format!("{}.default.backendRefs", route.rule_field(to, index));
+                warn(field, format!("all weights are 0: {outcome}"));
+            }
+        }
+    }
+}
+
+/// Whether some rule takes each request, as far as can be told.
+pub(super) fn takes_everything(route: &BoundRoute) -> bool {
+    let matches = route.rules.iter().flat_map(|rule| &rule.matches);
+    let open = matches.filter(|matched| takes_every_path(matched) && matched.query.is_empty());
+    let open: Vec<&BoundMatch> = open.filter(|matched| matched.method.is_none()).collect();
+    // A header is there, or it is not.
+    let with = |test: StringPredicate| -> BTreeSet<&str> {
+        let headers = open
+            .iter()
+            .filter_map(|matched| match &matched.headers[..] {
+                [only] if only.value == test => Some(&*only.name),
+                _ => None,
+            });
+        headers.collect()
+    };
+    open.iter().any(|matched| matched.headers.is_empty())
+        || !with(StringPredicate::Present).is_disjoint(&with(StringPredicate::Absent))
+}
+
+fn takes_every_path(matched: &BoundMatch) -> bool {
+    match &matched.path {
+        PathPredicate::Any => true,
+        PathPredicate::Prefix(prefix) => **prefix == *"/",
+        PathPredicate::Regex(pattern) => matches!(pattern.as_str(), ".*" | "/.*"),
+        PathPredicate::Exact(_) => false,
+    }
+}
