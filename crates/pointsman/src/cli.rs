@@ -239,8 +239,8 @@ pub struct Check {
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Show the merged rules of Kuma's policies for one Dataplane, Pod or MeshGateway instead; with its mesh (on Kubernetes its namespace) where several
-    /// have the name.
+    /// Show the merged rules of Kuma's policies for one Dataplane, Pod or MeshGateway instead, in the order in which they are tried; with its mesh (on
+    /// Kubernetes its namespace) where several have the name.
     #[arg(long = "for", value_name = "[MESH/]NAME")]
     pub name: Option<String>,
 }

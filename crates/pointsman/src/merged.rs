@@ -4,10 +4,11 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use pointsman_binding::MergedRule;
 use pointsman_binding::bound::{RuleSource, policy_names};
+use pointsman_binding::{MergedRule, MergedRules};
 use pointsman_control::offline::World;
 use pointsman_resources::Severity;
+use pointsman_routing::tried_order;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -32,6 +33,9 @@ struct Destination {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Rule {
+    /// The places of its matches in the order in which all matches of the destination are tried, from 1. Empty for streams, and for a rule
+    /// that can't be matched.
+    order: Vec<usize>,
     matches: Value,
     filters: Value,
     backend_refs: Value,
@@ -54,12 +58,7 @@ pub fn run(world: &World, name: &str, format: Format) -> Result<ExitCode> {
     let rules = world.binder.merged_rules(&key).into_iter();
     let merged = Merged {
         name,
-        destinations: rules
-            .map(|rules| Destination {
-                destination: rules.destination,
-                rules: rules.rules.iter().map(|rule| shown(world, rule)).collect(),
-            })
-            .collect(),
+        destinations: rules.map(|rules| destination(world, rules)).collect(),
     };
     match format {
         Format::Text => output::print(&text(&merged))?,
@@ -69,13 +68,33 @@ pub fn run(world: &World, name: &str, format: Format) -> Result<ExitCode> {
     Ok(ExitCode::from(if broken { 2 } else { 0 }))
 }
 
-fn shown(world: &World, rule: &MergedRule) -> Rule {
+/// The rules of a destination, those first whose matches are tried first.
+fn destination(world: &World, merged: MergedRules) -> Destination {
+    let tried = merged.route.as_deref().map(tried_order).unwrap_or_default();
+    let order = |rule: &MergedRule| -> Vec<usize> {
+        let own = tried.iter().enumerate();
+        let own = own.filter(|(_, (bound, _))| bound.from == rule.from);
+        let mut own: Vec<(usize, usize)> = own.map(|(at, (_, index))| (*index, at + 1)).collect();
+        own.sort();
+        own.into_iter().map(|(_, at)| at).collect()
+    };
+    let rules = merged.rules.iter();
+    let mut rules: Vec<Rule> = rules.map(|rule| shown(world, rule, order(rule))).collect();
+    rules.sort_by_key(|rule| rule.order.iter().min().copied().unwrap_or(usize::MAX));
+    Destination {
+        destination: merged.destination,
+        rules,
+    }
+}
+
+fn shown(world: &World, rule: &MergedRule, order: Vec<usize>) -> Rule {
     let list = |source: Option<&RuleSource>, field: &str| {
         let found = source.and_then(|source| written(world, source));
         let found = found.and_then(|rule| rule.pointer(field).cloned());
         found.unwrap_or(Value::Array(Vec::new()))
     };
     Rule {
+        order,
         matches: list(rule.from.first(), "/matches"),
         filters: list(rule.filters.as_ref(), "/default/filters"),
         backend_refs: list(rule.backend_refs.as_ref(), "/default/backendRefs"),
@@ -113,6 +132,16 @@ fn text(merged: &Merged<'_>) -> String {
             };
             let _ = writeln!(out, "    {nothing}");
         }
+        if destination.rules.iter().any(|rule| !rule.order.is_empty()) {
+            let otherwise = match destination.destination.starts_with("listener ") {
+                true => "less specific hostnames are tried, and then the client gets 404",
+                false => "the client gets 404",
+            };
+            let order = format!(
+                "matches are tried in the order of their numbers; if none holds, {otherwise}"
+            );
+            let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &order));
+        }
         for rule in &destination.rules {
             let from = paint.paint(Style::Faint, &format!("from {}", rule.from.join(", ")));
             let _ = writeln!(out, "    rule {from}");
@@ -122,8 +151,11 @@ fn text(merged: &Merged<'_>) -> String {
                 ("backendRefs", &rule.backend_refs),
             ];
             for (name, list) in lists {
-                for entry in list.as_array().into_iter().flatten() {
-                    let _ = writeln!(out, "        {name}: {entry}");
+                let entries = list.as_array().into_iter().flatten();
+                for (index, entry) in entries.enumerate() {
+                    let place = rule.order.get(index).filter(|_| name == "matches");
+                    let place = place.map(|place| format!("{place}. ")).unwrap_or_default();
+                    let _ = writeln!(out, "        {place}{name}: {entry}");
                 }
             }
         }

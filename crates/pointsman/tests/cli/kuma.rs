@@ -220,3 +220,98 @@ fn explain_says_whose_a_consumers_policy_is() {
         "{said}"
     );
 }
+
+/// `check --for` shows merged rules in the order in which they are tried, which is not that in which they are written.
+#[test]
+fn check_for_states_the_order_in_which_rules_are_tried() {
+    let mesh = r#"
+{type: Dataplane, mesh: default, name: a, networking: {address: 127.0.0.1, outbound: [{port: 10001, tags: {kuma.io/service: b}}]}}
+---
+{type: Dataplane, mesh: default, name: b, networking: {address: 127.0.0.1, inbound: [{port: 81, tags: {kuma.io/service: b, kuma.io/protocol: http}}]}}
+---
+{type: MeshHTTPRoute, mesh: default, name: first, spec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [
+  {matches: [{method: GET}], default: {filters: [{directResponse: {status: 201}}]}},
+  {matches: [{path: {type: RegularExpression, value: /r.*}}, {path: {type: Exact, value: /e}}], default: {filters: [{directResponse: {status: 202}}]}},
+  {matches: [{path: {prefix: /p}}], default: {filters: [{directResponse: {status: 203}}]}},
+  {matches: [{path: {prefix: /p/q}}], default: {filters: [{directResponse: {status: 204}}]}}]}]}}
+"#;
+    let output = pointsman(&["check", "-f", "-", "--for", "a", "-o", "json"], mesh);
+    let shown = json(&output);
+    let rules = shown["destinations"][0]["rules"].as_array().expect("rules");
+    let order: Vec<(&serde_json::Value, &serde_json::Value)> = rules
+        .iter()
+        .map(|rule| {
+            (
+                &rule["filters"][0]["directResponse"]["status"],
+                &rule["order"],
+            )
+        })
+        .collect();
+    let wanted = serde_json::json!([[202, [4, 1]], [204, [2]], [203, [3]], [201, [5]]]);
+    assert_eq!(serde_json::json!(order), wanted);
+    let said = text(&pointsman(&["check", "-f", "-", "--for", "a"], mesh));
+    for line in [
+        "matches are tried in the order of their numbers; if none holds, the client gets 404",
+        "1. matches: {\"path\":{\"type\":\"Exact\",\"value\":\"/e\"}}",
+        "5. matches: {\"method\":\"GET\"}",
+    ] {
+        assert!(said.contains(line), "{line}\n{said}");
+    }
+    // A gateway's rules too.
+    let folder = example("kuma-universal");
+    let said = text(&pointsman(&["check", "-f", &folder, "--for", "edge"], ""));
+    assert!(said.contains("1. matches: "), "{said}");
+    assert!(
+        said.contains("if none holds, less specific hostnames are tried"),
+        "{said}"
+    );
+}
+
+/// An outbound whose backendRef does not resolve is there, though nobody listens: `check` and `explain` say why.
+#[test]
+fn an_outbound_that_does_not_resolve_is_explained() {
+    let mesh = "{type: Dataplane, mesh: default, name: a, networking: {address: 127.0.0.1, outbound: [{port: 10001, backendRef: {kind: MeshService, name: nope, port: 80}}]}}";
+    for url in ["http://127.0.0.1:10001/", "http://nope.mesh/"] {
+        let ask = ["explain", "-f", "-", "--from", "dataplane/a", url];
+        let output = pointsman(&ask, mesh);
+        assert_eq!(output.status.code(), Some(1));
+        let said = text(&output);
+        let wanted = "Dataplane mesh:default/a has an outbound at 127.0.0.1:10001, but nobody listens there: its backendRef does not resolve (there is no \
+                      MeshService nope in mesh default)";
+        assert!(said.contains(wanted), "{said}");
+    }
+    let said = text(&pointsman(&["check", "-f", "-"], mesh));
+    let wanted = "networking.outbound[0].backendRef: Dataplane mesh:default/a: nobody listens on 127.0.0.1:10001: there is no MeshService nope";
+    assert!(said.contains(wanted), "{said}");
+}
+
+/// Kuma 3.0's Dataplanes have no tags: `check` and `explain` work by labels.
+#[test]
+fn an_example_without_tags_is_checked_and_explained() {
+    let folder = example("kuma-labels");
+    let checked = pointsman(&["check", "-f", &folder, "--strict"], "");
+    let said = text(&checked);
+    assert_eq!(checked.status.code(), Some(0), "{said}");
+    let reaches =
+        "reaches MeshService mesh:default/backend port 80 from Dataplane mesh:default/batch-1";
+    assert!(said.contains(reaches), "{said}");
+    for (url, backend) in [
+        ("http://backend.mesh/v2/x", "backend-v2"),
+        ("http://backend.mesh:80/", "backend"),
+        ("http://127.0.0.1:11001/v2", "backend-v2"),
+    ] {
+        let ask = [
+            "explain",
+            "-f",
+            &folder,
+            "-o",
+            "json",
+            "--from",
+            "dataplane/batch-1",
+            url,
+        ];
+        let output = pointsman(&ask, "");
+        assert_eq!(output.status.code(), Some(0), "{url}");
+        assert_eq!(json(&output)["backends"][0]["name"], backend, "{url}");
+    }
+}

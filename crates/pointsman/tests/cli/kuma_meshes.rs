@@ -133,7 +133,7 @@ fn explain_tells_every_other_rule_of_a_gateway_once() {
 /// "explain and the proxy agree": the host of the URL is a header too.
 #[test]
 fn explain_sees_the_host_as_the_header_that_it_is() {
-    let route = "{type: MeshHTTPRoute, mesh: two, name: second, spec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [{matches: [{headers: [{name: host, type: Exact, value: 'b.mesh:10002'}]}], default: {filters: [{directResponse: {status: 218}}]}}, {matches: [{path: {prefix: /}}], default: {}}]}]}}";
+    let route = "{type: MeshHTTPRoute, mesh: two, name: second, spec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [{matches: [{path: {prefix: /}, headers: [{name: host, type: Exact, value: 'b.mesh:10002'}]}], default: {filters: [{directResponse: {status: 218}}]}}, {matches: [{path: {prefix: /}}], default: {}}]}]}}";
     let yaml = format!("{TWO_MESHES}---\n{route}").replacen("name: second", "name: other", 1);
     let ask = |more: &[&str]| {
         let all = [
