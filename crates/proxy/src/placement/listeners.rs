@@ -59,8 +59,8 @@ pub struct Listeners {
     /// Addresses that Gateways request.
     requests: BTreeMap<Name, Arc<AddressRequest>>,
     pub(super) listeners: BTreeMap<Name, BTreeMap<FrontendId, Listener>>,
-    /// Outbounds of Kuma's Dataplanes.
-    outbounds: BTreeSet<FrontendId>,
+    /// Outbounds of Kuma's Dataplanes, with their protocols.
+    pub(super) outbounds: BTreeMap<FrontendId, Protocol>,
     /// Ages of Kuma's Dataplanes.
     ages: HashMap<ObjectKey, Age>,
     /// Selects the Dataplanes whose sockets are opened here.
@@ -88,7 +88,7 @@ impl Listeners {
             addresses: Addresses::new(policy),
             requests: BTreeMap::new(),
             listeners: BTreeMap::new(),
-            outbounds: BTreeSet::new(),
+            outbounds: BTreeMap::new(),
             ages: HashMap::new(),
             services: LocalServices::default(),
             observed: BTreeSet::new(),
@@ -145,8 +145,11 @@ impl Listeners {
                 true
             }
             FrontendId::Outbound(_) => match frontend {
-                Some(_) => self.outbounds.insert(id.clone()),
-                None => self.outbounds.remove(id),
+                Some(frontend) => {
+                    let known = self.outbounds.insert(id.clone(), frontend.protocol);
+                    known.is_none()
+                }
+                None => self.outbounds.remove(id).is_some(),
             },
             FrontendId::Mesh { .. } => false,
         }
@@ -240,7 +243,7 @@ impl Listeners {
 
     /// Sockets of Kuma's proxies that they keep: a proxy that comes later never takes over a socket in use.
     fn kept(&self, requests: &[Arc<AddressRequest>]) -> BTreeMap<SocketKey, Owner> {
-        let outbounds = self.outbounds.iter();
+        let outbounds = self.outbounds.keys();
         let outbounds = outbounds.filter_map(|id| Some((place_of(id)?, id)));
         let outbounds: BTreeMap<_, &FrontendId> = outbounds.collect();
         let held = self.sockets.iter().filter_map(|(key, owner)| match owner {
@@ -270,7 +273,7 @@ impl Listeners {
             FrontendId::Outbound(outbound) => self.ages.get(&outbound.dataplane).copied(),
             _ => None,
         };
-        let mut outbounds: Vec<&FrontendId> = self.outbounds.iter().collect();
+        let mut outbounds: Vec<&FrontendId> = self.outbounds.keys().collect();
         outbounds.sort_by_key(age);
         for id in outbounds {
             let FrontendId::Outbound(outbound) = id else {

@@ -92,7 +92,12 @@ impl Listeners {
         for (key, owner) in self.sockets.iter() {
             let is_listed = matches!(owner, Owner::Gateway { gateway, .. } if self.assigned.contains_key(gateway));
             if !is_listed {
-                let what = format!("{owner}: {}", key.transport);
+                let protocol = match owner {
+                    Owner::Outbound(id) => self.outbounds.get(id).copied(),
+                    Owner::Gateway { .. } | Owner::Mesh { .. } => None,
+                };
+                let protocol = protocol.map_or(key.transport.name(), protocol_name);
+                let what = format!("{owner}: {protocol}");
                 lines.push(describe_socket(&what, key, unbound));
             }
         }
