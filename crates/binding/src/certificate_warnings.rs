@@ -1,5 +1,6 @@
 //! Warnings about certificates in use: expired, not valid yet, about to expire, or for another host than the listener's. Time is an argument.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pointsman_resources::gateway::{FrontendTlsValidation, Gateway};
@@ -19,8 +20,9 @@ use crate::{Binder, Warning, certificates};
 /// Remaining validity, in seconds, below which a certificate should have been renewed.
 const RENEWAL: i64 = 30 * 24 * 60 * 60;
 
-/// The kinds of objects whose certificates are warned about, and of those that hold them.
-pub const CERTIFICATE_KINDS: [Kind; 8] = [
+/// Kinds of objects that decide which certificates are in use: those that refer to them, hold them, or permit a reference.
+pub const CERTIFICATE_KINDS: [Kind; 10] = [
+    Kind::GatewayClass,
     Kind::Gateway,
     Kind::ListenerSet,
     Kind::BackendTLSPolicy,
@@ -29,14 +31,15 @@ pub const CERTIFICATE_KINDS: [Kind; 8] = [
     Kind::Secret,
     Kind::ConfigMap,
     Kind::ClusterTrustBundle,
+    Kind::ReferenceGrant,
 ];
 
 impl Binder {
     /// Warnings about the certificates in use at a time, given in Unix seconds. Looks at every object.
     pub fn certificate_warnings(&self, now: i64) -> Vec<Warning> {
-        let mut objects: Vec<(ObjectKey, &Resource)> = self.store.objects().collect();
-        objects.retain(|(key, _)| CERTIFICATE_KINDS.contains(&key.kind));
-        objects.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let objects = self.store.objects.iter();
+        let objects = objects.filter(|(key, _)| CERTIFICATE_KINDS.contains(&key.kind));
+        let objects: BTreeMap<&ObjectKey, &Resource> = objects.collect();
         let mut check = Check {
             reader: Reader::new(&self.store),
             now,
@@ -50,13 +53,13 @@ impl Binder {
                     let Some(view) = self.gateways.get(&key.name) else {
                         continue;
                     };
-                    check.listeners(&key, &view.listeners);
+                    check.listeners(key, &view.listeners);
                     check.gateway(gateway);
                 }
                 Resource::ListenerSet(set) => {
                     let view = self.gateways.get(&set.gateway());
-                    let listeners = view.and_then(|view| view.listeners_of(&key));
-                    check.listeners(&key, listeners.unwrap_or_default());
+                    let listeners = view.and_then(|view| view.listeners_of(key));
+                    check.listeners(key, listeners.unwrap_or_default());
                 }
                 Resource::BackendTLSPolicy(policy) => {
                     check.validation(key.kind, key.namespace(), "spec", &policy.spec.validation);
@@ -68,10 +71,10 @@ impl Binder {
                     }
                     if let Some(reference) = &tls.client_certificate_ref {
                         let field = "spec.tls.clientCertificateRef";
-                        check.reference(&key, reference, field, None);
+                        check.reference(key, reference, field, None);
                     }
                 }
-                Resource::MeshGateway(gateway) => check.mesh_gateway(&key, gateway),
+                Resource::MeshGateway(gateway) => check.mesh_gateway(key, gateway),
                 _ => {}
             }
         }

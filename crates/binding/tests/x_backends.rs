@@ -4,7 +4,9 @@ mod common;
 
 use common::certificates::fresh_secret;
 use common::{condition, doc, document, said, spoken, two_gateways};
+use pointsman_binding::Change;
 use pointsman_binding::bound::Endpoints;
+use pointsman_resources::Name;
 
 const X: &str = "gateway.networking.x-k8s.io/v1alpha1";
 
@@ -120,7 +122,7 @@ fn an_x_backend_stays_in_its_namespace_and_speaks_what_it_says() {
 #[test]
 fn an_x_backend_shows_its_client_certificate() {
     let spec = "{type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}, tls: {mode: ClientAndServer, clientCertificateRef: {name: c}, validation: {hostname: a.example, wellKnownCACertificates: System}}}";
-    let bound =
+    let mut bound =
         two_gateways(&(x_backend("infra/out", spec) + &to_x("out") + &fresh_secret("infra/c")));
     let (id, _) = bound
         .endpoints
@@ -136,4 +138,14 @@ fn an_x_backend_shows_its_client_certificate() {
         .expect("no fault");
     let certificate = spoken.client_certificate.as_ref().expect("a certificate");
     assert!(bound.secrets.contains_key(certificate));
+    let why = Some("the private key is damaged".to_owned());
+    bound.apply([Change::RetainSecret(Name::new("infra", "c"), why)]);
+    assert_eq!(
+        said(&bound, "XBackend infra/out"),
+        [
+            "ancestor Gateway infra/edge: Accepted=True/Accepted",
+            "ancestor Gateway infra/edge: ResolvedRefs=False/InvalidClientCertificateRef"
+        ],
+        "its last valid certificate stays in effect"
+    );
 }

@@ -219,10 +219,9 @@ impl Reconciler {
         self.publish_status(&touched, objects);
         self.publish_snapshot();
         let took = clock::instant() - start;
-        if touched
-            .iter()
-            .any(|key| CERTIFICATE_KINDS.contains(&key.kind))
-        {
+        // Not `touched`: each route that comes or goes touches the status of its Gateway.
+        let concerns_certificates = |key: &ObjectKey| CERTIFICATE_KINDS.contains(&key.kind);
+        if objects.keys().any(concerns_certificates) {
             self.check_certificates();
         }
         match self.version {

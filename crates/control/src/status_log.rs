@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pointsman_binding::Warning;
@@ -38,8 +40,37 @@ enum Level {
     Warning,
 }
 
-/// Problems of one source: the level and the whole line of each, by a text without line numbers, which change with every edit further up in a file.
-type Problems = BTreeMap<String, (Level, String)>;
+/// A problem with its place. Ordered as problems are logged: the worst first, then from top to bottom of each file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Problem {
+    level: Level,
+    file: Arc<str>,
+    /// Line and column, from 1; 0 if not known.
+    line: usize,
+    column: usize,
+    text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.file)?;
+        if self.line > 0 {
+            write!(f, ":{}", self.line)?;
+        }
+        if self.column > 0 {
+            write!(f, ":{}", self.column)?;
+        }
+        write!(f, ": {}", in_one_line(&self.text))
+    }
+}
+
+/// Problems of one source, by file and text: the line changes with every edit further up in the file.
+type Problems = BTreeMap<(Arc<str>, String), Problem>;
+
+fn by_text(problems: impl Iterator<Item = Problem>) -> Problems {
+    let keyed = problems.map(|problem| ((problem.file.clone(), problem.text.clone()), problem));
+    keyed.collect()
+}
 
 /// The problems that are known, and those that have changed since they were last logged.
 #[derive(Default)]
@@ -47,42 +78,43 @@ pub struct StatusLog {
     known: BTreeMap<Origin, Problems>,
     problems: usize,
     warnings: usize,
-    appeared: BTreeSet<(Level, String)>,
-    resolved: BTreeSet<String>,
+    appeared: BTreeSet<Problem>,
+    resolved: BTreeSet<Problem>,
 }
 
 impl StatusLog {
     /// Replaces the findings of the input.
     pub fn record_findings(&mut self, findings: &[Finding]) {
-        let problems = findings.iter().map(|finding| {
-            let level = match finding.severity {
+        let problems = findings.iter().map(|finding| Problem {
+            level: match finding.severity {
                 Severity::Error => Level::Error,
                 Severity::Warning => Level::Warning,
-            };
-            let text = match finding.field.is_empty() {
+            },
+            file: finding.file.clone(),
+            line: finding.line,
+            column: finding.column,
+            text: match finding.field.is_empty() {
                 true => finding.message.clone(),
                 false => format!("{}: {}", finding.field, finding.message),
-            };
-            let line = format!("{}: {text}", finding.place());
-            (format!("{}: {text}", finding.file), (level, line))
+            },
         });
-        self.replace(Origin::Input, problems.collect());
+        self.replace(Origin::Input, by_text(problems));
     }
 
     /// Replaces the problems of an object; `None` if it is gone.
     pub fn record_status(&mut self, key: &ObjectKey, entry: Option<&StatusEntry>) {
-        let mut all = Problems::new();
-        if let Some(entry) = entry
-            && let Some(status) = &entry.status
-        {
-            let document = &entry.document;
-            for problem in problems(status) {
-                let text = format!("{key}: {problem}");
-                let line = format!("{}:{}: {text}", document.file, document.line);
-                all.insert(text, (Level::Condition, line));
-            }
-        }
-        self.replace(Origin::Status(key.clone()), all);
+        let found = entry.and_then(|entry| Some((&entry.document, entry.status.as_ref()?)));
+        let problems = found.into_iter().flat_map(|(document, status)| {
+            let problems = problems(status).into_iter();
+            problems.map(|problem| Problem {
+                level: Level::Condition,
+                file: document.file.clone(),
+                line: document.line,
+                column: 0,
+                text: format!("{key}: {problem}"),
+            })
+        });
+        self.replace(Origin::Status(key.clone()), by_text(problems));
     }
 
     /// Replaces the warnings about certificates, each with the entry of its object.
@@ -90,34 +122,32 @@ impl StatusLog {
         &mut self,
         warnings: impl Iterator<Item = (Warning, Option<&'a StatusEntry>)>,
     ) {
-        let problems = warnings.map(|(warning, entry)| {
-            let text = format!("{}: {}: {}", warning.object, warning.field, warning.message);
-            let line = match entry.map(|entry| &entry.document) {
-                Some(document) => {
-                    let (line, column) = document.position(&warning.field);
-                    format!("{}:{line}:{column}: {text}", document.file)
-                }
-                None => text.clone(),
-            };
-            (text, (Level::Warning, line))
+        let problems = warnings.filter_map(|(warning, entry)| {
+            let document = &entry?.document;
+            let (line, column) = document.position(&warning.field);
+            Some(Problem {
+                level: Level::Warning,
+                file: document.file.clone(),
+                line,
+                column,
+                text: format!("{}: {}: {}", warning.object, warning.field, warning.message),
+            })
         });
-        self.replace(Origin::Certificates, problems.collect());
+        self.replace(Origin::Certificates, by_text(problems));
     }
 
     fn replace(&mut self, origin: Origin, new: Problems) {
         let old = self.known.remove(&origin).unwrap_or_default();
-        for (text, (level, line)) in &old {
-            *self.count(*level) -= 1;
-            let is_news = self.appeared.remove(&(*level, line.clone()));
-            if !is_news && !new.contains_key(text) {
-                self.resolved.insert(text.clone());
+        for (key, problem) in &old {
+            *self.count(problem.level) -= 1;
+            if !new.contains_key(key) && !self.appeared.remove(problem) {
+                self.resolved.insert(problem.clone());
             }
         }
-        for (text, (level, line)) in &new {
-            *self.count(*level) += 1;
-            let is_known = old.contains_key(text) || self.resolved.remove(text);
-            if !is_known {
-                self.appeared.insert((*level, line.clone()));
+        for (key, problem) in &new {
+            *self.count(problem.level) += 1;
+            if !old.contains_key(key) && !self.resolved.remove(problem) {
+                self.appeared.insert(problem.clone());
             }
         }
         if !new.is_empty() {
@@ -150,19 +180,19 @@ impl StatusLog {
     /// Logs the problems that have appeared and those that were resolved.
     pub fn log_problems(&mut self) {
         let appeared = std::mem::take(&mut self.appeared);
-        for (level, line) in appeared.iter().take(MAX_LINES) {
-            let line = in_one_line(line);
-            match level {
-                Level::Error => tracing::error!("{line}"),
-                Level::Condition | Level::Warning => tracing::warn!("{line}"),
+        for problem in appeared.iter().take(MAX_LINES) {
+            match problem.level {
+                Level::Error => tracing::error!("{problem}"),
+                Level::Condition | Level::Warning => tracing::warn!("{problem}"),
             }
         }
         if let more @ 1.. = appeared.len().saturating_sub(MAX_LINES) {
             tracing::warn!("{more} more; /status has them all");
         }
         let resolved = std::mem::take(&mut self.resolved);
-        for text in resolved.iter().take(MAX_LINES) {
-            tracing::info!("resolved: {}", in_one_line(text));
+        for problem in resolved.iter().take(MAX_LINES) {
+            let Problem { file, text, .. } = problem;
+            tracing::info!("resolved: {file}: {}", in_one_line(text));
         }
         if let more @ 1.. = resolved.len().saturating_sub(MAX_LINES) {
             tracing::info!("resolved: {more} more");

@@ -82,7 +82,10 @@ fn a_change_is_one_line_with_what_appeared_and_what_was_resolved() {
     let log = until_logged(&running, "configuration 3: ");
     assert_eq!(lines(&log, "HTTPRoute infra/lost").len(), 1, "{log}");
     running.write("lost.yaml", &route("lost", "/found"));
-    let log = until_logged(&running, "INFO resolved: HTTPRoute infra/lost: parent");
+    let log = until_logged(
+        &running,
+        "INFO resolved: m/lost.yaml: HTTPRoute infra/lost: parent",
+    );
     assert!(log.contains("changed, 0 problems, in "), "{log}");
 }
 
@@ -94,10 +97,17 @@ fn a_thousand_problems_are_a_count_and_the_first_ten() {
     let running = Running::start(&[("all.yaml", &text)]);
     until_logged(&running, "1002 resources, 1000 problems");
     let log = until_logged(&running, "990 more; /status has them all");
-    assert_eq!(lines(&log, "there is no Service").len(), 10, "{log}");
+    let logged = lines(&log, "there is no Service");
+    assert_eq!(logged.len(), 10, "{log}");
+    let first = |text: &str| logged[0].contains(text) && logged[9].contains("infra/r9:");
+    assert!(first("infra/r0:"), "from top to bottom: {log}");
     running.write("all.yaml", &join(&[CLASS, &gateway("edge", free_port())]));
     let log = until_logged(&running, "resolved: 990 more");
-    assert_eq!(lines(&log, "resolved: HTTPRoute").len(), 10, "{log}");
+    assert_eq!(
+        lines(&log, "resolved: m/all.yaml: HTTPRoute").len(),
+        10,
+        "{log}"
+    );
 }
 
 #[test]
@@ -194,7 +204,7 @@ fn a_certificate_that_breaks_is_logged_and_so_is_its_repair() {
     running.write("cert.yaml", &secret(&certificate, &key));
     until_logged(
         &running,
-        "INFO resolved: Gateway infra/edge: listener http: ",
+        "INFO resolved: m/all.yaml: Gateway infra/edge: listener http: ",
     );
 }
 
