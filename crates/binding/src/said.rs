@@ -54,9 +54,7 @@ impl Binder {
             }
             Kind::MeshGateway => self.mesh_gateway_status(reader, key)?,
             Kind::MeshExternalService => StatusBody::Mesh {
-                conditions: kuma::backend::external_conditions(
-                    reader.mesh_external_service(&key.name)?,
-                ),
+                conditions: kuma::external::conditions(reader.mesh_external_service(&key.name)?),
                 reaches: Vec::new(),
             },
             kind if kind.is_mesh_route() => self.policy_status(key)?,

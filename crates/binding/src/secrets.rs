@@ -105,7 +105,7 @@ fn load(reader: &Reader<'_>, id: &SecretId) -> Option<Arc<CertifiedKey>> {
         }
         SecretId::ExternalService(name) => {
             let service = reader.mesh_external_service(name)?;
-            let found = kuma::backend::client_certificate(reader, service)?;
+            let found = kuma::external::client_certificate(reader, service)?;
             found.ok().map(Arc::new)
         }
         SecretId::Mesh(mesh) => {

@@ -4,25 +4,22 @@
 //! Kubernetes by the Service that both are made of.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
 use pointsman_resources::core::{ServicePort, TargetPort};
 use pointsman_resources::kuma::{
-    BackendRef, Dataplane, Extension, ExternalVerification, Inbound, KubernetesService,
-    MeshExternalService, MeshService, MeshServicePort, PROTOCOL_TAG, SanMatch, Tags, TargetKind,
-    kubernetes_namespace, scope,
+    BackendRef, Dataplane, Inbound, KubernetesService, MeshService, MeshServicePort, PROTOCOL_TAG,
+    Tags, TargetKind, kubernetes_namespace, scope,
 };
 use pointsman_resources::{Kind, ObjectKey};
 
 use super::across;
+use super::external;
 use super::proxy::{pod_tags, tagged};
 use super::select::{has, have, label};
 use crate::bound::{
-    Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, CertifiedKey, Endpoints, Fault,
-    FaultReason, PeerName, SecretId, Tags as Subset, Transport, Trust,
+    Backend, BackendId, BackendProtocol, BoundEndpoint, Endpoints, Fault, FaultReason,
+    Tags as Subset, Transport,
 };
-use crate::certificates;
-use crate::status::Condition;
 use crate::store::Reader;
 
 /// A port of a destination.
@@ -171,30 +168,6 @@ pub(crate) fn resolve(
         )),
     };
     found.map(|id| BackendId { tags, ..id })
-}
-
-/// Why a destination can't be called, though it is there: Kuma's plugins don't run here.
-pub(crate) fn unsupported(reader: &Reader<'_>, id: &BackendId) -> Option<Fault> {
-    if id.object.kind != Kind::MeshExternalService {
-        return None;
-    }
-    let service = reader.mesh_external_service(&id.object.name)?;
-    let extension = service.spec.extension.as_ref()?;
-    let message = format!("{}: {}", id.object, no_extension(extension));
-    Some(fault(FaultReason::UnsupportedValue, message))
-}
-
-fn no_extension(extension: &Extension) -> String {
-    let kind = &extension.kind;
-    format!("spec.extension of type `{kind}` is not supported, so requests to it get 500")
-}
-
-/// The conditions of a MeshExternalService.
-pub(crate) fn external_conditions(service: &MeshExternalService) -> Vec<Condition> {
-    vec![match &service.spec.extension {
-        Some(extension) => Condition::no("Accepted", "UnsupportedValue", no_extension(extension)),
-        None => Condition::yes("Accepted", "Accepted", ""),
-    }]
 }
 
 fn fault(reason: FaultReason, message: String) -> Fault {
@@ -358,7 +331,7 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endp
         }
         Kind::MeshExternalService => {
             let service = reader.mesh_external_service(&id.object.name)?;
-            return of_external(reader, service, id);
+            return external::view(reader, service, id);
         }
         _ => return None,
     };
@@ -372,7 +345,7 @@ pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
 }
 
 /// What an `appProtocol` or `kuma.io/protocol` means.
-fn spoken(protocol: Option<&str>) -> BackendProtocol {
+pub(super) fn spoken(protocol: Option<&str>) -> BackendProtocol {
     match protocol {
         None => BackendProtocol::Unspecified,
         Some("http") => BackendProtocol::Http1,
@@ -383,9 +356,9 @@ fn spoken(protocol: Option<&str>) -> BackendProtocol {
 }
 
 /// An address or a name, and a port.
-type Place = (String, u16);
+pub(super) type Place = (String, u16);
 
-fn of_places(
+pub(super) fn of_places(
     id: &BackendId,
     places: Vec<Place>,
     protocol: BackendProtocol,
@@ -478,103 +451,6 @@ fn of_mesh_service(
         }
     }
     places
-}
-
-fn of_external(
-    reader: &Reader<'_>,
-    service: &MeshExternalService,
-    id: &BackendId,
-) -> Option<(Backend, Endpoints)> {
-    let spec = &service.spec;
-    let port = |port: Option<u16>| port.unwrap_or(spec.matched.port);
-    let endpoints = spec.endpoints.iter();
-    let places: Vec<Place> = endpoints
-        .map(|endpoint| (endpoint.address.clone(), port(endpoint.port)))
-        .collect();
-    let tls = spec.tls.as_ref().filter(|tls| tls.enabled);
-    let host = places.first().map(|(host, _)| host.clone());
-    let tls = tls.zip(host).map(|(tls, host)| {
-        external_tls(reader, service, &tls.verification, host)
-            .map(Arc::new)
-            .map_err(|message| Fault {
-                status: 502,
-                reason: FaultReason::InvalidCertificateRef,
-                message: format!("{id}: {message}"),
-            })
-    });
-    let protocol = spoken(Some(&spec.matched.protocol));
-    let (mut backend, endpoints) = of_places(id, places, protocol);
-    backend.tls = tls;
-    Some((backend, endpoints))
-}
-
-/// How TLS is spoken with what is outside the mesh.
-fn external_tls(
-    reader: &Reader<'_>,
-    service: &MeshExternalService,
-    verification: &ExternalVerification,
-    host: String,
-) -> Result<BackendTls, String> {
-    let trust = match &verification.ca_cert {
-        None => Trust::System,
-        Some(source) => {
-            let pem = certificates::bytes(reader, &service.mesh, source)?;
-            let trusted = certificates::trust_anchors(&pem);
-            Trust::Authorities(trusted.map_err(|why| format!("caCert {why}"))?)
-        }
-    };
-    let client_certificate = match client_certificate(reader, service) {
-        Some(found) => {
-            found?;
-            Some(SecretId::ExternalService(service.metadata.key()))
-        }
-        None => None,
-    };
-    let names = verification.subject_alt_names.iter();
-    let names = names.map(|name| match name.kind {
-        SanMatch::Prefix => PeerName::Prefix(name.value.clone()),
-        SanMatch::Exact if name.value.contains("://") => PeerName::Uri(name.value.clone()),
-        SanMatch::Exact => PeerName::Hostname(name.value.clone()),
-    });
-    Ok(BackendTls {
-        hostname: verification.server_name.as_deref().unwrap_or(&host).into(),
-        trust,
-        names: names.collect(),
-        client_certificate,
-        of_mesh: false,
-    })
-}
-
-/// The client certificate of a MeshExternalService, if it has one.
-pub(crate) fn client_certificate(
-    reader: &Reader<'_>,
-    service: &MeshExternalService,
-) -> Option<Result<CertifiedKey, String>> {
-    let verification = &service.spec.tls.as_ref()?.verification;
-    let certificate = verification.client_cert.as_ref()?;
-    let key = verification.client_key.as_ref()?;
-    let bytes = |source| certificates::bytes(reader, &service.mesh, source);
-    let parts = bytes(certificate).and_then(|certificate| Ok((certificate, bytes(key)?)));
-    Some(parts.and_then(|(certificate, key)| {
-        certificates::of_parts(("clientCert", &certificate), ("clientKey", &key))
-    }))
-}
-
-/// The hostname of a MeshExternalService, which requests to it carry as Host: that of the endpoint in use. None if its endpoints are addresses.
-pub(crate) fn hostname(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
-    if id.object.kind != Kind::MeshExternalService {
-        return None;
-    }
-    let endpoints = &reader
-        .mesh_external_service(&id.object.name)?
-        .spec
-        .endpoints;
-    let first = endpoints.first()?;
-    let is_address = |host: &str| host.parse::<IpAddr>().is_ok();
-    let none = !endpoints
-        .iter()
-        .any(|endpoint| is_address(&endpoint.address));
-    none.then(|| first.address.clone())
 }
 
 /// What a port of a Service says that it speaks, be it in Kuma's way.

@@ -17,6 +17,7 @@ use pointsman_resources::{Kind, ObjectKey};
 
 use super::across;
 use super::backend;
+use super::external;
 use super::merge::{Lost, Merged};
 use super::policy::Policy;
 use crate::bound::{
@@ -212,7 +213,7 @@ impl Lowering<'_, '_> {
     fn own_destination(&mut self, sets_host: bool) -> Option<WeightedBackend> {
         let id = self.destination?;
         let away = across::turned_away(self.reader, self.mesh, id);
-        let target = match away.or_else(|| backend::unsupported(self.reader, id)) {
+        let target = match away.or_else(|| external::unsupported(self.reader, id)) {
             Some(fault) => Err(fault),
             None => Ok(id.clone()),
         };
@@ -238,7 +239,7 @@ impl Lowering<'_, '_> {
         if sets_host || !self.http {
             return None;
         }
-        let hostname = backend::hostname(self.reader, target.ok()?)?;
+        let hostname = external::hostname(self.reader, target.ok()?)?;
         Some(Filter::Rewrite(Arc::new(HostAndPath {
             hostname: Some(hostname),
             path: None,
@@ -270,7 +271,7 @@ impl Lowering<'_, '_> {
     fn resolve(&mut self, reference: &BackendRef, policy: &Policy) -> Result<BackendId, Fault> {
         let namespace = policy.namespace();
         let found = backend::resolve(self.reader, self.mesh, namespace, reference);
-        let found = found.and_then(|id| match backend::unsupported(self.reader, &id) {
+        let found = found.and_then(|id| match external::unsupported(self.reader, &id) {
             Some(fault) => Err(fault),
             None => Ok(id),
         });
@@ -331,7 +332,7 @@ impl Lowering<'_, '_> {
                 let reference = &mirror.backend_ref;
                 let target = self.resolve(reference, policy);
                 let found = target.as_ref().ok().filter(|_| !sets_host);
-                let hostname = found.and_then(|id| backend::hostname(self.reader, id));
+                let hostname = found.and_then(|id| external::hostname(self.reader, id));
                 Filter::Mirror(Mirror {
                     reference: named(&reference.target, reference.port, policy),
                     target,

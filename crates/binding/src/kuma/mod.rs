@@ -9,6 +9,7 @@ mod across;
 mod advice;
 pub(crate) mod backend;
 pub(crate) mod destination;
+pub(crate) mod external;
 pub(crate) mod gateway;
 pub(crate) mod lower;
 mod merge;
