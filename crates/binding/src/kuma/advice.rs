@@ -44,7 +44,7 @@ pub(super) fn warnings(policy: &Policy, warn: &mut impl FnMut(String, String)) {
     }
 }
 
-/// Whether some rule takes each request, as far as can be told.
+/// Returns whether some rule takes each request, as far as can be told.
 pub(super) fn takes_everything(route: &BoundRoute) -> bool {
     let matches = route.rules.iter().flat_map(|rule| &rule.matches);
     let open = matches.filter(|matched| takes_every_path(matched) && matched.query.is_empty());

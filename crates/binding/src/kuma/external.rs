@@ -15,7 +15,7 @@ use crate::certificates;
 use crate::status::Condition;
 use crate::store::Reader;
 
-/// Why a destination can't be called, though it is there: Kuma's plugins don't run here.
+/// Fault of requests to a MeshExternalService that needs one of Kuma's plugins, which don't run here.
 pub(crate) fn unsupported(reader: &Reader<'_>, id: &BackendId) -> Option<Fault> {
     if id.object.kind != Kind::MeshExternalService {
         return None;
@@ -68,7 +68,7 @@ pub(super) fn view(
     Some((backend, endpoints))
 }
 
-/// How TLS is spoken with what is outside the mesh.
+/// TLS towards a MeshExternalService.
 fn backend_tls(
     reader: &Reader<'_>,
     service: &MeshExternalService,

@@ -193,7 +193,7 @@ pub(crate) fn port_name(mesh: &str, proxy: &ObjectKey) -> Name {
     }
 }
 
-/// Whether the ports of a proxy are found under a name, whatever its mesh.
+/// Returns whether a name is that of a proxy's ports, whatever its mesh.
 pub(crate) fn is_port_name(name: &Name, proxy: &ObjectKey) -> bool {
     *name == port_name(name.namespace.trim_start_matches("mesh:"), proxy)
 }

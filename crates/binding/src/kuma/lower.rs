@@ -373,7 +373,7 @@ impl Lowering<'_, '_> {
     }
 }
 
-/// Whether filters give requests a Host of their own, other than that of the backend, which `hostToBackendHostname` asks for.
+/// Returns whether filters set a Host other than the backend's own, which `hostToBackendHostname` asks for.
 fn sets_host(filters: &[KumaFilter]) -> bool {
     let asks = |filter: &KumaFilter| matches!(filter, KumaFilter::URLRewrite(rewrite) if rewrite.host_to_backend_hostname);
     let sets = |filter: &KumaFilter| match filter {

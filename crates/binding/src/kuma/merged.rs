@@ -270,7 +270,7 @@ impl Binder {
     }
 }
 
-/// Whether two proxies have the same rules.
+/// Returns whether two proxies have the same rules.
 fn are_alike(one: &[MergedRules], other: &[MergedRules]) -> bool {
     let what = |all: &[MergedRules]| -> Vec<(String, Vec<MergedRule>)> {
         let parts = all.iter();
@@ -306,7 +306,7 @@ fn bound_at(
     found.map(|(_, route)| route.clone())
 }
 
-/// What governs the listeners of a MeshGateway on one of its proxies: the rules of each hostname, in the order in which hostnames are tried.
+/// Rules of a MeshGateway's listeners on one of its proxies, by hostname, in the order in which hostnames are tried.
 fn listeners_text(
     listeners: Vec<gateway::Governed<'_>>,
     outcome: &Outcome,

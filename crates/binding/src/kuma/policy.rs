@@ -81,7 +81,7 @@ impl Policy {
         self.namespace().filter(|_| self.role >= Role::Consumer)
     }
 
-    /// Whether it was made for all zones.
+    /// Returns whether it was made for all zones.
     pub fn is_global(&self) -> bool {
         self.origin == Origin::Global
     }
@@ -92,7 +92,7 @@ impl Policy {
         self.route.metadata.labels.get(ZONE_TAG).filter(|_| zonal)
     }
 
-    /// Whether it is for the listeners of a MeshGateway alone.
+    /// Returns whether it targets the listeners of a MeshGateway.
     pub fn is_for_gateways(&self) -> bool {
         self.route.spec.target_ref.kind == TargetKind::MeshGateway
     }

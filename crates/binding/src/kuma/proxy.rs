@@ -59,7 +59,7 @@ pub struct UnresolvedOutbound {
 }
 
 impl Proxy {
-    /// Whether it is in a zone: its label `kuma.io/zone` names its own. One without the label may be in any.
+    /// Returns whether it is in a zone: its label `kuma.io/zone` names its own. One without the label may be in any.
     pub fn is_in_zone(&self, zone: &str) -> bool {
         let own = self.metadata.labels.get(ZONE_TAG);
         own.is_none_or(|own| own == zone)

@@ -172,7 +172,7 @@ impl Policy {
     }
 }
 
-/// Whether an object has all these labels.
+/// Returns whether an object has all these labels.
 pub(crate) fn have<'w>(
     metadata: &Meta,
     wanted: impl IntoIterator<Item = (&'w String, &'w String)>,

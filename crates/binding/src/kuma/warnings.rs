@@ -1,4 +1,4 @@
-//! What is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints,
+//! Warnings about what is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints,
 //! requests that no rule matches, outbounds that don't resolve. Warnings about a policy alone are in [`super::advice`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -92,7 +92,7 @@ impl Binder {
         }
     }
 
-    /// Why a policy selects no proxy and no listener.
+    /// Explains that a policy selects no proxy and no listener.
     fn selects_none(&self, policy: &Policy) -> String {
         let mesh = &policy.route.mesh;
         let target = &policy.route.spec.target_ref;
@@ -129,7 +129,7 @@ impl Binder {
         proxies.filter(move |proxy| *proxy.mesh == *mesh)
     }
 
-    /// Why a policy reaches no proxy, though it selects some and what it is for exists: they don't call it.
+    /// Explains that a policy reaches no proxy, though its destination exists: none of the proxies that it selects calls it.
     fn uncalled(&self, policy: &Policy) -> Option<String> {
         let reached = self.kuma.places.contains_key(&policy.key);
         if !policy.is_in_effect() || reached || policy.is_for_gateways() {

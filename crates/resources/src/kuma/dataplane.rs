@@ -67,7 +67,7 @@ pub struct Inbound {
     pub service_port: Option<u16>,
     /// The address of the service behind it.
     pub service_address: Option<String>,
-    /// What it is. Empty as of Kuma 3.0, where labels of the Dataplane say it.
+    /// Tags. Empty as of Kuma 3.0, where labels of the Dataplane take their place.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
     /// Its protocol, where it has no tag for it.

@@ -63,7 +63,7 @@ fn is_meant(query: &Query, outbound: &Outbound) -> bool {
     has_port && names(outbound).contains(&target.host)
 }
 
-/// Whether a URL names an outbound that does not resolve: by its address and port, or by the name of the destination.
+/// Returns whether a URL names an outbound that does not resolve, by address and port or by the destination's name.
 fn is_named(query: &Query, outbound: &UnresolvedOutbound) -> bool {
     let target = &query.target;
     match target.host.parse::<IpAddr>() {

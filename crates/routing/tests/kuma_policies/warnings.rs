@@ -1,4 +1,4 @@
-//! What `check` warns of.
+//! Warnings of `check`.
 
 use crate::{World, documents, route};
 
