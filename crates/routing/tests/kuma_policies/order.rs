@@ -1,5 +1,7 @@
 //! Which policy and which match is stronger, and whose a policy is: zones, roles, and copies of other zones' policies.
 
+use pointsman_routing::{Extent, FrontendTable, shadowed};
+
 use crate::{World, fate, policies, query, route};
 
 /// A rule for all requests, or for those with a match, that is answered with a status.
@@ -85,6 +87,34 @@ fn a_match_without_a_path_comes_last() {
         None,
     ));
     assert_eq!(fate(&World::with(&edge).ask(&asked)), "201");
+}
+
+/// What comes before it may take all of its requests: that is told.
+#[test]
+fn a_match_without_a_path_that_gets_nothing_is_told() {
+    for (before, extent) in [
+        ("{path: {type: PathPrefix, value: /}}", Some(Extent::Fully)),
+        (
+            "{path: {type: RegularExpression, value: /.*}}",
+            Some(Extent::Fully),
+        ),
+        ("{path: {type: PathPrefix, value: /}, method: POST}", None),
+        ("{path: {type: PathPrefix, value: /v1}}", None),
+        ("{path: {type: Exact, value: /}}", None),
+        ("{headers: [{name: x, value: a}]}", None),
+    ] {
+        let rules = format!("[{}, {}]", rule("{method: GET}", 201), rule(before, 202));
+        let world = World::with(&route("r", "{kind: Mesh}", &rules));
+        let mut tables = world.tables.frontends();
+        let is_backend = |table: &&std::sync::Arc<FrontendTable>| {
+            table.frontend().id.parent().name.name.as_ref() == "backend"
+        };
+        let table = tables.find(is_backend).expect("an outbound");
+        let lost = shadowed(table)
+            .into_iter()
+            .find(|shadow| shadow.rule.index == 0);
+        assert_eq!(lost.map(|shadow| shadow.extent), extent, "{before}");
+    }
 }
 
 /// "Zone-origin non-producer policies apply only to dataplanes of that zone", and a proxy's zone is its label.
