@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use libfuzzer_sys::fuzz_target;
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::Name;
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_routing::explain::Target;
 use pointsman_routing::{FrontendTable, Parameters, Request, Tables, normalize_path};
 
@@ -71,7 +71,7 @@ fn table() -> Arc<FrontendTable> {
              spec:\n  parentRefs: [{{name: edge}}]\n  hostnames: {hostnames}\n  rules:\n{rules}"
         );
     }
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     reader.read("table.yaml", yaml.as_bytes());
     let read = reader.finish();
     assert!(read.findings.is_empty(), "{:?}", read.findings);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use common::{Bound, attached, condition, said};
 use pointsman_binding::Change;
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Severity};
 
 /// A folder or file of manifests, bound, and what was found while reading.
@@ -25,7 +25,7 @@ fn load(path: &Path) -> Example {
         false => vec![path.to_owned()],
     };
     files.sort();
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     for file in &files {
         let text = std::fs::read(file).expect("a file");
         assert!(
@@ -46,7 +46,7 @@ fn load(path: &Path) -> Example {
     Example {
         bound,
         findings: input.findings.iter().map(ToString::to_string).collect(),
-        passed_over: input.passed_over.values().sum(),
+        passed_over: input.ignored.values().sum(),
     }
 }
 

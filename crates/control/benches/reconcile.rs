@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use pointsman_control::{Reconciler, Snapshots, SourceUpdate};
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 
 const ROUTES: usize = 5_000;
 
@@ -27,7 +27,7 @@ fn route(index: usize, weight: usize) -> String {
 }
 
 fn update(text: &str) -> SourceUpdate {
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     reader.read("bench.yaml", text.as_bytes());
     let documents = reader.finish().documents.into_iter();
     let objects = documents.map(|document| (document.resource.key(), Some(Arc::new(document))));

@@ -136,7 +136,7 @@ mod tests {
             },
             "nested": [[1, [2, {"k": []}]], {"m": {}}, {"a": 1, "b": [{"c": null}, true, -1.5]}],
         });
-        let mut reader = pointsman_resources::read::Reader::new();
+        let mut reader = pointsman_resources::read::ManifestReader::new();
         reader.read("out.yaml", to_string(&value).as_bytes());
         let input = reader.finish();
         let errors: Vec<String> = input

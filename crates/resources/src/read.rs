@@ -16,22 +16,22 @@ use crate::{Finding, Resource, Severity};
 
 /// What was read.
 #[derive(Clone, Debug, Default)]
-pub struct Input {
+pub struct Manifests {
     /// The documents without mistakes, in the order of the input.
     pub documents: Vec<Document>,
     /// Everything that was found, in the order of the input.
     pub findings: Vec<Finding>,
     /// How many objects of each kind that is not ours were passed over, by `apiVersion/kind`.
-    pub passed_over: BTreeMap<String, usize>,
+    pub ignored: BTreeMap<String, usize>,
     /// Every object that is named, valid or not; of those that share a name, the first.
-    pub named: Vec<Named>,
+    pub declared: Vec<DeclaredObject>,
     /// Whether something stands there that can't be told to be a certain object, as it can't be parsed or has no name.
-    pub nameless: bool,
+    pub has_unidentified: bool,
 }
 
 /// An object that a text names, valid or not.
 #[derive(Clone, Debug)]
-pub struct Named {
+pub struct DeclaredObject {
     /// Which one.
     pub key: ObjectKey,
     /// Where it begins.
@@ -121,17 +121,17 @@ fn size(value: &Json) -> usize {
 
 /// Reads texts one after another.
 #[derive(Default)]
-pub struct Reader {
-    input: Input,
+pub struct ManifestReader {
+    input: Manifests,
     /// Where each object stands, so that a second one of the same name can be told.
     seen: HashMap<ObjectKey, (Arc<str>, Position)>,
     place: u64,
 }
 
-impl Reader {
+impl ManifestReader {
     /// Nothing read yet.
     pub fn new() -> Self {
-        Reader::default()
+        ManifestReader::default()
     }
 
     /// Reads a text. `file` is its name in findings; texts are read in the order in which they stand for age.
@@ -140,18 +140,13 @@ impl Reader {
         for document in document::parse(bytes) {
             match document {
                 Ok(node) => self.take(&file, node, "", None),
-                Err(error) => self.nameless(&file, error.at, String::new(), error.message),
+                Err(error) => self.unidentified(&file, error.at, String::new(), error.message),
             }
         }
     }
 
-    /// Notes that a file or folder could not be read at all. It has no line to point at: line and column are 0.
-    pub fn unreadable(&mut self, file: &str, message: String) {
-        self.error(&file.into(), Position::default(), String::new(), message);
-    }
-
     /// What all texts hold together.
-    pub fn finish(self) -> Input {
+    pub fn finish(self) -> Manifests {
         self.input
     }
 
@@ -160,7 +155,7 @@ impl Reader {
         if !matches!(node.value, Value::Map(_)) {
             let message = format!("this is {}, not an object", node.describe());
             let field = prefix.trim_end_matches('.').to_owned();
-            return self.nameless(file, node.at, field, message);
+            return self.unidentified(file, node.at, field, message);
         }
         if let Some(kind) = universal(&node).filter(|_| inherited.is_none()) {
             let kind = kind.to_owned();
@@ -168,7 +163,7 @@ impl Reader {
             return match found.and_then(|kind| Some((kind, schema::universal(kind)?))) {
                 Some((kind, schema)) => self.keep(file, node, prefix, kind, schema),
                 None => {
-                    *self.input.passed_over.entry(kind.clone()).or_default() += 1;
+                    *self.input.ignored.entry(kind.clone()).or_default() += 1;
                     self.suggest(file, &node, prefix, KUMA_GROUP, "type", &kind);
                 }
             };
@@ -210,7 +205,7 @@ impl Reader {
                         "{kind} is read in {}, not in `{api_version}`",
                         read.join(", ")
                     );
-                    self.nameless(file, at, format!("{prefix}apiVersion"), message);
+                    self.unidentified(file, at, format!("{prefix}apiVersion"), message);
                 }
             },
         }
@@ -238,7 +233,7 @@ impl Reader {
             (None, Some(inherited)) => return Some(inherited.to_owned()),
             (None, None) => (node.at, "this required field is missing".to_owned()),
         };
-        self.nameless(file, at, format!("{prefix}{field}"), message);
+        self.unidentified(file, at, format!("{prefix}{field}"), message);
         None
     }
 
@@ -262,7 +257,7 @@ impl Reader {
             Value::Null => {}
             value => {
                 let message = format!("this is {}, not a list", Node { at, value }.describe());
-                self.nameless(file, at, format!("{prefix}items"), message);
+                self.unidentified(file, at, format!("{prefix}items"), message);
             }
         }
     }
@@ -278,7 +273,7 @@ impl Reader {
     ) {
         *self
             .input
-            .passed_over
+            .ignored
             .entry(format!("{api_version}/{kind}"))
             .or_default() += 1;
         // A kind that is ours, in a group of Kubernetes that does not have it, is meant to be ours.
@@ -357,10 +352,10 @@ impl Reader {
             );
         }
         let mut named = named(&node, prefix, kind);
-        self.input.nameless |= named.is_none();
+        self.input.has_unidentified |= named.is_none();
         if let Some(second) = named.take_if(|named| self.seen.contains_key(&named.key)) {
             let (first, at) = &self.seen[&second.key];
-            let message = second.stands_already(first, *at);
+            let message = second.duplicate_message(first, *at);
             return self.error(file, second.name_at, second.field, message);
         }
         if rejected_at.is_none() {
@@ -369,7 +364,7 @@ impl Reader {
         if let Some(named) = named {
             let place = (file.clone(), named.at);
             self.seen.insert(named.key.clone(), place);
-            self.input.named.push(Named {
+            self.input.declared.push(DeclaredObject {
                 rejected_at,
                 ..named
             });
@@ -450,8 +445,8 @@ impl Reader {
     }
 
     /// An error of something that can't be told to be a certain object.
-    fn nameless(&mut self, file: &Arc<str>, at: Position, field: String, message: String) {
-        self.input.nameless = true;
+    fn unidentified(&mut self, file: &Arc<str>, at: Position, field: String, message: String) {
+        self.input.has_unidentified = true;
         self.error(file, at, field, message);
     }
 
@@ -479,20 +474,20 @@ impl Reader {
     }
 }
 
-impl Named {
+impl DeclaredObject {
     /// What is said of a second object of the same name.
-    pub fn stands_already(&self, first: &str, at: Position) -> String {
+    pub fn duplicate_message(&self, first: &str, at: Position) -> String {
         let Position { line, column } = at;
         format!("{} stands at {first}:{line}:{column} already", self.key)
     }
 }
 
 /// Which object this is; none if its name can't be read.
-fn named(node: &Node, prefix: &str, kind: Kind) -> Option<Named> {
+fn named(node: &Node, prefix: &str, kind: Kind) -> Option<DeclaredObject> {
     if universal(node).is_some() {
         let name = node.get("name")?;
         let mesh = node.get("mesh").map(|mesh| mesh.as_str().map(kuma::scope));
-        return Some(Named {
+        return Some(DeclaredObject {
             key: ObjectKey::new(kind, mesh.unwrap_or(Some(String::new()))?, name.as_str()?),
             at: node.at,
             field: format!("{prefix}name"),
@@ -506,7 +501,7 @@ fn named(node: &Node, prefix: &str, kind: Kind) -> Option<Named> {
         Some(namespace) => namespace.as_str()?,
         None => "",
     };
-    Some(Named {
+    Some(DeclaredObject {
         key: ObjectKey::new(kind, namespace, name.as_str()?),
         at: node.at,
         field: format!("{prefix}metadata.name"),

@@ -1,6 +1,6 @@
 //! Whatever the bytes, reading ends, says the same twice, and never panics.
 
-use pointsman_resources::read::{Input, Reader};
+use pointsman_resources::read::{ManifestReader, Manifests};
 use proptest::prelude::*;
 
 const VALID: &[&str] = &[
@@ -72,8 +72,8 @@ const PIECES: &[&str] = &[
     "metadata",
 ];
 
-fn read(bytes: &[u8]) -> Input {
-    let mut reader = Reader::new();
+fn read(bytes: &[u8]) -> Manifests {
+    let mut reader = ManifestReader::new();
     reader.read("first", bytes);
     // A second time every object is there already.
     reader.read("second", bytes);

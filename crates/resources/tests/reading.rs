@@ -1,10 +1,10 @@
 //! Files to resources, as a user sees it.
 
-use pointsman_resources::read::{Input, Reader};
+use pointsman_resources::read::{ManifestReader, Manifests};
 use pointsman_resources::{Kind, Severity};
 
-fn read(files: &[(&str, &str)]) -> Input {
-    let mut reader = Reader::new();
+fn read(files: &[(&str, &str)]) -> Manifests {
+    let mut reader = ManifestReader::new();
     files
         .iter()
         .for_each(|(name, text)| reader.read(name, text.as_bytes()));
@@ -12,7 +12,7 @@ fn read(files: &[(&str, &str)]) -> Input {
 }
 
 /// Every finding in one line.
-fn lines(input: &Input) -> Vec<String> {
+fn lines(input: &Manifests) -> Vec<String> {
     input.findings.iter().map(ToString::to_string).collect()
 }
 
@@ -93,7 +93,7 @@ fn kinds_that_are_not_ours_are_passed_over_and_counted() {
                 {apiVersion: gateway.networking.k8s.io/v1, kind: HttpRoute}\n---\n{apiVersion: v2, kind: Gateway}\n";
     let input = read(&[("a.yaml", text)]);
     let passed: Vec<_> = input
-        .passed_over
+        .ignored
         .iter()
         .map(|(kind, count)| (kind.as_str(), *count))
         .collect();
@@ -120,7 +120,7 @@ fn kinds_of_kuma_that_are_not_ours_are_passed_over_in_both_forms() {
     let text = "{apiVersion: kuma.io/v1alpha1, kind: MeshTimeout}\n---\n{type: MeshTimeout, name: a, mesh: default}\n---\n\
                 {type: MeshHttpRoute, name: a}\n";
     let input = read(&[("a.yaml", text)]);
-    let passed: Vec<&str> = input.passed_over.keys().map(String::as_str).collect();
+    let passed: Vec<&str> = input.ignored.keys().map(String::as_str).collect();
     assert_eq!(
         passed,
         [

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pointsman_binding::{Binder, Change};
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::Tables;
 
@@ -28,7 +28,7 @@ spec: {parentRefs: [{name: edge}]}
 "#;
 
 fn changes(yaml: &str) -> Vec<Change> {
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     reader.read("test", yaml.as_bytes());
     let documents = reader.finish().documents;
     documents

@@ -11,7 +11,7 @@ use pointsman_binding::bound::Transport;
 use pointsman_binding::{Binder, Change};
 use pointsman_proxy::{Changed, Options, Owner, Proxy, SocketKey, Update};
 use pointsman_resources::Name;
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_routing::Tables;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -88,7 +88,7 @@ struct Plane {
 
 impl Plane {
     fn start(listener: SocketAddr, yaml: &str) -> Plane {
-        let mut reader = Reader::new();
+        let mut reader = ManifestReader::new();
         reader.read("test.yaml", yaml.as_bytes());
         let input = reader.finish();
         assert!(input.findings.is_empty(), "{:?}", input.findings);

@@ -18,7 +18,7 @@ use pointsman_binding::bound::{
 };
 use pointsman_binding::status::{Status, StatusBody};
 use pointsman_binding::{Binder, Change, Delta};
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 /// What most tests stand on: our class, a Gateway `edge` in `infra` for all namespaces, Services with endpoints.
@@ -62,7 +62,7 @@ pub const MESH_SERVICES: &str = r#"
 "#;
 
 pub fn read(yaml: &str) -> Vec<Resource> {
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     reader.read("test.yaml", yaml.as_bytes());
     let input = reader.finish();
     let errors: Vec<String> = input

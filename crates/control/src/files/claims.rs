@@ -107,7 +107,7 @@ impl Files {
                     line: named.name_at.line as usize,
                     column: named.name_at.column as usize,
                     field: named.field.clone(),
-                    message: named.stands_already(&place, there.at),
+                    message: named.duplicate_message(&place, there.at),
                 });
                 second.entry(id).or_default().extend(findings);
             }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-use pointsman_resources::read::{Document, Input, Named, Reader};
+use pointsman_resources::read::{DeclaredObject, Document, ManifestReader, Manifests};
 use pointsman_resources::{Finding, ObjectKey, Severity};
 
 use super::order;
@@ -18,7 +18,7 @@ pub struct Content {
     /// The objects in effect.
     pub documents: HashMap<ObjectKey, Arc<Document>>,
     /// Every object that is named, and those that are kept.
-    pub named: HashMap<ObjectKey, Named>,
+    pub named: HashMap<ObjectKey, DeclaredObject>,
     /// What is wrong with it.
     pub findings: Vec<Finding>,
     /// How many objects of each kind that is not ours were passed over.
@@ -30,14 +30,14 @@ pub struct Content {
 impl Content {
     /// What these bytes hold, where `old` stood before.
     pub fn read(name: &str, bytes: &[u8], label: u64, old: &Content) -> Content {
-        let mut reader = Reader::new();
+        let mut reader = ManifestReader::new();
         reader.read(name, bytes);
-        let Input {
+        let Manifests {
             documents,
             findings,
-            passed_over,
-            named,
-            nameless,
+            ignored,
+            declared,
+            has_unidentified,
         } = reader.finish();
         let documents = documents.into_iter().map(|mut document| {
             let meta = document.resource.meta_mut();
@@ -50,22 +50,22 @@ impl Content {
         });
         let mut content = Content {
             documents: documents.collect(),
-            named: named.into_iter().map(|n| (n.key.clone(), n)).collect(),
+            named: declared.into_iter().map(|n| (n.key.clone(), n)).collect(),
             findings,
-            passed_over,
+            passed_over: ignored,
             was_read: true,
         };
-        content.keep(name, old, nameless);
+        content.keep(name, old, has_unidentified);
         content
     }
 
     /// Takes over of the old content what this one has broken.
-    fn keep(&mut self, name: &str, old: &Content, nameless: bool) {
+    fn keep(&mut self, name: &str, old: &Content, has_unidentified: bool) {
         let mut kept: Vec<&ObjectKey> = old
             .documents
             .keys()
             .filter(|key| !self.documents.contains_key(key))
-            .filter(|key| nameless || self.named.contains_key(key))
+            .filter(|key| has_unidentified || self.named.contains_key(key))
             .collect();
         kept.sort();
         for key in kept {

@@ -11,7 +11,7 @@ use pointsman_binding::bound::{BackendId, Transport};
 use pointsman_binding::status::StatusBody;
 use pointsman_binding::{Change, Delta, Observation};
 use pointsman_control::{Reconciler, Sink, Snapshots, SourceUpdate};
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, ObjectKey};
 use pointsman_routing::Tables;
 
@@ -41,7 +41,7 @@ pub fn key(text: &str) -> ObjectKey {
 
 /// The documents of a text, as a source reports them.
 pub fn update(text: &str) -> SourceUpdate {
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     reader.read("test.yaml", text.as_bytes());
     let input = reader.finish();
     assert!(input.findings.is_empty(), "{:?}", input.findings);

@@ -16,7 +16,7 @@ use pointsman_binding::bound::Transport;
 use pointsman_binding::{Binder, Change};
 use pointsman_proxy::{Changed, Limits, Options, Owner, Proxy, SocketKey, Update};
 use pointsman_resources::Name;
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_routing::Tables;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -88,7 +88,7 @@ pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule
             "\n---\n{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, metadata: {{namespace: shop, name: web-{index}, labels: {{kubernetes.io/service-name: web}}}}, ports: [{{name: http, port: {port}}}], endpoints: [{{addresses: [{ip}]}}]}}"
         );
     }
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     reader.read("test.yaml", yaml.as_bytes());
     let input = reader.finish();
     let mut binder = Binder::new();

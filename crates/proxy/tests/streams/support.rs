@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Transport};
 use pointsman_binding::{Binder, Change};
 use pointsman_proxy::{Changed, Options, Outcome, Owner, Proxy, SocketKey, Update};
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Severity};
 use pointsman_routing::Tables;
 
@@ -72,7 +72,7 @@ impl Site {
 
     /// Adds or replaces what is in these documents.
     pub fn put(&mut self, yaml: &str) {
-        let mut reader = Reader::new();
+        let mut reader = ManifestReader::new();
         reader.read("test.yaml", yaml.as_bytes());
         let input = reader.finish();
         for finding in &input.findings {

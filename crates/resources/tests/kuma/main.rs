@@ -5,16 +5,16 @@ mod madr;
 
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::MeshRoute;
-use pointsman_resources::read::{Input, Reader};
+use pointsman_resources::read::{ManifestReader, Manifests};
 
-fn read(text: &str) -> Input {
-    let mut reader = Reader::new();
+fn read(text: &str) -> Manifests {
+    let mut reader = ManifestReader::new();
     reader.read("a.yaml", text.as_bytes());
     reader.finish()
 }
 
 /// Every finding in one line.
-fn lines(input: &Input) -> Vec<String> {
+fn lines(input: &Manifests) -> Vec<String> {
     input.findings.iter().map(ToString::to_string).collect()
 }
 

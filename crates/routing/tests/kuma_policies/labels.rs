@@ -1,7 +1,7 @@
 //! Dataplanes as of Kuma 2.14 and 3.0: without tags, without inbounds, selected by labels.
 
 use pointsman_resources::Kind;
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 
 use crate::{World, fate, policies};
 
@@ -66,7 +66,7 @@ fn a_mesh_without_tags_is_served_by_labels() {
 fn only_builtin_gateways_need_a_service_tag() {
     let read = |networking: &str| {
         let text = format!("{{type: Dataplane, name: a, networking: {networking}}}");
-        let mut reader = Reader::new();
+        let mut reader = ManifestReader::new();
         reader.read("a.yaml", text.as_bytes());
         let findings = reader.finish().findings;
         findings.iter().map(ToString::to_string).collect::<Vec<_>>()

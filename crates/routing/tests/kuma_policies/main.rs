@@ -10,7 +10,7 @@ mod rules;
 mod warnings;
 
 use pointsman_binding::{Binder, Change};
-use pointsman_resources::read::Reader;
+use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::Tables;
 use pointsman_routing::explain::{Directory, Explanation, Outcome, Query, Status, explain};
@@ -42,7 +42,7 @@ struct World {
 }
 
 fn documents(yaml: &str) -> Vec<Change> {
-    let mut reader = Reader::new();
+    let mut reader = ManifestReader::new();
     reader.read("test.yaml", yaml.as_bytes());
     let input = reader.finish();
     let errors: Vec<String> = input.findings.iter().map(ToString::to_string).collect();

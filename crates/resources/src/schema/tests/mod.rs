@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Schema, Shape, of};
 use crate::meta::Kind;
-use crate::read::{Input, Reader};
+use crate::read::{ManifestReader, Manifests};
 use crate::{Finding, Resource, Severity, document};
 
 /// Documents that together set every field of their kind.
@@ -148,13 +148,13 @@ fn objects(text: &str) -> Vec<Json> {
         .collect()
 }
 
-fn read(object: &Json) -> Input {
-    let mut reader = Reader::new();
+fn read(object: &Json) -> Manifests {
+    let mut reader = ManifestReader::new();
     reader.read("case.json", object.to_string().as_bytes());
     reader.finish()
 }
 
-fn errors(input: &Input) -> Vec<&Finding> {
+fn errors(input: &Manifests) -> Vec<&Finding> {
     input
         .findings
         .iter()
