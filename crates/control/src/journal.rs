@@ -35,7 +35,7 @@ impl StatusJournal {
             return;
         };
         let entry = StatusEntry::new(document, status, before.as_deref(), now);
-        let place = entry.document.resource.meta().place;
+        let place = entry.document.resource.meta().input_order;
         self.places.insert(key.clone(), place);
         self.entries.insert((place, key.clone()), Arc::new(entry));
     }

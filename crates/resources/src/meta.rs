@@ -322,7 +322,7 @@ pub enum Age {
     /// Created at this second (Unix time).
     At(i64),
     /// No time known: the place in the input.
-    Place(u64),
+    InputOrder(u64),
 }
 
 /// An object's metadata, as far as it is used.
@@ -348,7 +348,7 @@ pub struct Meta {
     pub creation_timestamp: Option<i64>,
     /// The place in the input, counted over all documents; what stands for age where no time is known.
     #[serde(skip)]
-    pub place: u64,
+    pub input_order: u64,
 }
 
 impl Meta {
@@ -360,7 +360,7 @@ impl Meta {
     /// The object's age.
     pub fn age(&self) -> Age {
         self.creation_timestamp
-            .map_or(Age::Place(self.place), Age::At)
+            .map_or(Age::InputOrder(self.input_order), Age::At)
     }
 }
 
@@ -566,7 +566,7 @@ mod tests {
     #[test]
     fn objects_with_a_time_are_older_than_all_without() {
         assert!(Age::At(5) < Age::At(6));
-        assert!(Age::At(i64::MAX) < Age::Place(0));
-        assert!(Age::Place(0) < Age::Place(1));
+        assert!(Age::At(i64::MAX) < Age::InputOrder(0));
+        assert!(Age::InputOrder(0) < Age::InputOrder(1));
     }
 }

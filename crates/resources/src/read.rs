@@ -125,7 +125,7 @@ pub struct ManifestReader {
     input: Manifests,
     /// Where each object stands, so that a second one of the same name can be told.
     seen: HashMap<ObjectKey, (Arc<str>, Position)>,
-    place: u64,
+    input_order: u64,
 }
 
 impl ManifestReader {
@@ -330,7 +330,7 @@ impl ManifestReader {
         kind: Kind,
         schema: &schema::Schema,
     ) {
-        self.place += 1;
+        self.input_order += 1;
         if universal(&node).is_none() {
             self.settle_namespace(file, &mut node, prefix, kind);
         }
@@ -383,7 +383,7 @@ impl ManifestReader {
         let object = node.to_json();
         match Resource::from_ref(kind, &object) {
             Ok(mut resource) => {
-                resource.meta_mut().place = self.place;
+                resource.meta_mut().input_order = self.input_order;
                 let mut positions = Vec::new();
                 gather(node, &mut positions);
                 self.input.documents.push(Document {

@@ -452,7 +452,7 @@ fn places_count_over_all_texts_and_stand_for_age() {
     let places: Vec<_> = input
         .documents
         .iter()
-        .map(|document| document.resource.meta().place)
+        .map(|document| document.resource.meta().input_order)
         .collect();
     assert!(places.is_sorted_by(|a, b| a < b), "{places:?}");
 }

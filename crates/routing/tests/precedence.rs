@@ -116,7 +116,7 @@ fn the_oldest_route_wins_a_tie() {
     let old = route("z", 1, &[], vec![rule(vec![prefix("/")], "old")]);
     let young = route("a", 2, &[], vec![rule(vec![prefix("/")], "young")]);
     let mut timeless = route("0", 0, &[], vec![rule(vec![prefix("/")], "timeless")]);
-    Arc::make_mut(&mut timeless.meta).age = Age::Place(0);
+    Arc::make_mut(&mut timeless.meta).age = Age::InputOrder(0);
     assert_eq!(to(&http(vec![timeless, young, old]), &get("h", "/")), "old");
 }
 

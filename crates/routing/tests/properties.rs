@@ -173,7 +173,7 @@ fn a_route() -> impl Strategy<Value = BoundRoute> {
             meta.dialect = dialect;
             meta.id.route = ObjectKey::new(kind, "infra", name);
             if age == 2 {
-                meta.age = Age::Place(7);
+                meta.age = Age::InputOrder(7);
             }
             route
         })

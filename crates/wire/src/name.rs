@@ -72,7 +72,7 @@ impl From<Age> for proto::Age {
         use proto::age::Age as Message;
         let age = match age {
             Age::At(seconds) => Message::CreatedAt(seconds),
-            Age::Place(position) => Message::Position(position),
+            Age::InputOrder(position) => Message::Position(position),
         };
         proto::Age { age: Some(age) }
     }
@@ -85,7 +85,7 @@ impl TryFrom<proto::Age> for Age {
         use proto::age::Age as Message;
         Ok(match required(age.age, "Age.age")? {
             Message::CreatedAt(seconds) => Age::At(seconds),
-            Message::Position(position) => Age::Place(position),
+            Message::Position(position) => Age::InputOrder(position),
         })
     }
 }

@@ -188,7 +188,7 @@ pub(crate) fn bound(
 ) -> BoundRoute {
     let meta = RouteMeta {
         id: RouteId { route, binding },
-        age: Age::Place(0),
+        age: Age::InputOrder(0),
         generation: 1,
         dialect: Dialect::Kuma,
         hostnames: hostname.into_iter().collect(),

@@ -81,7 +81,7 @@ impl Files {
             .keys()
             .filter_map(|key| self.document(key))
             .collect();
-        all.sort_by_key(|document| document.resource.meta().place);
+        all.sort_by_key(|document| document.resource.meta().input_order);
         all
     }
 

@@ -41,7 +41,7 @@ impl Content {
         } = reader.finish();
         let documents = documents.into_iter().map(|mut document| {
             let meta = document.resource.meta_mut();
-            meta.place = order::in_file(label, meta.place);
+            meta.input_order = order::in_file(label, meta.input_order);
             let key = document.resource.key();
             // What is the same stays the same thing, so that nobody looks at it again.
             let same = old.documents.get(&key).filter(|old| ***old == document);
@@ -106,7 +106,7 @@ impl Content {
     pub fn move_to(&mut self, label: u64) -> Vec<ObjectKey> {
         for document in self.documents.values_mut() {
             let meta = Arc::make_mut(document).resource.meta_mut();
-            meta.place = order::in_file(label, meta.place & 0xf_ffff);
+            meta.input_order = order::in_file(label, meta.input_order & 0xf_ffff);
         }
         self.documents.keys().cloned().collect()
     }

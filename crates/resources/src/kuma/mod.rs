@@ -224,7 +224,7 @@ fn universal(value: &Json) -> Result<(Meta, Arc<str>), serde_json::Error> {
         labels: labels.map_or(Ok(Labels::default()), Labels::deserialize)?,
         annotations: Labels::default(),
         creation_timestamp: text("creationTime").and_then(rfc3339),
-        place: 0,
+        input_order: 0,
     };
     Ok((meta, text("mesh").unwrap_or(name).into()))
 }
