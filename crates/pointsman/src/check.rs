@@ -296,6 +296,6 @@ fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
     format!(
         "{} {}: {field}{message}",
         paint.paint(style, &format!("{severity}:")),
-        finding.place()
+        finding.location()
     )
 }

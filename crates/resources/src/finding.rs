@@ -40,7 +40,7 @@ impl fmt::Display for Severity {
 
 impl Finding {
     /// The file, with line and column where there are any.
-    pub fn place(&self) -> String {
+    pub fn location(&self) -> String {
         match self.line {
             0 => self.file.to_string(),
             line => format!("{}:{line}:{}", self.file, self.column),
@@ -50,7 +50,7 @@ impl Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}: ", self.place(), self.severity)?;
+        write!(f, "{}: {}: ", self.location(), self.severity)?;
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;
         }

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use pointsman_resources::gateway::FrontendValidationMode;
-use pointsman_resources::kuma::{GatewayListener, ListenerProtocol, MESH_LABEL, SERVICE_TAG};
+use pointsman_resources::kuma::{ListenerProtocol, MESH_LABEL, MeshGatewayListener, SERVICE_TAG};
 use pointsman_resources::{Name, ObjectKey, Resource};
 
 use super::gateway::{chosen, frontend_id, listener_tags};
@@ -76,7 +76,7 @@ pub(super) fn turned_away(reader: &Reader<'_>, mesh: &str, to: &BackendId) -> Op
 struct Found<'a> {
     id: FrontendId,
     proxy: Proxy,
-    listener: &'a GatewayListener,
+    listener: &'a MeshGatewayListener,
 }
 
 /// The listeners that a destination stands for: those of its mesh's builtin gateways of that service that have its tags.
@@ -185,7 +185,7 @@ fn places(reader: &Reader<'_>, found: &Found<'_>) -> Vec<SocketAddr> {
 
 fn written_address(reader: &Reader<'_>, proxy: &ObjectKey) -> Option<std::net::IpAddr> {
     match reader.object(proxy)? {
-        Resource::Dataplane(dataplane) => dataplane.reached_at().parse().ok(),
+        Resource::Dataplane(dataplane) => dataplane.reachable_address().parse().ok(),
         _ => None,
     }
 }

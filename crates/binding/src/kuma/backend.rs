@@ -401,7 +401,7 @@ fn has_all(tags: &Tags, wanted: &Subset) -> bool {
 
 fn place(dataplane: &Dataplane, inbound: &Inbound) -> Place {
     let address = inbound.address.as_deref();
-    let address = address.unwrap_or(dataplane.reached_at());
+    let address = address.unwrap_or(dataplane.reachable_address());
     (address.to_owned(), inbound.port)
 }
 

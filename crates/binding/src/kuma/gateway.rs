@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pointsman_resources::kuma::{
-    DataSource, GatewayListener, ListenerProtocol, MeshGateway, ProxyType, Tags, TlsMode,
-    display_name, kubernetes_namespace, scope,
+    DataSource, ListenerProtocol, MeshGateway, MeshGatewayListener, MeshGatewayTlsMode, ProxyType,
+    Tags, display_name, kubernetes_namespace, scope,
 };
 use pointsman_resources::route::{Header, HeaderModifier};
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -202,7 +202,7 @@ pub(crate) fn is_port_name(name: &Name, proxy: &ObjectKey) -> bool {
 pub(super) fn frontend_id(
     gateway: &MeshGateway,
     proxy: &Proxy,
-    listener: &GatewayListener,
+    listener: &MeshGatewayListener,
 ) -> FrontendId {
     FrontendId::Listener {
         gateway: port_name(&proxy.mesh, &proxy.key),
@@ -218,7 +218,7 @@ pub(super) fn frontend_id(
 pub(super) fn listener_tags(
     proxy: &Proxy,
     gateway: &MeshGateway,
-    listener: &GatewayListener,
+    listener: &MeshGatewayListener,
 ) -> Tags {
     let sets = proxy.tag_sets.iter();
     sets.chain([&gateway.spec.tags, &listener.tags])
@@ -228,7 +228,7 @@ pub(super) fn listener_tags(
 }
 
 /// A listener has no name of its own: its port, and its hostname if it has one.
-fn listener_name(listener: &GatewayListener) -> String {
+fn listener_name(listener: &MeshGatewayListener) -> String {
     match listener.hostname() {
         Some(hostname) => format!("{}/{hostname}", listener.port),
         None => listener.port.to_string(),
@@ -241,7 +241,7 @@ struct Looking<'a, 'r> {
     gateway: &'a MeshGateway,
     /// Index of the listener.
     index: usize,
-    listener: &'a GatewayListener,
+    listener: &'a MeshGatewayListener,
     unresolved: Vec<String>,
     /// Why it is not accepted.
     refused: Option<String>,
@@ -519,7 +519,7 @@ impl Looking<'_, '_> {
 }
 
 /// What is spoken at a listener.
-fn protocol(listener: &GatewayListener) -> Protocol {
+fn protocol(listener: &MeshGatewayListener) -> Protocol {
     let mode = listener.tls.as_ref().map(|tls| tls.mode);
     match listener.protocol {
         // What is inside of the mesh's own TLS are bytes.
@@ -528,7 +528,7 @@ fn protocol(listener: &GatewayListener) -> Protocol {
         ListenerProtocol::Https => Protocol::Https,
         ListenerProtocol::Tcp => Protocol::Tcp,
         ListenerProtocol::Tls => Protocol::Tls(match mode {
-            Some(TlsMode::Passthrough) => TlsModeKey::Passthrough,
+            Some(MeshGatewayTlsMode::Passthrough) => TlsModeKey::Passthrough,
             _ => TlsModeKey::Terminate,
         }),
     }

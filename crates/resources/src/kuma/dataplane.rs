@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
-use super::{BackendRef, Object, PROTOCOL_TAG, SERVICE_TAG, Tags};
+use super::{BackendRef, MeshObject, PROTOCOL_TAG, SERVICE_TAG, Tags};
 use crate::meta::null_as_default;
 
 /// The spec of a Dataplane, as far as routing goes.
@@ -38,7 +38,7 @@ pub struct Networking {
     pub transparent_proxying: bool,
 }
 
-impl Object<DataplaneSpec> {
+impl MeshObject<DataplaneSpec> {
     /// The gateway, if this is a builtin one: its listeners are those of a MeshGateway.
     pub fn builtin_gateway(&self) -> Option<&DataplaneGateway> {
         let gateway = self.spec.networking.gateway.as_ref();
@@ -46,7 +46,7 @@ impl Object<DataplaneSpec> {
     }
 
     /// The address that other proxies reach it at.
-    pub fn reached_at(&self) -> &str {
+    pub fn reachable_address(&self) -> &str {
         let networking = &self.spec.networking;
         let advertised = networking.advertised_address.as_deref();
         advertised.unwrap_or(&networking.address)
@@ -73,7 +73,7 @@ pub struct Inbound {
     /// Its protocol, where it has no tag for it.
     pub protocol: Option<String>,
     /// Whether it takes traffic; the older form.
-    pub health: Option<Health>,
+    pub health: Option<InboundHealth>,
     /// Whether it takes traffic: `Ready`, `NotReady` or `Ignored`.
     pub state: Option<String>,
 }
@@ -99,7 +99,7 @@ impl Inbound {
 
 /// The health of an inbound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub struct Health {
+pub struct InboundHealth {
     /// Whether it takes traffic.
     #[serde(default)]
     pub ready: bool,

@@ -10,7 +10,7 @@ use crate::meta::null_as_default;
 pub struct MeshGatewaySpec {
     /// The builtin gateways that it is for; any one of these suffices.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub selectors: Vec<Selector>,
+    pub selectors: Vec<TagSelector>,
     /// Tags of all listeners.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
@@ -21,7 +21,7 @@ pub struct MeshGatewaySpec {
 
 /// Selects gateways by tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-pub struct Selector {
+pub struct TagSelector {
     /// Tags that must be there; the value `*` is any.
     #[serde(rename = "match", default, deserialize_with = "null_as_default")]
     pub tags: Tags,
@@ -32,13 +32,13 @@ pub struct Selector {
 pub struct MeshGatewayConf {
     /// The listeners.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub listeners: Vec<GatewayListener>,
+    pub listeners: Vec<MeshGatewayListener>,
 }
 
 /// One listener of a MeshGateway.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct GatewayListener {
+pub struct MeshGatewayListener {
     /// The hostname that it serves; all if left out, empty or `*`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub hostname: String,
@@ -47,7 +47,7 @@ pub struct GatewayListener {
     /// The protocol.
     pub protocol: ListenerProtocol,
     /// TLS, for HTTPS and TLS.
-    pub tls: Option<ListenerTls>,
+    pub tls: Option<MeshGatewayTls>,
     /// What it is, beside the tags of the gateway.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
@@ -59,7 +59,7 @@ pub struct GatewayListener {
     pub resources: ListenerResources,
 }
 
-impl GatewayListener {
+impl MeshGatewayListener {
     /// The hostname that it serves, none if all.
     pub fn hostname(&self) -> Option<&str> {
         Some(&*self.hostname).filter(|name| !matches!(*name, "" | "*"))
@@ -82,10 +82,10 @@ pub enum ListenerProtocol {
 
 /// TLS of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct ListenerTls {
+pub struct MeshGatewayTls {
     /// Where TLS ends.
     #[serde(default)]
-    pub mode: TlsMode,
+    pub mode: MeshGatewayTlsMode,
     /// Its certificates, each with its key as PEM: one, or one RSA and one ECDSA.
     #[serde(default, deserialize_with = "null_as_default")]
     pub certificates: Vec<DataSource>,
@@ -94,7 +94,7 @@ pub struct ListenerTls {
 /// Where TLS ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub enum TlsMode {
+pub enum MeshGatewayTlsMode {
     /// At the gateway.
     #[default]
     Terminate,

@@ -2,12 +2,12 @@
 
 use serde::Deserialize;
 
-use super::Object;
+use super::MeshObject;
 use crate::meta::{Meta, null_as_default};
 
 /// A mesh. Its name is what others call their mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(from = "Object<MeshSpec>")]
+#[serde(from = "MeshObject<MeshSpec>")]
 pub struct Mesh {
     /// Name and age.
     pub metadata: Meta,
@@ -15,8 +15,8 @@ pub struct Mesh {
     pub spec: MeshSpec,
 }
 
-impl From<Object<MeshSpec>> for Mesh {
-    fn from(Object { metadata, spec, .. }: Object<MeshSpec>) -> Self {
+impl From<MeshObject<MeshSpec>> for Mesh {
+    fn from(MeshObject { metadata, spec, .. }: MeshObject<MeshSpec>) -> Self {
         Mesh { metadata, spec }
     }
 }

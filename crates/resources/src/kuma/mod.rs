@@ -1,7 +1,7 @@
 //! Kuma's resources, in both of their forms.
 //!
 //! A Kubernetes object (`apiVersion: kuma.io/v1alpha1`) and a universal document (`type:`, `mesh:`, `name:`) become the same
-//! [`Object`]. What the two forms differ in is settled while they are read, and so are the older spellings of MADR 011
+//! [`MeshObject`]. What the two forms differ in is settled while they are read, and so are the older spellings of MADR 011
 //! (`spelling`): nobody below needs to know how a policy was written.
 //!
 //! # Which object is it
@@ -34,8 +34,8 @@ pub use dataplane::{
 pub(crate) use filter::fraction;
 pub use filter::{DataSource, DirectResponse, Filter, RequestMirror, UrlRewrite};
 pub use gateway::{
-    GatewayListener, ListenerProtocol, ListenerTls, MeshGatewayConf, MeshGatewayInstanceSpec,
-    MeshGatewaySpec, Selector, TlsMode,
+    ListenerProtocol, MeshGatewayConf, MeshGatewayInstanceSpec, MeshGatewayListener,
+    MeshGatewaySpec, MeshGatewayTls, MeshGatewayTlsMode, TagSelector,
 };
 pub use mesh::{Mesh, MeshServicesMode, MeshSpec};
 pub use route::{HeaderMatch, HeaderTest, Match, MeshRoute, MeshRouteSpec, Rule, RuleConf, To};
@@ -73,21 +73,21 @@ pub const EFFECT_LABEL: &str = "kuma.io/effect";
 pub const NAMESPACE_TAG: &str = "k8s.kuma.io/namespace";
 
 /// A proxy of the mesh: a sidecar or a gateway.
-pub type Dataplane = Object<DataplaneSpec>;
+pub type Dataplane = MeshObject<DataplaneSpec>;
 /// A destination within the mesh.
-pub type MeshService = Object<MeshServiceSpec>;
+pub type MeshService = MeshObject<MeshServiceSpec>;
 /// A destination outside the mesh.
-pub type MeshExternalService = Object<MeshExternalServiceSpec>;
+pub type MeshExternalService = MeshObject<MeshExternalServiceSpec>;
 /// MeshServices of several zones as one destination.
-pub type MeshMultiZoneService = Object<MeshMultiZoneServiceSpec>;
+pub type MeshMultiZoneService = MeshObject<MeshMultiZoneServiceSpec>;
 /// The listeners of builtin gateways.
-pub type MeshGateway = Object<MeshGatewaySpec>;
+pub type MeshGateway = MeshObject<MeshGatewaySpec>;
 /// The wish for a builtin gateway on Kubernetes.
-pub type MeshGatewayInstance = Object<MeshGatewayInstanceSpec>;
+pub type MeshGatewayInstance = MeshObject<MeshGatewayInstanceSpec>;
 
 /// An object of a mesh, in whichever form it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object<S> {
+pub struct MeshObject<S> {
     /// Name, labels and age; see [the module](self) for what stands as its namespace.
     pub metadata: Meta,
     /// The mesh.
@@ -96,7 +96,7 @@ pub struct Object<S> {
     pub spec: S,
 }
 
-impl<S> Object<S> {
+impl<S> MeshObject<S> {
     /// The name that its author gave: the label `kuma.io/display-name`, which stays when a zone's object is copied elsewhere.
     pub fn display_name(&self) -> &str {
         display_name(&self.metadata)
@@ -139,7 +139,7 @@ pub fn is_universal(metadata: &Meta) -> bool {
     metadata.namespace.starts_with(UNIVERSAL)
 }
 
-impl<'de, S: DeserializeOwned> Deserialize<'de> for Object<S> {
+impl<'de, S: DeserializeOwned> Deserialize<'de> for MeshObject<S> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let value = Json::deserialize(d)?;
         let is_universal = is_document(&value);
@@ -154,7 +154,7 @@ impl<'de, S: DeserializeOwned> Deserialize<'de> for Object<S> {
             None if is_universal => S::deserialize(&value),
             None => S::deserialize(Json::Object(Default::default())),
         };
-        Ok(Object {
+        Ok(MeshObject {
             metadata,
             mesh,
             spec: spec.map_err(D::Error::custom)?,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{BackendRef, Filter, Object, TargetRef};
+use super::{BackendRef, Filter, MeshObject, TargetRef};
 use crate::meta::{Kind, Meta, null_as_default};
 use crate::route::{PathMatch, ValueMatch};
 
@@ -25,11 +25,11 @@ pub struct MeshRoute {
 impl MeshRoute {
     /// Reads an object that is valid and defaulted.
     pub(crate) fn read(kind: Kind, value: &Json) -> Result<Self, serde_json::Error> {
-        let Object {
+        let MeshObject {
             metadata,
             mesh,
             spec,
-        } = Object::<WrittenSpec>::deserialize(value)?;
+        } = MeshObject::<WrittenSpec>::deserialize(value)?;
         let to = match kind {
             Kind::MeshGatewayHTTPRoute => vec![To {
                 target_ref: TargetRef::default(),
