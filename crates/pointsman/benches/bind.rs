@@ -15,7 +15,7 @@ use pointsman_routing::Tables;
 use serde_json::{Value, json};
 
 fn resource(kind: Kind, value: Value) -> Resource {
-    Resource::from_value(kind, value).expect("a valid object")
+    Resource::from_json(kind, &value).expect("a valid object")
 }
 
 fn put(resource: &Resource) -> Change {

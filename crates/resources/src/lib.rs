@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 pub mod core;
-pub mod document;
+mod document;
 mod finding;
 pub mod gateway;
 pub mod kuma;
@@ -17,6 +17,7 @@ pub mod refs;
 pub mod route;
 mod schema;
 
+pub use document::Position;
 pub use finding::{Finding, Severity};
 pub use meta::{Age, Kind, Meta, Name, ObjectKey};
 pub use schema::check::closest;
@@ -37,7 +38,7 @@ macro_rules! resources {
 
         impl Resource {
             /// Reads an object that is valid and defaulted, as the API server serves it.
-            pub fn from_ref(kind: Kind, value: &serde_json::Value) -> Result<Resource, serde_json::Error> {
+            pub fn from_json(kind: Kind, value: &serde_json::Value) -> Result<Resource, serde_json::Error> {
                 use serde::Deserialize;
                 Ok(match kind {
                     Kind::HTTPRoute | Kind::GRPCRoute | Kind::TLSRoute | Kind::TCPRoute | Kind::UDPRoute => {
@@ -112,11 +113,6 @@ resources! {
 }
 
 impl Resource {
-    /// Reads an object that is valid and defaulted, as the API server serves it.
-    pub fn from_value(kind: Kind, value: serde_json::Value) -> Result<Resource, serde_json::Error> {
-        Resource::from_ref(kind, &value)
-    }
-
     /// Which object this is.
     pub fn key(&self) -> ObjectKey {
         ObjectKey {

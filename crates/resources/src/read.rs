@@ -381,7 +381,7 @@ impl ManifestReader {
     ) -> Result<(), Position> {
         let at = node.at;
         let object = node.to_json();
-        match Resource::from_ref(kind, &object) {
+        match Resource::from_json(kind, &object) {
             Ok(mut resource) => {
                 resource.meta_mut().input_order = self.input_order;
                 let mut positions = Vec::new();

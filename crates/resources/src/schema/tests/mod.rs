@@ -312,7 +312,7 @@ fn whatever_fits_a_schema_fits_the_types() {
     for kind in Kind::ALL {
         for version in kind.versions() {
             let object = maximal(of(kind, version).expect("a version that is read"));
-            let resource = Resource::from_ref(kind, &object);
+            let resource = Resource::from_json(kind, &object);
             assert!(resource.is_ok(), "{kind} {version}: {resource:?}");
         }
     }
