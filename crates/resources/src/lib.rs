@@ -20,7 +20,7 @@ mod schema;
 pub use document::Position;
 pub use finding::{Finding, Severity};
 pub use meta::{Age, Kind, Meta, Name, ObjectKey};
-pub use schema::check::closest;
+pub use schema::validate::closest;
 
 /// Writes what is the same for every kind that has a type of its own; routes share one and stand apart.
 macro_rules! resources {

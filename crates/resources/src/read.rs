@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use crate::document::{self, Node, Position, Value};
 use crate::kuma;
 use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP, KUMA_GROUP, Kind, ObjectKey, POINTSMAN_GROUP};
-use crate::schema::{self, check};
+use crate::schema::{self, validate};
 use crate::{Finding, Resource, Severity};
 
 /// What was read.
@@ -308,7 +308,7 @@ impl ManifestReader {
             .filter(|known| known.group() == group)
             .map(|known| known.name());
         let instead = kuma::instead_of(kind).filter(|_| group == KUMA_GROUP);
-        let message = match (instead, check::closest(kind, names)) {
+        let message = match (instead, validate::closest(kind, names)) {
             (Some(instead), _) => Some(format!("a {kind} is not carried out; {instead}")),
             (None, Some(meant)) => Some(format!(
                 "`{kind}` is not known and passed over; did you mean `{meant}`?"
@@ -335,8 +335,8 @@ impl ManifestReader {
             self.settle_namespace(file, &mut node, prefix, kind);
         }
         kuma::spelling::settle(&mut node, kind);
-        check::fill(&mut node, schema);
-        let mut found = check::check(&node, schema);
+        validate::apply_defaults(&mut node, schema);
+        let mut found = validate::validate(&node, schema);
         found.sort_by_key(|found| found.at);
         let mut errors = found
             .iter()

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Entry, MAX_DEPTH, Node, Position, SyntaxError, Value, scalar};
+use super::{MAX_DEPTH, MapEntry, Node, Position, SyntaxError, Value, scalar};
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
             }
             self.skip_space();
             let node = self.value(depth + 1)?;
-            entries.push(Entry { key, at, node });
+            entries.push(MapEntry { key, at, node });
             self.skip_space();
             if self.take('}') {
                 return Ok(Value::Map(entries));

@@ -46,12 +46,12 @@ pub enum Value {
     String(String),
     List(Vec<Node>),
     /// In the order of the text, without duplicate keys.
-    Map(Vec<Entry>),
+    Map(Vec<MapEntry>),
 }
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
+pub struct MapEntry {
     /// The key.
     pub key: String,
     /// Where the key begins.
@@ -131,7 +131,7 @@ impl Node {
     }
 
     /// The entries of a map; none if this is no map.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[MapEntry] {
         match &self.value {
             Value::Map(entries) => entries,
             _ => &[],
@@ -167,7 +167,7 @@ impl Node {
         if let Some(old) = self.get_mut(key) {
             *old = node;
         } else if let Value::Map(entries) = &mut self.value {
-            entries.push(Entry {
+            entries.push(MapEntry {
                 key: key.to_owned(),
                 at: node.at,
                 node,
@@ -219,7 +219,7 @@ impl Node {
             }
             Json::Object(map) => Value::Map(
                 map.iter()
-                    .map(|(key, value)| Entry {
+                    .map(|(key, value)| MapEntry {
                         key: key.clone(),
                         at,
                         node: Node::from_json(value, at),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
-use super::{Entry, MAX_ALIASED, MAX_DEPTH, Node, Position, SyntaxError, Value, scalar, split};
+use super::{MAX_ALIASED, MAX_DEPTH, MapEntry, Node, Position, SyntaxError, Value, scalar, split};
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
@@ -45,16 +45,16 @@ fn said(info: &str) -> String {
 }
 
 /// A collection whose end has not been seen.
-struct Open {
+struct OpenCollection {
     at: Position,
     anchor: usize,
-    kind: OpenKind,
+    kind: CollectionKind,
 }
 
-enum OpenKind {
+enum CollectionKind {
     List(Vec<Node>),
     Map {
-        entries: Vec<Entry>,
+        entries: Vec<MapEntry>,
         keys: HashSet<String>,
         key: Option<(String, Position)>,
         merges: Vec<Node>,
@@ -63,7 +63,7 @@ enum OpenKind {
 
 #[derive(Default)]
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     anchors: std::collections::HashMap<usize, Node>,
     /// How many nodes were copied.
     aliased: usize,
@@ -93,20 +93,20 @@ impl Builder {
                 }
             }
             Event::SequenceStart(anchor, _) => {
-                self.push(Open {
+                self.push(OpenCollection {
                     at,
                     anchor,
-                    kind: OpenKind::List(Vec::new()),
+                    kind: CollectionKind::List(Vec::new()),
                 })?;
             }
             Event::MappingStart(anchor, _) => {
-                let kind = OpenKind::Map {
+                let kind = CollectionKind::Map {
                     entries: Vec::new(),
                     keys: HashSet::new(),
                     key: None,
                     merges: Vec::new(),
                 };
-                self.push(Open { at, anchor, kind })?;
+                self.push(OpenCollection { at, anchor, kind })?;
             }
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(open) = self.open.pop() {
@@ -120,7 +120,7 @@ impl Builder {
         Ok(None)
     }
 
-    fn push(&mut self, open: Open) -> Result<()> {
+    fn push(&mut self, open: OpenCollection) -> Result<()> {
         if self.wants_key() {
             return Err(SyntaxError::new(
                 open.at,
@@ -140,8 +140,8 @@ impl Builder {
     fn wants_key(&self) -> bool {
         matches!(
             self.open.last(),
-            Some(Open {
-                kind: OpenKind::Map { key: None, .. },
+            Some(OpenCollection {
+                kind: CollectionKind::Map { key: None, .. },
                 ..
             })
         )
@@ -186,8 +186,8 @@ impl Builder {
     }
 
     fn key(&mut self, text: &str, style: ScalarStyle, node: Node) -> Result<()> {
-        let Some(Open {
-            kind: OpenKind::Map { keys, key, .. },
+        let Some(OpenCollection {
+            kind: CollectionKind::Map { keys, key, .. },
             ..
         }) = self.open.last_mut()
         else {
@@ -216,13 +216,13 @@ impl Builder {
     fn add(&mut self, node: Node) -> Result<()> {
         match self.open.last_mut() {
             None => self.root = Some(node),
-            Some(Open {
-                kind: OpenKind::List(items),
+            Some(OpenCollection {
+                kind: CollectionKind::List(items),
                 ..
             }) => items.push(node),
-            Some(Open {
+            Some(OpenCollection {
                 kind:
-                    OpenKind::Map {
+                    CollectionKind::Map {
                         entries,
                         key,
                         merges,
@@ -232,7 +232,7 @@ impl Builder {
             }) => match key.take() {
                 None => return Err(SyntaxError::new(node.at, "an alias can't be a key")),
                 Some((name, _)) if name == MERGE => merges.push(node),
-                Some((name, at)) => entries.push(Entry {
+                Some((name, at)) => entries.push(MapEntry {
                     key: name,
                     at,
                     node,
@@ -248,10 +248,10 @@ const MERGE: &str = "\0<<";
 
 /// The node of a collection that has ended, with its merge keys carried out: what is written wins over what is merged,
 /// and what is merged first over what is merged later.
-fn close(open: Open) -> Result<(usize, Node)> {
+fn close(open: OpenCollection) -> Result<(usize, Node)> {
     let value = match open.kind {
-        OpenKind::List(items) => Value::List(items),
-        OpenKind::Map {
+        CollectionKind::List(items) => Value::List(items),
+        CollectionKind::Map {
             mut entries,
             mut keys,
             merges,

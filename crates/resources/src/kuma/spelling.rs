@@ -12,7 +12,7 @@
 //!
 //! Every part keeps its place in the text, so that findings point at what was written.
 
-use crate::document::{Entry, Node, Position, Value};
+use crate::document::{MapEntry, Node, Position, Value};
 use crate::meta::{KUMA_GROUP, Kind};
 
 /// The filters: a type and the field that holds its settings.
@@ -157,8 +157,8 @@ fn infer_type(node: &mut Node, members: &[(&str, &str)]) {
     }
 }
 
-fn word(key: &str, text: &str, at: Position) -> Entry {
-    Entry {
+fn word(key: &str, text: &str, at: Position) -> MapEntry {
+    MapEntry {
         key: key.to_owned(),
         at,
         node: Node {

@@ -3,10 +3,11 @@
 use serde_json::json;
 
 use super::gateway::is_ip;
+use super::patterns::{BASE64, DATA_KEY, LABEL, LABEL_VALUE, PORT_NAME, QUALIFIED_NAME, SUBDOMAIN};
 use super::rules::{items, qualified_keys, text, unique_names};
-use super::text::{BASE64, DATA_KEY, LABEL, LABEL_VALUE, PORT_NAME, QUALIFIED_NAME, SUBDOMAIN};
 use super::{
-    Report, Schema, Shape, boolean, int_or_string, integer, list, map, one_of, open_object, string,
+    Findings, Schema, Shape, boolean, int_or_string, integer, list, map, one_of, open_object,
+    string,
 };
 use crate::document::Node;
 use crate::meta::Kind;
@@ -74,28 +75,28 @@ fn service_ports() -> Schema {
 }
 
 /// An empty name is none.
-fn port_name(node: &Node, report: &mut Report<'_>) {
+fn port_name(node: &Node, findings: &mut Findings<'_>) {
     if let Some(name) = node
         .as_str()
         .filter(|name| !name.is_empty() && !LABEL.matches(name))
     {
-        report.error(node, format!("`{name}` is not {}", LABEL.says));
+        findings.error(node, format!("`{name}` is not {}", LABEL.description));
     }
 }
 
-fn target_port(node: &Node, report: &mut Report<'_>) {
+fn target_port(node: &Node, findings: &mut Findings<'_>) {
     match (node.as_int(), node.as_str()) {
         (Some(number), _) if !(1..=65535).contains(&number) => {
-            report.error(node, format!("{number} is not between 1 and 65535"));
+            findings.error(node, format!("{number} is not between 1 and 65535"));
         }
         (_, Some(name)) if !PORT_NAME.matches(name) => {
-            report.error(node, format!("`{name}` is not {}", PORT_NAME.says));
+            findings.error(node, format!("`{name}` is not {}", PORT_NAME.description));
         }
         _ => {}
     }
 }
 
-fn several_ports_have_names(node: &Node, report: &mut Report<'_>) {
+fn several_ports_have_names(node: &Node, findings: &mut Findings<'_>) {
     for (index, port) in node
         .items()
         .iter()
@@ -103,7 +104,7 @@ fn several_ports_have_names(node: &Node, report: &mut Report<'_>) {
         .filter(|_| node.items().len() > 1)
     {
         if text(port, "name").is_none_or(str::is_empty) {
-            report.error_in(
+            findings.error_in(
                 &format!("[{index}].name"),
                 port,
                 "where there are several ports, each needs a name",
@@ -112,7 +113,7 @@ fn several_ports_have_names(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn distinct_ports(node: &Node, report: &mut Report<'_>) {
+fn distinct_ports(node: &Node, findings: &mut Findings<'_>) {
     let key = |port: &Node| {
         Some((
             port.get("port")?.as_int()?,
@@ -125,7 +126,7 @@ fn distinct_ports(node: &Node, report: &mut Report<'_>) {
                 .iter()
                 .any(|other| key(other).as_ref() == Some(&ours))
         {
-            report.error_in(
+            findings.error_in(
                 &format!("[{index}]"),
                 port,
                 format!(
@@ -137,30 +138,30 @@ fn distinct_ports(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn cluster_ip(node: &Node, report: &mut Report<'_>) {
+fn cluster_ip(node: &Node, findings: &mut Findings<'_>) {
     if let Some(address) = node
         .as_str()
         .filter(|ip| !ip.is_empty() && *ip != "None" && !is_ip(ip))
     {
-        report.error(node, format!("`{address}` is not an IP address or `None`"));
+        findings.error(node, format!("`{address}` is not an IP address or `None`"));
     }
 }
 
-fn external_name(node: &Node, report: &mut Report<'_>) {
+fn external_name(node: &Node, findings: &mut Findings<'_>) {
     if text(node, "type") != Some("ExternalName") {
         return;
     }
     match text(node, "externalName").map(|name| name.strip_suffix('.').unwrap_or(name)) {
-        None | Some("") => report.error_in(
+        None | Some("") => findings.error_in(
             ".externalName",
             node,
             "type ExternalName needs `externalName`",
         ),
         Some(name) if !SUBDOMAIN.matches(name) => {
-            report.error_in(
+            findings.error_in(
                 ".externalName",
                 node,
-                format!("`{name}` is not {}", SUBDOMAIN.says),
+                format!("`{name}` is not {}", SUBDOMAIN.description),
             );
         }
         _ => {}
@@ -168,7 +169,7 @@ fn external_name(node: &Node, report: &mut Report<'_>) {
 }
 
 /// A Service has ports unless it has no address to have them on.
-fn ports_needed(node: &Node, report: &mut Report<'_>) {
+fn ports_needed(node: &Node, findings: &mut Findings<'_>) {
     let kind = text(node, "type");
     if kind.is_some_and(|kind| kind != "ExternalName")
         && text(node, "clusterIP") != Some("None")
@@ -177,7 +178,7 @@ fn ports_needed(node: &Node, report: &mut Report<'_>) {
             .get("ports")
             .is_none_or(|ports| matches!(ports.value, crate::document::Value::List(_)))
     {
-        report.error_in(
+        findings.error_in(
             ".ports",
             node,
             "a Service with an address needs at least one port",
@@ -186,11 +187,11 @@ fn ports_needed(node: &Node, report: &mut Report<'_>) {
 }
 
 /// What has no address within the cluster can't be published outside it.
-fn headless_is_internal(node: &Node, report: &mut Report<'_>) {
+fn headless_is_internal(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(kind @ ("NodePort" | "LoadBalancer")), Some("None")) =
         (text(node, "type"), text(node, "clusterIP"))
     {
-        report.error_in(
+        findings.error_in(
             ".clusterIP",
             node,
             format!("type {kind} needs an address, so not `None`"),
@@ -219,7 +220,7 @@ fn endpoint_slice(object: Schema) -> Schema {
 }
 
 /// In files an address may also be a loopback one, which the API server refuses: without a cluster it is often the only one.
-fn addresses_fit_type(node: &Node, report: &mut Report<'_>) {
+fn addresses_fit_type(node: &Node, findings: &mut Findings<'_>) {
     let Some(kind) = text(node, "addressType") else {
         return;
     };
@@ -232,7 +233,7 @@ fn addresses_fit_type(node: &Node, report: &mut Report<'_>) {
     for (index, endpoint) in items(node, "endpoints") {
         for (place, address) in items(endpoint, "addresses") {
             if let Some(wrong) = address.as_str().filter(|address| !fits(address)) {
-                report.error_in(
+                findings.error_in(
                     &format!(".endpoints[{index}].addresses[{place}]"),
                     address,
                     format!("`{wrong}` is not of addressType {kind}"),
@@ -277,24 +278,24 @@ fn secret(object: Schema) -> Schema {
         .rule(tls_secret)
 }
 
-fn data_keys(node: &Node, report: &mut Report<'_>) {
+fn data_keys(node: &Node, findings: &mut Findings<'_>) {
     for entry in node.entries() {
         if entry.key.len() > 253
             || !DATA_KEY.matches(&entry.key)
             || entry.key == "."
             || entry.key.starts_with("..")
         {
-            report.error_in(
+            findings.error_in(
                 &format!("[{}]", entry.key),
                 &entry.node,
-                format!("the key is not {}", DATA_KEY.says),
+                format!("the key is not {}", DATA_KEY.description),
             );
         }
     }
 }
 
 /// A Secret for TLS holds a certificate and its key.
-fn tls_secret(node: &Node, report: &mut Report<'_>) {
+fn tls_secret(node: &Node, findings: &mut Findings<'_>) {
     if text(node, "type") != Some("kubernetes.io/tls") {
         return;
     }
@@ -304,7 +305,7 @@ fn tls_secret(node: &Node, report: &mut Report<'_>) {
                 .is_some_and(|data: &Node| data.get(key).is_some())
         };
         if !has("data") && !has("stringData") {
-            report.error_in(
+            findings.error_in(
                 &format!(".data[{key}]"),
                 node,
                 format!("type kubernetes.io/tls needs `{key}`"),

@@ -2,13 +2,13 @@
 
 use serde_json::json;
 
+use super::patterns::ORIGIN;
 use super::rules::{Union, items, lone_star, text, union};
 use super::shared::{
     backend_reference, external_auth, header_name, headers, local_reference, part_of, port,
     precise_hostname,
 };
-use super::text::ORIGIN;
-use super::{Report, Schema, boolean, int32, integer, list, number_of, object, one_of, string};
+use super::{Findings, Schema, boolean, int32, integer, list, number_of, object, one_of, string};
 use crate::document::{Node, Value};
 
 pub(super) const METHODS: &[&str] = &[
@@ -102,9 +102,9 @@ fn mirror() -> Schema {
         .rule(percent_or_fraction)
 }
 
-fn percent_or_fraction(node: &Node, report: &mut Report<'_>) {
+fn percent_or_fraction(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(_), Some(fraction)) = (node.get("percent"), node.get("fraction")) {
-        report.error_in(
+        findings.error_in(
             ".fraction",
             fraction,
             "either `percent` or `fraction` is allowed, not both",
@@ -160,14 +160,14 @@ fn cors() -> Schema {
         .field("maxAge", int32(1).default(json!(5)))
 }
 
-fn redirect_or_rewrite(node: &Node, report: &mut Report<'_>) {
+fn redirect_or_rewrite(node: &Node, findings: &mut Findings<'_>) {
     let has = |wanted| {
         node.items()
             .iter()
             .any(|filter| text(filter, "type") == Some(wanted))
     };
     if has("RequestRedirect") && has("URLRewrite") {
-        report.error(
+        findings.error(
             node,
             "either a RequestRedirect or a URLRewrite filter is allowed, not both",
         );
@@ -175,8 +175,8 @@ fn redirect_or_rewrite(node: &Node, report: &mut Report<'_>) {
 }
 
 /// Filters of these types stand at most once.
-fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
+fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
         for wanted in types {
             let mut same = node
                 .items()
@@ -184,7 +184,7 @@ fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Report<'_>) {
                 .enumerate()
                 .filter(|(_, filter)| text(filter, "type") == Some(wanted));
             if let Some((index, filter)) = same.nth(1) {
-                report.error_in(
+                findings.error_in(
                     &format!("[{index}]"),
                     filter,
                     format!("a {wanted} filter stands here twice"),
@@ -197,7 +197,7 @@ fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Report<'_>) {
 /// Replacing a prefix needs exactly one match, and that of a prefix: otherwise there is nothing to replace.
 ///
 /// The CRD looks at backendRefs only if exactly one of them replaces a prefix. So do we: a file and a cluster agree.
-pub(super) fn prefix_to_replace(node: &Node, report: &mut Report<'_>) {
+pub(super) fn prefix_to_replace(node: &Node, findings: &mut Findings<'_>) {
     let matches = node.get("matches").map(|matches| &matches.value);
     match matches {
         Some(Value::List(matches)) if matches.len() == 1 => {
@@ -218,7 +218,7 @@ pub(super) fn prefix_to_replace(node: &Node, report: &mut Report<'_>) {
         });
         found.extend(backends.next().filter(|_| backends.next().is_none()));
         for (part, path) in found {
-            report.error_in(
+            findings.error_in(
                 &part,
                 path,
                 "ReplacePrefixMatch needs exactly one match in the rule, with a path of type PathPrefix",
@@ -239,13 +239,13 @@ fn replaced_prefix<'n>(holder: &'n Node, field: &str) -> Option<(String, &'n Nod
 }
 
 /// A rule that redirects sends nothing on.
-pub(super) fn redirect_without_backends(node: &Node, report: &mut Report<'_>) {
+pub(super) fn redirect_without_backends(node: &Node, findings: &mut Findings<'_>) {
     if items(node, "backendRefs").next().is_none() {
         return;
     }
     for (index, filter) in items(node, "filters") {
         if let Some(redirect) = filter.get("requestRedirect") {
-            report.error_in(
+            findings.error_in(
                 &format!(".filters[{index}].requestRedirect"),
                 redirect,
                 "a rule with a RequestRedirect filter takes no `backendRefs`",

@@ -4,15 +4,15 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 use serde_json::json;
 
+use super::patterns::{
+    ADDRESS_TYPE, CONTROLLER, HOSTNAME, LABEL_KEY, LABEL_VALUE, PROTOCOL, SUBDOMAIN,
+};
 use super::rules::{only_with, text, union};
 use super::shared::{
     external_auth, group, hostname, kind, label_selector, local_reference, namespace, namespaces,
     object_name, object_reference, options, port, secret_reference, section_name,
 };
-use super::text::{
-    ADDRESS_TYPE, CONTROLLER, HOSTNAME, LABEL_KEY, LABEL_VALUE, PROTOCOL, SUBDOMAIN,
-};
-use super::{Report, Schema, list, map, object, one_of, string};
+use super::{Findings, Schema, list, map, object, one_of, string};
 use crate::document::Node;
 use crate::meta::{CERTIFICATES_GROUP, GATEWAY_GROUP};
 
@@ -119,37 +119,37 @@ fn listener_tls() -> Schema {
         .rule(termination_needs_certificates)
 }
 
-fn termination_needs_certificates(node: &Node, report: &mut Report<'_>) {
+fn termination_needs_certificates(node: &Node, findings: &mut Findings<'_>) {
     let filled = |field| {
         node.get(field)
             .is_some_and(|node| !node.items().is_empty() || !node.entries().is_empty())
     };
     if text(node, "mode") == Some("Terminate") && !filled("certificateRefs") && !filled("options") {
-        report.error(node, "mode Terminate needs `certificateRefs` or `options`");
+        findings.error(node, "mode Terminate needs `certificateRefs` or `options`");
     }
 }
 
-fn tls_fits_protocol(node: &Node, report: &mut Report<'_>) {
+fn tls_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
     let Some(protocol) = text(node, "protocol") else {
         return;
     };
     let tls = node.get("tls");
     match (protocol, tls) {
         ("HTTP" | "TCP" | "UDP", Some(tls)) => {
-            report.error_in(
+            findings.error_in(
                 ".tls",
                 tls,
                 format!("a listener with protocol {protocol} takes no `tls`"),
             );
         }
-        ("TLS", None) => report.error_in(
+        ("TLS", None) => findings.error_in(
             ".tls",
             node,
             "a listener with protocol TLS needs `tls` with a mode",
         ),
         ("HTTPS", Some(tls)) if text(tls, "mode") == Some("Passthrough") => {
             let mode = tls.get("mode").unwrap_or(tls);
-            report.error_in(
+            findings.error_in(
                 ".tls.mode",
                 mode,
                 "a listener with protocol HTTPS has tls mode Terminate",
@@ -159,11 +159,11 @@ fn tls_fits_protocol(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn hostname_fits_protocol(node: &Node, report: &mut Report<'_>) {
+fn hostname_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(protocol @ ("TCP" | "UDP")), Some(name)) =
         (text(node, "protocol"), node.get("hostname"))
     {
-        report.error_in(
+        findings.error_in(
             ".hostname",
             name,
             format!("a listener with protocol {protocol} takes no `hostname`"),
@@ -172,7 +172,7 @@ fn hostname_fits_protocol(node: &Node, report: &mut Report<'_>) {
 }
 
 /// Port, protocol and hostname together tell listeners apart.
-fn distinct_listeners(node: &Node, report: &mut Report<'_>) {
+fn distinct_listeners(node: &Node, findings: &mut Findings<'_>) {
     let address = |listener: &Node| {
         let port = listener.get("port")?.as_int()?;
         Some((
@@ -189,7 +189,7 @@ fn distinct_listeners(node: &Node, report: &mut Report<'_>) {
             .iter()
             .position(|other| address(other).as_ref() == Some(&ours));
         if let Some(earlier) = earlier {
-            report.error_in(
+            findings.error_in(
                 &format!("[{index}]"),
                 listener,
                 format!("listener {earlier} has the same port, protocol and hostname"),
@@ -213,7 +213,7 @@ fn addresses() -> Schema {
     list(address).max(16).rule(distinct_addresses)
 }
 
-fn address_value(node: &Node, report: &mut Report<'_>) {
+fn address_value(node: &Node, findings: &mut Findings<'_>) {
     let Some(value) = node.get("value") else {
         return;
     };
@@ -222,13 +222,13 @@ fn address_value(node: &Node, report: &mut Report<'_>) {
     };
     match text(node, "type") {
         Some("IPAddress") if !is_ip(address) && !is_padded_ip(address) => {
-            report.error_in(".value", value, format!("`{address}` is not an IP address"));
+            findings.error_in(".value", value, format!("`{address}` is not an IP address"));
         }
         Some("Hostname") if !HOSTNAME.matches(address) => {
-            report.error_in(
+            findings.error_in(
                 ".value",
                 value,
-                format!("`{address}` is not {}", HOSTNAME.says),
+                format!("`{address}` is not {}", HOSTNAME.description),
             );
         }
         _ => {}
@@ -248,7 +248,7 @@ fn is_padded_ip(text: &str) -> bool {
     text.split('.').count() == 4 && text.split('.').all(number)
 }
 
-fn distinct_addresses(node: &Node, report: &mut Report<'_>) {
+fn distinct_addresses(node: &Node, findings: &mut Findings<'_>) {
     for (index, address) in node.items().iter().enumerate() {
         let (Some(kind @ ("IPAddress" | "Hostname")), Some(value)) =
             (text(address, "type"), text(address, "value"))
@@ -259,7 +259,7 @@ fn distinct_addresses(node: &Node, report: &mut Report<'_>) {
             text(other, "type") == Some(kind) && text(other, "value") == Some(value)
         };
         if node.items()[..index].iter().any(|other| same(&other)) {
-            report.error_in(
+            findings.error_in(
                 &format!("[{index}].value"),
                 address,
                 format!("the {kind} `{value}` stands here twice"),
@@ -269,14 +269,14 @@ fn distinct_addresses(node: &Node, report: &mut Report<'_>) {
 }
 
 /// Empty, `Cluster`, or a name of some implementation under a domain that is not Kubernetes' own.
-fn routability(node: &Node, report: &mut Report<'_>) {
+fn routability(node: &Node, findings: &mut Findings<'_>) {
     let Some(value) = node.as_str() else { return };
     let own = value.split_once('/').is_some_and(|(domain, rest)| {
         let reserved = domain == "k8s.io" || domain.ends_with(".k8s.io");
         !rest.is_empty() && domain.len() <= 253 && SUBDOMAIN.matches(domain) && !reserved
     });
     if !value.is_empty() && value != "Cluster" && !own {
-        report.error(
+        findings.error(
             node,
             format!(
                 "`{value}` is not `Cluster` or a name such as `example.com/zone` outside k8s.io"
@@ -286,17 +286,17 @@ fn routability(node: &Node, report: &mut Report<'_>) {
 }
 
 /// Keys are label keys, and their prefix is shorter than 253.
-fn label_keys(node: &Node, report: &mut Report<'_>) {
+fn label_keys(node: &Node, findings: &mut Findings<'_>) {
     for entry in node.entries() {
         let prefix = entry.key.split('/').next().unwrap_or_default();
         if !LABEL_KEY.matches(&entry.key) {
-            report.error_in(
+            findings.error_in(
                 &format!("[{}]", entry.key),
                 &entry.node,
-                format!("the key is not {}", LABEL_KEY.says),
+                format!("the key is not {}", LABEL_KEY.description),
             );
         } else if prefix.chars().count() >= 253 {
-            report.error_in(
+            findings.error_in(
                 &format!("[{}]", entry.key),
                 &entry.node,
                 "the part of the key before `/` has more than 252 characters",
@@ -333,12 +333,12 @@ fn client_validation() -> Schema {
         .field("mode", one_of(modes).default(json!("AllowValidOnly")))
 }
 
-fn bundles_have_no_namespace(node: &Node, report: &mut Report<'_>) {
+fn bundles_have_no_namespace(node: &Node, findings: &mut Findings<'_>) {
     for (index, item) in node.items().iter().enumerate() {
         let bundle = text(item, "group") == Some(CERTIFICATES_GROUP)
             && text(item, "kind") == Some("ClusterTrustBundle");
         if let Some(namespace) = item.get("namespace").filter(|_| bundle) {
-            report.error_in(
+            findings.error_in(
                 &format!("[{index}].namespace"),
                 namespace,
                 "a ClusterTrustBundle is in no namespace",

@@ -1,9 +1,9 @@
 //! `metadata` of every kind.
 
-use super::text::{
+use super::patterns::{
     BUNDLE_NAME, LABEL, LABEL_KEY, LABEL_VALUE, SERVICE_NAME, SUBDOMAIN, TIME, is_qualified_name,
 };
-use super::{Report, Schema, integer, map, open_object, string};
+use super::{Findings, Schema, integer, map, open_object, string};
 use crate::document::Node;
 use crate::meta::Kind;
 
@@ -41,11 +41,11 @@ fn name(kind: Kind) -> Schema {
     }
 }
 
-fn named(node: &Node, report: &mut Report<'_>) {
+fn named(node: &Node, findings: &mut Findings<'_>) {
     if node.get("name").is_some() {
         return;
     }
-    report.error_in(
+    findings.error_in(
         ".name",
         node,
         match node.get("generateName") {
@@ -55,33 +55,33 @@ fn named(node: &Node, report: &mut Report<'_>) {
     );
 }
 
-fn label_keys(node: &Node, report: &mut Report<'_>) {
-    keys(node, report, is_qualified_name);
+fn label_keys(node: &Node, findings: &mut Findings<'_>) {
+    keys(node, findings, is_qualified_name);
 }
 
 /// The keys of annotations may be written in any case.
-fn annotation_keys(node: &Node, report: &mut Report<'_>) {
-    keys(node, report, |key| is_qualified_name(&key.to_lowercase()));
+fn annotation_keys(node: &Node, findings: &mut Findings<'_>) {
+    keys(node, findings, |key| is_qualified_name(&key.to_lowercase()));
 }
 
-fn keys(node: &Node, report: &mut Report<'_>, valid: fn(&str) -> bool) {
+fn keys(node: &Node, findings: &mut Findings<'_>, valid: fn(&str) -> bool) {
     for entry in node.entries().iter().filter(|entry| !valid(&entry.key)) {
-        report.error_in(
+        findings.error_in(
             &format!("[{}]", entry.key),
             &entry.node,
-            format!("the key `{}` is not {}", entry.key, LABEL_KEY.says),
+            format!("the key `{}` is not {}", entry.key, LABEL_KEY.description),
         );
     }
 }
 
-fn annotations_size(node: &Node, report: &mut Report<'_>) {
+fn annotations_size(node: &Node, findings: &mut Findings<'_>) {
     let size: usize = node
         .entries()
         .iter()
         .map(|entry| entry.key.len() + entry.node.as_str().map_or(0, str::len))
         .sum();
     if size > MAX_ANNOTATIONS {
-        report.error(
+        findings.error(
             node,
             format!("the annotations have {size} bytes; at most {MAX_ANNOTATIONS} are allowed"),
         );

@@ -1,21 +1,21 @@
 //! The schema of every kind as data: fields, limits, defaults and rules, as the CRDs have them.
 //!
 //! A schema is written with the small builder below, once per kind and version, in the modules named after the kinds;
-//! [`check`] carries it out. What one field demands of another (CEL in the CRDs) is a [`Rule`], one function each.
+//! [`check`] carries it out. What one field demands of another (CEL in the CRDs) is a [`ValidationRule`], one function each.
 
-pub(crate) mod check;
 mod core;
 mod filters;
+mod findings;
 mod gateway;
 mod kuma;
 mod meta;
+mod patterns;
 mod policy;
-mod report;
 mod route;
 mod rules;
 mod shared;
 mod telemetry;
-mod text;
+pub(crate) mod validate;
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -24,29 +24,29 @@ use serde_json::Value as Json;
 
 use crate::document::Node;
 use crate::meta::{KUMA_GROUP, Kind};
-pub(crate) use report::Report;
-pub(crate) use text::Pattern;
+pub(crate) use findings::Findings;
+pub(crate) use patterns::Pattern;
 
 /// What a value must be.
 pub(crate) struct Schema {
     pub(crate) shape: Shape,
     pub(crate) default: Option<Json>,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<ValidationRule>,
     /// What is said where the value is needed and missing, or out of its bounds, if a dialect has words of its own.
-    pub(crate) said: Option<&'static str>,
+    pub(crate) message: Option<&'static str>,
     /// Fields that people write here and that stand elsewhere, and where.
     pub(crate) misplaced: Vec<(&'static str, &'static str)>,
 }
 
 /// A demand beyond type and limits. It runs where the value has the right type, and reads its inputs carefully: a part
 /// that is missing or of the wrong type has its own finding already, so the rule passes over it.
-pub(crate) type Rule = Box<dyn Fn(&Node, &mut Report<'_>) + Send + Sync>;
+pub(crate) type ValidationRule = Box<dyn Fn(&Node, &mut Findings<'_>) + Send + Sync>;
 
 /// The type of a value, with its limits.
 pub(crate) enum Shape {
     /// Named fields. An open object may have others that nobody looks at.
     Object {
-        fields: Vec<Field>,
+        fields: Vec<FieldSchema>,
         open: bool,
         min: usize,
     },
@@ -90,7 +90,7 @@ pub(crate) enum Unique {
 }
 
 /// A field of an object.
-pub(crate) struct Field {
+pub(crate) struct FieldSchema {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
     pub(crate) schema: Schema,
@@ -102,7 +102,7 @@ impl Schema {
             shape,
             default: None,
             rules: Vec::new(),
-            said: None,
+            message: None,
             misplaced: Vec::new(),
         }
     }
@@ -114,19 +114,19 @@ impl Schema {
     }
 
     /// A dialect's own words for a value that is missing or out of its bounds.
-    fn said(mut self, said: &'static str) -> Self {
-        self.said = Some(said);
+    fn message(mut self, message: &'static str) -> Self {
+        self.message = Some(message);
         self
     }
 
     /// A field that stands elsewhere: it is refused, and `says` tells where.
-    fn misplaced(mut self, name: &'static str, says: &'static str) -> Self {
-        self.misplaced.push((name, says));
+    fn misplaced(mut self, name: &'static str, message: &'static str) -> Self {
+        self.misplaced.push((name, message));
         self
     }
 
     /// One more rule.
-    fn rule(mut self, rule: impl Fn(&Node, &mut Report<'_>) + Send + Sync + 'static) -> Self {
+    fn rule(mut self, rule: impl Fn(&Node, &mut Findings<'_>) + Send + Sync + 'static) -> Self {
         self.rules.push(Box::new(rule));
         self
     }
@@ -176,7 +176,7 @@ impl Schema {
     /// One more field, which may be left out.
     fn field(mut self, name: &'static str, schema: Schema) -> Self {
         if let Shape::Object { fields, .. } = &mut self.shape {
-            fields.push(Field {
+            fields.push(FieldSchema {
                 name,
                 required: false,
                 schema,
@@ -188,7 +188,7 @@ impl Schema {
     /// One more field, which must be there.
     fn required(mut self, name: &'static str, schema: Schema) -> Self {
         if let Shape::Object { fields, .. } = &mut self.shape {
-            fields.push(Field {
+            fields.push(FieldSchema {
                 name,
                 required: true,
                 schema,

@@ -3,13 +3,13 @@
 use serde_json::json;
 
 use super::gateway::mesh_namespaces;
+use super::patterns::LABEL_VALUE;
 use super::rules::{lasts, needed_with, only_with, qualified_keys, text, union};
 use super::shared::{
     backend_validation, distinct, duration, group, kind, local_reference, namespace, object_name,
     options, port, precise_hostname, secret_reference, section_name, session_persistence,
 };
-use super::text::LABEL_VALUE;
-use super::{Report, Schema, integer, list, map, object, one_of, string};
+use super::{Findings, Schema, integer, list, map, object, one_of, string};
 use crate::document::Node;
 
 const HOUR: u64 = 3_600_000;
@@ -33,7 +33,9 @@ pub(super) fn reference_grant() -> Schema {
 pub(super) fn backend_tls() -> Schema {
     let targets = list(local_reference().field("sectionName", section_name()))
         .size(1..=16)
-        .rule(|node, report| distinct(node, report, &["group", "kind", "name"], &["sectionName"]));
+        .rule(|node, findings| {
+            distinct(node, findings, &["group", "kind", "name"], &["sectionName"])
+        });
     object()
         .required("targetRefs", targets)
         .required("validation", backend_validation())
@@ -102,7 +104,7 @@ fn backend_tls_settings() -> Schema {
         ))
 }
 
-fn tls_fits_protocol(node: &Node, report: &mut Report<'_>) {
+fn tls_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
     let (Some(protocol), Some(tls)) = (text(node, "protocol"), node.get("tls")) else {
         return;
     };
@@ -110,29 +112,29 @@ fn tls_fits_protocol(node: &Node, report: &mut Report<'_>) {
         return;
     };
     match (protocol, mode) {
-        ("H2C", "ServerOnly" | "ClientAndServer") => report.error_in(
+        ("H2C", "ServerOnly" | "ClientAndServer") => findings.error_in(
             ".tls.mode",
             tls,
             "protocol H2C goes without TLS; HTTP2 is HTTP/2 with TLS",
         ),
         ("HTTP2", "None") => {
-            report.error_in(
+            findings.error_in(
                 ".tls.mode",
                 tls,
                 "protocol HTTP2 needs TLS; H2C is HTTP/2 without TLS",
             );
         }
-        ("WSS", "None") => report.error_in(".tls.mode", tls, "protocol WSS needs TLS"),
+        ("WSS", "None") => findings.error_in(".tls.mode", tls, "protocol WSS needs TLS"),
         _ => {}
     }
 }
 
-fn outside_the_cluster(node: &Node, report: &mut Report<'_>) {
+fn outside_the_cluster(node: &Node, findings: &mut Findings<'_>) {
     if node
         .as_str()
         .is_some_and(|name| name.ends_with(".cluster.local"))
     {
-        report.error(
+        findings.error(
             node,
             "a name within the cluster (.cluster.local) is not an external hostname",
         );

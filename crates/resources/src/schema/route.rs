@@ -4,13 +4,13 @@ use serde_json::{Value as Json, json};
 
 use super::filters::{self, METHODS, prefix_to_replace, redirect_without_backends};
 use super::gateway::is_ip;
+use super::patterns::{GRPC_METHOD, GRPC_SERVICE, PATH, milliseconds};
 use super::rules::{text, unique_names};
 use super::shared::{
     backend_reference, duration, header_name, header_value, hostname, parent_references,
     section_name, session_persistence,
 };
-use super::text::{GRPC_METHOD, GRPC_SERVICE, PATH, milliseconds};
-use super::{Report, Schema, integer, list, object, one_of, string};
+use super::{Findings, Schema, integer, list, object, one_of, string};
 use crate::document::Node;
 
 /// The most matches that all rules of a route may have together.
@@ -133,7 +133,7 @@ fn value_match(value: Schema) -> Schema {
 }
 
 /// A path that is compared as it stands is absolute and has nothing in it that a server might take away.
-fn plain_path(node: &Node, report: &mut Report<'_>) {
+fn plain_path(node: &Node, findings: &mut Findings<'_>) {
     let (Some(kind @ ("Exact" | "PathPrefix")), Some(node)) =
         (text(node, "type"), node.get("value"))
     else {
@@ -149,12 +149,12 @@ fn plain_path(node: &Node, report: &mut Report<'_>) {
     } else if let Some(part) = at_end.iter().find(|part| value.ends_with(*part)) {
         format!("must not end with `{part}`")
     } else if !PATH.matches(value) {
-        format!("is not {}", PATH.says)
+        format!("is not {}", PATH.description)
     } else {
         return;
     };
-    let value = super::check::shorten(value);
-    report.error_in(
+    let value = super::validate::shorten(value);
+    findings.error_in(
         ".value",
         node,
         format!("`{value}`: a path of type {kind} {message}"),
@@ -173,13 +173,13 @@ fn grpc_method() -> Schema {
         .rule(exact_names)
 }
 
-fn service_or_method(node: &Node, report: &mut Report<'_>) {
+fn service_or_method(node: &Node, findings: &mut Findings<'_>) {
     if node.get("service").is_none() && node.get("method").is_none() {
-        report.error(node, "`service` or `method` or both must be set");
+        findings.error(node, "`service` or `method` or both must be set");
     }
 }
 
-fn exact_names(node: &Node, report: &mut Report<'_>) {
+fn exact_names(node: &Node, findings: &mut Findings<'_>) {
     if text(node, "type") != Some("Exact") {
         return;
     }
@@ -188,23 +188,23 @@ fn exact_names(node: &Node, report: &mut Report<'_>) {
             continue;
         };
         if let Some(value) = node.as_str().filter(|value| !pattern.matches(value)) {
-            report.error_in(
+            findings.error_in(
                 &format!(".{field}"),
                 node,
-                format!("`{value}` is not {}", pattern.says),
+                format!("`{value}` is not {}", pattern.description),
             );
         }
     }
 }
 
-fn few_matches(node: &Node, report: &mut Report<'_>) {
+fn few_matches(node: &Node, findings: &mut Findings<'_>) {
     let matches = |rule: &Node| {
         rule.get("matches")
             .map_or(0, |matches| matches.items().len())
     };
     let total: usize = node.items().iter().map(matches).sum();
     if total > MAX_MATCHES {
-        report.error(
+        findings.error(
             node,
             format!("the rules have {total} matches together; at most {MAX_MATCHES} are allowed"),
         );
@@ -219,14 +219,14 @@ fn timeouts() -> Schema {
 }
 
 /// One try lasts no longer than the whole request; 0 is no limit.
-fn one_try_fits(node: &Node, report: &mut Report<'_>) {
+fn one_try_fits(node: &Node, findings: &mut Findings<'_>) {
     let time = |field| text(node, field).and_then(milliseconds);
     let (Some(request), Some(backend)) = (time("request"), time("backendRequest")) else {
         return;
     };
     if request != 0 && backend > request {
         let node = node.get("backendRequest").unwrap_or(node);
-        report.error_in(
+        findings.error_in(
             ".backendRequest",
             node,
             "`backendRequest` is longer than `request`",
@@ -241,10 +241,10 @@ fn retry() -> Schema {
         .field("backoff", duration())
 }
 
-fn no_addresses(node: &Node, report: &mut Report<'_>) {
+fn no_addresses(node: &Node, findings: &mut Findings<'_>) {
     for (index, name) in node.items().iter().enumerate() {
         if let Some(address) = name.as_str().filter(|name| is_ip(name)) {
-            report.error_in(
+            findings.error_in(
                 &format!("[{index}]"),
                 name,
                 format!("`{address}` is an IP address, not a hostname"),

@@ -2,8 +2,8 @@
 
 use crate::document::Node;
 
-use super::Report;
-use super::text::{LABEL_KEY, is_qualified_name, milliseconds};
+use super::Findings;
+use super::patterns::{LABEL_KEY, is_qualified_name, milliseconds};
 
 /// The text of a field.
 pub(super) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
@@ -23,8 +23,8 @@ pub(super) fn items<'n>(node: &'n Node, field: &str) -> impl Iterator<Item = (us
 pub(super) type Union = &'static [(&'static str, &'static str)];
 
 /// The field that belongs to the tag's value must be set and the others must not.
-pub(super) fn union(tag: &'static str, members: Union) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
+pub(super) fn union(tag: &'static str, members: Union) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
         let Some(value) = text(node, tag) else { return };
         // A value that is not allowed has its own finding.
         if !members.iter().any(|(word, _)| *word == value) {
@@ -32,13 +32,13 @@ pub(super) fn union(tag: &'static str, members: Union) -> impl Fn(&Node, &mut Re
         }
         for &(word, field) in members {
             match node.get(field) {
-                Some(set) if word != value => report.error_in(
+                Some(set) if word != value => findings.error_in(
                     &format!(".{field}"),
                     set,
                     format!("`{field}` goes with {tag} {word} only, but {tag} is {value}"),
                 ),
                 None if word == value => {
-                    report.error_in(
+                    findings.error_in(
                         &format!(".{field}"),
                         node,
                         format!("{tag} {value} needs `{field}`"),
@@ -55,12 +55,12 @@ pub(super) fn only_with(
     field: &'static str,
     other: &'static str,
     values: &'static [&'static str],
-) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
+) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
         if let (Some(set), Some(value)) = (node.get(field), text(node, other))
             && !values.contains(&value)
         {
-            report.error_in(
+            findings.error_in(
                 &format!(".{field}"),
                 set,
                 format!(
@@ -77,12 +77,12 @@ pub(super) fn needed_with(
     field: &'static str,
     other: &'static str,
     values: &'static [&'static str],
-) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
+) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
         if let (None, Some(value)) = (node.get(field), text(node, other))
             && values.contains(&value)
         {
-            report.error_in(
+            findings.error_in(
                 &format!(".{field}"),
                 node,
                 format!("{other} {value} needs `{field}`"),
@@ -92,14 +92,14 @@ pub(super) fn needed_with(
 }
 
 /// The star stands alone or not at all.
-pub(super) fn lone_star(node: &Node, report: &mut Report<'_>) {
+pub(super) fn lone_star(node: &Node, findings: &mut Findings<'_>) {
     let items = node.items();
     if let Some(index) = items
         .iter()
         .position(|item| item.as_str() == Some("*"))
         .filter(|_| items.len() > 1)
     {
-        report.error_in(
+        findings.error_in(
             &format!("[{index}]"),
             &items[index],
             "`*` stands for all and goes with no other",
@@ -108,12 +108,12 @@ pub(super) fn lone_star(node: &Node, report: &mut Report<'_>) {
 }
 
 /// A part is no more than its whole.
-pub(super) fn fraction(node: &Node, report: &mut Report<'_>) {
+pub(super) fn fraction(node: &Node, findings: &mut Findings<'_>) {
     let number = |field| node.get(field).and_then(Node::as_int);
     if let (Some(numerator), Some(denominator)) = (number("numerator"), number("denominator"))
         && numerator > denominator
     {
-        report.error(
+        findings.error(
             node,
             format!("the numerator {numerator} is more than the denominator {denominator}"),
         );
@@ -121,20 +121,24 @@ pub(super) fn fraction(node: &Node, report: &mut Report<'_>) {
 }
 
 /// A duration lies between two, in milliseconds.
-pub(super) fn lasts(min: u64, max: u64, says: &'static str) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
+pub(super) fn lasts(
+    min: u64,
+    max: u64,
+    message: &'static str,
+) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
         if let Some(time) = node
             .as_str()
             .and_then(milliseconds)
             .filter(|time| !(min..=max).contains(time))
         {
-            report.error(node, format!("this is {time} ms; {says}"));
+            findings.error(node, format!("this is {time} ms; {message}"));
         }
     }
 }
 
 /// Named items of a list have different names.
-pub(super) fn unique_names(node: &Node, report: &mut Report<'_>) {
+pub(super) fn unique_names(node: &Node, findings: &mut Findings<'_>) {
     for (index, item) in node.items().iter().enumerate() {
         let Some(name) = text(item, "name") else {
             continue;
@@ -143,7 +147,7 @@ pub(super) fn unique_names(node: &Node, report: &mut Report<'_>) {
             .iter()
             .any(|earlier| text(earlier, "name") == Some(name))
         {
-            report.error_in(
+            findings.error_in(
                 &format!("[{index}].name"),
                 item.get("name").unwrap_or(item),
                 format!("an earlier item has the name `{name}` too"),
@@ -153,16 +157,16 @@ pub(super) fn unique_names(node: &Node, report: &mut Report<'_>) {
 }
 
 /// Keys are those that labels may have.
-pub(super) fn qualified_keys(node: &Node, report: &mut Report<'_>) {
+pub(super) fn qualified_keys(node: &Node, findings: &mut Findings<'_>) {
     for entry in node
         .entries()
         .iter()
         .filter(|entry| !is_qualified_name(&entry.key))
     {
-        report.error_in(
+        findings.error_in(
             &format!("[{}]", entry.key),
             &entry.node,
-            format!("the key is not {}", LABEL_KEY.says),
+            format!("the key is not {}", LABEL_KEY.description),
         );
     }
 }

@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
-use super::rules::{fraction, text, union};
-use super::text::{
+use super::patterns::{
     DURATION, GROUP, HEADER_NAME, HEADER_VALUE, HOSTNAME, KIND, LABEL, SUBDOMAIN, URI, WELL_KNOWN,
 };
-use super::{Report, Schema, int32, integer, list, map, object, one_of, string};
+use super::rules::{fraction, text, union};
+use super::{Findings, Schema, int32, integer, list, map, object, one_of, string};
 use crate::document::{Node, Value};
 use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP};
 
@@ -104,18 +104,18 @@ pub(super) fn backend_reference() -> Schema {
         .rule(backend_has_port_of_its_own)
 }
 
-fn service_needs_port(node: &Node, report: &mut Report<'_>) {
+fn service_needs_port(node: &Node, findings: &mut Findings<'_>) {
     let is_service = text(node, "group") == Some("") && text(node, "kind") == Some("Service");
     if is_service && node.get("port").is_none() {
-        report.error_in(".port", node, "a reference to a Service needs `port`");
+        findings.error_in(".port", node, "a reference to a Service needs `port`");
     }
 }
 
-fn backend_has_port_of_its_own(node: &Node, report: &mut Report<'_>) {
+fn backend_has_port_of_its_own(node: &Node, findings: &mut Findings<'_>) {
     let is_backend =
         text(node, "group") == Some(GATEWAY_X_GROUP) && text(node, "kind") == Some("XBackend");
     if let Some(port) = node.get("port").filter(|_| is_backend) {
-        report.error_in(
+        findings.error_in(
             ".port",
             port,
             "a reference to an XBackend takes no `port`: the XBackend has its own",
@@ -134,10 +134,10 @@ pub(super) fn parent_reference() -> Schema {
 }
 
 pub(super) fn parent_references() -> Schema {
-    list(parent_reference()).max(32).rule(|node, report| {
+    list(parent_reference()).max(32).rule(|node, findings| {
         distinct(
             node,
-            report,
+            findings,
             &["group", "kind", "namespace", "name"],
             &["sectionName", "port"],
         )
@@ -145,7 +145,7 @@ pub(super) fn parent_references() -> Schema {
 }
 
 /// Items that name the same object tell themselves apart: all by the same of the `parts`, and each by other values.
-pub(super) fn distinct(node: &Node, report: &mut Report<'_>, same: &[&str], parts: &[&str]) {
+pub(super) fn distinct(node: &Node, findings: &mut Findings<'_>, same: &[&str], parts: &[&str]) {
     let value = |item: &Node, field: &&str| item.get(field).map(|node| node.value.clone());
     let object = |item: &Node| {
         same.iter()
@@ -196,7 +196,7 @@ pub(super) fn distinct(node: &Node, report: &mut Report<'_>, same: &[&str], part
             }
         });
         if let Some(message) = clash {
-            report.error_in(&format!("[{index}]"), item, message);
+            findings.error_in(&format!("[{index}]"), item, message);
         }
     }
 }
@@ -248,12 +248,12 @@ pub(super) fn session_persistence() -> Schema {
         .rule(permanent_needs_timeout)
 }
 
-fn permanent_needs_timeout(node: &Node, report: &mut Report<'_>) {
+fn permanent_needs_timeout(node: &Node, findings: &mut Findings<'_>) {
     let lifetime = node
         .get("cookie")
         .and_then(|cookie| text(cookie, "lifetimeType"));
     if lifetime == Some("Permanent") && node.get("absoluteTimeout").is_none() {
-        report.error_in(
+        findings.error_in(
             ".absoluteTimeout",
             node,
             "a cookie with lifetimeType Permanent needs `absoluteTimeout`",
@@ -279,18 +279,18 @@ pub(super) fn backend_validation() -> Schema {
         .rule(one_source_of_trust)
 }
 
-fn one_source_of_trust(node: &Node, report: &mut Report<'_>) {
+fn one_source_of_trust(node: &Node, findings: &mut Findings<'_>) {
     match (
         node.get("caCertificateRefs"),
         node.get("wellKnownCACertificates"),
     ) {
         (Some(_), Some(_)) => {
-            report.error(
+            findings.error(
                 node,
                 "either `caCertificateRefs` or `wellKnownCACertificates` is allowed, not both",
             );
         }
-        (None, None) => report.error(
+        (None, None) => findings.error(
             node,
             "one of `caCertificateRefs` and `wellKnownCACertificates` is needed",
         ),
@@ -302,7 +302,7 @@ fn one_source_of_trust(node: &Node, report: &mut Report<'_>) {
 pub(super) fn external_auth() -> Schema {
     let allowed = || list(string()).max(64).set();
     let http = object()
-        .field("path", string().max(1024).like(&super::text::PATH))
+        .field("path", string().max(1024).like(&super::patterns::PATH))
         .field("allowedHeaders", allowed())
         .field("allowedResponseHeaders", allowed());
     object()

@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
+use super::patterns::{ATTRIBUTE_KEY, ATTRIBUTE_NAME, SPAN_NAME};
 use super::rules::{needed_with, only_with, union};
 use super::shared::{backend_reference, header_name, headers, local_reference, part_of};
-use super::text::{ATTRIBUTE_KEY, ATTRIBUTE_NAME, SPAN_NAME};
 use super::{Schema, list, object, one_of, string};
 
 const MODES: &[&str] = &["Enabled", "Disabled", "ImplementationDefault"];

@@ -2,12 +2,12 @@
 
 use super::super::rules::{items, text};
 use super::super::{
-    Report, Schema, any, boolean, integer, list, map, object, one_of, open_object, string,
+    Findings, Schema, any, boolean, integer, list, map, object, one_of, open_object, string,
 };
-use super::tags::{PROTOCOLS, key, names_a_service, tags};
-use super::text::{
+use super::patterns::{
     ADDRESS, LISTEN_ADDRESS, NAME, NO_OUTBOUND_KIND, OUTBOUND_KIND, SERVICE_ADDRESS,
 };
+use super::tags::{PROTOCOLS, key, names_a_service, tags};
 use crate::document::Node;
 use crate::kuma::PROTOCOL_TAG;
 
@@ -17,7 +17,7 @@ pub(super) fn dataplane() -> Schema {
         .field("type", one_of(&["DELEGATED", "BUILTIN"]))
         .field("tags", tags().rule(protocol_of_gateway))
         .rule(builtin_names_a_service);
-    let address = string().like(&ADDRESS).said("address can't be empty");
+    let address = string().like(&ADDRESS).message("address can't be empty");
     let networking = object()
         .required("address", address)
         .field("advertisedAddress", string().like(&ADDRESS))
@@ -29,7 +29,7 @@ pub(super) fn dataplane() -> Schema {
         .rule(sidecar_or_gateway)
         .rule(another_address);
     object()
-        .required("networking", networking.said("must be defined"))
+        .required("networking", networking.message("must be defined"))
         .field("metrics", any())
         .field("probes", any())
         .field("envoy", any())
@@ -37,7 +37,7 @@ pub(super) fn dataplane() -> Schema {
 }
 
 fn port() -> Schema {
-    integer(1..=65535).said("port must be in the range [1, 65535]")
+    integer(1..=65535).message("port must be in the range [1, 65535]")
 }
 
 fn inbound() -> Schema {
@@ -55,7 +55,7 @@ fn inbound() -> Schema {
 }
 
 fn outbound() -> Schema {
-    let kind = string().like(&OUTBOUND_KIND).said(NO_OUTBOUND_KIND);
+    let kind = string().like(&OUTBOUND_KIND).message(NO_OUTBOUND_KIND);
     let backend = object()
         .required("kind", kind)
         .field("name", string().like(&NAME))
@@ -74,9 +74,9 @@ fn outbound() -> Schema {
 }
 
 /// MeshGateways find builtin gateways by their service. Nobody has to find a delegated one so.
-fn builtin_names_a_service(gateway: &Node, report: &mut Report<'_>) {
+fn builtin_names_a_service(gateway: &Node, findings: &mut Findings<'_>) {
     if text(gateway, "type") == Some("BUILTIN") {
-        names_a_service("tags")(gateway, report);
+        names_a_service("tags")(gateway, findings);
     }
 }
 
@@ -84,34 +84,34 @@ fn is_unknown_protocol(value: &str) -> bool {
     !PROTOCOLS.contains(&value.to_ascii_lowercase().as_str())
 }
 
-fn known_protocol(node: &Node, report: &mut Report<'_>) {
+fn known_protocol(node: &Node, findings: &mut Findings<'_>) {
     if let Some(value) = node.as_str().filter(|value| is_unknown_protocol(value)) {
         let allowed = PROTOCOLS.join(", ");
-        let says = format!("invalid value \"{value}\". Allowed values: {allowed}");
-        report.error(node, says);
+        let message = format!("invalid value \"{value}\". Allowed values: {allowed}");
+        findings.error(node, message);
     }
 }
 
-fn protocol(node: &Node, report: &mut Report<'_>) {
+fn protocol(node: &Node, findings: &mut Findings<'_>) {
     let Some(tag) = node.get(PROTOCOL_TAG) else {
         return;
     };
     if let Some(value) = tag.as_str().filter(|value| is_unknown_protocol(value)) {
         let allowed = PROTOCOLS.join(", ");
-        let says = format!(
+        let message = format!(
             "tag \"{PROTOCOL_TAG}\" has an invalid value \"{value}\". Allowed values: {allowed}"
         );
-        report.error_in(&key(PROTOCOL_TAG), tag, says);
+        findings.error_in(&key(PROTOCOL_TAG), tag, message);
     }
 }
 
-fn protocol_of_gateway(node: &Node, report: &mut Report<'_>) {
+fn protocol_of_gateway(node: &Node, findings: &mut Findings<'_>) {
     let Some(tag) = node.get(PROTOCOL_TAG) else {
         return;
     };
     if let Some(value) = tag.as_str().filter(|value| !matches!(*value, "" | "tcp")) {
-        let says = format!("other values than tcp are not allowed, provided value \"{value}\"");
-        report.error_in(&key(PROTOCOL_TAG), tag, says);
+        let message = format!("other values than tcp are not allowed, provided value \"{value}\"");
+        findings.error_in(&key(PROTOCOL_TAG), tag, message);
     }
 }
 
@@ -122,7 +122,7 @@ fn is_builtin(networking: &Node) -> bool {
 
 /// A sidecar may have inbounds (as of Kuma 3.0 it needs none). A gateway has none, and a builtin one, whose ports its MeshGateway says, no
 /// outbounds either.
-fn sidecar_or_gateway(node: &Node, report: &mut Report<'_>) {
+fn sidecar_or_gateway(node: &Node, findings: &mut Findings<'_>) {
     let some = |field| node.get(field).filter(|list| !list.items().is_empty());
     let kind = match node.get("gateway") {
         Some(_) if is_builtin(node) => "builtin",
@@ -130,11 +130,11 @@ fn sidecar_or_gateway(node: &Node, report: &mut Report<'_>) {
         None => return,
     };
     if let Some(inbound) = some("inbound") {
-        let says = format!("inbound cannot be defined for {kind} gateways");
-        report.error_in(".inbound", inbound, says);
+        let message = format!("inbound cannot be defined for {kind} gateways");
+        findings.error_in(".inbound", inbound, message);
     }
     if let Some(outbound) = some("outbound").filter(|_| kind == "builtin") {
-        report.error_in(
+        findings.error_in(
             ".outbound",
             outbound,
             "outbound cannot be defined for builtin gateways",
@@ -142,11 +142,11 @@ fn sidecar_or_gateway(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn no_probes(node: &Node, report: &mut Report<'_>) {
+fn no_probes(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(probes), Some(networking)) = (node.get("probes"), node.get("networking"))
         && is_builtin(networking)
     {
-        report.error_in(
+        findings.error_in(
             ".probes",
             probes,
             "probes cannot be defined for builtin gateways",
@@ -155,7 +155,7 @@ fn no_probes(node: &Node, report: &mut Report<'_>) {
 }
 
 /// An inbound that leads to itself would go round for ever.
-fn another_address(node: &Node, report: &mut Report<'_>) {
+fn another_address(node: &Node, findings: &mut Findings<'_>) {
     for (index, inbound) in items(node, "inbound") {
         let own = text(inbound, "address").or(text(node, "address"));
         let number = |field| inbound.get(field).and_then(Node::as_int);
@@ -165,7 +165,7 @@ fn another_address(node: &Node, report: &mut Report<'_>) {
             && service.as_str() == own
             && same_port
         {
-            report.error_in(
+            findings.error_in(
                 &format!(".inbound[{index}].serviceAddress"),
                 service,
                 "serviceAddress and servicePort has to differ from address and port",
@@ -174,38 +174,38 @@ fn another_address(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn named_or_labelled(node: &Node, report: &mut Report<'_>) {
+fn named_or_labelled(node: &Node, findings: &mut Findings<'_>) {
     let set = |field| {
         node.get(field)
             .is_some_and(|value| value.as_str() != Some(""))
     };
     if !set("name") && !set("labels") {
-        report.error(node, "either 'name' or 'labels' should be specified");
+        findings.error(node, "either 'name' or 'labels' should be specified");
     }
 }
 
 /// A MeshExternalService has one port only.
-fn port_needed(node: &Node, report: &mut Report<'_>) {
+fn port_needed(node: &Node, findings: &mut Findings<'_>) {
     let one = text(node, "kind") == Some("MeshExternalService");
     if node.get("port").is_none() && !one {
-        report.error_in(".port", node, "port must be in the range [1, 65535]");
+        findings.error_in(".port", node, "port must be in the range [1, 65535]");
     }
 }
 
-fn destination(node: &Node, report: &mut Report<'_>) {
+fn destination(node: &Node, findings: &mut Findings<'_>) {
     if node.get("backendRef").is_none() && node.get("service").is_none() {
-        names_a_service("tags")(node, report);
+        names_a_service("tags")(node, findings);
     }
 }
 
-fn one_destination(node: &Node, report: &mut Report<'_>) {
+fn one_destination(node: &Node, findings: &mut Findings<'_>) {
     let tags = node
         .get("tags")
         .is_some_and(|tags| !tags.entries().is_empty());
     if let Some(backend) = node.get("backendRef")
         && (tags || node.get("service").is_some())
     {
-        let says = "both backendRef and tags/service cannot be defined";
-        report.error_in(".backendRef", backend, says);
+        let message = "both backendRef and tags/service cannot be defined";
+        findings.error_in(".backendRef", backend, message);
     }
 }

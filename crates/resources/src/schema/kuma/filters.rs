@@ -2,15 +2,15 @@
 
 use serde_json::json;
 
+use super::super::patterns::BASE64;
 use super::super::rules::{items, text, union};
 use super::super::shared::{header_name, port};
-use super::super::text::BASE64;
 use super::super::{
-    Report, Schema, boolean, int_or_string, integer, list, number_of, object, one_of, string,
+    Findings, Schema, boolean, int_or_string, integer, list, number_of, object, one_of, string,
 };
+use super::patterns::{HEADER_VALUE, NEW_PATH, NEW_PREFIX, PRECISE_HOSTNAME};
 use super::tags::is_map;
 use super::target::backend_ref;
-use super::text::{HEADER_VALUE, NEW_PATH, NEW_PREFIX, PRECISE_HOSTNAME};
 use crate::document::{Node, Value};
 use crate::kuma::fraction;
 use crate::kuma::spelling::{FILTERS, PATH_MODIFIERS};
@@ -49,14 +49,14 @@ pub(super) fn filters() -> Schema {
 }
 
 /// A type may be left out where one field is set, and is filled in then.
-fn type_needed(node: &Node, report: &mut Report<'_>) {
+fn type_needed(node: &Node, findings: &mut Findings<'_>) {
     if node.get("type").is_none() {
-        report.error_in(".type", node, "must be defined");
+        findings.error_in(".type", node, "must be defined");
     }
 }
 
 /// The settings of a filter's type are there, and those of no other.
-fn settings_of_type(node: &Node, report: &mut Report<'_>) {
+fn settings_of_type(node: &Node, findings: &mut Findings<'_>) {
     let kind = text(node, "type").unwrap_or_default();
     if !FILTERS.iter().any(|(known, _)| *known == kind) {
         return;
@@ -64,11 +64,11 @@ fn settings_of_type(node: &Node, report: &mut Report<'_>) {
     for &(known, field) in FILTERS {
         match node.get(field) {
             None if known == kind => {
-                report.error_in(&format!(".{field}"), node, "must be defined");
+                findings.error_in(&format!(".{field}"), node, "must be defined");
             }
             Some(set) if known != kind => {
-                let says = format!("must not be set with type {kind}");
-                report.error_in(&format!(".{field}"), set, says);
+                let message = format!("must not be set with type {kind}");
+                findings.error_in(&format!(".{field}"), set, message);
             }
             _ => {}
         }
@@ -81,9 +81,9 @@ fn has(filters: &Node, wanted: &str) -> bool {
 }
 
 /// MADR 011: "it's not a valid configuration to have […] both `requestRedirect` and `urlRewrite`."
-fn redirect_or_rewrite(node: &Node, report: &mut Report<'_>) {
+fn redirect_or_rewrite(node: &Node, findings: &mut Findings<'_>) {
     if has(node, "RequestRedirect") && has(node, "URLRewrite") {
-        report.error(
+        findings.error(
             node,
             "it's not a valid configuration to have both `requestRedirect` and `urlRewrite`",
         );
@@ -91,7 +91,7 @@ fn redirect_or_rewrite(node: &Node, report: &mut Report<'_>) {
 }
 
 /// A request is answered once.
-fn one_answer(node: &Node, report: &mut Report<'_>) {
+fn one_answer(node: &Node, findings: &mut Findings<'_>) {
     let answers = |filter: &Node| {
         matches!(
             text(filter, "type"),
@@ -104,13 +104,13 @@ fn one_answer(node: &Node, report: &mut Report<'_>) {
         .enumerate()
         .filter(|(_, filter)| answers(filter));
     if let Some((index, filter)) = all.nth(1) {
-        let says = "an earlier filter answers already; only one `requestRedirect` or `directResponse` is allowed";
-        report.error_in(&format!("[{index}]"), filter, says);
+        let message = "an earlier filter answers already; only one `requestRedirect` or `directResponse` is allowed";
+        findings.error_in(&format!("[{index}]"), filter, message);
     }
 }
 
 /// MADR 011: "it's not a valid configuration to have a `requestRedirect` or `directResponse` and `backendRefs` specified".
-pub(super) fn answer_without_backends(conf: &Node, report: &mut Report<'_>) {
+pub(super) fn answer_without_backends(conf: &Node, findings: &mut Findings<'_>) {
     let backends = conf
         .get("backendRefs")
         .filter(|backends| !backends.items().is_empty());
@@ -122,16 +122,16 @@ pub(super) fn answer_without_backends(conf: &Node, report: &mut Report<'_>) {
         ("DirectResponse", "directResponse"),
     ] {
         if has(filters, kind) {
-            let says = format!(
+            let message = format!(
                 "it's not a valid configuration to have a `{field}` and `backendRefs` specified"
             );
-            report.error_in(".backendRefs", backends, says);
+            findings.error_in(".backendRefs", backends, message);
         }
     }
 }
 
 /// A prefix can be replaced where one was matched.
-pub(super) fn prefix_to_replace(rule: &Node, report: &mut Report<'_>) {
+pub(super) fn prefix_to_replace(rule: &Node, findings: &mut Findings<'_>) {
     // What is no match, or no type of path, has its own finding.
     let is_other = |matched: &Node| match matched.get("path") {
         None => is_map(matched),
@@ -146,7 +146,7 @@ pub(super) fn prefix_to_replace(rule: &Node, report: &mut Report<'_>) {
             let path = filter.get(field).and_then(|body| body.get("path"));
             if let Some(replaced) = path.and_then(|path| path.get("replacePrefixMatch")) {
                 let part = format!(".default.filters[{index}].{field}.path.replacePrefixMatch");
-                report.error_in(
+                findings.error_in(
                     &part,
                     replaced,
                     "can only appear if all matches match a path prefix",
@@ -170,12 +170,12 @@ fn header_modifier() -> Schema {
         .rule(headers_once)
 }
 
-fn some_change(node: &Node, report: &mut Report<'_>) {
+fn some_change(node: &Node, findings: &mut Findings<'_>) {
     if ["set", "add", "remove"]
         .iter()
         .all(|field| node.get(field).is_none_or(is_empty))
     {
-        report.error(node, "must have at least one defined: set, add, remove");
+        findings.error(node, "must have at least one defined: set, add, remove");
     }
 }
 
@@ -184,13 +184,13 @@ fn is_empty(list: &Node) -> bool {
 }
 
 /// HTTP makes no difference between cases, so neither is it made here.
-fn headers_once(node: &Node, report: &mut Report<'_>) {
+fn headers_once(node: &Node, findings: &mut Findings<'_>) {
     let mut seen = std::collections::HashSet::new();
     for field in ["set", "add", "remove"] {
         for (index, item) in items(node, field) {
             let name = item.as_str().or_else(|| text(item, "name"));
             if name.is_some_and(|name| !seen.insert(name.to_ascii_lowercase())) {
-                report.error_in(
+                findings.error_in(
                     &format!(".{field}[{index}].name"),
                     item,
                     "duplicate header name",
@@ -203,10 +203,10 @@ fn headers_once(node: &Node, report: &mut Report<'_>) {
 fn mirror() -> Schema {
     object()
         .field("percentage", int_or_string().rule(percentage))
-        .required("backendRef", backend_ref().said("must be defined"))
+        .required("backendRef", backend_ref().message("must be defined"))
 }
 
-fn percentage(node: &Node, report: &mut Report<'_>) {
+fn percentage(node: &Node, findings: &mut Findings<'_>) {
     let (text, number) = match &node.value {
         Value::Int(number) => (number.to_string(), true),
         Value::String(text) => (text.clone(), text.parse::<f64>().is_ok()),
@@ -215,11 +215,11 @@ fn percentage(node: &Node, report: &mut Report<'_>) {
     if fraction(&text).is_some() {
         return;
     }
-    let says = match number {
+    let message = match number {
         true => "must be in inclusive range [0.0, 100.0]",
         false => "string must be a valid number",
     };
-    report.error(node, says);
+    findings.error(node, message);
 }
 
 fn redirect() -> Schema {
@@ -242,11 +242,11 @@ fn rewrite() -> Schema {
         .rule(one_hostname)
 }
 
-fn one_hostname(node: &Node, report: &mut Report<'_>) {
+fn one_hostname(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(set), Some(_)) = (node.get("hostToBackendHostname"), node.get("hostname"))
         && set.value == Value::Bool(true)
     {
-        report.error_in(
+        findings.error_in(
             ".hostToBackendHostname",
             set,
             "cannot be set together with hostname",
@@ -273,18 +273,18 @@ fn direct_response() -> Schema {
     object()
         .required(
             "status",
-            integer(200..=599).said("must be in inclusive range [200, 599]"),
+            integer(200..=599).message("must be in inclusive range [200, 599]"),
         )
         .field("body", body)
         .rule(no_content)
 }
 
 /// RFC 9110: responses of some statuses have no content.
-fn no_content(node: &Node, report: &mut Report<'_>) {
+fn no_content(node: &Node, findings: &mut Findings<'_>) {
     let status = node.get("status").and_then(Node::as_int);
     if let (Some(status @ (204 | 205 | 304)), Some(body)) = (status, node.get("body")) {
-        let says = format!("a response of status {status} has no body");
-        report.error_in(".body", body, says);
+        let message = format!("a response of status {status} has no body");
+        findings.error_in(".body", body, message);
     }
 }
 
@@ -292,19 +292,19 @@ fn no_content(node: &Node, report: &mut Report<'_>) {
 pub(super) fn exactly_one(
     entity: &'static str,
     fields: &'static [&'static str],
-) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
+) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
         if fields
             .iter()
             .filter(|field| node.get(field).is_some())
             .count()
             != 1
         {
-            let says = format!(
+            let message = format!(
                 "{entity} must have exactly one defined: {}",
                 fields.join(", ")
             );
-            report.error(node, says);
+            findings.error(node, message);
         }
     }
 }

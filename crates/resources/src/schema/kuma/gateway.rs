@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::super::patterns::BASE64;
 use super::super::rules::{items, text};
-use super::super::text::BASE64;
 use super::super::{
-    Report, Schema, any, boolean, integer, list, object, one_of, open_object, string,
+    Findings, Schema, any, boolean, integer, list, object, one_of, open_object, string,
 };
 use super::filters::exactly_one;
+use super::patterns::SERVED_HOSTNAME;
 use super::tags::{is_map, listener_tags, names_a_service, selector, selects_something, tags};
-use super::text::SERVED_HOSTNAME;
 use crate::document::{Node, Value};
 
 /// Where a certificate comes from.
@@ -22,10 +22,10 @@ pub(super) fn mesh_gateway() -> Schema {
         .rule(names_a_service("match"));
     let selectors = list(one)
         .size(1..=usize::MAX)
-        .said("must have at least one element");
+        .message("must have at least one element");
     let listeners = list(listener())
         .size(1..=usize::MAX)
-        .said("cannot be empty")
+        .message("cannot be empty")
         .rule(one_protocol)
         .rule(different_hostnames)
         .rule(one_limit)
@@ -37,7 +37,7 @@ pub(super) fn mesh_gateway() -> Schema {
             "conf",
             object()
                 .required("listeners", listeners)
-                .said("cannot be empty"),
+                .message("cannot be empty"),
         )
         .rule(one_selector)
 }
@@ -48,9 +48,9 @@ fn listener() -> Schema {
         .field("hostname", string().like(&SERVED_HOSTNAME))
         .required(
             "port",
-            integer(1..=65535).said("port must be in the range [1, 65535]"),
+            integer(1..=65535).message("port must be in the range [1, 65535]"),
         )
-        .required("protocol", one_of(protocols).said("cannot be empty"))
+        .required("protocol", one_of(protocols).message("cannot be empty"))
         .field("tls", tls())
         .field("tags", listener_tags())
         .field("crossMesh", boolean())
@@ -90,10 +90,10 @@ fn own_tls(listener: &Node) -> Option<&Node> {
     (!is_cross_mesh(listener)).then_some(tls)
 }
 
-fn protocol_of_cross_mesh(node: &Node, report: &mut Report<'_>) {
+fn protocol_of_cross_mesh(node: &Node, findings: &mut Findings<'_>) {
     if let (true, Some("HTTPS")) = (is_cross_mesh(node), text(node, "protocol")) {
         let protocol = node.get("protocol").unwrap_or(node);
-        report.error_in(
+        findings.error_in(
             ".protocol",
             protocol,
             "protocol is not supported with crossMesh",
@@ -101,19 +101,19 @@ fn protocol_of_cross_mesh(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn tls_needed(node: &Node, report: &mut Report<'_>) {
+fn tls_needed(node: &Node, findings: &mut Findings<'_>) {
     let needs = matches!(text(node, "protocol"), Some("HTTPS" | "TLS")) && !is_cross_mesh(node);
     if needs && node.get("tls").is_none() {
-        report.error_in(".tls", node, "cannot be empty");
+        findings.error_in(".tls", node, "cannot be empty");
     }
 }
 
-fn ends_at_the_gateway(node: &Node, report: &mut Report<'_>) {
+fn ends_at_the_gateway(node: &Node, findings: &mut Findings<'_>) {
     let mode = own_tls(node).and_then(|tls| tls.get("mode"));
     if let (Some("HTTPS"), Some(mode)) = (text(node, "protocol"), mode)
         && mode.as_str() == Some("PASSTHROUGH")
     {
-        report.error_in(
+        findings.error_in(
             ".tls.mode",
             mode,
             "mode is not supported on HTTPS listeners",
@@ -121,45 +121,45 @@ fn ends_at_the_gateway(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn mode_needed(node: &Node, report: &mut Report<'_>) {
+fn mode_needed(node: &Node, findings: &mut Findings<'_>) {
     if let Some(tls) = own_tls(node).filter(|tls| tls.get("mode").is_none()) {
-        report.error_in(".tls.mode", tls, "cannot be empty");
+        findings.error_in(".tls.mode", tls, "cannot be empty");
     }
 }
 
 /// One certificate, or one RSA and one ECDSA.
-fn certificates(node: &Node, report: &mut Report<'_>) {
+fn certificates(node: &Node, findings: &mut Findings<'_>) {
     let Some(tls) = own_tls(node).filter(|tls| text(tls, "mode") == Some("TERMINATE")) else {
         return;
     };
     let certificates = tls.get("certificates");
-    let says = match certificates.map(|certificates| &certificates.value) {
+    let message = match certificates.map(|certificates| &certificates.value) {
         None => "cannot be empty in TLS termination mode",
         Some(Value::List(items)) if items.is_empty() => "cannot be empty in TLS termination mode",
         Some(Value::List(items)) if items.len() > 2 => "cannot have more than 2 certificates",
         _ => return,
     };
-    report.error_in(".tls.certificates", certificates.unwrap_or(tls), says);
+    findings.error_in(".tls.certificates", certificates.unwrap_or(tls), message);
 }
 
-fn no_tls_of_its_own(node: &Node, report: &mut Report<'_>) {
+fn no_tls_of_its_own(node: &Node, findings: &mut Findings<'_>) {
     let Some(tls) = node.get("tls").filter(|_| is_cross_mesh(node)) else {
         return;
     };
     let certificates = tls.get("certificates");
     if tls.get("mode").is_some() || certificates.is_some_and(|list| !list.items().is_empty()) {
-        report.error_in(".tls", tls, "must be empty with crossMesh");
+        findings.error_in(".tls", tls, "must be empty with crossMesh");
     }
 }
 
 /// A listener for other meshes has one service that they know it by.
-fn one_selector(node: &Node, report: &mut Report<'_>) {
+fn one_selector(node: &Node, findings: &mut Findings<'_>) {
     let conf = node.get("conf");
     let crosses = conf
         .is_some_and(|conf| items(conf, "listeners").any(|(_, listener)| is_cross_mesh(listener)));
     for (index, selector) in items(node, "selectors").skip(1).filter(|_| crosses) {
-        let says = "there can be at most one selector";
-        report.error_in(&format!(".selectors[{index}]"), selector, says);
+        let message = "there can be at most one selector";
+        findings.error_in(&format!(".selectors[{index}]"), selector, message);
     }
 }
 
@@ -172,21 +172,21 @@ fn on_port<'n>(listeners: &'n Node, of: &Node) -> impl Iterator<Item = &'n Node>
 
 fn each_listener(
     node: &Node,
-    report: &mut Report<'_>,
+    findings: &mut Findings<'_>,
     part: &str,
-    says: &str,
+    message: &str,
     conflicts: impl Fn(&Node) -> bool,
 ) {
     for (index, listener) in node.items().iter().enumerate() {
         if conflicts(listener) {
-            report.error_in(&format!("[{index}]{part}"), listener, says);
+            findings.error_in(&format!("[{index}]{part}"), listener, message);
         }
     }
 }
 
-fn one_protocol(node: &Node, report: &mut Report<'_>) {
-    let says = "protocol conflicts with other listeners on this port";
-    each_listener(node, report, "", says, |listener| {
+fn one_protocol(node: &Node, findings: &mut Findings<'_>) {
+    let message = "protocol conflicts with other listeners on this port";
+    each_listener(node, findings, "", message, |listener| {
         let protocols: BTreeSet<_> = on_port(node, listener)
             .filter_map(|other| text(other, "protocol"))
             .collect();
@@ -194,7 +194,7 @@ fn one_protocol(node: &Node, report: &mut Report<'_>) {
     });
 }
 
-fn different_hostnames(node: &Node, report: &mut Report<'_>) {
+fn different_hostnames(node: &Node, findings: &mut Findings<'_>) {
     // An empty hostname is all, as `*` is; what is no text has its own finding.
     let hostname = |listener: &Node| match listener.get("hostname") {
         Some(hostname) => {
@@ -203,8 +203,8 @@ fn different_hostnames(node: &Node, report: &mut Report<'_>) {
         }
         None => Some("*".to_owned()),
     };
-    let says = "multiple listeners for hostname on this port";
-    each_listener(node, report, "", says, |listener| {
+    let message = "multiple listeners for hostname on this port";
+    each_listener(node, findings, "", message, |listener| {
         let own = hostname(listener);
         let same = |other: &&Node| own.is_some() && hostname(other) == own;
         on_port(node, listener).filter(same).count() > 1
@@ -212,25 +212,25 @@ fn different_hostnames(node: &Node, report: &mut Report<'_>) {
 }
 
 /// Listeners of one port share its connections; 0 is no limit.
-fn one_limit(node: &Node, report: &mut Report<'_>) {
+fn one_limit(node: &Node, findings: &mut Findings<'_>) {
     let limit = |listener: &Node| {
         let limit = listener.get("resources")?.get("connectionLimit")?;
         limit.as_int().filter(|limit| *limit != 0)
     };
-    let (part, says) = (
+    let (part, message) = (
         ".resources.connectionLimit",
         "conflicting values for this port",
     );
-    each_listener(node, report, part, says, |listener| {
+    each_listener(node, findings, part, message, |listener| {
         let limits: BTreeSet<_> = on_port(node, listener).filter_map(limit).collect();
         limit(listener).is_some() && limits.len() > 1
     });
 }
 
 /// A port is for the proxies of meshes or for everybody.
-fn one_audience(node: &Node, report: &mut Report<'_>) {
-    let says = "conflicting values for this port";
-    each_listener(node, report, ".crossMesh", says, |listener| {
+fn one_audience(node: &Node, findings: &mut Findings<'_>) {
+    let message = "conflicting values for this port";
+    each_listener(node, findings, ".crossMesh", message, |listener| {
         let audiences: BTreeSet<bool> = on_port(node, listener).map(is_cross_mesh).collect();
         audiences.len() > 1
     });

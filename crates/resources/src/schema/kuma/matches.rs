@@ -5,7 +5,7 @@ use serde_json::json;
 use super::super::filters::METHODS;
 use super::super::rules::text;
 use super::super::shared::header_name;
-use super::super::{Report, Schema, list, object, one_of, string};
+use super::super::{Findings, Schema, list, object, one_of, string};
 use crate::document::Node;
 
 /// The matches of a rule.
@@ -43,54 +43,54 @@ fn query_parameter() -> Schema {
         .required("value", string())
 }
 
-fn absolute(node: &Node, report: &mut Report<'_>) {
+fn absolute(node: &Node, findings: &mut Findings<'_>) {
     let compared = matches!(text(node, "type"), Some("Exact" | "PathPrefix"));
     if let Some(value) = node.get("value").filter(|_| compared)
         && value
             .as_str()
             .is_some_and(|path| !path.is_empty() && !path.starts_with('/'))
     {
-        report.error_in(".value", value, "must be an absolute path");
+        findings.error_in(".value", value, "must be an absolute path");
     }
 }
 
-fn no_trailing_slash(node: &Node, report: &mut Report<'_>) {
+fn no_trailing_slash(node: &Node, findings: &mut Findings<'_>) {
     if let (Some("PathPrefix"), Some(value)) = (text(node, "type"), node.get("value"))
         && value
             .as_str()
             .is_some_and(|path| path != "/" && path.ends_with('/'))
     {
-        let says = "does not need a trailing slash because only a `/`-separated prefix or an entire path is matched";
-        report.error_in(".value", value, says);
+        let message = "does not need a trailing slash because only a `/`-separated prefix or an entire path is matched";
+        findings.error_in(".value", value, message);
     }
 }
 
-fn no_value(node: &Node, report: &mut Report<'_>) {
+fn no_value(node: &Node, findings: &mut Findings<'_>) {
     if let (Some("Present" | "Absent"), Some(value)) = (text(node, "type"), node.get("value"))
         && value.as_str().is_some_and(|value| !value.is_empty())
     {
-        report.error_in(".value", value, "must not be defined");
+        findings.error_in(".value", value, "must not be defined");
     }
 }
 
 /// A prefix may be empty: then the header is there with any value.
-fn value_needed(node: &Node, report: &mut Report<'_>) {
+fn value_needed(node: &Node, findings: &mut Findings<'_>) {
     let compared = matches!(text(node, "type"), Some("Exact" | "RegularExpression"));
     if compared && node.get("value").is_none() {
-        report.error_in(".value", node, "must be defined");
+        findings.error_in(".value", node, "must be defined");
     }
 }
 
-fn different_names(node: &Node, report: &mut Report<'_>) {
+fn different_names(node: &Node, findings: &mut Findings<'_>) {
     let name = |item| text(item, "name");
     for (index, item) in node.items().iter().enumerate() {
         let earlier = &node.items()[..index];
         if let Some(same) = name(item).filter(|own| earlier.iter().any(|e| name(e) == Some(own))) {
-            let says = format!("multiple entries for name {same}");
-            report.error_in(
+            let message = format!("multiple entries for name {same}");
+            findings.error_in(
                 &format!("[{index}].name"),
                 item.get("name").unwrap_or(item),
-                says,
+                message,
             );
         }
     }

@@ -7,22 +7,22 @@ mod dataplane;
 mod filters;
 mod gateway;
 mod matches;
+mod patterns;
 mod route;
 mod service;
 mod tags;
 mod target;
-mod text;
 
 use serde_json::json;
 
 use super::meta::labels;
+use super::patterns::{BASE64, TIME};
 use super::rules::items;
-use super::text::{BASE64, TIME};
-use super::{Report, Schema, Shape, any, list, object, one_of, open_object, string};
+use super::{Findings, Schema, Shape, any, list, object, one_of, open_object, string};
 use crate::document::{Node, Value};
 use crate::kuma::DEFAULT_MESH;
 use crate::meta::Kind;
-use text::{NAME, SERVICE_NAME};
+use patterns::{NAME, SERVICE_NAME};
 
 /// Adds a kind's fields to those that every Kubernetes object has.
 pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
@@ -47,7 +47,7 @@ pub(super) fn universal(kind: Kind) -> Schema {
     let called = match kind {
         Kind::MeshService | Kind::MeshExternalService | Kind::MeshMultiZoneService => {
             let name = string().size(1..=usize::MAX).like(&SERVICE_NAME);
-            name.said("cannot be empty")
+            name.message("cannot be empty")
         }
         _ => name(),
     };
@@ -73,7 +73,7 @@ pub(super) fn universal(kind: Kind) -> Schema {
 /// The name of an object or a mesh in a universal document.
 fn name() -> Schema {
     let name = string().size(1..=usize::MAX).like(&NAME);
-    name.said("cannot be empty")
+    name.message("cannot be empty")
 }
 
 /// One object with the fields and rules of both.
@@ -116,12 +116,12 @@ fn mtls() -> Schema {
             "backends",
             list(open_object().field("name", string()))
                 .max(1)
-                .said("cannot have more than 1 backends"),
+                .message("cannot have more than 1 backends"),
         )
         .rule(enabled_backend)
 }
 
-fn enabled_backend(node: &Node, report: &mut Report<'_>) {
+fn enabled_backend(node: &Node, findings: &mut Findings<'_>) {
     let Some(enabled) = node
         .get("enabledBackend")
         .filter(|name| name.as_str() != Some(""))
@@ -139,8 +139,8 @@ fn enabled_backend(node: &Node, report: &mut Report<'_>) {
     });
     let known = known || odd;
     if enabled.as_str().is_some() && !known {
-        let says = "has to be set to one of the backends in the mesh";
-        report.error_in(".enabledBackend", enabled, says);
+        let message = "has to be set to one of the backends in the mesh";
+        findings.error_in(".enabledBackend", enabled, message);
     }
 }
 

@@ -1,11 +1,11 @@
 //! MeshHTTPRoute, MeshTCPRoute and MeshGatewayHTTPRoute.
 
 use super::super::rules::{items, text};
-use super::super::{Report, Schema, list, object, string};
+use super::super::{Findings, Schema, list, object, string};
 use super::filters::{answer_without_backends, filters, prefix_to_replace};
 use super::matches::matches;
+use super::patterns::REQUESTED_HOSTNAME;
 use super::target::{backend_ref, no_inbound, refuse_kind, target_ref};
-use super::text::REQUESTED_HOSTNAME;
 use crate::document::{Node, Value};
 use crate::kuma::{KubernetesService, SYSTEM_NAMESPACE};
 
@@ -41,7 +41,7 @@ const NO_FROM: &str =
 /// The spec of a MeshHTTPRoute.
 pub(super) fn http() -> Schema {
     let to = object()
-        .required("targetRef", target_ref(TO).said("must be defined"))
+        .required("targetRef", target_ref(TO).message("must be defined"))
         .field("hostnames", hostnames())
         .field("rules", list(http_rule()))
         .misplaced("default", RULES_HERE);
@@ -60,7 +60,7 @@ pub(super) fn http() -> Schema {
 
 /// The spec of a MeshGatewayHTTPRoute.
 pub(super) fn gateway_http() -> Schema {
-    let gateway = target_ref(&["MeshGateway"]).said("must be defined");
+    let gateway = target_ref(&["MeshGateway"]).message("must be defined");
     object()
         .required("targetRef", gateway)
         .field("hostnames", hostnames())
@@ -80,13 +80,13 @@ pub(super) fn gateway_http() -> Schema {
 pub(super) fn tcp() -> Schema {
     let backends = list(backend_ref())
         .size(1..=usize::MAX)
-        .said("must be defined");
+        .message("must be defined");
     let conf = object().required("backendRefs", backends);
     let rule = object()
-        .required("default", conf.said("must be defined"))
+        .required("default", conf.message("must be defined"))
         .misplaced("backendRefs", IN_DEFAULT);
     let to = object()
-        .required("targetRef", target_ref(TO).said("must be defined"))
+        .required("targetRef", target_ref(TO).message("must be defined"))
         .field("rules", list(rule).max(1))
         .misplaced("default", RULES_HERE);
     object()
@@ -109,7 +109,7 @@ fn http_rule() -> Schema {
         .rule(answer_without_backends);
     object()
         .required("matches", matches())
-        .required("default", conf.said("must be defined"))
+        .required("default", conf.message("must be defined"))
         .misplaced("filters", IN_DEFAULT)
         .misplaced("backendRefs", IN_DEFAULT)
         .rule(prefix_to_replace)
@@ -121,7 +121,7 @@ fn is_for_gateways(spec: &Node) -> bool {
 }
 
 /// MADR 045: "This MADR proposes requiring `spec.to[].targetRef.kind: Mesh`", on gateways. A sidecar's requests go somewhere.
-fn destinations(spec: &Node, report: &mut Report<'_>) {
+fn destinations(spec: &Node, findings: &mut Findings<'_>) {
     let supported = if is_for_gateways(spec) {
         &["Mesh"]
     } else {
@@ -133,7 +133,7 @@ fn destinations(spec: &Node, report: &mut Report<'_>) {
         {
             refuse_kind(
                 target,
-                report,
+                findings,
                 &format!(".to[{index}].targetRef"),
                 supported,
             );
@@ -141,7 +141,7 @@ fn destinations(spec: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn hostnames_on_gateways(spec: &Node, report: &mut Report<'_>) {
+fn hostnames_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
     if is_for_gateways(spec) {
         return;
     }
@@ -150,7 +150,7 @@ fn hostnames_on_gateways(spec: &Node, report: &mut Report<'_>) {
             .get("hostnames")
             .filter(|names| !names.items().is_empty())
         {
-            report.error_in(
+            findings.error_in(
                 &format!(".to[{index}].hostnames"),
                 hostnames,
                 "must not be defined",
@@ -160,23 +160,23 @@ fn hostnames_on_gateways(spec: &Node, report: &mut Report<'_>) {
 }
 
 /// MADR 045: "Require `backendRefs` to be set", on gateways.
-fn backends_on_gateways(spec: &Node, report: &mut Report<'_>) {
+fn backends_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
     if !is_for_gateways(spec) {
         return;
     }
     for (index, to) in items(spec, "to") {
         for (place, rule) in items(to, "rules") {
-            needs_backends(rule, report, &format!(".to[{index}].rules[{place}]"));
+            needs_backends(rule, findings, &format!(".to[{index}].rules[{place}]"));
         }
     }
 }
 
-fn backends_needed(rule: &Node, report: &mut Report<'_>) {
-    needs_backends(rule, report, "");
+fn backends_needed(rule: &Node, findings: &mut Findings<'_>) {
+    needs_backends(rule, findings, "");
 }
 
 /// A rule of a gateway that does not answer by itself says where requests go.
-fn needs_backends(rule: &Node, report: &mut Report<'_>, part: &str) {
+fn needs_backends(rule: &Node, findings: &mut Findings<'_>, part: &str) {
     let Some(conf) = rule.get("default") else {
         return;
     };
@@ -192,7 +192,7 @@ fn needs_backends(rule: &Node, report: &mut Report<'_>, part: &str) {
         )
     });
     if none && !answers {
-        report.error_in(
+        findings.error_in(
             &format!("{part}.default.backendRefs"),
             conf,
             "must not be empty",
@@ -201,7 +201,7 @@ fn needs_backends(rule: &Node, report: &mut Report<'_>, part: &str) {
 }
 
 /// Only a gateway is called by a name that its backends don't have.
-fn backend_hostname_on_gateways(spec: &Node, report: &mut Report<'_>) {
+fn backend_hostname_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
     if is_for_gateways(spec) {
         return;
     }
@@ -217,7 +217,7 @@ fn backend_hostname_on_gateways(spec: &Node, report: &mut Report<'_>) {
                     let part = format!(
                         ".to[{index}].rules[{place}].default.filters[{number}].urlRewrite.hostToBackendHostname"
                     );
-                    report.error_in(&part, field, "can only be set with MeshGateway");
+                    findings.error_in(&part, field, "can only be set with MeshGateway");
                 }
             }
         }
@@ -225,7 +225,7 @@ fn backend_hostname_on_gateways(spec: &Node, report: &mut Report<'_>) {
 }
 
 /// On Kubernetes a policy is its namespace's own for all clients (producer), or for the namespace's clients (consumer).
-pub(super) fn one_role(object: &Node, report: &mut Report<'_>) {
+pub(super) fn one_role(object: &Node, findings: &mut Findings<'_>) {
     let namespace = object
         .get("metadata")
         .and_then(|metadata| text(metadata, "namespace"));
@@ -245,7 +245,7 @@ pub(super) fn one_role(object: &Node, report: &mut Report<'_>) {
     let producers = items(spec, "to").filter(|(_, to)| is_producer(to)).count();
     let all = items(spec, "to").count();
     if namespace != SYSTEM_NAMESPACE && producers > 0 && producers < all {
-        let says = "it's not allowed to mix producer and consumer items in the same policy";
-        report.error_in(".spec.to", spec.get("to").unwrap_or(spec), says);
+        let message = "it's not allowed to mix producer and consumer items in the same policy";
+        findings.error_in(".spec.to", spec.get("to").unwrap_or(spec), message);
     }
 }

@@ -2,17 +2,17 @@
 
 use serde_json::json;
 
+use super::super::patterns::{BASE64, PORT_NAME};
 use super::super::shared::label_selector;
-use super::super::text::{BASE64, PORT_NAME};
 use super::super::{
-    Report, Schema, any, boolean, int_or_string, integer, list, map, object, one_of, string,
+    Findings, Schema, any, boolean, int_or_string, integer, list, map, object, one_of, string,
 };
 use super::filters::exactly_one;
-use super::tags::selector;
-use super::text::{
+use super::patterns::{
     APP_PROTOCOL, EXTERNAL_ADDRESS, EXTERNAL_PROTOCOL, HIGHEST_TLS, LOWEST_TLS, MATCH_TYPE,
     PRECISE_HOSTNAME, VERIFICATION,
 };
+use super::tags::selector;
 use crate::document::{Node, Value};
 
 /// Where a certificate or key comes from: the older form, then the newer, which has a type beside it.
@@ -47,7 +47,7 @@ pub(super) fn mesh_service() -> Schema {
         .field("state", string())
 }
 
-fn one_selector(node: &Node, report: &mut Report<'_>) {
+fn one_selector(node: &Node, findings: &mut Findings<'_>) {
     let fields = ["dataplaneTags", "dataplaneRef", "dataplaneLabels"];
     if fields
         .iter()
@@ -55,19 +55,19 @@ fn one_selector(node: &Node, report: &mut Report<'_>) {
         .count()
         > 1
     {
-        let says = "must specify only one of: dataplaneTags, dataplaneRef, or dataplaneLabels";
-        report.error(node, says);
+        let message = "must specify only one of: dataplaneTags, dataplaneRef, or dataplaneLabels";
+        findings.error(node, message);
     }
 }
 
-fn port_or_name(node: &Node, report: &mut Report<'_>) {
+fn port_or_name(node: &Node, findings: &mut Findings<'_>) {
     let fits = match &node.value {
         Value::Int(number) => (1..=65535).contains(number),
         Value::String(name) => PORT_NAME.matches(name),
         _ => true,
     };
     if !fits {
-        report.error(
+        findings.error(
             node,
             "must be a port between 1 and 65535, or the name of an inbound",
         );
@@ -86,11 +86,11 @@ pub(super) fn external() -> Schema {
     let endpoint = object()
         .required("address", string().like(&EXTERNAL_ADDRESS))
         .required("port", port())
-        .field("priority", integer(0..=0).said(ONE_PRIORITY));
+        .field("priority", integer(0..=0).message(ONE_PRIORITY));
     let extension = object()
         .required(
             "type",
-            string().size(1..=usize::MAX).said("must not be empty"),
+            string().size(1..=usize::MAX).message("must not be empty"),
         )
         .field("config", any());
     object()
@@ -147,36 +147,38 @@ fn tls() -> Schema {
         .field("verification", verification)
 }
 
-fn certificate_and_key(node: &Node, report: &mut Report<'_>) {
+fn certificate_and_key(node: &Node, findings: &mut Findings<'_>) {
     for (field, other) in [("clientKey", "clientCert"), ("clientCert", "clientKey")] {
         if let (None, Some(set)) = (node.get(field), node.get(other)) {
-            let says = format!("must be defined when {other} is defined");
-            report.error_in(&format!(".{field}"), set, says);
+            let message = format!("must be defined when {other} is defined");
+            findings.error_in(&format!(".{field}"), set, message);
         }
     }
 }
 
 /// The spec of a MeshMultiZoneService.
 pub(super) fn multi_zone() -> Schema {
-    let labels = map(string()).size(1..=usize::MAX).said("cannot be empty");
+    let labels = map(string())
+        .size(1..=usize::MAX)
+        .message("cannot be empty");
     let services = object().required("matchLabels", labels);
     let ports = list(service_port(string().like(&APP_PROTOCOL)))
         .size(1..=usize::MAX)
-        .said("cannot be empty");
+        .message("cannot be empty");
     object()
         .required("selector", object().required("meshService", services))
         .required("ports", ports)
 }
 
 fn port() -> Schema {
-    integer(1..=65535).said("port must be a valid (1-65535)")
+    integer(1..=65535).message("port must be a valid (1-65535)")
 }
 
 fn service_port(protocol: Schema) -> Schema {
     object()
         .field(
             "name",
-            string().size(1..=usize::MAX).said("must not be empty"),
+            string().size(1..=usize::MAX).message("must not be empty"),
         )
         .required("port", port())
         .field("appProtocol", protocol.default(json!("tcp")))

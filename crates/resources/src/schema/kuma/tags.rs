@@ -1,6 +1,6 @@
 //! Tags: what proxies and listeners are, and what selects them.
 
-use super::super::{Report, Schema, map, string};
+use super::super::{Findings, Schema, map, string};
 use crate::document::Node;
 use crate::kuma::{PROTOCOL_TAG, SERVICE_TAG};
 
@@ -39,62 +39,62 @@ fn is_plain(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':')
 }
 
-fn names(node: &Node, report: &mut Report<'_>) {
+fn names(node: &Node, findings: &mut Findings<'_>) {
     for entry in node.entries() {
         let part = key(&entry.key);
         if entry.key.is_empty() {
-            report.error(node, "tag name must be non-empty");
+            findings.error(node, "tag name must be non-empty");
         } else if !entry.key.bytes().all(|b| is_plain(b) || b == b'/') {
-            let says = "tag name must consist of alphanumeric characters, dots, dashes, slashes and underscores";
-            report.error_in(&part, &entry.node, says);
+            let message = "tag name must consist of alphanumeric characters, dots, dashes, slashes and underscores";
+            findings.error_in(&part, &entry.node, message);
         }
     }
 }
 
-fn values(node: &Node, report: &mut Report<'_>) {
-    each_value(node, report, |value| {
-        let says =
+fn values(node: &Node, findings: &mut Findings<'_>) {
+    each_value(node, findings, |value| {
+        let message =
             "tag value must consist of alphanumeric characters, dots, dashes and underscores";
-        (!value.bytes().all(is_plain)).then_some(says)
+        (!value.bytes().all(is_plain)).then_some(message)
     });
 }
 
-fn selector_values(node: &Node, report: &mut Report<'_>) {
-    each_value(node, report, |value| {
-        let says = "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"";
+fn selector_values(node: &Node, findings: &mut Findings<'_>) {
+    each_value(node, findings, |value| {
+        let message = "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"";
         let fits = value == "*" || value.bytes().all(|b| is_plain(b) || b == b'/');
-        (!fits).then_some(says)
+        (!fits).then_some(message)
     });
 }
 
-fn each_value(node: &Node, report: &mut Report<'_>, wrong: fn(&str) -> Option<&'static str>) {
+fn each_value(node: &Node, findings: &mut Findings<'_>, wrong: fn(&str) -> Option<&'static str>) {
     for entry in node.entries() {
-        let says = match entry.node.as_str() {
+        let message = match entry.node.as_str() {
             Some("") => Some("tag value must be non-empty"),
             Some(value) => wrong(value),
             None => None,
         };
-        if let Some(says) = says {
-            report.error_in(&key(&entry.key), &entry.node, says);
+        if let Some(message) = message {
+            findings.error_in(&key(&entry.key), &entry.node, message);
         }
     }
 }
 
-fn not_reserved(node: &Node, report: &mut Report<'_>) {
+fn not_reserved(node: &Node, findings: &mut Findings<'_>) {
     for entry in node.entries() {
         if RESERVED.contains(&entry.key.as_str()) {
-            let says = format!("tag name must not be \"{}\"", entry.key);
-            report.error_in(&key(&entry.key), &entry.node, says);
+            let message = format!("tag name must not be \"{}\"", entry.key);
+            findings.error_in(&key(&entry.key), &entry.node, message);
         }
     }
 }
 
 /// The tags in `field` name a service.
-pub(super) fn names_a_service(field: &'static str) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
+pub(super) fn names_a_service(field: &'static str) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
         let tags = node.get(field);
         if tags.is_none_or(|tags| is_map(tags) && tags.get(SERVICE_TAG).is_none()) {
-            report.error_in(
+            findings.error_in(
                 &format!(".{field}"),
                 tags.unwrap_or(node),
                 format!("mandatory tag \"{SERVICE_TAG}\" is missing"),
@@ -104,9 +104,9 @@ pub(super) fn names_a_service(field: &'static str) -> impl Fn(&Node, &mut Report
 }
 
 /// A selector asks for something.
-pub(super) fn selects_something(node: &Node, report: &mut Report<'_>) {
+pub(super) fn selects_something(node: &Node, findings: &mut Findings<'_>) {
     if node.entries().is_empty() {
-        report.error(node, "must have at least one tag");
+        findings.error(node, "must have at least one tag");
     }
 }
 

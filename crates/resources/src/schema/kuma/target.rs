@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::super::rules::text;
 use super::super::shared::port;
-use super::super::{Report, Schema, integer, list, map, object, one_of, string};
+use super::super::{Findings, Schema, integer, list, map, object, one_of, string};
+use super::patterns::{NAME, TARGET_KIND};
 use super::tags::{is_map, selector};
-use super::text::{NAME, TARGET_KIND};
 use crate::document::{Node, Value};
 
 /// The fields of a reference that go with each kind, beside `kind`.
@@ -45,7 +45,10 @@ const BACKENDS: &[&str] = &[
 /// A reference to proxies or destinations of these kinds.
 pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
     object()
-        .required("kind", string().like(&TARGET_KIND).said("must be defined"))
+        .required(
+            "kind",
+            string().like(&TARGET_KIND).message("must be defined"),
+        )
         .field("name", string().like(&NAME))
         .field("namespace", string())
         .field("mesh", string())
@@ -56,7 +59,7 @@ pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
             "proxyTypes",
             list(one_of(&["Gateway", "Sidecar"]))
                 .size(1..=usize::MAX)
-                .said("must be undefined or have at least one element"),
+                .message("must be undefined or have at least one element"),
         )
         .rule(supported_kind(supported))
         .rule(fields_of_kind)
@@ -67,7 +70,7 @@ pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
 
 fn weight() -> Schema {
     integer(0..=4_294_967_295)
-        .said("must be in inclusive range [0, 4294967295]")
+        .message("must be in inclusive range [0, 4294967295]")
         .default(json!(1))
 }
 
@@ -79,23 +82,28 @@ pub(super) fn backend_ref() -> Schema {
         .rule(multi_zone_needs_port)
 }
 
-fn supported_kind(supported: &'static [&'static str]) -> impl Fn(&Node, &mut Report<'_>) {
-    move |node, report| {
-        refuse_kind(node, report, "", supported);
+fn supported_kind(supported: &'static [&'static str]) -> impl Fn(&Node, &mut Findings<'_>) {
+    move |node, findings| {
+        refuse_kind(node, findings, "", supported);
     }
 }
 
 /// Refuses a reference to another kind than these; a kind that nobody knows has its own finding.
-pub(super) fn refuse_kind(node: &Node, report: &mut Report<'_>, part: &str, supported: &[&str]) {
+pub(super) fn refuse_kind(
+    node: &Node,
+    findings: &mut Findings<'_>,
+    part: &str,
+    supported: &[&str],
+) {
     let Some(kind) = text(node, "kind").filter(|kind| TARGET_KIND.matches(kind)) else {
         return;
     };
     if !supported.contains(&kind) {
-        let says = TARGET_KIND.refusal(kind);
-        report.error_in(
+        let message = TARGET_KIND.message(kind);
+        findings.error_in(
             &format!("{part}.kind"),
             node.get("kind").unwrap_or(node),
-            says,
+            message,
         );
     }
 }
@@ -114,7 +122,7 @@ fn set<'n>(node: &'n Node, field: &str) -> Option<&'n Node> {
     node.get(field).filter(|value| is_set(value))
 }
 
-fn fields_of_kind(node: &Node, report: &mut Report<'_>) {
+fn fields_of_kind(node: &Node, findings: &mut Findings<'_>) {
     let kind = text(node, "kind").unwrap_or_default();
     let Some((_, allowed)) = FIELDS.iter().find(|(known, _)| *known == kind) else {
         return;
@@ -130,15 +138,15 @@ fn fields_of_kind(node: &Node, report: &mut Report<'_>) {
     ];
     for field in all.iter().filter(|field| !allowed.contains(field)) {
         if let Some(value) = set(node, field) {
-            let says = format!("must not be set with kind {kind}");
-            report.error_in(&format!(".{field}"), value, says);
+            let message = format!("must not be set with kind {kind}");
+            findings.error_in(&format!(".{field}"), value, message);
         }
     }
 }
 
-fn mesh_without_name(node: &Node, report: &mut Report<'_>) {
+fn mesh_without_name(node: &Node, findings: &mut Findings<'_>) {
     if let (Some("Mesh"), Some(name)) = (text(node, "kind"), set(node, "name")) {
-        report.error_in(
+        findings.error_in(
             ".name",
             name,
             "using name with kind Mesh is not yet supported",
@@ -146,7 +154,7 @@ fn mesh_without_name(node: &Node, report: &mut Report<'_>) {
     }
 }
 
-fn named(node: &Node, report: &mut Report<'_>) {
+fn named(node: &Node, findings: &mut Findings<'_>) {
     let Some(kind) = text(node, "kind").filter(|kind| BY_NAME.contains(kind)) else {
         return;
     };
@@ -154,11 +162,11 @@ fn named(node: &Node, report: &mut Report<'_>) {
         .get("name")
         .is_none_or(|name| name.as_str() == Some(""))
     {
-        report.error_in(".name", node, format!("must be set when kind is {kind}"));
+        findings.error_in(".name", node, format!("must be set when kind is {kind}"));
     }
 }
 
-fn named_or_labelled(node: &Node, report: &mut Report<'_>) {
+fn named_or_labelled(node: &Node, findings: &mut Findings<'_>) {
     let kind = text(node, "kind").unwrap_or_default();
     // Without either it is every Dataplane.
     if !BY_NAME_OR_LABELS.contains(&kind) && kind != "Dataplane" {
@@ -167,15 +175,15 @@ fn named_or_labelled(node: &Node, report: &mut Report<'_>) {
     let name = set(node, "name").or(set(node, "namespace"));
     match (set(node, "labels"), name) {
         (Some(labels), Some(_)) => {
-            let says = "either labels or name and namespace must be specified";
-            report.error_in(".labels", labels, says);
+            let message = "either labels or name and namespace must be specified";
+            findings.error_in(".labels", labels, message);
         }
         (None, _) if set(node, "name").is_none() && kind != "Dataplane" => {
             // What is of the wrong type has its own finding.
             let odd = |field, right: fn(&Node) -> bool| node.get(field).is_some_and(|n| !right(n));
             if !odd("name", |name| name.as_str().is_some()) && !odd("labels", is_map) {
-                let says = format!("name or labels must be set when kind is {kind}");
-                report.error_in(".name", node, says);
+                let message = format!("name or labels must be set when kind is {kind}");
+                findings.error_in(".name", node, message);
             }
         }
         _ => {}
@@ -183,16 +191,16 @@ fn named_or_labelled(node: &Node, report: &mut Report<'_>) {
 }
 
 /// A Dataplane's ports are for policies on what it is sent.
-pub(super) fn no_inbound(node: &Node, report: &mut Report<'_>) {
+pub(super) fn no_inbound(node: &Node, findings: &mut Findings<'_>) {
     if let (Some("Dataplane"), Some(section)) = (text(node, "kind"), set(node, "sectionName")) {
-        let says = "can only be used with inbound policies";
-        report.error_in(".sectionName", section, says);
+        let message = "can only be used with inbound policies";
+        findings.error_in(".sectionName", section, message);
     }
 }
 
-fn multi_zone_needs_port(node: &Node, report: &mut Report<'_>) {
+fn multi_zone_needs_port(node: &Node, findings: &mut Findings<'_>) {
     if text(node, "kind") == Some("MeshMultiZoneService") && node.get("port").is_none() {
-        let says = "must be defined with kind MeshMultiZoneService";
-        report.error_in(".port", node, says);
+        let message = "must be defined with kind MeshMultiZoneService";
+        findings.error_in(".port", node, message);
     }
 }

@@ -32,7 +32,7 @@ fn documents() -> Vec<(String, Json)> {
                 "apiVersion",
                 "kind",
             ];
-            let what = format!("{kind} {version}: {}: {:?}", case.field, case.says);
+            let what = format!("{kind} {version}: {}: {:?}", case.field, case.message);
             (!named.contains(&case.field.as_str())).then_some((what, case.object))
         }));
     }

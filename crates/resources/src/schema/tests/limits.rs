@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{errors, kinds, of, read, valid};
 use crate::Severity;
-use crate::schema::{Field, Schema, Shape, Unique};
+use crate::schema::{FieldSchema, Schema, Shape, Unique};
 
 /// A document with one change.
 pub(super) struct Case {
@@ -14,7 +14,7 @@ pub(super) struct Case {
     /// The field that a finding must name.
     pub(super) field: String,
     /// What the finding must say; nothing where the verdict follows from rules that are tested elsewhere.
-    pub(super) says: Option<String>,
+    pub(super) message: Option<String>,
     pub(super) severity: Severity,
 }
 
@@ -34,7 +34,7 @@ pub(super) fn cases(kind: crate::Kind, version: &str) -> Vec<Case> {
     let is_fine = |case: &Case| {
         kind.is_mesh_route()
             && case.field.ends_with("requestRedirect.path")
-            && case.says.as_deref() == Some("this is a string, not an object")
+            && case.message.as_deref() == Some("this is a string, not an object")
     };
     maker.cases.retain(|case| !is_fine(case));
     maker.cases
@@ -79,7 +79,7 @@ struct Maker {
 
 impl Maker {
     /// A case in which the value at a place is another one.
-    fn put(&mut self, at: &Place, value: Json, says: impl Into<String>) {
+    fn put(&mut self, at: &Place, value: Json, message: impl Into<String>) {
         let mut object = self.base.clone();
         *object
             .pointer_mut(&at.pointer)
@@ -87,7 +87,7 @@ impl Maker {
         self.cases.push(Case {
             object,
             field: at.field.clone(),
-            says: Some(says.into()),
+            message: Some(message.into()),
             severity: Severity::Error,
         });
     }
@@ -126,7 +126,7 @@ impl Maker {
                 if new {
                     self.put(at, json!([]), "this is a list, not an object");
                     if *min > 0 {
-                        self.put(at, json!({}), schema.said.unwrap_or("this is empty"));
+                        self.put(at, json!({}), schema.message.unwrap_or("this is empty"));
                     }
                     if *max < 1000 {
                         let value = map.values().next().expect("an entry");
@@ -150,15 +150,15 @@ impl Maker {
         }
     }
 
-    fn leave_out(&mut self, place: &Place, field: &Field) {
+    fn leave_out(&mut self, place: &Place, field: &FieldSchema) {
         let required = field.required;
         for null in [true, false] {
             let missing = "this required field is missing";
-            let says = field.schema.said.unwrap_or(missing);
-            self.put(place, Json::Null, says);
+            let message = field.schema.message.unwrap_or(missing);
+            self.put(place, Json::Null, message);
             let case = self.cases.last_mut().expect("just put");
             if !required {
-                case.says = None;
+                case.message = None;
             }
             if !null {
                 let (parent, name) = place.pointer.rsplit_once('/').expect("a field's place");
@@ -187,26 +187,26 @@ impl Maker {
                 format!("{}[{}]", at.field, list.len());
         }
         if *min > 0 {
-            self.put(at, json!([]), schema.said.unwrap_or("this is empty"));
+            self.put(at, json!([]), schema.message.unwrap_or("this is empty"));
         }
         if *max < 5000 {
             self.put(
                 at,
                 Json::Array(vec![list[0].clone(); max + 1]),
                 schema
-                    .said
+                    .message
                     .map_or(format!("at most {max} are allowed"), str::to_owned),
             );
         }
         if !matches!(unique, Unique::No) {
             let mut twice = list.to_vec();
             twice.push(list[0].clone());
-            let says = if matches!(unique, Unique::Items) {
+            let message = if matches!(unique, Unique::Items) {
                 "twice"
             } else {
                 "has the same"
             };
-            self.put(at, Json::Array(twice), says);
+            self.put(at, Json::Array(twice), message);
             self.cases.last_mut().expect("just put").field =
                 format!("{}[{}]", at.field, list.len());
         }
@@ -225,7 +225,7 @@ impl Maker {
                     self.put(at, json!("Nonsense"), "`Nonsense` is none of ");
                 }
                 if *min > 0 {
-                    self.put(at, json!(""), schema.said.unwrap_or("this is empty"));
+                    self.put(at, json!(""), schema.message.unwrap_or("this is empty"));
                 }
                 if *max < 5000 {
                     // Characters count, not bytes.
@@ -237,7 +237,7 @@ impl Maker {
                 }
                 if let Some(pattern) = pattern {
                     let wrong = "\u{7f}ü";
-                    self.put(at, json!(wrong), pattern.refusal(wrong));
+                    self.put(at, json!(wrong), pattern.message(wrong));
                 }
             }
             Shape::Integer { min, max, one_of } => {
@@ -247,10 +247,10 @@ impl Maker {
                     self.put(at, json!(number - 1), "is none of");
                 }
                 if *min > i64::MIN {
-                    self.put(at, json!(min - 1), schema.said.unwrap_or("is not"));
+                    self.put(at, json!(min - 1), schema.message.unwrap_or("is not"));
                 }
                 if *max < i64::MAX {
-                    self.put(at, json!(max + 1), schema.said.unwrap_or("is not"));
+                    self.put(at, json!(max + 1), schema.message.unwrap_or("is not"));
                 }
             }
             Shape::Bool => self.put(at, json!("true"), "this is a string, not a boolean"),
@@ -266,20 +266,20 @@ fn every_limit_of_every_field_is_kept() {
         for Case {
             object,
             field,
-            says,
+            message,
             severity,
         } in cases(kind, version)
         {
-            let Some(says) = says else { continue };
+            let Some(message) = message else { continue };
             let input = read(&object);
             let found = input.findings.iter().find(|finding| {
                 finding.severity == severity
                     && finding.field == field
-                    && finding.message.contains(&says)
+                    && finding.message.contains(&message)
             });
             assert!(
                 found.is_some(),
-                "{kind} {version}: {field}: {says}\n{:#?}",
+                "{kind} {version}: {field}: {message}\n{:#?}",
                 input.findings
             );
             assert_eq!(input.documents.is_empty(), severity == Severity::Error);
@@ -295,11 +295,11 @@ fn a_value_of_the_wrong_type_has_one_finding() {
         for Case {
             object,
             field,
-            says,
+            message,
             ..
         } in cases(kind, version)
         {
-            if says.is_some_and(|says| says.starts_with("this is a")) {
+            if message.is_some_and(|message| message.starts_with("this is a")) {
                 let input = read(&object);
                 assert_eq!(
                     errors(&input).len(),

@@ -291,7 +291,7 @@ fn maximal(schema: &Schema) -> Json {
                 samples
                     .iter()
                     .find(|sample| pattern.matches(sample))
-                    .expect(pattern.says)
+                    .expect(pattern.description)
             )
         }
         Shape::String {

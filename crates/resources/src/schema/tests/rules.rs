@@ -7,8 +7,8 @@ use serde_json::{Value as Json, json};
 use super::{errors, objects, of, read, valid};
 use crate::document::{Node, Position};
 use crate::meta::Kind;
-use crate::schema::check::fill;
-use crate::schema::{Report, Schema, Shape};
+use crate::schema::validate::apply_defaults;
+use crate::schema::{Findings, Schema, Shape};
 
 /// A valid document with changes, and the finding that they must cause.
 pub(super) struct Case {
@@ -16,7 +16,7 @@ pub(super) struct Case {
     pub(super) object: Json,
     pub(super) change: String,
     field: String,
-    says: String,
+    message: String,
 }
 
 /// Documents that break one rule each.
@@ -47,7 +47,7 @@ fn cases(text: &str) -> Vec<Case> {
                     object: changed(kind, kind.versions()[0], document, &case["put"]),
                     change: case["put"].to_string(),
                     field: word("field"),
-                    says: word("says"),
+                    message: word("message"),
                 }
             })
         })
@@ -86,17 +86,17 @@ fn every_rule_is_kept_and_its_breach_names_the_field() {
         object,
         change,
         field,
-        says,
+        message,
     } in broken()
     {
         let input = read(&object);
         let errors = errors(&input);
         let found = errors
             .iter()
-            .find(|error| error.field == field && error.message.contains(&says));
+            .find(|error| error.field == field && error.message.contains(&message));
         assert!(
             found.is_some(),
-            "{kind} {change}: {field}: {says}\n{errors:#?}"
+            "{kind} {change}: {field}: {message}\n{errors:#?}"
         );
         assert!(input.documents.is_empty());
     }
@@ -188,10 +188,10 @@ fn run(
     broken: &mut BTreeSet<String>,
 ) {
     for (number, rule) in schema.rules.iter().enumerate() {
-        let mut report = Report::default();
-        rule(node, &mut report);
+        let mut findings = Findings::default();
+        rule(node, &mut findings);
         all.insert(format!("{path} rule {number}"));
-        if !report.found.is_empty() {
+        if !findings.list.is_empty() {
             broken.insert(format!("{path} rule {number}"));
         }
     }
@@ -233,7 +233,7 @@ fn every_rule_in_every_place_is_broken_by_some_document() {
     for (kind, object) in documents {
         let schema = of(kind, kind.versions()[0]).expect("the current version");
         let mut node = Node::from_json(&object, Position::default());
-        fill(&mut node, schema);
+        apply_defaults(&mut node, schema);
         run(schema, &node, kind.name(), &mut all, &mut broken);
     }
     // The rules of metadata are the same for all kinds and have their own tests.

@@ -4,19 +4,19 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::check::shorten;
+use super::validate::shorten;
 use crate::meta::rfc3339;
 
 /// A form that a string must have.
 pub(crate) struct Pattern {
     /// The form in words, to stand after "is not".
-    pub(crate) says: &'static str,
-    form: Form,
+    pub(crate) description: &'static str,
+    form: StringForm,
     /// What is said of other texts, where a dialect has words of its own.
-    refusal: Option<fn(&str) -> String>,
+    message: Option<fn(&str) -> String>,
 }
 
-enum Form {
+enum StringForm {
     Regex(LazyLock<Regex>),
     Function(fn(&str) -> bool),
 }
@@ -24,43 +24,46 @@ enum Form {
 impl Pattern {
     pub(crate) fn matches(&self, text: &str) -> bool {
         match &self.form {
-            Form::Regex(regex) => regex.is_match(text),
-            Form::Function(function) => function(text),
+            StringForm::Regex(regex) => regex.is_match(text),
+            StringForm::Function(function) => function(text),
         }
     }
 
-    const fn function(function: fn(&str) -> bool, says: &'static str) -> Self {
+    const fn function(function: fn(&str) -> bool, description: &'static str) -> Self {
         Pattern {
-            says,
-            form: Form::Function(function),
-            refusal: None,
+            description,
+            form: StringForm::Function(function),
+            message: None,
         }
     }
 
     /// A form of a dialect that has words of its own for what it refuses.
-    pub(super) const fn worded(function: fn(&str) -> bool, refusal: fn(&str) -> String) -> Self {
+    pub(super) const fn with_message(
+        function: fn(&str) -> bool,
+        message: fn(&str) -> String,
+    ) -> Self {
         Pattern {
-            says: "",
-            form: Form::Function(function),
-            refusal: Some(refusal),
+            description: "",
+            form: StringForm::Function(function),
+            message: Some(message),
         }
     }
 
     /// What is said of a text that has another form.
-    pub(crate) fn refusal(&self, text: &str) -> String {
-        match self.refusal {
-            Some(refusal) => refusal(text),
-            None => format!("`{}` is not {}", shorten(text), self.says),
+    pub(crate) fn message(&self, text: &str) -> String {
+        match self.message {
+            Some(message) => message(text),
+            None => format!("`{}` is not {}", shorten(text), self.description),
         }
     }
 }
 
 macro_rules! patterns {
-    ($($name:ident = $regex:expr, $says:expr;)*) => {
+    ($($name:ident = $regex:expr, $description:expr;)*) => {
         $(pub(crate) static $name: Pattern = Pattern {
-            says: $says,
-            refusal: None,
-            form: Form::Regex(LazyLock::new(|| {
+            description: $description,
+            message: None,
+            form: StringForm::Regex(LazyLock::new(|| {
                 Regex::new($regex).expect("a constant expression that a test compiles")
             })),
         };)*
@@ -211,7 +214,7 @@ mod tests {
     fn every_pattern_compiles() {
         assert!(ALL.len() > 20);
         for pattern in ALL {
-            assert!(!pattern.matches("\n"), "{}", pattern.says);
+            assert!(!pattern.matches("\n"), "{}", pattern.description);
         }
     }
 

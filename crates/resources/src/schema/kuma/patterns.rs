@@ -1,18 +1,18 @@
 //! What strings must look like to Kuma, in its own words.
 
 use super::super::gateway::is_ip;
-use super::super::text::{HOSTNAME, Pattern, SUBDOMAIN};
+use super::super::patterns::{HOSTNAME, Pattern, SUBDOMAIN};
 use super::tags::PROTOCOLS;
 use crate::kuma::TargetKind;
 
 /// What a reference refers to.
-pub(super) static TARGET_KIND: Pattern = Pattern::worded(
+pub(super) static TARGET_KIND: Pattern = Pattern::with_message(
     |text| TargetKind::find(text).is_some(),
     |text| format!("value '{text}' is not supported"),
 );
 
 /// The name of an object. The Gateway API's controller of Kuma calls a backend that is not there by the other one.
-pub(super) static NAME: Pattern = Pattern::worded(
+pub(super) static NAME: Pattern = Pattern::with_message(
     |text| text.bytes().all(is_name) || text == "kuma.io/unresolved-backend",
     |_| {
         "invalid characters: must consist of lower case alphanumeric characters, '-', '.' and '_'."
@@ -21,59 +21,59 @@ pub(super) static NAME: Pattern = Pattern::worded(
 );
 
 /// A host that requests are sent to.
-pub(super) static PRECISE_HOSTNAME: Pattern = Pattern::worded(
+pub(super) static PRECISE_HOSTNAME: Pattern = Pattern::with_message(
     |text| precise_hostname(text).is_none(),
     |text| precise_hostname(text).unwrap_or_default().to_owned(),
 );
 
 /// The value of a header.
-pub(super) static HEADER_VALUE: Pattern = Pattern::worded(
+pub(super) static HEADER_VALUE: Pattern = Pattern::with_message(
     |text| text.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f),
     |_| "must not have line breaks or other control characters".to_owned(),
 );
 
 /// A path that takes the place of another.
-pub(super) static NEW_PATH: Pattern = Pattern::worded(
+pub(super) static NEW_PATH: Pattern = Pattern::with_message(
     |text| new_path(text).is_none(),
     |text| new_path(text).unwrap_or_default().to_owned(),
 );
 
 /// A path that takes the place of a prefix; none is how a prefix is cut off.
-pub(super) static NEW_PREFIX: Pattern = Pattern::worded(
+pub(super) static NEW_PREFIX: Pattern = Pattern::with_message(
     |text| text.is_empty() || new_path(text).is_none(),
     |text| new_path(text).unwrap_or_default().to_owned(),
 );
 
 /// A host that requests on a gateway may have, `*` for all, or all hosts below one. Kuma looks at none of it; here what no request can
 /// have is refused.
-pub(super) static REQUESTED_HOSTNAME: Pattern = Pattern::worded(
+pub(super) static REQUESTED_HOSTNAME: Pattern = Pattern::with_message(
     |text| requested_hostname(text).is_none(),
     |text| requested_hostname(text).unwrap_or_default().to_owned(),
 );
 
 /// A host that is served, `*` for all, or all hosts below one.
-pub(super) static SERVED_HOSTNAME: Pattern = Pattern::worded(
+pub(super) static SERVED_HOSTNAME: Pattern = Pattern::with_message(
     |text| served_hostname(text).is_none(),
     |text| served_hostname(text).unwrap_or_default().to_owned(),
 );
 
 /// The address of a Dataplane.
-pub(super) static ADDRESS: Pattern = Pattern::worded(
+pub(super) static ADDRESS: Pattern = Pattern::with_message(
     |text| address(text).is_none(),
     |text| address(text).unwrap_or_default().to_owned(),
 );
 
 /// The address that an inbound or outbound listens on.
 pub(super) static LISTEN_ADDRESS: Pattern =
-    Pattern::worded(is_ip, |_| "address has to be valid IP address".to_owned());
+    Pattern::with_message(is_ip, |_| "address has to be valid IP address".to_owned());
 
 /// The address of the application behind an inbound.
-pub(super) static SERVICE_ADDRESS: Pattern = Pattern::worded(is_ip, |_| {
+pub(super) static SERVICE_ADDRESS: Pattern = Pattern::with_message(is_ip, |_| {
     "serviceAddress has to be valid IP address".to_owned()
 });
 
 /// Where a MeshExternalService is. Kuma knows unix paths too.
-pub(super) static EXTERNAL_ADDRESS: Pattern = Pattern::worded(
+pub(super) static EXTERNAL_ADDRESS: Pattern = Pattern::with_message(
     |text| is_ip(text) || is_domain(text),
     |text| match text.starts_with("unix://") {
         true => "a unix path is not supported: address has to be a valid IP or hostname".to_owned(),
@@ -82,7 +82,7 @@ pub(super) static EXTERNAL_ADDRESS: Pattern = Pattern::worded(
 );
 
 /// What an outbound may lead to by reference.
-pub(super) static OUTBOUND_KIND: Pattern = Pattern::worded(
+pub(super) static OUTBOUND_KIND: Pattern = Pattern::with_message(
     |text| ["MeshExternalService", "MeshMultiZoneService", "MeshService"].contains(&text),
     |_| NO_OUTBOUND_KIND.to_owned(),
 );
@@ -92,28 +92,28 @@ pub(super) const NO_OUTBOUND_KIND: &str =
     "invalid value. Available values are: MeshExternalService,MeshMultiZoneService,MeshService";
 
 /// The protocol of a port.
-pub(super) static APP_PROTOCOL: Pattern = Pattern::worded(
+pub(super) static APP_PROTOCOL: Pattern = Pattern::with_message(
     |text| PROTOCOLS.contains(&text),
     |_| format!("must be one of [{}]", PROTOCOLS.join(", ")),
 );
 
 /// The name of a service within a mesh, which becomes a part of hostnames.
-pub(super) static SERVICE_NAME: Pattern = Pattern::worded(
+pub(super) static SERVICE_NAME: Pattern = Pattern::with_message(
     |text| text.chars().count() <= 63 && text.bytes().all(is_name),
     |text| match text.chars().count() <= 63 {
-        true => NAME.refusal(text),
+        true => NAME.message(text),
         false => "must not be longer than 63 characters".to_owned(),
     },
 );
 
 /// How a MeshExternalService is known within the mesh.
-pub(super) static MATCH_TYPE: Pattern = Pattern::worded(
+pub(super) static MATCH_TYPE: Pattern = Pattern::with_message(
     |text| text == "HostnameGenerator",
     |text| format!("unrecognized type '{text}' - only 'HostnameGenerator' is supported"),
 );
 
 /// The protocol of a MeshExternalService.
-pub(super) static EXTERNAL_PROTOCOL: Pattern = Pattern::worded(
+pub(super) static EXTERNAL_PROTOCOL: Pattern = Pattern::with_message(
     |text| ["tcp", "grpc", "http", "http2"].contains(&text),
     |_| "\"protocol\" must be one of [\"tcp\", \"grpc\", \"http\", \"http2\"]".to_owned(),
 );
@@ -133,13 +133,13 @@ fn no_version(field: &str, text: &str, not_supported: &str) -> String {
 }
 
 /// The lowest version of TLS: 1.2 is always spoken, and none below.
-pub(super) static LOWEST_TLS: Pattern = Pattern::worded(
+pub(super) static LOWEST_TLS: Pattern = Pattern::with_message(
     |text| TLS_VERSIONS[..4].contains(&text),
     |text| no_version("min", text, "TLS 1.2 is always spoken"),
 );
 
 /// The highest: 1.3 is always spoken.
-pub(super) static HIGHEST_TLS: Pattern = Pattern::worded(
+pub(super) static HIGHEST_TLS: Pattern = Pattern::with_message(
     |text| ["TLSAuto", "TLS13"].contains(&text),
     |text| no_version("max", text, "TLS 1.3 is always spoken"),
 );
@@ -147,7 +147,7 @@ pub(super) static HIGHEST_TLS: Pattern = Pattern::worded(
 const MODES: [&str; 4] = ["SkipSAN", "SkipCA", "Secured", "SkipAll"];
 
 /// How much of a certificate is verified: all of it.
-pub(super) static VERIFICATION: Pattern = Pattern::worded(
+pub(super) static VERIFICATION: Pattern = Pattern::with_message(
     |text| text == "Secured",
     |text| match MODES.contains(&text) {
         true => format!("{text} is not supported here: certificates are always verified"),

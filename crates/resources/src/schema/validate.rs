@@ -5,12 +5,12 @@
 
 use std::collections::HashSet;
 
-use super::report::{Found, Step};
-use super::{Field, Report, Schema, Shape, Unique};
-use crate::document::{Entry, Node, Value};
+use super::findings::{FieldFinding, PathSegment};
+use super::{FieldSchema, Findings, Schema, Shape, Unique};
+use crate::document::{MapEntry, Node, Value};
 
 /// Drops the nulls and fills in the defaults.
-pub(crate) fn fill(node: &mut Node, schema: &Schema) {
+pub(crate) fn apply_defaults(node: &mut Node, schema: &Schema) {
     match (&schema.shape, &mut node.value) {
         (Shape::Object { fields, open, .. }, Value::Map(entries)) => {
             entries.retain(|entry| {
@@ -19,11 +19,11 @@ pub(crate) fn fill(node: &mut Node, schema: &Schema) {
             });
             for field in fields {
                 if let Some(entry) = entries.iter_mut().find(|entry| entry.key == field.name) {
-                    fill(&mut entry.node, &field.schema);
+                    apply_defaults(&mut entry.node, &field.schema);
                 } else if let Some(default) = &field.schema.default {
                     let mut filled = Node::from_json(default, node.at);
-                    fill(&mut filled, &field.schema);
-                    entries.push(Entry {
+                    apply_defaults(&mut filled, &field.schema);
+                    entries.push(MapEntry {
                         key: field.name.to_owned(),
                         at: node.at,
                         node: filled,
@@ -35,10 +35,12 @@ pub(crate) fn fill(node: &mut Node, schema: &Schema) {
             entries.retain(|entry| entry.node.value != Value::Null);
             entries
                 .iter_mut()
-                .for_each(|entry| fill(&mut entry.node, values));
+                .for_each(|entry| apply_defaults(&mut entry.node, values));
         }
         (Shape::List { items, .. }, Value::List(nodes)) => {
-            nodes.iter_mut().for_each(|item| fill(item, items));
+            nodes
+                .iter_mut()
+                .for_each(|item| apply_defaults(item, items));
         }
         _ => {}
     }
@@ -57,34 +59,34 @@ fn is_absent(node: &Node, schema: &Schema, open: bool) -> bool {
 }
 
 /// Everything that is wrong with a document whose defaults are filled in.
-pub(crate) fn check(node: &Node, schema: &Schema) -> Vec<Found> {
-    let mut report = Report::default();
-    visit(node, schema, &mut report);
-    report.found
+pub(crate) fn validate(node: &Node, schema: &Schema) -> Vec<FieldFinding> {
+    let mut findings = Findings::default();
+    visit(node, schema, &mut findings);
+    findings.list
 }
 
-fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
+fn visit<'a>(node: &'a Node, schema: &'a Schema, findings: &mut Findings<'a>) {
     let fits = match (&schema.shape, &node.value) {
         (Shape::Object { fields, open, min }, Value::Map(entries)) => {
-            visit_object(node, entries, fields, *min, report);
+            visit_object(node, entries, fields, *min, findings);
             if !open {
-                visit_unknown(entries, fields, &schema.misplaced, report);
+                visit_unknown(entries, fields, &schema.misplaced, findings);
             }
             true
         }
         (Shape::Map { values, min, max }, Value::Map(entries)) => {
-            let said = schema.said;
+            let message = schema.message;
             count(
                 node,
                 entries.len(),
                 (*min, *max),
                 ["entry", "entries"],
-                said,
-                report,
+                message,
+                findings,
             );
             for entry in entries {
-                report.within(Step::Key(&entry.key), |report| {
-                    visit(&entry.node, values, report)
+                findings.within(PathSegment::Key(&entry.key), |findings| {
+                    visit(&entry.node, values, findings)
                 });
             }
             true
@@ -98,31 +100,33 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
             },
             Value::List(nodes),
         ) => {
-            let said = schema.said;
+            let message = schema.message;
             count(
                 node,
                 nodes.len(),
                 (*min, *max),
                 ["item", "items"],
-                said,
-                report,
+                message,
+                findings,
             );
             for (index, item) in nodes.iter().enumerate() {
-                report.within(Step::Index(index), |report| visit(item, items, report));
+                findings.within(PathSegment::Index(index), |findings| {
+                    visit(item, items, findings)
+                });
             }
-            visit_unique(nodes, unique, report);
+            visit_unique(nodes, unique, findings);
             true
         }
-        (Shape::String { .. }, Value::String(text)) => visit_string(node, text, schema, report),
+        (Shape::String { .. }, Value::String(text)) => visit_string(node, text, schema, findings),
         (Shape::Integer { min, max, one_of }, Value::Int(number)) => {
             if !one_of.is_empty() && !one_of.contains(number) {
                 let allowed: Vec<_> = one_of.iter().map(i64::to_string).collect();
-                report.error(node, format!("{number} is none of {}", allowed.join(", ")));
+                findings.error(node, format!("{number} is none of {}", allowed.join(", ")));
                 false
             } else if !(*min..=*max).contains(number) {
-                let own = schema.said.map(str::to_owned);
+                let own = schema.message.map(str::to_owned);
                 let range = || format!("{number} is not {}", range(*min, *max));
-                report.error(node, own.unwrap_or_else(range));
+                findings.error(node, own.unwrap_or_else(range));
                 false
             } else {
                 true
@@ -138,7 +142,7 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
                 }
                 _ => "",
             };
-            report.error(
+            findings.error(
                 node,
                 format!("this is {}, not {}{hint}", node.describe(), wanted(shape)),
             );
@@ -147,40 +151,40 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, report: &mut Report<'a>) {
     };
     if fits {
         for rule in &schema.rules {
-            rule(node, report);
+            rule(node, findings);
         }
     }
 }
 
 fn visit_object<'a>(
     node: &'a Node,
-    entries: &'a [Entry],
-    fields: &'a [Field],
+    entries: &'a [MapEntry],
+    fields: &'a [FieldSchema],
     min: usize,
-    report: &mut Report<'a>,
+    findings: &mut Findings<'a>,
 ) {
     for field in fields {
         match entries.iter().find(|entry| entry.key == field.name) {
             Some(entry) => {
-                report.within(Step::Field(field.name), |report| {
-                    visit(&entry.node, &field.schema, report)
+                findings.within(PathSegment::Field(field.name), |findings| {
+                    visit(&entry.node, &field.schema, findings)
                 });
             }
             None if field.required => {
-                let said = field
+                let message = field
                     .schema
-                    .said
+                    .message
                     .unwrap_or("this required field is missing");
-                report.error_in(&format!(".{}", field.name), node, said);
+                findings.error_in(&format!(".{}", field.name), node, message);
             }
             None => {}
         }
     }
     // Fields that nobody knows don't count: the API server drops them first.
-    let known = |entry: &&Entry| fields.iter().any(|field| field.name == entry.key);
+    let known = |entry: &&MapEntry| fields.iter().any(|field| field.name == entry.key);
     if min > 0 && entries.iter().filter(known).count() < min {
         let names: Vec<_> = fields.iter().map(|field| field.name).collect();
-        report.error(
+        findings.error(
             node,
             format!("at least {min} of {} must be set", names.join(", ")),
         );
@@ -189,27 +193,27 @@ fn visit_object<'a>(
 
 /// Fields that nobody knows are warned of; those that are known to stand elsewhere are refused, as what they say would be lost.
 fn visit_unknown(
-    entries: &[Entry],
-    fields: &[Field],
+    entries: &[MapEntry],
+    fields: &[FieldSchema],
     misplaced: &[(&str, &str)],
-    report: &mut Report<'_>,
+    findings: &mut Findings<'_>,
 ) {
-    let known = |entry: &&Entry| fields.iter().any(|field| field.name == entry.key);
+    let known = |entry: &&MapEntry| fields.iter().any(|field| field.name == entry.key);
     for entry in entries.iter().filter(|entry| !known(entry)) {
         let part = format!(".{}", entry.key);
-        if let Some((_, says)) = misplaced.iter().find(|(name, _)| *name == entry.key) {
-            report.error_at(&part, entry.at, *says);
+        if let Some((_, message)) = misplaced.iter().find(|(name, _)| *name == entry.key) {
+            findings.error_at(&part, entry.at, *message);
             continue;
         }
         let meant = closest(&entry.key, fields.iter().map(|field| field.name));
         let hint = meant
             .map(|name| format!("; did you mean `{name}`?"))
             .unwrap_or_default();
-        report.warn(&part, entry.at, format!("this field is unknown{hint}"));
+        findings.warn(&part, entry.at, format!("this field is unknown{hint}"));
     }
 }
 
-fn visit_string(node: &Node, text: &str, schema: &Schema, report: &mut Report<'_>) -> bool {
+fn visit_string(node: &Node, text: &str, schema: &Schema, findings: &mut Findings<'_>) -> bool {
     let Shape::String {
         min,
         max,
@@ -223,28 +227,28 @@ fn visit_string(node: &Node, text: &str, schema: &Schema, report: &mut Report<'_
         let hint = closest(text, one_of.iter().copied())
             .map(|word| format!("; did you mean `{word}`?"))
             .unwrap_or_default();
-        report.error(
+        findings.error(
             node,
             format!("`{}` is none of {}{hint}", shorten(text), one_of.join(", ")),
         );
         return false;
     }
-    let before = report.found.len();
+    let before = findings.list.len();
     // Counting is cheap when the bytes fit already.
     if text.len() < *min || text.len() > *max {
         let (have, words) = (text.chars().count(), ["character", "characters"]);
-        count(node, have, (*min, *max), words, schema.said, report);
+        count(node, have, (*min, *max), words, schema.message, findings);
     }
     // An empty text where none may be has been said already.
-    if let Some(pattern) = pattern.filter(|_| report.found.len() == before || !text.is_empty())
+    if let Some(pattern) = pattern.filter(|_| findings.list.len() == before || !text.is_empty())
         && !pattern.matches(text)
     {
-        report.error(node, pattern.refusal(text));
+        findings.error(node, pattern.message(text));
     }
-    report.found.len() == before
+    findings.list.len() == before
 }
 
-fn visit_unique(nodes: &[Node], unique: &Unique, report: &mut Report<'_>) {
+fn visit_unique(nodes: &[Node], unique: &Unique, findings: &mut Findings<'_>) {
     let mut seen = HashSet::new();
     for (index, node) in nodes.iter().enumerate() {
         let (key, what) = match unique {
@@ -263,7 +267,7 @@ fn visit_unique(nodes: &[Node], unique: &Unique, report: &mut Report<'_>) {
                 "" => format!("`{shown}` stands in this list twice"),
                 what => format!("an earlier item has the same {what} (`{shown}`)"),
             };
-            report.error_in(&format!("[{index}]"), node, message);
+            findings.error_in(&format!("[{index}]"), node, message);
         }
     }
 }
@@ -281,14 +285,14 @@ fn count(
     have: usize,
     (min, max): (usize, usize),
     [one, many]: [&str; 2],
-    said: Option<&str>,
-    report: &mut Report<'_>,
+    message: Option<&str>,
+    findings: &mut Findings<'_>,
 ) {
     if (min..=max).contains(&have) {
         return;
     }
-    if let Some(said) = said {
-        return report.error(node, said);
+    if let Some(message) = message {
+        return findings.error(node, message);
     }
     let noun = |n: usize| if n == 1 { one } else { many };
     let allowed = if have < min {
@@ -300,7 +304,7 @@ fn count(
         0 => format!("this is empty; at least {min} {} must be there", noun(min)),
         _ => format!("this has {have} {}; {allowed}", noun(have)),
     };
-    report.error(node, message);
+    findings.error(node, message);
 }
 
 fn range(min: i64, max: i64) -> String {

@@ -7,7 +7,7 @@ use crate::finding::Severity;
 
 /// A step from a value to one of its parts.
 #[derive(Clone, Copy)]
-pub(crate) enum Step<'a> {
+pub(crate) enum PathSegment<'a> {
     /// A field of an object.
     Field(&'a str),
     /// A key of a map, where any key may stand.
@@ -18,7 +18,7 @@ pub(crate) enum Step<'a> {
 
 /// A finding before it is known which file it belongs to.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Found {
+pub(crate) struct FieldFinding {
     pub(crate) severity: Severity,
     pub(crate) at: Position,
     pub(crate) field: String,
@@ -27,14 +27,14 @@ pub(crate) struct Found {
 
 /// What is found while a document is checked.
 #[derive(Default)]
-pub(crate) struct Report<'a> {
-    path: Vec<Step<'a>>,
-    pub(crate) found: Vec<Found>,
+pub(crate) struct Findings<'a> {
+    path: Vec<PathSegment<'a>>,
+    pub(crate) list: Vec<FieldFinding>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> Findings<'a> {
     /// Checks a part of the value at hand.
-    pub(crate) fn within(&mut self, step: Step<'a>, check: impl FnOnce(&mut Self)) {
+    pub(crate) fn within(&mut self, step: PathSegment<'a>, check: impl FnOnce(&mut Self)) {
         self.path.push(step);
         check(self);
         self.path.pop();
@@ -65,15 +65,15 @@ impl<'a> Report<'a> {
         for step in &self.path {
             // Writing to a string can't fail.
             let _ = match step {
-                Step::Field(name) if field.is_empty() => write!(field, "{name}"),
-                Step::Field(name) => write!(field, ".{name}"),
-                Step::Key(key) => write!(field, "[{key}]"),
-                Step::Index(index) => write!(field, "[{index}]"),
+                PathSegment::Field(name) if field.is_empty() => write!(field, "{name}"),
+                PathSegment::Field(name) => write!(field, ".{name}"),
+                PathSegment::Key(key) => write!(field, "[{key}]"),
+                PathSegment::Index(index) => write!(field, "[{index}]"),
             };
         }
         field.push_str(part);
         let field = field.strip_prefix('.').map(str::to_owned).unwrap_or(field);
-        self.found.push(Found {
+        self.list.push(FieldFinding {
             severity,
             at,
             field,
