@@ -1,4 +1,8 @@
-//! Kubernetes' own kinds, with only the fields that are used: a cluster's Pods and EndpointSlices are the bulk of memory.
+//! Core Kubernetes kinds. They have only the fields in use, because Pods and EndpointSlices account for most of a cluster's memory.
+#![allow(
+    missing_docs,
+    reason = "fields are named and documented as in the Kubernetes API"
+)]
 
 use std::collections::BTreeMap;
 
@@ -6,12 +10,10 @@ use serde::{Deserialize, Deserializer};
 
 use crate::meta::{Meta, null_as_default};
 
-/// A name for a set of endpoints, and usually a virtual address.
+/// A Kubernetes Service.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Service {
-    /// Name and age.
     pub metadata: Meta,
-    /// What it is.
     #[serde(default)]
     pub spec: ServiceSpec,
 }
@@ -20,44 +22,41 @@ pub struct Service {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceSpec {
-    /// `ClusterIP`, `NodePort`, `LoadBalancer` or `ExternalName`.
     #[serde(rename = "type", default)]
     pub kind: ServiceType,
-    /// The virtual address, or `None`.
+    /// The virtual address. `None` marks a headless Service.
     #[serde(rename = "clusterIP")]
     pub cluster_ip: Option<String>,
-    /// All virtual addresses.
+    /// The virtual addresses of both IP families, including `cluster_ip`.
     #[serde(rename = "clusterIPs", default, deserialize_with = "null_as_default")]
     pub cluster_ips: Vec<String>,
-    /// The ports.
     #[serde(default, deserialize_with = "null_as_default")]
     pub ports: Vec<ServicePort>,
-    /// The Pods behind it.
+    /// Labels of the Pods that back the Service.
     #[serde(default, deserialize_with = "null_as_default")]
     pub selector: BTreeMap<String, String>,
-    /// The name that it stands for, of type ExternalName.
+    /// DNS name that a Service of type ExternalName resolves to.
     pub external_name: Option<String>,
 }
 
 impl Service {
-    /// The protocol of a port as Kuma has it: `appProtocol`, or the annotation `PORT.service.kuma.io/protocol`; none if neither says.
+    /// Returns the protocol that Kuma assigns to a port: `appProtocol` or, if unset, the annotation `PORT.service.kuma.io/protocol`.
     pub fn kuma_protocol<'s>(&'s self, port: &'s ServicePort) -> Option<&'s str> {
         let annotation = format!("{}.service.kuma.io/protocol", port.port);
-        let said = port.app_protocol.as_deref();
-        said.or_else(|| self.metadata.annotations.get(&annotation))
+        let app_protocol = port.app_protocol.as_deref();
+        app_protocol.or_else(|| self.metadata.annotations.get(&annotation))
     }
 }
 
 impl ServiceSpec {
-    /// Whether it has no virtual address on purpose.
+    /// Returns whether the Service is headless, that is, declared without a virtual address.
     pub fn is_headless(&self) -> bool {
         self.cluster_ip.as_deref() == Some("None")
     }
 }
 
-/// How a Service is published.
+/// Service type.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs, reason = "named as in the API")]
 pub enum ServiceType {
     #[default]
     ClusterIP,
@@ -66,39 +65,34 @@ pub enum ServiceType {
     ExternalName,
 }
 
-/// One port of a Service.
+/// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePort {
-    /// Its name; may be left out where there is one port.
+    /// Required if the Service has several ports.
     pub name: Option<String>,
-    /// Its number.
     pub port: u16,
-    /// `TCP`, `UDP` or `SCTP`.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     #[serde(default = "tcp")]
     pub protocol: String,
-    /// The application's protocol.
+    /// Application protocol, such as `http` or `kubernetes.io/h2c`.
     pub app_protocol: Option<String>,
-    /// The port of the endpoints, by number or name; the same number if left out.
+    /// Port of the endpoints; defaults to `port`.
     pub target_port: Option<TargetPort>,
 }
 
-/// A port of the endpoints.
+/// A port of the endpoints, by number or name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum TargetPort {
-    /// By number.
     Number(u16),
-    /// By name.
     Name(String),
 }
 
-/// A Service of another cluster.
+/// A Service exported by another cluster (Multi-Cluster Services API).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ServiceImport {
-    /// Name and age.
     pub metadata: Meta,
-    /// What it is.
     #[serde(default)]
     pub spec: ServiceImportSpec,
 }
@@ -109,90 +103,81 @@ pub struct ServiceImportSpec {
     /// `ClusterSetIP` or `Headless`.
     #[serde(rename = "type", default = "cluster_set_ip")]
     pub kind: String,
-    /// The virtual addresses.
     #[serde(default, deserialize_with = "null_as_default")]
     pub ips: Vec<String>,
-    /// The ports.
     #[serde(default, deserialize_with = "null_as_default")]
     pub ports: Vec<ServicePort>,
 }
 
-/// Some endpoints of a Service.
+/// A subset of a Service's endpoints.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointSlice {
-    /// Name and age; the label `kubernetes.io/service-name` names the Service.
+    /// The label `kubernetes.io/service-name` names the Service.
     pub metadata: Meta,
     /// `IPv4`, `IPv6` or `FQDN`.
     #[serde(default)]
     pub address_type: String,
-    /// The endpoints.
     #[serde(default, deserialize_with = "null_as_default")]
     pub endpoints: Vec<Endpoint>,
-    /// Their ports.
+    /// Ports of all endpoints of the slice.
     #[serde(default, deserialize_with = "null_as_default")]
     pub ports: Vec<EndpointPort>,
 }
 
-/// One endpoint.
+/// An endpoint of an [`EndpointSlice`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
-    /// Its addresses; the first one is used.
+    /// Equivalent addresses; only the first is used.
     #[serde(default, deserialize_with = "null_as_default")]
     pub addresses: Vec<String>,
-    /// Whether it can be used.
     #[serde(default, deserialize_with = "null_as_default")]
     pub conditions: EndpointConditions,
 }
 
-/// Whether an endpoint can be used. Unknown is yes, for `ready` and `serving`.
+/// Conditions of an endpoint. A missing `ready` or `serving` means true.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs, reason = "named as in the API")]
 pub struct EndpointConditions {
     pub ready: Option<bool>,
     pub serving: Option<bool>,
     pub terminating: Option<bool>,
 }
 
-/// One port of the endpoints of a slice.
+/// A port of the endpoints of a slice.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointPort {
-    /// The name of the Service's port.
+    /// Name of the Service port.
     #[serde(default, deserialize_with = "null_as_default")]
     pub name: String,
-    /// The number.
     pub port: Option<u16>,
-    /// `TCP`, `UDP` or `SCTP`.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     #[serde(default = "tcp")]
     pub protocol: String,
-    /// The application's protocol.
+    /// Application protocol, such as `http` or `kubernetes.io/h2c`.
     pub app_protocol: Option<String>,
 }
 
-/// A namespace and its labels.
+/// A Kubernetes namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Namespace {
-    /// Name and labels.
     pub metadata: Meta,
 }
 
-/// A Pod, as far as its place in the mesh.
+/// A Pod, reduced to its addresses, named ports and readiness.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Pod {
-    /// Name and labels.
     pub metadata: Meta,
-    /// The ports of its containers that have a name.
+    /// Named container ports.
     #[serde(rename = "spec", default, deserialize_with = "named_ports")]
     pub ports: Box<[NamedPort]>,
-    /// Its state.
     #[serde(default, deserialize_with = "null_as_default")]
     pub status: PodStatus,
 }
 
 impl Pod {
-    /// The number of the port of this name and protocol.
+    /// Returns the number of the port with this name and protocol.
     pub fn port(&self, name: &str, protocol: &str) -> Option<u16> {
         let mut ports = self.ports.iter();
         let found = ports.find(|port| port.name == name && port.protocol == protocol);
@@ -200,18 +185,16 @@ impl Pod {
     }
 }
 
-/// A port of a container that has a name.
+/// A named container port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedPort {
-    /// The name.
     pub name: String,
-    /// The number.
     pub number: u16,
-    /// `TCP`, `UDP` or `SCTP`.
+    /// Transport protocol: `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
 }
 
-/// Reads the named ports of a Pod's spec: those of its containers, then of its sidecars, which are init containers that keep running.
+/// Collects the named ports of a Pod's containers and of its sidecars, which are init containers with `restartPolicy: Always`.
 fn named_ports<'de, D: Deserializer<'de>>(d: D) -> Result<Box<[NamedPort]>, D::Error> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -238,7 +221,8 @@ fn named_ports<'de, D: Deserializer<'de>>(d: D) -> Result<Box<[NamedPort]>, D::E
     }
     let spec = Option::<Spec>::deserialize(d)?.unwrap_or_default();
     let sidecars = spec.init_containers.into_iter();
-    let sidecars = sidecars.filter(|one| one.restart_policy.as_deref() == Some("Always"));
+    let sidecars =
+        sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
     let ports = spec.containers.into_iter().chain(sidecars);
     let ports = ports.flat_map(|container| container.ports);
     let named = ports.filter_map(|port| {
@@ -251,16 +235,15 @@ fn named_ports<'de, D: Deserializer<'de>>(d: D) -> Result<Box<[NamedPort]>, D::E
     Ok(named.collect())
 }
 
-/// The state of a [`Pod`].
+/// The status of a [`Pod`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodStatus {
-    /// Its address.
     #[serde(rename = "podIP")]
     pub pod_ip: Option<String>,
-    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    /// `Pending`, `Running`, `Succeeded`, `Failed` or `Unknown`.
     pub phase: Option<String>,
-    /// Its conditions; `Ready` is used.
+    /// Only the condition `Ready` is used.
     #[serde(default, deserialize_with = "null_as_default")]
     pub conditions: Vec<PodCondition>,
 }
@@ -268,45 +251,40 @@ pub struct PodStatus {
 /// A condition of a [`Pod`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct PodCondition {
-    /// Which one.
+    /// Condition type, such as `Ready`.
     #[serde(rename = "type")]
     pub kind: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
 }
 
-/// A Secret. Data is decoded when it is read.
+/// A Secret. Its data stays base64-encoded until it is used.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Secret {
-    /// Name and age.
     pub metadata: Meta,
-    /// `kubernetes.io/tls` and so on.
+    /// Secret type, such as `kubernetes.io/tls`.
     #[serde(rename = "type", default)]
     pub kind: String,
-    /// The data, base64.
+    /// Base64-encoded values.
     #[serde(default, deserialize_with = "null_as_default")]
     pub data: BTreeMap<String, String>,
-    /// The data, as text; wins over `data`.
+    /// Values as plain text; they take precedence over `data`.
     #[serde(rename = "stringData", default, deserialize_with = "null_as_default")]
     pub string_data: BTreeMap<String, String>,
 }
 
-/// A ConfigMap.
+/// A Kubernetes ConfigMap.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ConfigMap {
-    /// Name and age.
     pub metadata: Meta,
-    /// The data.
     #[serde(default, deserialize_with = "null_as_default")]
     pub data: BTreeMap<String, String>,
 }
 
-/// Certificates that a cluster trusts.
+/// A set of CA certificates published to the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ClusterTrustBundle {
-    /// Name and age.
     pub metadata: Meta,
-    /// What it holds.
     pub spec: ClusterTrustBundleSpec,
 }
 
@@ -314,7 +292,7 @@ pub struct ClusterTrustBundle {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterTrustBundleSpec {
-    /// PEM certificates.
+    /// PEM-encoded CA certificates.
     #[serde(default)]
     pub trust_bundle: String,
 }

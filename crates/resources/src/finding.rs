@@ -1,31 +1,31 @@
-//! What is wrong with a document, and where.
+//! Errors and warnings about a document.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// Something that the author of a document should know.
+/// An error or warning about a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether the document is refused for it.
+    #[allow(missing_docs, reason = "documented by its type")]
     pub severity: Severity,
-    /// The file, as its reader named it.
+    /// The file name that was passed to the reader.
     pub file: Arc<str>,
-    /// The line, from 1; 0 if the file could not be read at all.
+    /// Line number, from 1; 0 if the finding is about the whole file, for example because it can't be read.
     pub line: usize,
-    /// The column in characters, from 1; 0 likewise.
+    /// Column in characters, from 1; 0 if the finding is about the whole file.
     pub column: usize,
-    /// The field, such as `spec.rules[0].matches[1].path.value`; empty for the whole document.
+    /// Path of the field, such as `spec.rules[0].matches[1].path.value`; empty if the finding is about the whole document.
     pub field: String,
-    /// What was found and what is allowed.
+    /// The value that was found, and the values that are allowed.
     pub message: String,
 }
 
-/// How bad a [`Finding`] is.
+/// Effect of a [`Finding`] on its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// The document is refused.
+    /// The document is rejected.
     Error,
-    /// The document is read all the same.
+    /// The document is accepted.
     Warning,
 }
 
@@ -39,7 +39,7 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
-    /// The file, with line and column where there are any.
+    /// Formats the position as `file:line:column`, or as the file name alone if the finding is about the whole file.
     pub fn location(&self) -> String {
         match self.line {
             0 => self.file.to_string(),

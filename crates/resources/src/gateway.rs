@@ -1,4 +1,8 @@
 //! GatewayClass, Gateway and ListenerSet.
+#![allow(
+    missing_docs,
+    reason = "fields are named and documented as in the Gateway API"
+)]
 
 use std::collections::BTreeMap;
 
@@ -13,9 +17,7 @@ use crate::refs::{
 /// A class of Gateways and the controller that serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GatewayClass {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: GatewayClassSpec,
 }
 
@@ -23,18 +25,16 @@ pub struct GatewayClass {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayClassSpec {
-    /// The controller that serves this class.
+    /// Name of the controller that manages Gateways of this class.
     pub controller_name: String,
-    /// Settings of the class.
+    /// Controller-specific configuration of the class.
     pub parameters_ref: Option<ObjectReference>,
 }
 
-/// A set of listeners, and what may attach to them.
+/// A set of listeners and the addresses they listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Gateway {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: GatewaySpec,
 }
 
@@ -42,289 +42,270 @@ pub struct Gateway {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewaySpec {
-    /// The class that this Gateway belongs to.
     pub gateway_class_name: String,
-    /// The listeners.
     pub listeners: Vec<Listener>,
-    /// The addresses asked for.
+    /// Requested addresses.
     #[serde(default, deserialize_with = "null_as_default")]
     pub addresses: Vec<GatewayAddress>,
-    /// What is generated for this Gateway.
+    /// Metadata and parameters of generated resources.
     pub infrastructure: Option<GatewayInfrastructure>,
-    /// The namespaces whose ListenerSets may attach.
+    /// Selects the ListenerSets that may attach.
     pub allowed_listeners: Option<AllowedListeners>,
-    /// TLS for all listeners and for backends.
     pub tls: Option<GatewayTls>,
-    /// Whether routes that use default Gateways attach here.
+    /// Scope of a default Gateway: `All` or `None`.
     pub default_scope: Option<String>,
 }
 
-/// An address that is asked for.
+/// A requested address.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GatewayAddress {
-    /// `IPAddress`, `Hostname`, or a type of some implementation.
+    /// `IPAddress`, `Hostname`, `NamedAddress` or an implementation-specific type.
     #[serde(rename = "type", default = "ip_address")]
     pub kind: String,
-    /// The address; any address of the type if left out.
+    /// The requested address. If unset, the implementation assigns an address of the type.
     pub value: Option<String>,
-    /// From where it must be reachable.
+    /// Required reachability, such as `Cluster` for addresses that are reachable within the cluster only.
     pub routability: Option<String>,
 }
 
-/// What is generated for a Gateway.
+/// Metadata and parameters of the resources generated for a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayInfrastructure {
-    /// Labels on everything that is generated.
+    /// Labels of generated resources.
     #[serde(default, deserialize_with = "null_as_default")]
     pub labels: BTreeMap<String, String>,
-    /// Annotations on everything that is generated.
+    /// Annotations of generated resources.
     #[serde(default, deserialize_with = "null_as_default")]
     pub annotations: BTreeMap<String, String>,
-    /// Settings of this Gateway.
+    /// Controller-specific configuration of this Gateway.
     pub parameters_ref: Option<LocalObjectReference>,
 }
 
-/// Which ListenerSets may attach to a Gateway.
+/// Selects the ListenerSets that may attach to a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct AllowedListeners {
-    /// The namespaces they may be in; none if left out.
+    /// Defaults to no namespace.
     pub namespaces: Option<Namespaces>,
 }
 
-/// A choice of namespaces.
+/// Selects namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Namespaces {
-    /// `All`, `Selector`, `Same` or `None`.
     pub from: Option<From>,
-    /// Which ones, with `Selector`.
+    /// Used with [`From::Selector`] only.
     pub selector: Option<LabelSelector>,
 }
 
-/// How namespaces are chosen.
+/// Criterion by which namespaces are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum From {
-    /// Every namespace.
     All,
-    /// Those that a label selector selects.
+    /// Namespaces whose labels match the selector.
     Selector,
-    /// The one that the object itself is in.
+    /// The namespace of the object itself.
     Same,
-    /// No namespace.
     None,
 }
 
-/// TLS settings of a whole Gateway.
+/// TLS configuration that applies to a whole Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct GatewayTls {
-    /// Towards backends.
+    /// TLS configuration of connections to backends.
     pub backend: Option<GatewayBackendTls>,
-    /// Towards clients.
+    /// Validation of client certificates.
     pub frontend: Option<FrontendTls>,
 }
 
-/// How a Gateway shows itself to backends.
+/// TLS configuration of a Gateway's connections to backends.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GatewayBackendTls {
-    /// The certificate that the Gateway presents.
+    /// Client certificate that the Gateway presents.
     pub client_certificate_ref: Option<SecretObjectReference>,
 }
 
-/// How clients are verified.
+/// Validation of client certificates, by port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FrontendTls {
-    /// On every HTTPS port that has no settings of its own.
+    /// Applies to HTTPS ports without an entry in `per_port`.
     pub default: TlsConfig,
-    /// On single ports.
     #[serde(default, deserialize_with = "null_as_default")]
     pub per_port: Vec<TlsPortConfig>,
 }
 
-/// Settings for one port.
+/// Validation of client certificates on one port.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct TlsPortConfig {
-    /// The port.
     pub port: u16,
-    /// Its settings.
     pub tls: TlsConfig,
 }
 
-/// How clients are verified on some port.
+/// Validation of client certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct TlsConfig {
-    /// Certificates that clients must or may show.
+    /// If unset, no client certificate is requested.
     pub validation: Option<FrontendTlsValidation>,
 }
 
-/// Which client certificates are accepted.
+/// Trust anchors and mode of client certificate validation.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FrontendTlsValidation {
-    /// Who must have signed them.
+    /// Trust anchors for client certificates.
     pub ca_certificate_refs: Vec<ObjectReference>,
-    /// `AllowValidOnly` or `AllowInsecureFallback`.
     #[serde(default)]
     pub mode: FrontendValidationMode,
 }
 
-/// What happens to a client without a valid certificate.
+/// Handling of clients without a valid certificate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum FrontendValidationMode {
-    /// It is refused.
+    /// The handshake fails.
     #[default]
     AllowValidOnly,
-    /// It is let in.
+    /// The connection is accepted.
     AllowInsecureFallback,
 }
 
-/// One port that is listened on, in a Gateway or a ListenerSet.
+/// A listener of a Gateway or a ListenerSet.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Listener {
-    /// Unique among its siblings.
+    /// Unique within the Gateway or ListenerSet.
     pub name: String,
-    /// The hostname served; all if left out.
+    /// Matches all hostnames if unset.
     pub hostname: Option<String>,
-    /// The port.
     pub port: u16,
-    /// `HTTP`, `HTTPS`, `TLS`, `TCP`, `UDP`, or what some implementation defines.
+    /// `HTTP`, `HTTPS`, `TLS`, `TCP`, `UDP` or an implementation-specific protocol.
     pub protocol: String,
-    /// Certificates and mode.
     pub tls: Option<ListenerTls>,
-    /// Which routes may attach.
     #[serde(default)]
     pub allowed_routes: AllowedRoutes,
-    /// What happens to a request before it is routed.
+    /// Filters that run before a request is routed.
     pub filters: Option<ListenerFilters>,
 }
 
-/// Certificates and mode of a listener.
+/// TLS configuration of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerTls {
-    /// Who ends the TLS session.
     #[serde(default)]
     pub mode: TlsMode,
-    /// The server's certificates.
+    /// Server certificates.
     #[serde(default, deserialize_with = "null_as_default")]
     pub certificate_refs: Vec<SecretObjectReference>,
-    /// Settings of some implementation.
+    /// Implementation-specific options.
     #[serde(default, deserialize_with = "null_as_default")]
     pub options: BTreeMap<String, String>,
 }
 
-/// Who ends the TLS session.
+/// Handling of TLS by a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 pub enum TlsMode {
-    /// The Gateway.
+    /// The Gateway terminates TLS.
     #[default]
     Terminate,
-    /// The backend.
+    /// TLS is passed through to the backend.
     Passthrough,
 }
 
-/// Which routes may attach to a listener.
+/// Namespaces and kinds of the routes that may attach to a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct AllowedRoutes {
-    /// The namespaces they may be in; the listener's own if left out.
+    /// Defaults to the listener's own namespace.
     pub namespaces: Option<Namespaces>,
-    /// The kinds they may have; all that the protocol takes if empty.
+    /// If empty, all kinds that are compatible with the listener's protocol.
     #[serde(default, deserialize_with = "null_as_default")]
     pub kinds: Vec<RouteGroupKind>,
 }
 
-/// A kind of route.
+/// A route kind and its API group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct RouteGroupKind {
-    /// The API group.
     #[serde(default = "gateway_group")]
     pub group: String,
-    /// The kind.
     pub kind: String,
 }
 
-/// What happens to a request before it is routed.
+/// Filters that a listener applies before routing.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ListenerFilters {
-    /// The filters, in order.
+    /// Request filters, in the order in which they run.
     #[serde(default, deserialize_with = "null_as_default")]
     pub requests: Vec<ListenerFilter>,
 }
 
-/// One filter of a listener.
+/// A filter of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerFilter {
     /// `ExternalAuth` or `ExtensionRef`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Asks another service whether the request may pass.
     pub external_auth: Option<ExternalAuth>,
-    /// A filter of some implementation.
+    /// An implementation-specific filter.
     pub extension_ref: Option<LocalObjectReference>,
 }
 
-/// Asks another service whether a request may pass.
+/// Authorizes each request by calling an external service.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ExternalAuth {
     /// `HTTP` or `GRPC`.
     pub protocol: String,
-    /// The service that is asked.
+    /// The authorization service.
     pub backend_ref: BackendObjectReference,
-    /// What it is asked over gRPC; set if that is the protocol.
+    /// Set if the protocol is `GRPC`.
     pub grpc: Option<GrpcAuth>,
-    /// What it is asked over HTTP; set if that is the protocol.
+    /// Set if the protocol is `HTTP`.
     pub http: Option<HttpAuth>,
-    /// Whether it sees the body.
+    /// If unset, the request body is not sent to the authorization service.
     pub forward_body: Option<ForwardBody>,
 }
 
-/// What a service is asked over gRPC.
+/// Settings of external authorization over gRPC (Envoy's `ext_authz`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GrpcAuth {
-    /// The request's headers that it sees; all if empty.
+    /// Request headers sent to the authorization service; all headers if empty.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allowed_headers: Vec<String>,
 }
 
-/// What a service is asked over HTTP.
+/// Settings of external authorization over HTTP.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpAuth {
-    /// What stands before the request's path.
+    /// Prefix added to the request's path.
     pub path: Option<String>,
-    /// The request's headers that it sees, beside those it always sees.
+    /// Request headers sent to the authorization service in addition to those that are always sent.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allowed_headers: Vec<String>,
-    /// The headers of its answer that the backend sees.
+    /// Headers of the authorization response that are copied to the request.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allowed_response_headers: Vec<String>,
 }
 
-/// How much of a body is shown to the service that is asked.
+/// Forwarding of request bodies to the authorization service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ForwardBody {
-    /// So many bytes; a larger body is not shown. Nothing is shown if this is 0 or left out.
+    /// Size limit in bytes: larger bodies are not forwarded. 0 forwards no body.
     #[serde(default)]
     pub max_size: u32,
 }
 
-/// Listeners that are added to a Gateway from outside it.
+/// Additional listeners of a Gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ListenerSet {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: ListenerSetSpec,
 }
 
 impl ListenerSet {
-    /// The name of the Gateway that it asks to be added to.
+    /// Returns the namespace and name of the parent Gateway.
     pub fn gateway(&self) -> Name {
         let parent = &self.spec.parent_ref;
         let own = &*self.metadata.namespace;
@@ -336,24 +317,19 @@ impl ListenerSet {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerSetSpec {
-    /// The Gateway that the listeners are added to.
     pub parent_ref: ParentGatewayReference,
-    /// The listeners.
     pub listeners: Vec<Listener>,
 }
 
-/// The Gateway that a ListenerSet belongs to.
+/// Reference to the Gateway that a ListenerSet attaches to.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ParentGatewayReference {
-    /// The API group.
     #[serde(default = "gateway_group")]
     pub group: String,
-    /// The kind.
     #[serde(default = "gateway_kind")]
     pub kind: String,
-    /// The name.
     pub name: String,
-    /// The namespace; the ListenerSet's own if left out.
+    /// Defaults to the ListenerSet's own namespace.
     pub namespace: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Documents to typed resources.
+//! Typed resources, and the parser and validator that produce them from YAML and JSON manifests.
 //!
-//! The types are written once for all kinds that share them: one parent reference, one backend reference, one route.
-//! Nothing here does I/O: text comes in with the name of its file, resources and findings go out.
+//! Kinds share types as the APIs do: there is one parent reference, one backend reference, one route. The crate does no I/O: the caller
+//! passes the contents of each file and its name, and receives resources and findings.
 
 use std::sync::Arc;
 
@@ -22,22 +22,22 @@ pub use finding::{Finding, Severity};
 pub use meta::{Age, Kind, Meta, Name, ObjectKey};
 pub use schema::validate::closest;
 
-/// Writes what is the same for every kind that has a type of its own; routes share one and stand apart.
+/// Generates [`Resource`] from the kinds that have a type of their own. Route kinds share a type and are listed by hand.
 macro_rules! resources {
     ($($kind:ident: $module:ident),* $(,)?) => {
         /// An object of any kind that Pointsman reads. Cheap to clone.
         #[derive(Clone, Debug, PartialEq)]
         #[allow(missing_docs, reason = "each variant is the kind of that name")]
         pub enum Resource {
-            /// Any of the Gateway API's five route kinds.
+            /// HTTPRoute, GRPCRoute, TLSRoute, TCPRoute or UDPRoute.
             Route(Arc<route::Route>),
-            /// Any of Kuma's three route kinds.
+            /// MeshHTTPRoute, MeshTCPRoute or MeshGatewayHTTPRoute.
             MeshRoute(Arc<kuma::MeshRoute>),
             $($kind(Arc<$module::$kind>),)*
         }
 
         impl Resource {
-            /// Reads an object that is valid and defaulted, as the API server serves it.
+            /// Deserializes an object that is valid and has its defaults filled in, as the API server serves it.
             pub fn from_json(kind: Kind, value: &serde_json::Value) -> Result<Resource, serde_json::Error> {
                 use serde::Deserialize;
                 Ok(match kind {
@@ -45,16 +45,16 @@ macro_rules! resources {
                         Resource::Route(Arc::new(route::Route { kind, ..route::Route::deserialize(value)? }))
                     }
                     Kind::MeshHTTPRoute | Kind::MeshTCPRoute | Kind::MeshGatewayHTTPRoute => {
-                        Resource::MeshRoute(Arc::new(kuma::MeshRoute::read(kind, value)?))
+                        Resource::MeshRoute(Arc::new(kuma::MeshRoute::from_json(kind, value)?))
                     }
-                    Kind::Secret if kuma::is_document(value) => {
+                    Kind::Secret if kuma::is_universal_document(value) => {
                         Resource::Secret(Arc::new(kuma::secret(value)?))
                     }
                     $(Kind::$kind => Resource::$kind(Arc::new($module::$kind::deserialize(value)?)),)*
                 })
             }
 
-            /// The object's kind.
+            /// Returns the object's kind.
             pub fn kind(&self) -> Kind {
                 match self {
                     Resource::Route(route) => route.kind,
@@ -63,7 +63,7 @@ macro_rules! resources {
                 }
             }
 
-            /// The object's metadata.
+            /// Returns the object's metadata.
             pub fn meta(&self) -> &Meta {
                 match self {
                     Resource::Route(object) => &object.metadata,
@@ -72,7 +72,7 @@ macro_rules! resources {
                 }
             }
 
-            /// The object's metadata, to be changed.
+            /// Returns the object's metadata for modification. Clones the object if it is shared.
             pub fn meta_mut(&mut self) -> &mut Meta {
                 match self {
                     Resource::Route(object) => &mut Arc::make_mut(object).metadata,
@@ -113,7 +113,7 @@ resources! {
 }
 
 impl Resource {
-    /// Which object this is.
+    /// Returns the kind, namespace and name of the object.
     pub fn key(&self) -> ObjectKey {
         ObjectKey {
             kind: self.kind(),

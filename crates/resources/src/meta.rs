@@ -1,4 +1,4 @@
-//! What every object has: its kind, its name, its age.
+//! Kinds, names and object metadata.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,18 +10,18 @@ use serde::{Deserialize, Deserializer};
 
 /// The API group of the Gateway API.
 pub const GATEWAY_GROUP: &str = "gateway.networking.k8s.io";
-/// The API group of the Gateway API's experimental kinds.
+/// The API group of the Gateway API's experimental `X` kinds.
 pub const GATEWAY_X_GROUP: &str = "gateway.networking.x-k8s.io";
 /// The API group of the multi-cluster Services API.
 pub const MCS_GROUP: &str = "multicluster.x-k8s.io";
-/// The API group of certificates, home of ClusterTrustBundle.
+/// The API group of ClusterTrustBundle.
 pub const CERTIFICATES_GROUP: &str = "certificates.k8s.io";
-/// Our own API group.
+/// The API group of Pointsman's own kinds.
 pub const POINTSMAN_GROUP: &str = "pointsman.io";
 /// The API group of Kuma.
 pub const KUMA_GROUP: &str = "kuma.io";
 
-/// A kind that Pointsman reads.
+/// A resource kind that Pointsman supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "each variant is the kind of that name")]
 pub enum Kind {
@@ -61,7 +61,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Every kind, in the order in which they are shown.
+    /// All kinds, in display order.
     pub const ALL: [Kind; 33] = [
         Kind::GatewayClass,
         Kind::Gateway,
@@ -98,8 +98,8 @@ impl Kind {
         Kind::ClusterTrustBundle,
     ];
 
-    /// The kind's name, its API group, and the versions that are read, the current one first.
-    const fn facts(self) -> (&'static str, &'static str, &'static [&'static str]) {
+    /// Returns the kind's name, its API group and the supported versions, the current one first.
+    const fn type_meta(self) -> (&'static str, &'static str, &'static [&'static str]) {
         match self {
             Kind::GatewayClass => ("GatewayClass", GATEWAY_GROUP, &["v1", "v1beta1"]),
             Kind::Gateway => ("Gateway", GATEWAY_GROUP, &["v1", "v1beta1"]),
@@ -143,29 +143,29 @@ impl Kind {
         }
     }
 
-    /// The kind's name as it is written in documents.
+    /// Returns the kind's name as written in `kind`.
     pub const fn name(self) -> &'static str {
-        self.facts().0
+        self.type_meta().0
     }
 
-    /// The kind's API group; the core group is the empty string.
+    /// Returns the kind's API group; the core group is the empty string.
     pub const fn group(self) -> &'static str {
-        self.facts().1
+        self.type_meta().1
     }
 
-    /// The versions that are read, the current one first.
+    /// Returns the supported versions, the current one first.
     pub const fn versions(self) -> &'static [&'static str] {
-        self.facts().2
+        self.type_meta().2
     }
 
-    /// The kind of this group and name, if it is one of ours.
+    /// Returns the kind with this API group and name, if it is supported.
     pub fn find(group: &str, name: &str) -> Option<Kind> {
         Kind::ALL
             .into_iter()
             .find(|kind| kind.name() == name && kind.group() == group)
     }
 
-    /// The `apiVersion` under which status is written.
+    /// Returns the `apiVersion` of the current version, which is the one that status is written in.
     pub fn api_version(self) -> String {
         match self.group() {
             "" => self.versions()[0].to_owned(),
@@ -173,7 +173,7 @@ impl Kind {
         }
     }
 
-    /// Whether objects of this kind live outside namespaces.
+    /// Returns whether the kind is cluster-scoped.
     pub const fn is_cluster_scoped(self) -> bool {
         matches!(
             self,
@@ -187,18 +187,18 @@ impl Kind {
         )
     }
 
-    /// Whether objects of this kind may be written as universal documents: Kuma's own kinds, and its Secrets.
+    /// Returns whether objects of this kind may be written as Kuma universal documents: all kinds of Kuma, and Secret.
     pub fn has_universal_form(self) -> bool {
         self.group() == KUMA_GROUP || self == Kind::Secret
     }
 
-    /// The kind that a universal document names by its `type`.
+    /// Returns the kind that the `type` of a universal document names, if it is supported.
     pub fn find_universal(name: &str) -> Option<Kind> {
         let mut all = Kind::ALL.into_iter();
         all.find(|kind| kind.has_universal_form() && kind.name() == name)
     }
 
-    /// Whether this is one of Kuma's three route kinds.
+    /// Returns whether this is one of Kuma's three route kinds.
     pub const fn is_mesh_route(self) -> bool {
         matches!(
             self,
@@ -206,7 +206,7 @@ impl Kind {
         )
     }
 
-    /// Whether this is one of the Gateway API's five route kinds.
+    /// Returns whether this is one of the Gateway API's five route kinds.
     pub const fn is_route(self) -> bool {
         matches!(
             self,
@@ -221,8 +221,8 @@ impl fmt::Display for Kind {
     }
 }
 
-/// A namespace and a name; cluster-scoped objects have an empty namespace. Cheap to clone, and hashed once: names are what
-/// everything is found by.
+/// A namespace and a name; cluster-scoped objects have an empty namespace. Cheap to clone. The hash is computed once, because names are
+/// the keys of most maps.
 #[derive(Clone, Debug, Eq)]
 pub struct Name {
     /// The namespace, empty for cluster-scoped objects.
@@ -232,11 +232,11 @@ pub struct Name {
     hash: u64,
 }
 
-/// The hasher of names, with a seed of this process's own.
+/// Hashes names, with a random seed per process.
 static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(Default::default);
 
 impl Name {
-    /// The object `name` in `namespace`.
+    /// Creates the name of an object.
     pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         let (namespace, name) = (namespace.into(), name.into());
         let hash = HASHER.hash_one((&*namespace, &*name));
@@ -283,17 +283,17 @@ impl fmt::Display for Name {
     }
 }
 
-/// Which object: kind, namespace and name.
+/// Identifies an object by kind, namespace and name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectKey {
-    /// The kind.
+    /// Kind of the object.
     pub kind: Kind,
-    /// Namespace and name.
+    /// Namespace and name of the object.
     pub name: Name,
 }
 
 impl ObjectKey {
-    /// The object of this kind, namespace and name.
+    /// Creates the key of an object.
     pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
         ObjectKey {
             kind,
@@ -301,7 +301,7 @@ impl ObjectKey {
         }
     }
 
-    /// The object's namespace, empty if it is cluster-scoped.
+    /// Returns the object's namespace, which is empty if the object is cluster-scoped.
     pub fn namespace(&self) -> &str {
         &self.name.namespace
     }
@@ -313,63 +313,63 @@ impl fmt::Display for ObjectKey {
     }
 }
 
-/// How old an object is. Older is less.
+/// Age of an object, by which conflicts are resolved. Older objects sort first.
 ///
-/// Objects with a `creationTimestamp` are older than all without; those without are ordered by their place in the input.
-/// Equal ages are told apart by namespace and name, which is the caller's second key.
+/// Objects with a `creationTimestamp` are older than objects without one, which are ordered by their position in the input.
+/// Callers break ties by namespace and name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Age {
-    /// Created at this second (Unix time).
+    /// Creation time in seconds since the Unix epoch.
     At(i64),
-    /// No time known: the place in the input.
+    /// Position in the input, for objects without a `creationTimestamp`.
     InputOrder(u64),
 }
 
-/// An object's metadata, as far as it is used.
+/// The metadata of an object, reduced to the fields in use.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Meta {
-    /// The name.
+    /// Name of the object.
     pub name: Arc<str>,
-    /// The namespace, empty for cluster-scoped objects.
+    /// Namespace of the object; empty if it is cluster-scoped.
     #[serde(default = "empty")]
     pub namespace: Arc<str>,
-    /// The generation of the spec; 1 if the document does not say.
+    /// Generation of the spec; 1 if unset.
     #[serde(default = "one", deserialize_with = "generation")]
     pub generation: i64,
-    /// Labels.
+    /// Labels of the object.
     #[serde(default, deserialize_with = "null_as_default")]
     pub labels: Labels,
-    /// Kuma's annotations; no others are kept.
+    /// Annotations of Kuma (`*.kuma.io/*`). Others are dropped to save memory.
     #[serde(default, deserialize_with = "kuma_annotations")]
     pub annotations: Labels,
-    /// When it was created.
+    /// Creation time in seconds since the Unix epoch.
     #[serde(default, deserialize_with = "seconds")]
     pub creation_timestamp: Option<i64>,
-    /// The place in the input, counted over all documents; what stands for age where no time is known.
+    /// Position in the input, counted over all documents. Replaces the creation time of objects without one.
     #[serde(skip)]
     pub input_order: u64,
 }
 
 impl Meta {
-    /// Namespace and name.
+    /// Returns the namespace and name.
     pub fn key(&self) -> Name {
         Name::new(self.namespace.clone(), self.name.clone())
     }
 
-    /// The object's age.
+    /// Returns the object's age.
     pub fn age(&self) -> Age {
         self.creation_timestamp
             .map_or(Age::InputOrder(self.input_order), Age::At)
     }
 }
 
-/// Labels, sorted by key. Most objects have a few, and there are many objects, so they are kept tightly.
+/// Labels, sorted by key. A sorted slice takes less memory than a map for the few labels that most objects have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels(Box<[(Box<str>, Box<str>)]>);
 
 impl Labels {
-    /// The value of a label.
+    /// Returns the value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self
             .0
@@ -378,12 +378,12 @@ impl Labels {
         Some(&self.0[at].1)
     }
 
-    /// Each label with its value, sorted.
+    /// Iterates over the labels and their values in the order of the keys.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, &**value))
     }
 
-    /// The same labels with one more, or one changed.
+    /// Returns a copy with the label set to the value.
     pub fn with(&self, key: &str, value: &str) -> Labels {
         let others = self.0.iter().filter(|(known, _)| **known != *key).cloned();
         let mut all: Vec<_> = others.chain([(key.into(), value.into())]).collect();
@@ -414,13 +414,13 @@ fn one() -> i64 {
 }
 
 fn generation<'de, D: Deserializer<'de>>(d: D) -> Result<i64, D::Error> {
-    // The API server starts at 1; a document that was exported without one says 0 or null.
+    // The API server starts at 1. Exported manifests may contain 0 or null.
     Ok(Option::<i64>::deserialize(d)?
         .filter(|&g| g > 0)
         .unwrap_or(1))
 }
 
-/// Reads `null` as if the field were left out, as the API server does.
+/// Deserializes `null` to the default value, as the API server does.
 pub(crate) fn null_as_default<'de, D, T>(d: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
@@ -440,7 +440,7 @@ fn seconds<'de, D: Deserializer<'de>>(d: D) -> Result<Option<i64>, D::Error> {
     }
 }
 
-/// Unix seconds of an RFC 3339 time. Fractions are cut off: the API server keeps whole seconds.
+/// Parses an RFC 3339 time to Unix seconds. Fractions are truncated: the API server keeps whole seconds.
 pub fn rfc3339(text: &str) -> Option<i64> {
     let bytes = text.as_bytes();
     if bytes.len() < 20 || !text.is_ascii() {
@@ -493,7 +493,7 @@ pub fn rfc3339(text: &str) -> Option<i64> {
         }
         _ => return None,
     };
-    // Days since 1970 by counting years from March, so that a leap day is the year's last.
+    // Days since 1970. Years start in March, so that a leap day is the last day of its year.
     let (y, m) = if month > 2 {
         (year, month - 3)
     } else {
@@ -506,10 +506,10 @@ pub fn rfc3339(text: &str) -> Option<i64> {
     Some(days * 86_400 + hour * 3_600 + minute * 60 + second - offset)
 }
 
-/// Unix seconds as an RFC 3339 time, such as `2026-01-31T12:00:00Z`.
+/// Formats Unix seconds as an RFC 3339 time, such as `2026-01-31T12:00:00Z`.
 pub fn to_rfc3339(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Years are counted from March, so that a leap day is a year's last; eras are of 400 years.
+    // Years start in March, so that a leap day is the last day of its year; an era is 400 years.
     let days = days + 719_468;
     let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
@@ -529,7 +529,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_back_as_they_were_written() {
+    fn formatted_times_parse_to_the_same_value() {
         for seconds in [
             -1,
             0,
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_read_with_offsets_and_fractions() {
+    fn times_may_have_offsets_and_fractions() {
         assert_eq!(rfc3339("1970-01-01T00:00:00Z"), Some(0));
         assert_eq!(rfc3339("2000-02-29T12:30:15Z"), Some(951_827_415));
         assert_eq!(rfc3339("2000-02-29T14:30:15.25+02:00"), Some(951_827_415));
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_with_a_time_are_older_than_all_without() {
+    fn objects_with_a_creation_time_are_older_than_objects_without() {
         assert!(Age::At(5) < Age::At(6));
         assert!(Age::At(i64::MAX) < Age::InputOrder(0));
         assert!(Age::InputOrder(0) < Age::InputOrder(1));

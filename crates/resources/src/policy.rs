@@ -1,5 +1,9 @@
-//! Policies and the experimental kinds: ReferenceGrant, BackendTLSPolicy, XBackend, XBackendTrafficPolicy,
-//! XTelemetryPolicy, XMesh, and our own MeshSettings.
+//! Policies and experimental kinds: ReferenceGrant, BackendTLSPolicy, XBackend, XBackendTrafficPolicy, XTelemetryPolicy, XMesh, and
+//! Pointsman's MeshSettings.
+#![allow(
+    missing_docs,
+    reason = "fields are named and documented as in the Gateway API"
+)]
 
 use std::collections::BTreeMap;
 
@@ -13,52 +17,41 @@ use crate::refs::{
 };
 use crate::route::{Fraction, Header, SessionPersistence};
 
-/// Lets objects of other namespaces refer to objects of this one.
+/// Permits references from other namespaces to objects in this one.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ReferenceGrant {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is granted.
     pub spec: ReferenceGrantSpec,
 }
 
 /// The spec of a [`ReferenceGrant`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ReferenceGrantSpec {
-    /// Who may refer.
     pub from: Vec<GrantFrom>,
-    /// To what.
     pub to: Vec<GrantTo>,
 }
 
-/// Who may refer.
+/// A kind in a namespace that is permitted to make references.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GrantFrom {
-    /// The API group of the referrer.
     pub group: String,
-    /// The kind of the referrer.
     pub kind: String,
-    /// The namespace of the referrer.
     pub namespace: String,
 }
 
-/// What may be referred to.
+/// A kind, or a single object, that may be referenced.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GrantTo {
-    /// The API group.
     pub group: String,
-    /// The kind.
     pub kind: String,
-    /// The name; all of that kind if left out.
+    /// Permits references to all objects of the kind if unset.
     pub name: Option<String>,
 }
 
-/// Says that backends are spoken to over TLS, and whom to trust.
+/// Configures TLS for connections to backends.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct BackendTLSPolicy {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: BackendTLSPolicySpec,
 }
 
@@ -66,50 +59,46 @@ pub struct BackendTLSPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendTLSPolicySpec {
-    /// The Services it applies to.
     pub target_refs: Vec<PolicyTargetReference>,
-    /// Whom to trust.
     pub validation: BackendTlsValidation,
-    /// Settings of some implementation.
+    /// Implementation-specific options.
     #[serde(default, deserialize_with = "null_as_default")]
     pub options: BTreeMap<String, String>,
 }
 
-/// How a backend's certificate is verified.
+/// Validation of a backend's certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendTlsValidation {
-    /// Who must have signed it.
+    /// Trust anchors for the backend's certificate.
     #[serde(default, deserialize_with = "null_as_default")]
     pub ca_certificate_refs: Vec<LocalObjectReference>,
-    /// `System`, or what some implementation defines.
+    /// `System` or an implementation-specific value.
     #[serde(rename = "wellKnownCACertificates")]
     pub well_known_ca_certificates: Option<String>,
-    /// The SNI, and the name on the certificate unless `subjectAltNames` is set.
+    /// Server name (SNI) to send. The certificate must match it unless `subjectAltNames` is set.
     pub hostname: String,
-    /// Names of which the certificate must carry one.
+    /// Alternative names, one of which the certificate must match.
     #[serde(default, deserialize_with = "null_as_default")]
     pub subject_alt_names: Vec<SubjectAltName>,
 }
 
-/// A name that a certificate may carry.
+/// A subject alternative name to match against a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct SubjectAltName {
     /// `Hostname` or `URI`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// A DNS name, perhaps with a wildcard.
+    /// A DNS name that may begin with a wildcard label.
     pub hostname: Option<String>,
-    /// A URI, such as a SPIFFE identity.
+    /// A URI, such as a SPIFFE ID.
     pub uri: Option<String>,
 }
 
-/// A backend that is not a Service.
+/// A backend other than a Service: an external hostname or a selection of Pods.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct XBackend {
-    /// Name and age.
     pub metadata: Meta,
-    /// What it is.
     pub spec: XBackendSpec,
 }
 
@@ -117,82 +106,69 @@ pub struct XBackend {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendSpec {
-    /// `ExternalHostname` or `EndpointSelector`.
     #[serde(rename = "type")]
     pub kind: XBackendType,
-    /// A name outside the cluster.
     pub external_hostname: Option<ExternalHostname>,
-    /// Pods of the same namespace.
     pub endpoint_selector: Option<EndpointSelector>,
-    /// The port.
     pub port: XBackendPort,
-    /// The protocol spoken.
+    /// Application protocol, such as `HTTP2`.
     pub protocol: Option<String>,
-    /// Whether TLS is spoken, and whom to trust.
     #[serde(default)]
     pub tls: XBackendTls,
-    /// Whether a client stays with its endpoint.
     pub session_persistence: Option<SessionPersistence>,
 }
 
-/// What an [`XBackend`] names.
+/// Type of an [`XBackend`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs, reason = "named as in the API")]
 pub enum XBackendType {
     ExternalHostname,
     EndpointSelector,
 }
 
-/// A name outside the cluster.
+/// A DNS name outside the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct ExternalHostname {
-    /// The DNS name.
     pub hostname: String,
 }
 
-/// Pods of the same namespace.
+/// Selects Pods in the XBackend's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EndpointSelector {
-    /// Their labels.
     pub match_labels: BTreeMap<String, String>,
 }
 
-/// A port by number.
+/// The port of an [`XBackend`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct XBackendPort {
-    /// The number.
     pub number: Option<u16>,
 }
 
-/// TLS towards an [`XBackend`].
+/// TLS configuration of connections to an [`XBackend`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendTls {
-    /// `None`, `ServerOnly` or `ClientAndServer`.
     pub mode: XBackendTlsMode,
-    /// Whom to trust.
     pub validation: Option<BackendTlsValidation>,
-    /// The certificate to present.
+    /// Client certificate to present.
     pub client_certificate_ref: Option<SecretObjectReference>,
 }
 
-/// Who shows a certificate.
+/// TLS mode of connections to an [`XBackend`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs, reason = "named as in the API")]
 pub enum XBackendTlsMode {
     #[default]
     None,
+    /// Only the server presents a certificate.
     ServerOnly,
+    /// Mutual TLS.
     ClientAndServer,
 }
 
-/// How much may be tried again towards a backend.
+/// Limits retries and configures session persistence for backends.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct XBackendTrafficPolicy {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: XBackendTrafficPolicySpec,
 }
 
@@ -200,33 +176,28 @@ pub struct XBackendTrafficPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XBackendTrafficPolicySpec {
-    /// The backends it applies to.
     pub target_refs: Vec<LocalObjectReference>,
-    /// The budget for retries.
     pub retry_constraint: Option<RetryConstraint>,
-    /// Whether a client stays with its endpoint.
     pub session_persistence: Option<SessionPersistence>,
 }
 
-/// A budget for retries.
+/// Limits retries to a share of all requests.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RetryConstraint {
-    /// Of all requests.
     #[serde(default)]
     pub budget: RetryBudget,
-    /// What is always allowed.
+    /// Rate of retries that is permitted regardless of the budget.
     #[serde(default)]
     pub min_retry_rate: RequestRate,
 }
 
-/// A part of all requests over some time.
+/// Maximum share of requests that may be retries, measured over an interval.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct RetryBudget {
-    /// So many of a hundred
     pub percent: u32,
-    /// over this time.
+    /// Duration such as `10s`.
     pub interval: String,
 }
 
@@ -239,13 +210,12 @@ impl Default for RetryBudget {
     }
 }
 
-/// A number over some time.
+/// A number of requests per interval.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct RequestRate {
-    /// So many
     pub count: u32,
-    /// in this time.
+    /// Duration such as `1s`.
     pub interval: String,
 }
 
@@ -258,12 +228,10 @@ impl Default for RequestRate {
     }
 }
 
-/// How a Gateway's traffic is traced.
+/// Configures tracing of a Gateway's traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct XTelemetryPolicy {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: XTelemetryPolicySpec,
 }
 
@@ -271,78 +239,71 @@ pub struct XTelemetryPolicy {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XTelemetryPolicySpec {
-    /// The Gateways it applies to.
     pub target_refs: Vec<LocalObjectReference>,
-    /// Traces.
     pub tracing: Tracing,
 }
 
-/// Traces. Everything but the mode is set with `Enabled` only.
+/// Tracing configuration. All other fields are unset unless the mode is `Enabled`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Tracing {
     /// `Enabled`, `Disabled` or `ImplementationDefault`.
     #[serde(default = "implementation_default")]
     pub mode: String,
-    /// Where they are sent.
+    /// Destination of the spans.
     pub provider: Option<TracingProvider>,
-    /// Of how many requests.
+    /// Share of requests that start a new trace.
     pub sampling_rate: Option<Fraction>,
-    /// Whether the client's own decision counts.
+    /// Handling of the client's sampling decision.
     pub parent_based_sampling: Option<ParentBasedSampling>,
-    /// The name under which the Gateway appears.
+    /// Service name of the Gateway's spans.
     pub service_name: Option<String>,
-    /// The name of its spans.
     pub span_name: Option<String>,
-    /// What spans carry beside the usual.
+    /// Additional span attributes.
     #[serde(default, deserialize_with = "null_as_default")]
     pub attributes: Vec<SpanAttribute>,
 }
 
-/// Where traces are sent.
+/// Destination of the spans.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TracingProvider {
-    /// The collector.
+    /// Trace collector.
     pub backend_ref: BackendObjectReference,
-    /// Headers that are sent to it.
+    /// Headers of the requests to the collector.
     #[serde(default, deserialize_with = "null_as_default")]
     pub headers: Vec<Header>,
 }
 
-/// Whether the client's own decision to trace counts.
+/// Handling of the client's sampling decision.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentBasedSampling {
     /// `Enabled`, `Disabled` or `ImplementationDefault`.
     #[serde(default = "implementation_default")]
     pub mode: String,
-    /// Of how many requests that the client traces; all if left out.
+    /// Share of the requests sampled by the client that are traced; defaults to all.
     pub sampling_rate: Option<Fraction>,
 }
 
-/// Something that spans carry.
+/// An additional span attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SpanAttribute {
-    /// Its name in the span.
     pub name: String,
-    /// `Header`, `Literal` or `Attribute`: which of the following is set.
+    /// `Header`, `Literal` or `Attribute`. Selects the one field below that is set.
     pub source_type: String,
-    /// The value of this request header.
+    /// Request header whose value is recorded.
     pub header_name: Option<String>,
-    /// This value.
     pub literal_value: Option<String>,
-    /// The value of this attribute of the request.
+    /// Request attribute whose value is recorded.
     pub attribute_key: Option<String>,
 }
 
-/// A mesh and the controller that serves it.
+/// A mesh and the controller that manages it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct XMesh {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: XMeshSpec,
 }
 
@@ -350,18 +311,16 @@ pub struct XMesh {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct XMeshSpec {
-    /// The controller that serves this mesh.
+    /// Name of the controller that manages the mesh.
     pub controller_name: String,
-    /// Settings of the mesh.
+    /// Reference to the configuration of the mesh, for example a [`MeshSettings`].
     pub parameters_ref: Option<ObjectReference>,
 }
 
-/// The operator's word on the mesh.
+/// Mesh-wide settings of the cluster operator.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct MeshSettings {
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     #[serde(default)]
     pub spec: MeshSettingsSpec,
 }
@@ -370,50 +329,47 @@ pub struct MeshSettings {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshSettingsSpec {
-    /// Who may attach routes to Services.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allowed_routes: MeshAllowedRoutes,
-    /// Whether routes of one group merge.
     #[serde(default)]
     pub binding: MeshBinding,
-    /// Whether backendRefs to other namespaces need a ReferenceGrant.
     #[serde(default)]
     pub reference_grants: MeshReferenceGrants,
 }
 
-/// Who may attach routes to Services.
+/// Namespaces whose routes may attach to Services.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct MeshAllowedRoutes {
-    /// Routes in their Service's own namespace.
+    /// Restricts routes in the namespace of their parent Service.
     pub producers: Option<MeshRouteScope>,
-    /// Routes in other namespaces.
+    /// Restricts routes in other namespaces.
     pub consumers: Option<MeshRouteScope>,
 }
 
-/// The namespaces of some routes.
+/// Selects the namespaces that routes may be in.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct MeshRouteScope {
-    /// All if left out.
+    /// Defaults to all namespaces.
     pub namespaces: Option<Namespaces>,
 }
 
-/// Whether routes of one group merge.
+/// Handling of several routes for one Service and namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum MeshBinding {
-    /// They do (GEP-1426, the later text).
+    /// Routes merge (later version of GEP-1426).
     #[default]
     Merge,
-    /// One route of a kind per Service and namespace (the earlier text).
+    /// At most one route of each kind per Service and route namespace (earlier version of GEP-1426).
     Strict,
 }
 
-/// Whether backendRefs to other namespaces need a ReferenceGrant in the mesh.
+/// Handling of cross-namespace backendRefs of mesh routes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum MeshReferenceGrants {
-    /// They don't.
+    /// No ReferenceGrant is required.
     #[default]
     Ignored,
-    /// They do.
+    /// A ReferenceGrant is required.
     Required,
 }
 

@@ -307,7 +307,7 @@ impl ManifestReader {
             .iter()
             .filter(|known| known.group() == group)
             .map(|known| known.name());
-        let instead = kuma::instead_of(kind).filter(|_| group == KUMA_GROUP);
+        let instead = kuma::replacement_for(kind).filter(|_| group == KUMA_GROUP);
         let message = match (instead, validate::closest(kind, names)) {
             (Some(instead), _) => Some(format!("a {kind} is not carried out; {instead}")),
             (None, Some(meant)) => Some(format!(
@@ -334,7 +334,7 @@ impl ManifestReader {
         if universal(&node).is_none() {
             self.settle_namespace(file, &mut node, prefix, kind);
         }
-        kuma::spelling::settle(&mut node, kind);
+        kuma::spelling::normalize(&mut node, kind);
         validate::apply_defaults(&mut node, schema);
         let mut found = validate::validate(&node, schema);
         found.sort_by_key(|found| found.at);

@@ -1,4 +1,8 @@
-//! References from one object to another, and label selectors: the parts that all kinds share.
+//! Object references and label selectors, shared by all kinds.
+#![allow(
+    missing_docs,
+    reason = "fields are named and documented as in the Gateway API"
+)]
 
 use std::collections::BTreeMap;
 
@@ -6,130 +10,119 @@ use serde::Deserialize;
 
 use crate::meta::{GATEWAY_GROUP, Labels, null_as_default};
 
-/// The parent that a route wants to attach to.
+/// Reference to a parent that a route attaches to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ParentReference {
-    /// The API group of the parent.
     #[serde(default = "gateway_group")]
     pub group: String,
-    /// The kind of the parent.
     #[serde(default = "gateway_kind")]
     pub kind: String,
-    /// The parent's namespace; the route's own if left out.
+    /// Defaults to the route's own namespace.
     pub namespace: Option<String>,
-    /// The parent's name.
     pub name: String,
-    /// A listener's name, or the name of a Service's port.
+    /// Name of a listener or of a Service port.
     pub section_name: Option<String>,
-    /// A listener's or a Service's port.
+    /// Port of a listener or of a Service.
     pub port: Option<u16>,
 }
 
-/// Where traffic goes, without a weight: mirrors and external authorisation.
+/// Reference to a backend, without a weight.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendObjectReference {
-    /// The API group of the backend; empty is the core group.
+    /// Empty for the core group.
     #[serde(default)]
     pub group: String,
-    /// The kind of the backend.
     #[serde(default = "service_kind")]
     pub kind: String,
-    /// The backend's name.
     pub name: String,
-    /// The backend's namespace; the referrer's own if left out.
+    /// Defaults to the namespace of the referring object.
     pub namespace: Option<String>,
-    /// The port; required for Services.
+    /// Required for Services.
     pub port: Option<u16>,
 }
 
-/// A reference to an object in the same namespace.
+/// Reference to an object in the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct LocalObjectReference {
-    /// The API group; empty is the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// The kind.
     pub kind: String,
-    /// The name.
     pub name: String,
 }
 
-/// A reference to a Secret, by default.
+/// Reference to an object that is a Secret unless another kind is given.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct SecretObjectReference {
-    /// The API group; empty is the core group.
+    /// Empty for the core group.
     #[serde(default)]
     pub group: String,
-    /// The kind.
     #[serde(default = "secret_kind")]
     pub kind: String,
-    /// The name.
     pub name: String,
-    /// The namespace; the referrer's own if left out.
+    /// Defaults to the namespace of the referring object.
     pub namespace: Option<String>,
 }
 
-/// A reference to an object that may be in another namespace.
+/// Reference to an object that may be in another namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct ObjectReference {
-    /// The API group; empty is the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// The kind.
     pub kind: String,
-    /// The name.
     pub name: String,
-    /// The namespace; the referrer's own if left out.
+    /// Defaults to the namespace of the referring object.
     pub namespace: Option<String>,
 }
 
-/// What a policy applies to: an object of its namespace, or a section of one.
+/// Reference to the target of a policy: an object in the policy's namespace, or a section of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyTargetReference {
-    /// The API group; empty is the core group.
+    /// Empty for the core group.
     pub group: String,
-    /// The kind.
     pub kind: String,
-    /// The name.
     pub name: String,
-    /// A Service's port by its name.
+    /// Name of a Service port.
     pub section_name: Option<String>,
 }
 
-/// Selects by labels, as everywhere in Kubernetes.
+/// A Kubernetes label selector. Both parts must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
-    /// Labels that must be there with these values.
+    /// Required labels and their values.
     #[serde(default, deserialize_with = "null_as_default")]
     pub match_labels: BTreeMap<String, String>,
-    /// Further conditions, all of which must hold.
+    /// Requirements that must all hold.
     #[serde(default, deserialize_with = "null_as_default")]
     pub match_expressions: Vec<LabelSelectorRequirement>,
 }
 
-/// One condition of a [`LabelSelector`].
+/// A requirement of a [`LabelSelector`].
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct LabelSelectorRequirement {
-    /// The label.
+    /// Label key.
     pub key: String,
     /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
     pub operator: String,
-    /// The values that the first two compare with.
+    /// Operand of `In` and `NotIn`; empty for the other operators.
     #[serde(default, deserialize_with = "null_as_default")]
     pub values: Vec<String>,
 }
 
 impl LabelSelector {
-    /// Whether these labels are selected. An empty selector selects everything.
+    /// Returns whether the selector matches the labels. An empty selector matches everything.
     ///
-    /// `Err` names what makes the selector invalid; the CRDs leave the operator open, so the API server accepts any.
+    /// # Errors
+    ///
+    /// Describes the invalid requirement. The CRDs do not restrict the operator, so the API server accepts any text.
     pub fn matches(&self, labels: &Labels) -> Result<bool, String> {
         self.matches_by(|key| labels.get(key))
     }
 
-    /// As [`matches`](Self::matches), for labels that are looked up with `get`.
+    /// Like [`matches`](Self::matches), with labels that are looked up by `get`.
     pub fn matches_by<'l>(&self, get: impl Fn(&str) -> Option<&'l str>) -> Result<bool, String> {
         let mut all = self
             .match_labels
@@ -147,16 +140,18 @@ impl LabelSelector {
                 ("Exists", true) => get(key).is_some(),
                 ("DoesNotExist", true) => get(key).is_none(),
                 ("In" | "NotIn", true) => {
-                    return Err(format!("operator {operator} on label `{key}` needs values"));
+                    return Err(format!(
+                        "values are required for operator {operator} on label `{key}`"
+                    ));
                 }
                 ("Exists" | "DoesNotExist", false) => {
                     return Err(format!(
-                        "operator {operator} on label `{key}` takes no values"
+                        "values must be empty for operator {operator} on label `{key}`"
                     ));
                 }
                 _ => {
                     return Err(format!(
-                        "operator `{operator}` on label `{key}` is none of In, NotIn, Exists, DoesNotExist"
+                        "unsupported operator `{operator}` on label `{key}`; supported operators: In, NotIn, Exists, DoesNotExist"
                     ));
                 }
             };

@@ -1,4 +1,9 @@
-//! The five route kinds as one type: they differ in what they match and which fields are set, not in shape.
+//! The five route kinds of the Gateway API as one type. The kinds have the same shape and differ in the fields they use; a field that
+//! only some kinds have lists them.
+#![allow(
+    missing_docs,
+    reason = "fields are named and documented as in the Gateway API"
+)]
 
 use std::collections::BTreeMap;
 
@@ -8,15 +13,12 @@ use crate::gateway::ExternalAuth;
 use crate::meta::{Kind, Meta, null_as_default};
 use crate::refs::{BackendObjectReference, LocalObjectReference, ParentReference};
 
-/// A route of any of the five kinds.
+/// A route of any of the Gateway API's five kinds.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Route {
-    /// Which of the five it is.
     #[serde(skip, default = "http_route")]
     pub kind: Kind,
-    /// Name and age.
     pub metadata: Meta,
-    /// What is wanted.
     pub spec: RouteSpec,
 }
 
@@ -24,72 +26,65 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteSpec {
-    /// What it wants to attach to.
     #[serde(default, deserialize_with = "null_as_default")]
     pub parent_refs: Vec<ParentReference>,
-    /// Whether it also attaches to default Gateways: `All` or `None`.
+    /// Scope of default Gateways to attach to: `All` or `None`.
     pub use_default_gateways: Option<String>,
-    /// The hostnames it serves; all that its parents serve if empty. HTTPRoute, GRPCRoute, TLSRoute.
+    /// If empty, the hostnames of the parents. HTTPRoute, GRPCRoute, TLSRoute.
     #[serde(default, deserialize_with = "null_as_default")]
     pub hostnames: Vec<String>,
-    /// The rules.
     #[serde(default, deserialize_with = "null_as_default")]
     pub rules: Vec<RouteRule>,
 }
 
-/// What happens to some of a route's traffic.
+/// A rule of a route.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteRule {
-    /// A name, unique within the route.
+    /// Unique within the route.
     pub name: Option<String>,
-    /// Which requests; any one of these suffices. HTTPRoute, GRPCRoute.
+    /// Alternatives, one of which must match. HTTPRoute, GRPCRoute.
     #[serde(default, deserialize_with = "null_as_default")]
     pub matches: Vec<RouteMatch>,
-    /// What is done to them. HTTPRoute, GRPCRoute.
+    /// HTTPRoute, GRPCRoute.
     #[serde(default, deserialize_with = "null_as_default")]
     pub filters: Vec<RouteFilter>,
-    /// Where they go.
     #[serde(default, deserialize_with = "null_as_default")]
     pub backend_refs: Vec<RouteBackendRef>,
-    /// How long it may take. HTTPRoute.
+    /// HTTPRoute.
     pub timeouts: Option<Box<Timeouts>>,
-    /// What is tried again. HTTPRoute.
+    /// HTTPRoute.
     pub retry: Option<Box<Retry>>,
-    /// Whether a client stays with its endpoint. HTTPRoute, GRPCRoute.
+    /// HTTPRoute, GRPCRoute.
     pub session_persistence: Option<Box<SessionPersistence>>,
 }
 
-/// Which requests a rule takes: all of what is set must hold.
+/// Conditions on a request, all of which must hold.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteMatch {
-    /// The path. HTTPRoute.
+    /// HTTPRoute.
     pub path: Option<PathMatch>,
-    /// The headers.
     #[serde(default, deserialize_with = "null_as_default")]
     pub headers: Vec<ValueMatch>,
-    /// The query parameters. HTTPRoute.
+    /// HTTPRoute.
     #[serde(default, deserialize_with = "null_as_default")]
     pub query_params: Vec<ValueMatch>,
     /// An HTTP method, or a gRPC service and method.
     pub method: Option<MethodMatch>,
 }
 
-/// A path, or a part of one.
+/// A condition on the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct PathMatch {
-    /// `Exact`, `PathPrefix` or `RegularExpression`.
     #[serde(rename = "type", default)]
     pub kind: PathMatchType,
-    /// The path.
     #[serde(default = "slash")]
     pub value: String,
 }
 
-/// How a path is compared.
+/// Match type of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[allow(missing_docs, reason = "named as in the API")]
 pub enum PathMatchType {
     Exact,
     #[default]
@@ -97,91 +92,80 @@ pub enum PathMatchType {
     RegularExpression,
 }
 
-/// A header or query parameter and the value wanted.
+/// A condition on a header or query parameter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct ValueMatch {
-    /// `Exact` or `RegularExpression`.
     #[serde(rename = "type", default)]
     pub kind: MatchType,
-    /// The name of the header or parameter.
     pub name: String,
-    /// The value, or an expression for it.
+    /// A value or a regular expression.
     pub value: String,
 }
 
-/// How a value is compared.
+/// Match type of a header, query parameter or gRPC method.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
-#[allow(missing_docs, reason = "named as in the API")]
 pub enum MatchType {
     #[default]
     Exact,
     RegularExpression,
 }
 
-/// The `method` of a match.
+/// A condition on the method.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum MethodMatch {
-    /// An HTTP method (HTTPRoute).
+    /// An HTTP method. HTTPRoute.
     Http(String),
-    /// A gRPC service and method (GRPCRoute).
+    /// A condition on the gRPC service and method. GRPCRoute.
     Grpc(GrpcMethodMatch),
 }
 
-/// A gRPC service and method.
+/// A condition on the gRPC service and method.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GrpcMethodMatch {
-    /// `Exact` or `RegularExpression`.
     #[serde(rename = "type", default)]
     pub kind: MatchType,
-    /// The service; any if left out.
+    /// Matches any service if unset.
     pub service: Option<String>,
-    /// The method; any if left out.
+    /// Matches any method if unset.
     pub method: Option<String>,
 }
 
-/// What is done to a request or its response.
+/// A filter of a rule or backendRef.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RouteFilter {
-    /// Which of the fields below is set.
+    /// Filter type. Selects the one field below that is set.
     #[serde(rename = "type")]
     pub kind: String,
-    /// Changes the request's headers.
     pub request_header_modifier: Option<HeaderModifier>,
-    /// Changes the response's headers.
     pub response_header_modifier: Option<HeaderModifier>,
-    /// Sends a copy elsewhere.
     pub request_mirror: Option<RequestMirror>,
-    /// Answers with a redirect.
     pub request_redirect: Option<RequestRedirect>,
-    /// Changes host or path.
     pub url_rewrite: Option<UrlRewrite>,
-    /// Answers browsers that ask before they send.
     pub cors: Option<Cors>,
-    /// Asks another service whether the request may pass.
     pub external_auth: Option<ExternalAuth>,
-    /// A filter of some implementation.
+    /// An implementation-specific filter.
     pub extension_ref: Option<LocalObjectReference>,
 }
 
-/// Changes to headers.
+/// Header modifications, applied in the order set, add, remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct HeaderModifier {
-    /// Overwrites.
+    /// Headers that replace existing values.
     #[serde(default, deserialize_with = "null_as_default")]
     pub set: Vec<Header>,
-    /// Appends.
+    /// Headers appended to existing values.
     #[serde(default, deserialize_with = "null_as_default")]
     pub add: Vec<Header>,
-    /// Removes.
+    /// Names of headers to remove.
     #[serde(default, deserialize_with = "null_as_default")]
     pub remove: Vec<String>,
 }
 
 impl HeaderModifier {
-    /// Names in it that stay as they are. Some say where a message ends or what becomes of the connection: they are written anew for each, and nobody
-    /// else's to set. And a request has a Host (RFC 9112 §3.2): it can be set, but not be taken away.
+    /// Iterates over the header names on which the filter has no effect: message framing and connection management headers, which the proxy
+    /// writes itself, and removal of Host, which every request must have (RFC 9112 §3.2).
     pub fn without_effect(&self) -> impl Iterator<Item = &str> {
         let given = self.set.iter().chain(&self.add);
         let given = given.map(|header| header.name.as_str());
@@ -191,9 +175,9 @@ impl HeaderModifier {
             .chain(removed.filter(|name| name.eq_ignore_ascii_case("host")))
     }
 
-    /// Entries of `set`, then of `add`, without those whose name differs from an earlier one of the same list only in case: "If
-    /// multiple entries specify equivalent header names, the first entry with an equivalent name MUST be considered […]. Subsequent
-    /// entries with an equivalent header name MUST be ignored."
+    /// Returns the effective entries of `set` and of `add`. "If multiple entries specify equivalent header names, the first entry with an
+    /// equivalent name MUST be considered […]. Subsequent entries with an equivalent header name MUST be ignored." Names are equivalent if
+    /// they differ only in case.
     pub fn effective(&self) -> [impl Iterator<Item = &Header>; 2] {
         [&self.set, &self.add].map(|list| {
             let indexed = list.iter().enumerate();
@@ -201,7 +185,7 @@ impl HeaderModifier {
         })
     }
 
-    /// Entries that are ignored because an earlier one of the same list has an equivalent name: list, index and entry.
+    /// Iterates over the entries that are ignored because an earlier entry of the same list has an equivalent name, as (list, index, entry).
     pub fn ignored(&self) -> impl Iterator<Item = (&'static str, usize, &Header)> {
         let lists = [("set", &self.set), ("add", &self.add)];
         lists.into_iter().flat_map(|(field, list)| {
@@ -212,8 +196,8 @@ impl HeaderModifier {
         })
     }
 
-    /// Names, in lower case, on which more than one of `set`, `add` and `remove` acts, with these actions. "Only one action for a
-    /// given header name is permitted. Filters specifying multiple actions of the same or different type for any one header name are
+    /// Returns the lowercase header names that occur in more than one of `set`, `add` and `remove`, with these actions. "Only one action
+    /// for a given header name is permitted. Filters specifying multiple actions of the same or different type for any one header name are
     /// invalid."
     pub fn contradictions(&self) -> BTreeMap<String, Vec<&'static str>> {
         let names = |list: &[Header]| -> Vec<String> {
@@ -238,7 +222,7 @@ impl HeaderModifier {
         actions
     }
 
-    /// Entries of `remove` that are not header names, with their indexes. The CRDs let any string stand there.
+    /// Iterates over the entries of `remove` that are not valid header names, with their indexes. The CRDs accept any string.
     pub fn unremovable(&self) -> impl Iterator<Item = (usize, &str)> {
         let removed = self.remove.iter().map(String::as_str).enumerate();
         removed.filter(|(_, name)| !is_token(name))
@@ -250,7 +234,7 @@ fn is_repeated(list: &[Header], at: usize) -> bool {
     earlier.any(|other| other.name.eq_ignore_ascii_case(&list[at].name))
 }
 
-/// A `token` of RFC 9110, section 5.6.2.
+/// Returns whether the text is a `token` (RFC 9110 §5.6.2).
 fn is_token(text: &str) -> bool {
     let is_tchar = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     !text.is_empty() && text.bytes().all(is_tchar)
@@ -271,148 +255,128 @@ fn is_framing(name: &str) -> bool {
     .any(|framing| name.eq_ignore_ascii_case(framing))
 }
 
-/// A header.
+/// A header name and value.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Header {
-    /// Its name.
     pub name: String,
-    /// Its value.
     pub value: String,
 }
 
-/// Sends a copy of requests elsewhere.
+/// Sends copies of requests to another backend and ignores its responses.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestMirror {
-    /// Where to.
     pub backend_ref: BackendObjectReference,
-    /// Of how many in a hundred; all if neither this nor `fraction` is set.
+    /// Percentage of requests to mirror. All are mirrored if neither this nor `fraction` is set.
     pub percent: Option<u32>,
-    /// Of how many.
     pub fraction: Option<Fraction>,
 }
 
-/// A part of a whole.
+/// A share of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Fraction {
-    /// So many
     pub numerator: u32,
-    /// of so many.
     #[serde(default = "hundred")]
     pub denominator: u32,
 }
 
-/// Answers with a redirect.
+/// Responds with a redirect. Parts of the location that are unset are taken from the request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestRedirect {
-    /// The scheme of the new address; the request's if left out.
     pub scheme: Option<String>,
-    /// The host of the new address; the request's if left out.
     pub hostname: Option<String>,
-    /// The path of the new address; the request's if left out.
     pub path: Option<PathModifier>,
-    /// The port of the new address.
+    /// If unset, the well-known port of `scheme` or, without a scheme, the listener's port.
     pub port: Option<u16>,
-    /// The status of the answer.
     #[serde(default = "found")]
     pub status_code: u16,
 }
 
-/// Changes the host or path of a request.
+/// Rewrites the host or path of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct UrlRewrite {
-    /// The new host.
     pub hostname: Option<String>,
-    /// The new path.
     pub path: Option<PathModifier>,
 }
 
-/// A new path.
+/// Replaces the path of a request, or the prefix that matched.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PathModifier {
     /// `ReplaceFullPath` or `ReplacePrefixMatch`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The whole new path.
     pub replace_full_path: Option<String>,
-    /// What stands in place of the prefix that matched.
     pub replace_prefix_match: Option<String>,
 }
 
-/// Which other origins may use a route.
+/// Cross-origin resource sharing (CORS).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Cors {
-    /// The origins.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allow_origins: Vec<String>,
-    /// Whether they may send credentials.
     pub allow_credentials: Option<bool>,
-    /// The methods they may use.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allow_methods: Vec<String>,
-    /// The headers they may send.
     #[serde(default, deserialize_with = "null_as_default")]
     pub allow_headers: Vec<String>,
-    /// The headers they may read.
     #[serde(default, deserialize_with = "null_as_default")]
     pub expose_headers: Vec<String>,
-    /// For how many seconds the answer holds.
+    /// Seconds for which the result of a preflight request may be cached.
     #[serde(default = "five")]
     pub max_age: i32,
 }
 
-/// Where traffic goes, and how much of it.
+/// A weighted reference to a backend.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct RouteBackendRef {
-    /// The backend.
     #[serde(flatten)]
     pub target: BackendObjectReference,
-    /// Its part of the sum of all weights.
+    /// Share of the rule's traffic, relative to the sum of all weights.
     #[serde(default = "weight_one")]
     pub weight: u32,
-    /// What is done to what goes there. HTTPRoute, GRPCRoute.
+    /// Filters for requests to this backend only. HTTPRoute, GRPCRoute.
     #[serde(default, deserialize_with = "null_as_default")]
     pub filters: Vec<RouteFilter>,
 }
 
-/// How long a request may take.
+/// Timeouts of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// From the client's view, all tries together.
+    /// Limit on the whole request, including retries.
     pub request: Option<String>,
-    /// One try.
+    /// Limit on each attempt.
     pub backend_request: Option<String>,
 }
 
-/// What is tried again.
+/// Retry policy of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Retry {
-    /// The statuses that are.
+    /// Response statuses that are retried.
     #[serde(default, deserialize_with = "null_as_default")]
     pub codes: Vec<u16>,
-    /// How often, beside the first time.
+    /// Maximum number of retries after the first attempt.
     #[serde(default = "one_attempt", deserialize_with = "saturating")]
     pub attempts: u32,
-    /// The least time between two tries.
+    /// Minimum delay between attempts.
     pub backoff: Option<String>,
 }
 
-/// Whether a client stays with its endpoint.
+/// Session persistence: sends a client's requests to the same endpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionPersistence {
     /// `Cookie` or `Header`.
     #[serde(rename = "type", default = "cookie")]
     pub kind: String,
-    /// When a session ends, whatever happens.
+    /// Maximum lifetime of a session.
     pub absolute_timeout: Option<String>,
-    /// The cookie; set if that is the type.
+    /// Set if the type is `Cookie`.
     pub cookie: Option<SessionCookie>,
-    /// The header; set if that is the type.
+    /// Set if the type is `Header`.
     pub header: Option<SessionHeader>,
 }
 
@@ -420,9 +384,8 @@ pub struct SessionPersistence {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SessionCookie {
-    /// Its name; the implementation's choice if left out.
+    /// If unset, chosen by the implementation.
     pub name: Option<String>,
-    /// The path it is sent for.
     #[serde(default = "slash")]
     pub path: String,
     /// `Session` or `Permanent`.
@@ -433,7 +396,6 @@ pub struct SessionCookie {
 /// A header that carries a session.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct SessionHeader {
-    /// Its name.
     pub name: String,
 }
 
@@ -473,7 +435,7 @@ fn session() -> String {
     "Session".to_owned()
 }
 
-/// The CRD sets no upper limit; more than this many nobody can try.
+/// Saturates at `u32::MAX`: the CRD sets no upper limit.
 fn saturating<'de, D: serde::Deserializer<'de>>(d: D) -> Result<u32, D::Error> {
     Ok(u32::try_from(u64::deserialize(d)?).unwrap_or(u32::MAX))
 }

@@ -1,4 +1,5 @@
-//! Proxies of the mesh.
+//! Dataplane.
+#![allow(missing_docs, reason = "fields are named and documented as in Kuma")]
 
 use std::net::IpAddr;
 
@@ -8,10 +9,9 @@ use serde::{Deserialize, Deserializer};
 use super::{BackendRef, MeshObject, PROTOCOL_TAG, SERVICE_TAG, Tags};
 use crate::meta::null_as_default;
 
-/// The spec of a Dataplane, as far as routing goes.
+/// The spec of a Dataplane, reduced to the fields that routing uses.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct DataplaneSpec {
-    /// Its addresses and ports.
     #[serde(default)]
     pub networking: Networking,
 }
@@ -20,32 +20,30 @@ pub struct DataplaneSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Networking {
-    /// The address that others reach it at, or a hostname.
+    /// IP address or hostname of the proxy.
     #[serde(default)]
     pub address: String,
-    /// The address that others reach it at, where it differs from its own.
+    /// Address at which other proxies reach this one, if it differs from `address`.
     pub advertised_address: Option<String>,
-    /// What it offers.
     #[serde(default, deserialize_with = "null_as_default")]
     pub inbound: Vec<Inbound>,
-    /// What it uses.
     #[serde(default, deserialize_with = "null_as_default")]
     pub outbound: Vec<Outbound>,
-    /// Set if it is a gateway and no sidecar.
+    /// Set if the proxy is a gateway instead of a sidecar.
     pub gateway: Option<DataplaneGateway>,
-    /// Its traffic is redirected to it, whatever its outbounds say.
+    /// True if outbound traffic is redirected to the proxy transparently.
     #[serde(default, deserialize_with = "is_set")]
     pub transparent_proxying: bool,
 }
 
 impl MeshObject<DataplaneSpec> {
-    /// The gateway, if this is a builtin one: its listeners are those of a MeshGateway.
+    /// Returns the gateway if it is a builtin one, whose listeners are defined by a MeshGateway.
     pub fn builtin_gateway(&self) -> Option<&DataplaneGateway> {
         let gateway = self.spec.networking.gateway.as_ref();
         gateway.filter(|gateway| gateway.kind == DataplaneGatewayType::Builtin)
     }
 
-    /// The address that other proxies reach it at.
+    /// Returns the address at which other proxies reach this one.
     pub fn reachable_address(&self) -> &str {
         let networking = &self.spec.networking;
         let advertised = networking.advertised_address.as_deref();
@@ -53,104 +51,97 @@ impl MeshObject<DataplaneSpec> {
     }
 }
 
-/// A port that a Dataplane offers.
+/// A port on which a Dataplane receives traffic for its application.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Inbound {
-    /// Its name.
     pub name: Option<String>,
-    /// The port that others reach it at.
     pub port: u16,
-    /// The address that others reach it at; the Dataplane's if left out.
+    /// Defaults to the address of the Dataplane.
     pub address: Option<String>,
-    /// The port of the service behind it; the same if left out.
+    /// Port of the application; defaults to `port`.
     pub service_port: Option<u16>,
-    /// The address of the service behind it.
+    /// Address of the application.
     pub service_address: Option<String>,
-    /// Tags. Empty as of Kuma 3.0, where labels of the Dataplane take their place.
+    /// Empty as of Kuma 3.0, which uses labels of the Dataplane instead.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
-    /// Its protocol, where it has no tag for it.
+    /// Used if there is no tag `kuma.io/protocol`.
     pub protocol: Option<String>,
-    /// Whether it takes traffic; the older form.
+    /// Readiness, in the form that precedes `state`.
     pub health: Option<InboundHealth>,
-    /// Whether it takes traffic: `Ready`, `NotReady` or `Ignored`.
+    /// Readiness: `Ready`, `NotReady` or `Ignored`.
     pub state: Option<String>,
 }
 
 impl Inbound {
-    /// The service that it is a part of.
+    /// Returns the value of the tag `kuma.io/service`.
     pub fn service(&self) -> Option<&str> {
         self.tags.get(SERVICE_TAG).map(String::as_str)
     }
 
-    /// Its protocol; `tcp` if nothing says.
+    /// Returns the protocol, which defaults to `tcp`.
     pub fn protocol(&self) -> &str {
         let tag = self.tags.get(PROTOCOL_TAG).map(String::as_str);
         tag.or(self.protocol.as_deref()).unwrap_or("tcp")
     }
 
-    /// Whether it takes traffic.
+    /// Returns whether the inbound is ready to receive traffic.
     pub fn is_ready(&self) -> bool {
         self.health.is_none_or(|health| health.ready)
             && self.state.as_deref().is_none_or(|state| state == "Ready")
     }
 }
 
-/// The health of an inbound.
+/// Readiness of an inbound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct InboundHealth {
-    /// Whether it takes traffic.
     #[serde(default)]
     pub ready: bool,
 }
 
-/// A port on which a Dataplane's own application reaches a destination.
+/// A local port through which a Dataplane's application reaches a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outbound {
-    /// The address to listen on.
     #[serde(default = "loopback")]
     pub address: IpAddr,
-    /// The port to listen on.
     pub port: u16,
-    /// The destination by its tags; `kuma.io/service` names it.
+    /// Tags of the destination, with its name in `kuma.io/service`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
-    /// The destination by its service alone: the older form of tags.
+    /// Name of the destination, in the form that precedes `tags`.
     #[serde(rename = "service")]
     pub only_service: Option<String>,
-    /// The destination by reference.
+    /// Reference to the destination.
     pub backend_ref: Option<BackendRef>,
 }
 
 impl Outbound {
-    /// The service that its tags name.
+    /// Returns the name of the destination service, from `tags` or `service`.
     pub fn service(&self) -> Option<&str> {
         let tag = self.tags.get(SERVICE_TAG).or(self.only_service.as_ref());
         tag.map(String::as_str)
     }
 }
 
-/// A gateway among the Dataplanes.
+/// Gateway settings of a Dataplane.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DataplaneGateway {
-    /// Whose proxy it is.
     #[serde(rename = "type", default)]
     pub kind: DataplaneGatewayType,
-    /// What it is.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
 }
 
-/// Whose proxy a gateway is.
+/// Type of a gateway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum DataplaneGatewayType {
-    /// Another's, with a sidecar for what it sends.
+    /// A third-party gateway with a sidecar that handles its outbound traffic.
     #[default]
     Delegated,
-    /// The mesh's own.
+    /// A gateway run by the mesh itself.
     Builtin,
 }
 

@@ -1,14 +1,14 @@
-//! What a rule does to requests and responses.
+//! Filters of Kuma's HTTP routes.
+#![allow(missing_docs, reason = "fields are named and documented as in Kuma")]
 
 use serde::{Deserialize, Deserializer};
 
 use super::BackendRef;
 use crate::route::{Fraction, HeaderModifier, PathModifier, RequestRedirect};
 
-/// What is done to a request or its response.
+/// A filter of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "Written")]
-#[allow(missing_docs, reason = "named as in Kuma")]
+#[serde(try_from = "RawFilter")]
 pub enum Filter {
     RequestHeaderModifier(HeaderModifier),
     ResponseHeaderModifier(HeaderModifier),
@@ -18,10 +18,10 @@ pub enum Filter {
     DirectResponse(DirectResponse),
 }
 
-/// A filter as it is written: its type, and one of these.
+/// Serialized form of [`Filter`]: the type, and one field with its settings.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct RawFilter {
     #[serde(rename = "type")]
     kind: String,
     request_header_modifier: Option<HeaderModifier>,
@@ -32,130 +32,133 @@ struct Written {
     direct_response: Option<DirectResponse>,
 }
 
-impl TryFrom<Written> for Filter {
+impl TryFrom<RawFilter> for Filter {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Self, String> {
-        let filter = match written.kind.as_str() {
-            "RequestHeaderModifier" => written
+    fn try_from(raw: RawFilter) -> Result<Self, String> {
+        let filter = match raw.kind.as_str() {
+            "RequestHeaderModifier" => raw
                 .request_header_modifier
                 .map(Filter::RequestHeaderModifier),
-            "ResponseHeaderModifier" => written
+            "ResponseHeaderModifier" => raw
                 .response_header_modifier
                 .map(Filter::ResponseHeaderModifier),
-            "RequestMirror" => written.request_mirror.map(Filter::RequestMirror),
-            "RequestRedirect" => written.request_redirect.map(Filter::RequestRedirect),
-            "URLRewrite" => written.url_rewrite.map(Filter::URLRewrite),
-            "DirectResponse" => written.direct_response.map(Filter::DirectResponse),
+            "RequestMirror" => raw.request_mirror.map(Filter::RequestMirror),
+            "RequestRedirect" => raw.request_redirect.map(Filter::RequestRedirect),
+            "URLRewrite" => raw.url_rewrite.map(Filter::URLRewrite),
+            "DirectResponse" => raw.direct_response.map(Filter::DirectResponse),
             _ => None,
         };
-        filter.ok_or_else(|| format!("a filter of type `{}` without its settings", written.kind))
+        filter.ok_or_else(|| {
+            format!(
+                "the settings of a filter of type `{}` are missing",
+                raw.kind
+            )
+        })
     }
 }
 
-/// Sends a copy of requests elsewhere.
+/// Sends copies of requests to another backend.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestMirror {
-    /// Of how many.
     #[serde(default = "all", deserialize_with = "percentage")]
     pub percentage: Fraction,
-    /// Where to.
     pub backend_ref: BackendRef,
 }
 
-/// Changes the host or path of a request.
+/// Rewrites the host or path of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UrlRewrite {
-    /// The new host.
     pub hostname: Option<String>,
-    /// The new path.
     pub path: Option<PathModifier>,
-    /// Whether the new host is that of the backend that was chosen. Only on gateways.
+    /// True if the host is replaced by the selected backend's hostname. Gateways only.
     #[serde(default)]
     pub host_to_backend_hostname: bool,
 }
 
-/// Answers by itself.
+/// Responds without contacting a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct DirectResponse {
-    /// The status of the answer.
     pub status: u16,
-    /// Its body; empty if left out.
+    /// Empty if unset.
     pub body: Option<DataSource>,
 }
 
-/// Where bytes come from.
+/// Source of a response body, certificate or key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "Sources")]
+#[serde(try_from = "RawDataSource")]
 pub enum DataSource {
-    /// They stand here, in base64.
+    /// Base64-encoded data.
     InlineBytes(String),
-    /// They stand here.
+    /// Plain text.
     InlineString(String),
-    /// They are in this file.
+    /// Path of a file.
     Filename(String),
-    /// They are in this variable of the environment.
+    /// Name of an environment variable.
     EnvironmentVariable(String),
-    /// They are in the secret of this name. Certificates only.
+    /// Name of a Secret. Certificates and keys only.
     Secret(String),
 }
 
-/// A [`DataSource`] as it is written: one of these. Certificates have shorter names for some, and newer ones.
+/// Serialized form of [`DataSource`]: exactly one field is set. Several sources have more than one field name, because certificates and
+/// response bodies use different ones.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sources {
+struct RawDataSource {
     inline_bytes: Option<String>,
     inline: Option<String>,
     inline_string: Option<String>,
-    insecure_inline: Option<Part>,
+    insecure_inline: Option<DataSourceField>,
     filename: Option<String>,
-    file: Option<Part>,
+    file: Option<DataSourceField>,
     environment_variable: Option<String>,
-    env_var: Option<Part>,
+    env_var: Option<DataSourceField>,
     secret: Option<String>,
-    secret_ref: Option<Part>,
+    secret_ref: Option<DataSourceField>,
 }
 
-/// A text, or an object that has it in one field.
+/// A string, or an object with a single string field.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Part {
+enum DataSourceField {
     Text(String),
     Path { path: String },
     Name { name: String },
     Value { value: String },
 }
 
-impl Part {
-    fn text(self) -> String {
+impl DataSourceField {
+    fn into_text(self) -> String {
         match self {
-            Part::Text(text)
-            | Part::Path { path: text }
-            | Part::Name { name: text }
-            | Part::Value { value: text } => text,
+            DataSourceField::Text(text)
+            | DataSourceField::Path { path: text }
+            | DataSourceField::Name { name: text }
+            | DataSourceField::Value { value: text } => text,
         }
     }
 }
 
-impl TryFrom<Sources> for DataSource {
+impl TryFrom<RawDataSource> for DataSource {
     type Error = &'static str;
 
-    fn try_from(written: Sources) -> Result<Self, &'static str> {
-        let or = |text: Option<String>, part: Option<Part>| text.or(part.map(Part::text));
-        let bytes = written.inline_bytes.or(written.inline);
-        let string = or(written.inline_string, written.insecure_inline);
-        let file = or(written.filename, written.file);
-        let variable = or(written.environment_variable, written.env_var);
-        let secret = or(written.secret, written.secret_ref);
+    fn try_from(raw: RawDataSource) -> Result<Self, &'static str> {
+        let or = |text: Option<String>, field: Option<DataSourceField>| {
+            text.or(field.map(DataSourceField::into_text))
+        };
+        let bytes = raw.inline_bytes.or(raw.inline);
+        let string = or(raw.inline_string, raw.insecure_inline);
+        let file = or(raw.filename, raw.file);
+        let variable = or(raw.environment_variable, raw.env_var);
+        let secret = or(raw.secret, raw.secret_ref);
         bytes
             .map(DataSource::InlineBytes)
             .or(string.map(DataSource::InlineString))
             .or(file.map(DataSource::Filename))
             .or(variable.map(DataSource::EnvironmentVariable))
             .or(secret.map(DataSource::Secret))
-            .ok_or("it says nothing of where the data is")
+            .ok_or("the data source is empty")
     }
 }
 
@@ -166,24 +169,24 @@ fn all() -> Fraction {
     }
 }
 
-/// Reads a whole number, or a decimal one in quotes.
+/// Deserializes a percentage: an integer, or a decimal number as a string.
 fn percentage<'de, D: Deserializer<'de>>(d: D) -> Result<Fraction, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Written {
+    enum RawPercentage {
         Number(u32),
         Text(String),
     }
-    let text = match Written::deserialize(d)? {
-        Written::Number(number) => number.to_string(),
-        Written::Text(text) => text,
+    let text = match RawPercentage::deserialize(d)? {
+        RawPercentage::Number(number) => number.to_string(),
+        RawPercentage::Text(text) => text,
     };
     fraction(&text).ok_or_else(|| {
         serde::de::Error::custom(format!("`{text}` is not a percentage such as `12.5`"))
     })
 }
 
-/// A decimal number of hundredths, such as `12.5`, as a part of a whole. More than four decimals are cut off.
+/// Parses a percentage such as `12.5` to a fraction. Decimals after the fourth are ignored.
 pub(crate) fn fraction(text: &str) -> Option<Fraction> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());

@@ -1,4 +1,5 @@
-//! Builtin gateways: their listeners, and the wish for one on Kubernetes.
+//! MeshGateway and MeshGatewayInstance.
+#![allow(missing_docs, reason = "fields are named and documented as in Kuma")]
 
 use serde::Deserialize;
 
@@ -8,67 +9,61 @@ use crate::meta::null_as_default;
 /// The spec of a MeshGateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct MeshGatewaySpec {
-    /// The builtin gateways that it is for; any one of these suffices.
+    /// Alternatives, one of which must match the Dataplane of a builtin gateway.
     #[serde(default, deserialize_with = "null_as_default")]
     pub selectors: Vec<TagSelector>,
-    /// Tags of all listeners.
+    /// Tags added to all listeners.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
-    /// The listeners.
     #[serde(default, deserialize_with = "null_as_default")]
     pub conf: MeshGatewayConf,
 }
 
-/// Selects gateways by tags.
+/// Selects Dataplanes by tags.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct TagSelector {
-    /// Tags that must be there; the value `*` is any.
+    /// Required tags. The value `*` matches any value.
     #[serde(rename = "match", default, deserialize_with = "null_as_default")]
     pub tags: Tags,
 }
 
-/// What a MeshGateway listens on.
+/// The listeners of a MeshGateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct MeshGatewayConf {
-    /// The listeners.
     #[serde(default, deserialize_with = "null_as_default")]
     pub listeners: Vec<MeshGatewayListener>,
 }
 
-/// One listener of a MeshGateway.
+/// A listener of a MeshGateway.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshGatewayListener {
-    /// The hostname that it serves; all if left out, empty or `*`.
+    /// An empty hostname and `*` match all hostnames.
     #[serde(default, deserialize_with = "null_as_default")]
     pub hostname: String,
-    /// The port.
     pub port: u16,
-    /// The protocol.
     pub protocol: ListenerProtocol,
-    /// TLS, for HTTPS and TLS.
+    /// Required for the protocols HTTPS and TLS.
     pub tls: Option<MeshGatewayTls>,
-    /// What it is, beside the tags of the gateway.
+    /// Tags added to those of the gateway.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
-    /// Whether it is for the proxies of other meshes.
+    /// True if the listener serves proxies of other meshes.
     #[serde(default, deserialize_with = "null_as_default")]
     pub cross_mesh: bool,
-    /// What it may use.
     #[serde(default, deserialize_with = "null_as_default")]
     pub resources: ListenerResources,
 }
 
 impl MeshGatewayListener {
-    /// The hostname that it serves, none if all.
+    /// Returns the hostname, or `None` if the listener matches all hostnames.
     pub fn hostname(&self) -> Option<&str> {
         Some(&*self.hostname).filter(|name| !matches!(*name, "" | "*"))
     }
 }
 
-/// The protocol of a listener.
+/// Protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[allow(missing_docs, reason = "named as in Kuma")]
 pub enum ListenerProtocol {
     #[serde(rename = "HTTP")]
     Http,
@@ -80,33 +75,32 @@ pub enum ListenerProtocol {
     Tls,
 }
 
-/// TLS of a listener.
+/// TLS configuration of a listener.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct MeshGatewayTls {
-    /// Where TLS ends.
     #[serde(default)]
     pub mode: MeshGatewayTlsMode,
-    /// Its certificates, each with its key as PEM: one, or one RSA and one ECDSA.
+    /// PEM-encoded certificates with their keys: a single one, or one RSA and one ECDSA certificate.
     #[serde(default, deserialize_with = "null_as_default")]
     pub certificates: Vec<DataSource>,
 }
 
-/// Where TLS ends.
+/// Handling of TLS by a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum MeshGatewayTlsMode {
-    /// At the gateway.
+    /// The gateway terminates TLS.
     #[default]
     Terminate,
-    /// At the backend.
+    /// TLS is passed through to the backend.
     Passthrough,
 }
 
-/// What a listener may use.
+/// Resource limits of a listener.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenerResources {
-    /// How many connections at once.
+    /// Maximum number of concurrent connections.
     pub connection_limit: Option<u32>,
 }
 
@@ -114,13 +108,13 @@ pub struct ListenerResources {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshGatewayInstanceSpec {
-    /// The tags of the gateway's Dataplanes.
+    /// Tags of the gateway's Dataplanes.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
-    /// How many Dataplanes.
+    /// Number of Dataplanes.
     #[serde(default = "one")]
     pub replicas: u32,
-    /// The type of its Service.
+    /// Type of the gateway's Service.
     #[serde(default = "load_balancer")]
     pub service_type: String,
 }

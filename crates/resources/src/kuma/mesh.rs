@@ -1,17 +1,16 @@
-//! A mesh: the world that its other resources live in.
+//! Mesh.
+#![allow(missing_docs, reason = "fields are named and documented as in Kuma")]
 
 use serde::Deserialize;
 
 use super::MeshObject;
 use crate::meta::{Meta, null_as_default};
 
-/// A mesh. Its name is what others call their mesh.
+/// A mesh. All other resources of Kuma belong to a mesh, by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(from = "MeshObject<MeshSpec>")]
 pub struct Mesh {
-    /// Name and age.
     pub metadata: Meta,
-    /// What it says.
     pub spec: MeshSpec,
 }
 
@@ -21,20 +20,18 @@ impl From<MeshObject<MeshSpec>> for Mesh {
     }
 }
 
-/// The spec of a [`Mesh`], as far as routing goes.
+/// The spec of a [`Mesh`], reduced to the fields that routing uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MeshSpec {
-    /// Its mutual TLS.
     #[serde(default, deserialize_with = "null_as_default")]
     pub mtls: Mtls,
-    /// Whether services are MeshServices.
     #[serde(default, deserialize_with = "null_as_default")]
     pub mesh_services: MeshServices,
 }
 
 impl MeshSpec {
-    /// Whether its proxies speak mutual TLS with each other.
+    /// Returns whether mutual TLS between proxies is enabled.
     pub fn has_mtls(&self) -> bool {
         self.mtls
             .enabled_backend
@@ -43,25 +40,23 @@ impl MeshSpec {
     }
 }
 
-/// Mutual TLS of a mesh.
+/// Mutual TLS settings of a mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mtls {
-    /// The authority in use; none is no mutual TLS.
+    /// Name of the certificate authority in use. If unset, mutual TLS is disabled.
     pub enabled_backend: Option<String>,
 }
 
-/// How a mesh makes MeshServices.
+/// Settings for generated MeshServices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct MeshServices {
-    /// Whether it does.
     #[serde(default)]
     pub mode: MeshServicesMode,
 }
 
-/// Whether a mesh makes MeshServices of its services.
+/// Mode in which a mesh generates MeshServices for its services.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[allow(missing_docs, reason = "named as in Kuma")]
 pub enum MeshServicesMode {
     #[default]
     Disabled,

@@ -1,16 +1,15 @@
-//! Kuma's resources, in both of their forms.
+//! Kuma's resources, as Kubernetes objects and as universal documents.
 //!
-//! A Kubernetes object (`apiVersion: kuma.io/v1alpha1`) and a universal document (`type:`, `mesh:`, `name:`) become the same
-//! [`MeshObject`]. What the two forms differ in is settled while they are read, and so are the older spellings of MADR 011
-//! (`spelling`): nobody below needs to know how a policy was written.
+//! A Kubernetes object (`apiVersion: kuma.io/v1alpha1`) and a universal document (`type:`, `mesh:`, `name:`) are read into the same
+//! [`MeshObject`]. The reader resolves the differences between the two forms and the older syntax of MADR 011 (`spelling`), so that other
+//! modules do not depend on the form in which a policy was written.
 //!
-//! # Which object is it
+//! # Identity of objects
 //!
-//! On Kubernetes an object is told by its namespace and name; its mesh is a label that can change. A universal document
-//! is in no namespace and is told by its mesh and name. [`Name`](crate::Name) and [`ObjectKey`](crate::ObjectKey) have two
-//! parts, so a universal document's mesh stands where the namespace does, as `mesh:NAME` ([`scope`]): no namespace can be
-//! called so, and documents of both forms live in one folder without meeting. A [`Mesh`] has its name alone in both forms,
-//! and so has a MeshGateway on Kubernetes, where it is cluster-scoped.
+//! On Kubernetes, an object is identified by its namespace and name; its mesh is a label that can change. A universal document has no
+//! namespace and is identified by its mesh and name. [`Name`](crate::Name) therefore holds the mesh of a universal document in place of the
+//! namespace, as `mesh:NAME` ([`scope`]). The colon, which no namespace can contain, keeps documents of the two forms apart if one folder
+//! holds both. A [`Mesh`] is identified by its name alone in both forms; so is a MeshGateway on Kubernetes, where it is cluster-scoped.
 
 mod dataplane;
 mod filter;
@@ -49,27 +48,27 @@ pub use target::{BackendRef, ProxyType, Tags, TargetKind, TargetRef};
 use crate::core::{Secret, TargetPort};
 use crate::meta::{Labels, Meta, rfc3339};
 
-/// The mesh of objects that name none.
+/// The mesh of objects that do not specify one.
 pub const DEFAULT_MESH: &str = "default";
-/// The tag that names the service of an inbound, an outbound or a gateway.
+/// Tag with the service of an inbound, an outbound or a gateway.
 pub const SERVICE_TAG: &str = "kuma.io/service";
-/// The tag that names the protocol of an inbound.
+/// Tag with the protocol of an inbound.
 pub const PROTOCOL_TAG: &str = "kuma.io/protocol";
-/// The tag and label that names a zone.
+/// Tag and label with the zone.
 pub const ZONE_TAG: &str = "kuma.io/zone";
-/// The label that names an object's mesh on Kubernetes.
+/// Label with the mesh of a Kubernetes object.
 pub const MESH_LABEL: &str = "kuma.io/mesh";
-/// The label that names an object as its author did.
+/// Label with the original name of an object, which copies in other zones keep.
 pub const DISPLAY_NAME_LABEL: &str = "kuma.io/display-name";
-/// The label that says where a policy was made: `global` or `zone`.
+/// Label with the origin of a policy: `global` or `zone`.
 pub const ORIGIN_LABEL: &str = "kuma.io/origin";
-/// The label that says whose a policy is: `system`, `producer`, `consumer` or `workload-owner`.
+/// Label with the role of a policy: `system`, `producer`, `consumer` or `workload-owner`.
 pub const POLICY_ROLE_LABEL: &str = "kuma.io/policy-role";
-/// The namespace of Kuma itself on Kubernetes: its policies are the operators', and objects of other zones are copied there.
+/// The namespace of Kuma itself on Kubernetes. It holds the operators' policies and the copies of other zones' objects.
 pub const SYSTEM_NAMESPACE: &str = "kuma-system";
-/// The label of policies that are tried and not carried out: `shadow`.
+/// Label with the effect of a policy. The value `shadow` marks a policy that is evaluated and not applied.
 pub const EFFECT_LABEL: &str = "kuma.io/effect";
-/// The tag and label that names a Kubernetes namespace.
+/// Tag and label with the Kubernetes namespace.
 pub const NAMESPACE_TAG: &str = "k8s.kuma.io/namespace";
 
 /// A proxy of the mesh: a sidecar or a gateway.
@@ -82,49 +81,49 @@ pub type MeshExternalService = MeshObject<MeshExternalServiceSpec>;
 pub type MeshMultiZoneService = MeshObject<MeshMultiZoneServiceSpec>;
 /// The listeners of builtin gateways.
 pub type MeshGateway = MeshObject<MeshGatewaySpec>;
-/// The wish for a builtin gateway on Kubernetes.
+/// A request for a builtin gateway on Kubernetes.
 pub type MeshGatewayInstance = MeshObject<MeshGatewayInstanceSpec>;
 
-/// An object of a mesh, in whichever form it was written.
+/// An object of a mesh, read from either form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshObject<S> {
-    /// Name, labels and age; see [the module](self) for what stands as its namespace.
+    /// Metadata. For its namespace, see [the module](self).
     pub metadata: Meta,
-    /// The mesh.
+    /// Name of the object's mesh.
     pub mesh: Arc<str>,
-    /// What it says.
+    /// Spec of the kind.
     pub spec: S,
 }
 
 impl<S> MeshObject<S> {
-    /// The name that its author gave: the label `kuma.io/display-name`, which stays when a zone's object is copied elsewhere.
+    /// Returns the label `kuma.io/display-name` or, if unset, the name.
     pub fn display_name(&self) -> &str {
         display_name(&self.metadata)
     }
 }
 
-/// The label `kuma.io/display-name`, or the name.
+/// Returns the label `kuma.io/display-name` or, if unset, the name.
 pub fn display_name(metadata: &Meta) -> &str {
     let label = metadata.labels.get(DISPLAY_NAME_LABEL);
     label.unwrap_or(&metadata.name)
 }
 
-/// What stands as the namespace of a universal document of this mesh.
+/// Returns the namespace that identifies universal documents of a mesh.
 pub fn scope(mesh: &str) -> String {
     format!("{UNIVERSAL}{mesh}")
 }
 
-/// What [`scope`] puts before a mesh.
+/// Prefix of the namespace of universal documents.
 const UNIVERSAL: &str = "mesh:";
 
-/// The Kubernetes namespace of an object; none if it is cluster-scoped or a universal document.
+/// Returns the Kubernetes namespace of an object, or `None` if it is cluster-scoped or a universal document.
 pub fn kubernetes_namespace(metadata: &Meta) -> Option<&str> {
     let namespace = &*metadata.namespace;
     (!namespace.is_empty() && !is_universal(metadata)).then_some(namespace)
 }
 
-/// The Kubernetes namespace that an object belongs to. A copy in the system namespace, or in a universal document, names the namespace of the
-/// original in the label `k8s.kuma.io/namespace`.
+/// Returns the Kubernetes namespace that an object originates from. Copies in the system namespace and universal documents have it in the
+/// label `k8s.kuma.io/namespace`.
 pub fn home_namespace(metadata: &Meta) -> Option<&str> {
     let original = metadata.labels.get(NAMESPACE_TAG);
     match kubernetes_namespace(metadata) {
@@ -134,7 +133,7 @@ pub fn home_namespace(metadata: &Meta) -> Option<&str> {
     }
 }
 
-/// Whether this is a universal document of a mesh.
+/// Returns whether the object is a universal document of a mesh.
 pub fn is_universal(metadata: &Meta) -> bool {
     metadata.namespace.starts_with(UNIVERSAL)
 }
@@ -142,7 +141,7 @@ pub fn is_universal(metadata: &Meta) -> bool {
 impl<'de, S: DeserializeOwned> Deserialize<'de> for MeshObject<S> {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let value = Json::deserialize(d)?;
-        let is_universal = is_document(&value);
+        let is_universal = is_universal_document(&value);
         let (metadata, mesh) = if is_universal {
             universal(&value).map_err(D::Error::custom)?
         } else {
@@ -150,7 +149,7 @@ impl<'de, S: DeserializeOwned> Deserialize<'de> for MeshObject<S> {
         };
         let spec = match value.get("spec") {
             Some(spec) => S::deserialize(spec),
-            // The kinds that are older than policies have their fields at the top of a universal document.
+            // Kinds that predate policies have the fields of the spec at the top level of a universal document.
             None if is_universal => S::deserialize(&value),
             None => S::deserialize(Json::Object(Default::default())),
         };
@@ -162,31 +161,29 @@ impl<'de, S: DeserializeOwned> Deserialize<'de> for MeshObject<S> {
     }
 }
 
-/// Whether an object is written as a universal document.
-pub(crate) fn is_document(value: &Json) -> bool {
+/// Returns whether an object is written as a universal document.
+pub(crate) fn is_universal_document(value: &Json) -> bool {
     value.get("type").is_some() && value.get("apiVersion").is_none()
 }
 
-/// What is written in place of a kind that routes traffic and that nobody carries out here: older ones, and what MADR 011 did not take.
-pub(crate) fn instead_of(kind: &str) -> Option<&'static str> {
+/// Returns the replacement for an unsupported kind that routes traffic: an older kind of Kuma's, or an alternative that MADR 011 rejected.
+pub(crate) fn replacement_for(kind: &str) -> Option<&'static str> {
     Some(match kind {
-        "TrafficRoute" | "MeshTrafficRoute" => {
-            "a MeshHTTPRoute or MeshTCPRoute says how requests or streams go"
-        }
+        "TrafficRoute" | "MeshTrafficRoute" => "use a MeshHTTPRoute or MeshTCPRoute instead",
         "MeshGatewayRoute" | "MeshGatewayTCPRoute" => {
-            "a MeshHTTPRoute or MeshTCPRoute whose targetRef is the MeshGateway says where requests or streams go"
+            "use a MeshHTTPRoute or MeshTCPRoute whose targetRef is the MeshGateway instead"
         }
-        "HTTPRouteRules" => "the rules stand in a MeshHTTPRoute itself",
-        "ExternalService" => "a MeshExternalService says what is outside the mesh",
-        "VirtualOutbound" => "a Dataplane's outbounds say what it calls, and where",
+        "HTTPRouteRules" => "define the rules in a MeshHTTPRoute instead",
+        "ExternalService" => "use a MeshExternalService instead",
+        "VirtualOutbound" => "define outbounds in the Dataplane instead",
         _ => return None,
     })
 }
 
-/// The key under which a Secret of Kuma's holds what it holds.
+/// The key of the data in a Secret of Kuma's.
 pub const SECRET_KEY: &str = "value";
 
-/// A universal Secret. On Kubernetes it is a Secret too, which holds the same under one key: so it becomes one here.
+/// Converts a universal Secret to the Secret that represents it on Kubernetes, with the data under one key.
 pub(crate) fn secret(value: &Json) -> Result<Secret, serde_json::Error> {
     let (metadata, _) = universal(value)?;
     let data = value.get("data").and_then(Json::as_str);
@@ -218,7 +215,7 @@ fn universal(value: &Json) -> Result<(Meta, Arc<str>), serde_json::Error> {
     let labels = value.get("labels").filter(|labels| !labels.is_null());
     let meta = Meta {
         name: name.into(),
-        // Only a Mesh has no mesh.
+        // Only a Mesh does not belong to a mesh.
         namespace: text("mesh").map(scope).unwrap_or_default().into(),
         generation: 1,
         labels: labels.map_or(Ok(Labels::default()), Labels::deserialize)?,
@@ -229,24 +226,24 @@ fn universal(value: &Json) -> Result<(Meta, Arc<str>), serde_json::Error> {
     Ok((meta, text("mesh").unwrap_or(name).into()))
 }
 
-/// The parts of a service's name on Kubernetes, `NAME_NAMESPACE_svc_PORT`; a service without ports has none.
+/// The parts of a Kuma service name on Kubernetes, `NAME_NAMESPACE_svc_PORT`. Services without ports omit `_PORT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KubernetesService<'n> {
-    /// The Service, or the Pods' owner where there is none.
+    /// Name of the Service, or of the Pods' owner if there is no Service.
     pub name: &'n str,
-    /// Its namespace.
+    /// Namespace of the Service.
     pub namespace: &'n str,
-    /// Its port.
+    /// Port of the Service.
     pub port: Option<u16>,
 }
 
 impl<'n> KubernetesService<'n> {
-    /// Takes a name apart; none if it has another form.
+    /// Parses a service name, or returns `None` if it has another form.
     pub fn parse(service: &'n str) -> Option<Self> {
         let mut parts = service.split('_');
         let (name, namespace, svc) = (parts.next()?, parts.next()?, parts.next()?);
         let port = match parts.next() {
-            // Kubernetes writes ports without zeros in front: another text is another service.
+            // Ports have no leading zeros in these names; `03001` is part of another service's name.
             Some(port) => Some(port.parse().ok().filter(|n: &u16| n.to_string() == port)?),
             None => None,
         };

@@ -1,4 +1,5 @@
-//! MeshHTTPRoute, MeshTCPRoute and MeshGatewayHTTPRoute as one type: they differ in how they refer to their targets.
+//! MeshHTTPRoute, MeshTCPRoute and MeshGatewayHTTPRoute as one type. The kinds differ in how they refer to their targets.
+#![allow(missing_docs, reason = "fields are named and documented as in Kuma")]
 
 use std::sync::Arc;
 
@@ -12,24 +13,20 @@ use crate::route::{PathMatch, ValueMatch};
 /// A route of any of Kuma's three kinds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshRoute {
-    /// Which of the three it is.
     pub kind: Kind,
-    /// Name, labels and age.
     pub metadata: Meta,
-    /// The mesh.
     pub mesh: Arc<str>,
-    /// What is wanted.
     pub spec: MeshRouteSpec,
 }
 
 impl MeshRoute {
-    /// Reads an object that is valid and defaulted.
-    pub(crate) fn read(kind: Kind, value: &Json) -> Result<Self, serde_json::Error> {
+    /// Deserializes an object that is valid and has its defaults filled in.
+    pub(crate) fn from_json(kind: Kind, value: &Json) -> Result<Self, serde_json::Error> {
         let MeshObject {
             metadata,
             mesh,
             spec,
-        } = MeshObject::<WrittenSpec>::deserialize(value)?;
+        } = MeshObject::<RawSpec>::deserialize(value)?;
         let to = match kind {
             Kind::MeshGatewayHTTPRoute => vec![To {
                 target_ref: TargetRef::default(),
@@ -47,7 +44,7 @@ impl MeshRoute {
         })
     }
 
-    /// The field of one of its `to`, as its author wrote it.
+    /// Returns the field path of an item of `to` in the manifest.
     pub fn to_field(&self, to: usize) -> String {
         match self.kind {
             Kind::MeshGatewayHTTPRoute => "spec".to_owned(),
@@ -55,7 +52,7 @@ impl MeshRoute {
         }
     }
 
-    /// The field of one of its rules, as its author wrote it.
+    /// Returns the field path of a rule in the manifest.
     pub fn rule_field(&self, to: usize, rule: usize) -> String {
         format!("{}.rules[{rule}]", self.to_field(to))
     }
@@ -64,17 +61,17 @@ impl MeshRoute {
 /// The spec of a [`MeshRoute`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MeshRouteSpec {
-    /// The proxies whose requests it is about; all of the mesh if left out.
+    /// Proxies that the route configures; defaults to all proxies of the mesh.
     pub target_ref: TargetRef,
-    /// The destinations and their rules. A MeshGatewayHTTPRoute, which has hostnames and rules and no `to`, has them in one
-    /// item with the target `Mesh`: so a MeshHTTPRoute on a gateway says the same.
+    /// Destinations and their rules. The hostnames and rules of a MeshGatewayHTTPRoute, which has no `to`, are in a single item with the
+    /// target `Mesh`, as in an equivalent MeshHTTPRoute.
     pub to: Vec<To>,
 }
 
-/// The spec of a route as it is written: `to`, or a MeshGatewayHTTPRoute's hostnames and rules.
+/// Serialized form of [`MeshRouteSpec`]: `to`, or the hostnames and rules of a MeshGatewayHTTPRoute.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WrittenSpec {
+struct RawSpec {
     #[serde(default, deserialize_with = "null_as_default")]
     target_ref: TargetRef,
     #[serde(default, deserialize_with = "null_as_default")]
@@ -85,86 +82,74 @@ struct WrittenSpec {
     rules: Vec<Rule>,
 }
 
-/// A destination and the rules for what goes there.
+/// A destination and the rules for its traffic.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct To {
-    /// The destination; `Mesh` on gateways.
+    /// `Mesh` on gateways.
     #[serde(default, deserialize_with = "null_as_default")]
     pub target_ref: TargetRef,
-    /// The hostnames that the rules are for; all if empty. On gateways only.
+    /// Hostnames that the rules apply to; all if empty. Gateways only.
     #[serde(default, deserialize_with = "null_as_default")]
     pub hostnames: Vec<String>,
-    /// The rules.
     #[serde(default, deserialize_with = "null_as_default")]
     pub rules: Vec<Rule>,
 }
 
-/// What happens to some of the requests.
+/// A rule of a route.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Rule {
-    /// Which requests; any one of these suffices. A MeshTCPRoute has none.
+    /// Alternatives, one of which must match. Empty in a MeshTCPRoute.
     #[serde(default, deserialize_with = "null_as_default")]
     pub matches: Vec<Match>,
-    /// What happens to them.
     #[serde(default, deserialize_with = "null_as_default")]
     pub default: RuleConf,
 }
 
-/// What happens to the requests of a rule. What is left out comes from less specific policies; an empty list does not.
+/// Configuration of a rule. Unset fields are inherited from less specific policies; an empty list overrides them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleConf {
-    /// What is done to them.
     pub filters: Option<Vec<Filter>>,
-    /// Where they go; where they were going if there is none.
+    /// Defaults to the original destination.
     pub backend_refs: Option<Vec<BackendRef>>,
 }
 
-/// Which requests a rule takes: all of what is set must hold. Rules merge where their lists of these are equal.
+/// Conditions on a request, all of which must hold. Rules of different policies merge if their lists of matches are equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Match {
-    /// The path; any if left out.
     pub path: Option<PathMatch>,
-    /// The method.
     pub method: Option<String>,
-    /// The headers.
     #[serde(default, deserialize_with = "null_as_default")]
     pub headers: Vec<HeaderMatch>,
-    /// The query parameters.
     #[serde(default, deserialize_with = "null_as_default")]
     pub query_params: Vec<ValueMatch>,
 }
 
-/// A header and what is wanted of it.
+/// A condition on a header.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(try_from = "WrittenHeader")]
+#[serde(try_from = "RawHeaderMatch")]
 pub struct HeaderMatch {
-    /// Its name, in lower case.
+    /// Header name in lower case.
     pub name: String,
-    /// What is wanted of it.
     pub test: HeaderTest,
 }
 
-/// What is wanted of a header.
+/// Match type of a header, with its operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HeaderTest {
-    /// This value.
     Exact(String),
-    /// Any value.
     Present,
-    /// That it is not there.
     Absent,
-    /// A value that begins so.
     Prefix(String),
-    /// A value that this expression covers.
+    /// The expression must match the whole value.
     RegularExpression(String),
 }
 
-/// A [`HeaderMatch`] as it is written.
+/// Serialized form of [`HeaderMatch`].
 #[derive(Deserialize)]
-struct WrittenHeader {
+struct RawHeaderMatch {
     #[serde(rename = "type", default)]
     kind: Option<String>,
     name: String,
@@ -172,19 +157,19 @@ struct WrittenHeader {
     value: String,
 }
 
-impl TryFrom<WrittenHeader> for HeaderMatch {
+impl TryFrom<RawHeaderMatch> for HeaderMatch {
     type Error = String;
 
-    fn try_from(WrittenHeader { kind, name, value }: WrittenHeader) -> Result<Self, String> {
+    fn try_from(RawHeaderMatch { kind, name, value }: RawHeaderMatch) -> Result<Self, String> {
         let test = match kind.as_deref().unwrap_or("Exact") {
             "Exact" => HeaderTest::Exact(value),
             "Present" => HeaderTest::Present,
             "Absent" => HeaderTest::Absent,
-            // Every value begins with nothing.
+            // Every value has the empty prefix.
             "Prefix" if value.is_empty() => HeaderTest::Present,
             "Prefix" => HeaderTest::Prefix(value),
             "RegularExpression" => HeaderTest::RegularExpression(value),
-            other => return Err(format!("a header can't be matched by `{other}`")),
+            other => return Err(format!("unsupported header match type `{other}`")),
         };
         let name = name.to_ascii_lowercase();
         Ok(HeaderMatch { name, test })

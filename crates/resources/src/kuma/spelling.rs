@@ -1,21 +1,21 @@
-//! Other spellings than Kuma's usual ones, turned into these before a document is checked: those of MADR 011, and `connection_limit` for
-//! `connectionLimit` in the kinds that are protocol buffers.
+//! Converts alternative syntax to Kuma's current syntax before a document is validated: the syntax of MADR 011, and field names in snake
+//! case (`connection_limit`) in kinds that are defined as protocol buffers.
 //!
 //! | MADR 011 | Kuma |
 //! | --- | --- |
 //! | `path: {prefix: /v1}` | `path: {type: PathPrefix, value: /v1}` |
 //! | path type `Prefix` | `PathPrefix` |
-//! | a filter without `type` | the type of the one filter that is set |
+//! | a filter without `type` | the type of the only filter field that is set |
 //! | `requestRedirect: {path: /new}` | `path: {type: ReplaceFullPath, replaceFullPath: /new}` |
 //! | `urlRewrite: {path: {replaceFullPath: /new}}` | the same with `type: ReplaceFullPath` |
-//! | `matches: {path: …}` | a list of that one match |
+//! | `matches: {path: …}` | a list with that match |
 //!
-//! Every part keeps its place in the text, so that findings point at what was written.
+//! Nodes keep their positions, so that findings point to the original text.
 
 use crate::document::{MapEntry, Node, Position, Value};
 use crate::meta::{KUMA_GROUP, Kind};
 
-/// The filters: a type and the field that holds its settings.
+/// Filter types and the fields that hold their settings.
 pub(crate) const FILTERS: &[(&str, &str)] = &[
     ("RequestHeaderModifier", "requestHeaderModifier"),
     ("ResponseHeaderModifier", "responseHeaderModifier"),
@@ -25,49 +25,49 @@ pub(crate) const FILTERS: &[(&str, &str)] = &[
     ("DirectResponse", "directResponse"),
 ];
 
-/// How a path is replaced: a type and its field.
+/// Path modifier types and the fields that hold their values.
 pub(crate) const PATH_MODIFIERS: &[(&str, &str)] = &[
     ("ReplaceFullPath", "replaceFullPath"),
     ("ReplacePrefixMatch", "replacePrefixMatch"),
 ];
 
-/// Respells an object of Kuma's.
-pub(crate) fn settle(object: &mut Node, kind: Kind) {
+/// Converts an object of Kuma's to the current syntax.
+pub(crate) fn normalize(object: &mut Node, kind: Kind) {
     if kind.group() != KUMA_GROUP {
         return;
     }
-    words(
+    normalize_fields(
         object,
         matches!(kind, Kind::Mesh | Kind::Dataplane | Kind::MeshGateway),
     );
     let Some(spec) = object.get_mut("spec").filter(|_| kind.is_mesh_route()) else {
         return;
     };
-    each(spec, "rules", rule);
-    each(spec, "to", |to| each(to, "rules", rule));
+    for_each_item(spec, "rules", normalize_rule);
+    for_each_item(spec, "to", |to| for_each_item(to, "rules", normalize_rule));
 }
 
-/// A tag without a value has an empty one, which is refused: were it left out, more would be selected than was meant. In protocol buffers the names
-/// of fields may be written in two ways.
-fn words(node: &mut Node, is_buffer: bool) {
+/// Replaces null tag values with empty ones, which validation rejects: a dropped tag would make a selector match more than intended. Converts
+/// field names of protocol buffers from snake case to camel case.
+fn normalize_fields(node: &mut Node, is_protobuf: bool) {
     match &mut node.value {
-        Value::List(items) => items.iter_mut().for_each(|item| words(item, is_buffer)),
+        Value::List(items) => items
+            .iter_mut()
+            .for_each(|item| normalize_fields(item, is_protobuf)),
         Value::Map(entries) => {
             for entry in entries {
-                if is_buffer && entry.key.contains('_') {
-                    entry.key = camel(&entry.key);
+                if is_protobuf && entry.key.contains('_') {
+                    entry.key = camel_case(&entry.key);
                 }
-                let own = ["metadata", "labels", "annotations"];
-                let tags = entry.key == "tags" || is_buffer && entry.key == "match";
+                let has_user_keys = ["metadata", "labels", "annotations"];
+                let is_tags = entry.key == "tags" || is_protobuf && entry.key == "match";
                 match &mut entry.node.value {
-                    Value::Map(tags_of) if tags => {
-                        let empty = tags_of
-                            .iter_mut()
-                            .filter(|tag| tag.node.value == Value::Null);
-                        empty.for_each(|tag| tag.node.value = Value::String(String::new()));
+                    Value::Map(tags) if is_tags => {
+                        let nulls = tags.iter_mut().filter(|tag| tag.node.value == Value::Null);
+                        nulls.for_each(|tag| tag.node.value = Value::String(String::new()));
                     }
-                    _ if own.contains(&entry.key.as_str()) => {}
-                    _ => words(&mut entry.node, is_buffer),
+                    _ if has_user_keys.contains(&entry.key.as_str()) => {}
+                    _ => normalize_fields(&mut entry.node, is_protobuf),
                 }
             }
         }
@@ -75,8 +75,8 @@ fn words(node: &mut Node, is_buffer: bool) {
     }
 }
 
-/// `connectionLimit` of `connection_limit`.
-fn camel(name: &str) -> String {
+/// Converts `connection_limit` to `connectionLimit`.
+fn camel_case(name: &str) -> String {
     let mut parts = name.split('_');
     let mut word = parts.next().unwrap_or_default().to_owned();
     for part in parts {
@@ -87,7 +87,7 @@ fn camel(name: &str) -> String {
     word
 }
 
-fn rule(rule: &mut Node) {
+fn normalize_rule(rule: &mut Node) {
     if let Some(matches) = rule.get_mut("matches")
         && let Value::Map(_) = matches.value
     {
@@ -95,34 +95,34 @@ fn rule(rule: &mut Node) {
         let at = matches.at;
         matches.value = Value::List(vec![Node { at, value: one }]);
     }
-    each(rule, "matches", |matched| {
-        if let Some(found) = matched.get_mut("path") {
-            path(found);
+    for_each_item(rule, "matches", |matched| {
+        if let Some(path) = matched.get_mut("path") {
+            normalize_path(path);
         }
     });
     if let Some(default) = rule.get_mut("default") {
-        each(default, "filters", filter);
+        for_each_item(default, "filters", normalize_filter);
     }
 }
 
-fn path(path: &mut Node) {
+fn normalize_path(path: &mut Node) {
     let at = path.at;
     if let Some(kind) = path.get_mut("type")
         && kind.as_str() == Some("Prefix")
     {
         kind.value = Value::String("PathPrefix".to_owned());
     }
-    let stands_alone = path.get("type").is_none() && path.get("value").is_none();
+    let is_shorthand = path.get("type").is_none() && path.get("value").is_none();
     if let Value::Map(entries) = &mut path.value
         && let Some(entry) = entries.iter_mut().find(|entry| entry.key == "prefix")
-        && stands_alone
+        && is_shorthand
     {
         entry.key = "value".to_owned();
-        entries.push(word("type", "PathPrefix", at));
+        entries.push(string_entry("type", "PathPrefix", at));
     }
 }
 
-fn filter(filter: &mut Node) {
+fn normalize_filter(filter: &mut Node) {
     infer_type(filter, FILTERS);
     for field in ["requestRedirect", "urlRewrite"] {
         let path = filter.get_mut(field).and_then(|body| body.get_mut("path"));
@@ -131,14 +131,14 @@ fn filter(filter: &mut Node) {
         if let Value::String(text) = &mut path.value
             && field == "requestRedirect"
         {
-            let full = word("replaceFullPath", &std::mem::take(text), at);
+            let full = string_entry("replaceFullPath", &std::mem::take(text), at);
             path.value = Value::Map(vec![full]);
         }
         infer_type(path, PATH_MODIFIERS);
     }
 }
 
-/// Adds the `type` that the one field of a union that is set has.
+/// Adds the `type` of a union whose only set field implies it.
 fn infer_type(node: &mut Node, members: &[(&str, &str)]) {
     let mut set = members
         .iter()
@@ -153,11 +153,11 @@ fn infer_type(node: &mut Node, members: &[(&str, &str)]) {
         && untyped
     {
         entries.retain(|entry| entry.key != "type");
-        entries.push(word("type", kind, node.at));
+        entries.push(string_entry("type", kind, node.at));
     }
 }
 
-fn word(key: &str, text: &str, at: Position) -> MapEntry {
+fn string_entry(key: &str, text: &str, at: Position) -> MapEntry {
     MapEntry {
         key: key.to_owned(),
         at,
@@ -168,7 +168,7 @@ fn word(key: &str, text: &str, at: Position) -> MapEntry {
     }
 }
 
-fn each(node: &mut Node, field: &str, act: impl Fn(&mut Node)) {
+fn for_each_item(node: &mut Node, field: &str, act: impl Fn(&mut Node)) {
     if let Some(Node {
         value: Value::List(items),
         ..

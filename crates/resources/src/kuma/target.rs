@@ -1,4 +1,5 @@
-//! References of policies: to the proxies that they configure, to destinations, and to backends.
+//! References of policies to proxies, destinations and backends.
+#![allow(missing_docs, reason = "fields are named and documented as in Kuma")]
 
 use std::collections::BTreeMap;
 
@@ -9,33 +10,30 @@ use crate::meta::null_as_default;
 /// Tags by name.
 pub type Tags = BTreeMap<String, String>;
 
-/// Some part of the mesh: proxies, or destinations.
+/// Reference to proxies or destinations of a mesh.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TargetRef {
-    /// What is referred to.
     #[serde(default)]
     pub kind: TargetKind,
-    /// Its name.
     pub name: Option<String>,
-    /// Its namespace on Kubernetes; the policy's own if left out.
+    /// Namespace on Kubernetes; defaults to the policy's own namespace.
     pub namespace: Option<String>,
-    /// Tags that it must have.
+    /// Required tags.
     #[serde(default, deserialize_with = "null_as_default")]
     pub tags: Tags,
-    /// Labels that it must have, in place of a name.
+    /// Required labels, as an alternative to a name.
     #[serde(default, deserialize_with = "null_as_default")]
     pub labels: BTreeMap<String, String>,
-    /// One of its ports: the port's name, or its number if it has no name.
+    /// Name of a port, or its number if the port has no name.
     pub section_name: Option<String>,
-    /// Which proxies of a mesh; all if empty.
+    /// Restricts the target to these types of proxies; all types if empty.
     #[serde(default, deserialize_with = "null_as_default")]
     pub proxy_types: Vec<ProxyType>,
 }
 
-/// What a [`TargetRef`] refers to, from the least specific to the most: policies are ordered by it.
+/// Kind of a [`TargetRef`], ordered from the least to the most specific. Policies are sorted by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[allow(missing_docs, reason = "named as in Kuma")]
 pub enum TargetKind {
     #[default]
     Mesh,
@@ -60,39 +58,37 @@ impl TargetKind {
         (TargetKind::MeshServiceSubset, "MeshServiceSubset"),
     ];
 
-    /// The name as it is written.
+    /// Returns the name as written in `kind`.
     pub fn name(self) -> &'static str {
         let mut all = Self::ALL.iter();
         all.find(|(kind, _)| *kind == self)
             .map_or("", |(_, name)| name)
     }
 
-    /// The kind of this name.
+    /// Returns the kind with this name.
     pub fn find(name: &str) -> Option<TargetKind> {
         let mut all = Self::ALL.iter();
         all.find(|(_, known)| *known == name).map(|(kind, _)| *kind)
     }
 }
 
-/// A kind of proxy.
+/// Type of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
-#[allow(missing_docs, reason = "named as in Kuma")]
 pub enum ProxyType {
     Sidecar,
     Gateway,
 }
 
-/// Where traffic goes, and how much of it.
+/// A weighted reference to a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 pub struct BackendRef {
-    /// The backend.
     #[serde(flatten)]
     pub target: TargetRef,
-    /// Its part of the sum of all weights.
+    /// Share of the rule's traffic, relative to the sum of all weights.
     #[serde(default = "one")]
     pub weight: u32,
-    /// The port. With it, or with a `sectionName`, a MeshService is the resource of that name; without, it is the service
-    /// that the tag `kuma.io/service` names.
+    /// With a port or `sectionName`, the kind MeshService refers to a resource; without either, to the service of the tag
+    /// `kuma.io/service`.
     pub port: Option<u16>,
 }
 

@@ -1,9 +1,9 @@
-//! Names and percentages, taken apart.
+//! Tests of service names, percentages and port protocols.
 
 use super::*;
 
 #[test]
-fn the_name_of_a_service_on_kubernetes_has_its_parts() {
+fn kubernetes_service_names_are_parsed_into_their_parts() {
     let parts = |name| {
         let service = KubernetesService::parse(name)?;
         assert_eq!(service.to_string(), name);
@@ -35,7 +35,7 @@ fn the_name_of_a_service_on_kubernetes_has_its_parts() {
 }
 
 #[test]
-fn percentages_are_whole_or_decimal() {
+fn percentages_are_integers_or_decimal_numbers() {
     let parts = |text| fraction(text).map(|part| (part.numerator, part.denominator));
     assert_eq!(parts("0"), Some((0, 1000)));
     assert_eq!(parts("100"), Some((1000, 1000)));
@@ -60,7 +60,7 @@ fn percentages_are_whole_or_decimal() {
 
 // "`kuma.io/protocol` (from `appProtocol`, else annotation `<port>.service.kuma.io/protocol`, else `tcp`)".
 #[test]
-fn the_protocol_of_a_port_is_said_by_the_service() {
+fn the_protocol_of_a_port_comes_from_app_protocol_or_the_annotation() {
     let service: crate::core::Service = serde_json::from_value(serde_json::json!({
         "metadata": {
             "name": "a",
