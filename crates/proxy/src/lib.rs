@@ -26,6 +26,7 @@ mod downstream;
 mod exchange;
 mod files;
 pub mod http1;
+mod io;
 mod limits;
 mod metrics;
 mod options;
@@ -35,7 +36,6 @@ mod server;
 mod sockets;
 pub mod tls;
 mod upstream;
-mod wire;
 mod worker;
 
 pub use changed::Changed;

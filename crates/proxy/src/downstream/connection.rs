@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use pointsman_binding::bound::FrontendId;
 
 use super::ResolvedConnection;
+use crate::io::deadline::{Alarm, Elapsed};
 use crate::metrics::ListenerSeries;
-use crate::wire::alarm::{Alarm, Elapsed};
 use crate::worker::ports::Place;
 use crate::worker::{Admission, Socket};
 

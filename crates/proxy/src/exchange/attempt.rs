@@ -19,9 +19,9 @@ use super::tap::Tap;
 use super::tries::Tries;
 use super::upload::{Upload, send};
 use super::websocket;
+use crate::io::deadline::{Alarm, Elapsed};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::{Pick, Speech};
-use crate::wire::alarm::{Alarm, Elapsed};
 
 /// One try.
 pub(crate) struct Attempt<'a> {

@@ -11,10 +11,10 @@ use super::source::{Incoming, Source};
 use crate::http1::{
     self, Asked, Encoder, Event, Fault, Framing, HeadWriter, ResponseReader, WriteError,
 };
+use crate::io::buffer::Buffer;
+use crate::io::stream::Reader;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::{Pick, Speech, http1 as up1, http2 as up2};
-use crate::wire::buffer::Buffer;
-use crate::wire::io::Reader;
 use crate::worker::Worker;
 
 /// A request's head, as it goes out.

@@ -7,7 +7,7 @@ use super::lines::Lines;
 use super::request::Spoken;
 use super::sink::{Outgoing, Sink, SinkError};
 use crate::http1::{Encoder, Framing, HeadWriter, Version, WriteError};
-use crate::wire::io::Writer;
+use crate::io::stream::Writer;
 
 /// A response's head.
 #[derive(Debug)]

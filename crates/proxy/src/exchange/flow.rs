@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::sink::{Sink, SinkError};
 use super::source::{Source, SourceError};
 use super::tap::Tap;
-use crate::wire::pipe::PipeError;
+use crate::io::splice::PipeError;
 use crate::worker::Worker;
 
 /// Which side a body broke on.

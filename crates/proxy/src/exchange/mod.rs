@@ -35,7 +35,7 @@ use pointsman_routing::action::Action;
 use pointsman_routing::normalize_path;
 
 use crate::downstream::ClientConnection;
-use crate::wire::alarm::Alarm;
+use crate::io::deadline::Alarm;
 use crate::worker::{Plan, Worker};
 use answer::{Answer, give_reply};
 use client::Client;

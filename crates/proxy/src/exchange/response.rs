@@ -13,8 +13,8 @@ use super::flow::{FlowError, Progress, carry};
 use super::report::{Report, Tally};
 use super::upload::{SendBody, Upload};
 use crate::http1::Framing;
+use crate::io::deadline::{Alarm, Elapsed};
 use crate::upstream::Pick;
-use crate::wire::alarm::{Alarm, Elapsed};
 use crate::worker::Worker;
 
 /// Interval at which a waiting exchange checks whether its client is still connected.

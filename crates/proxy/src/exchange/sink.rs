@@ -12,7 +12,7 @@ use super::flow::FlowError;
 use super::http2::sink as http2;
 use super::source::{Source, Trailers};
 use crate::http1::{EncodeError, Encoder, Framing, Version};
-use crate::wire::io::Writer;
+use crate::io::stream::Writer;
 
 /// Pieces up to this size are copied to what waits to be written; larger ones are written from where they are.
 const GATHERED: usize = 4 * 1024;

@@ -13,8 +13,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::http2::source as http2;
 use crate::http1::{self, Body, Event, Fields};
-use crate::wire::buffer::Buffer;
-use crate::wire::io::Reader;
+use crate::io::buffer::Buffer;
+use crate::io::stream::Reader;
 
 /// Trailers, boxed: few bodies have any, and every future that passes them on would have room for them.
 pub(crate) type Trailers = Option<Box<HeaderMap>>;

@@ -20,8 +20,8 @@ use super::request::Request;
 use super::source::Source;
 use super::tap::Tap;
 use crate::downstream::ClientConnection;
+use crate::io::deadline::Alarm;
 use crate::upstream::Upstream;
-use crate::wire::alarm::Alarm;
 use crate::worker::{MirrorTarget, Plan, Worker};
 
 /// How often a request of which nothing has left is sent elsewhere, where its rule says nothing.

@@ -15,8 +15,8 @@ use tokio::task::spawn_local;
 use super::stream::{self, Arrival};
 use super::{http1, overload, tls};
 use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, Secured};
-use crate::wire::io::split;
-use crate::wire::relay::End;
+use crate::io::relay::End;
+use crate::io::stream::split;
 use crate::worker::ports::Place;
 use crate::worker::{Held, Socket, Worker};
 

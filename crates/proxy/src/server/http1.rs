@@ -19,12 +19,12 @@ use crate::exchange::report::{self, Said};
 use crate::exchange::request::{Request, Spoken};
 use crate::exchange::source::{Incoming, Source};
 use crate::http1::{Event, RequestReader, Version};
-use crate::wire::alarm::Alarm;
-use crate::wire::bell::Place;
-use crate::wire::buffer::Buffer;
-use crate::wire::io::{Prefixed, Reader, Writer, unsplit};
-use crate::wire::linger::{LINGER, linger};
-use crate::wire::task::{assert_size, spawn_within};
+use crate::io::buffer::Buffer;
+use crate::io::deadline::Alarm;
+use crate::io::lingering_close::{LINGERING_TIME, lingering_close};
+use crate::io::signal::Place;
+use crate::io::stream::{Prefixed, Reader, Writer, unsplit};
+use crate::io::task::{assert_size, spawn_within};
 use crate::worker::Worker;
 
 /// Time without a request after which a busy connection becomes idle.
@@ -142,7 +142,7 @@ impl Link<'_> {
                 Paused::Idle => {}
                 Paused::Ended(ended) => return ended,
                 Paused::LastResponse => {
-                    linger(self.reader, self.writer).await;
+                    lingering_close(self.reader, self.writer).await;
                     return Ended::Closed;
                 }
             }
@@ -357,7 +357,7 @@ impl Requests {
         let mut client = Client::Http1(client);
         let date = worker.date();
         let given = answer.give(&mut client, false, &date);
-        let given = link.alarm.within(LINGER, given).await;
+        let given = link.alarm.within(LINGERING_TIME, given).await;
         let bytes = given.ok().and_then(Result::ok).unwrap_or(0);
         let (said, given) = (Said::default(), (&answer, bytes));
         report::refused(worker, connection, Spoken::Http11, self.begun, &said, given);

@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio::task::spawn_local;
 
 use crate::downstream::Frontends;
-use crate::wire::io::split;
-use crate::wire::linger::linger;
+use crate::io::lingering_close::lingering_close;
+use crate::io::stream::split;
 use crate::worker::Worker;
 
 /// What is said where HTTP is spoken.
@@ -109,7 +109,7 @@ pub(crate) fn turn_away(
     }
     spawn_local(async move {
         let (mut reader, mut writer) = split(stream);
-        linger(&mut reader, &mut writer).await;
+        lingering_close(&mut reader, &mut writer).await;
         drop(lingering);
     });
 }

@@ -9,10 +9,10 @@ use pointsman_binding::bound::{Fault, FaultReason, FrontendId};
 use super::course::{Course, fault};
 use super::report::Report;
 use crate::downstream::ClientConnection;
+use crate::io::relay::{End, Moved, RelayError, Tools, relay};
 use crate::upstream::Pick;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::http1::Counted;
-use crate::wire::relay::{End, Moved, RelayError, Tools, relay};
 use crate::worker::{Plan, UpstreamFile, Worker};
 
 /// Endpoints that are tried before a stream is given up.

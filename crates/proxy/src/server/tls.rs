@@ -20,12 +20,12 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 use super::stream::{self, Arrival};
 use super::{http1, http2};
 use crate::downstream::{ClientConnection, Frontends, Open, Secured};
+use crate::io::deadline::{Alarm, Elapsed};
+use crate::io::lingering_close::lingering_close;
+use crate::io::relay::End;
+use crate::io::stream::{Prefixed, Reader, Writer, has_nothing_to_read, split, split_tls};
 use crate::metrics::ListenerSeries;
 use crate::tls::hello::{self, Unread};
-use crate::wire::alarm::{Alarm, Elapsed};
-use crate::wire::io::{Prefixed, Reader, Writer, has_nothing_to_read, split, split_tls};
-use crate::wire::linger::linger;
-use crate::wire::relay::End;
 use crate::worker::Worker;
 
 /// `unrecognized_name`, fatal (RFC 6066 §3), in a record of its own.
@@ -272,7 +272,7 @@ async fn agreed(
             tracing::debug!(client = %passage.resolved.client, %error, "no TLS");
             // The alert that says why was written.
             let (mut reader, mut writer) = split(stream.into_tcp());
-            linger(&mut reader, &mut writer).await;
+            lingering_close(&mut reader, &mut writer).await;
             "HandshakeFailed"
         }
         Err(_) => {
@@ -291,6 +291,6 @@ async fn agreed(
 async fn refuse(stream: TcpStream, what: &[u8]) {
     let (mut reader, mut writer) = split(stream);
     if writer.write(what).await.is_ok() {
-        linger(&mut reader, &mut writer).await;
+        lingering_close(&mut reader, &mut writer).await;
     }
 }

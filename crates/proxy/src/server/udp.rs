@@ -18,10 +18,10 @@ use tokio::task::spawn_local;
 use super::course::{Course, fault};
 use super::report::Report;
 use crate::downstream::ResolvedConnection;
+use crate::io::datagram_socket::Datagrams;
+use crate::io::deadline::Alarm;
+use crate::io::signal::Bell;
 use crate::upstream::Pick;
-use crate::wire::alarm::Alarm;
-use crate::wire::bell::Bell;
-use crate::wire::datagram::Datagrams;
 use crate::worker::{Admission, Held, Socket, Worker};
 
 /// The longest datagram.

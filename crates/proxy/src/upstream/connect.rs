@@ -10,8 +10,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::{Pick, Upstream};
+use crate::io::stream::{Prefixed, Reader, Writer, split, split_tls};
 use crate::tls::BackendConfig;
-use crate::wire::io::{Prefixed, Reader, Writer, split, split_tls};
 use crate::worker::Worker;
 
 /// Why there is no connection. Nothing of a request has left.

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::connect::{self, ConnectError};
 use super::{Pick, Upstream};
 use crate::http1::ResponseReader;
+use crate::io::buffer::Buffer;
+use crate::io::stream::{Reader, Writer, split, split_tls};
 use crate::limits::Limits;
 use crate::metrics::BackendSeries;
-use crate::wire::buffer::Buffer;
-use crate::wire::io::{Reader, Writer, split, split_tls};
 use crate::worker::{UpstreamFile, Worker};
 
 /// A connection in use.

@@ -20,15 +20,15 @@ use rustls::RootCertStore;
 
 use crate::access_log::{AccessLog, WorkerLog};
 use crate::changed::Changed;
+use crate::io::buffer::Pool;
+use crate::io::signal::Bell;
+use crate::io::splice::Pipes;
 use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
 use crate::proxy::{Owner, SocketKey};
 use crate::server::Overload;
 use crate::upstream::Upstream;
-use crate::wire::bell::Bell;
-use crate::wire::buffer::Pool;
-use crate::wire::pipe::Pipes;
 
 use idle::IdleConnections;
 use ports::Ports;

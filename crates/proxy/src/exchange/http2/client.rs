@@ -11,7 +11,7 @@ use super::super::sink::{Sink, SinkError};
 use super::sink::Outgoing;
 use super::{Gone, Sending, fields};
 use crate::http1::{EncodeError, WriteError};
-use crate::wire::frames::Account;
+use crate::io::flood_guard::Account;
 
 /// Where a response goes over HTTP/2.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::super::sink::SinkError;
 use super::super::source::Trailers;
 use super::Sending;
-use crate::wire::frames::Account;
+use crate::io::flood_guard::Account;
 
 /// A body that goes over HTTP/2.
 #[derive(Debug)]

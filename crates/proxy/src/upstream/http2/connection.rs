@@ -18,9 +18,9 @@ use super::super::connect::{self, ConnectError, SILENCE};
 use super::super::http1::Counted;
 use super::Streams;
 use super::io::{Io, Pulse};
+use crate::io::deadline::Alarm;
+use crate::io::flood_guard::SMALL_FRAMES;
 use crate::limits::Limits;
-use crate::wire::alarm::Alarm;
-use crate::wire::frames::SMALL_FRAMES;
 use crate::worker::{UpstreamFile, Worker};
 
 /// How often it is asked at most. Servers of gRPC take PINGs for abuse that come more than once in five minutes (gRPC proposal A8).

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use crate::wire::io::Prefixed;
+use crate::io::stream::Prefixed;
 
 /// Counts what is heard.
 #[derive(Debug, Default)]

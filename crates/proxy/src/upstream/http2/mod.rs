@@ -16,7 +16,7 @@ use tokio::task::spawn_local;
 
 use super::connect::ConnectError;
 use super::{Pick, Upstream};
-use crate::wire::bell::Bell;
+use crate::io::signal::Bell;
 use crate::worker::Worker;
 use connection::Connection;
 

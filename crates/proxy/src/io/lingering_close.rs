@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
-use super::io::{Reader, Writer};
+use super::stream::{Reader, Writer};
 
 /// How long the other side is listened to.
-pub(crate) const LINGER: Duration = Duration::from_secs(1);
+pub(crate) const LINGERING_TIME: Duration = Duration::from_secs(1);
 
 /// How many bytes of it.
 const BYTES: usize = 256 * 1024;
 
 /// Says that nothing more will be written, and reads a little of what still comes: closing at once would reset the connection, and the other side
 /// might lose what was written (RFC 9112 §9.6).
-pub(crate) async fn linger(reader: &mut Reader, writer: &mut Writer) {
+pub(crate) async fn lingering_close(reader: &mut Reader, writer: &mut Writer) {
     let mut left = BYTES;
     let lingering = async {
         if writer.shutdown().await.is_ok() {
             poll_fn(|cx| poll_rest(reader, &mut left, cx)).await;
         }
     };
-    let _ = tokio::time::timeout(LINGER, lingering).await;
+    let _ = tokio::time::timeout(LINGERING_TIME, lingering).await;
 }
 
 /// Reads to the end, or until enough was read. The room for it is on the stack: a connection that waits for a request holds none.

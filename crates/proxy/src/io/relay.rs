@@ -1,7 +1,7 @@
 //! Bytes both ways between two connections, until both sides have said all.
 //!
 //! Each direction copies through a buffer that is lent only while there is something to copy. Where a direction of plain text carries bulk, it
-//! changes to [`pipe`](super::pipe), and back when it no longer does.
+//! changes to [`pipe`](super::splice), and back when it no longer does.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -15,10 +15,10 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::alarm::{Alarm, Elapsed};
 use super::buffer::{Buffer, COMMON, Pool};
-use super::io::{Reader, Writer};
-use super::pipe::{Passed, PipeError, Pipes};
+use super::deadline::{Alarm, Elapsed};
+use super::splice::{Passed, PipeError, Pipes};
+use super::stream::{Reader, Writer};
 
 /// A direction is bulk once so many reads in a row have filled the buffer.
 const FULL_READS: u32 = 4;
