@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pointsman_binding::bound::FrontendId;
 
 use super::ResolvedConnection;
-use crate::io::deadline::{Alarm, Elapsed};
+use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::metrics::ListenerSeries;
 use crate::worker::ports::Place;
 use crate::worker::{Admission, Socket};
@@ -72,12 +72,12 @@ impl ClientConnection {
     /// Awaits a part of a request head or handshake until the deadline, or for a short grace period once the listener is closed.
     pub(crate) async fn until<T>(
         &self,
-        alarm: &mut Alarm,
+        alarm: &mut DeadlineTimer,
         deadline: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
         let closed = &self.socket.closed;
-        let (mut place, mut work) = (closed.place(), pin!(work));
+        let (mut place, mut work) = (closed.waiter(), pin!(work));
         let end = Cell::new(None);
         let hurried = poll_fn(|cx| {
             if end.get().is_none() && place.poll(cx).is_ready() {
@@ -86,7 +86,7 @@ impl ClientConnection {
             work.as_mut().poll(cx)
         });
         let deadline = || Some(end.get().unwrap_or(deadline));
-        alarm.watch(deadline, hurried).await
+        alarm.run_until(deadline, hurried).await
     }
 
     /// Returns the scheme of the connection's requests, `http` or `https`.

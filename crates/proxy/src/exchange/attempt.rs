@@ -19,7 +19,7 @@ use super::tap::Tap;
 use super::tries::Tries;
 use super::upload::{Upload, send};
 use super::websocket;
-use crate::io::deadline::{Alarm, Elapsed};
+use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::{Pick, Speech};
 
@@ -41,7 +41,7 @@ pub(crate) struct Near<'n, 's, 'c> {
     pub(crate) source: &'n mut Source<'s>,
     pub(crate) client: &'n mut Client<'c>,
     pub(crate) tap: &'n mut Tap,
-    pub(crate) alarm: &'n mut Alarm,
+    pub(crate) alarm: &'n mut DeadlineTimer,
     pub(crate) report: &'n mut Report,
 }
 
@@ -75,7 +75,7 @@ impl Attempt<'_> {
         let try_deadline = backend_timeout.map(|time| Instant::now() + time);
         let deadline = [self.deadline, try_deadline].into_iter().flatten().min();
         let opening = Backend::open(worker, pick, self.speech, self.fresh);
-        let mut backend = match near.alarm.watch(|| deadline, opening).await {
+        let mut backend = match near.alarm.run_until(|| deadline, opening).await {
             Ok(Ok(backend)) => backend,
             Ok(Err(error)) => {
                 pick.failed();
@@ -184,7 +184,7 @@ impl Attempt<'_> {
         timing.response_begun(self.outbound.framing, head.framing);
         // RFC 9112 §9.6: what is left of a request that nobody takes is not read, and the client is told so.
         let abandoned = !uploaded && returning.is_last();
-        if abandoned || self.tries.passage.socket.closed.has_rung() {
+        if abandoned || self.tries.passage.socket.closed.is_notified() {
             client.close();
         }
         client.begin(&head).map(Some).map_err(|_| {

@@ -12,7 +12,7 @@ use crate::http1::{
     self, Asked, Encoder, Event, Fault, Framing, HeadWriter, ResponseReader, WriteError,
 };
 use crate::io::buffer::Buffer;
-use crate::io::stream::Reader;
+use crate::io::stream::ReadHalf;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::{Pick, Speech, http1 as up1, http2 as up2};
 use crate::worker::Worker;
@@ -95,7 +95,7 @@ pub(crate) enum Returning<'b> {
 /// What comes back over HTTP/1.
 #[derive(Debug)]
 pub(crate) struct Http1Returning<'b> {
-    reader: &'b mut Reader,
+    reader: &'b mut ReadHalf,
     buffer: &'b mut Buffer,
     responses: &'b mut ResponseReader,
     /// Bytes of the head at the front of the buffer.
@@ -330,7 +330,7 @@ impl Http1Returning<'_> {
                 other => self.buffer.consume(other.consumed()),
             }
             if self.buffer.fill(self.reader, most).await? == 0 {
-                let close = self.reader.close();
+                let close = self.reader.peer_close();
                 self.responses.eof(self.buffer.filled(), close)?;
                 return Err(BackendError::Unanswered);
             }

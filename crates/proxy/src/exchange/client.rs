@@ -7,7 +7,7 @@ use super::lines::Lines;
 use super::request::Spoken;
 use super::sink::{Outgoing, Sink, SinkError};
 use crate::http1::{Encoder, Framing, HeadWriter, Version, WriteError};
-use crate::io::stream::Writer;
+use crate::io::stream::WriteHalf;
 
 /// A response's head.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub(crate) enum Client<'c> {
 /// A client that speaks HTTP/1.
 #[derive(Debug)]
 pub(crate) struct Http1Client<'c> {
-    writer: &'c mut Writer,
+    writer: &'c mut WriteHalf,
     out: &'c mut Vec<u8>,
     spoken: Spoken,
     /// It asked for the head alone.
@@ -49,7 +49,7 @@ pub(crate) struct Http1Client<'c> {
 impl<'c> Http1Client<'c> {
     /// A client whose request was HEAD or not, and who wants to go on or not.
     pub(crate) fn new(
-        writer: &'c mut Writer,
+        writer: &'c mut WriteHalf,
         out: &'c mut Vec<u8>,
         spoken: Spoken,
         head_only: bool,
@@ -141,7 +141,7 @@ impl<'c> Client<'c> {
     /// Whether the client has broken the connection off. One that has only said all it will still waits.
     pub(crate) fn is_gone(&self) -> bool {
         match self {
-            Client::Http1(client) => client.writer.is_broken(),
+            Client::Http1(client) => client.writer.is_reset(),
             // That is heard at once, by who watches the exchange.
             Client::Http2(_) => false,
         }

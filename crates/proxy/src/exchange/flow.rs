@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::sink::{Sink, SinkError};
 use super::source::{Source, SourceError};
 use super::tap::Tap;
-use crate::io::splice::PipeError;
+use crate::io::splice::SpliceError;
 use crate::worker::Worker;
 
 /// Which side a body broke on.
@@ -109,7 +109,7 @@ fn is_bulk(source: &Source<'_>, sink: &Sink<'_>) -> bool {
         return false;
     };
     let large = incoming.bulk().filter(|(_, left)| *left >= BULK);
-    large.is_some_and(|(from, _)| outgoing.is_plain() && from.plain().is_some())
+    large.is_some_and(|(from, _)| outgoing.is_plain() && from.as_tcp().is_some())
 }
 
 /// Moves what is left of a body without looking at it.
@@ -122,22 +122,22 @@ async fn bulk(
     let (Source::Http1(incoming), Sink::Http1(outgoing)) = (source, &mut *sink) else {
         return Ok(());
     };
-    let Some(mut pipe) = worker.pipes.lend() else {
+    let Some(mut pipe) = worker.pipes.acquire() else {
         return Ok(());
     };
     outgoing.flush().await.map_err(SinkError::from)?;
     let Some((from, left)) = incoming.bulk() else {
         return Ok(());
     };
-    let (Some(from), Some(to)) = (from.plain(), outgoing.plain()) else {
+    let (Some(from), Some(to)) = (from.as_tcp(), outgoing.as_tcp()) else {
         return Ok(());
     };
     let moved = pipe
-        .carry(from, to, left, |count| progress.add(count))
+        .splice_exact(from, to, left, |count| progress.add(count))
         .await;
     let moved = moved.map_err(|error| match error {
-        PipeError::Read(error) => FlowError::Source(error.into()),
-        PipeError::Write(error) => FlowError::Sink(error.into()),
+        SpliceError::Read(error) => FlowError::Source(error.into()),
+        SpliceError::Write(error) => FlowError::Sink(error.into()),
     })?;
     incoming.moved(moved);
     outgoing.moved(moved).map_err(SinkError::from)?;

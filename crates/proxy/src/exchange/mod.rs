@@ -35,7 +35,7 @@ use pointsman_routing::action::Action;
 use pointsman_routing::normalize_path;
 
 use crate::downstream::ClientConnection;
-use crate::io::deadline::Alarm;
+use crate::io::deadline::DeadlineTimer;
 use crate::worker::{Plan, Worker};
 use answer::{Answer, give_reply};
 use client::Client;
@@ -51,7 +51,7 @@ use tries::Tries;
 pub(crate) async fn run(
     worker: &Rc<Worker>,
     passage: &ClientConnection,
-    alarm: &mut Alarm,
+    alarm: &mut DeadlineTimer,
     request: &Request<'_>,
     source: &mut Source<'_>,
     client: &mut Client<'_>,
@@ -119,7 +119,7 @@ impl Drop for Telling<'_> {
 async fn answer(
     worker: &Rc<Worker>,
     passage: &ClientConnection,
-    alarm: &mut Alarm,
+    alarm: &mut DeadlineTimer,
     request: &Request<'_>,
     source: &mut Source<'_>,
     client: &mut Client<'_>,
@@ -172,11 +172,11 @@ async fn answer(
 /// Waits until a response that is made here is sent.
 async fn finish(
     worker: &Worker,
-    alarm: &mut Alarm,
+    alarm: &mut DeadlineTimer,
     report: &mut Report,
     given: impl Future<Output = Result<u64, SinkError>> + Unpin,
 ) {
-    match alarm.within(worker.limits().stall_time, given).await {
+    match alarm.timeout(worker.limits().stall_time, given).await {
         Ok(Ok(bytes)) => report.gave(bytes),
         _ => report.cut("ClientGone"),
     }

@@ -13,7 +13,7 @@ use super::flow::{FlowError, Progress, carry};
 use super::report::{Report, Tally};
 use super::upload::{SendBody, Upload};
 use crate::http1::Framing;
-use crate::io::deadline::{Alarm, Elapsed};
+use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::upstream::Pick;
 use crate::worker::Worker;
 
@@ -86,7 +86,7 @@ pub(super) struct Response<'r, 'a, 'c, 'b> {
     pub(super) timing: Timing<'r>,
     pub(super) pick: &'r mut Pick,
     pub(super) client: &'r mut Client<'c>,
-    pub(super) alarm: &'r mut Alarm,
+    pub(super) alarm: &'r mut DeadlineTimer,
     pub(super) report: &'r mut Report,
     pub(super) returning: &'r mut Returning<'b>,
 }
@@ -111,7 +111,7 @@ impl Response<'_, '_, '_, '_> {
                 };
                 let watched = || Some(end().map_or(look, |end| end.min(look)));
                 let _tally = Tally::new(self.report, timing.up, &timing.down);
-                self.alarm.watch(watched, upload.beside(next)).await
+                self.alarm.run_until(watched, upload.beside(next)).await
             };
             match head {
                 Err(Elapsed) => look = self.elapsed()?,
@@ -189,13 +189,13 @@ impl Response<'_, '_, '_, '_> {
             });
             let _tally = Tally::new(self.report, timing.up, &timing.down);
             let both = upload.beside(download);
-            self.alarm.watch(|| timing.end(), both).await
+            self.alarm.run_until(|| timing.end(), both).await
         };
         let retractable = sink.is_some_and(|sink| !sink.has_left());
         let failed = match carried {
             Ok(Ok(Ok(()))) => {
                 let flushed = self.client.flush();
-                match self.alarm.within(timing.stall_time, flushed).await {
+                match self.alarm.timeout(timing.stall_time, flushed).await {
                     Ok(Ok(())) => {
                         let uploaded = upload.sent;
                         return Ok(Ended::Carried { uploaded });

@@ -12,7 +12,7 @@ use super::flow::FlowError;
 use super::http2::sink as http2;
 use super::source::{Source, Trailers};
 use crate::http1::{EncodeError, Encoder, Framing, Version};
-use crate::io::stream::Writer;
+use crate::io::stream::WriteHalf;
 
 /// Pieces up to this size are copied to what waits to be written; larger ones are written from where they are.
 const GATHERED: usize = 4 * 1024;
@@ -43,7 +43,7 @@ pub(crate) enum Sink<'c> {
 /// A body that goes over HTTP/1.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'c> {
-    writer: &'c mut Writer,
+    writer: &'c mut WriteHalf,
     /// What waits to be written: the head, first of all.
     out: &'c mut Vec<u8>,
     encoder: Encoder,
@@ -53,7 +53,7 @@ pub(crate) struct Outgoing<'c> {
 
 impl<'c> Outgoing<'c> {
     /// A body framed like this, after what is in `out`.
-    pub(crate) fn new(writer: &'c mut Writer, out: &'c mut Vec<u8>, encoder: Encoder) -> Self {
+    pub(crate) fn new(writer: &'c mut WriteHalf, out: &'c mut Vec<u8>, encoder: Encoder) -> Self {
         Outgoing {
             writer,
             out,
@@ -88,12 +88,12 @@ impl<'c> Outgoing<'c> {
 
     /// Whether bytes may be moved without being looked at: nothing stands between them, and nothing hides them.
     pub(crate) fn is_plain(&self) -> bool {
-        self.encoder.is_plain() && self.writer.plain().is_some()
+        self.encoder.is_plain() && self.writer.as_tcp().is_some()
     }
 
     /// The socket of a plain connection.
-    pub(crate) fn plain(&self) -> Option<&TcpStream> {
-        self.writer.plain()
+    pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
+        self.writer.as_tcp()
     }
 
     /// So many bytes were moved so.

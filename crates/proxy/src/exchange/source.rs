@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use super::http2::source as http2;
 use crate::http1::{self, Body, Event, Fields};
 use crate::io::buffer::Buffer;
-use crate::io::stream::Reader;
+use crate::io::stream::ReadHalf;
 
 /// Trailers, boxed: few bodies have any, and every future that passes them on would have room for them.
 pub(crate) type Trailers = Option<Box<HeaderMap>>;
@@ -47,7 +47,7 @@ pub(crate) enum Source<'c> {
 /// A body that comes over HTTP/1.
 #[derive(Debug)]
 pub(crate) struct Incoming<'c> {
-    reader: &'c mut Reader,
+    reader: &'c mut ReadHalf,
     buffer: &'c mut Buffer,
     body: &'c mut Body,
     /// Bytes of the body at the front of the buffer.
@@ -60,7 +60,7 @@ pub(crate) struct Incoming<'c> {
 impl<'c> Incoming<'c> {
     /// Creates the body of the current message, whose bytes are in the buffer and come from the reader.
     pub(crate) fn new(
-        reader: &'c mut Reader,
+        reader: &'c mut ReadHalf,
         buffer: &'c mut Buffer,
         body: &'c mut Body,
         most: usize,
@@ -109,14 +109,14 @@ impl<'c> Incoming<'c> {
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SourceError>> {
         let reader = Pin::new(&mut *self.reader);
         if ready!(self.buffer.poll_fill(reader, self.most, cx))? == 0 {
-            let close = self.reader.close();
+            let close = self.reader.peer_close();
             self.body.eof(self.buffer.filled(), close)?;
         }
         Poll::Ready(Ok(()))
     }
 
     /// The connection, for who moves bytes without looking at them, and how many may be moved so: none unless the length is known and nothing is buffered.
-    pub(crate) fn bulk(&self) -> Option<(&Reader, u64)> {
+    pub(crate) fn bulk(&self) -> Option<(&ReadHalf, u64)> {
         let left = self.body.left()?;
         (self.piece == 0 && self.buffer.is_empty()).then_some((&*self.reader, left))
     }

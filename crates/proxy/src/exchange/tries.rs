@@ -20,7 +20,7 @@ use super::request::Request;
 use super::source::Source;
 use super::tap::Tap;
 use crate::downstream::ClientConnection;
-use crate::io::deadline::Alarm;
+use crate::io::deadline::DeadlineTimer;
 use crate::upstream::Upstream;
 use crate::worker::{MirrorTarget, Plan, Worker};
 
@@ -45,7 +45,7 @@ impl Tries<'_> {
     /// Sends it until there is a response, or nothing more to try.
     pub(crate) async fn run(
         &self,
-        alarm: &mut Alarm,
+        alarm: &mut DeadlineTimer,
         source: &mut Source<'_>,
         client: &mut Client<'_>,
         report: &mut Report,

@@ -41,7 +41,7 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
     let carried = {
         let _tally = Tally::new(report, &up, &down);
         let both = async { tokio::try_join!(upload, download) };
-        alarm.watch(watched, both).await
+        alarm.run_until(watched, both).await
     };
     match carried {
         Ok(Ok(_)) => {}

@@ -11,21 +11,21 @@ use std::task::{Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
 /// The common size.
-pub(crate) const COMMON: usize = 16 * 1024;
+pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
 
 /// Buffers kept for the next ones who need some.
-const KEPT: usize = 256;
+const MAX_IDLE: usize = 256;
 
 /// Lends buffers.
 #[derive(Debug, Default)]
-pub(crate) struct Pool(RefCell<Vec<Vec<u8>>>);
+pub(crate) struct BufferPool(RefCell<Vec<Vec<u8>>>);
 
-impl Pool {
+impl BufferPool {
     /// An empty buffer of the common size.
-    pub(crate) fn lend(self: &Rc<Self>) -> Buffer {
+    pub(crate) fn acquire(self: &Rc<Self>) -> Buffer {
         let bytes = self.0.borrow_mut().pop();
         Buffer {
-            bytes: bytes.unwrap_or_else(|| vec![0; COMMON]),
+            bytes: bytes.unwrap_or_else(|| vec![0; BUFFER_BYTES]),
             start: 0,
             end: 0,
             pool: self.clone(),
@@ -40,7 +40,7 @@ pub(crate) struct Buffer {
     bytes: Vec<u8>,
     start: usize,
     end: usize,
-    pool: Rc<Pool>,
+    pool: Rc<BufferPool>,
 }
 
 impl Buffer {
@@ -115,7 +115,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let mut kept = self.pool.0.borrow_mut();
-        if self.bytes.len() == COMMON && kept.len() < KEPT {
+        if self.bytes.len() == BUFFER_BYTES && kept.len() < MAX_IDLE {
             kept.push(std::mem::take(&mut self.bytes));
         }
     }
@@ -127,8 +127,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_read_is_taken_in_order_and_a_full_buffer_grows_to_its_bound() {
-        let pool = Rc::new(Pool::default());
-        let mut buffer = pool.lend();
+        let pool = Rc::new(BufferPool::default());
+        let mut buffer = pool.acquire();
         let sent: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();
         let mut reader = &sent[..];
         while buffer.fill(&mut reader, 64 * 1024).await.expect("bytes") > 0 {}

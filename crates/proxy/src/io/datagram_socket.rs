@@ -1,4 +1,4 @@
-//! Datagrams at a socket that is bound to every address of the machine. The kernel tells to which of them one was sent, and is told from which one to answer
+//! DatagramSocket at a socket that is bound to every address of the machine. The kernel tells to which of them one was sent, and is control from which one to answer
 //! (`IP_PKTINFO`, ip(7); `IPV6_RECVPKTINFO`, RFC 3542 §6.2): left alone it would choose, and the client would not know who speaks.
 
 use std::cell::RefCell;
@@ -17,13 +17,13 @@ use tokio::net::UdpSocket;
 
 /// A socket that datagrams come to.
 #[derive(Debug)]
-pub(crate) struct Datagrams {
+pub(crate) struct DatagramSocket {
     socket: UdpSocket,
     /// Room for what the kernel tells, where the socket is bound to every address.
-    told: Option<RefCell<Vec<u8>>>,
+    control: Option<RefCell<Vec<u8>>>,
 }
 
-impl Datagrams {
+impl DatagramSocket {
     /// Of a socket that is bound to this address.
     pub(crate) fn new(socket: UdpSocket, address: IpAddr) -> io::Result<Self> {
         if address.is_unspecified() {
@@ -32,10 +32,10 @@ impl Datagrams {
                 IpAddr::V6(_) => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?,
             }
         }
-        let told = address.is_unspecified();
-        Ok(Datagrams {
+        let control = address.is_unspecified();
+        Ok(DatagramSocket {
             socket,
-            told: told.then(|| RefCell::new(nix::cmsg_space!(in6_pktinfo))),
+            control: control.then(|| RefCell::new(nix::cmsg_space!(in6_pktinfo))),
         })
     }
 
@@ -49,13 +49,13 @@ impl Datagrams {
         &self,
         room: &mut [u8],
     ) -> io::Result<(usize, SocketAddr, Option<IpAddr>)> {
-        match &self.told {
+        match &self.control {
             None => {
                 let (count, client) = self.socket.try_recv_from(room)?;
                 Ok((count, client, None))
             }
-            Some(told) => self.socket.try_io(Interest::READABLE, || {
-                receive(&self.socket, room, &mut told.borrow_mut())
+            Some(control) => self.socket.try_io(Interest::READABLE, || {
+                receive(&self.socket, room, &mut control.borrow_mut())
             }),
         }
     }
@@ -67,10 +67,10 @@ impl Datagrams {
         client: SocketAddr,
         from: Option<IpAddr>,
     ) -> io::Result<usize> {
-        let send = |told: &[ControlMessage<'_>]| {
+        let send = |control: &[ControlMessage<'_>]| {
             let (bytes, to) = ([IoSlice::new(bytes)], SockaddrStorage::from(client));
             let flags = MsgFlags::MSG_DONTWAIT;
-            let sent = sendmsg(self.socket.as_raw_fd(), &bytes, told, flags, Some(&to));
+            let sent = sendmsg(self.socket.as_raw_fd(), &bytes, control, flags, Some(&to));
             sent.map_err(io::Error::from)
         };
         match from {
@@ -99,10 +99,10 @@ impl Datagrams {
 fn receive(
     socket: &UdpSocket,
     room: &mut [u8],
-    told: &mut [u8],
+    control: &mut [u8],
 ) -> io::Result<(usize, SocketAddr, Option<IpAddr>)> {
     let (mut rooms, flags) = ([IoSliceMut::new(room)], MsgFlags::MSG_DONTWAIT);
-    let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut rooms, Some(told), flags)?;
+    let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut rooms, Some(control), flags)?;
     let sender = came.address.as_ref().and_then(|address| {
         let four = address.as_sockaddr_in();
         let four = four.map(|address| SocketAddr::V4((*address).into()));

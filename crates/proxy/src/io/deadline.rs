@@ -18,23 +18,23 @@ const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A timer for one deadline at a time.
 #[derive(Debug)]
-pub(crate) struct Alarm {
+pub(crate) struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
     /// Whom it wakes.
     wakes: Option<Waker>,
 }
 
-impl Alarm {
+impl DeadlineTimer {
     /// One that is not armed.
     pub(crate) fn new() -> Self {
-        Alarm {
+        DeadlineTimer {
             sleep: None,
             wakes: None,
         }
     }
 
     /// Waits for `work`, no longer than this. The clock is read only if there is something to wait for.
-    pub(crate) async fn within<T>(
+    pub(crate) async fn timeout<T>(
         &mut self,
         time: Duration,
         work: impl Future<Output = T>,
@@ -46,11 +46,11 @@ impl Alarm {
             }
             end.get()
         };
-        self.watch(deadline, work).await
+        self.run_until(deadline, work).await
     }
 
     /// Waits for `work`, as long as the deadline, which is asked for anew whenever it seems to be over, lies ahead.
-    pub(crate) async fn watch<T>(
+    pub(crate) async fn run_until<T>(
         &mut self,
         deadline: impl Fn() -> Option<Instant>,
         work: impl Future<Output = T>,
@@ -104,14 +104,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_deadline_that_moves_on_is_kept_and_one_that_stands_elapses() {
-        let mut alarm = Alarm::new();
+        let mut timer = DeadlineTimer::new();
         let (now, short) = (Instant::now(), Duration::from_millis(5));
         assert_eq!(
-            alarm.within(short, std::future::pending::<()>()).await,
+            timer.timeout(short, std::future::pending::<()>()).await,
             Err(Elapsed)
         );
         assert!(now.elapsed() >= short);
-        assert_eq!(alarm.within(short, async { 7 }).await, Ok(7));
+        assert_eq!(timer.timeout(short, async { 7 }).await, Ok(7));
         let moved = Cell::new(0);
         let start = Instant::now();
         let deadline = || {
@@ -119,7 +119,9 @@ mod tests {
             Some(start + Duration::from_millis(5 * moved.get().min(4)))
         };
         assert_eq!(
-            alarm.watch(deadline, std::future::pending::<()>()).await,
+            timer
+                .run_until(deadline, std::future::pending::<()>())
+                .await,
             Err(Elapsed)
         );
         assert!(start.elapsed() >= Duration::from_millis(20));

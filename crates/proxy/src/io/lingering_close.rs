@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
 
-use super::stream::{Reader, Writer};
+use super::stream::{ReadHalf, WriteHalf};
 
 /// How long the other side is listened to.
 pub(crate) const LINGERING_TIME: Duration = Duration::from_secs(1);
@@ -17,7 +17,7 @@ const BYTES: usize = 256 * 1024;
 
 /// Says that nothing more will be written, and reads a little of what still comes: closing at once would reset the connection, and the other side
 /// might lose what was written (RFC 9112 §9.6).
-pub(crate) async fn lingering_close(reader: &mut Reader, writer: &mut Writer) {
+pub(crate) async fn lingering_close(reader: &mut ReadHalf, writer: &mut WriteHalf) {
     let mut left = BYTES;
     let lingering = async {
         if writer.shutdown().await.is_ok() {
@@ -28,7 +28,7 @@ pub(crate) async fn lingering_close(reader: &mut Reader, writer: &mut Writer) {
 }
 
 /// Reads to the end, or until enough was read. The room for it is on the stack: a connection that waits for a request holds none.
-fn poll_rest(reader: &mut Reader, left: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
+fn poll_rest(reader: &mut ReadHalf, left: &mut usize, cx: &mut Context<'_>) -> Poll<()> {
     let mut scratch = [0; 2048];
     loop {
         let mut room = ReadBuf::new(&mut scratch);

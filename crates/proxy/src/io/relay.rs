@@ -15,43 +15,43 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::buffer::{Buffer, COMMON, Pool};
-use super::deadline::{Alarm, Elapsed};
-use super::splice::{Passed, PipeError, Pipes};
-use super::stream::{Reader, Writer};
+use super::buffer::{BUFFER_BYTES, Buffer, BufferPool};
+use super::deadline::{DeadlineTimer, Elapsed};
+use super::splice::{PipePool, SpliceError, Spliced};
+use super::stream::{ReadHalf, WriteHalf};
 
 /// A direction is bulk once so many reads in a row have filled the buffer.
 const FULL_READS: u32 = 4;
 
 /// It is no longer, once less than this comes at a time.
-const BULK: u64 = COMMON as u64;
+const BULK: u64 = BUFFER_BYTES as u64;
 
 /// How long a connection is silent before its peer is asked whether it is there.
 const ASKING: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
 
 /// One of two connections.
 #[derive(Debug)]
-pub(crate) struct End {
+pub(crate) struct RelayEnd {
     /// What comes from it.
-    pub(crate) reader: Reader,
+    pub(crate) reader: ReadHalf,
     /// What goes to it.
-    pub(crate) writer: Writer,
+    pub(crate) writer: WriteHalf,
     /// What came from it before.
     pub(crate) first: Vec<u8>,
 }
 
 /// What a relay needs of its worker.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Tools<'w> {
+pub(crate) struct RelayPools<'w> {
     /// Lends buffers.
-    pub(crate) buffers: &'w Rc<Pool>,
+    pub(crate) buffers: &'w Rc<BufferPool>,
     /// Lends pipes.
-    pub(crate) pipes: &'w Rc<Pipes>,
+    pub(crate) pipes: &'w Rc<PipePool>,
 }
 
 /// How far a relay has come.
 #[derive(Debug)]
-pub(crate) struct Moved {
+pub(crate) struct RelayProgress {
     /// Bytes from near to far.
     pub(crate) up: Cell<u64>,
     /// Bytes from far to near.
@@ -59,10 +59,10 @@ pub(crate) struct Moved {
     last: Cell<Instant>,
 }
 
-impl Moved {
+impl RelayProgress {
     /// Nothing has moved yet.
     pub(crate) fn new() -> Self {
-        Moved {
+        RelayProgress {
             up: Cell::new(0),
             down: Cell::new(0),
             last: Cell::new(Instant::now()),
@@ -80,10 +80,10 @@ impl Moved {
 pub(crate) enum RelayError {
     /// The near side broke.
     #[error("the client: {0}")]
-    Near(io::Error),
+    Downstream(io::Error),
     /// The far side broke.
     #[error("the endpoint: {0}")]
-    Far(io::Error),
+    Upstream(io::Error),
     /// Nothing has moved for too long.
     #[error("silent for too long")]
     Idle,
@@ -92,11 +92,11 @@ pub(crate) enum RelayError {
 /// Carries bytes both ways. When one side has said all, so is the other told; it may still answer. If one side breaks, both connections are reset,
 /// so that nobody takes the break for an end. `heard` is told of bytes as they move: so many up, so many down.
 pub(crate) async fn relay(
-    tools: Tools<'_>,
+    tools: RelayPools<'_>,
     idle: Option<Duration>,
-    mut near: End,
-    mut far: End,
-    moved: &Moved,
+    mut near: RelayEnd,
+    mut far: RelayEnd,
+    moved: &RelayProgress,
     heard: impl Fn(u64, u64),
 ) -> Result<(), RelayError> {
     if idle.is_none() {
@@ -125,16 +125,18 @@ pub(crate) async fn relay(
         let first = std::mem::take(&mut near.first);
         let up = async {
             let carried = up.carry(&mut near.reader, &mut far.writer, first).await;
-            carried.map_err(|broken| broken.into_error(RelayError::Near, RelayError::Far))
+            carried
+                .map_err(|broken| broken.into_error(RelayError::Downstream, RelayError::Upstream))
         };
         let first = std::mem::take(&mut far.first);
         let down = async {
             let carried = down.carry(&mut far.reader, &mut near.writer, first).await;
-            carried.map_err(|broken| broken.into_error(RelayError::Far, RelayError::Near))
+            carried
+                .map_err(|broken| broken.into_error(RelayError::Upstream, RelayError::Downstream))
         };
         let deadline = || idle.map(|idle| moved.last.get() + idle);
         let both = async { tokio::try_join!(up, down) };
-        Alarm::new().watch(deadline, both).await
+        DeadlineTimer::new().run_until(deadline, both).await
     };
     let outcome = match carried {
         Ok(Ok(_)) => Ok(()),
@@ -144,16 +146,16 @@ pub(crate) async fn relay(
     for end in [near, far] {
         end.close(matches!(
             outcome,
-            Err(RelayError::Near(_) | RelayError::Far(_))
+            Err(RelayError::Downstream(_) | RelayError::Upstream(_))
         ));
     }
     outcome
 }
 
-impl End {
+impl RelayEnd {
     /// Both halves of a connection of which nothing was read.
-    pub(crate) fn new((reader, writer): (Reader, Writer)) -> Self {
-        End {
+    pub(crate) fn new((reader, writer): (ReadHalf, WriteHalf)) -> Self {
+        RelayEnd {
             reader,
             writer,
             first: Vec::new(),
@@ -167,7 +169,7 @@ impl End {
                 let _ = SockRef::from(tcp).set_linger(Some(Duration::ZERO));
             });
         }
-        if let Writer::Tcp(half) = self.writer {
+        if let WriteHalf::Tcp(half) = self.writer {
             // It goes with the other half; alone it would be shut down first, which looks like an end.
             half.forget();
         }
@@ -175,36 +177,36 @@ impl End {
 }
 
 /// Which side broke.
-enum Broken {
+enum DirectionError {
     Reading(io::Error),
     Writing(io::Error),
 }
 
-impl Broken {
+impl DirectionError {
     fn into_error(
         self,
         reading: impl Fn(io::Error) -> RelayError,
         writing: impl Fn(io::Error) -> RelayError,
     ) -> RelayError {
         match self {
-            Broken::Reading(error) => reading(error),
-            Broken::Writing(error) => writing(error),
+            DirectionError::Reading(error) => reading(error),
+            DirectionError::Writing(error) => writing(error),
         }
     }
 }
 
-impl From<PipeError> for Broken {
-    fn from(error: PipeError) -> Self {
+impl From<SpliceError> for DirectionError {
+    fn from(error: SpliceError) -> Self {
         match error {
-            PipeError::Read(error) => Broken::Reading(error),
-            PipeError::Write(error) => Broken::Writing(error),
+            SpliceError::Read(error) => DirectionError::Reading(error),
+            SpliceError::Write(error) => DirectionError::Writing(error),
         }
     }
 }
 
 /// One direction, and who counts its bytes.
 struct Direction<'r, F> {
-    tools: Tools<'r>,
+    tools: RelayPools<'r>,
     add: F,
 }
 
@@ -212,10 +214,10 @@ impl<F: Fn(u64)> Direction<'_, F> {
     /// Carries all that comes, and tells the end.
     async fn carry(
         &self,
-        from: &mut Reader,
-        to: &mut Writer,
+        from: &mut ReadHalf,
+        to: &mut WriteHalf,
         first: Vec<u8>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), DirectionError> {
         if !first.is_empty() {
             self.write(to, &first).await?;
             drop(first);
@@ -228,65 +230,67 @@ impl<F: Fn(u64)> Direction<'_, F> {
         match to.shutdown().await {
             // It is gone already. If that was no end, reading says so.
             Err(error) if error.kind() != io::ErrorKind::NotConnected => {
-                Err(Broken::Writing(error))
+                Err(DirectionError::Writing(error))
             }
             _ => Ok(()),
         }
     }
 
     /// Copies until the end, which is told, or until it is bulk that sockets can pass on.
-    async fn copy(&self, from: &mut Reader, to: &mut Writer) -> Result<bool, Broken> {
+    async fn copy(&self, from: &mut ReadHalf, to: &mut WriteHalf) -> Result<bool, DirectionError> {
         let mut full = 0;
         loop {
-            let buffer = self.read(from).await.map_err(Broken::Reading)?;
+            let buffer = self.read(from).await.map_err(DirectionError::Reading)?;
             let Some(buffer) = buffer else {
                 return Ok(true);
             };
             self.write(to, buffer.filled()).await?;
             full = match buffer.filled().len() {
-                COMMON.. => full + 1,
+                BUFFER_BYTES.. => full + 1,
                 _ => 0,
             };
-            if full >= FULL_READS && from.plain().is_some() && to.plain().is_some() {
+            if full >= FULL_READS && from.as_tcp().is_some() && to.as_tcp().is_some() {
                 return Ok(false);
             }
         }
     }
 
     /// Splices until the end, which is told, or until it is no bulk any more.
-    async fn splice(&self, from: &Reader, to: &Writer) -> Result<bool, Broken> {
-        let (Some(from), Some(to)) = (from.plain(), to.plain()) else {
+    async fn splice(&self, from: &ReadHalf, to: &WriteHalf) -> Result<bool, DirectionError> {
+        let (Some(from), Some(to)) = (from.as_tcp(), to.as_tcp()) else {
             return Ok(false);
         };
         loop {
-            readable(from).await.map_err(Broken::Reading)?;
-            let Some(mut pipe) = self.tools.pipes.lend() else {
+            readable(from).await.map_err(DirectionError::Reading)?;
+            let Some(mut pipe) = self.tools.pipes.acquire() else {
                 return Ok(false);
             };
             match pipe
-                .pass(from, to, u64::MAX, |count| (self.add)(count as u64))
+                .splice_available(from, to, u64::MAX, |count| (self.add)(count as u64))
                 .await?
             {
-                Passed::End(_) => return Ok(true),
+                Spliced::Eof(_) => return Ok(true),
                 // Nothing was there after all: that says nothing.
-                Passed::So(0 | BULK..) => {}
-                Passed::So(_) => return Ok(false),
+                Spliced::Partial(0 | BULK..) => {}
+                Spliced::Partial(_) => return Ok(false),
             }
         }
     }
 
     /// Waits for bytes, without holding a buffer meanwhile; none is the end.
-    async fn read(&self, from: &mut Reader) -> io::Result<Option<Buffer>> {
+    async fn read(&self, from: &mut ReadHalf) -> io::Result<Option<Buffer>> {
         poll_fn(|cx| {
-            let mut buffer = self.tools.buffers.lend();
+            let mut buffer = self.tools.buffers.acquire();
             let count = std::task::ready!(buffer.poll_fill(Pin::new(&mut *from), 0, cx))?;
             Poll::Ready(Ok(Some(buffer).filter(|_| count > 0)))
         })
         .await
     }
 
-    async fn write(&self, to: &mut Writer, bytes: &[u8]) -> Result<(), Broken> {
-        to.write_all(&mut [bytes]).await.map_err(Broken::Writing)?;
+    async fn write(&self, to: &mut WriteHalf, bytes: &[u8]) -> Result<(), DirectionError> {
+        to.write_all(&mut [bytes])
+            .await
+            .map_err(DirectionError::Writing)?;
         (self.add)(bytes.len() as u64);
         Ok(())
     }

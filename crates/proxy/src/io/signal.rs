@@ -6,9 +6,9 @@ use std::task::{Context, Poll, Waker};
 
 /// Rings once, for everybody, for ever.
 #[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: Cell<bool>,
-    waiting: RefCell<Slots>,
+pub(crate) struct Signal {
+    notified: Cell<bool>,
+    slots: RefCell<Slots>,
 }
 
 #[derive(Debug, Default)]
@@ -17,61 +17,61 @@ struct Slots {
     free: Vec<usize>,
 }
 
-/// A place among those who wait; given back when dropped.
+/// A waiter among those who wait; given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'b> {
-    bell: &'b Bell,
+pub(crate) struct Waiter<'s> {
+    signal: &'s Signal,
     slot: Option<usize>,
 }
 
-impl Bell {
-    /// Whether it has rung.
-    pub(crate) fn has_rung(&self) -> bool {
-        self.rung.get()
+impl Signal {
+    /// Whether it has notified.
+    pub(crate) fn is_notified(&self) -> bool {
+        self.notified.get()
     }
 
     /// Wakes everybody.
-    pub(crate) fn ring(&self) {
-        self.rung.set(true);
-        for waker in self.waiting.borrow().wakers.iter().flatten() {
+    pub(crate) fn notify(&self) {
+        self.notified.set(true);
+        for waker in self.slots.borrow().wakers.iter().flatten() {
             waker.wake_by_ref();
         }
     }
 
-    /// A place to wait at.
-    pub(crate) fn place(&self) -> Place<'_> {
-        Place {
-            bell: self,
+    /// A waiter to wait at.
+    pub(crate) fn waiter(&self) -> Waiter<'_> {
+        Waiter {
+            signal: self,
             slot: None,
         }
     }
 
     /// Waits until it rings.
     pub(crate) async fn wait(&self) {
-        let mut place = self.place();
-        poll_fn(|cx| place.poll(cx)).await
+        let mut waiter = self.waiter();
+        poll_fn(|cx| waiter.poll(cx)).await
     }
 }
 
-impl Place<'_> {
-    /// Ready once the bell has rung.
+impl Waiter<'_> {
+    /// Ready once the signal has notified.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.bell.rung.get() {
+        if self.signal.notified.get() {
             return Poll::Ready(());
         }
-        let mut waiting = self.bell.waiting.borrow_mut();
+        let mut slots = self.signal.slots.borrow_mut();
         let slot = match self.slot {
             Some(slot) => slot,
             None => {
-                let slot = waiting.free.pop().unwrap_or_else(|| {
-                    waiting.wakers.push(None);
-                    waiting.wakers.len() - 1
+                let slot = slots.free.pop().unwrap_or_else(|| {
+                    slots.wakers.push(None);
+                    slots.wakers.len() - 1
                 });
                 self.slot = Some(slot);
                 slot
             }
         };
-        match &mut waiting.wakers[slot] {
+        match &mut slots.wakers[slot] {
             Some(waker) => waker.clone_from(cx.waker()),
             empty => *empty = Some(cx.waker().clone()),
         }
@@ -79,12 +79,12 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            let mut waiting = self.bell.waiting.borrow_mut();
-            waiting.wakers[slot] = None;
-            waiting.free.push(slot);
+            let mut slots = self.signal.slots.borrow_mut();
+            slots.wakers[slot] = None;
+            slots.free.push(slot);
         }
     }
 }
@@ -96,25 +96,25 @@ mod tests {
 
     #[tokio::test(flavor = "current_thread")]
     async fn everybody_who_waits_hears_it_and_so_does_who_comes_later() {
-        let bell = Rc::new(Bell::default());
+        let signal = Rc::new(Signal::default());
         let local = tokio::task::LocalSet::new();
         local
             .run_until(async {
-                let waiting: Vec<_> = (0..3)
+                let slots: Vec<_> = (0..3)
                     .map(|_| {
-                        let bell = bell.clone();
-                        tokio::task::spawn_local(async move { bell.wait().await })
+                        let signal = signal.clone();
+                        tokio::task::spawn_local(async move { signal.wait().await })
                     })
                     .collect();
                 tokio::task::yield_now().await;
-                assert!(!bell.has_rung());
-                bell.ring();
-                for task in waiting {
+                assert!(!signal.is_notified());
+                signal.notify();
+                for task in slots {
                     task.await.expect("it rang");
                 }
-                bell.wait().await;
+                signal.wait().await;
             })
             .await;
-        assert_eq!(bell.waiting.borrow().free.len(), 3);
+        assert_eq!(signal.slots.borrow().free.len(), 3);
     }
 }

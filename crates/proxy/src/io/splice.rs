@@ -1,6 +1,6 @@
 //! Bytes from one socket to another that never come up to this process: splice(2) moves them through a pipe.
 //!
-//! It pays where much is moved; for a few bytes at a time, two system calls and a pipe cost more than a copy. Pipes are kept by the worker, since
+//! It pays where much is moved; for a few bytes at a time, two system calls and a pipe cost more than a copy. PipePool are kept by the worker, since
 //! making one costs more than using it.
 
 use std::cell::RefCell;
@@ -18,17 +18,17 @@ use tokio::net::TcpStream;
 const CAPACITIES: [usize; 2] = [1024 * 1024, 256 * 1024];
 
 /// Bytes that are taken at once to begin with.
-const LEAST: usize = 64 * 1024;
+const MIN_CHUNK: usize = 64 * 1024;
 
-/// Pipes kept for the next ones who need some.
-const KEPT: usize = 16;
+/// PipePool kept for the next ones who need some.
+const MAX_IDLE: usize = 16;
 
-/// After so many bytes others have their turn.
-const TURN: u64 = 2 * 1024 * 1024;
+/// After so many bytes others have their yield_at.
+const YIELD_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Which side broke.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PipeError {
+pub(crate) enum SpliceError {
     /// Where bytes come from.
     #[error("reading: {0}")]
     Read(io::Error),
@@ -39,10 +39,10 @@ pub(crate) enum PipeError {
 
 /// Lends pipes.
 #[derive(Debug, Default)]
-pub(crate) struct Pipes(RefCell<Vec<Ends>>);
+pub(crate) struct PipePool(RefCell<Vec<PipeEnds>>);
 
 #[derive(Debug)]
-struct Ends {
+struct PipeEnds {
     out: OwnedFd,
     into: OwnedFd,
     capacity: usize,
@@ -51,32 +51,32 @@ struct Ends {
 /// A pipe, given back when dropped if nothing is left in it.
 #[derive(Debug)]
 pub(crate) struct Pipe {
-    ends: Option<Ends>,
+    ends: Option<PipeEnds>,
     /// Bytes that are in it.
-    held: usize,
+    buffered: usize,
     /// Bytes that it takes at once: few while their reader is slow, so that he costs no more than another buffer would.
-    step: usize,
-    pool: Rc<Pipes>,
+    chunk: usize,
+    pool: Rc<PipePool>,
 }
 
-impl Pipes {
+impl PipePool {
     /// An empty pipe; none if the system gives none, or none of use.
-    pub(crate) fn lend(self: &Rc<Self>) -> Option<Pipe> {
+    pub(crate) fn acquire(self: &Rc<Self>) -> Option<Pipe> {
         let kept = self.0.borrow_mut().pop();
         let ends = match kept {
             Some(ends) => ends,
-            None => Ends::new()?,
+            None => PipeEnds::new()?,
         };
         Some(Pipe {
             ends: Some(ends),
-            held: 0,
-            step: LEAST,
+            buffered: 0,
+            chunk: MIN_CHUNK,
             pool: self.clone(),
         })
     }
 }
 
-impl Ends {
+impl PipeEnds {
     fn new() -> Option<Self> {
         let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (out, into) = made
@@ -86,7 +86,7 @@ impl Ends {
         let granted = CAPACITIES
             .into_iter()
             .find(|capacity| fcntl_setpipe_size(&into, *capacity).is_ok());
-        granted.map(|capacity| Ends {
+        granted.map(|capacity| PipeEnds {
             out,
             into,
             capacity,
@@ -94,77 +94,80 @@ impl Ends {
     }
 }
 
-/// How far [`Pipe::pass`] has come.
+/// How far [`Pipe::splice_available`] has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Passed {
+pub(crate) enum Spliced {
     /// All that was asked for, or nothing more has come yet.
-    So(u64),
+    Partial(u64),
     /// To the end of what there is.
-    End(u64),
+    Eof(u64),
 }
 
 impl Pipe {
     /// Moves `count` bytes, fewer if `from` ends before. Returns how many, all of which are written; `moved` hears of them as they are.
-    pub(crate) async fn carry(
+    pub(crate) async fn splice_exact(
         &mut self,
         from: &TcpStream,
         to: &TcpStream,
         count: u64,
         moved: impl Fn(usize),
-    ) -> Result<u64, PipeError> {
+    ) -> Result<u64, SpliceError> {
         let mut done = 0;
         while done < count {
             let ready = poll_fn(|cx| from.poll_read_ready(cx)).await;
-            ready.map_err(PipeError::Read)?;
-            match self.pass(from, to, count - done, &moved).await? {
-                Passed::So(more) => done += more,
-                Passed::End(more) => return Ok(done + more),
+            ready.map_err(SpliceError::Read)?;
+            match self
+                .splice_available(from, to, count - done, &moved)
+                .await?
+            {
+                Spliced::Partial(more) => done += more,
+                Spliced::Eof(more) => return Ok(done + more),
             }
         }
         Ok(done)
     }
 
     /// Moves what has come, up to `count` bytes, and does not wait for more. All of it is written then.
-    pub(crate) async fn pass(
+    pub(crate) async fn splice_available(
         &mut self,
         from: &TcpStream,
         to: &TcpStream,
         count: u64,
         moved: impl Fn(usize),
-    ) -> Result<Passed, PipeError> {
+    ) -> Result<Spliced, SpliceError> {
         let mut done = 0;
-        let mut turn = TURN;
+        let mut yield_at = YIELD_BYTES;
         while done < count {
             // Never more than is asked for: what follows belongs to somebody else.
             let left = usize::try_from(count - done).unwrap_or(usize::MAX);
-            match self.fill(from, left).map_err(PipeError::Read)? {
-                None => return Ok(Passed::So(done)),
-                Some(0) => return Ok(Passed::End(done)),
+            match self.fill(from, left).map_err(SpliceError::Read)? {
+                None => return Ok(Spliced::Partial(done)),
+                Some(0) => return Ok(Spliced::Eof(done)),
                 Some(came) => done += came as u64,
             }
-            self.empty(to, &moved).await.map_err(PipeError::Write)?;
-            if done >= turn {
-                turn = done + TURN;
+            self.drain(to, &moved).await.map_err(SpliceError::Write)?;
+            if done >= yield_at {
+                yield_at = done + YIELD_BYTES;
                 tokio::task::yield_now().await;
             }
         }
-        Ok(Passed::So(done))
+        Ok(Spliced::Partial(done))
     }
 
     /// Takes what has come; none if nothing has. It has to be empty: only then does `EAGAIN` speak of the socket, and its readiness may be
     /// cleared.
     fn fill(&mut self, from: &TcpStream, most: usize) -> io::Result<Option<usize>> {
-        let Some(ends) = self.ends.as_ref().filter(|_| self.held == 0) else {
+        let Some(ends) = self.ends.as_ref().filter(|_| self.buffered == 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let most = most.min(self.step).min(ends.capacity);
+        let most = most.min(self.chunk).min(ends.capacity);
         loop {
             let came = from.try_io(Interest::READABLE, || {
                 Ok(splice(from, None, &ends.into, None, most, flags())?)
             });
             match came {
                 Ok(came) => {
-                    self.held = came;
+                    self.buffered = came;
                     return Ok(Some(came));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -175,12 +178,12 @@ impl Pipe {
     }
 
     /// Writes all that it holds.
-    async fn empty(&mut self, to: &TcpStream, moved: impl Fn(usize)) -> io::Result<()> {
+    async fn drain(&mut self, to: &TcpStream, moved: impl Fn(usize)) -> io::Result<()> {
         let Some(ends) = &self.ends else {
             return Ok(());
         };
-        let (mut waited, taken) = (false, self.held);
-        while self.held > 0 {
+        let (mut waited, taken) = (false, self.buffered);
+        while self.buffered > 0 {
             poll_fn(|cx| {
                 let ready = to.poll_write_ready(cx);
                 waited |= ready.is_pending();
@@ -188,22 +191,22 @@ impl Pipe {
             })
             .await?;
             let went = to.try_io(Interest::WRITABLE, || {
-                Ok(splice(&ends.out, None, to, None, self.held, flags())?)
+                Ok(splice(&ends.out, None, to, None, self.buffered, flags())?)
             });
             match went {
-                Err(error) if is_passing(&error) => {}
+                Err(error) if is_transient(&error) => {}
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 went => {
                     let went = went?;
-                    self.held -= went;
+                    self.buffered -= went;
                     moved(went);
                 }
             }
         }
         if waited {
-            self.step = (self.step / 2).max(LEAST);
-        } else if taken == self.step {
-            self.step = (self.step * 2).min(ends.capacity);
+            self.chunk = (self.chunk / 2).max(MIN_CHUNK);
+        } else if taken == self.chunk {
+            self.chunk = (self.chunk * 2).min(ends.capacity);
         }
         Ok(())
     }
@@ -213,7 +216,7 @@ fn flags() -> SpliceFlags {
     SpliceFlags::MOVE | SpliceFlags::NONBLOCK
 }
 
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     let kind = error.kind();
     kind == io::ErrorKind::WouldBlock || kind == io::ErrorKind::Interrupted
 }
@@ -221,7 +224,7 @@ fn is_passing(error: &io::Error) -> bool {
 impl Drop for Pipe {
     fn drop(&mut self) {
         let mut kept = self.pool.0.borrow_mut();
-        if self.held == 0 && kept.len() < KEPT {
+        if self.buffered == 0 && kept.len() < MAX_IDLE {
             kept.extend(self.ends.take());
         }
     }
@@ -243,14 +246,14 @@ mod tests {
 
     #[tokio::test]
     async fn exactly_so_many_bytes_are_moved_and_what_follows_stays() {
-        let pipes = Rc::new(Pipes::default());
+        let pipes = Rc::new(PipePool::default());
         let (mut client, from) = pair().await;
         let (to, mut backend) = pair().await;
         let sent: Vec<u8> = (0..5_000_000u32).map(|at| (at / 7) as u8).collect();
         let count = sent.len() as u64 - 5;
         let heard = Cell::new(0);
-        let mut pipe = pipes.lend().expect("a pipe");
-        let carried = pipe.carry(&from, &to, count, |more| heard.set(heard.get() + more));
+        let mut pipe = pipes.acquire().expect("a pipe");
+        let carried = pipe.splice_exact(&from, &to, count, |more| heard.set(heard.get() + more));
         let mut got = vec![0; count as usize];
         let (written, moved, read) = tokio::join!(
             client.write_all(&sent),
@@ -276,13 +279,13 @@ mod tests {
 
     #[tokio::test]
     async fn an_end_before_all_has_come_is_told_and_what_came_is_written() {
-        let pipes = Rc::new(Pipes::default());
+        let pipes = Rc::new(PipePool::default());
         let (mut client, from) = pair().await;
         let (to, mut backend) = pair().await;
         client.write_all(b"too little").await.expect("written");
         drop(client);
-        let mut pipe = pipes.lend().expect("a pipe");
-        let moved = pipe.carry(&from, &to, 1000, |_| {}).await;
+        let mut pipe = pipes.acquire().expect("a pipe");
+        let moved = pipe.splice_exact(&from, &to, 1000, |_| {}).await;
         assert_eq!(moved.expect("moved"), 10);
         drop(to);
         let mut got = Vec::new();
@@ -292,10 +295,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_pipe_that_is_not_empty_is_not_used_again() {
-        let pipes = Rc::new(Pipes::default());
+        let pipes = Rc::new(PipePool::default());
         let (mut client, from) = pair().await;
         client.write_all(b"left").await.expect("written");
-        let mut pipe = pipes.lend().expect("a pipe");
+        let mut pipe = pipes.acquire().expect("a pipe");
         from.readable().await.expect("readable");
         assert_eq!(pipe.fill(&from, 100).expect("filled"), Some(4));
         drop(pipe);

@@ -17,16 +17,16 @@ use crate::http1::Close;
 
 /// A TCP stream of which some bytes were read already, to find out what is spoken.
 #[derive(Debug)]
-pub(crate) struct Prefixed {
+pub(crate) struct PrefixedStream {
     prefix: Vec<u8>,
     taken: usize,
     stream: TcpStream,
 }
 
-impl Prefixed {
+impl PrefixedStream {
     /// The stream, with these bytes before what it still gives.
     pub(crate) fn new(prefix: Vec<u8>, stream: TcpStream) -> Self {
-        Prefixed {
+        PrefixedStream {
             prefix,
             taken: 0,
             stream,
@@ -44,7 +44,7 @@ impl Prefixed {
     }
 }
 
-impl AsyncRead for Prefixed {
+impl AsyncRead for PrefixedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -65,7 +65,7 @@ impl AsyncRead for Prefixed {
     }
 }
 
-impl AsyncWrite for Prefixed {
+impl AsyncWrite for PrefixedStream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -95,11 +95,11 @@ impl AsyncWrite for Prefixed {
     }
 }
 
-type Tls = Rc<RefCell<TlsStream<Prefixed>>>;
+type Tls = Rc<RefCell<TlsStream<PrefixedStream>>>;
 
 /// The half that is read.
 #[derive(Debug)]
-pub(crate) enum Reader {
+pub(crate) enum ReadHalf {
     /// Plain text.
     Tcp(OwnedReadHalf),
     /// TLS.
@@ -108,7 +108,7 @@ pub(crate) enum Reader {
 
 /// The half that is written.
 #[derive(Debug)]
-pub(crate) enum Writer {
+pub(crate) enum WriteHalf {
     /// Plain text.
     Tcp(OwnedWriteHalf),
     /// TLS.
@@ -116,47 +116,47 @@ pub(crate) enum Writer {
 }
 
 /// Takes a TCP stream apart.
-pub(crate) fn split(stream: TcpStream) -> (Reader, Writer) {
+pub(crate) fn split(stream: TcpStream) -> (ReadHalf, WriteHalf) {
     let (reader, writer) = stream.into_split();
-    (Reader::Tcp(reader), Writer::Tcp(writer))
+    (ReadHalf::Tcp(reader), WriteHalf::Tcp(writer))
 }
 
 /// Takes a TLS stream apart.
-pub(crate) fn split_tls(stream: TlsStream<Prefixed>) -> (Reader, Writer) {
+pub(crate) fn split_tls(stream: TlsStream<PrefixedStream>) -> (ReadHalf, WriteHalf) {
     let stream = Rc::new(RefCell::new(stream));
-    (Reader::Tls(stream.clone()), Writer::Tls(stream))
+    (ReadHalf::Tls(stream.clone()), WriteHalf::Tls(stream))
 }
 
 /// Puts the halves of a plain connection together again, if they are one.
-pub(crate) fn unsplit(reader: Reader, writer: Writer) -> Option<TcpStream> {
+pub(crate) fn unsplit(reader: ReadHalf, writer: WriteHalf) -> Option<TcpStream> {
     match (reader, writer) {
-        (Reader::Tcp(reader), Writer::Tcp(writer)) => reader.reunite(writer).ok(),
+        (ReadHalf::Tcp(reader), WriteHalf::Tcp(writer)) => reader.reunite(writer).ok(),
         _ => None,
     }
 }
 
-impl Reader {
+impl ReadHalf {
     /// The socket.
     pub(crate) fn with_tcp<T>(&self, use_it: impl FnOnce(&TcpStream) -> T) -> T {
         match self {
-            Reader::Tcp(half) => use_it(half.as_ref()),
-            Reader::Tls(stream) => use_it(stream.borrow().get_ref().0.tcp()),
+            ReadHalf::Tcp(half) => use_it(half.as_ref()),
+            ReadHalf::Tls(stream) => use_it(stream.borrow().get_ref().0.tcp()),
         }
     }
 
     /// The socket of a plain connection.
-    pub(crate) fn plain(&self) -> Option<&TcpStream> {
+    pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
-            Reader::Tcp(half) => Some(half.as_ref()),
-            Reader::Tls(_) => None,
+            ReadHalf::Tcp(half) => Some(half.as_ref()),
+            ReadHalf::Tls(_) => None,
         }
     }
 
     /// The manner in which the peer closed the connection. TLS has a way to say so (RFC 8446 §6.1), so that nobody else can cut a stream unnoticed.
-    pub(crate) fn close(&self) -> Close {
+    pub(crate) fn peer_close(&self) -> Close {
         let orderly = match self {
-            Reader::Tcp(_) => true,
-            Reader::Tls(stream) => {
+            ReadHalf::Tcp(_) => true,
+            ReadHalf::Tls(stream) => {
                 let state = match &mut *stream.borrow_mut() {
                     TlsStream::Client(stream) => stream.get_mut().1.process_new_packets(),
                     TlsStream::Server(stream) => stream.get_mut().1.process_new_packets(),
@@ -176,7 +176,7 @@ impl Reader {
     }
 
     /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. Mostly no system call is made.
-    pub(crate) fn is_silent(&self) -> bool {
+    pub(crate) fn is_reusable(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         self.with_tcp(|tcp| {
             // What was last read, or moved, may have been all that there was.
@@ -185,21 +185,21 @@ impl Reader {
     }
 }
 
-impl Writer {
+impl WriteHalf {
     /// Whether the other side has reset the connection.
-    pub(crate) fn is_broken(&self) -> bool {
+    pub(crate) fn is_reset(&self) -> bool {
         let peek = |tcp: &TcpStream| matches!(peek(tcp), Err(error) if error != Errno::AGAIN && error != Errno::INTR);
         match self {
-            Writer::Tcp(half) => peek(half.as_ref()),
-            Writer::Tls(stream) => peek(stream.borrow().get_ref().0.tcp()),
+            WriteHalf::Tcp(half) => peek(half.as_ref()),
+            WriteHalf::Tls(stream) => peek(stream.borrow().get_ref().0.tcp()),
         }
     }
 
     /// The socket of a plain connection.
-    pub(crate) fn plain(&self) -> Option<&TcpStream> {
+    pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
-            Writer::Tcp(half) => Some(half.as_ref()),
-            Writer::Tls(_) => None,
+            WriteHalf::Tcp(half) => Some(half.as_ref()),
+            WriteHalf::Tls(_) => None,
         }
     }
 
@@ -222,8 +222,8 @@ impl Writer {
             }
             if used == 0 {
                 return match self {
-                    Writer::Tcp(_) => Poll::Ready(Ok(())),
-                    Writer::Tls(_) => Pin::new(self).poll_flush(cx),
+                    WriteHalf::Tcp(_) => Poll::Ready(Ok(())),
+                    WriteHalf::Tls(_) => Pin::new(self).poll_flush(cx),
                 };
             }
             let written = match used {
@@ -260,15 +260,15 @@ fn is_drained(tcp: &TcpStream) -> bool {
     matches!(looked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
-impl AsyncRead for Reader {
+impl AsyncRead for ReadHalf {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         room: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Reader::Tcp(half) => Pin::new(half).poll_read(cx, room),
-            Reader::Tls(stream) => {
+            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, room),
+            ReadHalf::Tls(stream) => {
                 let read = Pin::new(&mut *stream.borrow_mut()).poll_read(cx, room);
                 match read {
                     // A peer that closes without saying so in TLS has closed; framing tells whether something is missing.
@@ -282,15 +282,15 @@ impl AsyncRead for Reader {
     }
 }
 
-impl AsyncWrite for Writer {
+impl AsyncWrite for WriteHalf {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Writer::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
-            Writer::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_write(cx, bytes),
+            WriteHalf::Tcp(half) => Pin::new(half).poll_write(cx, bytes),
+            WriteHalf::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_write(cx, bytes),
         }
     }
 
@@ -300,8 +300,8 @@ impl AsyncWrite for Writer {
         slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
-            Writer::Tcp(half) => Pin::new(half).poll_write_vectored(cx, slices),
-            Writer::Tls(stream) => {
+            WriteHalf::Tcp(half) => Pin::new(half).poll_write_vectored(cx, slices),
+            WriteHalf::Tls(stream) => {
                 Pin::new(&mut *stream.borrow_mut()).poll_write_vectored(cx, slices)
             }
         }
@@ -313,15 +313,15 @@ impl AsyncWrite for Writer {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Writer::Tcp(_) => Poll::Ready(Ok(())),
-            Writer::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_flush(cx),
+            WriteHalf::Tcp(_) => Poll::Ready(Ok(())),
+            WriteHalf::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            Writer::Tcp(half) => Pin::new(half).poll_shutdown(cx),
-            Writer::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_shutdown(cx),
+            WriteHalf::Tcp(half) => Pin::new(half).poll_shutdown(cx),
+            WriteHalf::Tls(stream) => Pin::new(&mut *stream.borrow_mut()).poll_shutdown(cx),
         }
     }
 }

@@ -5,47 +5,47 @@
 
 /// The first bytes of a trailer section.
 #[derive(Debug)]
-pub(crate) struct Peek {
-    bytes: [u8; ROOM],
-    have: usize,
+pub(crate) struct TrailerInspector {
+    bytes: [u8; MAX_PREFIX],
+    len: usize,
     /// Bytes before the block: the length of padding, a priority.
-    before: usize,
+    skip: usize,
 }
 
 /// More than the bytes that tell: instructions for the table's size, the kind of the first field, the length of its name and its first letter.
-const ROOM: usize = 32;
+const MAX_PREFIX: usize = 32;
 
 /// RFC 9113 §6.2.
 const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
 
-impl Peek {
+impl TrailerInspector {
     /// Of a HEADERS frame with these flags.
     pub(crate) fn new(flags: u8) -> Self {
-        let mut before = 0;
+        let mut skip = 0;
         if flags & PADDED != 0 {
-            before += 1;
+            skip += 1;
         }
         if flags & PRIORITY != 0 {
-            before += 5;
+            skip += 5;
         }
-        Peek {
-            bytes: [0; ROOM],
-            have: 0,
-            before,
+        TrailerInspector {
+            bytes: [0; MAX_PREFIX],
+            len: 0,
+            skip,
         }
     }
 
     /// More of its bytes. Whether it is fine, once that is known.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Option<bool> {
-        let skipped = self.before.min(bytes.len());
-        self.before -= skipped;
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
         let bytes = &bytes[skipped..];
-        let count = bytes.len().min(ROOM - self.have);
-        self.bytes[self.have..self.have + count].copy_from_slice(&bytes[..count]);
-        self.have += count;
-        match is_regular(&self.bytes[..self.have]) {
-            None if self.have == ROOM => Some(true),
+        let count = bytes.len().min(MAX_PREFIX - self.len);
+        self.bytes[self.len..self.len + count].copy_from_slice(&bytes[..count]);
+        self.len += count;
+        match is_regular(&self.bytes[..self.len]) {
+            None if self.len == MAX_PREFIX => Some(true),
             known => known,
         }
     }
@@ -80,9 +80,9 @@ fn is_regular(mut block: &[u8]) -> Option<bool> {
 }
 
 /// RFC 7541 §5.1: an integer whose prefix has this value and this maximum.
-fn integer(prefix: u8, most: u8, rest: &[u8]) -> Option<(usize, &[u8])> {
+fn integer(prefix: u8, max: u8, rest: &[u8]) -> Option<(usize, &[u8])> {
     let mut value = usize::from(prefix);
-    if prefix < most {
+    if prefix < max {
         return Some((value, rest));
     }
     for (at, byte) in rest.iter().enumerate().take(4) {
@@ -121,8 +121,8 @@ mod tests {
         for (block, regular) in blocks {
             assert_eq!(is_regular(block), regular, "{block:?}");
         }
-        let mut peek = Peek::new(PADDED | PRIORITY);
-        assert_eq!(peek.feed(&[1, 0, 0, 0]), None);
-        assert_eq!(peek.feed(&[0, 0, 0x84]), Some(false));
+        let mut inspector = TrailerInspector::new(PADDED | PRIORITY);
+        assert_eq!(inspector.feed(&[1, 0, 0, 0]), None);
+        assert_eq!(inspector.feed(&[0, 0, 0x84]), Some(false));
     }
 }

@@ -15,7 +15,7 @@ use tokio::task::spawn_local;
 use super::stream::{self, Arrival};
 use super::{http1, overload, tls};
 use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, Secured};
-use crate::io::relay::End;
+use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
 use crate::worker::ports::Place;
 use crate::worker::{Held, Socket, Worker};
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
     let mut is_paused = false;
     loop {
-        let mut place = socket.closed.place();
+        let mut place = socket.closed.waiter();
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
             Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
             // Those who connected before it was closed are served.
@@ -130,7 +130,7 @@ fn serve(
                 name: None,
                 listener: None,
             };
-            let near = End::new(split(stream));
+            let near = RelayEnd::new(split(stream));
             spawn_local(stream::serve(worker, connection, near, arrival));
         }
         // The listener is gone since.

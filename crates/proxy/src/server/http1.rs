@@ -20,10 +20,10 @@ use crate::exchange::request::{Request, Spoken};
 use crate::exchange::source::{Incoming, Source};
 use crate::http1::{Event, RequestReader, Version};
 use crate::io::buffer::Buffer;
-use crate::io::deadline::Alarm;
+use crate::io::deadline::DeadlineTimer;
 use crate::io::lingering_close::{LINGERING_TIME, lingering_close};
-use crate::io::signal::Place;
-use crate::io::stream::{Prefixed, Reader, Writer, unsplit};
+use crate::io::signal::Waiter;
+use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, unsplit};
 use crate::io::task::{assert_size, spawn_within};
 use crate::worker::Worker;
 
@@ -37,7 +37,12 @@ const IDLE_BYTES: usize = 640;
 const BUSY_BYTES: usize = 5120;
 
 /// Serves a connection in a task of its own.
-pub(crate) fn spawn(worker: Rc<Worker>, client: ClientConnection, reader: Reader, writer: Writer) {
+pub(crate) fn spawn(
+    worker: Rc<Worker>,
+    client: ClientConnection,
+    reader: ReadHalf,
+    writer: WriteHalf,
+) {
     // Boxed: a future has room for its arguments twice.
     let connection = Box::new(Connection {
         worker,
@@ -52,8 +57,8 @@ pub(crate) fn spawn(worker: Rc<Worker>, client: ClientConnection, reader: Reader
 struct Connection {
     worker: Rc<Worker>,
     client: ClientConnection,
-    reader: Reader,
-    writer: Writer,
+    reader: ReadHalf,
+    writer: WriteHalf,
 }
 
 /// Serves a connection until it ends.
@@ -67,10 +72,10 @@ async fn serve(mut connection: Box<Connection>) {
     let mut link = Link {
         worker,
         client,
-        closed: client.socket.closed.place(),
+        closed: client.socket.closed.waiter(),
         reader,
         writer,
-        alarm: Alarm::new(),
+        alarm: DeadlineTimer::new(),
     };
     let ended = link.serve().await;
     drop(link);
@@ -83,11 +88,11 @@ async fn serve(mut connection: Box<Connection>) {
     match (ended, writer) {
         (Ended::Http2(read), writer) => {
             if let Some(stream) = unsplit(reader, writer) {
-                http2::spawn(worker, client, Prefixed::new(read, stream));
+                http2::spawn(worker, client, PrefixedStream::new(read, stream));
             }
         }
         // Dropping both halves closes the socket; the half alone would be shut down first.
-        (Ended::Closed, Writer::Tcp(half)) => half.forget(),
+        (Ended::Closed, WriteHalf::Tcp(half)) => half.forget(),
         (Ended::Closed, _) => {}
     }
 }
@@ -107,10 +112,10 @@ fn boxed(
 struct Link<'l> {
     worker: &'l Rc<Worker>,
     client: &'l ClientConnection,
-    closed: Place<'l>,
-    reader: &'l mut Reader,
-    writer: &'l mut Writer,
-    alarm: Alarm,
+    closed: Waiter<'l>,
+    reader: &'l mut ReadHalf,
+    writer: &'l mut WriteHalf,
+    alarm: DeadlineTimer,
 }
 
 /// What ended the wait for a request.
@@ -157,7 +162,7 @@ impl Link<'_> {
             (&mut *self.reader, &mut self.closed, &self.client.admission);
         // Lent below: a future has room for its arguments twice.
         let came = pin!(poll_fn(|cx| {
-            let mut buffer = self.worker.buffers.lend();
+            let mut buffer = self.worker.buffers.acquire();
             match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
                 Poll::Ready(Ok(1..)) => Poll::Ready(Waited::Came(buffer)),
                 Poll::Ready(_) => Poll::Ready(Waited::Ended),
@@ -169,7 +174,7 @@ impl Link<'_> {
                 Poll::Pending => closed.poll(cx).map(|()| Waited::Ended),
             }
         }));
-        let came = self.alarm.within(patience, came).await;
+        let came = self.alarm.timeout(patience, came).await;
         // A connection that becomes idle after a pause has been so since the pause began.
         if came.is_ok() {
             admission.set_busy();
@@ -286,13 +291,13 @@ impl Requests {
                 Err(_) => {
                     let message = "the head of the request took too long";
                     let answer = Answer::new(408, "HeadTimeout", message);
-                    return Next::Refused(match link.client.socket.closed.has_rung() {
+                    return Next::Refused(match link.client.socket.closed.is_notified() {
                         true => answer,
                         false => answer.beyond("head-time"),
                     });
                 }
                 Ok(Ok(0)) => {
-                    let close = link.reader.close();
+                    let close = link.reader.peer_close();
                     return match self.reader.eof(buffer.filled(), close) {
                         Ok(_) => Next::End,
                         Err(error) => Next::Refused(Answer::refused(error)),
@@ -327,7 +332,7 @@ impl Requests {
         };
         let most = link.worker.limits().buffer_bytes;
         let mut source = Source::Http1(Incoming::new(link.reader, buffer, body, most));
-        let keep = head.keep_alive() && !link.client.socket.closed.has_rung();
+        let keep = head.keep_alive() && !link.client.socket.closed.is_notified();
         let head_only = request.method == "HEAD";
         let mut client = Client::Http1(Http1Client::new(
             link.writer,
@@ -357,7 +362,7 @@ impl Requests {
         let mut client = Client::Http1(client);
         let date = worker.date();
         let given = answer.give(&mut client, false, &date);
-        let given = link.alarm.within(LINGERING_TIME, given).await;
+        let given = link.alarm.timeout(LINGERING_TIME, given).await;
         let bytes = given.ok().and_then(Result::ok).unwrap_or(0);
         let (said, given) = (Said::default(), (&answer, bytes));
         report::refused(worker, connection, Spoken::Http11, self.begun, &said, given);

@@ -9,7 +9,7 @@ use pointsman_binding::bound::{Fault, FaultReason, FrontendId};
 use super::course::{Course, fault};
 use super::report::Report;
 use crate::downstream::ClientConnection;
-use crate::io::relay::{End, Moved, RelayError, Tools, relay};
+use crate::io::relay::{RelayEnd, RelayError, RelayPools, RelayProgress, relay};
 use crate::upstream::Pick;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::http1::Counted;
@@ -33,7 +33,7 @@ pub(crate) struct Arrival {
 pub(crate) async fn serve(
     worker: Rc<Worker>,
     passage: ClientConnection,
-    near: End,
+    near: RelayEnd,
     arrival: Arrival,
 ) {
     let Arrival {
@@ -52,14 +52,14 @@ pub(crate) async fn serve(
     drop(held);
     let mut report = Report::new(&worker, passage.resolved.client, spoken, name);
     report.listener(course.listener);
-    let moved = Moved::new();
+    let moved = RelayProgress::new();
     match begin(&worker, course.plan, &mut report).await {
         Ok((pick, far)) => {
             let carried = carry(&worker, near, far, &pick, &moved, &report).await;
             if let Err(error) = carried {
                 report.cut(match error {
-                    RelayError::Near(_) => "ClientGone",
-                    RelayError::Far(_) => "BackendGone",
+                    RelayError::Downstream(_) => "ClientGone",
+                    RelayError::Upstream(_) => "BackendGone",
                     RelayError::Idle => "Idle",
                 });
             }
@@ -86,7 +86,7 @@ async fn begin(
 }
 
 /// A chosen endpoint, the connection to it, and its file.
-type Connected = (Pick, (End, UpstreamFile));
+type Connected = (Pick, (RelayEnd, UpstreamFile));
 
 /// A connection to an endpoint of the backend whose turn it is; another one is tried when that fails.
 async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<Connected, Fault> {
@@ -102,7 +102,7 @@ async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<Co
         let error = match connect::bytes(worker, &pick).await {
             Ok(halves) => {
                 upstream.series.latency.observe(pick.connected());
-                return Ok((pick, (End::new(halves), file)));
+                return Ok((pick, (RelayEnd::new(halves), file)));
             }
             // Settings that can't be used are no endpoint's fault.
             Err(ConnectError::Fault(fault)) => return Err(fault),
@@ -119,14 +119,14 @@ async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<Co
 
 async fn carry(
     worker: &Worker,
-    near: End,
-    (far, file): (End, UpstreamFile),
+    near: RelayEnd,
+    (far, file): (RelayEnd, UpstreamFile),
     pick: &Pick,
-    moved: &Moved,
+    moved: &RelayProgress,
     report: &Report,
 ) -> Result<(), RelayError> {
     let _counted = Counted::new(pick.upstream(), file);
-    let tools = Tools {
+    let tools = RelayPools {
         buffers: &worker.buffers,
         pipes: &worker.pipes,
     };

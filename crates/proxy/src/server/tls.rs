@@ -20,10 +20,12 @@ use tokio_rustls::{TlsAcceptor, TlsStream};
 use super::stream::{self, Arrival};
 use super::{http1, http2};
 use crate::downstream::{ClientConnection, Frontends, Open, Secured};
-use crate::io::deadline::{Alarm, Elapsed};
+use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::io::lingering_close::lingering_close;
-use crate::io::relay::End;
-use crate::io::stream::{Prefixed, Reader, Writer, has_nothing_to_read, split, split_tls};
+use crate::io::relay::RelayEnd;
+use crate::io::stream::{
+    PrefixedStream, ReadHalf, WriteHalf, has_nothing_to_read, split, split_tls,
+};
 use crate::metrics::ListenerSeries;
 use crate::tls::hello::{self, Unread};
 use crate::worker::Worker;
@@ -59,11 +61,11 @@ enum Way {
 /// What a connection is once it is known what is spoken there.
 enum Begun {
     /// HTTP/1 over TLS that ended here.
-    Http1(ClientConnection, Reader, Writer),
+    Http1(ClientConnection, ReadHalf, WriteHalf),
     /// HTTP/2 over TLS that ended here.
-    Http2(ClientConnection, Box<TlsStream<Prefixed>>),
+    Http2(ClientConnection, Box<TlsStream<PrefixedStream>>),
     /// Bytes, of which TLS was ended here or was not.
-    Stream(ClientConnection, End, Arrival),
+    Stream(ClientConnection, RelayEnd, Arrival),
 }
 
 /// Serves a connection until it ends. What it takes to begin one is not kept for as long.
@@ -90,7 +92,7 @@ async fn begin(
 ) -> Option<Begun> {
     let deadline = Instant::now() + worker.limits().head_time;
     let hello = greeting(worker, &passage, &mut stream);
-    let mut alarm = Alarm::new();
+    let mut alarm = DeadlineTimer::new();
     let (name, bytes) = match passage.until(&mut alarm, deadline, hello).await {
         Ok(Ok(Some(hello))) => hello,
         // It said nothing.
@@ -117,7 +119,7 @@ async fn begin(
     };
     let (listener, series, config, http, guard) = match way(worker, &passage, name.as_deref()) {
         Way::Through { listener } => {
-            let mut near = End::new(split(stream));
+            let mut near = RelayEnd::new(split(stream));
             near.first = bytes;
             return Some(Begun::Stream(passage, near, arrival(name, listener)));
         }
@@ -137,12 +139,12 @@ async fn begin(
             guard,
         } => (listener, series, config, http, guard),
     };
-    let stream = Prefixed::new(bytes, stream);
+    let stream = PrefixedStream::new(bytes, stream);
     let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
     let accepted = passage.until(&mut alarm, deadline, accepting).await;
     let stream = agreed(worker, &passage, &series, accepted).await?;
     if !http {
-        let near = End::new(split_tls(stream));
+        let near = RelayEnd::new(split_tls(stream));
         let arrival = arrival(name.filter(|_| !guard), Some(listener));
         return Some(Begun::Stream(passage, near, arrival));
     }
@@ -165,9 +167,9 @@ async fn greeting(
     passage: &ClientConnection,
     stream: &mut TcpStream,
 ) -> Result<Option<(Option<String>, Vec<u8>)>, Vec<u8>> {
-    let mut place = passage.socket.closed.place();
+    let mut place = passage.socket.closed.waiter();
     let first = poll_fn(|cx| {
-        let mut buffer = worker.buffers.lend();
+        let mut buffer = worker.buffers.acquire();
         match buffer.poll_fill(Pin::new(&mut *stream), 0, cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(Some(buffer)),
             Poll::Ready(_) => Poll::Ready(None),
@@ -254,7 +256,7 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
 }
 
 /// What came of a handshake.
-type Accepted = Result<Result<ServerStream<Prefixed>, (io::Error, Prefixed)>, Elapsed>;
+type Accepted = Result<Result<ServerStream<PrefixedStream>, (io::Error, PrefixedStream)>, Elapsed>;
 
 /// The stream that a client and we have agreed on.
 async fn agreed(
@@ -262,7 +264,7 @@ async fn agreed(
     passage: &ClientConnection,
     series: &ListenerSeries,
     accepted: Accepted,
-) -> Option<TlsStream<Prefixed>> {
+) -> Option<TlsStream<PrefixedStream>> {
     let reason = match accepted {
         Ok(Ok(stream)) => {
             series.handshakes.increment();

@@ -18,9 +18,9 @@ use tokio::task::spawn_local;
 use super::course::{Course, fault};
 use super::report::Report;
 use crate::downstream::ResolvedConnection;
-use crate::io::datagram_socket::Datagrams;
-use crate::io::deadline::Alarm;
-use crate::io::signal::Bell;
+use crate::io::datagram_socket::DatagramSocket;
+use crate::io::deadline::DeadlineTimer;
+use crate::io::signal::Signal;
 use crate::upstream::Pick;
 use crate::worker::{Admission, Held, Socket, Worker};
 
@@ -42,7 +42,7 @@ type Sessions = RefCell<HashMap<Ends, Rc<Session>, foldhash::fast::RandomState>>
 struct Port {
     worker: Rc<Worker>,
     socket: Rc<Socket>,
-    listener: Datagrams,
+    listener: DatagramSocket,
     sessions: Sessions,
 }
 
@@ -60,13 +60,13 @@ struct Session {
     /// The version that it was last seen to be right under.
     checked: Cell<u64>,
     /// It has to end.
-    over: Bell,
+    over: Signal,
     _admission: Admission,
 }
 
 /// Serves datagrams until the socket is closed.
 pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: UdpSocket) {
-    let listener = match Datagrams::new(listener, socket.key.address.ip()) {
+    let listener = match DatagramSocket::new(listener, socket.key.address.ip()) {
         Ok(listener) => listener,
         Err(error) => {
             return tracing::error!(address = %socket.key.address, %error, "listening");
@@ -79,7 +79,7 @@ pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: 
         sessions: RefCell::default(),
     });
     loop {
-        let mut place = port.socket.closed.place();
+        let mut place = port.socket.closed.waiter();
         let ready = poll_fn(|cx| match port.listener.socket().poll_recv_ready(cx) {
             Poll::Ready(ready) => Poll::Ready(Some(ready)),
             Poll::Pending => place.poll(cx).map(|()| None),
@@ -141,7 +141,7 @@ impl Port {
 
     /// The client's next datagram begins a new session.
     fn forget(&self, session: &Rc<Session>) {
-        session.over.ring();
+        session.over.notify();
         let mut sessions = self.sessions.borrow_mut();
         if let Some(known) = sessions.get(&session.ends)
             && Rc::ptr_eq(known, session)
@@ -185,7 +185,7 @@ impl Session {
             up: Cell::new(0),
             down: Cell::new(0),
             checked: Cell::new(worker.changes()),
-            over: Bell::default(),
+            over: Signal::default(),
             _admission: admission,
         });
         port.sessions.borrow_mut().insert(ends, session.clone());
@@ -196,7 +196,7 @@ impl Session {
     /// Whether its endpoint is still one that the client's datagrams may go to. Nothing is to be found out unless something has changed.
     fn is_right(&self, port: &Port) -> bool {
         let worker = &port.worker;
-        if self.over.has_rung() {
+        if self.over.is_notified() {
             return false;
         }
         if self.checked.replace(worker.changes()) == worker.changes() {
@@ -260,15 +260,15 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
     let worker = &port.worker;
     let idle = worker.limits().udp_idle_time;
     let deadline = || {
-        let idle = match worker.draining.has_rung() {
+        let idle = match worker.draining.is_notified() {
             true => idle.min(LAST),
             false => idle,
         };
         Some(session.last.get() + idle)
     };
     let carrying = async {
-        let mut over = session.over.place();
-        let mut closed = port.socket.closed.place();
+        let mut over = session.over.waiter();
+        let mut closed = port.socket.closed.waiter();
         loop {
             let ready = poll_fn(|cx| {
                 if over.poll(cx).is_ready() {
@@ -276,7 +276,7 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
                 }
                 // Where nobody listens any more nothing is said, but for the last answers when all ends.
                 let closed = closed.poll(cx).is_ready();
-                if closed && !(worker.draining.has_rung() && session.awaiting.get()) {
+                if closed && !(worker.draining.is_notified() && session.awaiting.get()) {
                     return Poll::Ready(None);
                 }
                 session.socket.poll_recv_ready(cx).map(Some)
@@ -293,7 +293,7 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
             }
         }
     };
-    if let Ok(Some(error)) = Alarm::new().watch(deadline, carrying).await {
+    if let Ok(Some(error)) = DeadlineTimer::new().run_until(deadline, carrying).await {
         session.broke(&port, &error);
         report.cut("BackendGone");
     }

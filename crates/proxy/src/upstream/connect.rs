@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::{Pick, Upstream};
-use crate::io::stream::{Prefixed, Reader, Writer, split, split_tls};
+use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, split, split_tls};
 use crate::tls::BackendConfig;
 use crate::worker::Worker;
 
@@ -89,7 +89,10 @@ pub(crate) fn user_timeout(stream: &TcpStream, time: Option<Duration>) -> io::Re
 }
 
 /// A connection for bytes, over TLS if that is how the backend is spoken to.
-pub(crate) async fn bytes(worker: &Worker, pick: &Pick) -> Result<(Reader, Writer), ConnectError> {
+pub(crate) async fn bytes(
+    worker: &Worker,
+    pick: &Pick,
+) -> Result<(ReadHalf, WriteHalf), ConnectError> {
     let upstream = pick.upstream();
     let settings = upstream.tls(worker).map_err(ConnectError::Fault)?;
     upstream.series.connects.increment();
@@ -113,9 +116,9 @@ pub(crate) async fn bytes(worker: &Worker, pick: &Pick) -> Result<(Reader, Write
 pub(crate) async fn tls(
     stream: TcpStream,
     config: &BackendConfig,
-) -> Result<TlsStream<Prefixed>, ConnectError> {
+) -> Result<TlsStream<PrefixedStream>, ConnectError> {
     let connector = TlsConnector::from(config.config.clone());
-    let stream = Prefixed::new(Vec::new(), stream);
+    let stream = PrefixedStream::new(Vec::new(), stream);
     let stream = connector
         .connect(config.server_name.clone(), stream)
         .await

@@ -8,7 +8,7 @@ use super::connect::{self, ConnectError};
 use super::{Pick, Upstream};
 use crate::http1::ResponseReader;
 use crate::io::buffer::Buffer;
-use crate::io::stream::{Reader, Writer, split, split_tls};
+use crate::io::stream::{ReadHalf, WriteHalf, split, split_tls};
 use crate::limits::Limits;
 use crate::metrics::BackendSeries;
 use crate::worker::{UpstreamFile, Worker};
@@ -29,8 +29,8 @@ pub(crate) struct Connection {
 /// The part of a connection that outlives a request. Its box moves from the pool to a request and back.
 #[derive(Debug)]
 pub(crate) struct Link {
-    pub(crate) reader: Reader,
-    pub(crate) writer: Writer,
+    pub(crate) reader: ReadHalf,
+    pub(crate) writer: WriteHalf,
     pub(crate) responses: ResponseReader,
     terms: u64,
     _counted: Counted,
@@ -72,7 +72,7 @@ impl Connection {
         let upstream = pick.upstream();
         while let Some(idle) = upstream.pool.take(pick.address) {
             // Bytes that nobody asked for, or its end: it is of no use.
-            if idle.terms == upstream.terms() && idle.reader.is_silent() {
+            if idle.terms == upstream.terms() && idle.reader.is_reusable() {
                 return Ok(Connection::new(worker, pick, idle, true));
             }
         }
@@ -117,7 +117,7 @@ impl Connection {
     fn new(worker: &Worker, pick: &Pick, link: Box<Link>, reused: bool) -> Self {
         Connection {
             link,
-            buffer: worker.buffers.lend(),
+            buffer: worker.buffers.acquire(),
             out: Vec::with_capacity(512),
             reused,
             address: pick.address,
@@ -128,7 +128,7 @@ impl Connection {
     pub(crate) fn keep(mut self, worker: &Worker, upstream: &Upstream) {
         if self.link.terms != upstream.terms()
             || !self.link.responses.finish(self.buffer.filled())
-            || worker.draining.has_rung()
+            || worker.draining.is_notified()
         {
             return;
         }

@@ -20,9 +20,9 @@ use rustls::RootCertStore;
 
 use crate::access_log::{AccessLog, WorkerLog};
 use crate::changed::Changed;
-use crate::io::buffer::Pool;
-use crate::io::signal::Bell;
-use crate::io::splice::Pipes;
+use crate::io::buffer::BufferPool;
+use crate::io::signal::Signal;
+use crate::io::splice::PipePool;
 use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
@@ -87,7 +87,7 @@ pub(crate) struct Socket {
     /// Its connections, of all workers.
     pub(crate) connections: Arc<AtomicUsize>,
     /// Rings when it is closed, be it alone or because the worker drains. Connections that wait for a request then end.
-    pub(crate) closed: Bell,
+    pub(crate) closed: Signal,
 }
 
 impl Socket {
@@ -97,7 +97,7 @@ impl Socket {
             key,
             connections: ports.of(key),
             owner: Rc::new(FrontendOwner::new(owner)),
-            closed: Bell::default(),
+            closed: Signal::default(),
         }
     }
 }
@@ -140,11 +140,11 @@ pub(crate) struct Worker {
     /// Where requests are logged.
     pub(crate) log: Option<WorkerLog>,
     /// Buffers that nobody uses.
-    pub(crate) buffers: Rc<Pool>,
-    /// Pipes that nobody uses.
-    pub(crate) pipes: Rc<Pipes>,
+    pub(crate) buffers: Rc<BufferPool>,
+    /// PipePool that nobody uses.
+    pub(crate) pipes: Rc<PipePool>,
     /// Rings when the worker drains.
-    pub(crate) draining: Bell,
+    pub(crate) draining: Signal,
     /// When it began; times in the balancer count from here.
     pub(crate) epoch: Instant,
     /// Who was turned away.
@@ -187,9 +187,9 @@ impl Worker {
             index,
             shared,
             metrics,
-            buffers: Rc::new(Pool::default()),
-            pipes: Rc::new(Pipes::default()),
-            draining: Bell::default(),
+            buffers: Rc::new(BufferPool::default()),
+            pipes: Rc::new(PipePool::default()),
+            draining: Signal::default(),
             epoch: Instant::now(),
             overload: Overload::default(),
             datagram: RefCell::default(),
@@ -314,7 +314,7 @@ impl Worker {
 
     /// Why something that runs is dropped before its end.
     pub(crate) fn cut_because(&self) -> &'static str {
-        match self.draining.has_rung() {
+        match self.draining.is_notified() {
             true => "Drained",
             false => "Failed",
         }

@@ -123,7 +123,7 @@ fn install(
             true
         }
         None => {
-            socket.closed.ring();
+            socket.closed.notify();
             false
         }
     });
@@ -146,9 +146,9 @@ fn install(
 
 async fn drain(worker: &Rc<Worker>, deadline: Duration) -> usize {
     let end = Instant::now() + deadline;
-    worker.draining.ring();
+    worker.draining.notify();
     for (_, socket) in worker.sockets.borrow_mut().drain() {
-        socket.closed.ring();
+        socket.closed.notify();
     }
     let mut pause = Duration::from_millis(1);
     // Whoever only waits for a request hears the bell and ends, however little time there is.

@@ -11,13 +11,13 @@ use super::super::sink::{Sink, SinkError};
 use super::sink::Outgoing;
 use super::{Gone, Sending, fields};
 use crate::http1::{EncodeError, WriteError};
-use crate::io::flood_guard::Account;
+use crate::io::flood_guard::FloodGuard;
 
 /// Where a response goes over HTTP/2.
 #[derive(Debug)]
 pub(crate) struct Http2Client<'c> {
     sending: &'c RefCell<Sending>,
-    account: &'c Account,
+    account: &'c FloodGuard,
     /// It asked for the head alone.
     head_only: bool,
     begun: bool,
@@ -27,7 +27,7 @@ impl<'c> Http2Client<'c> {
     /// A client whose request was HEAD or not.
     pub(crate) fn new(
         sending: &'c RefCell<Sending>,
-        account: &'c Account,
+        account: &'c FloodGuard,
         head_only: bool,
     ) -> Self {
         Http2Client {

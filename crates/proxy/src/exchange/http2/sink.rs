@@ -10,7 +10,7 @@ use bytes::Bytes;
 use super::super::sink::SinkError;
 use super::super::source::Trailers;
 use super::Sending;
-use crate::io::flood_guard::Account;
+use crate::io::flood_guard::FloodGuard;
 
 /// A body that goes over HTTP/2.
 #[derive(Debug)]
@@ -18,12 +18,12 @@ pub(crate) struct Outgoing<'c> {
     sending: &'c RefCell<Sending>,
     held: Bytes,
     /// Who counts what a client's connection costs.
-    account: Option<&'c Account>,
+    account: Option<&'c FloodGuard>,
 }
 
 impl<'c> Outgoing<'c> {
     /// The body of what is being sent. If its head said that there is none, nothing is sent.
-    pub(crate) fn new(sending: &'c RefCell<Sending>, account: Option<&'c Account>) -> Self {
+    pub(crate) fn new(sending: &'c RefCell<Sending>, account: Option<&'c FloodGuard>) -> Self {
         Outgoing {
             sending,
             held: Bytes::new(),
@@ -93,7 +93,7 @@ impl<'c> Outgoing<'c> {
 
     fn count(&self, length: usize) {
         if let Some(account) = self.account {
-            account.sent(length);
+            account.record_data(length);
         }
     }
 }

@@ -27,9 +27,9 @@ use crate::exchange::http2::source::Incoming;
 use crate::exchange::report::{self, Said};
 use crate::exchange::request::{Spoken, is_grpc};
 use crate::exchange::source::Source;
-use crate::io::deadline::Alarm;
-use crate::io::flood_guard::{Account, Frames, SMALL_FRAMES, Verdict};
-use crate::io::signal::Place;
+use crate::io::deadline::DeadlineTimer;
+use crate::io::flood_guard::{FloodGuard, GuardedStream, SMALL_FRAMES, Violation};
+use crate::io::signal::Waiter;
 use crate::io::task::{assert_size, spawn_within};
 use crate::limits::Limits;
 use crate::worker::Worker;
@@ -74,13 +74,13 @@ where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let limits = worker.limits();
-    let account = Rc::new(Account::new(
+    let account = Rc::new(FloodGuard::new(
         limits.http2_control_frames,
         limits.http2_resets,
         head_bytes(limits),
     ));
-    let handshake = builder(limits).handshake::<_, Bytes>(Frames::new(io, account.clone()));
-    let mut alarm = Alarm::new();
+    let handshake = builder(limits).handshake::<_, Bytes>(GuardedStream::new(io, account.clone()));
+    let mut alarm = DeadlineTimer::new();
     let begun = Instant::now();
     // Boxed, so that its room is given back: the connection lives longer.
     let handshake = Box::pin(handshake);
@@ -109,7 +109,7 @@ where
     let _over = Over(&shared);
     let mut serving = Serving {
         connection,
-        closed: shared.passage.socket.closed.place(),
+        closed: shared.passage.socket.closed.waiter(),
         shared: &shared,
         state: &State::default(),
     };
@@ -146,7 +146,7 @@ fn head_bytes(limits: &Limits) -> usize {
 struct Shared {
     worker: Rc<Worker>,
     passage: ClientConnection,
-    account: Rc<Account>,
+    account: Rc<FloodGuard>,
     /// Exchanges that run.
     live: Cell<usize>,
     /// When the last one ended, or the connection began.
@@ -182,19 +182,19 @@ struct State {
 
 /// A connection that is served.
 struct Serving<'s, I> {
-    connection: Connection<Frames<I>, Bytes>,
-    closed: Place<'s>,
+    connection: Connection<GuardedStream<I>, Bytes>,
+    closed: Waiter<'s>,
     shared: &'s Rc<Shared>,
     state: &'s State,
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
-    async fn run(&mut self, alarm: &mut Alarm) {
+    async fn run(&mut self, alarm: &mut DeadlineTimer) {
         let (shared, state) = (self.shared, self.state);
         let client = shared.passage.resolved.client;
         loop {
             let deadline = || shared.deadline(state);
-            let ended = alarm.watch(deadline, poll_fn(|cx| self.poll(cx))).await;
+            let ended = alarm.run_until(deadline, poll_fn(|cx| self.poll(cx))).await;
             match ended {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
@@ -243,14 +243,14 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
                 Poll::Pending => {}
             }
-            match self.shared.account.verdict() {
+            match self.shared.account.violation() {
                 Some(verdict) if self.state.closing.get().is_none() => self.condemn(verdict),
                 // GOAWAY names the last stream that was served: a request on its way can be sent elsewhere.
                 _ if self.must_make_room(cx) => self.close(Reason::NO_ERROR),
                 _ => break,
             }
         }
-        for _ in 0..self.shared.account.take_large() {
+        for _ in 0..self.shared.account.take_oversized_heads() {
             let fault = crate::http1::Error::Client(crate::http1::Fault::HeadTooLarge);
             let client = self.shared.passage.resolved.client;
             Answer::refused(fault).count(&self.shared.worker, client);
@@ -273,11 +273,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
     }
 
     /// Ends a connection that costs too much.
-    fn condemn(&mut self, verdict: Verdict) {
+    fn condemn(&mut self, verdict: Violation) {
         let (reason, limit) = match verdict {
-            Verdict::TooManyControlFrames => ("Http2ControlFrames", Some("http2-control-frames")),
-            Verdict::TooManyResets => ("Http2Resets", Some("http2-resets")),
-            Verdict::BadTrailers => ("BadTrailers", None),
+            Violation::TooManyControlFrames => ("Http2ControlFrames", Some("http2-control-frames")),
+            Violation::TooManyResets => ("Http2Resets", Some("http2-resets")),
+            Violation::BadTrailers => ("BadTrailers", None),
         };
         let client = self.shared.passage.resolved.client;
         self.shared.worker.metrics.refused(reason);
@@ -316,7 +316,7 @@ impl Shared {
             return Some(self.quiet.get() + PAUSE);
         }
         if state.open.get() {
-            return Some(self.account.wrote().max(self.quiet.get()) + limits.stall_time);
+            return Some(self.account.last_write().max(self.quiet.get()) + limits.stall_time);
         }
         if let Some(draining) = state.draining.get() {
             return Some(draining.max(self.quiet.get()) + LINGER);
@@ -343,7 +343,7 @@ impl Drop for Live<'_> {
 
 /// One stream after the other, while the connection is busy.
 async fn streams(shared: Rc<Shared>, seat: Rc<Seat<Stream>>) {
-    let mut alarm = Alarm::new();
+    let mut alarm = DeadlineTimer::new();
     while stream(&shared, &mut alarm, &seat).await {
         if !shared.seats.wait(&seat).await {
             break;
@@ -352,7 +352,7 @@ async fn streams(shared: Rc<Shared>, seat: Rc<Seat<Stream>>) {
 }
 
 /// One stream, taken from where it waits: a request and its response. Returns whether there was one.
-async fn stream(shared: &Shared, alarm: &mut Alarm, seat: &Seat<Stream>) -> bool {
+async fn stream(shared: &Shared, alarm: &mut DeadlineTimer, seat: &Seat<Stream>) -> bool {
     let Some((request, respond)) = seat.take() else {
         return false;
     };
@@ -363,7 +363,7 @@ async fn stream(shared: &Shared, alarm: &mut Alarm, seat: &Seat<Stream>) -> bool
     exchange_on(shared, alarm, &parts, body, &sending, begun).await;
     let mut sending = sending.into_inner();
     if matches!(sending, Sending::Over | Sending::Body(_)) || begun.elapsed() > LONG_LIFE {
-        shared.account.ended();
+        shared.account.record_end();
     }
     // A response that was cut short; one that never began has been reset for a reason of its own.
     sending.reset(Reason::INTERNAL_ERROR);
@@ -372,7 +372,7 @@ async fn stream(shared: &Shared, alarm: &mut Alarm, seat: &Seat<Stream>) -> bool
 
 async fn exchange_on(
     shared: &Shared,
-    alarm: &mut Alarm,
+    alarm: &mut DeadlineTimer,
     parts: &Parts,
     body: RecvStream,
     sending: &RefCell<Sending>,

@@ -18,7 +18,7 @@ use super::super::connect::{self, ConnectError, SILENCE};
 use super::super::http1::Counted;
 use super::Streams;
 use super::io::{Io, Pulse};
-use crate::io::deadline::Alarm;
+use crate::io::deadline::DeadlineTimer;
 use crate::io::flood_guard::SMALL_FRAMES;
 use crate::limits::Limits;
 use crate::worker::{UpstreamFile, Worker};
@@ -223,7 +223,7 @@ impl Watch {
 
 /// Drives a connection to its end. Dropping the driver ends its streams.
 async fn drive(mut driver: Driver, watch: Watch, counted: Counted, address: SocketAddr) {
-    let mut alarm = Alarm::new();
+    let mut timer = DeadlineTimer::new();
     let watch = RefCell::new(watch);
     loop {
         let deadline = || watch.borrow().deadline();
@@ -232,7 +232,7 @@ async fn drive(mut driver: Driver, watch: Watch, counted: Counted, address: Sock
             watch.borrow_mut().look(cx);
             ended
         });
-        match alarm.watch(deadline, driven).await {
+        match timer.run_until(deadline, driven).await {
             Ok(ended) => {
                 if let Err(error) = ended {
                     tracing::debug!(endpoint = %address, %error, "a connection ended");

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-use crate::io::stream::Prefixed;
+use crate::io::stream::PrefixedStream;
 
 /// Counts what is heard.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ pub(super) struct Io {
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
-    Tls(Box<TlsStream<Prefixed>>),
+    Tls(Box<TlsStream<PrefixedStream>>),
 }
 
 impl Io {
@@ -44,7 +44,7 @@ impl Io {
     }
 
     /// TLS.
-    pub(super) fn tls(stream: TlsStream<Prefixed>, pulse: Rc<Pulse>) -> Self {
+    pub(super) fn tls(stream: TlsStream<PrefixedStream>, pulse: Rc<Pulse>) -> Self {
         let stream = Stream::Tls(Box::new(stream));
         Io { stream, pulse }
     }

@@ -16,7 +16,7 @@ use tokio::task::spawn_local;
 
 use super::connect::ConnectError;
 use super::{Pick, Upstream};
-use crate::io::signal::Bell;
+use crate::io::signal::Signal;
 use crate::worker::Worker;
 use connection::Connection;
 
@@ -35,7 +35,7 @@ struct Endpoint {
 /// A connection that is being made.
 #[derive(Debug)]
 struct Making {
-    done: Bell,
+    done: Signal,
     failed: RefCell<Option<ConnectError>>,
 }
 
@@ -126,7 +126,7 @@ impl Endpoint {
             return making.clone();
         }
         let making = Rc::new(Making {
-            done: Bell::default(),
+            done: Signal::default(),
             // Until it is known better.
             failed: RefCell::new(Some(ConnectError::Elapsed)),
         });
@@ -161,7 +161,7 @@ struct Made {
 impl Drop for Made {
     fn drop(&mut self) {
         self.endpoint.making.replace(None);
-        self.making.done.ring();
+        self.making.done.notify();
     }
 }
 
