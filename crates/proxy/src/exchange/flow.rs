@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::sink::{Sink, SinkError};
 use super::source::{Source, SourceError};
 use super::tap::Tap;
-use crate::io::splice::SpliceError;
+use crate::io::splice::TransferError;
 use crate::worker::Worker;
 
 /// Which side a body broke on.
@@ -136,8 +136,8 @@ async fn bulk(
         .splice_exact(from, to, left, |count| progress.add(count))
         .await;
     let moved = moved.map_err(|error| match error {
-        SpliceError::Read(error) => FlowError::Source(error.into()),
-        SpliceError::Write(error) => FlowError::Sink(error.into()),
+        TransferError::Read(error) => FlowError::Source(error.into()),
+        TransferError::Write(error) => FlowError::Sink(error.into()),
     })?;
     incoming.moved(moved);
     outgoing.moved(moved).map_err(SinkError::from)?;

@@ -1,5 +1,4 @@
-//! Bytes that were read and are not done with. Buffers of the common size are lent by a pool that the worker keeps, so that a connection without
-//! traffic holds none.
+//! Read buffers. Buffers of the usual size come from a pool of the worker, and a connection returns its buffer while it has no traffic.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,18 +9,18 @@ use std::task::{Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// The common size.
+/// Size of pooled buffers.
 pub(crate) const BUFFER_BYTES: usize = 16 * 1024;
 
-/// Buffers kept for the next ones who need some.
+/// Buffers that a pool keeps for reuse.
 const MAX_IDLE: usize = 256;
 
-/// Lends buffers.
+/// A pool of buffers of [`BUFFER_BYTES`].
 #[derive(Debug, Default)]
 pub(crate) struct BufferPool(RefCell<Vec<Vec<u8>>>);
 
 impl BufferPool {
-    /// An empty buffer of the common size.
+    /// Takes a buffer from the pool, or allocates one.
     pub(crate) fn acquire(self: &Rc<Self>) -> Buffer {
         let bytes = self.0.borrow_mut().pop();
         Buffer {
@@ -33,10 +32,10 @@ impl BufferPool {
     }
 }
 
-/// Bytes in a row, taken from the front and added at the back.
+/// A contiguous buffer: filled at the end, consumed from the start.
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    /// Always as long as its capacity; what lies outside of `start..end` means nothing.
+    /// Initialized over its whole length; only `start..end` holds data.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
@@ -44,17 +43,16 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// What was read and is not done with.
+    /// Bytes that were read and not consumed yet.
     pub(crate) fn filled(&self) -> &[u8] {
         &self.bytes[self.start..self.end]
     }
 
-    /// Whether there is nothing.
     pub(crate) fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// These are done with.
+    /// Discards bytes from the start.
     pub(crate) fn consume(&mut self, count: usize) {
         self.start = (self.start + count).min(self.end);
         if self.start == self.end {
@@ -62,7 +60,7 @@ impl Buffer {
         }
     }
 
-    /// Makes room for so many more bytes: by moving what there is to the front, else by growing.
+    /// Makes room for `count` more bytes by moving the contents to the start or, if that is not enough, by growing.
     pub(crate) fn make_room(&mut self, count: usize) {
         if self.bytes.len() - self.end >= count {
             return;
@@ -76,24 +74,24 @@ impl Buffer {
         }
     }
 
-    /// Reads once, into the room that there is; a full buffer grows, up to `most` bytes. Returns how many bytes came: none at the end, or if there is no room.
+    /// Reads once into the free space; a full buffer grows up to `max` bytes. Returns the number of bytes read: 0 at the end of the stream, or if there is no space.
     pub(crate) async fn fill<R: AsyncRead + Unpin>(
         &mut self,
         reader: &mut R,
-        most: usize,
+        max: usize,
     ) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_fill(Pin::new(&mut *reader), most, cx)).await
+        poll_fn(|cx| self.poll_fill(Pin::new(&mut *reader), max, cx)).await
     }
 
-    /// As [`fill`](Self::fill).
+    /// Polls for [`fill`](Self::fill).
     pub(crate) fn poll_fill<R: AsyncRead>(
         &mut self,
         reader: Pin<&mut R>,
-        most: usize,
+        max: usize,
         cx: &mut std::task::Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if self.end == self.bytes.len() {
-            let grow = self.start == 0 && self.bytes.len() < most;
+            let grow = self.start == 0 && self.bytes.len() < max;
             self.make_room(if grow { 1 } else { 0 });
             if !grow && self.start > 0 {
                 self.bytes.copy_within(self.start..self.end, 0);
@@ -101,12 +99,12 @@ impl Buffer {
                 self.start = 0;
             }
         }
-        let mut room = ReadBuf::new(&mut self.bytes[self.end..]);
-        if room.remaining() == 0 {
+        let mut buf = ReadBuf::new(&mut self.bytes[self.end..]);
+        if buf.remaining() == 0 {
             return Poll::Ready(Ok(0));
         }
-        ready!(reader.poll_read(cx, &mut room))?;
-        let count = room.filled().len();
+        ready!(reader.poll_read(cx, &mut buf))?;
+        let count = buf.filled().len();
         self.end += count;
         Poll::Ready(Ok(count))
     }
@@ -126,7 +124,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn what_is_read_is_taken_in_order_and_a_full_buffer_grows_to_its_bound() {
+    async fn bytes_are_consumed_in_order_and_a_full_buffer_grows_to_its_limit() {
         let pool = Rc::new(BufferPool::default());
         let mut buffer = pool.acquire();
         let sent: Vec<u8> = (0..100_000u32).map(|at| at as u8).collect();

@@ -1,5 +1,5 @@
-//! DatagramSocket at a socket that is bound to every address of the machine. The kernel tells to which of them one was sent, and is control from which one to answer
-//! (`IP_PKTINFO`, ip(7); `IPV6_RECVPKTINFO`, RFC 3542 §6.2): left alone it would choose, and the client would not know who speaks.
+//! UDP sockets that may be bound to the wildcard address. The kernel reports the destination address of each datagram, and is given the source address of the
+//! reply (`IP_PKTINFO`, ip(7); `IPV6_RECVPKTINFO`, RFC 3542 §6.2). Otherwise it would choose one itself, and the client would not recognize the reply.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -15,16 +15,16 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// A socket that datagrams come to.
+/// A UDP socket that receives from many clients.
 #[derive(Debug)]
 pub(crate) struct DatagramSocket {
     socket: UdpSocket,
-    /// Room for what the kernel tells, where the socket is bound to every address.
+    /// Space for control messages, if the socket is bound to the wildcard address.
     control: Option<RefCell<Vec<u8>>>,
 }
 
 impl DatagramSocket {
-    /// Of a socket that is bound to this address.
+    /// Wraps a socket that is bound to this address.
     pub(crate) fn new(socket: UdpSocket, address: IpAddr) -> io::Result<Self> {
         if address.is_unspecified() {
             match address {
@@ -39,28 +39,27 @@ impl DatagramSocket {
         })
     }
 
-    /// The socket.
     pub(crate) fn socket(&self) -> &UdpSocket {
         &self.socket
     }
 
-    /// The next datagram: its length, who sent it and, if the socket has several addresses, to which.
+    /// Receives a datagram, without waiting. Returns its length, its sender and, on a wildcard socket, its destination address.
     pub(crate) fn try_receive(
         &self,
-        room: &mut [u8],
+        buf: &mut [u8],
     ) -> io::Result<(usize, SocketAddr, Option<IpAddr>)> {
         match &self.control {
             None => {
-                let (count, client) = self.socket.try_recv_from(room)?;
+                let (count, client) = self.socket.try_recv_from(buf)?;
                 Ok((count, client, None))
             }
             Some(control) => self.socket.try_io(Interest::READABLE, || {
-                receive(&self.socket, room, &mut control.borrow_mut())
+                receive(&self.socket, buf, &mut control.borrow_mut())
             }),
         }
     }
 
-    /// Sends a datagram, from that address if one is said. It does not wait for room.
+    /// Sends a datagram, without waiting for buffer space. `from` is the source address, if the kernel is not to choose it.
     pub(crate) fn send(
         &self,
         bytes: &[u8],
@@ -98,19 +97,20 @@ impl DatagramSocket {
 
 fn receive(
     socket: &UdpSocket,
-    room: &mut [u8],
+    buf: &mut [u8],
     control: &mut [u8],
 ) -> io::Result<(usize, SocketAddr, Option<IpAddr>)> {
-    let (mut rooms, flags) = ([IoSliceMut::new(room)], MsgFlags::MSG_DONTWAIT);
-    let came = recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut rooms, Some(control), flags)?;
-    let sender = came.address.as_ref().and_then(|address| {
-        let four = address.as_sockaddr_in();
-        let four = four.map(|address| SocketAddr::V4((*address).into()));
-        let six = address.as_sockaddr_in6();
-        four.or(six.map(|address| SocketAddr::V6((*address).into())))
+    let (mut slices, flags) = ([IoSliceMut::new(buf)], MsgFlags::MSG_DONTWAIT);
+    let received =
+        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut slices, Some(control), flags)?;
+    let sender = received.address.as_ref().and_then(|address| {
+        let v4 = address.as_sockaddr_in();
+        let v4 = v4.map(|address| SocketAddr::V4((*address).into()));
+        let v6 = address.as_sockaddr_in6();
+        v4.or(v6.map(|address| SocketAddr::V6((*address).into())))
     });
     let sender = sender.ok_or(io::ErrorKind::InvalidData)?;
-    let sent_to = came.cmsgs()?.find_map(|message| match message {
+    let sent_to = received.cmsgs()?.find_map(|message| match message {
         ControlMessageOwned::Ipv4PacketInfo(info) => {
             let octets = info.ipi_spec_dst.s_addr.to_ne_bytes();
             Some(IpAddr::V4(Ipv4Addr::from(octets)))
@@ -120,5 +120,5 @@ fn receive(
         }
         _ => None,
     });
-    Ok((came.bytes, sender, sent_to))
+    Ok((received.bytes, sender, sent_to))
 }

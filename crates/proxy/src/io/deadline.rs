@@ -1,5 +1,5 @@
-//! Deadlines that cost nothing while they are kept. A connection has one timer; it is armed for the earliest deadline it has seen, and when it fires
-//! early, because the deadline has moved on meanwhile, it is armed again. So a request that ends in time never touches the timer.
+//! Cheap deadlines. A connection has one timer, armed for the earliest deadline it has seen. If it fires early because the deadline has moved,
+//! it is armed again, so a request that completes in time never touches the timer.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -9,31 +9,31 @@ use std::time::{Duration, Instant};
 
 use tokio::time::Sleep;
 
-/// It took too long.
+/// The error of an operation that exceeded its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Elapsed;
 
-/// Further away than any deadline.
+/// Longer than any configurable deadline.
 const NEVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// A timer for one deadline at a time.
+/// A timer that enforces one deadline at a time.
 #[derive(Debug)]
 pub(crate) struct DeadlineTimer {
     sleep: Option<Pin<Box<Sleep>>>,
-    /// Whom it wakes.
-    wakes: Option<Waker>,
+    /// Task that is registered with `sleep`.
+    waker: Option<Waker>,
 }
 
 impl DeadlineTimer {
-    /// One that is not armed.
+    /// Creates an unarmed timer.
     pub(crate) fn new() -> Self {
         DeadlineTimer {
             sleep: None,
-            wakes: None,
+            waker: None,
         }
     }
 
-    /// Waits for `work`, no longer than this. The clock is read only if there is something to wait for.
+    /// Runs a future for at most the given time. The clock is read only if the future is not ready at once.
     pub(crate) async fn timeout<T>(
         &mut self,
         time: Duration,
@@ -49,7 +49,7 @@ impl DeadlineTimer {
         self.run_until(deadline, work).await
     }
 
-    /// Waits for `work`, as long as the deadline, which is asked for anew whenever it seems to be over, lies ahead.
+    /// Runs a future until the deadline. The deadline may move: it is evaluated again when the timer fires.
     pub(crate) async fn run_until<T>(
         &mut self,
         deadline: impl Fn() -> Option<Instant>,
@@ -69,15 +69,15 @@ impl DeadlineTimer {
             if sleep.deadline() > until.into() {
                 sleep.as_mut().reset(until.into());
             }
-            // Whom it wakes is told by polling it; who is told already need not do it again.
-            if wakes(&mut self.wakes, cx) && !sleep.is_elapsed() {
+            // Polling registers the task. A task that is already registered need not be polled for.
+            if is_registered(&mut self.waker, cx) && !sleep.is_elapsed() {
                 return Poll::Pending;
             }
             while sleep.as_mut().poll(cx).is_ready() {
                 match deadline() {
                     Some(until) if until <= Instant::now() => return Poll::Ready(Err(Elapsed)),
                     Some(until) => sleep.as_mut().reset(until.into()),
-                    // Armed far away, so that it is not polled again after it has fired.
+                    // Set far ahead: a timer that has fired must not be polled again.
                     None => sleep.as_mut().reset((Instant::now() + NEVER).into()),
                 }
             }
@@ -87,10 +87,10 @@ impl DeadlineTimer {
     }
 }
 
-/// Whether it wakes the task that waits; from now on it will.
-fn wakes(who: &mut Option<Waker>, cx: &Context<'_>) -> bool {
-    match who {
-        Some(who) if who.will_wake(cx.waker()) => true,
+/// Reports whether the task is registered already, and registers it if not.
+fn is_registered(waker: &mut Option<Waker>, cx: &Context<'_>) -> bool {
+    match waker {
+        Some(waker) if waker.will_wake(cx.waker()) => true,
         other => {
             *other = Some(cx.waker().clone());
             false
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_deadline_that_moves_on_is_kept_and_one_that_stands_elapses() {
+    async fn an_extended_deadline_is_honored_and_a_fixed_one_elapses() {
         let mut timer = DeadlineTimer::new();
         let (now, short) = (Instant::now(), Duration::from_millis(5));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! What a client's HTTP/2 frames cost, counted as their bytes pass. The library that reads them answers each PING and each SETTINGS, and lets a client reset
-//! as many streams as it likes; here they are counted against limits. A frame's first nine bytes tell what it is: nothing is decoded.
+//! Limits on HTTP/2 frames that cost the server more than the client. `h2` answers every PING and SETTINGS and lets a client reset any number of streams; here
+//! they are counted as their bytes pass, and limited. The nine-byte frame header is enough for that: no payload is decoded.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -10,59 +10,56 @@ use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::lingering_close::{self, poll_discard};
 use super::trailers::TrailerInspector;
 
-/// Small DATA frames cost more than windows guard for: what they cost may come to so many times the connection's window, so that a stream's window may be full of the
+/// Budget for small DATA frames, as a multiple of the connection's window. Flow control does not cover their overhead, and a stream's window may fill with the
 /// smallest gRPC messages while their reader is slow.
 pub(crate) const SMALL_FRAMES: usize = 2;
 
-/// The time that control frames are counted over.
+/// Interval over which control frames are counted.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Control frames that a request accounts for: updates of windows, a PRIORITY, the end of a stream.
+/// Control frames allowed for each request: window updates, a PRIORITY, the end of the stream.
 const CREDIT_PER_REQUEST: u32 = 4;
 
-/// Those that a piece of a response's body accounts for: clients may update two windows for each frame, and some measure their line with a PING.
+/// Control frames allowed for each piece of a response body: clients may send two window updates per frame, and some estimate bandwidth with PINGs.
 const CREDIT_PER_DATA: u32 = 3;
 
-/// How many bytes are read after the connection was closed, so that the other side reads why before it is reset.
-const LINGER_BYTES: usize = 256 * 1024;
-
-/// Bytes before the first frame: the connection preface.
+/// Length of the connection preface, which precedes the first frame.
 const PREFACE_BYTES: usize = 24;
 
-/// Why a connection has to end.
+/// The reason for which a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Violation {
-    /// More control frames than its requests guard for.
+    /// More control frames than its requests allow for.
     TooManyControlFrames,
-    /// More streams reset than ended.
+    /// More streams reset than completed.
     TooManyResets,
-    /// A trailer section with pseudo-header fields.
+    /// Trailers with pseudo-header fields.
     BadTrailers,
 }
 
-/// What a connection has cost so far.
+/// Counts the frames of a connection against limits.
 #[derive(Debug)]
 pub(crate) struct FloodGuard {
     max_control: u32,
     max_resets: u32,
     max_head: usize,
-    /// Heads that were larger than that.
+    /// Heads larger than `max_head`.
     oversized_heads: Cell<u32>,
-    /// Control frames in this window, and those that were accounted for.
+    /// Control frames in this interval, and those that requests and responses allow for.
     control: Cell<u32>,
     credit: Cell<u32>,
     since: Cell<Instant>,
     resets: Cell<u32>,
     ended: Cell<u32>,
     violation: Cell<Option<Violation>>,
-    /// When bytes were last written.
     last_write: Cell<Instant>,
 }
 
 impl FloodGuard {
-    /// With these limits on control frames, resets and the bytes of a head.
+    /// Creates a guard with limits on control frames, on resets, and on the bytes of a head.
     pub(crate) fn new(max_control: u32, max_resets: u32, max_head: usize) -> Self {
         let now = Instant::now();
         FloodGuard {
@@ -80,33 +77,33 @@ impl FloodGuard {
         }
     }
 
-    /// Why the connection has to end, if it has to.
+    /// The first violation of a limit.
     pub(crate) fn violation(&self) -> Option<Violation> {
         self.violation.get()
     }
 
-    /// When bytes were last written.
+    /// Time at which bytes were last written.
     pub(crate) fn last_write(&self) -> Instant {
         self.last_write.get()
     }
 
-    /// A request has come to its end.
+    /// Records that a request has completed.
     pub(crate) fn record_end(&self) {
         self.ended.set(self.ended.get().saturating_add(1));
     }
 
-    /// A piece of a response's body of this size was sent.
+    /// Records a piece of a response body that was sent.
     pub(crate) fn record_data(&self, length: usize) {
         let frames = CREDIT_PER_DATA.saturating_add((length / 4096) as u32);
         self.credit.set(self.credit.get().saturating_add(frames));
     }
 
-    /// Heads that were too large to be kept since this was last asked: the library answers them alone.
+    /// Oversized heads since the last call. `h2` rejects them without passing them on.
     pub(crate) fn take_oversized_heads(&self) -> u32 {
         self.oversized_heads.take()
     }
 
-    /// A head has grown to this size, by so much.
+    /// Records that a head has grown by `grown` to this size.
     fn record_head(&self, bytes: usize, grown: usize) {
         if bytes > self.max_head && bytes - grown <= self.max_head {
             self.oversized_heads
@@ -121,11 +118,11 @@ impl FloodGuard {
 
     fn record_control(&self) {
         self.control.set(self.control.get().saturating_add(1));
-        let most = self.credit.get().saturating_add(self.max_control);
-        if self.control.get() <= most {
+        let max = self.credit.get().saturating_add(self.max_control);
+        if self.control.get() <= max {
             return;
         }
-        // The clock is looked at only here.
+        // The clock is read only here.
         if self.since.get().elapsed() < WINDOW {
             self.report(Violation::TooManyControlFrames);
             return;
@@ -156,34 +153,35 @@ pub(crate) struct GuardedStream<I> {
     guard: Rc<FloodGuard>,
     scanner: FrameScanner,
     closing: bool,
-    lingered: usize,
+    /// Bytes left to discard while closing.
+    lingering: usize,
 }
 
 impl<I> GuardedStream<I> {
-    /// Counts on this guard.
+    /// Wraps a connection.
     pub(crate) fn new(io: I, guard: Rc<FloodGuard>) -> Self {
         GuardedStream {
             io,
             guard,
             scanner: FrameScanner::new(),
             closing: false,
-            lingered: 0,
+            lingering: lingering_close::MAX_BYTES,
         }
     }
 }
 
-/// Where in the frames the bytes stand.
+/// Finds frame headers in a stream of bytes.
 #[derive(Debug)]
 struct FrameScanner {
-    /// Bytes that are not looked at.
+    /// Payload bytes to skip.
     skip: usize,
     header: [u8; 9],
     header_len: usize,
-    /// The latest stream that was opened.
+    /// Highest stream identifier so far.
     latest: u32,
-    /// How large its head is so far.
+    /// Bytes of that stream's head.
     head: usize,
-    /// A trailer section that is being looked at, and how much of this frame belongs to it.
+    /// Trailers that are being checked, and the bytes of this frame that belong to them.
     trailers: Option<TrailerInspector>,
     trailer_bytes: usize,
 }
@@ -241,7 +239,7 @@ impl FrameScanner {
         }
     }
 
-    /// A frame begins. RFC 9113 §4.1: length, type, flags, stream.
+    /// Counts a frame by its header (RFC 9113 §4.1: length, type, flags, stream identifier).
     fn frame(&mut self, guard: &FloodGuard) {
         let [a, b, c, kind, flags, stream @ ..] = self.header;
         let length = u32::from_be_bytes([0, a, b, c]) as usize;
@@ -267,7 +265,7 @@ impl FrameScanner {
                 guard.record_head(self.head, length);
             }
             RST_STREAM => guard.record_reset(),
-            // Also those that are not known: they are dropped, and each costs its reading.
+            // Unknown frames too: they are discarded, but each costs its reading.
             _ => guard.record_control(),
         }
         if matches!(kind, HEADERS | CONTINUATION) && self.trailers.is_some() {
@@ -286,18 +284,18 @@ impl<I: AsyncRead + Unpin> AsyncRead for GuardedStream<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        // Nothing more is read once there is a violation; who polls the connection sees to it.
+        // Stop reading; the task that drives the connection closes it.
         if this.guard.violation().is_some() {
             return Poll::Pending;
         }
-        let before = room.filled().len();
-        ready!(Pin::new(&mut this.io).poll_read(cx, room))?;
-        this.scanner.feed(&room.filled()[before..], &this.guard);
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.io).poll_read(cx, buf))?;
+        this.scanner.feed(&buf.filled()[before..], &this.guard);
         if this.guard.violation().is_some() {
-            room.set_filled(before);
+            buf.set_filled(before);
             return Poll::Pending;
         }
         Poll::Ready(Ok(()))
@@ -333,22 +331,15 @@ impl<I: AsyncRead + AsyncWrite + Unpin> AsyncWrite for GuardedStream<I> {
         Pin::new(&mut self.io).poll_flush(cx)
     }
 
-    /// Says that nothing more will be written, and reads a little of what still comes: closing at once would reset the connection, and the other side
-    /// might lose what it was told last.
+    /// Shuts down writing and discards some of what the peer still sends: closing at once would reset the connection, and the peer could lose what was written
+    /// last.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if !this.closing {
             ready!(Pin::new(&mut this.io).poll_shutdown(cx))?;
             this.closing = true;
         }
-        let mut scratch = [0; 2048];
-        while this.lingered < LINGER_BYTES {
-            let mut room = ReadBuf::new(&mut scratch);
-            match ready!(Pin::new(&mut this.io).poll_read(cx, &mut room)) {
-                Ok(()) if !room.filled().is_empty() => this.lingered += room.filled().len(),
-                _ => break,
-            }
-        }
+        ready!(poll_discard(&mut this.io, &mut this.lingering, cx));
         Poll::Ready(Ok(()))
     }
 }
@@ -365,7 +356,7 @@ mod tests {
         bytes
     }
 
-    /// What becomes of these frames, fed in pieces of every size.
+    /// Returns the violation that these frames cause, after feeding them in chunks of several sizes.
     fn violation(guard: impl Fn() -> FloodGuard, frames: &[Vec<u8>]) -> Option<Violation> {
         let mut bytes = vec![b'x'; PREFACE_BYTES];
         bytes.extend(frames.concat());
@@ -388,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_count_beyond_those_that_requests_account_for() {
+    fn control_frames_count_beyond_those_that_requests_allow_for() {
         let ping = frame(8, 6, 0, 0);
         let request = frame(30, HEADERS, 5, 1);
         let guard = || FloodGuard::new(10, 10, 1000);
@@ -412,7 +403,7 @@ mod tests {
         let mut frames = vec![request];
         frames.extend(vec![ping; 14]);
         assert_eq!(violation(guard, &frames), None);
-        // Data and the ends of bodies are no control frames.
+        // DATA frames and the ends of bodies are not control frames.
         assert_eq!(violation(guard, &vec![frame(7, DATA, 0, 1); 50]), None);
         assert_eq!(
             violation(guard, &vec![frame(0, DATA, END_STREAM, 1); 50]),

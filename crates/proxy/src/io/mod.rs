@@ -1,4 +1,4 @@
-//! Bytes in and out: buffers, the two halves of a connection, deadlines. What they carry is no concern of this module.
+//! I/O building blocks without protocol logic: buffers, connection halves, deadlines, byte relays, and counters for HTTP/2 frames.
 
 pub(crate) mod buffer;
 pub(crate) mod datagram_socket;

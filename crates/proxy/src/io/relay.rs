@@ -1,7 +1,7 @@
-//! Bytes both ways between two connections, until both sides have said all.
+//! Bidirectional byte relay between two connections.
 //!
-//! Each direction copies through a buffer that is lent only while there is something to copy. Where a direction of plain text carries bulk, it
-//! changes to [`pipe`](super::splice), and back when it no longer does.
+//! Each direction copies through a pooled buffer, which it holds only while there are bytes to copy. A plaintext direction that carries bulk switches to
+//! [`splice`](super::splice), and back when it no longer does.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -17,133 +17,129 @@ use tokio::net::TcpStream;
 
 use super::buffer::{BUFFER_BYTES, Buffer, BufferPool};
 use super::deadline::{DeadlineTimer, Elapsed};
-use super::splice::{PipePool, SpliceError, Spliced};
+use super::splice::{PipePool, Spliced, TransferError};
 use super::stream::{ReadHalf, WriteHalf};
 
-/// A direction is bulk once so many reads in a row have filled the buffer.
-const FULL_READS: u32 = 4;
+/// Consecutive reads that have to fill the buffer before a direction counts as bulk.
+const BULK_READS: u32 = 4;
 
-/// It is no longer, once less than this comes at a time.
-const BULK: u64 = BUFFER_BYTES as u64;
+/// Smallest number of bytes per wake-up for which a direction continues to splice.
+const MIN_BULK: u64 = BUFFER_BYTES as u64;
 
-/// How long a connection is silent before its peer is asked whether it is there.
-const ASKING: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
+/// TCP keepalive where there is no idle timeout: probes after a minute of silence.
+const KEEPALIVE: TcpKeepalive = TcpKeepalive::new().with_time(Duration::from_secs(60));
 
-/// One of two connections.
+/// One of the two connections of a relay.
 #[derive(Debug)]
 pub(crate) struct RelayEnd {
-    /// What comes from it.
     pub(crate) reader: ReadHalf,
-    /// What goes to it.
     pub(crate) writer: WriteHalf,
-    /// What came from it before.
-    pub(crate) first: Vec<u8>,
+    /// Bytes that were read from it already.
+    pub(crate) prefix: Vec<u8>,
 }
 
-/// What a relay needs of its worker.
+/// Resources of the worker that a relay uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RelayPools<'w> {
-    /// Lends buffers.
     pub(crate) buffers: &'w Rc<BufferPool>,
-    /// Lends pipes.
     pub(crate) pipes: &'w Rc<PipePool>,
 }
 
-/// How far a relay has come.
+/// Byte counts of a relay, and the time of the last transfer.
 #[derive(Debug)]
 pub(crate) struct RelayProgress {
-    /// Bytes from near to far.
-    pub(crate) up: Cell<u64>,
-    /// Bytes from far to near.
-    pub(crate) down: Cell<u64>,
+    pub(crate) to_upstream: Cell<u64>,
+    pub(crate) to_downstream: Cell<u64>,
     last: Cell<Instant>,
 }
 
 impl RelayProgress {
-    /// Nothing has moved yet.
+    /// Creates zero counts.
     pub(crate) fn new() -> Self {
         RelayProgress {
-            up: Cell::new(0),
-            down: Cell::new(0),
+            to_upstream: Cell::new(0),
+            to_downstream: Cell::new(0),
             last: Cell::new(Instant::now()),
         }
     }
 
-    fn add(&self, counter: &Cell<u64>, count: u64) {
+    fn record(&self, counter: &Cell<u64>, count: u64) {
         counter.set(counter.get() + count);
         self.last.set(Instant::now());
     }
 }
 
-/// Why a relay ended before both sides had said all.
+/// The reason for which a relay ended before both sides had finished.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RelayError {
-    /// The near side broke.
     #[error("the client: {0}")]
     Downstream(io::Error),
-    /// The far side broke.
     #[error("the endpoint: {0}")]
     Upstream(io::Error),
-    /// Nothing has moved for too long.
-    #[error("silent for too long")]
+    /// No bytes were transferred within the idle timeout.
+    #[error("idle timeout")]
     Idle,
 }
 
-/// Carries bytes both ways. When one side has said all, so is the other told; it may still answer. If one side breaks, both connections are reset,
-/// so that nobody takes the break for an end. `heard` is told of bytes as they move: so many up, so many down.
+/// Relays bytes in both directions. A half-close on one side is propagated to the other, which may still send. If one side fails, both connections are reset,
+/// so that neither takes the failure for an orderly end. `on_bytes` is called with the bytes sent upstream and downstream as they are transferred.
 pub(crate) async fn relay(
-    tools: RelayPools<'_>,
+    pools: RelayPools<'_>,
     idle: Option<Duration>,
-    mut near: RelayEnd,
-    mut far: RelayEnd,
-    moved: &RelayProgress,
-    heard: impl Fn(u64, u64),
+    mut downstream: RelayEnd,
+    mut upstream: RelayEnd,
+    progress: &RelayProgress,
+    on_bytes: impl Fn(u64, u64),
 ) -> Result<(), RelayError> {
     if idle.is_none() {
-        // A peer that is gone without a word is found by asking for it.
-        for end in [&near, &far] {
+        // Keepalive probes detect a peer that has vanished.
+        for end in [&downstream, &upstream] {
             end.reader.with_tcp(|tcp| {
-                let _ = SockRef::from(tcp).set_tcp_keepalive(&ASKING);
+                let _ = SockRef::from(tcp).set_tcp_keepalive(&KEEPALIVE);
             });
         }
     }
-    let carried = {
+    let relayed = {
         let up = Direction {
-            tools,
-            add: |count| {
-                moved.add(&moved.up, count);
-                heard(count, 0);
+            pools,
+            on_bytes: |count| {
+                progress.record(&progress.to_upstream, count);
+                on_bytes(count, 0);
             },
         };
         let down = Direction {
-            tools,
-            add: |count| {
-                moved.add(&moved.down, count);
-                heard(0, count);
+            pools,
+            on_bytes: |count| {
+                progress.record(&progress.to_downstream, count);
+                on_bytes(0, count);
             },
         };
-        let first = std::mem::take(&mut near.first);
+        let prefix = std::mem::take(&mut downstream.prefix);
         let up = async {
-            let carried = up.carry(&mut near.reader, &mut far.writer, first).await;
-            carried
-                .map_err(|broken| broken.into_error(RelayError::Downstream, RelayError::Upstream))
+            let forwarded = up
+                .forward(&mut downstream.reader, &mut upstream.writer, prefix)
+                .await;
+            forwarded
+                .map_err(|error| error.split_by_side(RelayError::Downstream, RelayError::Upstream))
         };
-        let first = std::mem::take(&mut far.first);
+        let prefix = std::mem::take(&mut upstream.prefix);
         let down = async {
-            let carried = down.carry(&mut far.reader, &mut near.writer, first).await;
-            carried
-                .map_err(|broken| broken.into_error(RelayError::Upstream, RelayError::Downstream))
+            let forwarded = down
+                .forward(&mut upstream.reader, &mut downstream.writer, prefix)
+                .await;
+            forwarded
+                .map_err(|error| error.split_by_side(RelayError::Upstream, RelayError::Downstream))
         };
-        let deadline = || idle.map(|idle| moved.last.get() + idle);
+        let deadline = || idle.map(|idle| progress.last.get() + idle);
         let both = async { tokio::try_join!(up, down) };
         DeadlineTimer::new().run_until(deadline, both).await
     };
-    let outcome = match carried {
+    let outcome = match relayed {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(error)) => Err(error),
         Err(Elapsed) => Err(RelayError::Idle),
     };
-    for end in [near, far] {
+    for end in [downstream, upstream] {
         end.close(matches!(
             outcome,
             Err(RelayError::Downstream(_) | RelayError::Upstream(_))
@@ -153,16 +149,16 @@ pub(crate) async fn relay(
 }
 
 impl RelayEnd {
-    /// Both halves of a connection of which nothing was read.
+    /// Takes both halves of a connection of which nothing was read yet.
     pub(crate) fn new((reader, writer): (ReadHalf, WriteHalf)) -> Self {
         RelayEnd {
             reader,
             writer,
-            first: Vec::new(),
+            prefix: Vec::new(),
         }
     }
 
-    /// Closes it, or resets it.
+    /// Closes or resets the connection.
     pub(crate) fn close(self, reset: bool) {
         if reset {
             self.reader.with_tcp(|tcp| {
@@ -170,57 +166,30 @@ impl RelayEnd {
             });
         }
         if let WriteHalf::Tcp(half) = self.writer {
-            // It goes with the other half; alone it would be shut down first, which looks like an end.
+            // The socket closes with the other half. Dropping this one would send a FIN first, which looks like an orderly end.
             half.forget();
         }
     }
 }
 
-/// Which side broke.
-enum DirectionError {
-    Reading(io::Error),
-    Writing(io::Error),
-}
-
-impl DirectionError {
-    fn into_error(
-        self,
-        reading: impl Fn(io::Error) -> RelayError,
-        writing: impl Fn(io::Error) -> RelayError,
-    ) -> RelayError {
-        match self {
-            DirectionError::Reading(error) => reading(error),
-            DirectionError::Writing(error) => writing(error),
-        }
-    }
-}
-
-impl From<SpliceError> for DirectionError {
-    fn from(error: SpliceError) -> Self {
-        match error {
-            SpliceError::Read(error) => DirectionError::Reading(error),
-            SpliceError::Write(error) => DirectionError::Writing(error),
-        }
-    }
-}
-
-/// One direction, and who counts its bytes.
+/// One direction of a relay.
 struct Direction<'r, F> {
-    tools: RelayPools<'r>,
-    add: F,
+    pools: RelayPools<'r>,
+    /// Called with numbers of transferred bytes.
+    on_bytes: F,
 }
 
 impl<F: Fn(u64)> Direction<'_, F> {
-    /// Carries all that comes, and tells the end.
-    async fn carry(
+    /// Transfers everything, then the end of the stream.
+    async fn forward(
         &self,
         from: &mut ReadHalf,
         to: &mut WriteHalf,
-        first: Vec<u8>,
-    ) -> Result<(), DirectionError> {
-        if !first.is_empty() {
-            self.write(to, &first).await?;
-            drop(first);
+        prefix: Vec<u8>,
+    ) -> Result<(), TransferError> {
+        if !prefix.is_empty() {
+            self.write(to, &prefix).await?;
+            drop(prefix);
         }
         loop {
             if self.copy(from, to).await? || self.splice(from, to).await? {
@@ -228,19 +197,19 @@ impl<F: Fn(u64)> Direction<'_, F> {
             }
         }
         match to.shutdown().await {
-            // It is gone already. If that was no end, reading says so.
+            // The connection is gone already; if it was not an orderly end, the read side reports it.
             Err(error) if error.kind() != io::ErrorKind::NotConnected => {
-                Err(DirectionError::Writing(error))
+                Err(TransferError::Write(error))
             }
             _ => Ok(()),
         }
     }
 
-    /// Copies until the end, which is told, or until it is bulk that sockets can pass on.
-    async fn copy(&self, from: &mut ReadHalf, to: &mut WriteHalf) -> Result<bool, DirectionError> {
+    /// Copies until the end of the stream, then returns true; returns false when bulk can be spliced instead.
+    async fn copy(&self, from: &mut ReadHalf, to: &mut WriteHalf) -> Result<bool, TransferError> {
         let mut full = 0;
         loop {
-            let buffer = self.read(from).await.map_err(DirectionError::Reading)?;
+            let buffer = self.read(from).await.map_err(TransferError::Read)?;
             let Some(buffer) = buffer else {
                 return Ok(true);
             };
@@ -249,49 +218,49 @@ impl<F: Fn(u64)> Direction<'_, F> {
                 BUFFER_BYTES.. => full + 1,
                 _ => 0,
             };
-            if full >= FULL_READS && from.as_tcp().is_some() && to.as_tcp().is_some() {
+            if full >= BULK_READS && from.as_tcp().is_some() && to.as_tcp().is_some() {
                 return Ok(false);
             }
         }
     }
 
-    /// Splices until the end, which is told, or until it is no bulk any more.
-    async fn splice(&self, from: &ReadHalf, to: &WriteHalf) -> Result<bool, DirectionError> {
+    /// Splices until the end of the stream, then returns true; returns false when it is no longer bulk.
+    async fn splice(&self, from: &ReadHalf, to: &WriteHalf) -> Result<bool, TransferError> {
         let (Some(from), Some(to)) = (from.as_tcp(), to.as_tcp()) else {
             return Ok(false);
         };
         loop {
-            readable(from).await.map_err(DirectionError::Reading)?;
-            let Some(mut pipe) = self.tools.pipes.acquire() else {
+            readable(from).await.map_err(TransferError::Read)?;
+            let Some(mut pipe) = self.pools.pipes.acquire() else {
                 return Ok(false);
             };
             match pipe
-                .splice_available(from, to, u64::MAX, |count| (self.add)(count as u64))
+                .splice_available(from, to, u64::MAX, |count| (self.on_bytes)(count as u64))
                 .await?
             {
                 Spliced::Eof(_) => return Ok(true),
-                // Nothing was there after all: that says nothing.
-                Spliced::Partial(0 | BULK..) => {}
+                // A spurious wake-up says nothing about the volume.
+                Spliced::Partial(0 | MIN_BULK..) => {}
                 Spliced::Partial(_) => return Ok(false),
             }
         }
     }
 
-    /// Waits for bytes, without holding a buffer meanwhile; none is the end.
+    /// Waits for bytes, without holding a buffer meanwhile; `None` at the end of the stream.
     async fn read(&self, from: &mut ReadHalf) -> io::Result<Option<Buffer>> {
         poll_fn(|cx| {
-            let mut buffer = self.tools.buffers.acquire();
+            let mut buffer = self.pools.buffers.acquire();
             let count = std::task::ready!(buffer.poll_fill(Pin::new(&mut *from), 0, cx))?;
             Poll::Ready(Ok(Some(buffer).filter(|_| count > 0)))
         })
         .await
     }
 
-    async fn write(&self, to: &mut WriteHalf, bytes: &[u8]) -> Result<(), DirectionError> {
+    async fn write(&self, to: &mut WriteHalf, bytes: &[u8]) -> Result<(), TransferError> {
         to.write_all(&mut [bytes])
             .await
-            .map_err(DirectionError::Writing)?;
-        (self.add)(bytes.len() as u64);
+            .map_err(TransferError::Write)?;
+        (self.on_bytes)(bytes.len() as u64);
         Ok(())
     }
 }

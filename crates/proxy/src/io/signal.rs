@@ -1,10 +1,10 @@
-//! A signal to all who wait on a thread: that a socket is closed, that the worker drains. Waiting costs a slot in a list.
+//! A one-shot broadcast to tasks of the same thread, for closed sockets and draining workers. Waiting costs one slot in a list.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
-/// Rings once, for everybody, for ever.
+/// Wakes all waiters once. It stays notified, so later waiters return at once.
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     notified: Cell<bool>,
@@ -17,7 +17,7 @@ struct Slots {
     free: Vec<usize>,
 }
 
-/// A waiter among those who wait; given back when dropped.
+/// A registration with a [`Signal`], removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Waiter<'s> {
     signal: &'s Signal,
@@ -25,12 +25,12 @@ pub(crate) struct Waiter<'s> {
 }
 
 impl Signal {
-    /// Whether it has notified.
+    /// True once [`notify`](Self::notify) was called.
     pub(crate) fn is_notified(&self) -> bool {
         self.notified.get()
     }
 
-    /// Wakes everybody.
+    /// Wakes all current and future waiters.
     pub(crate) fn notify(&self) {
         self.notified.set(true);
         for waker in self.slots.borrow().wakers.iter().flatten() {
@@ -38,7 +38,7 @@ impl Signal {
         }
     }
 
-    /// A waiter to wait at.
+    /// Registers a waiter on its first poll.
     pub(crate) fn waiter(&self) -> Waiter<'_> {
         Waiter {
             signal: self,
@@ -46,7 +46,7 @@ impl Signal {
         }
     }
 
-    /// Waits until it rings.
+    /// Waits for the notification.
     pub(crate) async fn wait(&self) {
         let mut waiter = self.waiter();
         poll_fn(|cx| waiter.poll(cx)).await
@@ -54,7 +54,7 @@ impl Signal {
 }
 
 impl Waiter<'_> {
-    /// Ready once the signal has notified.
+    /// Ready once the signal was notified.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.signal.notified.get() {
             return Poll::Ready(());
@@ -95,12 +95,12 @@ mod tests {
     use std::rc::Rc;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn everybody_who_waits_hears_it_and_so_does_who_comes_later() {
+    async fn current_and_later_waiters_are_notified() {
         let signal = Rc::new(Signal::default());
         let local = tokio::task::LocalSet::new();
         local
             .run_until(async {
-                let slots: Vec<_> = (0..3)
+                let waiters: Vec<_> = (0..3)
                     .map(|_| {
                         let signal = signal.clone();
                         tokio::task::spawn_local(async move { signal.wait().await })
@@ -109,8 +109,8 @@ mod tests {
                 tokio::task::yield_now().await;
                 assert!(!signal.is_notified());
                 signal.notify();
-                for task in slots {
-                    task.await.expect("it rang");
+                for task in waiters {
+                    task.await.expect("notified");
                 }
                 signal.wait().await;
             })

@@ -1,7 +1,7 @@
-//! Bytes from one socket to another that never come up to this process: splice(2) moves them through a pipe.
+//! Zero-copy transfer between sockets: `splice(2)` moves bytes through a pipe without copying them to user space.
 //!
-//! It pays where much is moved; for a few bytes at a time, two system calls and a pipe cost more than a copy. PipePool are kept by the worker, since
-//! making one costs more than using it.
+//! It pays off for bulk; for a few bytes at a time, two system calls and a pipe cost more than a copy. Workers pool pipes, because creating one costs
+//! more than using it.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,31 +13,45 @@ use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-/// What a pipe is to hold: the first of these that the system grants. The more it holds, the fewer system calls there are: a mebibyte moves a
-/// third more in the same time than the 64 KiB that pipes have by default.
+/// Pipe capacities to request; the first that the kernel grants is used. A larger pipe needs fewer system calls: 1 MiB is about a third faster than the
+/// default of 64 KiB.
 const CAPACITIES: [usize; 2] = [1024 * 1024, 256 * 1024];
 
-/// Bytes that are taken at once to begin with.
+/// Initial and smallest number of bytes moved at a time.
 const MIN_CHUNK: usize = 64 * 1024;
 
-/// PipePool kept for the next ones who need some.
+/// Pipes that a pool keeps for reuse.
 const MAX_IDLE: usize = 16;
 
-/// After so many bytes others have their yield_at.
+/// Bytes after which a transfer yields to other tasks.
 const YIELD_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Which side broke.
+/// A failed transfer between two connections, by the side that failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SpliceError {
-    /// Where bytes come from.
+pub(crate) enum TransferError {
+    /// The source failed.
     #[error("reading: {0}")]
     Read(io::Error),
-    /// Where they go.
+    /// The destination failed.
     #[error("writing: {0}")]
     Write(io::Error),
 }
 
-/// Lends pipes.
+impl TransferError {
+    /// Converts the I/O error with one of two functions, by the side that failed.
+    pub(crate) fn split_by_side<E>(
+        self,
+        read: impl FnOnce(io::Error) -> E,
+        write: impl FnOnce(io::Error) -> E,
+    ) -> E {
+        match self {
+            TransferError::Read(error) => read(error),
+            TransferError::Write(error) => write(error),
+        }
+    }
+}
+
+/// A pool of empty pipes.
 #[derive(Debug, Default)]
 pub(crate) struct PipePool(RefCell<Vec<PipeEnds>>);
 
@@ -48,19 +62,19 @@ struct PipeEnds {
     capacity: usize,
 }
 
-/// A pipe, given back when dropped if nothing is left in it.
+/// A pipe, returned to its pool on drop if it is empty.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     ends: Option<PipeEnds>,
-    /// Bytes that are in it.
+    /// Bytes in the pipe.
     buffered: usize,
-    /// Bytes that it takes at once: few while their reader is slow, so that he costs no more than another buffer would.
+    /// Bytes moved at a time: few while the destination is slow, so that it occupies no more memory than a buffer would.
     chunk: usize,
     pool: Rc<PipePool>,
 }
 
 impl PipePool {
-    /// An empty pipe; none if the system gives none, or none of use.
+    /// Takes a pipe from the pool or creates one; `None` if the kernel grants none of a useful size.
     pub(crate) fn acquire(self: &Rc<Self>) -> Option<Pipe> {
         let kept = self.0.borrow_mut().pop();
         let ends = match kept {
@@ -80,9 +94,9 @@ impl PipeEnds {
     fn new() -> Option<Self> {
         let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
         let (out, into) = made
-            .inspect_err(|error| tracing::debug!(%error, "no pipe; bytes are copied"))
+            .inspect_err(|error| tracing::debug!(%error, "can't create a pipe; copying instead"))
             .ok()?;
-        // A user who has many pipes gets small ones from the system, which are of no use.
+        // The kernel limits the pipe memory of a user (pipe-user-pages-soft) and then grants only small pipes.
         let granted = CAPACITIES
             .into_iter()
             .find(|capacity| fcntl_setpipe_size(&into, *capacity).is_ok());
@@ -94,81 +108,83 @@ impl PipeEnds {
     }
 }
 
-/// How far [`Pipe::splice_available`] has come.
+/// The result of [`Pipe::splice_available`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spliced {
-    /// All that was asked for, or nothing more has come yet.
+    /// Bytes moved: the requested number, or all that was available.
     Partial(u64),
-    /// To the end of what there is.
+    /// Bytes moved until the end of the stream.
     Eof(u64),
 }
 
 impl Pipe {
-    /// Moves `count` bytes, fewer if `from` ends before. Returns how many, all of which are written; `moved` hears of them as they are.
+    /// Moves `count` bytes, fewer only at the end of the stream. Returns the number of bytes, all of which are written; `on_bytes` is called as they are.
     pub(crate) async fn splice_exact(
         &mut self,
         from: &TcpStream,
         to: &TcpStream,
         count: u64,
-        moved: impl Fn(usize),
-    ) -> Result<u64, SpliceError> {
-        let mut done = 0;
-        while done < count {
+        on_bytes: impl Fn(usize),
+    ) -> Result<u64, TransferError> {
+        let mut total = 0;
+        while total < count {
             let ready = poll_fn(|cx| from.poll_read_ready(cx)).await;
-            ready.map_err(SpliceError::Read)?;
+            ready.map_err(TransferError::Read)?;
             match self
-                .splice_available(from, to, count - done, &moved)
+                .splice_available(from, to, count - total, &on_bytes)
                 .await?
             {
-                Spliced::Partial(more) => done += more,
-                Spliced::Eof(more) => return Ok(done + more),
+                Spliced::Partial(more) => total += more,
+                Spliced::Eof(more) => return Ok(total + more),
             }
         }
-        Ok(done)
+        Ok(total)
     }
 
-    /// Moves what has come, up to `count` bytes, and does not wait for more. All of it is written then.
+    /// Moves up to `count` available bytes, without waiting for more, and writes all of them.
     pub(crate) async fn splice_available(
         &mut self,
         from: &TcpStream,
         to: &TcpStream,
         count: u64,
-        moved: impl Fn(usize),
-    ) -> Result<Spliced, SpliceError> {
-        let mut done = 0;
+        on_bytes: impl Fn(usize),
+    ) -> Result<Spliced, TransferError> {
+        let mut total = 0;
         let mut yield_at = YIELD_BYTES;
-        while done < count {
-            // Never more than is asked for: what follows belongs to somebody else.
-            let left = usize::try_from(count - done).unwrap_or(usize::MAX);
-            match self.fill(from, left).map_err(SpliceError::Read)? {
-                None => return Ok(Spliced::Partial(done)),
-                Some(0) => return Ok(Spliced::Eof(done)),
-                Some(came) => done += came as u64,
+        while total < count {
+            // Never more than requested: the bytes that follow belong to another message.
+            let left = usize::try_from(count - total).unwrap_or(usize::MAX);
+            match self.fill(from, left).map_err(TransferError::Read)? {
+                None => return Ok(Spliced::Partial(total)),
+                Some(0) => return Ok(Spliced::Eof(total)),
+                Some(read) => total += read as u64,
             }
-            self.drain(to, &moved).await.map_err(SpliceError::Write)?;
-            if done >= yield_at {
-                yield_at = done + YIELD_BYTES;
+            self.drain(to, &on_bytes)
+                .await
+                .map_err(TransferError::Write)?;
+            if total >= yield_at {
+                yield_at = total + YIELD_BYTES;
                 tokio::task::yield_now().await;
             }
         }
-        Ok(Spliced::Partial(done))
+        Ok(Spliced::Partial(total))
     }
 
-    /// Takes what has come; none if nothing has. It has to be empty: only then does `EAGAIN` speak of the socket, and its readiness may be
-    /// cleared.
-    fn fill(&mut self, from: &TcpStream, most: usize) -> io::Result<Option<usize>> {
+    /// Reads available bytes into the pipe; `None` if there are none. The pipe has to be empty: only then does `EAGAIN` refer to the socket, whose readiness
+    /// may be cleared.
+    fn fill(&mut self, from: &TcpStream, max: usize) -> io::Result<Option<usize>> {
         let Some(ends) = self.ends.as_ref().filter(|_| self.buffered == 0) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
-        let most = most.min(self.chunk).min(ends.capacity);
+        let max = max.min(self.chunk).min(ends.capacity);
         loop {
-            let came = from.try_io(Interest::READABLE, || {
-                Ok(splice(from, None, &ends.into, None, most, flags())?)
+            let read = from.try_io(Interest::READABLE, || {
+                Ok(splice(from, None, &ends.into, None, max, flags())?)
             });
-            match came {
-                Ok(came) => {
-                    self.buffered = came;
-                    return Ok(Some(came));
+            match read {
+                Ok(read) => {
+                    self.buffered = read;
+                    return Ok(Some(read));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -177,12 +193,12 @@ impl Pipe {
         }
     }
 
-    /// Writes all that it holds.
-    async fn drain(&mut self, to: &TcpStream, moved: impl Fn(usize)) -> io::Result<()> {
+    /// Writes everything in the pipe.
+    async fn drain(&mut self, to: &TcpStream, on_bytes: impl Fn(usize)) -> io::Result<()> {
         let Some(ends) = &self.ends else {
             return Ok(());
         };
-        let (mut waited, taken) = (false, self.buffered);
+        let (mut waited, filled) = (false, self.buffered);
         while self.buffered > 0 {
             poll_fn(|cx| {
                 let ready = to.poll_write_ready(cx);
@@ -190,22 +206,22 @@ impl Pipe {
                 ready
             })
             .await?;
-            let went = to.try_io(Interest::WRITABLE, || {
+            let written = to.try_io(Interest::WRITABLE, || {
                 Ok(splice(&ends.out, None, to, None, self.buffered, flags())?)
             });
-            match went {
+            match written {
                 Err(error) if is_transient(&error) => {}
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                went => {
-                    let went = went?;
-                    self.buffered -= went;
-                    moved(went);
+                written => {
+                    let written = written?;
+                    self.buffered -= written;
+                    on_bytes(written);
                 }
             }
         }
         if waited {
             self.chunk = (self.chunk / 2).max(MIN_CHUNK);
-        } else if taken == self.chunk {
+        } else if filled == self.chunk {
             self.chunk = (self.chunk * 2).min(ends.capacity);
         }
         Ok(())
@@ -245,20 +261,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn exactly_so_many_bytes_are_moved_and_what_follows_stays() {
+    async fn the_requested_number_of_bytes_is_moved_and_the_rest_stays() {
         let pipes = Rc::new(PipePool::default());
         let (mut client, from) = pair().await;
         let (to, mut backend) = pair().await;
         let sent: Vec<u8> = (0..5_000_000u32).map(|at| (at / 7) as u8).collect();
         let count = sent.len() as u64 - 5;
-        let heard = Cell::new(0);
+        let reported = Cell::new(0);
         let mut pipe = pipes.acquire().expect("a pipe");
-        let carried = pipe.splice_exact(&from, &to, count, |more| heard.set(heard.get() + more));
+        let carried = pipe.splice_exact(&from, &to, count, |more| {
+            reported.set(reported.get() + more)
+        });
         let mut got = vec![0; count as usize];
         let (written, moved, read) = tokio::join!(
             client.write_all(&sent),
             carried,
-            // Whoever reads is slow to begin.
+            // A slow reader.
             async {
                 tokio::task::yield_now().await;
                 backend.read_exact(&mut got).await
@@ -267,7 +285,7 @@ mod tests {
         written.expect("written");
         read.expect("read");
         assert_eq!(moved.expect("moved"), count);
-        assert_eq!(heard.get() as u64, count);
+        assert_eq!(reported.get() as u64, count);
         assert_eq!(got, sent[..count as usize]);
         drop(pipe);
         assert_eq!(pipes.0.borrow().len(), 1);
@@ -278,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_end_before_all_has_come_is_told_and_what_came_is_written() {
+    async fn an_early_end_of_stream_is_returned_and_the_bytes_before_it_are_written() {
         let pipes = Rc::new(PipePool::default());
         let (mut client, from) = pair().await;
         let (to, mut backend) = pair().await;
@@ -294,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pipe_that_is_not_empty_is_not_used_again() {
+    async fn a_pipe_with_bytes_left_is_not_reused() {
         let pipes = Rc::new(PipePool::default());
         let (mut client, from) = pair().await;
         client.write_all(b"left").await.expect("written");

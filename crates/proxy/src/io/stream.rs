@@ -1,4 +1,4 @@
-//! The two halves of a connection, plain or TLS. They are apart so that one direction can wait while the other moves.
+//! Connections over TCP or TLS, split into halves so that one direction can wait while the other makes progress.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -15,30 +15,29 @@ use tokio_rustls::TlsStream;
 
 use crate::http1::Close;
 
-/// A TCP stream of which some bytes were read already, to find out what is spoken.
+/// A TCP stream with bytes that were read already, such as those that identify the protocol.
 #[derive(Debug)]
 pub(crate) struct PrefixedStream {
     prefix: Vec<u8>,
-    taken: usize,
+    consumed: usize,
     stream: TcpStream,
 }
 
 impl PrefixedStream {
-    /// The stream, with these bytes before what it still gives.
+    /// Returns these bytes before those of the stream.
     pub(crate) fn new(prefix: Vec<u8>, stream: TcpStream) -> Self {
         PrefixedStream {
             prefix,
-            taken: 0,
+            consumed: 0,
             stream,
         }
     }
 
-    /// The stream itself; bytes that were not taken yet are lost.
+    /// Returns the stream; remaining prefix bytes are lost.
     pub(crate) fn into_tcp(self) -> TcpStream {
         self.stream
     }
 
-    /// The stream itself.
     pub(crate) fn tcp(&self) -> &TcpStream {
         &self.stream
     }
@@ -48,18 +47,18 @@ impl AsyncRead for PrefixedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.prefix.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, room);
+            return Pin::new(&mut self.stream).poll_read(cx, buf);
         }
-        let left = &self.prefix[self.taken..];
-        let count = left.len().min(room.remaining());
-        room.put_slice(&left[..count]);
-        self.taken += count;
-        if self.taken == self.prefix.len() {
+        let remaining = &self.prefix[self.consumed..];
+        let count = remaining.len().min(buf.remaining());
+        buf.put_slice(&remaining[..count]);
+        self.consumed += count;
+        if self.consumed == self.prefix.len() {
             self.prefix = Vec::new();
-            self.taken = 0;
+            self.consumed = 0;
         }
         Poll::Ready(Ok(()))
     }
@@ -97,37 +96,37 @@ impl AsyncWrite for PrefixedStream {
 
 type Tls = Rc<RefCell<TlsStream<PrefixedStream>>>;
 
-/// The half that is read.
+/// The read half of a connection.
 #[derive(Debug)]
 pub(crate) enum ReadHalf {
-    /// Plain text.
+    /// Plaintext.
     Tcp(OwnedReadHalf),
     /// TLS.
     Tls(Tls),
 }
 
-/// The half that is written.
+/// The write half of a connection.
 #[derive(Debug)]
 pub(crate) enum WriteHalf {
-    /// Plain text.
+    /// Plaintext.
     Tcp(OwnedWriteHalf),
     /// TLS.
     Tls(Tls),
 }
 
-/// Takes a TCP stream apart.
+/// Splits a TCP stream.
 pub(crate) fn split(stream: TcpStream) -> (ReadHalf, WriteHalf) {
     let (reader, writer) = stream.into_split();
     (ReadHalf::Tcp(reader), WriteHalf::Tcp(writer))
 }
 
-/// Takes a TLS stream apart.
+/// Splits a TLS stream.
 pub(crate) fn split_tls(stream: TlsStream<PrefixedStream>) -> (ReadHalf, WriteHalf) {
     let stream = Rc::new(RefCell::new(stream));
     (ReadHalf::Tls(stream.clone()), WriteHalf::Tls(stream))
 }
 
-/// Puts the halves of a plain connection together again, if they are one.
+/// Joins the halves of a plaintext connection; `None` if they do not belong together.
 pub(crate) fn unsplit(reader: ReadHalf, writer: WriteHalf) -> Option<TcpStream> {
     match (reader, writer) {
         (ReadHalf::Tcp(reader), WriteHalf::Tcp(writer)) => reader.reunite(writer).ok(),
@@ -136,15 +135,15 @@ pub(crate) fn unsplit(reader: ReadHalf, writer: WriteHalf) -> Option<TcpStream> 
 }
 
 impl ReadHalf {
-    /// The socket.
-    pub(crate) fn with_tcp<T>(&self, use_it: impl FnOnce(&TcpStream) -> T) -> T {
+    /// Calls `f` with the socket.
+    pub(crate) fn with_tcp<T>(&self, f: impl FnOnce(&TcpStream) -> T) -> T {
         match self {
-            ReadHalf::Tcp(half) => use_it(half.as_ref()),
-            ReadHalf::Tls(stream) => use_it(stream.borrow().get_ref().0.tcp()),
+            ReadHalf::Tcp(half) => f(half.as_ref()),
+            ReadHalf::Tls(stream) => f(stream.borrow().get_ref().0.tcp()),
         }
     }
 
-    /// The socket of a plain connection.
+    /// The socket of a plaintext connection.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             ReadHalf::Tcp(half) => Some(half.as_ref()),
@@ -152,7 +151,7 @@ impl ReadHalf {
         }
     }
 
-    /// The manner in which the peer closed the connection. TLS has a way to say so (RFC 8446 §6.1), so that nobody else can cut a stream unnoticed.
+    /// Distinguishes an orderly close from truncation. In TLS a peer announces the close (RFC 8446 §6.1), so that an attacker can't cut a stream unnoticed.
     pub(crate) fn peer_close(&self) -> Close {
         let orderly = match self {
             ReadHalf::Tcp(_) => true,
@@ -170,23 +169,23 @@ impl ReadHalf {
         }
     }
 
-    /// Reports whether the socket has nothing to read.
+    /// True if the kernel has nothing to read for the socket, not even the end of the stream.
     pub(crate) fn is_drained(&self) -> bool {
         self.with_tcp(has_nothing_to_read)
     }
 
-    /// Whether nothing has come, not even the end: so it has to be with a connection that is to be used again. Mostly no system call is made.
+    /// True if neither data nor the end of the stream has arrived, so that the connection may be reused. Usually without a system call.
     pub(crate) fn is_reusable(&self) -> bool {
         let mut cx = Context::from_waker(std::task::Waker::noop());
         self.with_tcp(|tcp| {
-            // What was last read, or moved, may have been all that there was.
+            // The last read may have taken everything without clearing the readiness.
             tcp.poll_read_ready(&mut cx).is_pending() || is_drained(tcp)
         })
     }
 }
 
 impl WriteHalf {
-    /// Whether the other side has reset the connection.
+    /// True if the peer has reset the connection.
     pub(crate) fn is_reset(&self) -> bool {
         let peek = |tcp: &TcpStream| matches!(peek(tcp), Err(error) if error != Errno::AGAIN && error != Errno::INTR);
         match self {
@@ -195,7 +194,7 @@ impl WriteHalf {
         }
     }
 
-    /// The socket of a plain connection.
+    /// The socket of a plaintext connection.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         match self {
             WriteHalf::Tcp(half) => Some(half.as_ref()),
@@ -203,7 +202,7 @@ impl WriteHalf {
         }
     }
 
-    /// Writes all of these, one after the other, with as few system calls as can be.
+    /// Writes all slices in order, with as few system calls as possible.
     pub(crate) async fn write_all(&mut self, slices: &mut [&[u8]]) -> io::Result<()> {
         std::future::poll_fn(|cx| self.poll_write_all(slices, cx)).await
     }
@@ -214,10 +213,10 @@ impl WriteHalf {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         loop {
-            let mut room = [IoSlice::new(&[]); 4];
+            let mut vectors = [IoSlice::new(&[]); 4];
             let mut used = 0;
             for slice in slices.iter().filter(|slice| !slice.is_empty()).take(4) {
-                room[used] = IoSlice::new(slice);
+                vectors[used] = IoSlice::new(slice);
                 used += 1;
             }
             if used == 0 {
@@ -227,51 +226,51 @@ impl WriteHalf {
                 };
             }
             let written = match used {
-                1 => ready!(Pin::new(&mut *self).poll_write(cx, &room[0]))?,
-                _ => ready!(Pin::new(&mut *self).poll_write_vectored(cx, &room[..used]))?,
+                1 => ready!(Pin::new(&mut *self).poll_write(cx, &vectors[0]))?,
+                _ => ready!(Pin::new(&mut *self).poll_write_vectored(cx, &vectors[..used]))?,
             };
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            let mut left = written;
+            let mut remaining = written;
             for slice in slices.iter_mut() {
-                let count = left.min(slice.len());
+                let count = remaining.min(slice.len());
                 *slice = &slice[count..];
-                left -= count;
+                remaining -= count;
             }
         }
     }
 }
 
-/// Looks at what has come, without taking it.
+/// Peeks at one byte of what has arrived.
 fn peek(tcp: &TcpStream) -> Result<usize, Errno> {
     let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-    rustix::net::recv(tcp, &mut [0u8; 1], flags).map(|(came, _)| came)
+    rustix::net::recv(tcp, &mut [0u8; 1], flags).map(|(count, _)| count)
 }
 
-/// Reports whether a socket has nothing to read, not even the end. It always asks the system, which knows of bytes that the runtime has not been told of yet.
+/// True if a socket has nothing to read, not even the end of the stream. Always asks the kernel: the runtime may not know of the newest bytes yet.
 pub(crate) fn has_nothing_to_read(tcp: &TcpStream) -> bool {
     matches!(peek(tcp), Err(Errno::AGAIN))
 }
 
-/// Whether a socket that was said to be readable has nothing to read, not even the end.
+/// True if a socket that the runtime considers readable has nothing to read, not even the end of the stream. Clears the readiness then.
 fn is_drained(tcp: &TcpStream) -> bool {
-    let looked = tcp.try_io(Interest::READABLE, || Ok(peek(tcp)?));
-    matches!(looked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    let peeked = tcp.try_io(Interest::READABLE, || Ok(peek(tcp)?));
+    matches!(peeked, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
 }
 
 impl AsyncRead for ReadHalf {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
-            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, room),
+            ReadHalf::Tcp(half) => Pin::new(half).poll_read(cx, buf),
             ReadHalf::Tls(stream) => {
-                let read = Pin::new(&mut *stream.borrow_mut()).poll_read(cx, room);
+                let read = Pin::new(&mut *stream.borrow_mut()).poll_read(cx, buf);
                 match read {
-                    // A peer that closes without saying so in TLS has closed; framing tells whether something is missing.
+                    // A close without TLS close_notify counts as the end; message framing reveals truncation.
                     Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
                         Poll::Ready(Ok(()))
                     }

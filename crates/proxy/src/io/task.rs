@@ -1,4 +1,5 @@
-//! Tasks whose futures have bounded sizes. A future has room for everything that it may ever await, and grows unnoticed; here too large a one does not compile.
+//! Tasks with bounded future sizes. A future reserves space for everything that it may await and grows unnoticed; these functions reject a large one at
+//! compile time.
 
 use tokio::task::spawn_local;
 
@@ -7,7 +8,7 @@ pub(crate) const fn assert_size<const MAX: usize, F: Future>(_: &F) {
     const { assert!(size_of::<F>() <= MAX, "the future is too large") };
 }
 
-/// Spawns a task on this thread whose future has at most `MAX` bytes. A task that panics ends alone.
+/// Spawns a task on this thread whose future has at most `MAX` bytes. A panic ends only this task.
 pub(crate) fn spawn_within<const MAX: usize, F: Future<Output = ()> + 'static>(future: F) {
     assert_size::<MAX, F>(&future);
     spawn_local(future);

@@ -1,18 +1,18 @@
-//! Whether an HTTP/2 trailer section begins with a pseudo-header field. RFC 9113 §8.1: "Trailers MUST NOT include pseudo-header fields"; the library that reads
-//! them drops such fields in silence. Those after a regular field it refuses, so the first field is all that has to be looked at.
+//! Detection of pseudo-header fields in HTTP/2 trailers. RFC 9113 §8.1: "Trailers MUST NOT include pseudo-header fields"; `h2` drops such fields silently.
+//! It rejects those that follow a regular field, so checking the first field is enough.
 //!
-//! What stands in the dynamic table is not known here: a first field that refers to it passes.
+//! The dynamic table is not tracked: a first field that refers to it is accepted.
 
-/// The first bytes of a trailer section.
+/// Checks the first bytes of a trailer section.
 #[derive(Debug)]
 pub(crate) struct TrailerInspector {
     bytes: [u8; MAX_PREFIX],
     len: usize,
-    /// Bytes before the block: the length of padding, a priority.
+    /// Bytes before the field block that are left to skip: the padding length and the priority.
     skip: usize,
 }
 
-/// More than the bytes that tell: instructions for the table's size, the kind of the first field, the length of its name and its first letter.
+/// More than the bytes that decide: table size updates, the first field's representation, and the length and first letter of its name.
 const MAX_PREFIX: usize = 32;
 
 /// RFC 9113 §6.2.
@@ -20,7 +20,7 @@ const PADDED: u8 = 8;
 const PRIORITY: u8 = 32;
 
 impl TrailerInspector {
-    /// Of a HEADERS frame with these flags.
+    /// Creates an inspector for the block of a HEADERS frame with these flags.
     pub(crate) fn new(flags: u8) -> Self {
         let mut skip = 0;
         if flags & PADDED != 0 {
@@ -36,7 +36,7 @@ impl TrailerInspector {
         }
     }
 
-    /// More of its bytes. Whether it is fine, once that is known.
+    /// Adds bytes of the section. Returns whether it is valid, once that is known.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Option<bool> {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
@@ -51,14 +51,14 @@ impl TrailerInspector {
     }
 }
 
-/// Whether a block begins with a regular field; none if more bytes are needed. RFC 7541 §6.
+/// Reports whether a field block (RFC 7541 §6) begins with a regular field; `None` if more bytes are needed.
 fn is_regular(mut block: &[u8]) -> Option<bool> {
     loop {
         let (first, rest) = block.split_first()?;
         let name = match first {
             0x80.. => integer(first & 0x7f, 0x7f, rest)?.0,
             0x40..=0x7f => integer(first & 0x3f, 0x3f, rest)?.0,
-            // The size of the table changes.
+            // A dynamic table size update.
             0x20..=0x3f => {
                 block = integer(first & 0x1f, 0x1f, rest)?.1;
                 continue;
@@ -79,7 +79,7 @@ fn is_regular(mut block: &[u8]) -> Option<bool> {
     }
 }
 
-/// RFC 7541 §5.1: an integer whose prefix has this value and this maximum.
+/// Decodes an integer (RFC 7541 §5.1) whose prefix has this value and this maximum.
 fn integer(prefix: u8, max: u8, rest: &[u8]) -> Option<(usize, &[u8])> {
     let mut value = usize::from(prefix);
     if prefix < max {
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_field_of_a_block_is_known_by_its_first_bytes() {
+    fn the_first_bytes_of_a_block_classify_its_first_field() {
         let blocks: [(&[u8], Option<bool>); 14] = [
             (b"", None),
             (&[0x84], Some(false)),
@@ -112,7 +112,7 @@ mod tests {
             (&[0x0f, 0x02, 1, b'x'], Some(true)),
             (b"\x40\x05:path", Some(false)),
             (b"\x10\x05x-sum", Some(true)),
-            // The table is made small first.
+            // After a dynamic table size update.
             (b"\x20\x00\x05:path", Some(false)),
             // `:path`, Huffman-coded: 1011100 1010110 ...
             (&[0x00, 0x84, 0xb9, 0x58, 0xd3, 0x3f], Some(false)),

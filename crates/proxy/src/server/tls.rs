@@ -120,7 +120,7 @@ async fn begin(
     let (listener, series, config, http, guard) = match way(worker, &passage, name.as_deref()) {
         Way::Through { listener } => {
             let mut near = RelayEnd::new(split(stream));
-            near.first = bytes;
+            near.prefix = bytes;
             return Some(Begun::Stream(passage, near, arrival(name, listener)));
         }
         Way::Nowhere { alert, reason } => {
