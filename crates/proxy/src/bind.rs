@@ -6,7 +6,7 @@ use pointsman_binding::bound::Transport;
 
 use crate::proxy::SocketKey;
 use crate::sockets::SocketFactory;
-use crate::worker::thread::Bound;
+use crate::worker::thread::BoundSocket;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -16,7 +16,7 @@ pub(crate) fn bind(
     sockets: &SocketFactory,
     key: &SocketKey,
     workers: usize,
-) -> io::Result<Vec<Bound>> {
+) -> io::Result<Vec<BoundSocket>> {
     let open = |shared| sockets.bind(key.address, key.transport, shared);
     // Sockets that share their port are shared with other processes of the same user too. One that does not share tells whether somebody is there.
     drop(open(false)?);
@@ -26,9 +26,9 @@ pub(crate) fn bind(
             Ok(match key.transport {
                 Transport::Tcp => {
                     socket.listen(BACKLOG)?;
-                    Bound::Stream(socket.into())
+                    BoundSocket::Stream(socket.into())
                 }
-                Transport::Udp => Bound::Datagrams(socket.into()),
+                Transport::Udp => BoundSocket::Datagrams(socket.into()),
             })
         })
         .collect()

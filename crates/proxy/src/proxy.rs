@@ -25,7 +25,7 @@ use crate::options::Options;
 use crate::sockets::SocketFactory;
 use crate::tls::TlsConfigs;
 use crate::worker::thread::{self, Command};
-use crate::worker::{Capacity, EndpointSet, Shared, Version};
+use crate::worker::{Capacity, ConfigSnapshot, EndpointSet, WorkerShared};
 
 /// A socket that clients connect or send to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,7 +94,7 @@ pub struct Outcome {
 /// A running data plane. Dropping it ends it at once.
 #[derive(Debug)]
 pub struct Proxy {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerShared>,
     registry: Arc<Registry>,
     state: Arc<Mutex<State>>,
     threads: Vec<JoinHandle<()>>,
@@ -110,7 +110,7 @@ struct State {
     sockets: SocketFactory,
     bound: HashSet<SocketKey>,
     tls: TlsConfigs,
-    version: Arc<Version>,
+    version: Arc<ConfigSnapshot>,
     endpoints: Arc<EndpointSet>,
     /// Whether a socket could not be bound.
     has_unbound: bool,
@@ -148,7 +148,7 @@ impl Proxy {
         let sockets = options.sockets.clone();
         let endpoint_policy = options.endpoints.clone();
         let mut proxy = Proxy {
-            shared: Arc::new(Shared::new(options, capacity, log)),
+            shared: Arc::new(WorkerShared::new(options, capacity, log)),
             registry: Arc::default(),
             state: Arc::new(Mutex::new(State {
                 sockets,
@@ -202,7 +202,7 @@ impl Proxy {
                 state.publish_endpoints(changed);
             } else {
                 state.tls.update(&update.tables, &changed);
-                state.version = Arc::new(Version {
+                state.version = Arc::new(ConfigSnapshot {
                     tables: update.tables,
                     sockets: update.sockets,
                     pods: update.pods,
@@ -382,7 +382,7 @@ impl State {
         let (done, all) = channel();
         for (worker, sockets) in self.workers.iter().zip(fresh) {
             let _ = worker.send(Command::Install {
-                version: self.version.clone(),
+                config: self.version.clone(),
                 endpoints: self.endpoints.clone(),
                 changed: changed.clone(),
                 sockets,

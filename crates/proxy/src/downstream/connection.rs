@@ -12,7 +12,7 @@ use pointsman_binding::bound::FrontendId;
 use super::ResolvedConnection;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::metrics::ListenerSeries;
-use crate::worker::ports::Place;
+use crate::worker::port_connections::ConnectionPermit;
 use crate::worker::{Admission, Socket};
 
 /// Grace period for partially received requests after the listener closes.
@@ -44,7 +44,7 @@ pub(crate) struct ClientConnection {
     /// Counts the connection against the limits of the process.
     pub(crate) admission: Admission,
     /// Counts the connection against the limit of its port, if there is one.
-    pub(crate) _place: Option<Place>,
+    pub(crate) _place: Option<ConnectionPermit>,
     /// Counts the connection in the metrics of its listener.
     pub(crate) open: Option<Open>,
 }

@@ -7,7 +7,7 @@ use pointsman_routing::{Client, FrontendTable, PortTable};
 
 use super::ResolvedConnection;
 use crate::proxy::Owner;
-use crate::worker::Held;
+use crate::worker::WorkerSnapshot;
 
 /// Frontends that apply to a connection.
 #[derive(Debug)]
@@ -24,8 +24,8 @@ pub(crate) enum Frontends<'h> {
 
 impl<'h> Frontends<'h> {
     /// Looks up the frontends of a connection in a snapshot.
-    pub(crate) fn of(held: &'h Held, connection: &ResolvedConnection) -> Self {
-        let tables = &held.version.tables;
+    pub(crate) fn of(held: &'h WorkerSnapshot, connection: &ResolvedConnection) -> Self {
+        let tables = &held.config.tables;
         let transport = connection.destination.transport;
         let found = match (&*connection.owner.get(), transport) {
             (Owner::Gateway { .. }, Transport::Tcp) => {
@@ -36,7 +36,7 @@ impl<'h> Frontends<'h> {
             }
             (Owner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
             (Owner::Mesh { parent, port }, _) => {
-                let source = connection.source(&held.version);
+                let source = connection.source(&held.config);
                 let client = source.map(Client::of_pod).unwrap_or_default();
                 let table = tables.mesh(parent, transport, *port, client);
                 let unrouted =

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use pointsman_resources::ObjectKey;
 
 use crate::proxy::SocketKey;
-use crate::worker::{FrontendOwner, Socket, Version};
+use crate::worker::{ConfigSnapshot, FrontendOwner, Socket};
 
 /// Source, destination and frontend owner of a connection or UDP session.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct ResolvedConnection {
 
 impl ResolvedConnection {
     /// Resolves a connection to a listening socket, whose owner is configured.
-    pub(crate) fn accepted(version: &Version, socket: &Socket, client: SocketAddr) -> Self {
+    pub(crate) fn accepted(version: &ConfigSnapshot, socket: &Socket, client: SocketAddr) -> Self {
         let resolved = ResolvedConnection {
             client,
             source: OnceCell::new(),
@@ -37,7 +37,7 @@ impl ResolvedConnection {
     }
 
     /// Returns the source workload. Once known it never changes, whoever gets the address later.
-    pub(crate) fn source(&self, version: &Version) -> Option<&ObjectKey> {
+    pub(crate) fn source(&self, version: &ConfigSnapshot) -> Option<&ObjectKey> {
         if self.source.get().is_none()
             && let Some(pod) = version.pods.get(&self.client.ip().to_canonical())
         {

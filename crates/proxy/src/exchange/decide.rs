@@ -11,12 +11,12 @@ use super::answer::Answer;
 use super::report::Report;
 use super::request::Seen;
 use crate::downstream::{ClientConnection, Frontends, Secured};
-use crate::worker::{Held, Plan, Worker};
+use crate::worker::{RulePlan, Worker, WorkerSnapshot};
 
 /// The rule that takes a request.
 pub(crate) struct Decision {
     /// What it does.
-    pub(crate) plan: Rc<Plan>,
+    pub(crate) plan: Rc<RulePlan>,
     /// Which of its matches.
     pub(crate) matched: usize,
 }
@@ -24,7 +24,7 @@ pub(crate) struct Decision {
 /// Finds the rule that takes a request, or the answer where none does.
 pub(crate) fn decide(
     worker: &Worker,
-    held: &Held,
+    held: &WorkerSnapshot,
     passage: &ClientConnection,
     request: &Seen<'_, '_>,
     report: &mut Report,
@@ -33,7 +33,9 @@ pub(crate) fn decide(
         Frontends::Listeners(port) => listener(port, passage, request.host)?,
         Frontends::Single(table) => table,
         Frontends::Unrouted(id) => {
-            let plan = held.implicit(worker, &id).ok_or_else(Answer::no_listener)?;
+            let plan = held
+                .implicit_plan(worker, &id)
+                .ok_or_else(Answer::no_listener)?;
             return Ok(Decision { plan, matched: 0 });
         }
         Frontends::None => return Err(Answer::no_listener()),

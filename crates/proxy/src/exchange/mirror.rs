@@ -49,7 +49,7 @@ impl Copies {
         let mut copies = Copies::default();
         for mirror in mirrors.iter().filter(|mirror| mirror.split.hit()) {
             let upstream = &mirror.upstream;
-            if worker.copies.get() >= MOST {
+            if worker.mirrored_requests.get() >= MOST {
                 worker.metrics.own().dropped_mirrors.increment();
                 continue;
             }
@@ -168,12 +168,16 @@ struct Sending {
 
 impl Sending {
     async fn run(mut self, worker: Rc<Worker>) {
-        worker.copies.set(worker.copies.get() + 1);
+        worker
+            .mirrored_requests
+            .set(worker.mirrored_requests.get() + 1);
         if self.send(&worker).await.is_none() {
             tracing::debug!(backend = %self.upstream.id, "a mirror's copy was given up");
             worker.metrics.own().dropped_mirrors.increment();
         }
-        worker.copies.set(worker.copies.get() - 1);
+        worker
+            .mirrored_requests
+            .set(worker.mirrored_requests.get() - 1);
     }
 
     /// None if it did not get there, or was not answered.

@@ -36,7 +36,7 @@ use pointsman_routing::normalize_path;
 
 use crate::downstream::ClientConnection;
 use crate::io::deadline::DeadlineTimer;
-use crate::worker::{Plan, Worker};
+use crate::worker::{RulePlan, Worker};
 use answer::{Answer, give_reply};
 use client::Client;
 use decide::decide;
@@ -109,7 +109,7 @@ struct Telling<'e> {
 impl Drop for Telling<'_> {
     fn drop(&mut self) {
         if !self.over {
-            self.report.cut(self.worker.cut_because());
+            self.report.cut(self.worker.termination_reason());
         }
         self.report.end(self.worker, self.passage, self.request);
     }
@@ -133,7 +133,7 @@ async fn answer(
         host: &host,
         path: &path,
     };
-    let held = worker.held();
+    let held = worker.pin_snapshot();
     let decision = decide(worker, &held, passage, &seen, report)?;
     drop(held);
     let plan = decision.plan;
@@ -183,7 +183,7 @@ async fn finish(
 }
 
 /// How much above its own port a listener is bound here: redirects name the port that clients reach.
-fn port_offset(passage: &ClientConnection, plan: &Plan) -> u16 {
+fn port_offset(passage: &ClientConnection, plan: &RulePlan) -> u16 {
     let bound = passage.resolved.destination.address.port();
     let own = plan.origin.as_ref().map(|origin| origin.frontend.port);
     own.map_or(0, |own| bound.saturating_sub(own))

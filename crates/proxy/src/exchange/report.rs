@@ -15,13 +15,13 @@ use crate::access_log::{Record, Rule};
 use crate::downstream::{ClientConnection, Open, Secured};
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
-use crate::worker::{Plan, Worker};
+use crate::worker::{RulePlan, Worker};
 
 /// What is known so far.
 #[derive(Debug)]
 pub(crate) struct Report {
     begun: Instant,
-    plan: Option<Rc<Plan>>,
+    plan: Option<Rc<RulePlan>>,
     matched: usize,
     status: Option<u16>,
     grpc_status: Option<u32>,
@@ -67,7 +67,7 @@ impl Report {
     }
 
     /// This rule takes it.
-    pub(crate) fn decided(&mut self, plan: &Rc<Plan>, matched: usize) {
+    pub(crate) fn decided(&mut self, plan: &Rc<RulePlan>, matched: usize) {
         self.plan = Some(plan.clone());
         self.matched = matched;
     }

@@ -22,7 +22,7 @@ use super::tap::Tap;
 use crate::downstream::ClientConnection;
 use crate::io::deadline::DeadlineTimer;
 use crate::upstream::Upstream;
-use crate::worker::{MirrorTarget, Plan, Worker};
+use crate::worker::{MirrorTarget, RulePlan, Worker};
 
 /// How often a request of which nothing has left is sent elsewhere, where its rule says nothing.
 const UNSENT_TRIES: u32 = 3;
@@ -31,7 +31,7 @@ const UNSENT_TRIES: u32 = 3;
 pub(crate) struct Tries<'t> {
     pub(crate) worker: &'t Rc<Worker>,
     pub(crate) passage: &'t ClientConnection,
-    pub(crate) plan: &'t Plan,
+    pub(crate) plan: &'t RulePlan,
     /// What is changed on the way.
     pub(crate) forward: &'t Forward<'t>,
     pub(crate) upstream: &'t Rc<Upstream>,

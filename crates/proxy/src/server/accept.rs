@@ -17,8 +17,8 @@ use super::{http1, overload, tls};
 use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, Secured};
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
-use crate::worker::ports::Place;
-use crate::worker::{Held, Socket, Worker};
+use crate::worker::port_connections::ConnectionPermit;
+use crate::worker::{Socket, Worker, WorkerSnapshot};
 
 /// How long no connection is accepted after there was no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -68,8 +68,8 @@ fn is_passing(error: &io::Error) -> bool {
 /// Admits a connection within the limits, resolves it and starts its task.
 async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: SocketAddr) {
     let admission = worker.admit().await;
-    let held = worker.held();
-    let resolved = ResolvedConnection::accepted(&held.version, socket, client);
+    let held = worker.pin_snapshot();
+    let resolved = ResolvedConnection::accepted(&held.config, socket, client);
     let frontends = Frontends::of(&held, &resolved);
     let turn_away = |stream, limit| {
         overload::turn_away(worker, &frontends, stream, client, limit);
@@ -79,7 +79,7 @@ async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, cl
     };
     let place = match frontends.connection_limit() {
         None => None,
-        Some(limit) => match Place::take(&socket.connections, limit) {
+        Some(limit) => match ConnectionPermit::try_acquire(&socket.connections, limit) {
             Some(place) => Some(place),
             // A MeshGateway's own.
             None => return turn_away(stream, "connectionLimit"),
@@ -105,7 +105,7 @@ async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, cl
 /// ends its connection and nothing else.
 fn serve(
     worker: &Rc<Worker>,
-    held: &Held,
+    held: &WorkerSnapshot,
     frontends: &Frontends<'_>,
     mut connection: ClientConnection,
     stream: TcpStream,

@@ -8,7 +8,7 @@ use pointsman_routing::FrontendTable;
 
 use crate::downstream::{Frontends, ResolvedConnection};
 use crate::metrics::ListenerSeries;
-use crate::worker::{Held, Plan, Worker};
+use crate::worker::{RulePlan, Worker, WorkerSnapshot};
 
 /// What is to be done with a stream or a session.
 #[derive(Debug)]
@@ -16,14 +16,14 @@ pub(crate) struct Course {
     /// Where it arrived, if that is anywhere.
     pub(crate) listener: Option<(FrontendId, Arc<ListenerSeries>)>,
     /// What is done, or why nothing is.
-    pub(crate) plan: Result<Rc<Plan>, Fault>,
+    pub(crate) plan: Result<Rc<RulePlan>, Fault>,
 }
 
 impl Course {
     /// Finds the route of a stream, with the listener that its SNI has selected (else there is but one) and the name that it asked for.
     pub(crate) fn of_stream(
         worker: &Worker,
-        held: &Held,
+        held: &WorkerSnapshot,
         connection: &ResolvedConnection,
         listener: Option<&FrontendId>,
         name: Option<&str>,
@@ -31,7 +31,7 @@ impl Course {
         let table = match (Frontends::of(held, connection), listener) {
             (Frontends::Single(table), _) => Some(table),
             (Frontends::Unrouted(id), _) => return Course::unrouted(worker, held, id),
-            (_, Some(id)) => held.version.tables.frontend(id),
+            (_, Some(id)) => held.config.tables.frontend(id),
             (Frontends::Listeners(port), None) => port.listener(None),
             (Frontends::None, None) => None,
         };
@@ -41,7 +41,7 @@ impl Course {
     /// Finds the route of a client's datagrams.
     pub(crate) fn of_datagrams(
         worker: &Worker,
-        held: &Held,
+        held: &WorkerSnapshot,
         connection: &ResolvedConnection,
     ) -> Self {
         Course::of_stream(worker, held, connection, None, None)
@@ -49,7 +49,7 @@ impl Course {
 
     fn by(
         worker: &Worker,
-        held: &Held,
+        held: &WorkerSnapshot,
         table: Option<&Arc<FrontendTable>>,
         name: Option<&str>,
     ) -> Self {
@@ -71,8 +71,8 @@ impl Course {
     }
 
     /// Traffic to a mesh destination without routes goes to its own endpoints, as if there were no mesh.
-    fn unrouted(worker: &Worker, held: &Held, id: BackendId) -> Self {
-        let plan = held.implicit(worker, &id);
+    fn unrouted(worker: &Worker, held: &WorkerSnapshot, id: BackendId) -> Self {
+        let plan = held.implicit_plan(worker, &id);
         let listener = FrontendId::Mesh {
             parent: id.object,
             port: id.port,

@@ -12,7 +12,7 @@ use crate::access_log::{Record, Rule};
 use crate::downstream::Open;
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
-use crate::worker::{Plan, Worker};
+use crate::worker::{RulePlan, Worker};
 
 /// What is known so far.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Report {
     name: Option<String>,
     listener: Option<FrontendId>,
     open: Option<Open>,
-    plan: Option<Rc<Plan>>,
+    plan: Option<Rc<RulePlan>>,
     endpoint: Option<(Rc<Upstream>, SocketAddr)>,
     retries: u32,
     status: u16,
@@ -69,7 +69,7 @@ impl Report {
     }
 
     /// This is done with it.
-    pub(crate) fn decided(&mut self, plan: &Rc<Plan>) {
+    pub(crate) fn decided(&mut self, plan: &Rc<RulePlan>) {
         self.plan = Some(plan.clone());
     }
 
@@ -156,7 +156,7 @@ impl Report {
 impl Drop for Report {
     fn drop(&mut self) {
         if !self.over {
-            self.reason = Some(self.worker.cut_because());
+            self.reason = Some(self.worker.termination_reason());
         }
         self.tell();
     }

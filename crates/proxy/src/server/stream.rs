@@ -13,7 +13,7 @@ use crate::io::relay::{RelayEnd, RelayError, RelayPools, RelayProgress, relay};
 use crate::upstream::Pick;
 use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::http1::Counted;
-use crate::worker::{Plan, UpstreamFile, Worker};
+use crate::worker::{RulePlan, UpstreamFile, Worker};
 
 /// Endpoints that are tried before a stream is given up.
 const TRIES: usize = 3;
@@ -41,7 +41,7 @@ pub(crate) async fn serve(
         name,
         listener,
     } = arrival;
-    let held = worker.held();
+    let held = worker.pin_snapshot();
     let course = Course::of_stream(
         &worker,
         &held,
@@ -74,7 +74,7 @@ pub(crate) async fn serve(
 
 async fn begin(
     worker: &Worker,
-    plan: Result<Rc<Plan>, Fault>,
+    plan: Result<Rc<RulePlan>, Fault>,
     report: &mut Report,
 ) -> Result<Connected, Fault> {
     let plan = plan?;
@@ -89,8 +89,12 @@ async fn begin(
 type Connected = (Pick, (RelayEnd, UpstreamFile));
 
 /// A connection to an endpoint of the backend whose turn it is; another one is tried when that fails.
-async fn connect(worker: &Worker, plan: &Plan, report: &mut Report) -> Result<Connected, Fault> {
-    let (_, target) = plan.choose()?;
+async fn connect(
+    worker: &Worker,
+    plan: &RulePlan,
+    report: &mut Report,
+) -> Result<Connected, Fault> {
+    let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let mut tried: Vec<SocketAddr> = Vec::new();
     let file = UpstreamFile::new(worker);

@@ -205,7 +205,7 @@ async fn greeting(
 
 /// What the listener that a name chooses does.
 fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
-    let held = worker.held();
+    let held = worker.pin_snapshot();
     let nowhere = |alert, reason| Way::Nowhere { alert, reason };
     let frontends = Frontends::of(&held, &passage.resolved);
     let port = match frontends {
@@ -216,7 +216,7 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
     };
     if let Some(frontend) = frontends.listener().filter(|frontend| frontend.cross_mesh) {
         let listener = frontend.id.clone();
-        return match held.version.tls.get(&listener) {
+        return match held.config.tls.get(&listener) {
             Some(config) => Way::End {
                 listener,
                 series: held.listener_series(worker, frontend),
@@ -243,7 +243,7 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
         }
         _ => return nowhere(false, "NoListener"),
     };
-    match held.version.tls.get(&listener) {
+    match held.config.tls.get(&listener) {
         Some(config) => Way::End {
             listener,
             series: held.listener_series(worker, frontend),

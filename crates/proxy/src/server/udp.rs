@@ -22,7 +22,7 @@ use crate::io::datagram_socket::DatagramSocket;
 use crate::io::deadline::DeadlineTimer;
 use crate::io::signal::Signal;
 use crate::upstream::Pick;
-use crate::worker::{Admission, Held, Socket, Worker};
+use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
 /// The longest datagram.
 const MOST: usize = 64 * 1024;
@@ -95,7 +95,7 @@ pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: 
 
 /// Passes on what clients have sent. Returns whether there may be more.
 fn receive(port: &Rc<Port>) -> bool {
-    let mut room = port.worker.datagram.borrow_mut();
+    let mut room = port.worker.datagram_buffer.borrow_mut();
     room.resize(MOST, 0);
     for _ in 0..BATCH {
         match port.listener.try_receive(&mut room) {
@@ -135,8 +135,8 @@ fn pass(port: &Rc<Port>, ends: Ends, datagram: &[u8]) {
 
 impl Port {
     /// Resolves a client. It is done anew after each change: another client may have got the address.
-    fn resolve(&self, held: &Held, client: SocketAddr) -> ResolvedConnection {
-        ResolvedConnection::accepted(&held.version, &self.socket, client)
+    fn resolve(&self, held: &WorkerSnapshot, client: SocketAddr) -> ResolvedConnection {
+        ResolvedConnection::accepted(&held.config, &self.socket, client)
     }
 
     /// The client's next datagram begins a new session.
@@ -184,7 +184,7 @@ impl Session {
             awaiting: Cell::new(false),
             up: Cell::new(0),
             down: Cell::new(0),
-            checked: Cell::new(worker.changes()),
+            checked: Cell::new(worker.generation()),
             over: Signal::default(),
             _admission: admission,
         });
@@ -199,15 +199,15 @@ impl Session {
         if self.over.is_notified() {
             return false;
         }
-        if self.checked.replace(worker.changes()) == worker.changes() {
+        if self.checked.replace(worker.generation()) == worker.generation() {
             return true;
         }
-        let held = worker.held();
+        let held = worker.pin_snapshot();
         let course = Course::of_datagrams(worker, &held, &port.resolve(&held, self.ends.0));
         let pick = self.pick.borrow();
         let upstream = pick.upstream();
         let plan = course.plan.ok().filter(|plan| plan.fault.is_none());
-        plan.is_some_and(|plan| plan.has(upstream) && upstream.has(pick.address))
+        plan.is_some_and(|plan| plan.contains(upstream) && upstream.has(pick.address))
     }
 
     fn moved(&self, counter: &Cell<u64>, count: usize, awaiting: bool) {
@@ -233,7 +233,7 @@ fn choose(
     report: &mut Report,
 ) -> Result<(Pick, UdpSocket), Fault> {
     let worker = &port.worker;
-    let held = worker.held();
+    let held = worker.pin_snapshot();
     let course = Course::of_datagrams(worker, &held, &port.resolve(&held, client));
     report.listener(course.listener);
     let plan = course.plan?;
@@ -241,7 +241,7 @@ fn choose(
     if let Some(fault) = &plan.fault {
         return Err(fault.clone());
     }
-    let (_, target) = plan.choose()?;
+    let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
     let pick = upstream.choose(worker, &[], Instant::now());
     let mut pick = pick.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
@@ -305,7 +305,7 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
 
 /// Passes on what an endpoint has sent. Returns whether there may be more.
 fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
-    let mut room = port.worker.datagram.borrow_mut();
+    let mut room = port.worker.datagram_buffer.borrow_mut();
     room.resize(MOST, 0);
     for _ in 0..BATCH {
         let count = match session.socket.try_recv(&mut room) {

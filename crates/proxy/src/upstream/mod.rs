@@ -179,8 +179,8 @@ impl Upstream {
         let mut made = self.tls.borrow_mut();
         let tls = made.get_or_insert_with(|| {
             let settings = settings.as_ref().map_err(Clone::clone)?;
-            let held = worker.held();
-            let secret = |id: &SecretId| held.version.tables.secret(id).cloned();
+            let held = worker.pin_snapshot();
+            let secret = |id: &SecretId| held.config.tables.secret(id).cloned();
             let make = |alpn: &[&[u8]]| {
                 backend_config(
                     settings,

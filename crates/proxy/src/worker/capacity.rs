@@ -20,13 +20,13 @@ use super::idle::Slot;
 const HEADROOM: usize = 16;
 
 /// Time that a new client waits for an idle connection to close. One of HTTP/2 lingers for a second if its client does not answer the GOAWAY.
-const PATIENCE: Duration = Duration::from_secs(2);
+const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How often a new client asks for an idle connection to be closed: another one may be faster to take its place.
 const ATTEMPTS: usize = 3;
 
 /// Time without a request after which a connection to an endpoint is closed when files are scarce.
-const UNUSED: Duration = Duration::from_secs(1);
+const UNUSED_AFTER: Duration = Duration::from_secs(1);
 
 /// No connection of a worker is idle.
 const NONE_IDLE: u64 = u64::MAX;
@@ -142,7 +142,7 @@ impl Worker {
         }
         let capacity = &self.shared.capacity;
         capacity.waiting.fetch_add(1, Ordering::SeqCst);
-        let _waiting = Waiting(capacity);
+        let _waiting = WaitingClient(capacity);
         // Connections that have just been accepted are idle once their tasks have run.
         tokio::task::yield_now().await;
         for _ in 0..ATTEMPTS {
@@ -151,7 +151,7 @@ impl Worker {
             if !self.make_room() {
                 return None;
             }
-            let _ = tokio::time::timeout(PATIENCE, freed).await;
+            let _ = tokio::time::timeout(EVICTION_TIMEOUT, freed).await;
             if let Some(admission) = self.try_admit() {
                 return Some(admission);
             }
@@ -175,12 +175,12 @@ impl Worker {
         let capacity = &self.shared.capacity;
         let second = self.second.get();
         // Not with every client: it looks through all of them.
-        if !capacity.is_short_of_files() || self.trimmed.replace(second) == second {
+        if !capacity.is_short_of_files() || self.trimmed_second.replace(second) == second {
             return false;
         }
         let before = capacity.files.load(Ordering::SeqCst);
         for upstream in self.upstreams.borrow().values().flatten() {
-            upstream.sweep(UNUSED);
+            upstream.sweep(UNUSED_AFTER);
         }
         capacity.files.load(Ordering::SeqCst) < before
     }
@@ -218,9 +218,9 @@ impl Worker {
 }
 
 /// Counts a new client that waits.
-struct Waiting<'c>(&'c Capacity);
+struct WaitingClient<'c>(&'c Capacity);
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingClient<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
@@ -270,7 +270,7 @@ impl Drop for Admission {
 
 /// The file of a connection to an endpoint, counted until dropped. There is always room for one: clients leave some.
 #[derive(Debug)]
-pub(crate) struct UpstreamFile(Arc<super::Shared>);
+pub(crate) struct UpstreamFile(Arc<super::WorkerShared>);
 
 impl UpstreamFile {
     /// Counts a file. Near the limit, idle client connections are closed.

@@ -9,7 +9,7 @@ const BATCH: usize = 32;
 
 /// The idle connections of one worker.
 #[derive(Debug, Default)]
-pub(super) struct IdleConnections(RefCell<List>);
+pub(super) struct IdleConnections(RefCell<IdleList>);
 
 /// Slot of a connection that has been idle before.
 pub(super) type Slot = u32;
@@ -19,8 +19,8 @@ const NIL: Slot = Slot::MAX;
 
 /// A doubly linked list over slots, the longest-idle connection first. A connection keeps its slot, and with it its waker, while it is busy.
 #[derive(Debug)]
-struct List {
-    slots: Vec<Entry>,
+struct IdleList {
+    slots: Vec<IdleSlot>,
     free: Vec<Slot>,
     first: Slot,
     last: Slot,
@@ -28,8 +28,8 @@ struct List {
 }
 
 #[derive(Debug)]
-struct Entry {
-    state: State,
+struct IdleSlot {
+    state: IdleState,
     previous: Slot,
     next: Slot,
     /// Second in which the connection became idle, as the worker counts them.
@@ -38,16 +38,16 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum IdleState {
     Busy,
     Idle,
     /// It is to close.
-    Chosen,
+    Closing,
 }
 
-impl Default for List {
+impl Default for IdleList {
     fn default() -> Self {
-        List {
+        IdleList {
             slots: Vec::new(),
             free: Vec::new(),
             first: NIL,
@@ -69,9 +69,9 @@ impl IdleConnections {
         let slot = slot.unwrap_or_else(|| list.add(cx.waker()));
         let entry = list.entry(slot);
         match entry.state {
-            State::Chosen => return (slot, Poll::Ready(())),
-            State::Idle => {}
-            State::Busy => {
+            IdleState::Closing => return (slot, Poll::Ready(())),
+            IdleState::Idle => {}
+            IdleState::Busy => {
                 entry.since = second;
                 list.append(slot);
             }
@@ -84,11 +84,11 @@ impl IdleConnections {
     pub(super) fn set_busy(&self, slot: Slot) -> bool {
         let mut list = self.0.borrow_mut();
         match list.entry(slot).state {
-            State::Idle => list.unlink(slot),
-            State::Busy => return false,
-            State::Chosen => {}
+            IdleState::Idle => list.unlink(slot),
+            IdleState::Busy => return false,
+            IdleState::Closing => {}
         }
-        std::mem::replace(&mut list.entry(slot).state, State::Busy) == State::Chosen
+        std::mem::replace(&mut list.entry(slot).state, IdleState::Busy) == IdleState::Closing
     }
 
     /// Removes a connection that has ended.
@@ -108,7 +108,7 @@ impl IdleConnections {
             let slot = list.first;
             list.unlink(slot);
             let entry = list.entry(slot);
-            entry.state = State::Chosen;
+            entry.state = IdleState::Closing;
             wakers.push(entry.waker.clone());
         }
         drop(list);
@@ -124,8 +124,8 @@ impl IdleConnections {
     }
 }
 
-impl List {
-    fn entry(&mut self, slot: Slot) -> &mut Entry {
+impl IdleList {
+    fn entry(&mut self, slot: Slot) -> &mut IdleSlot {
         &mut self.slots[slot as usize]
     }
 
@@ -133,8 +133,8 @@ impl List {
         if let Some(slot) = self.free.pop() {
             return slot;
         }
-        self.slots.push(Entry {
-            state: State::Busy,
+        self.slots.push(IdleSlot {
+            state: IdleState::Busy,
             previous: NIL,
             next: NIL,
             since: 0,
@@ -152,12 +152,12 @@ impl List {
             last => self.entry(last).next = slot,
         }
         let entry = self.entry(slot);
-        (entry.state, entry.previous, entry.next) = (State::Idle, last, NIL);
+        (entry.state, entry.previous, entry.next) = (IdleState::Idle, last, NIL);
         self.len += 1;
     }
 
     fn unlink(&mut self, slot: Slot) {
-        let Entry { previous, next, .. } = *self.entry(slot);
+        let IdleSlot { previous, next, .. } = *self.entry(slot);
         match previous {
             NIL => self.first = next,
             previous => self.entry(previous).next = next,

@@ -2,11 +2,11 @@
 
 mod capacity;
 mod idle;
-mod plan;
-pub(crate) mod ports;
+pub(crate) mod port_connections;
+mod rule_plan;
 
+mod snapshot;
 pub(crate) mod thread;
-mod version;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -31,15 +31,15 @@ use crate::server::Overload;
 use crate::upstream::Upstream;
 
 use idle::IdleConnections;
-use ports::Ports;
+use port_connections::PortConnections;
 
 pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
-pub(crate) use plan::{MirrorTarget, Plan};
-pub(crate) use version::{EndpointSet, Held, Version};
+pub(crate) use rule_plan::{MirrorTarget, RulePlan};
+pub(crate) use snapshot::{ConfigSnapshot, EndpointSet, WorkerSnapshot};
 
 /// What all workers share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct WorkerShared {
     /// What the operator said.
     pub(crate) options: Options,
     /// Limits of connections and open files.
@@ -47,18 +47,18 @@ pub(crate) struct Shared {
     /// Where requests are logged.
     pub(crate) log: Option<AccessLog>,
     /// Connections of each port.
-    pub(crate) ports: Ports,
+    pub(crate) ports: PortConnections,
     roots: OnceLock<Arc<RootCertStore>>,
 }
 
-impl Shared {
+impl WorkerShared {
     /// For these settings.
     pub(crate) fn new(options: Options, capacity: Capacity, log: Option<AccessLog>) -> Self {
-        Shared {
+        WorkerShared {
             options,
             capacity,
             log,
-            ports: Ports::default(),
+            ports: PortConnections::default(),
             roots: OnceLock::new(),
         }
     }
@@ -92,7 +92,7 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// A socket of this owner.
-    pub(crate) fn new(key: SocketKey, owner: Owner, ports: &Ports) -> Self {
+    pub(crate) fn new(key: SocketKey, owner: Owner, ports: &PortConnections) -> Self {
         Socket {
             key,
             connections: ports.of(key),
@@ -126,7 +126,7 @@ impl FrontendOwner {
 }
 
 /// How long an upstream is kept at least that no rule has used.
-const FORGOTTEN: Duration = Duration::from_secs(300);
+const UNUSED_UPSTREAM_TTL: Duration = Duration::from_secs(300);
 
 /// A worker.
 #[derive(Debug)]
@@ -134,7 +134,7 @@ pub(crate) struct Worker {
     /// Number among the workers.
     index: usize,
     /// What it shares with the others.
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<WorkerShared>,
     /// Its figures.
     pub(crate) metrics: WorkerMetrics,
     /// Where requests are logged.
@@ -150,10 +150,10 @@ pub(crate) struct Worker {
     /// Who was turned away.
     pub(crate) overload: Overload,
     /// Where a datagram is while it is passed on; nobody keeps it while waiting.
-    pub(crate) datagram: RefCell<Vec<u8>>,
+    pub(crate) datagram_buffer: RefCell<Vec<u8>>,
     /// How often what holds has changed.
-    changes: Cell<u64>,
-    held: RefCell<Rc<Held>>,
+    generation: Cell<u64>,
+    snapshot: RefCell<Rc<WorkerSnapshot>>,
     endpoints: RefCell<Arc<EndpointSet>>,
     /// Upstreams by backend, one for each certificate that frontends present there.
     upstreams: RefCell<HashMap<BackendId, Vec<Rc<Upstream>>, foldhash::fast::RandomState>>,
@@ -165,9 +165,9 @@ pub(crate) struct Worker {
     /// Seconds since the worker began, advanced once a second.
     second: Cell<u64>,
     /// Second in which unused connections to endpoints were last closed for want of files.
-    trimmed: Cell<u64>,
+    trimmed_second: Cell<u64>,
     /// Copies of requests that are on their way to mirrors.
-    pub(crate) copies: Cell<usize>,
+    pub(crate) mirrored_requests: Cell<usize>,
     random: Cell<u64>,
     /// The time as `date` has it.
     date: RefCell<Rc<[u8]>>,
@@ -176,7 +176,7 @@ pub(crate) struct Worker {
 impl Worker {
     /// A worker that holds nothing yet.
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<WorkerShared>,
         metrics: WorkerMetrics,
         index: usize,
         seed: u64,
@@ -192,17 +192,17 @@ impl Worker {
             draining: Signal::default(),
             epoch: Instant::now(),
             overload: Overload::default(),
-            datagram: RefCell::default(),
-            changes: Cell::new(0),
-            held: RefCell::new(Rc::new(Held::default())),
+            datagram_buffer: RefCell::default(),
+            generation: Cell::new(0),
+            snapshot: RefCell::new(Rc::new(WorkerSnapshot::default())),
             endpoints: RefCell::default(),
             upstreams: RefCell::default(),
             sockets: RefCell::default(),
             open: Cell::new(0),
             idle: IdleConnections::default(),
             second: Cell::new(0),
-            trimmed: Cell::new(0),
-            copies: Cell::new(0),
+            trimmed_second: Cell::new(0),
+            mirrored_requests: Cell::new(0),
             random: Cell::new(seed | 1),
             date: RefCell::new(date()),
         }
@@ -214,13 +214,13 @@ impl Worker {
     }
 
     /// What holds now. A request asks once and keeps it.
-    pub(crate) fn held(&self) -> Rc<Held> {
-        self.held.borrow().clone()
+    pub(crate) fn pin_snapshot(&self) -> Rc<WorkerSnapshot> {
+        self.snapshot.borrow().clone()
     }
 
     /// How often that has changed.
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.get()
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.get()
     }
 
     /// The time since the worker began.
@@ -244,12 +244,12 @@ impl Worker {
     }
 
     /// Installs a version. Requests that come from now on use it.
-    pub(crate) fn install(&self, version: Arc<Version>, changed: &Changed) {
-        let held = Rc::new(Held::new(version));
-        let version = &held.version;
+    pub(crate) fn install(&self, config: Arc<ConfigSnapshot>, changed: &Changed) {
+        let snapshot = Rc::new(WorkerSnapshot::new(config));
+        let config = &snapshot.config;
         self.upstreams.borrow_mut().retain(|id, upstreams| {
             // A stream may still use one that is gone; nothing new will.
-            let Some(backend) = version.backend(id) else {
+            let Some(backend) = config.backend(id) else {
                 return false;
             };
             for upstream in upstreams.iter() {
@@ -257,8 +257,8 @@ impl Worker {
             }
             true
         });
-        self.changes.set(self.changes.get() + 1);
-        self.held.replace(held);
+        self.generation.set(self.generation.get() + 1);
+        self.snapshot.replace(snapshot);
     }
 
     /// Installs other endpoints. Nothing but the upstreams concerned is touched.
@@ -270,7 +270,7 @@ impl Worker {
             }
         }
         self.endpoints.replace(endpoints);
-        self.changes.set(self.changes.get() + 1);
+        self.generation.set(self.generation.get() + 1);
     }
 
     /// The upstream of a backend, for connections that present this certificate where the backend's own settings name none.
@@ -306,14 +306,14 @@ impl Worker {
             upstreams.retain(|upstream| {
                 upstream.sweep(oldest);
                 // Nobody has asked for it for long: it was for another certificate, or for routes that are gone.
-                Rc::strong_count(upstream) > 1 || !upstream.is_idle(oldest.max(FORGOTTEN))
+                Rc::strong_count(upstream) > 1 || !upstream.is_idle(oldest.max(UNUSED_UPSTREAM_TTL))
             });
             !upstreams.is_empty()
         });
     }
 
     /// Why something that runs is dropped before its end.
-    pub(crate) fn cut_because(&self) -> &'static str {
+    pub(crate) fn termination_reason(&self) -> &'static str {
         match self.draining.is_notified() {
             true => "Drained",
             false => "Failed",
@@ -321,7 +321,7 @@ impl Worker {
     }
 
     /// Clients' connections that are open here.
-    pub(crate) fn open(&self) -> usize {
+    pub(crate) fn open_connections(&self) -> usize {
         self.open.get()
     }
 }

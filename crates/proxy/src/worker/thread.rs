@@ -9,7 +9,7 @@ use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::spawn_local;
 
-use super::{EndpointSet, Shared, Socket, Version, Worker};
+use super::{ConfigSnapshot, EndpointSet, Socket, Worker, WorkerShared};
 use crate::changed::Changed;
 use crate::metrics::WorkerMetrics;
 use crate::proxy::{Owner, SocketKey};
@@ -17,7 +17,7 @@ use crate::server;
 
 /// A socket that the control side has bound for a worker.
 #[derive(Debug)]
-pub(crate) enum Bound {
+pub(crate) enum BoundSocket {
     /// For streams.
     Stream(std::net::TcpListener),
     /// For datagrams.
@@ -29,10 +29,10 @@ pub(crate) enum Bound {
 pub(crate) enum Command {
     /// This holds from now on, and these sockets are new. Those that the version does not name are closed.
     Install {
-        version: Arc<Version>,
+        config: Arc<ConfigSnapshot>,
         endpoints: Arc<EndpointSet>,
         changed: Arc<Changed>,
-        sockets: Vec<(SocketKey, Owner, Bound)>,
+        sockets: Vec<(SocketKey, Owner, BoundSocket)>,
         /// Heard when it is so.
         done: Sender<()>,
     },
@@ -52,7 +52,7 @@ pub(crate) enum Command {
 
 /// Runs a worker until the control side is gone.
 pub(crate) fn run(
-    shared: Arc<Shared>,
+    shared: Arc<WorkerShared>,
     metrics: WorkerMetrics,
     index: usize,
     seed: u64,
@@ -71,14 +71,14 @@ pub(crate) fn run(
         while let Some(command) = commands.recv().await {
             match command {
                 Command::Install {
-                    version,
+                    config,
                     endpoints,
                     changed,
                     sockets,
                     done,
                 } => {
                     worker.install_endpoints(endpoints, &changed);
-                    install(&worker, version, &changed, sockets);
+                    install(&worker, config, &changed, sockets);
                     let _ = done.send(());
                 }
                 Command::InstallEndpoints {
@@ -110,14 +110,14 @@ async fn sweep(worker: Rc<Worker>) {
 
 fn install(
     worker: &Rc<Worker>,
-    version: Arc<Version>,
+    config: Arc<ConfigSnapshot>,
     changed: &Changed,
-    fresh: Vec<(SocketKey, Owner, Bound)>,
+    fresh: Vec<(SocketKey, Owner, BoundSocket)>,
 ) {
     // First the tables: whoever connects to a new socket finds its listeners.
-    worker.install(version.clone(), changed);
+    worker.install(config.clone(), changed);
     let mut sockets = worker.sockets.borrow_mut();
-    sockets.retain(|key, socket| match version.sockets.get(key) {
+    sockets.retain(|key, socket| match config.sockets.get(key) {
         Some(owner) => {
             socket.owner.set(owner);
             true
@@ -130,10 +130,10 @@ fn install(
     for (key, owner, bound) in fresh {
         let socket = Rc::new(Socket::new(key, owner, &worker.shared.ports));
         let listening = match bound {
-            Bound::Stream(listener) => TcpListener::from_std(listener).map(|listener| {
+            BoundSocket::Stream(listener) => TcpListener::from_std(listener).map(|listener| {
                 spawn_local(server::accept(worker.clone(), socket.clone(), listener));
             }),
-            Bound::Datagrams(listener) => UdpSocket::from_std(listener).map(|listener| {
+            BoundSocket::Datagrams(listener) => UdpSocket::from_std(listener).map(|listener| {
                 spawn_local(server::datagrams(worker.clone(), socket.clone(), listener));
             }),
         };
@@ -153,9 +153,9 @@ async fn drain(worker: &Rc<Worker>, deadline: Duration) -> usize {
     let mut pause = Duration::from_millis(1);
     // Whoever only waits for a request hears the bell and ends, however little time there is.
     tokio::time::sleep(pause).await;
-    while worker.open() > 0 && Instant::now() < end {
+    while worker.open_connections() > 0 && Instant::now() < end {
         tokio::time::sleep(pause.min(end.saturating_duration_since(Instant::now()))).await;
         pause = (pause * 2).min(Duration::from_millis(20));
     }
-    worker.open()
+    worker.open_connections()
 }

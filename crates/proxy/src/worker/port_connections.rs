@@ -8,9 +8,9 @@ use crate::proxy::SocketKey;
 
 /// The counts of all ports.
 #[derive(Debug, Default)]
-pub(crate) struct Ports(Mutex<HashMap<SocketKey, Arc<AtomicUsize>>>);
+pub(crate) struct PortConnections(Mutex<HashMap<SocketKey, Arc<AtomicUsize>>>);
 
-impl Ports {
+impl PortConnections {
     /// The count of a port. Asked for when a socket is opened, not when a client comes.
     pub(crate) fn of(&self, key: SocketKey) -> Arc<AtomicUsize> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -22,19 +22,19 @@ impl Ports {
 
 /// A connection that its port counts while it lives.
 #[derive(Debug)]
-pub(crate) struct Place(Arc<AtomicUsize>);
+pub(crate) struct ConnectionPermit(Arc<AtomicUsize>);
 
-impl Place {
-    /// A place among so many; none if all are taken.
-    pub(crate) fn take(count: &Arc<AtomicUsize>, limit: u32) -> Option<Place> {
-        let place = Place(count.clone());
+impl ConnectionPermit {
+    /// A permit among so many; none if all are taken.
+    pub(crate) fn try_acquire(count: &Arc<AtomicUsize>, limit: u32) -> Option<ConnectionPermit> {
+        let permit = ConnectionPermit(count.clone());
         let before = count.fetch_add(1, Ordering::Relaxed);
         // One that is not given is counted down again by its end.
-        (before < limit as usize).then_some(place)
+        (before < limit as usize).then_some(permit)
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -47,10 +47,10 @@ mod tests {
     #[test]
     fn a_place_is_free_again_when_its_connection_ends() {
         let count = Arc::default();
-        let first = Place::take(&count, 1);
+        let first = ConnectionPermit::try_acquire(&count, 1);
         assert!(first.is_some());
-        assert!(Place::take(&count, 1).is_none());
+        assert!(ConnectionPermit::try_acquire(&count, 1).is_none());
         drop(first);
-        assert!(Place::take(&count, 1).is_some());
+        assert!(ConnectionPermit::try_acquire(&count, 1).is_some());
     }
 }

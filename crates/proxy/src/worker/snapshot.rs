@@ -12,14 +12,14 @@ use pointsman_routing::{EndpointMap, Hit, PortTable, Tables};
 use rustls::ServerConfig;
 
 use super::Worker;
-use super::plan::Plan;
+use super::rule_plan::RulePlan;
 use crate::balance::Readiness;
 use crate::metrics::ListenerSeries;
 use crate::proxy::{Owner, SocketKey};
 
 /// What holds, for all workers.
 #[derive(Debug, Default)]
-pub(crate) struct Version {
+pub(crate) struct ConfigSnapshot {
     /// Which rule takes which traffic.
     pub(crate) tables: Tables,
     /// What is listened on.
@@ -65,7 +65,7 @@ impl EndpointSet {
     }
 }
 
-impl Version {
+impl ConfigSnapshot {
     /// A backend, be it a rule's or a mesh parent's own.
     pub(crate) fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
         self.tables.backend(id).or_else(|| self.implicit.get(id))
@@ -74,31 +74,31 @@ impl Version {
 
 /// A version in a worker's hands, with what it has worked out so far.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct WorkerSnapshot {
     /// The version.
-    pub(crate) version: Arc<Version>,
+    pub(crate) config: Arc<ConfigSnapshot>,
     ports: HashMap<SocketKey, Arc<PortTable>, foldhash::fast::RandomState>,
     /// Plans, by the addresses of rule and frontend. The plans keep both alive, so no address is used twice.
-    plans: RefCell<HashMap<(usize, usize), Rc<Plan>, foldhash::fast::RandomState>>,
+    plans: RefCell<HashMap<(usize, usize), Rc<RulePlan>, foldhash::fast::RandomState>>,
     /// Metrics of frontends, by the addresses of the frontends, which the version keeps alive.
     listeners: RefCell<HashMap<usize, Arc<ListenerSeries>, foldhash::fast::RandomState>>,
     /// Plans of mesh parents that no route governs.
-    implicit: RefCell<HashMap<BackendId, Rc<Plan>>>,
+    implicit: RefCell<HashMap<BackendId, Rc<RulePlan>>>,
 }
 
-impl Held {
+impl WorkerSnapshot {
     /// Nothing is worked out yet but what listens where.
-    pub(crate) fn new(version: Arc<Version>) -> Self {
-        let ports = version.sockets.iter().filter_map(|(key, owner)| {
+    pub(crate) fn new(config: Arc<ConfigSnapshot>) -> Self {
+        let ports = config.sockets.iter().filter_map(|(key, owner)| {
             let (gateway, port) = owner.gateway_port()?;
-            Some((*key, version.tables.port(gateway, port)?.clone()))
+            Some((*key, config.tables.port(gateway, port)?.clone()))
         });
-        Held {
+        WorkerSnapshot {
             ports: ports.collect(),
             plans: RefCell::default(),
             listeners: RefCell::default(),
             implicit: RefCell::default(),
-            version,
+            config,
         }
     }
 
@@ -127,23 +127,23 @@ impl Held {
         worker: &Worker,
         frontend: &Arc<Frontend>,
         hit: &Hit<'_>,
-    ) -> Rc<Plan> {
+    ) -> Rc<RulePlan> {
         let key = (Arc::as_ptr(hit.rule).addr(), Arc::as_ptr(frontend).addr());
         if let Some(plan) = self.plans.borrow().get(&key) {
             return plan.clone();
         }
-        let plan = Rc::new(Plan::new(worker, &self.version, frontend, hit));
+        let plan = Rc::new(RulePlan::new(worker, &self.config, frontend, hit));
         self.plans.borrow_mut().insert(key, plan.clone());
         plan
     }
 
     /// What becomes of calls to a mesh parent that no route governs; none if it has no such port.
-    pub(crate) fn implicit(&self, worker: &Worker, id: &BackendId) -> Option<Rc<Plan>> {
+    pub(crate) fn implicit_plan(&self, worker: &Worker, id: &BackendId) -> Option<Rc<RulePlan>> {
         if let Some(plan) = self.implicit.borrow().get(id) {
             return Some(plan.clone());
         }
-        let backend = self.version.backend(id)?;
-        let plan = Rc::new(Plan::implicit(worker, backend));
+        let backend = self.config.backend(id)?;
+        let plan = Rc::new(RulePlan::implicit(worker, backend));
         self.implicit.borrow_mut().insert(id.clone(), plan.clone());
         Some(plan)
     }

@@ -12,15 +12,15 @@ use pointsman_routing::action::{Action, Forward, MatchedRule, no_endpoints};
 use pointsman_routing::filters::RuleFilters;
 use pointsman_routing::{Hit, Request, Split};
 
-use super::{Version, Worker};
+use super::{ConfigSnapshot, Worker};
 use crate::metrics::{ListenerSeries, RouteSeries};
 use crate::upstream::Upstream;
 
 /// What is done with the requests or streams of a rule.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct RulePlan {
     /// The rule; none where calls go to a mesh parent itself.
-    pub(crate) origin: Option<Origin>,
+    pub(crate) origin: Option<RuleOrigin>,
     /// Why all of it is answered with an error.
     pub(crate) fault: Option<Fault>,
     /// Filters of the rule and of each backend.
@@ -28,7 +28,7 @@ pub(crate) struct Plan {
     /// Whose turn it is.
     split: Arc<Split>,
     /// Where it goes, by the numbers that the split gives.
-    backends: Vec<Target>,
+    backends: Vec<BackendTarget>,
     /// The longest that a request may take, all tries together.
     pub(crate) request_timeout: Option<Duration>,
     /// The longest that a try may take.
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 
 /// Where a rule came from, and its figures.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct RuleOrigin {
     /// The frontend.
     pub(crate) frontend: Arc<Frontend>,
     /// The route.
@@ -56,7 +56,7 @@ pub(crate) struct Origin {
 
 /// One of a rule's backends.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub(crate) struct BackendTarget {
     /// Where, or what its share is answered with.
     pub(crate) upstream: Result<Rc<Upstream>, Fault>,
     /// Copies of what goes there.
@@ -73,17 +73,17 @@ pub(crate) struct MirrorTarget {
     pub(crate) hostname: Option<Arc<str>>,
 }
 
-impl Plan {
+impl RulePlan {
     /// The plan of the rule that took a request.
     pub(crate) fn new(
         worker: &Worker,
-        version: &Version,
+        config: &ConfigSnapshot,
         frontend: &Arc<Frontend>,
         hit: &Hit<'_>,
     ) -> Self {
         let rule = hit.rule;
         let upstream = |id: &BackendId| {
-            let backend = version.backend(id)?;
+            let backend = config.backend(id)?;
             let of_mesh = matches!(&backend.tls, Some(Ok(tls)) if tls.of_mesh);
             let certificate = match of_mesh {
                 true => frontend.mesh_certificate.as_ref(),
@@ -105,14 +105,15 @@ impl Plan {
             }
             None => Vec::new(),
         };
-        let target = |(at, backend): (usize, &pointsman_binding::bound::WeightedBackend)| Target {
-            upstream: match &backend.target {
-                Err(fault) => Err(fault.clone()),
-                Ok(id) => upstream(id).ok_or_else(|| no_endpoints().clone()),
-            },
-            mirrors: mirrors(at),
-        };
-        Plan {
+        let target =
+            |(at, backend): (usize, &pointsman_binding::bound::WeightedBackend)| BackendTarget {
+                upstream: match &backend.target {
+                    Err(fault) => Err(fault.clone()),
+                    Ok(id) => upstream(id).ok_or_else(|| no_endpoints().clone()),
+                },
+                mirrors: mirrors(at),
+            };
+        RulePlan {
             fault: rule.fault.clone(),
             filters: hit.filters.cloned(),
             split: hit.split.clone(),
@@ -121,7 +122,7 @@ impl Plan {
             backend_timeout: rule.backend_timeout.filter(|time| !time.is_zero()),
             retry: rule.retry.clone(),
             grpc: hit.route.id.route.kind == Kind::GRPCRoute,
-            origin: Some(Origin {
+            origin: Some(RuleOrigin {
                 listener: worker.metrics.listener(&frontend.id),
                 series: {
                     let (route, index) = hit.route.source(rule);
@@ -136,12 +137,12 @@ impl Plan {
 
     /// Calls to a mesh parent that no route governs: they go to its own endpoints.
     pub(crate) fn implicit(worker: &Worker, backend: &Arc<Backend>) -> Self {
-        Plan {
+        RulePlan {
             origin: None,
             fault: None,
             filters: None,
             split: Arc::new(Split::new([1])),
-            backends: vec![Target {
+            backends: vec![BackendTarget {
                 upstream: Ok(worker.upstream(backend, None)),
                 mirrors: Vec::new(),
             }],
@@ -171,21 +172,21 @@ impl Plan {
     }
 
     /// The backend whose turn it is, for a stream, and its place in the rule; or what is answered.
-    pub(crate) fn choose(&self) -> Result<(usize, &Target), Fault> {
-        let place = match self.rule() {
+    pub(crate) fn select_backend(&self) -> Result<(usize, &BackendTarget), Fault> {
+        let index = match self.rule() {
             Some(rule) => rule.backend(|| self.split.next()).map_err(Fault::clone)?,
             None => 0,
         };
-        Ok((place, self.target(place)))
+        Ok((index, self.target(index)))
     }
 
     /// The backend at a place of the rule.
-    pub(crate) fn target(&self, place: usize) -> &Target {
-        &self.backends[place]
+    pub(crate) fn target(&self, index: usize) -> &BackendTarget {
+        &self.backends[index]
     }
 
     /// Whether a backend is one of its.
-    pub(crate) fn has(&self, upstream: &Rc<Upstream>) -> bool {
+    pub(crate) fn contains(&self, upstream: &Rc<Upstream>) -> bool {
         self.backends.iter().any(|target| {
             let upstreams = target.upstream.as_ref();
             upstreams.is_ok_and(|own| Rc::ptr_eq(own, upstream))
