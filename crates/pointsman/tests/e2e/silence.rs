@@ -27,7 +27,7 @@ fn setup(backend: &Backend) -> Setup {
 
 async fn ejected(gateway: &Gateway) {
     eventually("the endpoint is ejected", || async {
-        gateway.log().contains("set aside after failures")
+        gateway.log().contains("ejected after consecutive failures")
     })
     .await;
 }

@@ -21,13 +21,13 @@ use super::upload::{Upload, send};
 use super::websocket;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::upstream::connect::ConnectError;
-use crate::upstream::{Pick, Speech};
+use crate::upstream::{SelectedEndpoint, UpstreamProtocol};
 
 /// One try.
 pub(crate) struct Attempt<'a> {
     pub(crate) tries: &'a Tries<'a>,
     pub(crate) outbound: &'a Outbound<'a>,
-    pub(crate) speech: Speech,
+    pub(crate) speech: UpstreamProtocol,
     /// A connection that has waited is not to be used.
     pub(crate) fresh: bool,
     /// When the whole request has to be over.
@@ -67,7 +67,7 @@ impl Attempt<'_> {
     /// Carries it out. When it returns well, the client has its response.
     pub(crate) async fn run(
         &self,
-        pick: &mut Pick,
+        pick: &mut SelectedEndpoint,
         near: &mut Near<'_, '_, '_>,
     ) -> Result<(), Failure> {
         let worker = self.tries.worker;
@@ -78,9 +78,9 @@ impl Attempt<'_> {
         let mut backend = match near.alarm.run_until(|| deadline, opening).await {
             Ok(Ok(backend)) => backend,
             Ok(Err(error)) => {
-                pick.failed();
+                pick.record_failure();
                 match error {
-                    ConnectError::Elapsed => {
+                    ConnectError::Timeout => {
                         if let Some(count) = worker.overload.due("connect-time") {
                             tracing::info!(limit = "connect-time", endpoint = %pick.address, count, "no connection");
                         }
@@ -124,7 +124,7 @@ impl Attempt<'_> {
     /// Both directions, until the response is with the client.
     async fn exchange(
         &self,
-        pick: &mut Pick,
+        pick: &mut SelectedEndpoint,
         near: &mut Near<'_, '_, '_>,
         far: &mut Far<'_>,
         up: &Progress,
@@ -214,14 +214,14 @@ impl Attempt<'_> {
     }
 
     /// The failure of an attempt that one of the route's timeouts ended.
-    pub(super) fn deadline_passed(&self, pick: &mut Pick) -> Failure {
+    pub(super) fn deadline_passed(&self, pick: &mut SelectedEndpoint) -> Failure {
         match self.deadline.is_some_and(|end| end <= Instant::now()) {
             true => Failure::timed_out(pick, Timeout::Request),
             false => Failure::timed_out(pick, Timeout::Backend),
         }
     }
 
-    pub(super) fn log_stall(&self, pick: &Pick) {
+    pub(super) fn log_stall(&self, pick: &SelectedEndpoint) {
         let client = self.tries.passage.resolved.client;
         if let Some(count) = self.tries.worker.overload.due("stall-time") {
             tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, count, "a body stood still");

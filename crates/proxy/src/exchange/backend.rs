@@ -14,7 +14,7 @@ use crate::http1::{
 use crate::io::buffer::Buffer;
 use crate::io::stream::ReadHalf;
 use crate::upstream::connect::{self, ConnectError};
-use crate::upstream::{Pick, Speech, http1 as up1, http2 as up2};
+use crate::upstream::{SelectedEndpoint, UpstreamProtocol, http1 as up1, http2 as up2};
 use crate::worker::Worker;
 
 /// A request's head, as it goes out.
@@ -44,7 +44,7 @@ pub(crate) struct Outbound<'o> {
 #[derive(Debug)]
 pub(crate) enum Backend {
     /// Over HTTP/1.
-    Http1(Box<up1::Connection>),
+    Http1(Box<up1::Http1Connection>),
     /// Over HTTP/2.
     Http2(Http2Backend),
 }
@@ -123,19 +123,19 @@ impl Backend {
     /// A connection to an endpoint.
     pub(crate) async fn open(
         worker: &Rc<Worker>,
-        pick: &Pick,
-        speech: Speech,
+        pick: &SelectedEndpoint,
+        speech: UpstreamProtocol,
         fresh: bool,
     ) -> Result<Backend, ConnectError> {
         match speech {
-            Speech::Http2 => Ok(Backend::Http2(Http2Backend::new(
-                up2::lease(worker, pick).await?,
+            UpstreamProtocol::Http2 => Ok(Backend::Http2(Http2Backend::new(
+                up2::acquire_stream(worker, pick).await?,
             ))),
-            Speech::Http1 if fresh => Ok(Backend::Http1(Box::new(
-                Box::pin(up1::Connection::fresh(worker, pick)).await?,
+            UpstreamProtocol::Http1 if fresh => Ok(Backend::Http1(Box::new(
+                Box::pin(up1::Http1Connection::connect(worker, pick)).await?,
             ))),
-            Speech::Http1 => Ok(Backend::Http1(Box::new(
-                up1::Connection::open(worker, pick).await?,
+            UpstreamProtocol::Http1 => Ok(Backend::Http1(Box::new(
+                up1::Http1Connection::acquire(worker, pick).await?,
             ))),
         }
     }
@@ -187,9 +187,9 @@ impl Backend {
     }
 
     /// The exchange is over and all of it was read: the connection may carry another one, if nothing speaks against it.
-    pub(crate) fn keep(self, worker: &Worker, pick: &Pick) {
+    pub(crate) fn keep(self, worker: &Worker, pick: &SelectedEndpoint) {
         match self {
-            Backend::Http1(connection) => connection.keep(worker, pick.upstream()),
+            Backend::Http1(connection) => connection.release(worker, pick.upstream()),
             // The connection carries others meanwhile.
             Backend::Http2(_) => {}
         }
@@ -271,7 +271,7 @@ impl<'b> Returning<'b> {
     pub(crate) fn stream(&mut self, most: usize) -> Source<'_> {
         if let Returning::Http1(returning) = self {
             // A WebSocket's reader may pause as long as it likes.
-            let lifted = |tcp: &_| connect::user_timeout(tcp, None);
+            let lifted = |tcp: &_| connect::set_user_timeout(tcp, None);
             let _ = returning.reader.with_tcp(lifted);
         }
         let mut source = self.body(most);

@@ -5,7 +5,7 @@ use std::io;
 use super::answer::Answer;
 use super::backend::{BackendError, BeginError};
 use super::source::SourceError;
-use crate::upstream::Pick;
+use crate::upstream::SelectedEndpoint;
 use crate::upstream::connect::ConnectError;
 
 /// Why a try came to nothing.
@@ -63,8 +63,8 @@ impl Failure {
     }
 
     /// An exceeded time limit; counts the endpoint as failed.
-    pub(crate) fn timed_out(pick: &mut Pick, timeout: Timeout) -> Self {
-        pick.failed();
+    pub(crate) fn timed_out(pick: &mut SelectedEndpoint, timeout: Timeout) -> Self {
+        pick.record_failure();
         pick.upstream().series.timeouts.increment();
         Failure::TimedOut(timeout)
     }
@@ -89,7 +89,7 @@ impl From<ConnectError> for Failure {
     fn from(error: ConnectError) -> Self {
         let (status, reason) = match &error {
             ConnectError::Io(_) => (503, "ConnectFailed"),
-            ConnectError::Elapsed => (503, "ConnectTimeout"),
+            ConnectError::Timeout => (503, "ConnectTimeout"),
             ConnectError::Tls(_) => (502, "TlsFailed"),
             ConnectError::Protocol => (502, "ProtocolMismatch"),
             ConnectError::Fault(fault) => (fault.status, fault.reason.as_str()),
@@ -118,7 +118,7 @@ pub(crate) fn client_fault(error: SourceError) -> Failure {
 }
 
 /// What is wrong with a backend that gave no response.
-pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Failure {
+pub(crate) fn broken(error: BackendError, pick: &mut SelectedEndpoint, reused: bool) -> Failure {
     tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
     let io = match &error {
         BackendError::Io(error) => Some(error),
@@ -136,7 +136,7 @@ pub(crate) fn broken(error: BackendError, pick: &mut Pick, reused: bool) -> Fail
         _ => reused,
     };
     if !waited {
-        pick.failed();
+        pick.record_failure();
     }
     match error {
         BackendError::Unanswered | BackendError::Io(_) => Failure::Unanswered { reused },

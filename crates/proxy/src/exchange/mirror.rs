@@ -12,7 +12,7 @@ use tokio::task::spawn_local;
 use super::backend::{Backend, Outbound};
 use super::lines::Lines;
 use crate::http1::Framing;
-use crate::upstream::{Speech, Upstream};
+use crate::upstream::{Upstream, UpstreamProtocol};
 use crate::worker::{MirrorTarget, Worker};
 
 /// Copies that a worker sends at once. A mirror that does not keep up loses copies, not the worker its memory.
@@ -58,7 +58,7 @@ impl Copies {
             let lag = Rc::new(Cell::new(0));
             let sending = Sending {
                 head: Owned::new(outbound, mirror.hostname.as_deref()),
-                speech: upstream.speech(grpc),
+                speech: upstream.protocol(grpc),
                 upstream: upstream.clone(),
                 pieces: received,
                 lag: lag.clone(),
@@ -160,7 +160,7 @@ impl Owned {
 /// A copy on its way.
 struct Sending {
     head: Owned,
-    speech: Speech,
+    speech: UpstreamProtocol,
     upstream: Rc<Upstream>,
     pieces: UnboundedReceiver<Piece>,
     lag: Rc<Cell<usize>>,
@@ -182,13 +182,13 @@ impl Sending {
 
     /// None if it did not get there, or was not answered.
     async fn send(&mut self, worker: &Rc<Worker>) -> Option<()> {
-        let mut pick = self.upstream.choose(worker, &[], Instant::now())?;
+        let mut pick = self.upstream.select(worker, &[], Instant::now())?;
         // A connection that has waited may be closed by now, and nobody would send the copy again.
         let opened = Backend::open(worker, &pick, self.speech, true).await;
         let mut backend = match opened {
             Ok(backend) => backend,
             Err(_) => {
-                pick.failed();
+                pick.record_failure();
                 return None;
             }
         };
@@ -223,7 +223,7 @@ impl Sending {
         let limit = worker.limits().stall_time;
         tokio::time::timeout(limit, both).await.ok()??;
         drop(returning);
-        pick.answered();
+        pick.record_response();
         backend.keep(worker, &pick);
         Some(())
     }

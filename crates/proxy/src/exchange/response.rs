@@ -14,7 +14,7 @@ use super::report::{Report, Tally};
 use super::upload::{SendBody, Upload};
 use crate::http1::Framing;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
-use crate::upstream::Pick;
+use crate::upstream::SelectedEndpoint;
 use crate::worker::Worker;
 
 /// Interval at which a waiting exchange checks whether its client is still connected.
@@ -84,7 +84,7 @@ fn is_past(end: Instant) -> bool {
 pub(super) struct Response<'r, 'a, 'c, 'b> {
     pub(super) attempt: &'r Attempt<'a>,
     pub(super) timing: Timing<'r>,
-    pub(super) pick: &'r mut Pick,
+    pub(super) pick: &'r mut SelectedEndpoint,
     pub(super) client: &'r mut Client<'c>,
     pub(super) alarm: &'r mut DeadlineTimer,
     pub(super) report: &'r mut Report,
@@ -98,7 +98,7 @@ impl Response<'_, '_, '_, '_> {
         upload: &mut Upload<'_, F>,
         reused: bool,
     ) -> Result<(), Failure> {
-        let mut look = self.pick.begun() + LOOK;
+        let mut look = self.pick.selected_at() + LOOK;
         loop {
             let head = {
                 let timing = &self.timing;
@@ -157,7 +157,7 @@ impl Response<'_, '_, '_, '_> {
             let message = "the request's body stood still";
             return Failure::Client(Answer::new(408, "Stalled", message));
         }
-        self.pick.failed();
+        self.pick.record_failure();
         self.pick.upstream().series.timeouts.increment();
         let message = "the backend takes nothing of the request's body";
         Failure::Client(Answer::new(504, "BackendStalled", message))
@@ -169,7 +169,7 @@ impl Response<'_, '_, '_, '_> {
         upload: &mut Upload<'_, F>,
     ) -> Result<Ended, Failure> {
         let status = self.returning.came().status;
-        self.report.came(status, self.pick.answered());
+        self.report.came(status, self.pick.record_response());
         let timing = &self.timing;
         if self.attempt.is_tried_again(status, timing.up.bytes.get()) {
             return Err(Failure::Status);

@@ -57,7 +57,7 @@ impl Tries<'_> {
         }
         let outbound = self.outbound(&path, &forwarded);
         let grpc = self.plan.grpc || self.request.is_grpc();
-        let speech = self.upstream.speech(grpc);
+        let speech = self.upstream.protocol(grpc);
 
         let copies = Copies::start(self.worker, self.mirrors, &outbound, grpc);
         let keeps = if self.request.framing.is_empty() {
@@ -71,9 +71,9 @@ impl Tries<'_> {
         let mut fresh = false;
         let mut begun = Instant::now();
         let now = self.worker.at(begun);
-        self.upstream.budget.borrow_mut().request(now);
+        self.upstream.retry_budget.borrow_mut().record_request(now);
         loop {
-            let Some(mut pick) = self.upstream.choose(self.worker, &tried, begun) else {
+            let Some(mut pick) = self.upstream.select(self.worker, &tried, begun) else {
                 let message = "no ready endpoint";
                 return Err(Answer::new(503, "NoEndpoints", message));
             };
@@ -164,7 +164,10 @@ impl Tries<'_> {
 
     /// Whether the backend's budget allows another try.
     pub(crate) fn spend(&self) -> bool {
-        self.upstream.budget.borrow_mut().retry(self.worker.now())
+        self.upstream
+            .retry_budget
+            .borrow_mut()
+            .try_retry(self.worker.now())
     }
 
     async fn pause(&self, deadline: Option<Instant>) {

@@ -10,9 +10,9 @@ use super::course::{Course, fault};
 use super::report::Report;
 use crate::downstream::ClientConnection;
 use crate::io::relay::{RelayEnd, RelayError, RelayPools, RelayProgress, relay};
-use crate::upstream::Pick;
+use crate::upstream::SelectedEndpoint;
 use crate::upstream::connect::{self, ConnectError};
-use crate::upstream::http1::Counted;
+use crate::upstream::http1::ConnectionGuard;
 use crate::worker::{RulePlan, UpstreamFile, Worker};
 
 /// Endpoints that are tried before a stream is given up.
@@ -86,7 +86,7 @@ async fn begin(
 }
 
 /// A chosen endpoint, the connection to it, and its file.
-type Connected = (Pick, (RelayEnd, UpstreamFile));
+type Connected = (SelectedEndpoint, (RelayEnd, UpstreamFile));
 
 /// A connection to an endpoint of the backend whose turn it is; another one is tried when that fails.
 async fn connect(
@@ -99,13 +99,13 @@ async fn connect(
     let mut tried: Vec<SocketAddr> = Vec::new();
     let file = UpstreamFile::new(worker);
     loop {
-        let Some(mut pick) = upstream.choose(worker, &tried, Instant::now()) else {
+        let Some(mut pick) = upstream.select(worker, &tried, Instant::now()) else {
             return Err(fault(503, FaultReason::NoEndpoints, "no ready endpoint"));
         };
         report.endpoint(upstream, pick.address);
-        let error = match connect::bytes(worker, &pick).await {
+        let error = match connect::byte_stream(worker, &pick).await {
             Ok(halves) => {
-                upstream.series.latency.observe(pick.connected());
+                upstream.series.latency.observe(pick.record_connect());
                 return Ok((pick, (RelayEnd::new(halves), file)));
             }
             // Settings that can't be used are no endpoint's fault.
@@ -113,10 +113,10 @@ async fn connect(
             Err(error) => error,
         };
         tracing::debug!(endpoint = %pick.address, %error, "no connection");
-        pick.failed();
+        pick.record_failure();
         tried.push(pick.address);
         if tried.len() == TRIES {
-            return Err(fault(503, error.reason(), &error.to_string()));
+            return Err(fault(503, error.fault_reason(), &error.to_string()));
         }
     }
 }
@@ -125,11 +125,11 @@ async fn carry(
     worker: &Worker,
     near: RelayEnd,
     (far, file): (RelayEnd, UpstreamFile),
-    pick: &Pick,
+    pick: &SelectedEndpoint,
     moved: &RelayProgress,
     report: &Report,
 ) -> Result<(), RelayError> {
-    let _counted = Counted::new(pick.upstream(), file);
+    let _counted = ConnectionGuard::new(pick.upstream(), file);
     let tools = RelayPools {
         buffers: &worker.buffers,
         pipes: &worker.pipes,

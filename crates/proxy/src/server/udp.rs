@@ -21,7 +21,7 @@ use crate::downstream::ResolvedConnection;
 use crate::io::datagram_socket::DatagramSocket;
 use crate::io::deadline::DeadlineTimer;
 use crate::io::signal::Signal;
-use crate::upstream::Pick;
+use crate::upstream::SelectedEndpoint;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
 /// The longest datagram.
@@ -50,7 +50,7 @@ struct Port {
 struct Session {
     ends: Ends,
     socket: UdpSocket,
-    pick: RefCell<Pick>,
+    pick: RefCell<SelectedEndpoint>,
     /// When something last came or went.
     last: Cell<Instant>,
     /// The client's last datagram has had no answer yet.
@@ -207,7 +207,7 @@ impl Session {
         let pick = self.pick.borrow();
         let upstream = pick.upstream();
         let plan = course.plan.ok().filter(|plan| plan.fault.is_none());
-        plan.is_some_and(|plan| plan.contains(upstream) && upstream.has(pick.address))
+        plan.is_some_and(|plan| plan.contains(upstream) && upstream.contains(pick.address))
     }
 
     fn moved(&self, counter: &Cell<u64>, count: usize, awaiting: bool) {
@@ -220,7 +220,7 @@ impl Session {
     fn broke(self: &Rc<Self>, port: &Port, error: &io::Error) {
         let mut pick = self.pick.borrow_mut();
         tracing::debug!(endpoint = %pick.address, %error, "a datagram");
-        pick.failed();
+        pick.record_failure();
         drop(pick);
         port.forget(self);
     }
@@ -231,7 +231,7 @@ fn choose(
     port: &Port,
     client: SocketAddr,
     report: &mut Report,
-) -> Result<(Pick, UdpSocket), Fault> {
+) -> Result<(SelectedEndpoint, UdpSocket), Fault> {
     let worker = &port.worker;
     let held = worker.pin_snapshot();
     let course = Course::of_datagrams(worker, &held, &port.resolve(&held, client));
@@ -243,13 +243,13 @@ fn choose(
     }
     let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
-    let pick = upstream.choose(worker, &[], Instant::now());
+    let pick = upstream.select(worker, &[], Instant::now());
     let mut pick = pick.ok_or_else(|| fault(503, FaultReason::NoEndpoints, "no ready endpoint"))?;
     report.endpoint(upstream, pick.address);
     match upstream.sockets.connect_udp(pick.address) {
         Ok(socket) => Ok((pick, socket)),
         Err(error) => {
-            pick.failed();
+            pick.record_failure();
             Err(fault(503, FaultReason::ConnectFailed, &error.to_string()))
         }
     }
@@ -314,7 +314,7 @@ fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
             Err(error) => return Err(error),
         };
         if session.down.get() == 0 {
-            session.pick.borrow_mut().connected();
+            session.pick.borrow_mut().record_connect();
         }
         // A datagram may be lost.
         let (client, at) = session.ends;

@@ -9,7 +9,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, TlsStream};
 
-use super::{Pick, Upstream};
+use super::{SelectedEndpoint, Upstream};
 use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, split, split_tls};
 use crate::tls::BackendConfig;
 use crate::worker::Worker;
@@ -22,7 +22,7 @@ pub(crate) enum ConnectError {
     Io(#[from] io::Error),
     /// It took too long.
     #[error("connecting took too long")]
-    Elapsed,
+    Timeout,
     /// TLS was not agreed on.
     #[error("TLS: {0}")]
     Tls(io::Error),
@@ -36,10 +36,10 @@ pub(crate) enum ConnectError {
 
 impl ConnectError {
     /// What it is called in logs and answers.
-    pub(crate) fn reason(&self) -> FaultReason {
+    pub(crate) fn fault_reason(&self) -> FaultReason {
         match self {
             ConnectError::Io(_) => FaultReason::ConnectFailed,
-            ConnectError::Elapsed => FaultReason::ConnectTimeout,
+            ConnectError::Timeout => FaultReason::ConnectTimeout,
             ConnectError::Tls(_) => FaultReason::TlsFailed,
             ConnectError::Protocol => FaultReason::ProtocolMismatch,
             ConnectError::Fault(fault) => fault.reason,
@@ -47,11 +47,11 @@ impl ConnectError {
     }
 
     /// The same error, for another one who waited for the connection.
-    pub(crate) fn again(&self) -> Self {
+    pub(crate) fn duplicate(&self) -> Self {
         let io = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
         match self {
             ConnectError::Io(error) => ConnectError::Io(io(error)),
-            ConnectError::Elapsed => ConnectError::Elapsed,
+            ConnectError::Timeout => ConnectError::Timeout,
             ConnectError::Tls(error) => ConnectError::Tls(io(error)),
             ConnectError::Protocol => ConnectError::Protocol,
             ConnectError::Fault(fault) => ConnectError::Fault(fault.clone()),
@@ -68,44 +68,46 @@ pub(crate) async fn tcp(upstream: &Upstream, address: SocketAddr) -> io::Result<
 }
 
 /// Silence after which the kernel probes whether the peer's host is still there.
-pub(super) const SILENCE: Duration = Duration::from_secs(20);
+pub(super) const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 
 /// Interval between keepalive probes.
-const PROBE: Duration = Duration::from_secs(5);
+const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Unanswered probes after which the host is considered gone.
 const PROBES: u32 = 4;
 
 /// Enables TCP keepalive: a host that vanishes without closing its connections is detected although nothing is sent to it.
-pub(super) fn keepalive(stream: &TcpStream) -> io::Result<()> {
-    let probes = TcpKeepalive::new().with_time(SILENCE).with_interval(PROBE);
+pub(super) fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
+    let probes = TcpKeepalive::new()
+        .with_time(KEEPALIVE_IDLE)
+        .with_interval(PROBE_INTERVAL);
     SockRef::from(stream).set_tcp_keepalive(&probes.with_retries(PROBES))
 }
 
 /// Sets `TCP_USER_TIMEOUT`, the time that sent data may stay unacknowledged. Linux applies it also to keepalive probes and to a peer whose receive
 /// window stays closed. None lifts the limit.
-pub(crate) fn user_timeout(stream: &TcpStream, time: Option<Duration>) -> io::Result<()> {
+pub(crate) fn set_user_timeout(stream: &TcpStream, time: Option<Duration>) -> io::Result<()> {
     SockRef::from(stream).set_tcp_user_timeout(time)
 }
 
 /// A connection for bytes, over TLS if that is how the backend is spoken to.
-pub(crate) async fn bytes(
+pub(crate) async fn byte_stream(
     worker: &Worker,
-    pick: &Pick,
+    selected: &SelectedEndpoint,
 ) -> Result<(ReadHalf, WriteHalf), ConnectError> {
-    let upstream = pick.upstream();
+    let upstream = selected.upstream();
     let settings = upstream.tls(worker).map_err(ConnectError::Fault)?;
     upstream.series.connects.increment();
     let connecting = async {
-        let stream = tcp(upstream, pick.address).await?;
-        keepalive(&stream)?;
+        let stream = tcp(upstream, selected.address).await?;
+        set_keepalive(&stream)?;
         Ok(match &settings {
             None => split(stream),
             Some(settings) => split_tls(tls(stream, &settings.bytes).await?),
         })
     };
     let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
-    let connected = connected.unwrap_or(Err(ConnectError::Elapsed));
+    let connected = connected.unwrap_or(Err(ConnectError::Timeout));
     if connected.is_err() {
         upstream.series.failed_connects.increment();
     }

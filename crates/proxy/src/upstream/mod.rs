@@ -1,10 +1,10 @@
 //! Where traffic goes: the endpoints of a backend, who is chosen, and the connections that are kept to them. Each worker has its own.
 
-pub(crate) mod budget;
 pub(crate) mod connect;
 pub(crate) mod http1;
 pub(crate) mod http2;
 pub(crate) mod pool;
+pub(crate) mod retry_budget;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -20,8 +20,8 @@ use crate::metrics::BackendSeries;
 use crate::sockets::SocketFactory;
 use crate::tls::{BackendConfig, backend_config};
 use crate::worker::{EndpointSet, Worker};
-use budget::Budget;
-use pool::Pool;
+use pool::ConnectionPool;
+use retry_budget::RetryBudgetTracker;
 
 /// A backend as one worker sees it.
 #[derive(Debug)]
@@ -32,26 +32,26 @@ pub(crate) struct Upstream {
     certificate: Option<SecretId>,
     backend: RefCell<Arc<Backend>>,
     endpoints: RefCell<Endpoints<SocketAddr>>,
-    tls: RefCell<Option<Result<Rc<Tls>, Fault>>>,
+    tls: RefCell<Option<Result<Rc<UpstreamTls>, Fault>>>,
     /// Counts the changes of how the backend is spoken to. A connection made under other terms carries no more requests.
-    terms: Cell<u64>,
+    settings_version: Cell<u64>,
     /// When something last went there.
     used: Cell<Instant>,
     /// Creates the sockets of its connections, which are pooled here.
     pub(crate) sockets: SocketFactory,
     /// Connections that wait for work.
-    pub(crate) pool: Pool,
+    pub(crate) pool: ConnectionPool,
     /// Connections that carry many requests at once.
-    pub(crate) http2: http2::Connections,
+    pub(crate) http2: http2::Http2Pool,
     /// How much may be tried again.
-    pub(crate) budget: RefCell<Budget>,
+    pub(crate) retry_budget: RefCell<RetryBudgetTracker>,
     /// Its figures.
     pub(crate) series: Arc<BackendSeries>,
 }
 
 /// TLS towards a backend, for each version of HTTP and for bytes.
 #[derive(Debug)]
-pub(crate) struct Tls {
+pub(crate) struct UpstreamTls {
     pub(crate) http1: BackendConfig,
     pub(crate) http2: BackendConfig,
     pub(crate) bytes: BackendConfig,
@@ -59,7 +59,7 @@ pub(crate) struct Tls {
 
 /// Which version of HTTP is spoken to a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Speech {
+pub(crate) enum UpstreamProtocol {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
@@ -78,12 +78,12 @@ impl Upstream {
             certificate,
             endpoints: RefCell::new(Endpoints::new(Policy::default())),
             tls: RefCell::new(None),
-            terms: Cell::new(0),
+            settings_version: Cell::new(0),
             used: Cell::new(Instant::now()),
             sockets: worker.shared.options.sockets.clone(),
-            pool: Pool::default(),
-            http2: http2::Connections::default(),
-            budget: RefCell::new(Budget::new(backend.retry_budget)),
+            pool: ConnectionPool::default(),
+            http2: http2::Http2Pool::default(),
+            retry_budget: RefCell::new(RetryBudgetTracker::new(backend.retry_budget)),
             series: worker.metrics.backend(&backend.id),
             backend: RefCell::new(backend),
         }
@@ -101,22 +101,23 @@ impl Upstream {
         let presents = backend.secret().or(self.certificate.as_ref());
         let renewed = presents.is_some_and(|presents| secrets.contains(presents));
         if renewed || !same && (old.tls != backend.tls || old.protocol != backend.protocol) {
-            self.terms.set(self.terms.get() + 1);
+            self.settings_version.set(self.settings_version.get() + 1);
             self.tls.replace(None);
             self.pool.clear();
             self.http2.clear();
         }
         if old.retry_budget != backend.retry_budget {
-            self.budget.replace(Budget::new(backend.retry_budget));
+            self.retry_budget
+                .replace(RetryBudgetTracker::new(backend.retry_budget));
         }
     }
 
     /// Replaces the endpoints. Those that stay keep their health, load and connections.
     pub(crate) fn set_endpoints(&self, worker: &Worker, endpoints: &EndpointSet) {
         let all = endpoints.addresses(&self.id);
-        let there = |address: &SocketAddr| all.iter().any(|(other, _)| other == address);
-        self.pool.retain(there);
-        self.http2.retain(there);
+        let exists = |address: &SocketAddr| all.iter().any(|(other, _)| other == address);
+        self.pool.retain(exists);
+        self.http2.retain(exists);
         self.endpoints.borrow_mut().update(worker.now(), all);
     }
 
@@ -132,55 +133,55 @@ impl Upstream {
     }
 
     /// Chooses an endpoint, one that was not tried if there is one. It is this late now.
-    pub(crate) fn choose(
+    pub(crate) fn select(
         self: &Rc<Self>,
         worker: &Worker,
         tried: &[SocketAddr],
-        begun: Instant,
-    ) -> Option<Pick> {
-        self.used.set(begun);
+        now: Instant,
+    ) -> Option<SelectedEndpoint> {
+        self.used.set(now);
         let mut endpoints = self.endpoints.borrow_mut();
-        let handle = endpoints.choose(worker.at(begun), tried, || worker.random())?;
+        let handle = endpoints.choose(worker.at(now), tried, || worker.random())?;
         let address = *endpoints.key(handle)?;
-        Some(Pick {
+        Some(SelectedEndpoint {
             upstream: self.clone(),
             handle: Some(handle),
             address,
-            begun,
+            selected_at: now,
             epoch: worker.epoch,
         })
     }
 
     /// Reports whether an address is one of its endpoints.
-    pub(crate) fn has(&self, address: SocketAddr) -> bool {
+    pub(crate) fn contains(&self, address: SocketAddr) -> bool {
         self.endpoints.borrow().contains(&address)
     }
 
     /// Which version of HTTP it is spoken to in. Where nothing is said: HTTP/1.1, or HTTP/2 for gRPC.
-    pub(crate) fn speech(&self, grpc: bool) -> Speech {
+    pub(crate) fn protocol(&self, grpc: bool) -> UpstreamProtocol {
         match self.backend.borrow().protocol {
-            BackendProtocol::Http2 | BackendProtocol::Grpc => Speech::Http2,
-            BackendProtocol::Unspecified if grpc => Speech::Http2,
-            _ => Speech::Http1,
+            BackendProtocol::Http2 | BackendProtocol::Grpc => UpstreamProtocol::Http2,
+            BackendProtocol::Unspecified if grpc => UpstreamProtocol::Http2,
+            _ => UpstreamProtocol::Http1,
         }
     }
 
     /// How often the terms have changed.
-    pub(crate) fn terms(&self) -> u64 {
-        self.terms.get()
+    pub(crate) fn settings_version(&self) -> u64 {
+        self.settings_version.get()
     }
 
     /// How TLS is spoken to it; plain text if none.
-    pub(crate) fn tls(&self, worker: &Worker) -> Result<Option<Rc<Tls>>, Fault> {
+    pub(crate) fn tls(&self, worker: &Worker) -> Result<Option<Rc<UpstreamTls>>, Fault> {
         let backend = self.backend.borrow();
         let Some(settings) = &backend.tls else {
             return Ok(None);
         };
-        let mut made = self.tls.borrow_mut();
-        let tls = made.get_or_insert_with(|| {
+        let mut cached = self.tls.borrow_mut();
+        let tls = cached.get_or_insert_with(|| {
             let settings = settings.as_ref().map_err(Clone::clone)?;
-            let held = worker.pin_snapshot();
-            let secret = |id: &SecretId| held.config.tables.secret(id).cloned();
+            let snapshot = worker.pin_snapshot();
+            let secret = |id: &SecretId| snapshot.config.tables.secret(id).cloned();
             let make = |alpn: &[&[u8]]| {
                 backend_config(
                     settings,
@@ -195,7 +196,7 @@ impl Upstream {
                     message: error.to_string(),
                 })
             };
-            Ok(Rc::new(Tls {
+            Ok(Rc::new(UpstreamTls {
                 http1: make(&[b"http/1.1"])?,
                 http2: make(&[b"h2"])?,
                 bytes: make(&[])?,
@@ -207,46 +208,46 @@ impl Upstream {
 
 /// An endpoint that was chosen for a request. Until something is said of how it went, nothing is known.
 #[derive(Debug)]
-pub(crate) struct Pick {
+pub(crate) struct SelectedEndpoint {
     upstream: Rc<Upstream>,
     handle: Option<Handle>,
     /// Where it is.
     pub(crate) address: SocketAddr,
-    begun: Instant,
+    selected_at: Instant,
     epoch: Instant,
 }
 
-impl Pick {
+impl SelectedEndpoint {
     /// The backend.
     pub(crate) fn upstream(&self) -> &Rc<Upstream> {
         &self.upstream
     }
 
     /// When it was chosen.
-    pub(crate) fn begun(&self) -> Instant {
-        self.begun
+    pub(crate) fn selected_at(&self) -> Instant {
+        self.selected_at
     }
 
     /// It answered. Returns how long that took.
-    pub(crate) fn answered(&mut self) -> Duration {
+    pub(crate) fn record_response(&mut self) -> Duration {
         let now = Instant::now();
-        let took = now.saturating_duration_since(self.begun);
-        self.end(Outcome::Answered(took), now);
-        took
+        let elapsed = now.saturating_duration_since(self.selected_at);
+        self.end(Outcome::Answered(elapsed), now);
+        elapsed
     }
 
     /// It took a stream, which counts as its load until this is dropped.
-    pub(crate) fn connected(&mut self) -> Duration {
-        let took = self.begun.elapsed();
+    pub(crate) fn record_connect(&mut self) -> Duration {
+        let elapsed = self.selected_at.elapsed();
         if let Some(handle) = self.handle {
             let mut endpoints = self.upstream.endpoints.borrow_mut();
-            endpoints.answered(handle, self.epoch.elapsed(), took);
+            endpoints.answered(handle, self.epoch.elapsed(), elapsed);
         }
-        took
+        elapsed
     }
 
     /// It could not be reached, or broke off, or took too long.
-    pub(crate) fn failed(&mut self) {
+    pub(crate) fn record_failure(&mut self) {
         self.end(Outcome::Failed, Instant::now());
     }
 
@@ -255,19 +256,19 @@ impl Pick {
             return;
         };
         let now = now.saturating_duration_since(self.epoch);
-        let aside = self
+        let ejected = self
             .upstream
             .endpoints
             .borrow_mut()
             .finish(handle, now, outcome);
-        if aside {
+        if ejected {
             self.upstream.series.ejections.increment();
-            tracing::info!(endpoint = %self.address, backend = %self.upstream.id, "set aside after failures");
+            tracing::info!(endpoint = %self.address, backend = %self.upstream.id, "ejected after consecutive failures");
         }
     }
 }
 
-impl Drop for Pick {
+impl Drop for SelectedEndpoint {
     fn drop(&mut self) {
         // Of most it is known by now.
         if self.handle.is_some() {

@@ -21,12 +21,12 @@ use super::sink::Outgoing;
 use super::source::Incoming;
 use super::{Sending, fields};
 use crate::http1::{self, Fault, Framing, MOST_INTERIMS, WriteError, is_forwarded};
-use crate::upstream::http2::Lease;
+use crate::upstream::http2::StreamLease;
 
 /// A stream to a backend, before or while it carries a request.
 #[derive(Debug)]
 pub(crate) struct Http2Backend {
-    lease: Lease,
+    lease: StreamLease,
     sending: RefCell<Sending>,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Http2Returning {
 
 impl Http2Backend {
     /// Room for a stream on a connection.
-    pub(crate) fn new(lease: Lease) -> Self {
+    pub(crate) fn new(lease: StreamLease) -> Self {
         Http2Backend {
             lease,
             sending: RefCell::new(Sending::None),
@@ -65,7 +65,7 @@ impl Http2Backend {
         outbound: &Outbound<'_>,
         most_fields: usize,
     ) -> Result<(Sink<'_>, Returning<'_>), BeginError> {
-        if outbound.websocket && !self.lease.takes_websockets() {
+        if outbound.websocket && !self.lease.supports_websockets() {
             return Err(BeginError::NoWebSocket);
         }
         let ended = outbound.framing.is_empty() && !outbound.websocket;

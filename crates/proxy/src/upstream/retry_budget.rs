@@ -14,69 +14,74 @@ const DEFAULT: RetryBudget = RetryBudget {
 
 /// Counts requests and tries again, over the last interval.
 #[derive(Debug)]
-pub(crate) struct Budget {
+pub(crate) struct RetryBudgetTracker {
     policy: RetryBudget,
     requests: Window,
     retries: Window,
-    least: Window,
+    minimum: Window,
 }
 
 /// A count over a time, in two halves: the one that runs and the one before, which fades as time goes by.
 #[derive(Debug, Default)]
 struct Window {
-    begun: Duration,
-    now: u64,
-    before: u64,
+    start: Duration,
+    current: u64,
+    previous: u64,
 }
 
 impl Window {
     fn roll(&mut self, now: Duration, length: Duration) {
-        let passed = now.saturating_sub(self.begun);
-        if passed < length {
+        let elapsed = now.saturating_sub(self.start);
+        if elapsed < length {
             return;
         }
-        self.before = if passed < length * 2 { self.now } else { 0 };
-        self.now = 0;
-        self.begun = now;
+        self.previous = if elapsed < length * 2 {
+            self.current
+        } else {
+            0
+        };
+        self.current = 0;
+        self.start = now;
     }
 
     fn count(&self, now: Duration, length: Duration) -> f64 {
-        let gone = now.saturating_sub(self.begun).as_secs_f64() / length.as_secs_f64().max(0.001);
-        self.now as f64 + self.before as f64 * (1.0 - gone).clamp(0.0, 1.0)
+        let elapsed =
+            now.saturating_sub(self.start).as_secs_f64() / length.as_secs_f64().max(0.001);
+        self.current as f64 + self.previous as f64 * (1.0 - elapsed).clamp(0.0, 1.0)
     }
 }
 
-impl Budget {
+impl RetryBudgetTracker {
     /// What a policy allows.
     pub(crate) fn new(policy: Option<RetryBudget>) -> Self {
-        Budget {
+        RetryBudgetTracker {
             policy: policy.unwrap_or(DEFAULT),
             requests: Window::default(),
             retries: Window::default(),
-            least: Window::default(),
+            minimum: Window::default(),
         }
     }
 
     /// A request goes there.
-    pub(crate) fn request(&mut self, now: Duration) {
+    pub(crate) fn record_request(&mut self, now: Duration) {
         self.requests.roll(now, self.policy.interval);
-        self.requests.now += 1;
+        self.requests.current += 1;
     }
 
     /// Whether something may be tried again; if so, it is counted.
-    pub(crate) fn retry(&mut self, now: Duration) -> bool {
+    pub(crate) fn try_retry(&mut self, now: Duration) -> bool {
         let policy = self.policy;
         self.requests.roll(now, policy.interval);
         self.retries.roll(now, policy.interval);
-        self.least.roll(now, policy.min_interval);
+        self.minimum.roll(now, policy.min_interval);
         let share = self.requests.count(now, policy.interval) * f64::from(policy.percent) / 100.0;
-        let within = self.retries.count(now, policy.interval) + 1.0 <= share;
-        let least = self.least.now < u64::from(policy.min_count);
-        if within || least {
-            self.retries.now += 1;
-            self.least.now += 1;
+        let in_share = self.retries.count(now, policy.interval) + 1.0 <= share;
+        let minimum = self.minimum.current < u64::from(policy.min_count);
+        if in_share || minimum {
+            self.retries.current += 1;
+            self.minimum.current += 1;
         }
-        within || least
+        in_share || minimum
     }
 }
 
@@ -92,22 +97,25 @@ mod tests {
             min_count: 2,
             min_interval: Duration::from_secs(1),
         };
-        let mut budget = Budget::new(Some(policy));
+        let mut budget = RetryBudgetTracker::new(Some(policy));
         let at = Duration::from_secs(100);
         assert!(
-            budget.retry(at) && budget.retry(at),
+            budget.try_retry(at) && budget.try_retry(at),
             "two are always allowed"
         );
-        assert!(!budget.retry(at), "a third has no requests to stand for it");
+        assert!(
+            !budget.try_retry(at),
+            "a third has no requests to stand for it"
+        );
         for _ in 0..100 {
-            budget.request(at);
+            budget.record_request(at);
         }
-        let allowed = (0..100).filter(|_| budget.retry(at)).count();
+        let allowed = (0..100).filter(|_| budget.try_retry(at)).count();
         assert_eq!(allowed, 18, "a fifth of a hundred, two of which are spent");
         let later = at + Duration::from_secs(1);
-        assert!(budget.retry(later), "another second, another few");
+        assert!(budget.try_retry(later), "another second, another few");
         let much_later = at + Duration::from_secs(60);
-        let allowed = (0..100).filter(|_| budget.retry(much_later)).count();
+        let allowed = (0..100).filter(|_| budget.try_retry(much_later)).count();
         assert_eq!(allowed, 2, "old requests stand for nothing");
     }
 }

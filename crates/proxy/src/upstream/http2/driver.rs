@@ -14,95 +14,100 @@ use h2::{Ping, PingPong};
 use tokio::task::spawn_local;
 
 use super::super::Upstream;
-use super::super::connect::{self, ConnectError, SILENCE};
-use super::super::http1::Counted;
-use super::Streams;
-use super::io::{Io, Pulse};
+use super::super::connect::{self, ConnectError, KEEPALIVE_IDLE};
+use super::super::http1::ConnectionGuard;
+use super::StreamCount;
+use super::transport::{CountedStream, ReadCounter};
 use crate::io::deadline::DeadlineTimer;
 use crate::io::flood_guard::SMALL_FRAMES;
 use crate::limits::Limits;
 use crate::worker::{UpstreamFile, Worker};
 
 /// How often it is asked at most. Servers of gRPC take PINGs for abuse that come more than once in five minutes (gRPC proposal A8).
-const BETWEEN_PINGS: Duration = Duration::from_secs(310);
+const MIN_PING_INTERVAL: Duration = Duration::from_secs(310);
 
 /// The driver of a connection.
-type Driver = h2::client::Connection<Io, Bytes>;
+type ConnectionDriver = h2::client::Connection<CountedStream, Bytes>;
 
 /// A connection. When nobody has it any more, it ends with its last stream.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(super) struct Http2Connection {
     pub(super) sender: RefCell<SendRequest<Bytes>>,
     /// Streams that are open.
-    pub(super) streams: Streams,
+    pub(super) streams: StreamCount,
     /// Since when there is none.
     pub(super) idle_since: Cell<Instant>,
     /// The terms that it was made under.
-    terms: u64,
+    settings_version: u64,
 }
 
-impl Connection {
+impl Http2Connection {
     /// Whether there is room for a stream, under these terms and with so many streams at most; none if there will never be any.
-    pub(super) fn room(&self, terms: u64, most: usize) -> Option<bool> {
+    pub(super) fn has_capacity(&self, settings_version: u64, max: usize) -> Option<bool> {
         let mut sender = self.sender.borrow_mut();
         let mut cx = Context::from_waker(Waker::noop());
         // It fails once the connection is broken, or the endpoint has said that it goes away.
-        let lives = !matches!(sender.poll_ready(&mut cx), Poll::Ready(Err(_)));
-        if self.terms != terms || !lives {
+        let alive = !matches!(sender.poll_ready(&mut cx), Poll::Ready(Err(_)));
+        if self.settings_version != settings_version || !alive {
             return None;
         }
-        Some(self.streams.get() < most.min(sender.current_max_send_streams()))
+        Some(self.streams.get() < max.min(sender.current_max_send_streams()))
     }
 
     /// Whether it has had no stream for this long.
-    pub(super) fn is_idle(&self, oldest: Duration) -> bool {
-        self.streams.get() == 0 && self.idle_since.get().elapsed() >= oldest
+    pub(super) fn is_idle(&self, max_idle: Duration) -> bool {
+        self.streams.get() == 0 && self.idle_since.get().elapsed() >= max_idle
     }
 }
 
 /// Makes a connection. It is there when the endpoint has said what it takes.
-pub(super) async fn make(
+pub(super) async fn connect(
     worker: &Rc<Worker>,
     upstream: &Rc<Upstream>,
     address: SocketAddr,
-) -> Result<Rc<Connection>, ConnectError> {
+) -> Result<Rc<Http2Connection>, ConnectError> {
     upstream.series.connects.increment();
     let file = UpstreamFile::new(worker);
-    let terms = upstream.terms();
-    let making = async {
-        let pulse = Rc::new(Pulse::default());
-        let io = open(worker, upstream, address, &pulse).await?;
+    let settings_version = upstream.settings_version();
+    let connecting = async {
+        let reads = Rc::new(ReadCounter::default());
+        let io = open(worker, upstream, address, &reads).await?;
         let (sender, driver) = builder(worker.limits())
             .handshake(io)
             .await
             .map_err(|_| ConnectError::Protocol)?;
-        let driver = until_settled(driver, &sender).await?;
-        Ok((sender, driver, pulse))
+        let driver = await_settings(driver, &sender).await?;
+        Ok((sender, driver, reads))
     };
-    let made = tokio::time::timeout(worker.limits().connect_time, making).await;
-    let (sender, mut driver, pulse) = match made.unwrap_or(Err(ConnectError::Elapsed)) {
-        Ok(made) => made,
+    let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
+    let (sender, mut driver, reads) = match connected.unwrap_or(Err(ConnectError::Timeout)) {
+        Ok(connected) => connected,
         Err(error) => {
             upstream.series.failed_connects.increment();
             return Err(error);
         }
     };
-    let streams = Streams::default();
-    let watch = Watch {
+    let streams = StreamCount::default();
+    let liveness = LivenessCheck {
         streams: streams.clone(),
-        pulse,
+        reads,
         ping: driver.ping_pong(),
-        heard: 0,
-        asked: false,
-        asked_at: None,
-        since: Instant::now(),
+        reads_seen: 0,
+        awaiting_pong: false,
+        pinged_at: None,
+        quiet_since: Instant::now(),
     };
-    spawn_local(drive(driver, watch, Counted::new(upstream, file), address));
-    Ok(Rc::new(Connection {
+    spawn_local(drive(
+        driver,
+        liveness,
+        ConnectionGuard::new(upstream, file),
+        address,
+    ));
+    Ok(Rc::new(Http2Connection {
         sender: RefCell::new(sender),
         streams,
         idle_since: Cell::new(Instant::now()),
-        terms,
+        settings_version,
     }))
 }
 
@@ -110,30 +115,30 @@ async fn open(
     worker: &Worker,
     upstream: &Upstream,
     address: SocketAddr,
-    pulse: &Rc<Pulse>,
-) -> Result<Io, ConnectError> {
+    reads: &Rc<ReadCounter>,
+) -> Result<CountedStream, ConnectError> {
     let tls = upstream.tls(worker).map_err(ConnectError::Fault)?;
     let stream = connect::tcp(upstream, address).await?;
-    connect::keepalive(&stream)?;
-    connect::user_timeout(&stream, Some(SILENCE * 2))?;
+    connect::set_keepalive(&stream)?;
+    connect::set_user_timeout(&stream, Some(KEEPALIVE_IDLE * 2))?;
     let Some(tls) = tls else {
-        return Ok(Io::tcp(stream, pulse.clone()));
+        return Ok(CountedStream::tcp(stream, reads.clone()));
     };
     let stream = connect::tls(stream, &tls.http2).await?;
     // RFC 9113 §3.2: over TLS, HTTP/2 is agreed on by ALPN.
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(ConnectError::Protocol);
     }
-    Ok(Io::tls(stream, pulse.clone()))
+    Ok(CountedStream::tls(stream, reads.clone()))
 }
 
 /// A stream may hold as much as a body's buffer; the connection as much as all of its streams, so that a slow one is in no other's way.
 fn builder(limits: &Limits) -> Builder {
     let window = u32::try_from(limits.buffer_bytes).unwrap_or(u32::MAX >> 1);
-    let window = window.clamp(16 * 1024, MOST_WINDOW);
+    let window = window.clamp(16 * 1024, MAX_WINDOW);
     let all = u64::from(window) * u64::from(limits.backend_streams);
-    let all = u32::try_from(all).unwrap_or(MOST_WINDOW);
-    let all = all.clamp(1 << 20, MOST_WINDOW);
+    let all = u32::try_from(all).unwrap_or(MAX_WINDOW);
+    let all = all.clamp(1 << 20, MAX_WINDOW);
     let mut builder = Builder::new();
     builder
         .enable_push(false)
@@ -148,13 +153,13 @@ fn builder(limits: &Limits) -> Builder {
 }
 
 /// RFC 9113 §6.9.1.
-const MOST_WINDOW: u32 = (1 << 31) - 1;
+const MAX_WINDOW: u32 = (1 << 31) - 1;
 
 /// Drives a connection until the endpoint's SETTINGS are there.
-async fn until_settled(
-    driver: Driver,
+async fn await_settings(
+    driver: ConnectionDriver,
     sender: &SendRequest<Bytes>,
-) -> Result<Driver, ConnectError> {
+) -> Result<ConnectionDriver, ConnectError> {
     let mut driver = Some(driver);
     poll_fn(|cx| {
         let Some(driving) = &mut driver else {
@@ -175,23 +180,24 @@ async fn until_settled(
 }
 
 /// Looks after a connection that has streams: a peer that is gone without a word is found out.
-struct Watch {
-    streams: Streams,
-    pulse: Rc<Pulse>,
+struct LivenessCheck {
+    streams: StreamCount,
+    reads: Rc<ReadCounter>,
     ping: Option<PingPong>,
     /// What had been heard when it was last looked at, and whether a PING went out since.
-    heard: u64,
-    asked: bool,
-    asked_at: Option<Instant>,
-    since: Instant,
+    reads_seen: u64,
+    awaiting_pong: bool,
+    pinged_at: Option<Instant>,
+    quiet_since: Instant,
 }
 
-impl Watch {
+impl LivenessCheck {
     /// Something was heard, or nobody waits for anything: then the time counts from now.
-    fn look(&mut self, cx: &mut Context<'_>) {
-        let heard = self.pulse.heard();
-        if heard != self.heard || self.streams.get() == 0 {
-            (self.heard, self.since, self.asked) = (heard, Instant::now(), false);
+    fn update(&mut self, cx: &mut Context<'_>) {
+        let reads = self.reads.get();
+        if reads != self.reads_seen || self.streams.get() == 0 {
+            (self.reads_seen, self.quiet_since, self.awaiting_pong) =
+                (reads, Instant::now(), false);
         }
         if let Some(ping) = &mut self.ping {
             // What was asked before is answered, so that it can be asked again.
@@ -201,19 +207,19 @@ impl Watch {
 
     /// When silence has lasted too long; never, if nobody waits for anything.
     fn deadline(&self) -> Option<Instant> {
-        let silent = self.since + SILENCE;
-        let again = self.asked_at.filter(|_| !self.asked);
-        let end = again.map_or(silent, |at| silent.max(at + BETWEEN_PINGS));
+        let quiet = self.quiet_since + KEEPALIVE_IDLE;
+        let again = self.pinged_at.filter(|_| !self.awaiting_pong);
+        let end = again.map_or(quiet, |at| quiet.max(at + MIN_PING_INTERVAL));
         (self.streams.get() > 0).then_some(end)
     }
 
     /// Silence has lasted too long: asks. Returns whether it was asked already.
-    fn ask(&mut self) -> bool {
-        if std::mem::replace(&mut self.asked, true) {
+    fn ping(&mut self) -> bool {
+        if std::mem::replace(&mut self.awaiting_pong, true) {
             return true;
         }
-        self.since = Instant::now();
-        self.asked_at = Some(self.since);
+        self.quiet_since = Instant::now();
+        self.pinged_at = Some(self.quiet_since);
         if let Some(ping) = &mut self.ping {
             let _ = ping.send_ping(Ping::opaque());
         }
@@ -222,14 +228,19 @@ impl Watch {
 }
 
 /// Drives a connection to its end. Dropping the driver ends its streams.
-async fn drive(mut driver: Driver, watch: Watch, counted: Counted, address: SocketAddr) {
+async fn drive(
+    mut driver: ConnectionDriver,
+    liveness: LivenessCheck,
+    guard: ConnectionGuard,
+    address: SocketAddr,
+) {
     let mut timer = DeadlineTimer::new();
-    let watch = RefCell::new(watch);
+    let liveness = RefCell::new(liveness);
     loop {
-        let deadline = || watch.borrow().deadline();
+        let deadline = || liveness.borrow().deadline();
         let driven = poll_fn(|cx| {
             let ended = Pin::new(&mut driver).poll(cx);
-            watch.borrow_mut().look(cx);
+            liveness.borrow_mut().update(cx);
             ended
         });
         match timer.run_until(deadline, driven).await {
@@ -239,12 +250,12 @@ async fn drive(mut driver: Driver, watch: Watch, counted: Counted, address: Sock
                 }
                 break;
             }
-            Err(_) if watch.borrow_mut().ask() => {
+            Err(_) if liveness.borrow_mut().ping() => {
                 tracing::info!(endpoint = %address, "silent for too long: the connection is given up");
                 break;
             }
             Err(_) => {}
         }
     }
-    drop(counted);
+    drop(guard);
 }

@@ -14,74 +14,74 @@ use crate::io::stream::PrefixedStream;
 
 /// Counts what is heard.
 #[derive(Debug, Default)]
-pub(super) struct Pulse(Cell<u64>);
+pub(super) struct ReadCounter(Cell<u64>);
 
-impl Pulse {
+impl ReadCounter {
     /// How often something was.
-    pub(super) fn heard(&self) -> u64 {
+    pub(super) fn get(&self) -> u64 {
         self.0.get()
     }
 }
 
 /// A connection's bytes.
 #[derive(Debug)]
-pub(super) struct Io {
-    stream: Stream,
-    pulse: Rc<Pulse>,
+pub(super) struct CountedStream {
+    stream: TransportStream,
+    reads: Rc<ReadCounter>,
 }
 
 #[derive(Debug)]
-enum Stream {
+enum TransportStream {
     Tcp(TcpStream),
     Tls(Box<TlsStream<PrefixedStream>>),
 }
 
-impl Io {
+impl CountedStream {
     /// Plain text.
-    pub(super) fn tcp(stream: TcpStream, pulse: Rc<Pulse>) -> Self {
-        let stream = Stream::Tcp(stream);
-        Io { stream, pulse }
+    pub(super) fn tcp(stream: TcpStream, reads: Rc<ReadCounter>) -> Self {
+        let stream = TransportStream::Tcp(stream);
+        CountedStream { stream, reads }
     }
 
     /// TLS.
-    pub(super) fn tls(stream: TlsStream<PrefixedStream>, pulse: Rc<Pulse>) -> Self {
-        let stream = Stream::Tls(Box::new(stream));
-        Io { stream, pulse }
+    pub(super) fn tls(stream: TlsStream<PrefixedStream>, reads: Rc<ReadCounter>) -> Self {
+        let stream = TransportStream::Tls(Box::new(stream));
+        CountedStream { stream, reads }
     }
 }
 
 /// The same for both.
 macro_rules! either {
-    ($io:expr, $stream:ident => $done:expr) => {
+    ($io:expr, $stream:ident => $result:expr) => {
         match &mut $io.get_mut().stream {
-            Stream::Tcp(stream) => {
+            TransportStream::Tcp(stream) => {
                 let $stream = Pin::new(stream);
-                $done
+                $result
             }
-            Stream::Tls(stream) => {
+            TransportStream::Tls(stream) => {
                 let $stream = Pin::new(stream);
-                $done
+                $result
             }
         }
     };
 }
 
-impl AsyncRead for Io {
+impl AsyncRead for CountedStream {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-        room: &mut ReadBuf<'_>,
+        buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let pulse = self.pulse.clone();
-        let read = either!(self, stream => stream.poll_read(cx, room));
+        let reads = self.reads.clone();
+        let read = either!(self, stream => stream.poll_read(cx, buf));
         if read.is_ready() {
-            pulse.0.set(pulse.0.get().wrapping_add(1));
+            reads.0.set(reads.0.get().wrapping_add(1));
         }
         read
     }
 }
 
-impl AsyncWrite for Io {
+impl AsyncWrite for CountedStream {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -100,8 +100,8 @@ impl AsyncWrite for Io {
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
-            Stream::Tcp(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
+            TransportStream::Tcp(stream) => stream.is_write_vectored(),
+            TransportStream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 
