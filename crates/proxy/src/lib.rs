@@ -17,7 +17,7 @@
 )]
 
 mod access_log;
-pub mod balance;
+mod balance;
 mod bind;
 mod changed;
 mod data_plane;

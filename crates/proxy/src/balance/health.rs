@@ -7,53 +7,53 @@ use std::time::Duration;
 
 /// How endpoints are judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
+pub struct BalancerPolicy {
     /// How fast old latencies are forgotten: what is left after this time is a third.
     pub decay: Duration,
     /// How long a new endpoint gets less than its share; zero for never.
     pub slow_start: Duration,
     /// Failures in a row that set an endpoint aside; zero for never.
-    pub failures: u32,
+    pub consecutive_failures: u32,
     /// How long it is aside the first time. Each time after that is twice as long.
-    pub aside: Duration,
+    pub base_ejection_time: Duration,
     /// The longest time that it is aside. One that has been well for as long is forgiven.
-    pub most_aside: Duration,
+    pub max_ejection_time: Duration,
 }
 
-impl Default for Policy {
+impl Default for BalancerPolicy {
     fn default() -> Self {
-        Policy {
+        BalancerPolicy {
             decay: Duration::from_secs(10),
             slow_start: Duration::from_secs(10),
-            failures: 5,
-            aside: Duration::from_secs(5),
-            most_aside: Duration::from_secs(300),
+            consecutive_failures: 5,
+            base_ejection_time: Duration::from_secs(5),
+            max_ejection_time: Duration::from_secs(300),
         }
     }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Health {
-    state: State,
+    state: HealthState,
     /// How often it was set aside of late.
-    times: u32,
+    ejections: u32,
     /// When it was last back.
-    back: Duration,
+    recovered_at: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum HealthState {
     /// In use, with so many failures in a row.
-    Well(u32),
+    Healthy(u32),
     /// Not in use until then.
-    Aside(Duration),
+    Ejected(Duration),
     /// One request tries it.
-    Trial,
+    Probing,
 }
 
-impl Default for State {
+impl Default for HealthState {
     fn default() -> Self {
-        State::Well(0)
+        HealthState::Healthy(0)
     }
 }
 
@@ -61,67 +61,75 @@ impl Health {
     /// Whether it may get a request: it is well, or it is time to try.
     pub(super) fn is_usable(&self, now: Duration) -> bool {
         match self.state {
-            State::Well(_) => true,
-            State::Aside(until) => now >= until,
-            State::Trial => false,
+            HealthState::Healthy(_) => true,
+            HealthState::Ejected(until) => now >= until,
+            HealthState::Probing => false,
         }
     }
 
     /// Whether it is set aside or on trial.
-    pub(super) fn is_aside(&self) -> bool {
-        !matches!(self.state, State::Well(_))
+    pub(super) fn is_ejected(&self) -> bool {
+        !matches!(self.state, HealthState::Healthy(_))
     }
 
     /// A request goes there.
-    pub(super) fn begin(&mut self, now: Duration) {
-        if let State::Aside(until) = self.state
+    pub(super) fn start_request(&mut self, now: Duration) {
+        if let HealthState::Ejected(until) = self.state
             && now >= until
         {
-            self.state = State::Trial;
+            self.state = HealthState::Probing;
         }
     }
 
     /// A request came back well.
-    pub(super) fn succeed(&mut self, now: Duration, policy: &Policy) {
+    pub(super) fn record_success(&mut self, now: Duration, policy: &BalancerPolicy) {
         match self.state {
-            State::Trial => {
-                self.state = State::Well(0);
-                self.back = now;
+            HealthState::Probing => {
+                self.state = HealthState::Healthy(0);
+                self.recovered_at = now;
             }
-            State::Well(_) => {
-                self.state = State::Well(0);
-                if self.times > 0 && now.saturating_sub(self.back) >= policy.most_aside {
-                    self.times = 0;
+            HealthState::Healthy(_) => {
+                self.state = HealthState::Healthy(0);
+                if self.ejections > 0
+                    && now.saturating_sub(self.recovered_at) >= policy.max_ejection_time
+                {
+                    self.ejections = 0;
                 }
             }
             // It was sent before the endpoint was set aside, or while all were: no trial.
-            State::Aside(_) => {}
+            HealthState::Ejected(_) => {}
         }
     }
 
     /// A request failed. Returns whether this set the endpoint aside.
-    pub(super) fn fail(&mut self, now: Duration, policy: &Policy) -> bool {
+    pub(super) fn record_failure(&mut self, now: Duration, policy: &BalancerPolicy) -> bool {
         match self.state {
-            State::Well(failures) if policy.failures == 0 || failures + 1 < policy.failures => {
-                self.state = State::Well(failures.saturating_add(1));
+            HealthState::Healthy(failures)
+                if policy.consecutive_failures == 0
+                    || failures + 1 < policy.consecutive_failures =>
+            {
+                self.state = HealthState::Healthy(failures.saturating_add(1));
                 false
             }
             // It is known by now.
-            State::Aside(_) => false,
-            State::Well(_) | State::Trial => {
-                let factor = 1u32.checked_shl(self.times).unwrap_or(u32::MAX);
-                let time = policy.aside.saturating_mul(factor).min(policy.most_aside);
-                self.state = State::Aside(now.saturating_add(time));
-                self.times = self.times.saturating_add(1);
+            HealthState::Ejected(_) => false,
+            HealthState::Healthy(_) | HealthState::Probing => {
+                let factor = 1u32.checked_shl(self.ejections).unwrap_or(u32::MAX);
+                let time = policy
+                    .base_ejection_time
+                    .saturating_mul(factor)
+                    .min(policy.max_ejection_time);
+                self.state = HealthState::Ejected(now.saturating_add(time));
+                self.ejections = self.ejections.saturating_add(1);
                 true
             }
         }
     }
 
     /// A request ended without telling anything: a trial has to be made again.
-    pub(super) fn abandon(&mut self, now: Duration) {
-        if let State::Trial = self.state {
-            self.state = State::Aside(now);
+    pub(super) fn record_cancellation(&mut self, now: Duration) {
+        if let HealthState::Probing = self.state {
+            self.state = HealthState::Ejected(now);
         }
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::{Backend, BackendId, BackendProtocol, Fault, FaultReason, SecretId};
 
-use crate::balance::{Endpoints, Handle, Outcome, Policy};
+use crate::balance::{BalancerPolicy, EndpointHandle, LoadBalancer, RequestOutcome};
 use crate::metrics::BackendSeries;
 use crate::sockets::SocketFactory;
 use crate::tls::{BackendConfig, backend_config};
@@ -31,7 +31,7 @@ pub(crate) struct Upstream {
     /// The certificate that the Gateway presents where the backend's settings name none.
     certificate: Option<SecretId>,
     backend: RefCell<Arc<Backend>>,
-    endpoints: RefCell<Endpoints<SocketAddr>>,
+    endpoints: RefCell<LoadBalancer<SocketAddr>>,
     tls: RefCell<Option<Result<Rc<UpstreamTls>, Fault>>>,
     /// Counts the changes of how the backend is spoken to. A connection made under other terms carries no more requests.
     settings_version: Cell<u64>,
@@ -76,7 +76,7 @@ impl Upstream {
         Upstream {
             id: backend.id.clone(),
             certificate,
-            endpoints: RefCell::new(Endpoints::new(Policy::default())),
+            endpoints: RefCell::new(LoadBalancer::new(BalancerPolicy::default())),
             tls: RefCell::new(None),
             settings_version: Cell::new(0),
             used: Cell::new(Instant::now()),
@@ -141,7 +141,7 @@ impl Upstream {
     ) -> Option<SelectedEndpoint> {
         self.used.set(now);
         let mut endpoints = self.endpoints.borrow_mut();
-        let handle = endpoints.choose(worker.at(now), tried, || worker.random())?;
+        let handle = endpoints.select(worker.at(now), tried, || worker.random())?;
         let address = *endpoints.key(handle)?;
         Some(SelectedEndpoint {
             upstream: self.clone(),
@@ -210,7 +210,7 @@ impl Upstream {
 #[derive(Debug)]
 pub(crate) struct SelectedEndpoint {
     upstream: Rc<Upstream>,
-    handle: Option<Handle>,
+    handle: Option<EndpointHandle>,
     /// Where it is.
     pub(crate) address: SocketAddr,
     selected_at: Instant,
@@ -232,7 +232,7 @@ impl SelectedEndpoint {
     pub(crate) fn record_response(&mut self) -> Duration {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(self.selected_at);
-        self.end(Outcome::Answered(elapsed), now);
+        self.end(RequestOutcome::Success(elapsed), now);
         elapsed
     }
 
@@ -241,17 +241,17 @@ impl SelectedEndpoint {
         let elapsed = self.selected_at.elapsed();
         if let Some(handle) = self.handle {
             let mut endpoints = self.upstream.endpoints.borrow_mut();
-            endpoints.answered(handle, self.epoch.elapsed(), elapsed);
+            endpoints.record_response(handle, self.epoch.elapsed(), elapsed);
         }
         elapsed
     }
 
     /// It could not be reached, or broke off, or took too long.
     pub(crate) fn record_failure(&mut self) {
-        self.end(Outcome::Failed, Instant::now());
+        self.end(RequestOutcome::Failure, Instant::now());
     }
 
-    fn end(&mut self, outcome: Outcome, now: Instant) {
+    fn end(&mut self, outcome: RequestOutcome, now: Instant) {
         let Some(handle) = self.handle.take() else {
             return;
         };
@@ -272,7 +272,7 @@ impl Drop for SelectedEndpoint {
     fn drop(&mut self) {
         // Of most it is known by now.
         if self.handle.is_some() {
-            self.end(Outcome::Abandoned, Instant::now());
+            self.end(RequestOutcome::Cancelled, Instant::now());
         }
     }
 }

@@ -8,11 +8,11 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use super::health::{Health, Policy};
+use super::health::{BalancerPolicy, Health};
 use super::latency::Latency;
 
 /// Draws before all endpoints are gone through.
-const DRAWS: usize = 3;
+const MAX_DRAWS: usize = 3;
 
 /// Whether an endpoint takes new requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,26 +25,26 @@ pub enum Readiness {
 
 /// How a request to an endpoint ended, as far as the endpoint is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// It answered after this time.
-    Answered(Duration),
+    Success(Duration),
     /// It could not be reached, broke off or answered with what counts as failure.
-    Failed,
+    Failure,
     /// Nothing can be said: the client went away.
-    Abandoned,
+    Cancelled,
 }
 
 /// An endpoint that was chosen. It stays valid as long as one likes; once the endpoint is gone, it stands for nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Handle {
+pub struct EndpointHandle {
     slot: u32,
     generation: u32,
 }
 
 /// The endpoints of a backend.
 #[derive(Debug, Clone)]
-pub struct Endpoints<K> {
-    policy: Policy,
+pub struct LoadBalancer<K> {
+    policy: BalancerPolicy,
     slots: Vec<Slot<K>>,
     free: Vec<u32>,
     ready: Vec<u32>,
@@ -54,23 +54,23 @@ pub struct Endpoints<K> {
 #[derive(Debug, Clone)]
 struct Slot<K> {
     generation: u32,
-    endpoint: Option<Endpoint<K>>,
+    endpoint: Option<EndpointState<K>>,
 }
 
 #[derive(Debug, Clone)]
-struct Endpoint<K> {
+struct EndpointState<K> {
     key: K,
     outstanding: u32,
     latency: Latency,
     health: Health,
     /// When it came, unless it came with the first ones: there is no one to take its share meanwhile.
-    came: Option<Duration>,
+    added: Option<Duration>,
 }
 
-impl<K: Eq + Hash + Clone> Endpoints<K> {
+impl<K: Eq + Hash + Clone> LoadBalancer<K> {
     /// None yet.
-    pub fn new(policy: Policy) -> Self {
-        Endpoints {
+    pub fn new(policy: BalancerPolicy) -> Self {
+        LoadBalancer {
             policy,
             slots: Vec::new(),
             free: Vec::new(),
@@ -83,7 +83,7 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
     pub fn update(&mut self, now: Duration, endpoints: impl IntoIterator<Item = (K, Readiness)>) {
         let first = self.ready.is_empty() && self.terminating.is_empty();
         let old = self.ready.drain(..).chain(self.terminating.drain(..));
-        let mut left: HashMap<K, u32> = old
+        let mut removed: HashMap<K, u32> = old
             .filter_map(|slot| {
                 let endpoint = self.slots[slot as usize].endpoint.as_ref()?;
                 Some((endpoint.key.clone(), slot))
@@ -94,7 +94,7 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
             if seen.contains_key(&key) {
                 continue;
             }
-            let slot = match left.remove(&key) {
+            let slot = match removed.remove(&key) {
                 Some(slot) => slot,
                 None => self.insert(key.clone(), (!first).then_some(now)),
             };
@@ -104,7 +104,7 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
                 Readiness::Terminating => self.terminating.push(slot),
             }
         }
-        for slot in left.into_values() {
+        for slot in removed.into_values() {
             let gone = &mut self.slots[slot as usize];
             gone.endpoint = None;
             gone.generation = gone.generation.wrapping_add(1);
@@ -112,13 +112,13 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
         }
     }
 
-    fn insert(&mut self, key: K, came: Option<Duration>) -> u32 {
-        let endpoint = Some(Endpoint {
+    fn insert(&mut self, key: K, added: Option<Duration>) -> u32 {
+        let endpoint = Some(EndpointState {
             key,
             outstanding: 0,
             latency: Latency::default(),
             health: Health::default(),
-            came,
+            added,
         });
         if let Some(slot) = self.free.pop() {
             self.slots[slot as usize].endpoint = endpoint;
@@ -148,46 +148,46 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
     }
 
     /// The endpoint that was chosen, if it is still there.
-    pub fn key(&self, handle: Handle) -> Option<&K> {
+    pub fn key(&self, handle: EndpointHandle) -> Option<&K> {
         self.at(handle).map(|endpoint| &endpoint.key)
     }
 
     /// Requests that are on their way to it.
-    pub fn outstanding(&self, handle: Handle) -> u32 {
+    pub fn outstanding(&self, handle: EndpointHandle) -> u32 {
         self.at(handle).map_or(0, |endpoint| endpoint.outstanding)
     }
 
     /// How many are set aside or on trial.
-    pub fn aside(&self) -> usize {
+    pub fn ejected(&self) -> usize {
         self.ready
             .iter()
             .chain(&self.terminating)
             .filter(|slot| {
                 self.get(**slot)
-                    .is_some_and(|endpoint| endpoint.health.is_aside())
+                    .is_some_and(|endpoint| endpoint.health.is_ejected())
             })
             .count()
     }
 
     /// Chooses an endpoint for a request and counts the request as outstanding there; [`Endpoints::finish`] takes it back. Endpoints that
     /// `tried` names are taken only if there is no other: a retry goes elsewhere.
-    pub fn choose(
+    pub fn select(
         &mut self,
         now: Duration,
         tried: &[K],
         mut random: impl FnMut() -> u64,
-    ) -> Option<Handle> {
-        let untried = |endpoint: &Endpoint<K>| !tried.contains(&endpoint.key);
-        let well = |endpoint: &Endpoint<K>| endpoint.health.is_usable(now);
+    ) -> Option<EndpointHandle> {
+        let untried = |endpoint: &EndpointState<K>| !tried.contains(&endpoint.key);
+        let healthy = |endpoint: &EndpointState<K>| endpoint.health.is_usable(now);
         let slot = [&self.ready, &self.terminating]
             .into_iter()
-            .find_map(|among| {
-                self.draw(among, now, &mut random, |endpoint| {
-                    well(endpoint) && untried(endpoint)
+            .find_map(|candidates| {
+                self.draw(candidates, now, &mut random, |endpoint| {
+                    healthy(endpoint) && untried(endpoint)
                 })
-                .or_else(|| self.draw(among, now, &mut random, untried))
-                .or_else(|| self.draw(among, now, &mut random, well))
-                .or_else(|| self.draw(among, now, &mut random, |_| true))
+                .or_else(|| self.draw(candidates, now, &mut random, untried))
+                .or_else(|| self.draw(candidates, now, &mut random, healthy))
+                .or_else(|| self.draw(candidates, now, &mut random, |_| true))
             })?;
         let Slot {
             generation,
@@ -195,55 +195,60 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
         } = &mut self.slots[slot as usize];
         let endpoint = endpoint.as_mut()?;
         endpoint.outstanding += 1;
-        endpoint.health.begin(now);
-        Some(Handle {
+        endpoint.health.start_request(now);
+        Some(EndpointHandle {
             slot,
             generation: *generation,
         })
     }
 
     /// The endpoint answered after this time, and what was begun goes on, such as a stream: it stays outstanding until [`Endpoints::finish`].
-    pub fn answered(&mut self, handle: Handle, now: Duration, took: Duration) {
+    pub fn record_response(&mut self, handle: EndpointHandle, now: Duration, latency: Duration) {
         let policy = self.policy;
         if let Some(endpoint) = self.at_mut(handle) {
-            endpoint.latency.observe(took, now, policy.decay);
-            endpoint.health.succeed(now, &policy);
+            endpoint.latency.observe(latency, now, policy.decay);
+            endpoint.health.record_success(now, &policy);
         }
     }
 
     /// A request has ended. Returns whether this set the endpoint aside.
-    pub fn finish(&mut self, handle: Handle, now: Duration, outcome: Outcome) -> bool {
+    pub fn finish(
+        &mut self,
+        handle: EndpointHandle,
+        now: Duration,
+        outcome: RequestOutcome,
+    ) -> bool {
         let policy = self.policy;
         let Some(endpoint) = self.at_mut(handle) else {
             return false;
         };
         endpoint.outstanding = endpoint.outstanding.saturating_sub(1);
         match outcome {
-            Outcome::Answered(took) => {
-                endpoint.latency.observe(took, now, policy.decay);
-                endpoint.health.succeed(now, &policy);
+            RequestOutcome::Success(latency) => {
+                endpoint.latency.observe(latency, now, policy.decay);
+                endpoint.health.record_success(now, &policy);
                 false
             }
-            Outcome::Failed => endpoint.health.fail(now, &policy),
-            Outcome::Abandoned => {
-                endpoint.health.abandon(now);
+            RequestOutcome::Failure => endpoint.health.record_failure(now, &policy),
+            RequestOutcome::Cancelled => {
+                endpoint.health.record_cancellation(now);
                 false
             }
         }
     }
 
-    fn get(&self, slot: u32) -> Option<&Endpoint<K>> {
+    fn get(&self, slot: u32) -> Option<&EndpointState<K>> {
         self.slots.get(slot as usize)?.endpoint.as_ref()
     }
 
-    fn at(&self, handle: Handle) -> Option<&Endpoint<K>> {
+    fn at(&self, handle: EndpointHandle) -> Option<&EndpointState<K>> {
         let slot = self.slots.get(handle.slot as usize)?;
         slot.endpoint
             .as_ref()
             .filter(|_| slot.generation == handle.generation)
     }
 
-    fn at_mut(&mut self, handle: Handle) -> Option<&mut Endpoint<K>> {
+    fn at_mut(&mut self, handle: EndpointHandle) -> Option<&mut EndpointState<K>> {
         let slot = self.slots.get_mut(handle.slot as usize)?;
         let same = slot.generation == handle.generation;
         slot.endpoint.as_mut().filter(|_| same)
@@ -252,28 +257,33 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
     /// The better of two that are drawn from those that `may` be.
     fn draw(
         &self,
-        among: &[u32],
+        candidates: &[u32],
         now: Duration,
         random: &mut impl FnMut() -> u64,
-        may: impl Fn(&Endpoint<K>) -> bool,
+        is_eligible: impl Fn(&EndpointState<K>) -> bool,
     ) -> Option<u32> {
-        let may = |slot: u32| self.get(slot).is_some_and(&may);
-        match among {
+        let is_eligible = |slot: u32| self.get(slot).is_some_and(&is_eligible);
+        match candidates {
             [] => return None,
-            [only] => return Some(*only).filter(|slot| may(*slot)),
+            [only] => return Some(*only).filter(|slot| is_eligible(*slot)),
             _ => {}
         }
-        for _ in 0..DRAWS {
-            let first = below(among.len(), random());
-            let second = (first + 1 + below(among.len() - 1, random())) % among.len();
-            let (first, second) = (among[first], among[second]);
-            if may(first) && may(second) {
-                return Some(self.better(first, second, now, random));
+        for _ in 0..MAX_DRAWS {
+            let first = below(candidates.len(), random());
+            let second = (first + 1 + below(candidates.len() - 1, random())) % candidates.len();
+            let (first, second) = (candidates[first], candidates[second]);
+            if is_eligible(first) && is_eligible(second) {
+                return Some(self.less_loaded(first, second, now, random));
             }
         }
         // Many may not be drawn. Two of those that may, each pair as likely as any other, in one pass.
         let mut pair = [None, None];
-        for (count, slot) in among.iter().copied().filter(|slot| may(*slot)).enumerate() {
+        for (count, slot) in candidates
+            .iter()
+            .copied()
+            .filter(|slot| is_eligible(*slot))
+            .enumerate()
+        {
             match count {
                 0 | 1 => pair[count] = Some(slot),
                 _ => {
@@ -285,12 +295,12 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
             }
         }
         match pair {
-            [Some(first), Some(second)] => Some(self.better(first, second, now, random)),
+            [Some(first), Some(second)] => Some(self.less_loaded(first, second, now, random)),
             [one, _] => one,
         }
     }
 
-    fn better(
+    fn less_loaded(
         &self,
         first: u32,
         second: u32,
@@ -302,8 +312,8 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
         };
         // A new endpoint that is drawn is passed over, more rarely as time goes by.
         match (
-            self.is_passed_over(a, now, random),
-            self.is_passed_over(b, now, random),
+            self.is_held_back(a, now, random),
+            self.is_held_back(b, now, random),
         ) {
             (true, false) => return second,
             (false, true) => return first,
@@ -324,16 +334,16 @@ impl<K: Eq + Hash + Clone> Endpoints<K> {
         if load <= other { first } else { second }
     }
 
-    fn is_passed_over(
+    fn is_held_back(
         &self,
-        endpoint: &Endpoint<K>,
+        endpoint: &EndpointState<K>,
         now: Duration,
         random: &mut impl FnMut() -> u64,
     ) -> bool {
-        let Some(came) = endpoint.came else {
+        let Some(added) = endpoint.added else {
             return false;
         };
-        let age = now.saturating_sub(came);
+        let age = now.saturating_sub(added);
         if age >= self.policy.slow_start {
             return false;
         }

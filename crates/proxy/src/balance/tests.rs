@@ -3,11 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use pointsman_proxy::balance::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use crate::random;
+use super::*;
+
+/// Returns a reproducible pseudo-random number generator (SplitMix64).
+fn random(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}
 
 const ZERO: Duration = Duration::ZERO;
 
@@ -15,49 +25,49 @@ fn seconds(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-fn ready(names: &[&'static str]) -> Endpoints<&'static str> {
-    let mut endpoints = Endpoints::new(Policy::default());
+fn ready(names: &[&'static str]) -> LoadBalancer<&'static str> {
+    let mut endpoints = LoadBalancer::new(BalancerPolicy::default());
     endpoints.update(ZERO, names.iter().map(|name| (*name, Readiness::Ready)));
     endpoints
 }
 
 /// How often each is chosen out of `count`, each request answered before the next.
 fn shares(
-    endpoints: &mut Endpoints<&'static str>,
+    endpoints: &mut LoadBalancer<&'static str>,
     now: Duration,
     count: usize,
 ) -> BTreeMap<&'static str, usize> {
     let mut random = random(7);
     let mut shares = BTreeMap::new();
     for _ in 0..count {
-        let handle = endpoints.choose(now, &[], &mut random).unwrap();
+        let handle = endpoints.select(now, &[], &mut random).unwrap();
         *shares.entry(*endpoints.key(handle).unwrap()).or_default() += 1;
-        endpoints.finish(handle, now, Outcome::Abandoned);
+        endpoints.finish(handle, now, RequestOutcome::Cancelled);
     }
     shares
 }
 
 /// Fails this endpoint until it is set aside.
-fn set_aside(endpoints: &mut Endpoints<&'static str>, name: &'static str, now: Duration) {
+fn eject(endpoints: &mut LoadBalancer<&'static str>, name: &'static str, now: Duration) {
     let mut random = random(1);
     for _ in 0..10_000 {
-        let handle = endpoints.choose(now, &[], &mut random).unwrap();
+        let handle = endpoints.select(now, &[], &mut random).unwrap();
         let outcome = match endpoints.key(handle) {
-            Some(key) if *key == name => Outcome::Failed,
-            _ => Outcome::Abandoned,
+            Some(key) if *key == name => RequestOutcome::Failure,
+            _ => RequestOutcome::Cancelled,
         };
         if endpoints.finish(handle, now, outcome) {
             return;
         }
     }
-    panic!("{name} was never set aside");
+    panic!("{name} was never set ejected");
 }
 
 #[test]
 fn none_are_chosen_of_none() {
     let mut endpoints = ready(&[]);
     assert!(endpoints.is_empty());
-    assert_eq!(endpoints.choose(ZERO, &[], random(1)), None);
+    assert_eq!(endpoints.select(ZERO, &[], random(1)), None);
 }
 
 #[test]
@@ -74,7 +84,7 @@ fn outstanding_requests_are_spread() {
     let mut endpoints = ready(&["a", "b", "c", "d"]);
     let mut random = random(3);
     let handles: Vec<_> = (0..400)
-        .map(|_| endpoints.choose(ZERO, &[], &mut random).unwrap())
+        .map(|_| endpoints.select(ZERO, &[], &mut random).unwrap())
         .collect();
     for handle in &handles {
         assert!(
@@ -84,7 +94,7 @@ fn outstanding_requests_are_spread() {
         );
     }
     for handle in &handles {
-        endpoints.finish(*handle, ZERO, Outcome::Abandoned);
+        endpoints.finish(*handle, ZERO, RequestOutcome::Cancelled);
     }
     assert_eq!(endpoints.outstanding(handles[0]), 0);
 }
@@ -94,25 +104,29 @@ fn a_slow_endpoint_gets_less_and_is_tried_again_later() {
     let mut endpoints = ready(&["fast", "slow"]);
     let mut random = random(5);
     for _ in 0..50 {
-        let handle = endpoints.choose(ZERO, &[], &mut random).unwrap();
+        let handle = endpoints.select(ZERO, &[], &mut random).unwrap();
         let took = if *endpoints.key(handle).unwrap() == "slow" {
             100
         } else {
             1
         };
-        endpoints.finish(handle, ZERO, Outcome::Answered(Duration::from_millis(took)));
+        endpoints.finish(
+            handle,
+            ZERO,
+            RequestOutcome::Success(Duration::from_millis(took)),
+        );
     }
     let now = shares(&mut endpoints, ZERO, 100);
     assert_eq!(now.get("slow"), None);
     // The fast one keeps answering; of the slow one nothing is heard, and its figure falls.
     let mut tried = false;
     for second in 0..120 {
-        let handle = endpoints.choose(seconds(second), &[], &mut random).unwrap();
+        let handle = endpoints.select(seconds(second), &[], &mut random).unwrap();
         tried |= *endpoints.key(handle).unwrap() == "slow";
         endpoints.finish(
             handle,
             seconds(second),
-            Outcome::Answered(Duration::from_millis(1)),
+            RequestOutcome::Success(Duration::from_millis(1)),
         );
     }
     assert!(tried);
@@ -121,64 +135,64 @@ fn a_slow_endpoint_gets_less_and_is_tried_again_later() {
 #[test]
 fn failures_in_a_row_set_an_endpoint_aside_for_longer_each_time() {
     let mut endpoints = ready(&["bad", "good"]);
-    set_aside(&mut endpoints, "bad", ZERO);
-    assert_eq!(endpoints.aside(), 1);
+    eject(&mut endpoints, "bad", ZERO);
+    assert_eq!(endpoints.ejected(), 1);
     let mut now = ZERO;
-    for aside in [5, 10, 20, 40, 80, 160, 300, 300] {
-        now += seconds(aside);
+    for ejected in [5, 10, 20, 40, 80, 160, 300, 300] {
+        now += seconds(ejected);
         assert_eq!(
             shares(&mut endpoints, now - Duration::from_millis(1), 200).get("bad"),
             None,
-            "aside for {aside} s"
+            "ejected for {ejected} s"
         );
         // One request tries it; meanwhile the others go elsewhere.
         let mut random = random(9);
         let handles: Vec<_> = (0..200)
-            .map(|_| endpoints.choose(now, &[], &mut random).unwrap())
+            .map(|_| endpoints.select(now, &[], &mut random).unwrap())
             .collect();
-        let (trials, others): (Vec<_>, Vec<_>) = handles
+        let (probes, others): (Vec<_>, Vec<_>) = handles
             .into_iter()
             .partition(|handle| endpoints.key(*handle) == Some(&"bad"));
-        assert_eq!(trials.len(), 1);
+        assert_eq!(probes.len(), 1);
         for other in others {
-            endpoints.finish(other, now, Outcome::Abandoned);
+            endpoints.finish(other, now, RequestOutcome::Cancelled);
         }
-        assert!(endpoints.finish(trials[0], now, Outcome::Failed));
+        assert!(endpoints.finish(probes[0], now, RequestOutcome::Failure));
     }
 }
 
 #[test]
 fn a_trial_that_succeeds_brings_the_endpoint_back() {
     let mut endpoints = ready(&["bad", "good"]);
-    set_aside(&mut endpoints, "bad", ZERO);
+    eject(&mut endpoints, "bad", ZERO);
     let mut random = random(2);
-    let trial = endpoints
-        .choose(seconds(5), &["good"], &mut random)
+    let probe = endpoints
+        .select(seconds(5), &["good"], &mut random)
         .unwrap();
-    assert_eq!(endpoints.key(trial), Some(&"bad"));
+    assert_eq!(endpoints.key(probe), Some(&"bad"));
     // The client goes away: it is tried again.
-    endpoints.finish(trial, seconds(5), Outcome::Abandoned);
-    let trial = endpoints
-        .choose(seconds(5), &["good"], &mut random)
+    endpoints.finish(probe, seconds(5), RequestOutcome::Cancelled);
+    let probe = endpoints
+        .select(seconds(5), &["good"], &mut random)
         .unwrap();
-    endpoints.finish(trial, seconds(5), Outcome::Answered(ZERO));
-    assert_eq!(endpoints.aside(), 0);
+    endpoints.finish(probe, seconds(5), RequestOutcome::Success(ZERO));
+    assert_eq!(endpoints.ejected(), 0);
     // A single failure is no reason.
     let handle = endpoints
-        .choose(seconds(5), &["good"], &mut random)
+        .select(seconds(5), &["good"], &mut random)
         .unwrap();
-    assert!(!endpoints.finish(handle, seconds(5), Outcome::Failed));
+    assert!(!endpoints.finish(handle, seconds(5), RequestOutcome::Failure));
 }
 
 #[test]
 fn a_success_in_between_starts_the_count_anew() {
     let mut endpoints = ready(&["a"]);
     for at in 0..100 {
-        let handle = endpoints.choose(ZERO, &[], random(at)).unwrap();
+        let handle = endpoints.select(ZERO, &[], random(at)).unwrap();
         let outcome = if at % 5 == 4 {
-            Outcome::Answered(ZERO)
+            RequestOutcome::Success(ZERO)
         } else {
-            Outcome::Failed
+            RequestOutcome::Failure
         };
         assert!(!endpoints.finish(handle, ZERO, outcome));
     }
@@ -188,9 +202,9 @@ fn a_success_in_between_starts_the_count_anew() {
 fn if_all_are_aside_all_are_used() {
     let mut endpoints = ready(&["a", "b", "c"]);
     for name in ["a", "b", "c"] {
-        set_aside(&mut endpoints, name, ZERO);
+        eject(&mut endpoints, name, ZERO);
     }
-    assert_eq!(endpoints.aside(), 3);
+    assert_eq!(endpoints.ejected(), 3);
     assert_eq!(shares(&mut endpoints, seconds(1), 300).len(), 3);
 }
 
@@ -202,7 +216,7 @@ fn terminating_endpoints_are_used_only_if_there_is_no_other() {
         [("a", Readiness::Ready), ("t", Readiness::Terminating)],
     );
     assert_eq!(shares(&mut endpoints, ZERO, 100).len(), 1);
-    set_aside(&mut endpoints, "a", ZERO);
+    eject(&mut endpoints, "a", ZERO);
     assert!(
         shares(&mut endpoints, ZERO, 100).contains_key("a"),
         "one that fails is still one"
@@ -245,7 +259,7 @@ fn a_new_endpoint_starts_slowly() {
 #[test]
 fn what_is_known_of_an_endpoint_outlives_an_update_and_handles_do_not_outlive_the_endpoint() {
     let mut endpoints = ready(&["a", "b"]);
-    let handle = endpoints.choose(ZERO, &["b"], random(1)).unwrap();
+    let handle = endpoints.select(ZERO, &["b"], random(1)).unwrap();
     endpoints.update(
         ZERO,
         [
@@ -260,7 +274,7 @@ fn what_is_known_of_an_endpoint_outlives_an_update_and_handles_do_not_outlive_th
         (endpoints.key(handle), endpoints.outstanding(handle)),
         (None, 0)
     );
-    assert!(!endpoints.finish(handle, ZERO, Outcome::Failed));
+    assert!(!endpoints.finish(handle, ZERO, RequestOutcome::Failure));
     endpoints.update(ZERO, [("a", Readiness::Ready), ("d", Readiness::Ready)]);
     assert_eq!(endpoints.key(handle), None);
 }
@@ -269,7 +283,7 @@ fn what_is_known_of_an_endpoint_outlives_an_update_and_handles_do_not_outlive_th
 #[derive(Debug, Clone)]
 enum Step {
     Update(Vec<(u8, bool)>),
-    Choose(Vec<u8>),
+    Select(Vec<u8>),
     Finish(usize, u8),
     Wait(u64),
 }
@@ -277,7 +291,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         1 => vec((0..8u8, any::<bool>()), 0..8).prop_map(Step::Update),
-        8 => vec(0..8u8, 0..3).prop_map(Step::Choose),
+        8 => vec(0..8u8, 0..3).prop_map(Step::Select),
         8 => (any::<usize>(), 0..3u8).prop_map(|(at, outcome)| Step::Finish(at, outcome)),
         1 => (0..20u64).prop_map(Step::Wait),
     ]
@@ -287,13 +301,13 @@ proptest! {
     #[test]
     fn the_better_tier_is_always_chosen(steps in vec(step(), 0..300), seed: u64) {
         let mut random = random(seed);
-        let policy = Policy { failures: 2, ..Policy::default() };
-        let mut endpoints = Endpoints::new(policy);
+        let policy = BalancerPolicy { consecutive_failures: 2, ..BalancerPolicy::default() };
+        let mut endpoints = LoadBalancer::new(policy);
         let mut present: BTreeMap<u8, bool> = BTreeMap::new();
         // Failures in a row of those that are well. Those set aside are not tracked further: a present key that is in here is well.
-        let mut well: BTreeMap<u8, u32> = BTreeMap::new();
+        let mut healthy: BTreeMap<u8, u32> = BTreeMap::new();
         // When the others were last set aside.
-        let mut set_aside: BTreeMap<u8, Duration> = BTreeMap::new();
+        let mut eject: BTreeMap<u8, Duration> = BTreeMap::new();
         let mut open = Vec::new();
         let mut now = ZERO;
         for step in steps {
@@ -305,14 +319,14 @@ proptest! {
                     }
                     let tier = |terminating| if terminating { Readiness::Terminating } else { Readiness::Ready };
                     endpoints.update(now, list.iter().map(|(key, terminating)| (*key, tier(*terminating))));
-                    well.retain(|key, _| wanted.contains_key(key));
+                    healthy.retain(|key, _| wanted.contains_key(key));
                     for key in wanted.keys().filter(|key| !present.contains_key(key)) {
-                        well.insert(*key, 0);
+                        healthy.insert(*key, 0);
                     }
                     present = wanted;
                 }
-                Step::Choose(tried) => {
-                    let Some(handle) = endpoints.choose(now, &tried, &mut random) else {
+                Step::Select(tried) => {
+                    let Some(handle) = endpoints.select(now, &tried, &mut random) else {
                         prop_assert!(present.is_empty());
                         continue;
                     };
@@ -320,31 +334,31 @@ proptest! {
                     let any_ready = present.values().any(|terminating| !terminating);
                     prop_assert_eq!(present[&key], !any_ready, "terminating only if there is no other");
                     let same_tier = |other: &u8| present.get(other) == Some(&present[&key]) && !tried.contains(other);
-                    let other_is_well = well.keys().any(&same_tier);
+                    let other_is_well = healthy.keys().any(&same_tier);
                     if other_is_well {
                         prop_assert!(!tried.contains(&key));
                         // One that is not well may be on trial, and then only when its time is over.
-                        prop_assert!(well.contains_key(&key) || now >= set_aside[&key] + policy.aside);
+                        prop_assert!(healthy.contains_key(&key) || now >= eject[&key] + policy.base_ejection_time);
                     }
                     open.push((handle, key));
                 }
                 Step::Finish(at, outcome) if !open.is_empty() => {
                     let (handle, key) = open.swap_remove(at % open.len());
                     let gone = endpoints.key(handle).is_none();
-                    let outcome = [Outcome::Failed, Outcome::Answered(ZERO), Outcome::Abandoned][usize::from(outcome)];
-                    let aside = endpoints.finish(handle, now, outcome);
-                    prop_assert!(!(gone && aside));
-                    if !gone && let Some(failures) = well.get_mut(&key) {
+                    let outcome = [RequestOutcome::Failure, RequestOutcome::Success(ZERO), RequestOutcome::Cancelled][usize::from(outcome)];
+                    let ejected = endpoints.finish(handle, now, outcome);
+                    prop_assert!(!(gone && ejected));
+                    if !gone && let Some(failures) = healthy.get_mut(&key) {
                         match outcome {
-                            Outcome::Failed => *failures += 1,
-                            Outcome::Answered(_) => *failures = 0,
-                            Outcome::Abandoned => {}
+                            RequestOutcome::Failure => *failures += 1,
+                            RequestOutcome::Success(_) => *failures = 0,
+                            RequestOutcome::Cancelled => {}
                         }
-                        prop_assert_eq!(*failures >= policy.failures, aside);
+                        prop_assert_eq!(*failures >= policy.consecutive_failures, ejected);
                     }
-                    if aside {
-                        well.remove(&key);
-                        set_aside.insert(key, now);
+                    if ejected {
+                        healthy.remove(&key);
+                        eject.insert(key, now);
                     }
                 }
                 Step::Finish(..) => {}
