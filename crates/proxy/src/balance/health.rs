@@ -1,22 +1,21 @@
-//! Setting an endpoint aside when it fails, and trying it again.
+//! Passive health checking: ejection of failing endpoints and their return.
 //!
-//! An endpoint that fails several times in a row is set aside. When its time is over one request tries it: if that succeeds the endpoint
-//! is back, if not it is aside again for twice as long.
+//! Consecutive failures eject an endpoint. After the ejection time one request probes it: success returns it to rotation, failure ejects it for twice as long.
 
 use std::time::Duration;
 
-/// How endpoints are judged.
+/// Parameters of the load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BalancerPolicy {
-    /// How fast old latencies are forgotten: what is left after this time is a third.
+    /// Time constant of the latency average: old values decay to about a third in this time.
     pub decay: Duration,
-    /// How long a new endpoint gets less than its share; zero for never.
+    /// Slow start: time during which a new endpoint gets less than its share; zero disables it.
     pub slow_start: Duration,
-    /// Failures in a row that set an endpoint aside; zero for never.
+    /// Consecutive failures that eject an endpoint; zero disables ejection.
     pub consecutive_failures: u32,
-    /// How long it is aside the first time. Each time after that is twice as long.
+    /// Duration of the first ejection; each further one takes twice as long.
     pub base_ejection_time: Duration,
-    /// The longest time that it is aside. One that has been well for as long is forgiven.
+    /// Longest ejection. After as long without failures the duration starts over.
     pub max_ejection_time: Duration,
 }
 
@@ -35,19 +34,19 @@ impl Default for BalancerPolicy {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Health {
     state: HealthState,
-    /// How often it was set aside of late.
+    /// Recent ejections.
     ejections: u32,
-    /// When it was last back.
+    /// Time of the last recovery.
     recovered_at: Duration,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum HealthState {
-    /// In use, with so many failures in a row.
+    /// In rotation, with this number of consecutive failures.
     Healthy(u32),
-    /// Not in use until then.
+    /// Out of rotation until this time.
     Ejected(Duration),
-    /// One request tries it.
+    /// Out of rotation but for one request in progress.
     Probing,
 }
 
@@ -58,7 +57,7 @@ impl Default for HealthState {
 }
 
 impl Health {
-    /// Whether it may get a request: it is well, or it is time to try.
+    /// True if it may get a request: it is healthy or due to be probed.
     pub(super) fn is_usable(&self, now: Duration) -> bool {
         match self.state {
             HealthState::Healthy(_) => true,
@@ -67,12 +66,13 @@ impl Health {
         }
     }
 
-    /// Whether it is set aside or on trial.
+    /// True while it is ejected or being probed.
+    #[cfg(test)]
     pub(super) fn is_ejected(&self) -> bool {
         !matches!(self.state, HealthState::Healthy(_))
     }
 
-    /// A request goes there.
+    /// Records that a request is sent, which is the probe if one is due.
     pub(super) fn start_request(&mut self, now: Duration) {
         if let HealthState::Ejected(until) = self.state
             && now >= until
@@ -81,7 +81,6 @@ impl Health {
         }
     }
 
-    /// A request came back well.
     pub(super) fn record_success(&mut self, now: Duration, policy: &BalancerPolicy) {
         match self.state {
             HealthState::Probing => {
@@ -96,12 +95,12 @@ impl Health {
                     self.ejections = 0;
                 }
             }
-            // It was sent before the endpoint was set aside, or while all were: no trial.
+            // Sent before the ejection, or while all endpoints were ejected: not a probe.
             HealthState::Ejected(_) => {}
         }
     }
 
-    /// A request failed. Returns whether this set the endpoint aside.
+    /// Records a failed request. Returns true if it ejected the endpoint.
     pub(super) fn record_failure(&mut self, now: Duration, policy: &BalancerPolicy) -> bool {
         match self.state {
             HealthState::Healthy(failures)
@@ -111,7 +110,7 @@ impl Health {
                 self.state = HealthState::Healthy(failures.saturating_add(1));
                 false
             }
-            // It is known by now.
+            // Ejected already.
             HealthState::Ejected(_) => false,
             HealthState::Healthy(_) | HealthState::Probing => {
                 let factor = 1u32.checked_shl(self.ejections).unwrap_or(u32::MAX);
@@ -126,7 +125,7 @@ impl Health {
         }
     }
 
-    /// A request ended without telling anything: a trial has to be made again.
+    /// Records a request without an outcome: another one has to probe.
     pub(super) fn record_cancellation(&mut self, now: Duration) {
         if let HealthState::Probing = self.state {
             self.state = HealthState::Ejected(now);

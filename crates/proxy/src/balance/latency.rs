@@ -1,26 +1,26 @@
-//! How long an endpoint takes to answer: a moving average that rises at once and falls with time.
+//! Latency of an endpoint as a moving average that rises at once and falls with time.
 
 use std::time::Duration;
 
-/// A peak-sensitive, exponentially weighted moving average. A slower answer counts at once; a faster one, or none at all, lowers the
-/// figure as time passes, so that an endpoint that was slow is tried again.
+/// A peak-sensitive, exponentially weighted moving average. A slower response counts at once; the value decays towards faster ones, and also without responses,
+/// so that a slow endpoint is tried again.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Latency {
-    /// Seconds, as of `at`. None before the first answer.
+    /// Seconds at the time `at`; `None` before the first response.
     value: Option<f64>,
     at: Duration,
 }
 
 impl Latency {
-    /// An answer took this long.
-    pub(super) fn observe(&mut self, took: Duration, now: Duration, decay: Duration) {
-        let took = took.as_secs_f64();
+    /// Records the latency of a response.
+    pub(super) fn observe(&mut self, latency: Duration, now: Duration, decay: Duration) {
+        let latency = latency.as_secs_f64();
         let value = match self.value {
-            Some(value) if took < value => {
-                let kept = kept(now.saturating_sub(self.at), decay);
-                value * kept + took * (1.0 - kept)
+            Some(value) if latency < value => {
+                let remaining_share = remaining_share(now.saturating_sub(self.at), decay);
+                value * remaining_share + latency * (1.0 - remaining_share)
             }
-            _ => took,
+            _ => latency,
         };
         *self = Latency {
             value: Some(value),
@@ -28,15 +28,15 @@ impl Latency {
         };
     }
 
-    /// The figure now, in seconds.
+    /// The average at this time, in seconds.
     pub(super) fn get(&self, now: Duration, decay: Duration) -> Option<f64> {
-        let kept = kept(now.saturating_sub(self.at), decay);
-        self.value.map(|value| value * kept)
+        let remaining_share = remaining_share(now.saturating_sub(self.at), decay);
+        self.value.map(|value| value * remaining_share)
     }
 }
 
-/// What is left of a figure after this time.
-fn kept(elapsed: Duration, decay: Duration) -> f64 {
+/// Share of a value that is left after a time.
+fn remaining_share(elapsed: Duration, decay: Duration) -> f64 {
     if decay.is_zero() {
         return 0.0;
     }
@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rises_at_once_and_falls_with_time() {
+    fn it_rises_at_once_and_decays_with_time() {
         let mut latency = Latency::default();
         assert_eq!(latency.get(seconds(5), DECAY), None);
         latency.observe(Duration::from_millis(10), seconds(1), DECAY);

@@ -1,8 +1,8 @@
-//! The endpoints of one backend, and which of them gets the next request.
+//! Load balancing over the endpoints of one backend.
 //!
-//! Two are drawn at random and the one with less to do is taken, by outstanding requests times latency: nearly as good as asking all,
-//! at the cost of asking two, and no herd runs to the one that looks best. Who may be drawn is decided in tiers: ready ones that are well;
-//! if there are none, all ready ones; terminating ones only if there is no other.
+//! Two candidates are drawn at random and the one with less load, outstanding requests times latency, gets the request ("power of two choices"): nearly as
+//! good as comparing all at a fraction of the cost, and without a herd on the endpoint that looks best. Candidates come in tiers: healthy ready endpoints; if
+//! there are none, all ready ones; terminating ones only if no endpoint is ready.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,37 +11,36 @@ use std::time::Duration;
 use super::health::{BalancerPolicy, Health};
 use super::latency::Latency;
 
-/// Draws before all endpoints are gone through.
+/// Draws before all endpoints are searched.
 const MAX_DRAWS: usize = 3;
 
-/// Whether an endpoint takes new requests.
+/// Readiness of an endpoint for new requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Readiness {
-    /// It does.
     Ready,
-    /// It is about to end and still serves: only if there is no other.
+    /// Shutting down but still serving: used only if no endpoint is ready.
     Terminating,
 }
 
-/// How a request to an endpoint ended, as far as the endpoint is concerned.
+/// The outcome of a request, as far as it concerns the endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// It answered after this time.
+    /// The endpoint responded after this time.
     Success(Duration),
-    /// It could not be reached, broke off or answered with what counts as failure.
+    /// The endpoint could not be reached, closed the connection early or violated the protocol.
     Failure,
-    /// Nothing can be said: the client went away.
+    /// Unknown: the client left first.
     Cancelled,
 }
 
-/// An endpoint that was chosen. It stays valid as long as one likes; once the endpoint is gone, it stands for nothing.
+/// A handle of a selected endpoint. It may outlive the endpoint, and then refers to nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EndpointHandle {
     slot: u32,
     generation: u32,
 }
 
-/// The endpoints of a backend.
+/// The endpoints of a backend, with their load and health.
 #[derive(Debug, Clone)]
 pub struct LoadBalancer<K> {
     policy: BalancerPolicy,
@@ -63,12 +62,12 @@ struct EndpointState<K> {
     outstanding: u32,
     latency: Latency,
     health: Health,
-    /// When it came, unless it came with the first ones: there is no one to take its share meanwhile.
+    /// Time at which the endpoint was added; `None` for the initial ones, which have no other endpoints to take their load during slow start.
     added: Option<Duration>,
 }
 
 impl<K: Eq + Hash + Clone> LoadBalancer<K> {
-    /// None yet.
+    /// Creates a balancer without endpoints.
     pub fn new(policy: BalancerPolicy) -> Self {
         LoadBalancer {
             policy,
@@ -79,7 +78,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         }
     }
 
-    /// These are the endpoints from now on. Those that were there before keep what is known of them.
+    /// Replaces the endpoints. Those that stay keep their load, latency and health.
     pub fn update(&mut self, now: Duration, endpoints: impl IntoIterator<Item = (K, Readiness)>) {
         let first = self.ready.is_empty() && self.terminating.is_empty();
         let old = self.ready.drain(..).chain(self.terminating.drain(..));
@@ -131,33 +130,31 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         self.slots.len() as u32 - 1
     }
 
-    /// How many there are, terminating ones included.
+    /// Number of endpoints, including terminating ones.
+    #[cfg(test)]
     pub fn len(&self) -> usize {
         self.ready.len() + self.terminating.len()
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Reports whether an endpoint is there, terminating ones included.
+    /// True if an endpoint is present, terminating or not.
     pub fn contains(&self, key: &K) -> bool {
         let mut all = self.ready.iter().chain(&self.terminating);
         all.any(|slot| self.get(*slot).is_some_and(|endpoint| endpoint.key == *key))
     }
 
-    /// The endpoint that was chosen, if it is still there.
+    /// The selected endpoint, if it is still present.
     pub fn key(&self, handle: EndpointHandle) -> Option<&K> {
         self.at(handle).map(|endpoint| &endpoint.key)
     }
 
-    /// Requests that are on their way to it.
+    /// Requests in progress.
+    #[cfg(test)]
     pub fn outstanding(&self, handle: EndpointHandle) -> u32 {
         self.at(handle).map_or(0, |endpoint| endpoint.outstanding)
     }
 
-    /// How many are set aside or on trial.
+    /// Number of ejected endpoints, including those being probed.
+    #[cfg(test)]
     pub fn ejected(&self) -> usize {
         self.ready
             .iter()
@@ -169,8 +166,8 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
             .count()
     }
 
-    /// Chooses an endpoint for a request and counts the request as outstanding there; [`Endpoints::finish`] takes it back. Endpoints that
-    /// `tried` names are taken only if there is no other: a retry goes elsewhere.
+    /// Selects an endpoint and counts a request as outstanding there until [`finish`](Self::finish). Endpoints in `tried` are used only if there is no other, so
+    /// that a retry goes elsewhere.
     pub fn select(
         &mut self,
         now: Duration,
@@ -202,7 +199,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         })
     }
 
-    /// The endpoint answered after this time, and what was begun goes on, such as a stream: it stays outstanding until [`Endpoints::finish`].
+    /// Records a response after `latency` to a request that continues, such as a stream: it stays outstanding until [`finish`](Self::finish).
     pub fn record_response(&mut self, handle: EndpointHandle, now: Duration, latency: Duration) {
         let policy = self.policy;
         if let Some(endpoint) = self.at_mut(handle) {
@@ -211,7 +208,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         }
     }
 
-    /// A request has ended. Returns whether this set the endpoint aside.
+    /// Records the end of a request. Returns true if this ejected the endpoint.
     pub fn finish(
         &mut self,
         handle: EndpointHandle,
@@ -254,7 +251,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         slot.endpoint.as_mut().filter(|_| same)
     }
 
-    /// The better of two that are drawn from those that `may` be.
+    /// Draws two eligible candidates and returns the less loaded one.
     fn draw(
         &self,
         candidates: &[u32],
@@ -276,7 +273,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
                 return Some(self.less_loaded(first, second, now, random));
             }
         }
-        // Many may not be drawn. Two of those that may, each pair as likely as any other, in one pass.
+        // Few are eligible: picks two of them in one pass, each pair with equal probability (reservoir sampling).
         let mut pair = [None, None];
         for (count, slot) in candidates
             .iter()
@@ -310,7 +307,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         let (Some(a), Some(b)) = (self.get(first), self.get(second)) else {
             return first;
         };
-        // A new endpoint that is drawn is passed over, more rarely as time goes by.
+        // Slow start: a new endpoint loses the comparison, less often as it ages.
         match (
             self.is_held_back(a, now, random),
             self.is_held_back(b, now, random),
@@ -323,7 +320,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
             f64::from(a.outstanding) + 1.0,
             f64::from(b.outstanding) + 1.0,
         );
-        // Nothing is known of an endpoint that has not answered yet: then requests alone count.
+        // An endpoint without a response has no latency: compare outstanding requests only.
         if let (Some(a), Some(b)) = (
             a.latency.get(now, self.policy.decay),
             b.latency.get(now, self.policy.decay),
@@ -352,7 +349,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
     }
 }
 
-/// A number below `bound`, from a random one.
+/// Maps a random number to one below `bound`.
 fn below(bound: usize, random: u64) -> usize {
     ((u128::from(random) * bound as u128) >> 64) as usize
 }

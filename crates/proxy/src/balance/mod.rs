@@ -1,7 +1,7 @@
-//! Who gets the next request: an endpoint of the backend that the rule chose, by load and health ([`Endpoints`]).
+//! Load balancing: [`LoadBalancer`] selects an endpoint of a backend by load and health.
 //!
-//! All of it is plain state of one worker: no lock, no clock, no random numbers of its own. `now` is the time since any moment that the
-//! caller keeps to; random numbers come from the caller.
+//! The state belongs to one worker: no lock, no clock and no random number generator. `now` is the time since an epoch of the caller's choice; random numbers are
+//! arguments.
 
 mod health;
 mod latency;

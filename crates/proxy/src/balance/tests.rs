@@ -1,4 +1,4 @@
-//! Endpoints by load and health.
+//! Tests of load balancing, ejection and recovery.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn ready(names: &[&'static str]) -> LoadBalancer<&'static str> {
     endpoints
 }
 
-/// How often each is chosen out of `count`, each request answered before the next.
+/// Counts how often each endpoint is selected for `count` requests, one after the other.
 fn shares(
     endpoints: &mut LoadBalancer<&'static str>,
     now: Duration,
@@ -47,7 +47,7 @@ fn shares(
     shares
 }
 
-/// Fails this endpoint until it is set aside.
+/// Fails requests until this endpoint is ejected.
 fn eject(endpoints: &mut LoadBalancer<&'static str>, name: &'static str, now: Duration) {
     let mut random = random(1);
     for _ in 0..10_000 {
@@ -60,13 +60,13 @@ fn eject(endpoints: &mut LoadBalancer<&'static str>, name: &'static str, now: Du
             return;
         }
     }
-    panic!("{name} was never set ejected");
+    panic!("{name} was never ejected");
 }
 
 #[test]
-fn none_are_chosen_of_none() {
+fn without_endpoints_none_is_selected() {
     let mut endpoints = ready(&[]);
-    assert!(endpoints.is_empty());
+    assert_eq!(endpoints.len(), 0);
     assert_eq!(endpoints.select(ZERO, &[], random(1)), None);
 }
 
@@ -100,7 +100,7 @@ fn outstanding_requests_are_spread() {
 }
 
 #[test]
-fn a_slow_endpoint_gets_less_and_is_tried_again_later() {
+fn a_slow_endpoint_gets_less_traffic_until_its_latency_decays() {
     let mut endpoints = ready(&["fast", "slow"]);
     let mut random = random(5);
     for _ in 0..50 {
@@ -118,7 +118,7 @@ fn a_slow_endpoint_gets_less_and_is_tried_again_later() {
     }
     let now = shares(&mut endpoints, ZERO, 100);
     assert_eq!(now.get("slow"), None);
-    // The fast one keeps answering; of the slow one nothing is heard, and its figure falls.
+    // The fast endpoint keeps responding, while the latency of the slow one decays.
     let mut tried = false;
     for second in 0..120 {
         let handle = endpoints.select(seconds(second), &[], &mut random).unwrap();
@@ -133,7 +133,7 @@ fn a_slow_endpoint_gets_less_and_is_tried_again_later() {
 }
 
 #[test]
-fn failures_in_a_row_set_an_endpoint_aside_for_longer_each_time() {
+fn consecutive_failures_eject_an_endpoint_for_longer_each_time() {
     let mut endpoints = ready(&["bad", "good"]);
     eject(&mut endpoints, "bad", ZERO);
     assert_eq!(endpoints.ejected(), 1);
@@ -145,7 +145,7 @@ fn failures_in_a_row_set_an_endpoint_aside_for_longer_each_time() {
             None,
             "ejected for {ejected} s"
         );
-        // One request tries it; meanwhile the others go elsewhere.
+        // One request probes it; the others go elsewhere meanwhile.
         let mut random = random(9);
         let handles: Vec<_> = (0..200)
             .map(|_| endpoints.select(now, &[], &mut random).unwrap())
@@ -162,7 +162,7 @@ fn failures_in_a_row_set_an_endpoint_aside_for_longer_each_time() {
 }
 
 #[test]
-fn a_trial_that_succeeds_brings_the_endpoint_back() {
+fn a_successful_probe_returns_the_endpoint_to_rotation() {
     let mut endpoints = ready(&["bad", "good"]);
     eject(&mut endpoints, "bad", ZERO);
     let mut random = random(2);
@@ -170,14 +170,14 @@ fn a_trial_that_succeeds_brings_the_endpoint_back() {
         .select(seconds(5), &["good"], &mut random)
         .unwrap();
     assert_eq!(endpoints.key(probe), Some(&"bad"));
-    // The client goes away: it is tried again.
+    // The client leaves: another request probes it.
     endpoints.finish(probe, seconds(5), RequestOutcome::Cancelled);
     let probe = endpoints
         .select(seconds(5), &["good"], &mut random)
         .unwrap();
     endpoints.finish(probe, seconds(5), RequestOutcome::Success(ZERO));
     assert_eq!(endpoints.ejected(), 0);
-    // A single failure is no reason.
+    // A single failure does not eject it.
     let handle = endpoints
         .select(seconds(5), &["good"], &mut random)
         .unwrap();
@@ -185,7 +185,7 @@ fn a_trial_that_succeeds_brings_the_endpoint_back() {
 }
 
 #[test]
-fn a_success_in_between_starts_the_count_anew() {
+fn a_success_resets_the_count_of_failures() {
     let mut endpoints = ready(&["a"]);
     for at in 0..100 {
         let handle = endpoints.select(ZERO, &[], random(at)).unwrap();
@@ -199,7 +199,7 @@ fn a_success_in_between_starts_the_count_anew() {
 }
 
 #[test]
-fn if_all_are_aside_all_are_used() {
+fn if_all_endpoints_are_ejected_all_are_used() {
     let mut endpoints = ready(&["a", "b", "c"]);
     for name in ["a", "b", "c"] {
         eject(&mut endpoints, name, ZERO);
@@ -209,7 +209,7 @@ fn if_all_are_aside_all_are_used() {
 }
 
 #[test]
-fn terminating_endpoints_are_used_only_if_there_is_no_other() {
+fn terminating_endpoints_are_used_only_if_no_endpoint_is_ready() {
     let mut endpoints = ready(&["a"]);
     endpoints.update(
         ZERO,
@@ -219,7 +219,7 @@ fn terminating_endpoints_are_used_only_if_there_is_no_other() {
     eject(&mut endpoints, "a", ZERO);
     assert!(
         shares(&mut endpoints, ZERO, 100).contains_key("a"),
-        "one that fails is still one"
+        "an ejected endpoint is preferred to a terminating one"
     );
     endpoints.update(
         ZERO,
@@ -252,12 +252,12 @@ fn a_new_endpoint_starts_slowly() {
     assert!(early > 0 && early < 200, "{early}");
     assert!((early..800).contains(&middle), "{middle}");
     assert!((900..1100).contains(&late), "{late}");
-    // The first ones have nobody to take their share.
+    // Without other endpoints there is no slow start.
     assert_eq!(shares(&mut ready(&["a", "b"]), ZERO, 100).len(), 2);
 }
 
 #[test]
-fn what_is_known_of_an_endpoint_outlives_an_update_and_handles_do_not_outlive_the_endpoint() {
+fn the_state_of_an_endpoint_survives_an_update_and_handles_do_not_survive_the_endpoint() {
     let mut endpoints = ready(&["a", "b"]);
     let handle = endpoints.select(ZERO, &["b"], random(1)).unwrap();
     endpoints.update(
@@ -279,7 +279,7 @@ fn what_is_known_of_an_endpoint_outlives_an_update_and_handles_do_not_outlive_th
     assert_eq!(endpoints.key(handle), None);
 }
 
-/// What happens to a set of endpoints.
+/// An operation on a balancer.
 #[derive(Debug, Clone)]
 enum Step {
     Update(Vec<(u8, bool)>),
@@ -299,15 +299,15 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn the_better_tier_is_always_chosen(steps in vec(step(), 0..300), seed: u64) {
+    fn the_best_tier_is_always_used(steps in vec(step(), 0..300), seed: u64) {
         let mut random = random(seed);
         let policy = BalancerPolicy { consecutive_failures: 2, ..BalancerPolicy::default() };
         let mut endpoints = LoadBalancer::new(policy);
         let mut present: BTreeMap<u8, bool> = BTreeMap::new();
-        // Failures in a row of those that are well. Those set aside are not tracked further: a present key that is in here is well.
+        // Consecutive failures of healthy endpoints. An ejected endpoint that is still present leaves this map.
         let mut healthy: BTreeMap<u8, u32> = BTreeMap::new();
-        // When the others were last set aside.
-        let mut eject: BTreeMap<u8, Duration> = BTreeMap::new();
+        // Time of the last ejection of the others.
+        let mut ejected_at: BTreeMap<u8, Duration> = BTreeMap::new();
         let mut open = Vec::new();
         let mut now = ZERO;
         for step in steps {
@@ -334,11 +334,11 @@ proptest! {
                     let any_ready = present.values().any(|terminating| !terminating);
                     prop_assert_eq!(present[&key], !any_ready, "terminating only if there is no other");
                     let same_tier = |other: &u8| present.get(other) == Some(&present[&key]) && !tried.contains(other);
-                    let other_is_well = healthy.keys().any(&same_tier);
-                    if other_is_well {
+                    let other_is_healthy = healthy.keys().any(&same_tier);
+                    if other_is_healthy {
                         prop_assert!(!tried.contains(&key));
-                        // One that is not well may be on trial, and then only when its time is over.
-                        prop_assert!(healthy.contains_key(&key) || now >= eject[&key] + policy.base_ejection_time);
+                        // An unhealthy endpoint is used only as a probe, after its ejection time.
+                        prop_assert!(healthy.contains_key(&key) || now >= ejected_at[&key] + policy.base_ejection_time);
                     }
                     open.push((handle, key));
                 }
@@ -358,7 +358,7 @@ proptest! {
                     }
                     if ejected {
                         healthy.remove(&key);
-                        eject.insert(key, now);
+                        ejected_at.insert(key, now);
                     }
                 }
                 Step::Finish(..) => {}
