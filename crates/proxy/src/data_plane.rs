@@ -14,7 +14,7 @@ use pointsman_routing::Tables;
 
 use crate::changed::Changed;
 use crate::placement::Listeners;
-use crate::proxy::{Figures, Owner, Proxy, RefusedNames, SocketKey, Update};
+use crate::proxy::{MetricsReader, Owner, Proxy, RefusedNames, SocketKey, Update};
 
 /// Sockets of a data plane at one time.
 #[derive(Clone, Debug, Default)]
@@ -192,8 +192,8 @@ impl DataPlane {
     }
 
     /// Metrics, for other threads.
-    pub fn figures(&self) -> Figures {
-        self.proxy.figures()
+    pub fn metrics(&self) -> MetricsReader {
+        self.proxy.metrics()
     }
 
     /// Describes each listener and its addresses in a line.

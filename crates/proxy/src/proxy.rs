@@ -258,8 +258,8 @@ impl Proxy {
     }
 
     /// The figures, for who asks while this is busy.
-    pub fn figures(&self) -> Figures {
-        Figures {
+    pub fn metrics(&self) -> MetricsReader {
+        MetricsReader {
             registry: self.registry.clone(),
             state: self.state.clone(),
         }
@@ -273,12 +273,12 @@ impl Proxy {
 
 /// The figures of a data plane.
 #[derive(Debug, Clone)]
-pub struct Figures {
+pub struct MetricsReader {
     registry: Arc<Registry>,
     state: Arc<Mutex<State>>,
 }
 
-impl Figures {
+impl MetricsReader {
     /// All of them, in Prometheus' text format.
     pub fn render(&self) -> String {
         let version = lock(&self.state).version.clone();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use pointsman_control::{Snapshots, clock};
-use pointsman_proxy::{DataPlane, Figures, SocketsReader};
+use pointsman_proxy::{DataPlane, MetricsReader, SocketsReader};
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
@@ -36,7 +36,7 @@ pub struct AdminState {
     /// Sockets of the data plane.
     pub sockets: SocketsReader,
     /// Metrics of the data plane.
-    pub figures: Figures,
+    pub metrics: MetricsReader,
     ready: AtomicBool,
 }
 
@@ -46,7 +46,7 @@ impl AdminState {
         AdminState {
             snapshots,
             sockets: data_plane.sockets(),
-            figures: data_plane.figures(),
+            metrics: data_plane.metrics(),
             ready: AtomicBool::new(false),
         }
     }

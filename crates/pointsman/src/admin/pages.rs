@@ -76,7 +76,7 @@ fn metrics(state: &AdminState) -> Answer {
     Answer {
         status: 200,
         kind: "text/plain; version=0.0.4; charset=utf-8",
-        body: Body::Own(state.figures.render()),
+        body: Body::Own(state.metrics.render()),
     }
 }
 

@@ -70,7 +70,7 @@ impl Answer {
     /// Counts it, and names the limit in the log.
     pub(crate) fn count(&self, worker: &Worker, client: SocketAddr) {
         let reason = self.reason;
-        worker.metrics.answered(reason);
+        worker.metrics.count_local_reply(reason);
         tracing::debug!(%client, reason, "answered: {}", self.message);
         if let Some(limit) = self.limit
             && let Some(count) = worker.overload.due(limit)

@@ -50,10 +50,10 @@ impl Copies {
         for mirror in mirrors.iter().filter(|mirror| mirror.split.hit()) {
             let upstream = &mirror.upstream;
             if worker.mirrored_requests.get() >= MOST {
-                worker.metrics.own().dropped_mirrors.increment();
+                worker.metrics.worker_series().dropped_mirrors.increment();
                 continue;
             }
-            worker.metrics.own().mirrors.increment();
+            worker.metrics.worker_series().mirrors.increment();
             let (pieces, received) = unbounded_channel();
             let lag = Rc::new(Cell::new(0));
             let sending = Sending {
@@ -92,7 +92,11 @@ impl Copies {
         self.0.retain(|copy| {
             let lag = copy.lag.get() + bytes.len();
             if lag > copy.worker.limits().mirror_bytes {
-                copy.worker.metrics.own().dropped_mirrors.increment();
+                copy.worker
+                    .metrics
+                    .worker_series()
+                    .dropped_mirrors
+                    .increment();
                 return false;
             }
             copy.lag.set(lag);
@@ -173,7 +177,7 @@ impl Sending {
             .set(worker.mirrored_requests.get() + 1);
         if self.send(&worker).await.is_none() {
             tracing::debug!(backend = %self.upstream.id, "a mirror's copy was given up");
-            worker.metrics.own().dropped_mirrors.increment();
+            worker.metrics.worker_series().dropped_mirrors.increment();
         }
         worker
             .mirrored_requests

@@ -4,12 +4,12 @@
 //! sums over the workers. Series of what is no longer configured are not shown, and forgotten once no worker holds them: there are never
 //! more than the configuration has things.
 
-mod figures;
+mod exposition;
+mod primitives;
 mod process;
 mod series;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -20,9 +20,9 @@ use pointsman_binding::bound::{Backend, BackendId, FrontendId, Scope};
 use pointsman_resources::{Kind, ObjectKey};
 use pointsman_routing::Tables;
 
-pub(crate) use figures::Counter;
+use exposition::{Exposition, LabelSet};
+pub(crate) use primitives::Counter;
 pub(crate) use series::{BackendSeries, ListenerSeries, RouteSeries, WorkerSeries};
-use text::{Labels, Text};
 
 /// A rule of a route.
 type RuleKey = (ObjectKey, usize);
@@ -30,31 +30,31 @@ type RuleKey = (ObjectKey, usize);
 /// Every worker's figures.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    workers: Mutex<BTreeMap<usize, Arc<Worker>>>,
+    workers: Mutex<BTreeMap<usize, Arc<WorkerStores>>>,
 }
 
 /// One worker's figures. Its locks are taken to make a series and to show them all, never to count.
 #[derive(Debug, Default)]
-struct Worker {
+struct WorkerStores {
     own: Arc<WorkerSeries>,
-    listeners: Store<FrontendId, ListenerSeries>,
-    routes: Store<RuleKey, RouteSeries>,
-    backends: Store<BackendId, BackendSeries>,
-    answers: Store<&'static str, Counter>,
-    refused: Store<&'static str, Counter>,
+    listeners: SeriesStore<FrontendId, ListenerSeries>,
+    routes: SeriesStore<RuleKey, RouteSeries>,
+    backends: SeriesStore<BackendId, BackendSeries>,
+    local_replies: SeriesStore<&'static str, Counter>,
+    refused_connections: SeriesStore<&'static str, Counter>,
 }
 
 /// The series of one kind of thing.
 #[derive(Debug)]
-struct Store<K, S>(Mutex<HashMap<K, Arc<S>>>);
+struct SeriesStore<K, S>(Mutex<HashMap<K, Arc<S>>>);
 
-impl<K, S> Default for Store<K, S> {
+impl<K, S> Default for SeriesStore<K, S> {
     fn default() -> Self {
-        Store(Mutex::default())
+        SeriesStore(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash + Clone, S: Default> Store<K, S> {
+impl<K: Eq + Hash + Clone, S: Default> SeriesStore<K, S> {
     fn get(&self, key: &K) -> Arc<S> {
         let mut series = lock(&self.0);
         match series.get(key) {
@@ -82,23 +82,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The series that a worker's thread has asked for, so that its store is locked once for each. They do not keep a series alive: the store forgets what is no longer configured.
 #[derive(Debug)]
-struct Handles<K, S> {
+struct SeriesCache<K, S> {
     known: RefCell<HashMap<K, Weak<S>, foldhash::fast::RandomState>>,
     /// Number of handles at which those of forgotten series are removed.
     full: Cell<usize>,
 }
 
-impl<K, S> Default for Handles<K, S> {
+impl<K, S> Default for SeriesCache<K, S> {
     fn default() -> Self {
-        Handles {
+        SeriesCache {
             known: RefCell::default(),
             full: Cell::new(64),
         }
     }
 }
 
-impl<K: Eq + Hash + Clone, S: Default> Handles<K, S> {
-    fn get(&self, store: &Store<K, S>, key: &K) -> Arc<S> {
+impl<K: Eq + Hash + Clone, S: Default> SeriesCache<K, S> {
+    fn get(&self, store: &SeriesStore<K, S>, key: &K) -> Arc<S> {
         let mut known = self.known.borrow_mut();
         if let Some(series) = known.get(key).and_then(Weak::upgrade) {
             return series;
@@ -116,16 +116,16 @@ impl<K: Eq + Hash + Clone, S: Default> Handles<K, S> {
 /// What a worker counts with. It stays on the worker's thread.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
-    worker: Arc<Worker>,
-    listeners: Handles<FrontendId, ListenerSeries>,
-    routes: Handles<RuleKey, RouteSeries>,
-    backends: Handles<BackendId, BackendSeries>,
-    answers: RefCell<Reasons>,
-    refused: RefCell<Reasons>,
+    worker: Arc<WorkerStores>,
+    listeners: SeriesCache<FrontendId, ListenerSeries>,
+    routes: SeriesCache<RuleKey, RouteSeries>,
+    backends: SeriesCache<BackendId, BackendSeries>,
+    local_replies: RefCell<ReasonCounters>,
+    refused_connections: RefCell<ReasonCounters>,
 }
 
 /// Counters by reason. There are few of them.
-type Reasons = Vec<(&'static str, Arc<Counter>)>;
+type ReasonCounters = Vec<(&'static str, Arc<Counter>)>;
 
 impl WorkerMetrics {
     /// The figures of a listener or of a port of a mesh parent. To be kept: the first time this takes a lock.
@@ -144,22 +144,30 @@ impl WorkerMetrics {
     }
 
     /// The worker's own.
-    pub(crate) fn own(&self) -> &Arc<WorkerSeries> {
+    pub(crate) fn worker_series(&self) -> &Arc<WorkerSeries> {
         &self.worker.own
     }
 
     /// An answer was made here, for this reason.
-    pub(crate) fn answered(&self, reason: &'static str) {
-        count(&self.answers, &self.worker.answers, reason);
+    pub(crate) fn count_local_reply(&self, reason: &'static str) {
+        count(&self.local_replies, &self.worker.local_replies, reason);
     }
 
     /// A connection was refused, for this reason.
-    pub(crate) fn refused(&self, reason: &'static str) {
-        count(&self.refused, &self.worker.refused, reason);
+    pub(crate) fn count_refused_connection(&self, reason: &'static str) {
+        count(
+            &self.refused_connections,
+            &self.worker.refused_connections,
+            reason,
+        );
     }
 }
 
-fn count(known: &RefCell<Reasons>, store: &Store<&'static str, Counter>, reason: &'static str) {
+fn count(
+    known: &RefCell<ReasonCounters>,
+    store: &SeriesStore<&'static str, Counter>,
+    reason: &'static str,
+) {
     let mut known = known.borrow_mut();
     match known.iter().find(|(other, _)| *other == reason) {
         Some((_, counter)) => counter.increment(),
@@ -176,11 +184,11 @@ impl Registry {
     pub(crate) fn worker(&self, index: usize) -> WorkerMetrics {
         WorkerMetrics {
             worker: lock(&self.workers).entry(index).or_default().clone(),
-            listeners: Handles::default(),
-            routes: Handles::default(),
-            backends: Handles::default(),
-            answers: RefCell::default(),
-            refused: RefCell::default(),
+            listeners: SeriesCache::default(),
+            routes: SeriesCache::default(),
+            backends: SeriesCache::default(),
+            local_replies: RefCell::default(),
+            refused_connections: RefCell::default(),
         }
     }
 
@@ -190,20 +198,20 @@ impl Registry {
         tables: &Tables,
         implicit: &HashMap<BackendId, Arc<Backend>>,
     ) -> String {
-        let workers: Vec<Arc<Worker>> = lock(&self.workers).values().cloned().collect();
-        let mut text = Text::default();
+        let workers: Vec<Arc<WorkerStores>> = lock(&self.workers).values().cloned().collect();
+        let mut text = Exposition::default();
         build(&mut text, workers.len());
         let own: Vec<&WorkerSeries> = workers.iter().map(|worker| &*worker.own).collect();
         text.all(series::WORKER, &[(String::new(), own)]);
         reasons(
             &mut text,
-            &series::ANSWERS,
-            workers.iter().map(|worker| &worker.answers),
+            &series::LOCAL_REPLIES,
+            workers.iter().map(|worker| &worker.local_replies),
         );
         reasons(
             &mut text,
-            &series::REFUSED,
-            workers.iter().map(|worker| &worker.refused),
+            &series::REFUSED_CONNECTIONS,
+            workers.iter().map(|worker| &worker.refused_connections),
         );
 
         let stores = workers.iter().map(|worker| &worker.listeners);
@@ -228,9 +236,9 @@ impl Registry {
     }
 }
 
-fn build(text: &mut Text, workers: usize) {
+fn build(text: &mut Exposition, workers: usize) {
     text.family(&series::BUILD, "gauge");
-    let version = Labels::default().with("version", env!("CARGO_PKG_VERSION"));
+    let version = LabelSet::default().with("version", env!("CARGO_PKG_VERSION"));
     text.sample(series::BUILD.name, &version.finish(), None, 1);
     text.family(&series::WORKERS, "gauge");
     text.sample(series::WORKERS.name, "", None, workers);
@@ -243,9 +251,9 @@ fn build(text: &mut Text, workers: usize) {
 }
 
 fn reasons<'w>(
-    text: &mut Text,
-    family: &series::Family,
-    stores: impl Iterator<Item = &'w Store<&'static str, Counter>>,
+    text: &mut Exposition,
+    family: &series::MetricFamily,
+    stores: impl Iterator<Item = &'w SeriesStore<&'static str, Counter>>,
 ) {
     let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
     for (reason, counter) in stores.flat_map(|store| store.wanted(|_| true)) {
@@ -259,11 +267,11 @@ fn reasons<'w>(
 
 /// The families of a kind of thing, ordered by their labels, summed over the workers' stores.
 fn things<'w, K: Eq + Hash + Clone + Ord + 'w, S: Default + 'w>(
-    text: &mut Text,
-    table: &[series::Shown<S>],
-    stores: impl Iterator<Item = &'w Store<K, S>>,
+    text: &mut Exposition,
+    table: &[series::MetricDef<S>],
+    stores: impl Iterator<Item = &'w SeriesStore<K, S>>,
     known: impl Fn(&K) -> bool,
-    labels: impl Fn(&K) -> Labels,
+    labels: impl Fn(&K) -> LabelSet,
 ) {
     let mut held: BTreeMap<K, Vec<Arc<S>>> = BTreeMap::new();
     for (key, series) in stores.flat_map(|store| store.wanted(&known)) {
@@ -308,15 +316,15 @@ fn rules(tables: &Tables) -> HashMap<RuleKey, Option<&str>> {
         .collect()
 }
 
-fn of_object(object: &ObjectKey) -> Labels {
-    Labels::default()
+fn of_object(object: &ObjectKey) -> LabelSet {
+    LabelSet::default()
         .with("kind", object.kind)
         .with("namespace", object.namespace())
         .with("name", &object.name.name)
 }
 
 /// A listener is named by who declares it. One of a ListenerSet names its Gateway too.
-fn of_listener(id: &FrontendId) -> Labels {
+fn of_listener(id: &FrontendId) -> LabelSet {
     let labels = of_object(id.parent());
     match id {
         FrontendId::Listener {
@@ -349,13 +357,13 @@ fn of_listener(id: &FrontendId) -> Labels {
     }
 }
 
-fn of_rule((route, rule): &RuleKey, name: Option<&str>) -> Labels {
+fn of_rule((route, rule): &RuleKey, name: Option<&str>) -> LabelSet {
     of_object(route)
         .with("rule", rule)
         .with("rule_name", name.unwrap_or_default())
 }
 
-fn of_backend(id: &BackendId) -> Labels {
+fn of_backend(id: &BackendId) -> LabelSet {
     let labels = of_object(&id.object)
         .with("port", id.port)
         .with("transport", id.transport);

@@ -2,15 +2,15 @@
 
 use std::fs;
 
-use super::series::Family;
+use super::series::MetricFamily;
 
 /// A figure of the process: its family, what it is in Prometheus' words, and how it is found out.
-pub(crate) type Found = (Family, &'static str, fn() -> Option<f64>);
+pub(crate) type ProcessMetric = (MetricFamily, &'static str, fn() -> Option<f64>);
 
 /// All of them, under the names that every Prometheus client gives them.
-pub(crate) const PROCESS: [Found; 5] = [
+pub(crate) const PROCESS: [ProcessMetric; 5] = [
     (
-        Family {
+        MetricFamily {
             name: "process_resident_memory_bytes",
             help: "Memory in use.",
         },
@@ -18,7 +18,7 @@ pub(crate) const PROCESS: [Found; 5] = [
         || stat(23).map(|pages| pages * rustix::param::page_size() as f64),
     ),
     (
-        Family {
+        MetricFamily {
             name: "process_open_fds",
             help: "Files and sockets that are open.",
         },
@@ -26,7 +26,7 @@ pub(crate) const PROCESS: [Found; 5] = [
         || Some(fs::read_dir("/proc/self/fd").ok()?.count() as f64),
     ),
     (
-        Family {
+        MetricFamily {
             name: "process_max_fds",
             help: "Files and sockets that may be open.",
         },
@@ -34,7 +34,7 @@ pub(crate) const PROCESS: [Found; 5] = [
         max_files,
     ),
     (
-        Family {
+        MetricFamily {
             name: "process_start_time_seconds",
             help: "When it was started, in seconds since 1970.",
         },
@@ -42,7 +42,7 @@ pub(crate) const PROCESS: [Found; 5] = [
         || Some(boot()? + stat(21)? / ticks()),
     ),
     (
-        Family {
+        MetricFamily {
             name: "process_cpu_seconds_total",
             help: "Time spent working, in the system too.",
         },

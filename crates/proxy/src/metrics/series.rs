@@ -2,13 +2,13 @@
 //!
 //! The tables here are all there is: rendering goes through them, and `docs/observing.md` is held to them by a test.
 
-use super::figures::{Codes, Counter, Gauge, Histogram};
+use super::primitives::{Counter, Gauge, Histogram, StatusClassCounters};
 
 /// What one worker sees of a listener, or of a port of a mesh parent.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerSeries {
     /// Requests that ended.
-    pub(crate) requests: Codes,
+    pub(crate) requests: StatusClassCounters,
     /// From a request's first byte to its answer's last.
     pub(crate) latency: Histogram,
     /// Bytes of bodies, streams or datagrams from clients.
@@ -29,7 +29,7 @@ pub(crate) struct ListenerSeries {
 #[derive(Debug, Default)]
 pub(crate) struct RouteSeries {
     /// Requests that ended.
-    pub(crate) requests: Codes,
+    pub(crate) requests: StatusClassCounters,
     /// From a request's first byte to its answer's last.
     pub(crate) latency: Histogram,
 }
@@ -38,7 +38,7 @@ pub(crate) struct RouteSeries {
 #[derive(Debug, Default)]
 pub(crate) struct BackendSeries {
     /// Tries that ended, each of a request's on its own.
-    pub(crate) requests: Codes,
+    pub(crate) requests: StatusClassCounters,
     /// From a try's begin to its response's head.
     pub(crate) latency: Histogram,
     /// Connections that were begun.
@@ -75,7 +75,7 @@ pub(crate) struct WorkerSeries {
 }
 
 /// A name under which something is shown.
-pub(crate) struct Family {
+pub(crate) struct MetricFamily {
     /// The name.
     pub(crate) name: &'static str,
     /// What it is.
@@ -83,66 +83,66 @@ pub(crate) struct Family {
 }
 
 /// One of a series' figures, as it is shown.
-pub(crate) enum Figure<'s> {
+pub(crate) enum MetricValue<'s> {
     Counter(&'s Counter),
     Gauge(&'s Gauge),
     /// A counter with the label `code`.
-    Codes(&'s Codes),
+    StatusClasses(&'s StatusClassCounters),
     /// A counter with the label `result`.
     Results([(&'static str, &'s Counter); 2]),
     Histogram(&'s Histogram),
 }
 
 /// A figure's family and where it stands in its series.
-pub(crate) type Shown<S> = (Family, for<'s> fn(&'s S) -> Figure<'s>);
+pub(crate) type MetricDef<S> = (MetricFamily, for<'s> fn(&'s S) -> MetricValue<'s>);
 
-const fn family(name: &'static str, help: &'static str) -> Family {
-    Family { name, help }
+const fn family(name: &'static str, help: &'static str) -> MetricFamily {
+    MetricFamily { name, help }
 }
 
 /// Those of a listener.
-pub(crate) const LISTENER: &[Shown<ListenerSeries>] = &[
+pub(crate) const LISTENER: &[MetricDef<ListenerSeries>] = &[
     (
         family(
             "pointsman_listener_requests_total",
             "Requests that ended, by class of status; none if there was no answer.",
         ),
-        |series| Figure::Codes(&series.requests),
+        |series| MetricValue::StatusClasses(&series.requests),
     ),
     (
         family(
             "pointsman_listener_request_seconds",
             "From a request's first byte to its answer's last.",
         ),
-        |series| Figure::Histogram(&series.latency),
+        |series| MetricValue::Histogram(&series.latency),
     ),
     (
         family(
             "pointsman_listener_request_bytes_total",
             "Bytes of bodies, streams or datagrams from clients.",
         ),
-        |series| Figure::Counter(&series.request_bytes),
+        |series| MetricValue::Counter(&series.request_bytes),
     ),
     (
         family(
             "pointsman_listener_response_bytes_total",
             "Bytes of bodies, streams or datagrams to clients.",
         ),
-        |series| Figure::Counter(&series.response_bytes),
+        |series| MetricValue::Counter(&series.response_bytes),
     ),
     (
         family(
             "pointsman_listener_connections_total",
             "Connections or UDP sessions that began.",
         ),
-        |series| Figure::Counter(&series.connections),
+        |series| MetricValue::Counter(&series.connections),
     ),
     (
         family(
             "pointsman_listener_open_connections",
             "Connections or UDP sessions that are open.",
         ),
-        |series| Figure::Gauge(&series.open),
+        |series| MetricValue::Gauge(&series.open),
     ),
     (
         family(
@@ -150,7 +150,7 @@ pub(crate) const LISTENER: &[Shown<ListenerSeries>] = &[
             "TLS handshakes, by result.",
         ),
         |series| {
-            Figure::Results([
+            MetricValue::Results([
                 ("ok", &series.handshakes),
                 ("failed", &series.failed_handshakes),
             ])
@@ -159,117 +159,117 @@ pub(crate) const LISTENER: &[Shown<ListenerSeries>] = &[
 ];
 
 /// Those of a rule.
-pub(crate) const ROUTE: &[Shown<RouteSeries>] = &[
+pub(crate) const ROUTE: &[MetricDef<RouteSeries>] = &[
     (
         family(
             "pointsman_route_requests_total",
             "Requests that ended, by class of status; none if there was no answer.",
         ),
-        |series| Figure::Codes(&series.requests),
+        |series| MetricValue::StatusClasses(&series.requests),
     ),
     (
         family(
             "pointsman_route_request_seconds",
             "From a request's first byte to its answer's last.",
         ),
-        |series| Figure::Histogram(&series.latency),
+        |series| MetricValue::Histogram(&series.latency),
     ),
 ];
 
 /// Those of a backend.
-pub(crate) const BACKEND: &[Shown<BackendSeries>] = &[
+pub(crate) const BACKEND: &[MetricDef<BackendSeries>] = &[
     (
         family(
             "pointsman_backend_requests_total",
             "Tries that ended, by class of status; none if there was no response.",
         ),
-        |series| Figure::Codes(&series.requests),
+        |series| MetricValue::StatusClasses(&series.requests),
     ),
     (
         family(
             "pointsman_backend_response_seconds",
             "From a try's begin to its response's head.",
         ),
-        |series| Figure::Histogram(&series.latency),
+        |series| MetricValue::Histogram(&series.latency),
     ),
     (
         family(
             "pointsman_backend_connects_total",
             "Connections that were begun.",
         ),
-        |series| Figure::Counter(&series.connects),
+        |series| MetricValue::Counter(&series.connects),
     ),
     (
         family(
             "pointsman_backend_connect_failures_total",
             "Connections that could not be made, TLS included.",
         ),
-        |series| Figure::Counter(&series.failed_connects),
+        |series| MetricValue::Counter(&series.failed_connects),
     ),
     (
         family(
             "pointsman_backend_open_connections",
             "Connections that are open.",
         ),
-        |series| Figure::Gauge(&series.open),
+        |series| MetricValue::Gauge(&series.open),
     ),
     (
         family(
             "pointsman_backend_retries_total",
             "Tries after a request's first.",
         ),
-        |series| Figure::Counter(&series.retries),
+        |series| MetricValue::Counter(&series.retries),
     ),
     (
         family(
             "pointsman_backend_ejections_total",
             "Times that an endpoint was set aside because it failed.",
         ),
-        |series| Figure::Counter(&series.ejections),
+        |series| MetricValue::Counter(&series.ejections),
     ),
     (
         family(
             "pointsman_backend_timeouts_total",
             "Tries that took longer than they may.",
         ),
-        |series| Figure::Counter(&series.timeouts),
+        |series| MetricValue::Counter(&series.timeouts),
     ),
     (
         family(
             "pointsman_backend_request_bytes_total",
             "Bytes of bodies, streams or datagrams to the backend.",
         ),
-        |series| Figure::Counter(&series.request_bytes),
+        |series| MetricValue::Counter(&series.request_bytes),
     ),
     (
         family(
             "pointsman_backend_response_bytes_total",
             "Bytes of bodies, streams or datagrams from the backend.",
         ),
-        |series| Figure::Counter(&series.response_bytes),
+        |series| MetricValue::Counter(&series.response_bytes),
     ),
 ];
 
 /// Those of all workers together.
-pub(crate) const WORKER: &[Shown<WorkerSeries>] = &[
+pub(crate) const WORKER: &[MetricDef<WorkerSeries>] = &[
     (
         family(
             "pointsman_accept_errors_total",
             "Connections that could not be accepted.",
         ),
-        |series| Figure::Counter(&series.accept_errors),
+        |series| MetricValue::Counter(&series.accept_errors),
     ),
     (
         family(
             "pointsman_idle_connections_closed_total",
             "Idle client connections that were closed to make room for others.",
         ),
-        |series| Figure::Counter(&series.closed_idle),
+        |series| MetricValue::Counter(&series.closed_idle),
     ),
     (
         family("pointsman_mirrors_total", "Copies of requests, by result."),
         |series| {
-            Figure::Results([
+            MetricValue::Results([
                 ("sent", &series.mirrors),
                 ("dropped", &series.dropped_mirrors),
             ])
@@ -280,24 +280,25 @@ pub(crate) const WORKER: &[Shown<WorkerSeries>] = &[
             "pointsman_access_log_dropped_total",
             "Lines of the access log that were dropped because it could not keep up.",
         ),
-        |series| Figure::Counter(&series.dropped_log_lines),
+        |series| MetricValue::Counter(&series.dropped_log_lines),
     ),
 ];
 
 /// Answers that no backend gave, with the label `reason`.
-pub(crate) const ANSWERS: Family = family(
+pub(crate) const LOCAL_REPLIES: MetricFamily = family(
     "pointsman_answers_total",
     "Answers that Pointsman made itself, by reason.",
 );
 
 /// Connections that were refused, with the label `reason`.
-pub(crate) const REFUSED: Family = family(
+pub(crate) const REFUSED_CONNECTIONS: MetricFamily = family(
     "pointsman_connections_refused_total",
     "Clients' connections that were closed without being served, by reason.",
 );
 
 /// The version that runs, with the label `version`.
-pub(crate) const BUILD: Family = family("pointsman_build_info", "1; the label is the version.");
+pub(crate) const BUILD: MetricFamily =
+    family("pointsman_build_info", "1; the label is the version.");
 
 /// How many workers there are.
-pub(crate) const WORKERS: Family = family("pointsman_workers", "Threads that carry traffic.");
+pub(crate) const WORKERS: MetricFamily = family("pointsman_workers", "Threads that carry traffic.");

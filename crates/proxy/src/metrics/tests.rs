@@ -151,12 +151,12 @@ fn everything_is_shown_in_prometheus_own_words() {
     to.retries.increment();
     to.ejections.increment();
     to.timeouts.increment();
-    worker.answered("NoRoute");
-    worker.answered("NoRoute");
-    worker.answered("BackendNotFound");
-    worker.refused("TooManyConnections");
-    worker.own().mirrors.increment();
-    worker.own().accept_errors.increment();
+    worker.count_local_reply("NoRoute");
+    worker.count_local_reply("NoRoute");
+    worker.count_local_reply("BackendNotFound");
+    worker.count_refused_connection("TooManyConnections");
+    worker.worker_series().mirrors.increment();
+    worker.worker_series().accept_errors.increment();
     let text = render(&registry, &tables());
     let (head, rest) = text.split_once("# HELP pointsman_accept_errors").unwrap();
     for name in [
@@ -186,7 +186,7 @@ fn workers_are_summed() {
         seen.requests.increment(200);
         seen.open.increment();
         seen.latency.observe(Duration::from_millis(250));
-        worker.answered("NoRoute");
+        worker.count_local_reply("NoRoute");
     }
     let text = render(&registry, &tables);
     let of = r#"kind="Gateway",namespace="infra",name="edge",listener="http""#;
@@ -388,25 +388,25 @@ fn total(text: &str, name: &str) -> u64 {
 
 #[test]
 fn durations_fall_into_their_buckets() {
-    for (at, (nanoseconds, text)) in figures::BUCKETS.iter().enumerate() {
+    for (at, (nanoseconds, text)) in primitives::BUCKETS.iter().enumerate() {
         assert_eq!(*nanoseconds as f64 / 1e9, text.parse::<f64>().unwrap());
-        let histogram = figures::Histogram::default();
+        let histogram = primitives::Histogram::default();
         histogram.observe(Duration::from_nanos(*nanoseconds));
         histogram.observe(Duration::from_nanos(*nanoseconds + 1));
-        let mut observed = figures::Observed::default();
+        let mut observed = primitives::HistogramTotals::default();
         histogram.add_to(&mut observed);
         assert_eq!((observed.buckets[at], observed.buckets[at + 1]), (1, 1));
     }
 }
 
 /// The rows of a table of figures.
-fn rows<S: Default>(table: &[series::Shown<S>]) -> Vec<String> {
+fn rows<S: Default>(table: &[series::MetricDef<S>]) -> Vec<String> {
     let of = S::default();
-    let row = |(family, figure): &series::Shown<S>| row(family, text::kind(&figure(&of)));
+    let row = |(family, figure): &series::MetricDef<S>| row(family, exposition::kind(&figure(&of)));
     table.iter().map(row).collect()
 }
 
-fn row(family: &series::Family, kind: &str) -> String {
+fn row(family: &series::MetricFamily, kind: &str) -> String {
     format!("| `{}` | {kind} | {} |", family.name, family.help)
 }
 
@@ -415,8 +415,8 @@ fn docs_observing_md_has_every_figure() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observing.md");
     let text = std::fs::read_to_string(path).unwrap();
     let of_workers = [
-        row(&series::ANSWERS, "counter"),
-        row(&series::REFUSED, "counter"),
+        row(&series::LOCAL_REPLIES, "counter"),
+        row(&series::REFUSED_CONNECTIONS, "counter"),
     ];
     let of_process = process::PROCESS
         .iter()

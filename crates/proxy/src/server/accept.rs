@@ -42,7 +42,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
                 welcome(&worker, &socket, stream, client).await;
             }
             Some(Err(error)) => {
-                worker.metrics.own().accept_errors.increment();
+                worker.metrics.worker_series().accept_errors.increment();
                 if !is_passing(&error) {
                     // Logged once until a connection is accepted again.
                     if !std::mem::replace(&mut is_paused, true) {

@@ -97,7 +97,9 @@ pub(crate) fn turn_away(
     client: SocketAddr,
     limit: &'static str,
 ) {
-    worker.metrics.refused("TooManyConnections");
+    worker
+        .metrics
+        .count_refused_connection("TooManyConnections");
     worker.overload.note(limit, client);
     let http = frontends.protocol() == Some(Protocol::Http) && !frontends.requires_mesh_mtls();
     let Some(lingering) = Lingering::new(worker).filter(|_| http) else {

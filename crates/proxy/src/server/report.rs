@@ -86,7 +86,9 @@ impl Report {
     pub(crate) fn refused(&mut self, fault: &Fault) {
         self.status = fault.status;
         self.reason = Some(fault.reason.as_str());
-        self.worker.metrics.refused(fault.reason.as_str());
+        self.worker
+            .metrics
+            .count_refused_connection(fault.reason.as_str());
     }
 
     /// It ended before its time.

@@ -98,7 +98,7 @@ async fn begin(
         // It said nothing.
         Ok(Ok(None)) => return None,
         Ok(Err(bytes)) => {
-            worker.metrics.refused("NotTls");
+            worker.metrics.count_refused_connection("NotTls");
             if is_http(&bytes) {
                 refuse(stream, NOT_TLS).await;
             }
@@ -108,7 +108,7 @@ async fn begin(
             if let Some(count) = worker.overload.due("head-time") {
                 tracing::info!(limit = "head-time", client = %passage.resolved.client, count, "a ClientHello took too long");
             }
-            worker.metrics.refused("HandshakeTimeout");
+            worker.metrics.count_refused_connection("HandshakeTimeout");
             return None;
         }
     };
@@ -125,7 +125,7 @@ async fn begin(
         }
         Way::Nowhere { alert, reason } => {
             tracing::debug!(client = %passage.resolved.client, name, reason, "no TLS");
-            worker.metrics.refused(reason);
+            worker.metrics.count_refused_connection(reason);
             if alert {
                 refuse(stream, UNRECOGNIZED_NAME).await;
             }
@@ -285,7 +285,7 @@ async fn agreed(
         }
     };
     series.failed_handshakes.increment();
-    worker.metrics.refused(reason);
+    worker.metrics.count_refused_connection(reason);
     None
 }
 

@@ -87,7 +87,12 @@ pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: 
         match ready.await {
             Some(Ok(())) if receive(&port) => tokio::task::yield_now().await,
             Some(Ok(())) => {}
-            Some(Err(_)) => port.worker.metrics.own().accept_errors.increment(),
+            Some(Err(_)) => port
+                .worker
+                .metrics
+                .worker_series()
+                .accept_errors
+                .increment(),
             None => break,
         }
     }
@@ -156,14 +161,16 @@ impl Session {
     fn begin(port: &Rc<Port>, ends: Ends) -> Option<Rc<Session>> {
         let (worker, client) = (&port.worker, ends.0);
         if port.sessions.borrow().len() >= worker.limits().udp_sessions {
-            worker.metrics.refused("TooManySessions");
+            worker.metrics.count_refused_connection("TooManySessions");
             worker.overload.note("udp-sessions", client);
             return None;
         }
         let Some(admission) = worker.try_admit() else {
             // There may be room for the client's next datagram.
             worker.make_room();
-            worker.metrics.refused("TooManyConnections");
+            worker
+                .metrics
+                .count_refused_connection("TooManyConnections");
             worker.overload.note("connections", client);
             return None;
         };

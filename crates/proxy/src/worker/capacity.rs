@@ -190,7 +190,7 @@ impl Worker {
         self.close_unused_upstreams();
         let count = self.idle.close_longest_idle();
         self.publish_oldest();
-        self.metrics.own().closed_idle.add(count as u64);
+        self.metrics.worker_series().closed_idle.add(count as u64);
         if count > 0
             && let Some(times) = self.overload.due("idle")
         {

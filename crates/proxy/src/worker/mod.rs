@@ -183,7 +183,7 @@ impl Worker {
     ) -> Self {
         let log = shared.log.as_ref();
         Worker {
-            log: log.map(|log| log.worker(metrics.own())),
+            log: log.map(|log| log.worker(metrics.worker_series())),
             index,
             shared,
             metrics,

@@ -19,7 +19,7 @@ async fn served() -> Plane {
 async fn counted(plane: &Plane, reason: &str) {
     let wanted = format!("reason=\"{reason}\"");
     soon(reason, async {
-        while !plane.proxy.figures().render().contains(&wanted) {
+        while !plane.proxy.metrics().render().contains(&wanted) {
             tokio::task::yield_now().await;
         }
     })

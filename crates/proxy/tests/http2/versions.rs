@@ -268,8 +268,8 @@ async fn many_requests_at_once_share_few_connections() {
     for asked in asking {
         assert_eq!(soon("an answer", asked).await.unwrap(), 200);
     }
-    let figures = plane.proxy.figures().render();
-    let made = figures
+    let metrics = plane.proxy.metrics().render();
+    let made = metrics
         .lines()
         .find(|line| line.contains("connects_total{") && !line.contains("failed"));
     assert!(made.is_some_and(|line| line.ends_with(" 1")), "{made:?}");

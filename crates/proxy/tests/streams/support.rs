@@ -211,7 +211,7 @@ impl Site {
 
     /// A figure, summed over its labels that contain this.
     pub fn figure(&self, name: &str, labels: &str) -> u64 {
-        let text = self.proxy.figures().render();
+        let text = self.proxy.metrics().render();
         let lines = text.lines().filter(|line| {
             line.strip_prefix(name)
                 .is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(labels))

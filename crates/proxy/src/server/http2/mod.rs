@@ -199,7 +199,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
                     if error.is_library() && error.reason() == Some(Reason::ENHANCE_YOUR_CALM) {
-                        shared.worker.metrics.refused("Http2Abuse");
+                        shared.worker.metrics.count_refused_connection("Http2Abuse");
                         if let Some(count) = shared.worker.overload.due("http2") {
                             tracing::warn!(%client, %error, count, "a connection was ended");
                         }
@@ -280,7 +280,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
             Violation::BadTrailers => ("BadTrailers", None),
         };
         let client = self.shared.passage.resolved.client;
-        self.shared.worker.metrics.refused(reason);
+        self.shared.worker.metrics.count_refused_connection(reason);
         match limit {
             Some(limit) => {
                 if let Some(count) = self.shared.worker.overload.due(limit) {

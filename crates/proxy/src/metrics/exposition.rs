@@ -2,24 +2,24 @@
 
 use std::fmt::{Display, Write};
 
-use super::figures::{BUCKETS, CLASSES, Observed};
-use super::series::{Family, Figure, Shown};
+use super::primitives::{BUCKETS, CLASSES, HistogramTotals};
+use super::series::{MetricDef, MetricFamily, MetricValue};
 
 /// The text as it grows.
 #[derive(Default)]
-pub(crate) struct Text {
+pub(crate) struct Exposition {
     out: String,
 }
 
-impl Text {
+impl Exposition {
     /// All of it.
     pub(crate) fn finish(self) -> String {
         self.out
     }
 
     /// What comes next.
-    pub(crate) fn family(&mut self, family: &Family, kind: &str) {
-        let Family { name, help } = family;
+    pub(crate) fn family(&mut self, family: &MetricFamily, kind: &str) {
+        let MetricFamily { name, help } = family;
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
     }
@@ -32,7 +32,7 @@ impl Text {
         more: Option<(&str, &str)>,
         value: impl Display,
     ) {
-        let more = more.map(|(key, value)| Labels::default().with(key, value).0);
+        let more = more.map(|(key, value)| LabelSet::default().with(key, value).0);
         let comma = if more.is_some() && !labels.is_empty() {
             ","
         } else {
@@ -52,58 +52,65 @@ impl Text {
 
     /// Every family of a table, each with the sum of every thing's series. A family without any is left out, and so are histograms and
     /// classes of status of which nothing was seen.
-    pub(crate) fn all<'s, S: 's>(&mut self, table: &[Shown<S>], things: &[(String, Vec<&'s S>)]) {
+    pub(crate) fn all<'s, S: 's>(
+        &mut self,
+        table: &[MetricDef<S>],
+        things: &[(String, Vec<&'s S>)],
+    ) {
         for (family, figure) in table {
             let Some(first) = things.iter().find_map(|(_, series)| series.first()) else {
                 return;
             };
             self.family(family, kind(&figure(first)));
             for (labels, series) in things {
-                let figures: Vec<Figure<'_>> = series.iter().map(|series| figure(series)).collect();
+                let figures: Vec<MetricValue<'_>> =
+                    series.iter().map(|series| figure(series)).collect();
                 self.sum(family.name, labels, &figures);
             }
         }
     }
 
-    fn sum(&mut self, name: &str, labels: &str, figures: &[Figure<'_>]) {
+    fn sum(&mut self, name: &str, labels: &str, figures: &[MetricValue<'_>]) {
         let mut number = 0u64;
         let mut codes = [0u64; CLASSES.len()];
         let mut results = [("", 0u64); 2];
-        let mut observed = Observed::default();
+        let mut observed = HistogramTotals::default();
         for figure in figures {
             match figure {
-                Figure::Counter(counter) => number = number.wrapping_add(counter.get()),
-                Figure::Gauge(gauge) => number += gauge.get(),
-                Figure::Codes(own) => codes
+                MetricValue::Counter(counter) => number = number.wrapping_add(counter.get()),
+                MetricValue::Gauge(gauge) => number += gauge.get(),
+                MetricValue::StatusClasses(own) => codes
                     .iter_mut()
                     .zip(own.get())
                     .for_each(|(sum, own)| *sum += own),
-                Figure::Results(own) => {
+                MetricValue::Results(own) => {
                     for (sum, (result, own)) in results.iter_mut().zip(own) {
                         *sum = (result, sum.1 + own.get());
                     }
                 }
-                Figure::Histogram(own) => own.add_to(&mut observed),
+                MetricValue::Histogram(own) => own.add_to(&mut observed),
             }
         }
         match figures.first() {
             None => {}
-            Some(Figure::Counter(_) | Figure::Gauge(_)) => self.sample(name, labels, None, number),
-            Some(Figure::Codes(_)) => {
+            Some(MetricValue::Counter(_) | MetricValue::Gauge(_)) => {
+                self.sample(name, labels, None, number)
+            }
+            Some(MetricValue::StatusClasses(_)) => {
                 for (class, count) in CLASSES.iter().zip(codes).filter(|(_, count)| *count > 0) {
                     self.sample(name, labels, Some(("code", class)), count);
                 }
             }
-            Some(Figure::Results(_)) => {
+            Some(MetricValue::Results(_)) => {
                 for (result, count) in results {
                     self.sample(name, labels, Some(("result", result)), count);
                 }
             }
-            Some(Figure::Histogram(_)) => self.histogram(name, labels, &observed),
+            Some(MetricValue::Histogram(_)) => self.histogram(name, labels, &observed),
         }
     }
 
-    fn histogram(&mut self, name: &str, labels: &str, observed: &Observed) {
+    fn histogram(&mut self, name: &str, labels: &str, observed: &HistogramTotals) {
         if observed.buckets.iter().all(|count| *count == 0) {
             return;
         }
@@ -121,19 +128,21 @@ impl Text {
 }
 
 /// What a figure is, in Prometheus' words.
-pub(crate) fn kind(figure: &Figure<'_>) -> &'static str {
+pub(crate) fn kind(figure: &MetricValue<'_>) -> &'static str {
     match figure {
-        Figure::Counter(_) | Figure::Codes(_) | Figure::Results(_) => "counter",
-        Figure::Gauge(_) => "gauge",
-        Figure::Histogram(_) => "histogram",
+        MetricValue::Counter(_) | MetricValue::StatusClasses(_) | MetricValue::Results(_) => {
+            "counter"
+        }
+        MetricValue::Gauge(_) => "gauge",
+        MetricValue::Histogram(_) => "histogram",
     }
 }
 
 /// Labels, written.
 #[derive(Default)]
-pub(crate) struct Labels(String);
+pub(crate) struct LabelSet(String);
 
-impl Labels {
+impl LabelSet {
     /// And this one. One without a value is left out: to Prometheus that is the same.
     pub(crate) fn with(mut self, key: &str, value: impl Display) -> Self {
         let value = value.to_string();

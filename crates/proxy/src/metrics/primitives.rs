@@ -101,7 +101,7 @@ impl Histogram {
     }
 
     /// Adds what was observed to a sum.
-    pub(crate) fn add_to(&self, sum: &mut Observed) {
+    pub(crate) fn add_to(&self, sum: &mut HistogramTotals) {
         for (sum, bucket) in sum.buckets.iter_mut().zip(&self.buckets) {
             *sum += bucket.get();
         }
@@ -111,7 +111,7 @@ impl Histogram {
 
 /// What several histograms observed.
 #[derive(Debug, Default)]
-pub(crate) struct Observed {
+pub(crate) struct HistogramTotals {
     /// As in [`Histogram`].
     pub(crate) buckets: [u64; BUCKETS.len() + 1],
     /// All of it together.
@@ -120,12 +120,12 @@ pub(crate) struct Observed {
 
 /// Counts by class of status: 1xx to 5xx, and what ended without one.
 #[derive(Debug, Default)]
-pub(crate) struct Codes([Counter; CLASSES.len()]);
+pub(crate) struct StatusClassCounters([Counter; CLASSES.len()]);
 
 /// The classes, as they are written.
 pub(crate) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
-impl Codes {
+impl StatusClassCounters {
     /// One ended with this status; 0 if it ended before it had one.
     #[inline]
     pub(crate) fn increment(&self, status: u16) {
