@@ -34,6 +34,7 @@ pub mod placement;
 mod proxy;
 mod server;
 mod sockets;
+mod sync;
 pub mod tls;
 mod upstream;
 mod worker;

@@ -1,30 +1,29 @@
-//! Prometheus' text format.
+//! Prometheus' text exposition format.
 
 use std::fmt::{Display, Write};
 
 use super::primitives::{BUCKETS, CLASSES, HistogramTotals};
 use super::series::{MetricDef, MetricFamily, MetricValue};
 
-/// The text as it grows.
+/// Metrics rendered so far.
 #[derive(Default)]
 pub(crate) struct Exposition {
     out: String,
 }
 
 impl Exposition {
-    /// All of it.
     pub(crate) fn finish(self) -> String {
         self.out
     }
 
-    /// What comes next.
+    /// Begins a family with its HELP and TYPE lines.
     pub(crate) fn family(&mut self, family: &MetricFamily, kind: &str) {
         let MetricFamily { name, help } = family;
         self.line(format_args!("# HELP {name} {help}"));
         self.line(format_args!("# TYPE {name} {kind}"));
     }
 
-    /// A sample; its labels are written by [`Labels`], more may follow those.
+    /// Adds a sample. `labels` comes from a [`LabelSet`]; `more` is one further label.
     pub(crate) fn sample(
         &mut self,
         name: &str,
@@ -46,52 +45,51 @@ impl Exposition {
     }
 
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
-        // A string can be written to.
+        // Writing to a string can't fail.
         let _ = writeln!(self.out, "{line}");
     }
 
-    /// Every family of a table, each with the sum of every thing's series. A family without any is left out, and so are histograms and
-    /// classes of status of which nothing was seen.
-    pub(crate) fn all<'s, S: 's>(
+    /// Adds every family of a table, with one sample per object: the sum of its series. Empty families, histograms and status classes are left out.
+    pub(crate) fn add_table<'s, S: 's>(
         &mut self,
         table: &[MetricDef<S>],
-        things: &[(String, Vec<&'s S>)],
+        objects: &[(String, Vec<&'s S>)],
     ) {
-        for (family, figure) in table {
-            let Some(first) = things.iter().find_map(|(_, series)| series.first()) else {
+        for (family, value) in table {
+            let Some(first) = objects.iter().find_map(|(_, series)| series.first()) else {
                 return;
             };
-            self.family(family, kind(&figure(first)));
-            for (labels, series) in things {
-                let figures: Vec<MetricValue<'_>> =
-                    series.iter().map(|series| figure(series)).collect();
-                self.sum(family.name, labels, &figures);
+            self.family(family, kind(&value(first)));
+            for (labels, series) in objects {
+                let values: Vec<MetricValue<'_>> =
+                    series.iter().map(|series| value(series)).collect();
+                self.sum(family.name, labels, &values);
             }
         }
     }
 
-    fn sum(&mut self, name: &str, labels: &str, figures: &[MetricValue<'_>]) {
+    fn sum(&mut self, name: &str, labels: &str, values: &[MetricValue<'_>]) {
         let mut number = 0u64;
         let mut codes = [0u64; CLASSES.len()];
         let mut results = [("", 0u64); 2];
-        let mut observed = HistogramTotals::default();
-        for figure in figures {
-            match figure {
+        let mut totals = HistogramTotals::default();
+        for value in values {
+            match value {
                 MetricValue::Counter(counter) => number = number.wrapping_add(counter.get()),
                 MetricValue::Gauge(gauge) => number += gauge.get(),
-                MetricValue::StatusClasses(own) => codes
+                MetricValue::StatusClasses(counts) => codes
                     .iter_mut()
-                    .zip(own.get())
-                    .for_each(|(sum, own)| *sum += own),
-                MetricValue::Results(own) => {
-                    for (sum, (result, own)) in results.iter_mut().zip(own) {
-                        *sum = (result, sum.1 + own.get());
+                    .zip(counts.get())
+                    .for_each(|(sum, counts)| *sum += counts),
+                MetricValue::Results(counts) => {
+                    for (sum, (result, counts)) in results.iter_mut().zip(counts) {
+                        *sum = (result, sum.1 + counts.get());
                     }
                 }
-                MetricValue::Histogram(own) => own.add_to(&mut observed),
+                MetricValue::Histogram(counts) => counts.add_to(&mut totals),
             }
         }
-        match figures.first() {
+        match values.first() {
             None => {}
             Some(MetricValue::Counter(_) | MetricValue::Gauge(_)) => {
                 self.sample(name, labels, None, number)
@@ -106,30 +104,30 @@ impl Exposition {
                     self.sample(name, labels, Some(("result", result)), count);
                 }
             }
-            Some(MetricValue::Histogram(_)) => self.histogram(name, labels, &observed),
+            Some(MetricValue::Histogram(_)) => self.histogram(name, labels, &totals),
         }
     }
 
-    fn histogram(&mut self, name: &str, labels: &str, observed: &HistogramTotals) {
-        if observed.buckets.iter().all(|count| *count == 0) {
+    fn histogram(&mut self, name: &str, labels: &str, totals: &HistogramTotals) {
+        if totals.buckets.iter().all(|count| *count == 0) {
             return;
         }
         let bucket = format!("{name}_bucket");
         let ends = BUCKETS.iter().map(|(_, end)| *end).chain(["+Inf"]);
         let mut count = 0;
-        for (end, own) in ends.zip(observed.buckets) {
-            count += own;
+        for (end, counts) in ends.zip(totals.buckets) {
+            count += counts;
             self.sample(&bucket, labels, Some(("le", end)), count);
         }
-        let seconds = observed.nanoseconds as f64 / 1e9;
+        let seconds = totals.nanoseconds as f64 / 1e9;
         self.sample(&format!("{name}_sum"), labels, None, seconds);
         self.sample(&format!("{name}_count"), labels, None, count);
     }
 }
 
-/// What a figure is, in Prometheus' words.
-pub(crate) fn kind(figure: &MetricValue<'_>) -> &'static str {
-    match figure {
+/// The type of a metric in the TYPE line.
+pub(crate) fn kind(value: &MetricValue<'_>) -> &'static str {
+    match value {
         MetricValue::Counter(_) | MetricValue::StatusClasses(_) | MetricValue::Results(_) => {
             "counter"
         }
@@ -138,12 +136,12 @@ pub(crate) fn kind(figure: &MetricValue<'_>) -> &'static str {
     }
 }
 
-/// Labels, written.
+/// Rendered labels.
 #[derive(Default)]
 pub(crate) struct LabelSet(String);
 
 impl LabelSet {
-    /// And this one. One without a value is left out: to Prometheus that is the same.
+    /// Adds a label, unless its value is empty: to Prometheus that is the same as no label.
     pub(crate) fn with(mut self, key: &str, value: impl Display) -> Self {
         let value = value.to_string();
         if value.is_empty() {
@@ -166,7 +164,6 @@ impl LabelSet {
         self
     }
 
-    /// As they are written.
     pub(crate) fn finish(self) -> String {
         self.0
     }

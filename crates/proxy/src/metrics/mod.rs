@@ -1,8 +1,7 @@
-//! What is counted, and how it is shown.
+//! Metrics of the data plane.
 //!
-//! Every worker counts for itself: it asks its [`WorkerMetrics`] for a series once, keeps it, and adds to it without a lock. [`Registry::render`]
-//! sums over the workers. Series of what is no longer configured are not shown, and forgotten once no worker holds them: there are never
-//! more than the configuration has things.
+//! Every worker has series of its own: it looks one up once with its [`WorkerMetrics`], keeps it, and counts without a lock. [`Registry::render`] sums over the
+//! workers. Series of removed objects are not rendered, and are freed once no worker uses them, so their number is bounded by the configuration.
 
 mod exposition;
 mod primitives;
@@ -14,29 +13,30 @@ mod tests;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use pointsman_binding::bound::{Backend, BackendId, FrontendId, Scope};
 use pointsman_resources::{Kind, ObjectKey};
 use pointsman_routing::Tables;
 
+use crate::sync::lock;
 use exposition::{Exposition, LabelSet};
 pub(crate) use primitives::Counter;
 pub(crate) use series::{BackendSeries, ListenerSeries, RouteSeries, WorkerSeries};
 
-/// A rule of a route.
+/// A rule of a route, by its index.
 type RuleKey = (ObjectKey, usize);
 
-/// Every worker's figures.
+/// Metrics of all workers.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     workers: Mutex<BTreeMap<usize, Arc<WorkerStores>>>,
 }
 
-/// One worker's figures. Its locks are taken to make a series and to show them all, never to count.
+/// Metrics of one worker. The locks are taken to create a series and to render all of them, never to count.
 #[derive(Debug, Default)]
 struct WorkerStores {
-    own: Arc<WorkerSeries>,
+    own_series: Arc<WorkerSeries>,
     listeners: SeriesStore<FrontendId, ListenerSeries>,
     routes: SeriesStore<RuleKey, RouteSeries>,
     backends: SeriesStore<BackendId, BackendSeries>,
@@ -44,7 +44,7 @@ struct WorkerStores {
     refused_connections: SeriesStore<&'static str, Counter>,
 }
 
-/// The series of one kind of thing.
+/// The series of one kind of object.
 #[derive(Debug)]
 struct SeriesStore<K, S>(Mutex<HashMap<K, Arc<S>>>);
 
@@ -63,8 +63,8 @@ impl<K: Eq + Hash + Clone, S: Default> SeriesStore<K, S> {
         }
     }
 
-    /// All whose key is wanted. Of the others only those stay that someone still adds to.
-    fn wanted(&self, wanted: impl Fn(&K) -> bool) -> Vec<(K, Arc<S>)> {
+    /// Returns the series with the given keys. Of the others only those are kept that a worker still uses.
+    fn matching(&self, wanted: impl Fn(&K) -> bool) -> Vec<(K, Arc<S>)> {
         let mut series = lock(&self.0);
         series.retain(|key, series| Arc::strong_count(series) > 1 || wanted(key));
         series
@@ -75,16 +75,11 @@ impl<K: Eq + Hash + Clone, S: Default> SeriesStore<K, S> {
     }
 }
 
-/// A map of series is whole between any two steps, so a panic elsewhere does not spoil it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The series that a worker's thread has asked for, so that its store is locked once for each. They do not keep a series alive: the store forgets what is no longer configured.
+/// Series that a worker has looked up, so that it locks the store once for each. Weak references, so that the store can free the series of removed objects.
 #[derive(Debug)]
 struct SeriesCache<K, S> {
     known: RefCell<HashMap<K, Weak<S>, foldhash::fast::RandomState>>,
-    /// Number of handles at which those of forgotten series are removed.
+    /// Number of entries at which those of freed series are removed.
     full: Cell<usize>,
 }
 
@@ -113,7 +108,7 @@ impl<K: Eq + Hash + Clone, S: Default> SeriesCache<K, S> {
     }
 }
 
-/// What a worker counts with. It stays on the worker's thread.
+/// The series of one worker, to be used on its thread only.
 #[derive(Debug)]
 pub(crate) struct WorkerMetrics {
     worker: Arc<WorkerStores>,
@@ -124,36 +119,36 @@ pub(crate) struct WorkerMetrics {
     refused_connections: RefCell<ReasonCounters>,
 }
 
-/// Counters by reason. There are few of them.
+/// Counters by reason. There are only a few reasons.
 type ReasonCounters = Vec<(&'static str, Arc<Counter>)>;
 
 impl WorkerMetrics {
-    /// The figures of a listener or of a port of a mesh parent. To be kept: the first time this takes a lock.
+    /// Series of a listener or of a mesh parent's port. To be kept by the caller: the first call for a key takes a lock.
     pub(crate) fn listener(&self, id: &FrontendId) -> Arc<ListenerSeries> {
         self.listeners.get(&self.worker.listeners, id)
     }
 
-    /// The figures of a rule of a route, by its index there. To be kept: the first time this takes a lock.
+    /// Series of a rule, by its index in the route. To be kept by the caller: the first call for a key takes a lock.
     pub(crate) fn route(&self, route: &ObjectKey, rule: usize) -> Arc<RouteSeries> {
         self.routes.get(&self.worker.routes, &(route.clone(), rule))
     }
 
-    /// The figures of a backend. To be kept: the first time this takes a lock.
+    /// Series of a backend. To be kept by the caller: the first call for a key takes a lock.
     pub(crate) fn backend(&self, id: &BackendId) -> Arc<BackendSeries> {
         self.backends.get(&self.worker.backends, id)
     }
 
-    /// The worker's own.
+    /// Series of the worker itself.
     pub(crate) fn worker_series(&self) -> &Arc<WorkerSeries> {
-        &self.worker.own
+        &self.worker.own_series
     }
 
-    /// An answer was made here, for this reason.
+    /// Counts a local reply.
     pub(crate) fn count_local_reply(&self, reason: &'static str) {
         count(&self.local_replies, &self.worker.local_replies, reason);
     }
 
-    /// A connection was refused, for this reason.
+    /// Counts a connection that was closed without being served.
     pub(crate) fn count_refused_connection(&self, reason: &'static str) {
         count(
             &self.refused_connections,
@@ -180,7 +175,7 @@ fn count(
 }
 
 impl Registry {
-    /// What the worker of this number counts with. Only one thread may use it at a time.
+    /// Returns the metrics of the worker with this index, for use by one thread at a time.
     pub(crate) fn worker(&self, index: usize) -> WorkerMetrics {
         WorkerMetrics {
             worker: lock(&self.workers).entry(index).or_default().clone(),
@@ -192,7 +187,7 @@ impl Registry {
         }
     }
 
-    /// All figures in Prometheus' text format, of what is in these tables or is a mesh parent that no route governs.
+    /// Renders the metrics of all objects in these tables, and of mesh parents without routes, in Prometheus' text format.
     pub(crate) fn render(
         &self,
         tables: &Tables,
@@ -200,15 +195,16 @@ impl Registry {
     ) -> String {
         let workers: Vec<Arc<WorkerStores>> = lock(&self.workers).values().cloned().collect();
         let mut text = Exposition::default();
-        build(&mut text, workers.len());
-        let own: Vec<&WorkerSeries> = workers.iter().map(|worker| &*worker.own).collect();
-        text.all(series::WORKER, &[(String::new(), own)]);
-        reasons(
+        process_families(&mut text, workers.len());
+        let own_series: Vec<&WorkerSeries> =
+            workers.iter().map(|worker| &*worker.own_series).collect();
+        text.add_table(series::WORKER, &[(String::new(), own_series)]);
+        reason_family(
             &mut text,
             &series::LOCAL_REPLIES,
             workers.iter().map(|worker| &worker.local_replies),
         );
-        reasons(
+        reason_family(
             &mut text,
             &series::REFUSED_CONNECTIONS,
             workers.iter().map(|worker| &worker.refused_connections),
@@ -216,12 +212,12 @@ impl Registry {
 
         let stores = workers.iter().map(|worker| &worker.listeners);
         let known = |id: &FrontendId| tables.frontend(id).is_some() || is_implicit(id, implicit);
-        things(&mut text, series::LISTENER, stores, known, of_listener);
+        families(&mut text, series::LISTENER, stores, known, listener_labels);
 
-        let names = rules(tables);
+        let names = rule_names(tables);
         let stores = workers.iter().map(|worker| &worker.routes);
-        let labels = |key: &RuleKey| of_rule(key, names.get(key).copied().flatten());
-        things(
+        let labels = |key: &RuleKey| rule_labels(key, names.get(key).copied().flatten());
+        families(
             &mut text,
             series::ROUTE,
             stores,
@@ -231,32 +227,32 @@ impl Registry {
 
         let stores = workers.iter().map(|worker| &worker.backends);
         let known = |id: &BackendId| tables.backend(id).is_some() || implicit.contains_key(id);
-        things(&mut text, series::BACKEND, stores, known, of_backend);
+        families(&mut text, series::BACKEND, stores, known, backend_labels);
         text.finish()
     }
 }
 
-fn build(text: &mut Exposition, workers: usize) {
+fn process_families(text: &mut Exposition, workers: usize) {
     text.family(&series::BUILD, "gauge");
     let version = LabelSet::default().with("version", env!("CARGO_PKG_VERSION"));
     text.sample(series::BUILD.name, &version.finish(), None, 1);
     text.family(&series::WORKERS, "gauge");
     text.sample(series::WORKERS.name, "", None, workers);
-    for (family, kind, find) in &process::PROCESS {
-        if let Some(found) = find() {
+    for (family, kind, read) in &process::PROCESS {
+        if let Some(value) = read() {
             text.family(family, kind);
-            text.sample(family.name, "", None, found);
+            text.sample(family.name, "", None, value);
         }
     }
 }
 
-fn reasons<'w>(
+fn reason_family<'w>(
     text: &mut Exposition,
     family: &series::MetricFamily,
     stores: impl Iterator<Item = &'w SeriesStore<&'static str, Counter>>,
 ) {
     let mut sums: BTreeMap<&'static str, u64> = BTreeMap::new();
-    for (reason, counter) in stores.flat_map(|store| store.wanted(|_| true)) {
+    for (reason, counter) in stores.flat_map(|store| store.matching(|_| true)) {
         *sums.entry(reason).or_default() += counter.get();
     }
     text.family(family, "counter");
@@ -265,19 +261,19 @@ fn reasons<'w>(
     }
 }
 
-/// The families of a kind of thing, ordered by their labels, summed over the workers' stores.
-fn things<'w, K: Eq + Hash + Clone + Ord + 'w, S: Default + 'w>(
+/// Renders the metrics of a kind of object, ordered by label and summed over the workers.
+fn families<'w, K: Eq + Hash + Clone + Ord + 'w, S: Default + 'w>(
     text: &mut Exposition,
     table: &[series::MetricDef<S>],
     stores: impl Iterator<Item = &'w SeriesStore<K, S>>,
     known: impl Fn(&K) -> bool,
     labels: impl Fn(&K) -> LabelSet,
 ) {
-    let mut held: BTreeMap<K, Vec<Arc<S>>> = BTreeMap::new();
-    for (key, series) in stores.flat_map(|store| store.wanted(&known)) {
-        held.entry(key).or_default().push(series);
+    let mut by_key: BTreeMap<K, Vec<Arc<S>>> = BTreeMap::new();
+    for (key, series) in stores.flat_map(|store| store.matching(&known)) {
+        by_key.entry(key).or_default().push(series);
     }
-    let things: Vec<(String, Vec<&S>)> = held
+    let objects: Vec<(String, Vec<&S>)> = by_key
         .iter()
         .map(|(key, series)| {
             (
@@ -286,10 +282,10 @@ fn things<'w, K: Eq + Hash + Clone + Ord + 'w, S: Default + 'w>(
             )
         })
         .collect();
-    text.all(table, &things);
+    text.add_table(table, &objects);
 }
 
-/// A mesh parent that no route governs is listened on for everyone.
+/// Reports whether a frontend is that of a mesh parent without routes.
 fn is_implicit(id: &FrontendId, implicit: &HashMap<BackendId, Arc<Backend>>) -> bool {
     match id {
         FrontendId::Mesh {
@@ -302,8 +298,8 @@ fn is_implicit(id: &FrontendId, implicit: &HashMap<BackendId, Arc<Backend>>) -> 
     }
 }
 
-/// The rules of every route, with their names.
-fn rules(tables: &Tables) -> HashMap<RuleKey, Option<&str>> {
+/// Names of all rules.
+fn rule_names(tables: &Tables) -> HashMap<RuleKey, Option<&str>> {
     tables
         .frontends()
         .flat_map(|table| table.routes())
@@ -316,16 +312,16 @@ fn rules(tables: &Tables) -> HashMap<RuleKey, Option<&str>> {
         .collect()
 }
 
-fn of_object(object: &ObjectKey) -> LabelSet {
+fn object_labels(object: &ObjectKey) -> LabelSet {
     LabelSet::default()
         .with("kind", object.kind)
         .with("namespace", object.namespace())
         .with("name", &object.name.name)
 }
 
-/// A listener is named by who declares it. One of a ListenerSet names its Gateway too.
-fn of_listener(id: &FrontendId) -> LabelSet {
-    let labels = of_object(id.parent());
+/// Labels of a listener: the object that declares it and, for a ListenerSet, its Gateway.
+fn listener_labels(id: &FrontendId) -> LabelSet {
+    let labels = object_labels(id.parent());
     match id {
         FrontendId::Listener {
             gateway,
@@ -357,14 +353,14 @@ fn of_listener(id: &FrontendId) -> LabelSet {
     }
 }
 
-fn of_rule((route, rule): &RuleKey, name: Option<&str>) -> LabelSet {
-    of_object(route)
+fn rule_labels((route, rule): &RuleKey, name: Option<&str>) -> LabelSet {
+    object_labels(route)
         .with("rule", rule)
         .with("rule_name", name.unwrap_or_default())
 }
 
-fn of_backend(id: &BackendId) -> LabelSet {
-    let labels = of_object(&id.object)
+fn backend_labels(id: &BackendId) -> LabelSet {
+    let labels = object_labels(&id.object)
         .with("port", id.port)
         .with("transport", id.transport);
     match id.tags.is_empty() {

@@ -1,66 +1,60 @@
-//! Numbers that one thread changes and any thread may read.
+//! Counters, gauges and histograms that one thread writes and any thread reads.
 //!
-//! Each has one writer, so a change is a load and a store: no atomic operation that cores would have to agree on. Nothing is ordered
-//! by a figure but itself, so all accesses are relaxed.
+//! With a single writer an update is a load and a store instead of an atomic read-modify-write operation. A value orders nothing else, so all accesses are
+//! relaxed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A number that only grows.
+/// A number that only increases.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds one.
     #[inline]
     pub(crate) fn increment(&self) {
         self.add(1);
     }
 
-    /// Adds so many.
     #[inline]
-    pub(crate) fn add(&self, more: u64) {
+    pub(crate) fn add(&self, count: u64) {
         let now = self.0.load(Ordering::Relaxed);
-        self.0.store(now.wrapping_add(more), Ordering::Relaxed);
+        self.0.store(now.wrapping_add(count), Ordering::Relaxed);
     }
 
-    /// Adds so many to a counter that several threads add to, all of them by this. For what is rare.
-    pub(crate) fn add_shared(&self, more: u64) {
-        self.0.fetch_add(more, Ordering::Relaxed);
+    /// Adds to a counter that has several writers, all of which use this method. For rare events.
+    pub(crate) fn add_shared(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// How many there were.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// A number of what is there now.
+/// A number that increases and decreases.
 #[derive(Debug, Default)]
 pub(crate) struct Gauge(AtomicU64);
 
 impl Gauge {
-    /// One more.
     #[inline]
     pub(crate) fn increment(&self) {
         let now = self.0.load(Ordering::Relaxed);
         self.0.store(now.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// One less.
     #[inline]
     pub(crate) fn decrement(&self) {
         let now = self.0.load(Ordering::Relaxed);
         self.0.store(now.saturating_sub(1), Ordering::Relaxed);
     }
 
-    /// How many there are.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// The upper ends of a histogram's buckets: in nanoseconds, and in seconds as they are written.
+/// Upper bounds of a histogram's buckets in nanoseconds, and in seconds as rendered.
 pub(crate) const BUCKETS: [(u64, &str); 14] = [
     (500_000, "0.0005"),
     (1_000_000, "0.001"),
@@ -78,55 +72,54 @@ pub(crate) const BUCKETS: [(u64, &str); 14] = [
     (10_000_000_000, "10"),
 ];
 
-/// How long things took.
+/// A distribution of durations.
 #[derive(Debug, Default)]
 pub(crate) struct Histogram {
-    /// How many fell into each bucket, not counting those below; the last is for what took longer than all.
+    /// Counts per bucket, not cumulative; the last is for longer durations.
     buckets: [Counter; BUCKETS.len() + 1],
     nanoseconds: Counter,
 }
 
 impl Histogram {
-    /// Something took so long.
     #[inline]
-    pub(crate) fn observe(&self, took: Duration) {
-        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        // Most are fast: found after a step or two.
-        let at = BUCKETS
+    pub(crate) fn observe(&self, duration: Duration) {
+        let nanoseconds = u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX);
+        // Most durations are short, so the search ends after a step or two.
+        let bucket = BUCKETS
             .iter()
-            .position(|(most, _)| nanoseconds <= *most)
+            .position(|(bound, _)| nanoseconds <= *bound)
             .unwrap_or(BUCKETS.len());
-        self.buckets[at].increment();
+        self.buckets[bucket].increment();
         self.nanoseconds.add(nanoseconds);
     }
 
-    /// Adds what was observed to a sum.
-    pub(crate) fn add_to(&self, sum: &mut HistogramTotals) {
-        for (sum, bucket) in sum.buckets.iter_mut().zip(&self.buckets) {
+    /// Adds the observations to a total.
+    pub(crate) fn add_to(&self, total: &mut HistogramTotals) {
+        for (sum, bucket) in total.buckets.iter_mut().zip(&self.buckets) {
             *sum += bucket.get();
         }
-        sum.nanoseconds = sum.nanoseconds.wrapping_add(self.nanoseconds.get());
+        total.nanoseconds = total.nanoseconds.wrapping_add(self.nanoseconds.get());
     }
 }
 
-/// What several histograms observed.
+/// The sum of several histograms.
 #[derive(Debug, Default)]
 pub(crate) struct HistogramTotals {
-    /// As in [`Histogram`].
+    /// Counts per bucket, not cumulative.
     pub(crate) buckets: [u64; BUCKETS.len() + 1],
-    /// All of it together.
+    /// Sum of the durations.
     pub(crate) nanoseconds: u64,
 }
 
-/// Counts by class of status: 1xx to 5xx, and what ended without one.
+/// Counters by status class, 1xx to 5xx, and for requests without a status.
 #[derive(Debug, Default)]
 pub(crate) struct StatusClassCounters([Counter; CLASSES.len()]);
 
-/// The classes, as they are written.
+/// Values of the label `code`.
 pub(crate) const CLASSES: [&str; 6] = ["1xx", "2xx", "3xx", "4xx", "5xx", "none"];
 
 impl StatusClassCounters {
-    /// One ended with this status; 0 if it ended before it had one.
+    /// Counts a request with this status; 0 if there was none.
     #[inline]
     pub(crate) fn increment(&self, status: u16) {
         let class = match status {
@@ -136,7 +129,7 @@ impl StatusClassCounters {
         self.0[class].increment();
     }
 
-    /// How many there were of each class.
+    /// Counts in the order of [`CLASSES`].
     pub(crate) fn get(&self) -> [u64; CLASSES.len()] {
         std::array::from_fn(|class| self.0[class].get())
     }

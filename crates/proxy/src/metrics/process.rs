@@ -1,18 +1,18 @@
-//! What the system says of this process. Where it says nothing, nothing is shown.
+//! Metrics of the process, from `/proc`. Those that are unavailable are left out.
 
 use std::fs;
 
 use super::series::MetricFamily;
 
-/// A figure of the process: its family, what it is in Prometheus' words, and how it is found out.
+/// A metric of the process, its type, and a function that reads its value.
 pub(crate) type ProcessMetric = (MetricFamily, &'static str, fn() -> Option<f64>);
 
-/// All of them, under the names that every Prometheus client gives them.
+/// Metrics under the names that all Prometheus client libraries use.
 pub(crate) const PROCESS: [ProcessMetric; 5] = [
     (
         MetricFamily {
             name: "process_resident_memory_bytes",
-            help: "Memory in use.",
+            help: "Resident memory size in bytes.",
         },
         "gauge",
         || stat(23).map(|pages| pages * rustix::param::page_size() as f64),
@@ -20,7 +20,7 @@ pub(crate) const PROCESS: [ProcessMetric; 5] = [
     (
         MetricFamily {
             name: "process_open_fds",
-            help: "Files and sockets that are open.",
+            help: "Number of open file descriptors.",
         },
         "gauge",
         || Some(fs::read_dir("/proc/self/fd").ok()?.count() as f64),
@@ -28,7 +28,7 @@ pub(crate) const PROCESS: [ProcessMetric; 5] = [
     (
         MetricFamily {
             name: "process_max_fds",
-            help: "Files and sockets that may be open.",
+            help: "Maximum number of open file descriptors.",
         },
         "gauge",
         max_files,
@@ -36,26 +36,26 @@ pub(crate) const PROCESS: [ProcessMetric; 5] = [
     (
         MetricFamily {
             name: "process_start_time_seconds",
-            help: "When it was started, in seconds since 1970.",
+            help: "Start time of the process, in seconds since the Unix epoch.",
         },
         "gauge",
-        || Some(boot()? + stat(21)? / ticks()),
+        || Some(boot_time()? + stat(21)? / clock_ticks()),
     ),
     (
         MetricFamily {
             name: "process_cpu_seconds_total",
-            help: "Time spent working, in the system too.",
+            help: "User and system CPU time, in seconds.",
         },
         "counter",
-        || Some((stat(13)? + stat(14)?) / ticks()),
+        || Some((stat(13)? + stat(14)?) / clock_ticks()),
     ),
 ];
 
-/// A field of `/proc/self/stat`, numbered from 0. The second, the program's name, may hold anything, so counting begins behind it.
+/// Field of `/proc/self/stat`, numbered from 0. Parsing starts behind the second field, the program's name, which may contain anything.
 fn stat(field: usize) -> Option<f64> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
-    let (_, behind) = text.rsplit_once(')')?;
-    behind.split_whitespace().nth(field - 2)?.parse().ok()
+    let (_, rest) = text.rsplit_once(')')?;
+    rest.split_whitespace().nth(field - 2)?.parse().ok()
 }
 
 fn max_files() -> Option<f64> {
@@ -66,8 +66,8 @@ fn max_files() -> Option<f64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// When the system was started, in seconds since 1970.
-fn boot() -> Option<f64> {
+/// Boot time, in seconds since the Unix epoch.
+fn boot_time() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
     text.lines()
         .find_map(|line| line.strip_prefix("btime "))?
@@ -76,7 +76,7 @@ fn boot() -> Option<f64> {
         .ok()
 }
 
-/// In how many parts the system counts a second.
-fn ticks() -> f64 {
+/// Clock ticks per second.
+fn clock_ticks() -> f64 {
     rustix::param::clock_ticks_per_second() as f64
 }

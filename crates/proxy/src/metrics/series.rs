@@ -1,88 +1,86 @@
-//! What is counted for each listener, route, backend and worker, and under which names it is shown.
+//! The series of listeners, routes, backends and workers, with the names and help texts of their metrics.
 //!
-//! The tables here are all there is: rendering goes through them, and `docs/observing.md` is held to them by a test.
+//! Everything is rendered from the tables in this file, and a test compares them with `docs/observing.md`.
 
 use super::primitives::{Counter, Gauge, Histogram, StatusClassCounters};
 
-/// What one worker sees of a listener, or of a port of a mesh parent.
+/// One worker's series of a listener, or of a mesh parent's port.
 #[derive(Debug, Default)]
 pub(crate) struct ListenerSeries {
-    /// Requests that ended.
+    /// Completed requests.
     pub(crate) requests: StatusClassCounters,
-    /// From a request's first byte to its answer's last.
+    /// Time from the first byte of a request to the last byte of its response.
     pub(crate) latency: Histogram,
-    /// Bytes of bodies, streams or datagrams from clients.
+    /// Bytes of bodies, streams and datagrams from clients.
     pub(crate) request_bytes: Counter,
-    /// The same to clients.
+    /// Bytes of bodies, streams and datagrams to clients.
     pub(crate) response_bytes: Counter,
-    /// Connections or UDP sessions that began.
+    /// Accepted connections and UDP sessions.
     pub(crate) connections: Counter,
-    /// Those that have not ended.
+    /// Open connections and UDP sessions.
     pub(crate) open: Gauge,
-    /// TLS handshakes that were completed.
+    /// Completed TLS handshakes.
     pub(crate) handshakes: Counter,
-    /// TLS handshakes that were not.
+    /// Failed TLS handshakes.
     pub(crate) failed_handshakes: Counter,
 }
 
-/// What one worker sees of a rule of a route.
+/// One worker's series of a rule.
 #[derive(Debug, Default)]
 pub(crate) struct RouteSeries {
-    /// Requests that ended.
+    /// Completed requests.
     pub(crate) requests: StatusClassCounters,
-    /// From a request's first byte to its answer's last.
+    /// Time from the first byte of a request to the last byte of its response.
     pub(crate) latency: Histogram,
 }
 
-/// What one worker sees of a backend.
+/// One worker's series of a backend.
 #[derive(Debug, Default)]
 pub(crate) struct BackendSeries {
-    /// Tries that ended, each of a request's on its own.
+    /// Completed attempts, including retries.
     pub(crate) requests: StatusClassCounters,
-    /// From a try's begin to its response's head.
+    /// Time from the start of an attempt to the response headers.
     pub(crate) latency: Histogram,
-    /// Connections that were begun.
+    /// Connection attempts.
     pub(crate) connects: Counter,
-    /// Those of them that came to nothing.
+    /// Failed connection attempts.
     pub(crate) failed_connects: Counter,
-    /// Connections that are open.
+    /// Open connections.
     pub(crate) open: Gauge,
-    /// Tries after the first.
+    /// Attempts after the first.
     pub(crate) retries: Counter,
-    /// Endpoints that were set aside.
+    /// Ejections of endpoints.
     pub(crate) ejections: Counter,
-    /// Tries that took too long.
+    /// Attempts that timed out.
     pub(crate) timeouts: Counter,
-    /// Bytes of bodies, streams or datagrams to it.
+    /// Bytes of bodies, streams and datagrams to the backend.
     pub(crate) request_bytes: Counter,
-    /// The same from it.
+    /// Bytes of bodies, streams and datagrams from the backend.
     pub(crate) response_bytes: Counter,
 }
 
-/// What one worker sees of itself.
+/// One worker's own series.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSeries {
-    /// Accepting that failed, such as for want of files.
+    /// Errors of `accept`, such as running out of files.
     pub(crate) accept_errors: Counter,
-    /// Idle client connections that were closed to make room.
+    /// Idle client connections closed to make room.
     pub(crate) closed_idle: Counter,
-    /// Copies that were sent.
+    /// Mirrored requests.
     pub(crate) mirrors: Counter,
-    /// Copies that were given up.
+    /// Mirrored requests that were abandoned.
     pub(crate) dropped_mirrors: Counter,
-    /// Lines of the access log that were dropped because it could not keep up. The log's own thread adds to it too.
+    /// Access log entries that were dropped. The log's own thread counts here too.
     pub(crate) dropped_log_lines: Counter,
 }
 
-/// A name under which something is shown.
+/// Name and help text of a metric.
 pub(crate) struct MetricFamily {
-    /// The name.
     pub(crate) name: &'static str,
-    /// What it is.
     pub(crate) help: &'static str,
 }
 
-/// One of a series' figures, as it is shown.
+/// A value of a series.
 pub(crate) enum MetricValue<'s> {
     Counter(&'s Counter),
     Gauge(&'s Gauge),
@@ -93,54 +91,54 @@ pub(crate) enum MetricValue<'s> {
     Histogram(&'s Histogram),
 }
 
-/// A figure's family and where it stands in its series.
+/// A metric of a series, and the value to render.
 pub(crate) type MetricDef<S> = (MetricFamily, for<'s> fn(&'s S) -> MetricValue<'s>);
 
 const fn family(name: &'static str, help: &'static str) -> MetricFamily {
     MetricFamily { name, help }
 }
 
-/// Those of a listener.
+/// Metrics of listeners.
 pub(crate) const LISTENER: &[MetricDef<ListenerSeries>] = &[
     (
         family(
             "pointsman_listener_requests_total",
-            "Requests that ended, by class of status; none if there was no answer.",
+            "Completed requests, by class of status; `none` if no response was sent.",
         ),
         |series| MetricValue::StatusClasses(&series.requests),
     ),
     (
         family(
             "pointsman_listener_request_seconds",
-            "From a request's first byte to its answer's last.",
+            "Time from the first byte of a request to the last byte of its response.",
         ),
         |series| MetricValue::Histogram(&series.latency),
     ),
     (
         family(
             "pointsman_listener_request_bytes_total",
-            "Bytes of bodies, streams or datagrams from clients.",
+            "Bytes of bodies, streams and datagrams from clients.",
         ),
         |series| MetricValue::Counter(&series.request_bytes),
     ),
     (
         family(
             "pointsman_listener_response_bytes_total",
-            "Bytes of bodies, streams or datagrams to clients.",
+            "Bytes of bodies, streams and datagrams to clients.",
         ),
         |series| MetricValue::Counter(&series.response_bytes),
     ),
     (
         family(
             "pointsman_listener_connections_total",
-            "Connections or UDP sessions that began.",
+            "Accepted connections and UDP sessions.",
         ),
         |series| MetricValue::Counter(&series.connections),
     ),
     (
         family(
             "pointsman_listener_open_connections",
-            "Connections or UDP sessions that are open.",
+            "Open connections and UDP sessions.",
         ),
         |series| MetricValue::Gauge(&series.open),
     ),
@@ -158,116 +156,110 @@ pub(crate) const LISTENER: &[MetricDef<ListenerSeries>] = &[
     ),
 ];
 
-/// Those of a rule.
+/// Metrics of rules.
 pub(crate) const ROUTE: &[MetricDef<RouteSeries>] = &[
     (
         family(
             "pointsman_route_requests_total",
-            "Requests that ended, by class of status; none if there was no answer.",
+            "Completed requests, by class of status; `none` if no response was sent.",
         ),
         |series| MetricValue::StatusClasses(&series.requests),
     ),
     (
         family(
             "pointsman_route_request_seconds",
-            "From a request's first byte to its answer's last.",
+            "Time from the first byte of a request to the last byte of its response.",
         ),
         |series| MetricValue::Histogram(&series.latency),
     ),
 ];
 
-/// Those of a backend.
+/// Metrics of backends.
 pub(crate) const BACKEND: &[MetricDef<BackendSeries>] = &[
     (
         family(
             "pointsman_backend_requests_total",
-            "Tries that ended, by class of status; none if there was no response.",
+            "Completed attempts, by class of status; `none` if no response was received.",
         ),
         |series| MetricValue::StatusClasses(&series.requests),
     ),
     (
         family(
             "pointsman_backend_response_seconds",
-            "From a try's begin to its response's head.",
+            "Time from the start of an attempt to the response headers.",
         ),
         |series| MetricValue::Histogram(&series.latency),
     ),
     (
-        family(
-            "pointsman_backend_connects_total",
-            "Connections that were begun.",
-        ),
+        family("pointsman_backend_connects_total", "Connection attempts."),
         |series| MetricValue::Counter(&series.connects),
     ),
     (
         family(
             "pointsman_backend_connect_failures_total",
-            "Connections that could not be made, TLS included.",
+            "Failed connection attempts, including TLS handshakes.",
         ),
         |series| MetricValue::Counter(&series.failed_connects),
     ),
     (
-        family(
-            "pointsman_backend_open_connections",
-            "Connections that are open.",
-        ),
+        family("pointsman_backend_open_connections", "Open connections."),
         |series| MetricValue::Gauge(&series.open),
     ),
     (
         family(
             "pointsman_backend_retries_total",
-            "Tries after a request's first.",
+            "Attempts after a request's first.",
         ),
         |series| MetricValue::Counter(&series.retries),
     ),
     (
         family(
             "pointsman_backend_ejections_total",
-            "Times that an endpoint was set aside because it failed.",
+            "Ejections of endpoints after consecutive failures.",
         ),
         |series| MetricValue::Counter(&series.ejections),
     ),
     (
         family(
             "pointsman_backend_timeouts_total",
-            "Tries that took longer than they may.",
+            "Attempts that timed out.",
         ),
         |series| MetricValue::Counter(&series.timeouts),
     ),
     (
         family(
             "pointsman_backend_request_bytes_total",
-            "Bytes of bodies, streams or datagrams to the backend.",
+            "Bytes of bodies, streams and datagrams to the backend.",
         ),
         |series| MetricValue::Counter(&series.request_bytes),
     ),
     (
         family(
             "pointsman_backend_response_bytes_total",
-            "Bytes of bodies, streams or datagrams from the backend.",
+            "Bytes of bodies, streams and datagrams from the backend.",
         ),
         |series| MetricValue::Counter(&series.response_bytes),
     ),
 ];
 
-/// Those of all workers together.
+/// Metrics of the workers.
 pub(crate) const WORKER: &[MetricDef<WorkerSeries>] = &[
     (
         family(
             "pointsman_accept_errors_total",
-            "Connections that could not be accepted.",
+            "Errors while accepting connections.",
         ),
         |series| MetricValue::Counter(&series.accept_errors),
     ),
     (
         family(
             "pointsman_idle_connections_closed_total",
-            "Idle client connections that were closed to make room for others.",
+            "Idle client connections closed to make room for others.",
         ),
         |series| MetricValue::Counter(&series.closed_idle),
     ),
     (
-        family("pointsman_mirrors_total", "Copies of requests, by result."),
+        family("pointsman_mirrors_total", "Mirrored requests, by result."),
         |series| {
             MetricValue::Results([
                 ("sent", &series.mirrors),
@@ -278,27 +270,27 @@ pub(crate) const WORKER: &[MetricDef<WorkerSeries>] = &[
     (
         family(
             "pointsman_access_log_dropped_total",
-            "Lines of the access log that were dropped because it could not keep up.",
+            "Access log entries dropped because the log could not keep up.",
         ),
         |series| MetricValue::Counter(&series.dropped_log_lines),
     ),
 ];
 
-/// Answers that no backend gave, with the label `reason`.
+/// Local replies, with the label `reason`.
 pub(crate) const LOCAL_REPLIES: MetricFamily = family(
     "pointsman_answers_total",
-    "Answers that Pointsman made itself, by reason.",
+    "Responses generated by Pointsman itself, by reason.",
 );
 
-/// Connections that were refused, with the label `reason`.
+/// Refused client connections, with the label `reason`.
 pub(crate) const REFUSED_CONNECTIONS: MetricFamily = family(
     "pointsman_connections_refused_total",
-    "Clients' connections that were closed without being served, by reason.",
+    "Client connections closed without being served, by reason.",
 );
 
-/// The version that runs, with the label `version`.
-pub(crate) const BUILD: MetricFamily =
-    family("pointsman_build_info", "1; the label is the version.");
+pub(crate) const BUILD: MetricFamily = family(
+    "pointsman_build_info",
+    "Always 1; the label is the version.",
+);
 
-/// How many workers there are.
-pub(crate) const WORKERS: MetricFamily = family("pointsman_workers", "Threads that carry traffic.");
+pub(crate) const WORKERS: MetricFamily = family("pointsman_workers", "Worker threads.");

@@ -1,4 +1,4 @@
-//! What is counted is what is shown, for as long as it is configured.
+//! Tests of counting, rendering, and the life of series.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -58,7 +58,7 @@ fn frontend(id: &FrontendId) -> Arc<Frontend> {
     })
 }
 
-/// The change that gives the route these rules, and attaches it.
+/// Returns the change that creates and attaches a route with these rules.
 fn route(rules: &[&str]) -> Delta {
     let rule = |(index, name): (usize, &&str)| {
         Arc::new(BoundRule {
@@ -104,7 +104,7 @@ fn route(rules: &[&str]) -> Delta {
     }
 }
 
-/// Tables with a listener, a route of two rules, and a backend.
+/// Returns tables with a listener, a route of two rules, and a backend.
 fn tables() -> Tables {
     let mut tables = Tables::default();
     tables.apply(&Delta {
@@ -119,14 +119,14 @@ fn render(registry: &Registry, tables: &Tables) -> String {
     registry.render(tables, &HashMap::new())
 }
 
-/// What is shown of this name, without what differs from run to run.
-fn shown<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
+/// Returns the samples of a metric.
+fn samples<'t>(text: &'t str, name: &str) -> Vec<&'t str> {
     let of = |line: &&str| line.split(['{', ' ']).next() == Some(name);
     text.lines().filter(of).collect()
 }
 
 #[test]
-fn everything_is_shown_in_prometheus_own_words() {
+fn everything_is_rendered_in_prometheus_text_format() {
     let registry = Registry::default();
     let worker = registry.worker(0);
     let seen = worker.listener(&edge());
@@ -191,30 +191,30 @@ fn workers_are_summed() {
     let text = render(&registry, &tables);
     let of = r#"kind="Gateway",namespace="infra",name="edge",listener="http""#;
     assert_eq!(
-        shown(&text, "pointsman_listener_requests_total"),
+        samples(&text, "pointsman_listener_requests_total"),
         [format!(
             "pointsman_listener_requests_total{{{of},code=\"2xx\"}} 3"
         )]
     );
     assert_eq!(
-        shown(&text, "pointsman_listener_open_connections"),
+        samples(&text, "pointsman_listener_open_connections"),
         [format!("pointsman_listener_open_connections{{{of}}} 3")]
     );
     assert_eq!(
-        shown(&text, "pointsman_listener_request_seconds_sum"),
+        samples(&text, "pointsman_listener_request_seconds_sum"),
         [format!(
             "pointsman_listener_request_seconds_sum{{{of}}} 0.75"
         )]
     );
     assert_eq!(
-        shown(&text, "pointsman_answers_total"),
+        samples(&text, "pointsman_answers_total"),
         ["pointsman_answers_total{reason=\"NoRoute\"} 3"]
     );
-    assert_eq!(shown(&text, "pointsman_workers"), ["pointsman_workers 3"]);
+    assert_eq!(samples(&text, "pointsman_workers"), ["pointsman_workers 3"]);
 }
 
 #[test]
-fn a_worker_that_asks_again_gets_the_same_series() {
+fn a_second_lookup_returns_the_same_series() {
     let registry = Registry::default();
     let worker = registry.worker(0);
     assert!(Arc::ptr_eq(
@@ -236,16 +236,16 @@ fn a_series_is_looked_up_once_and_then_without_a_lock() {
     let registry = Registry::default();
     let (worker, stores) = (registry.worker(0), registry.worker(0).worker);
     let (listener, route) = (worker.listener(&edge()), worker.route(&shop(), 0));
-    let _shown = (lock(&stores.listeners.0), lock(&stores.routes.0));
+    let _locked = (lock(&stores.listeners.0), lock(&stores.routes.0));
     let (done, found) = std::sync::mpsc::channel();
     std::thread::spawn(move || done.send((worker.listener(&edge()), worker.route(&shop(), 0))));
     let again = found.recv_timeout(std::time::Duration::from_secs(30));
-    let again = again.expect("it waits for nobody");
+    let again = again.expect("a lookup without waiting for a lock");
     assert!(Arc::ptr_eq(&again.0, &listener) && Arc::ptr_eq(&again.1, &route));
 }
 
 #[test]
-fn handles_of_what_is_forgotten_are_removed() {
+fn cache_entries_of_freed_series_are_removed() {
     let registry = Registry::default();
     let worker = registry.worker(0);
     for rule in 0..10_000 {
@@ -259,7 +259,7 @@ fn handles_of_what_is_forgotten_are_removed() {
 }
 
 #[test]
-fn what_is_no_longer_configured_is_forgotten() {
+fn series_of_removed_objects_are_freed() {
     let registry = Registry::default();
     let worker = registry.worker(0);
     worker.route(&shop(), 0).requests.increment(200);
@@ -274,7 +274,7 @@ fn what_is_no_longer_configured_is_forgotten() {
     let text = render(&registry, &tables);
     let of = r#"kind="HTTPRoute",namespace="shop",name="shop",rule="0",rule_name="only""#;
     assert_eq!(
-        shown(&text, "pointsman_route_requests_total"),
+        samples(&text, "pointsman_route_requests_total"),
         [format!(
             "pointsman_route_requests_total{{{of},code=\"2xx\"}} 1"
         )]
@@ -290,20 +290,20 @@ fn what_is_no_longer_configured_is_forgotten() {
 }
 
 #[test]
-fn what_comes_back_while_a_worker_holds_it_counts_on() {
+fn a_removed_object_that_returns_while_a_worker_uses_its_series_continues_counting() {
     let registry = Registry::default();
     let worker = registry.worker(0);
-    let held = worker.backend(&cart());
-    held.requests.increment(200);
+    let series = worker.backend(&cart());
+    series.requests.increment(200);
     assert!(!render(&registry, &Tables::default()).contains("pointsman_backend"));
-    held.requests.increment(200);
+    series.requests.increment(200);
     let text = render(&registry, &tables());
-    let samples = shown(&text, "pointsman_backend_requests_total");
-    assert!(samples[0].ends_with("code=\"2xx\"} 2"), "{samples:?}");
+    let found = samples(&text, "pointsman_backend_requests_total");
+    assert!(found[0].ends_with("code=\"2xx\"} 2"), "{found:?}");
 }
 
 #[test]
-fn listener_sets_and_mesh_ports_are_told_apart() {
+fn listener_sets_and_mesh_ports_have_distinct_labels() {
     let set = listener(ObjectKey::new(Kind::ListenerSet, "team", "more"), "http");
     let scoped = |scope| FrontendId::Mesh {
         parent: cart().object,
@@ -324,7 +324,7 @@ fn listener_sets_and_mesh_ports_are_told_apart() {
     for id in [&set, &consumer, &scoped(Scope::Everyone)] {
         worker.listener(id).connections.increment();
     }
-    // The last is not in the tables: it is there because the Service is.
+    // The last one is not in the tables; it is rendered because its Service exists.
     let text = registry.render(&tables, &HashMap::from([(cart(), backend(&cart()))]));
     let of = r#"kind="Service",namespace="shop",name="cart",port="8080",transport="TCP""#;
     let name = "pointsman_listener_connections_total";
@@ -335,11 +335,11 @@ fn listener_sets_and_mesh_ports_are_told_apart() {
         format!("{name}{{{of}}} 1"),
         format!("{name}{{{of},scope=\"web\"}} 1"),
     ];
-    assert_eq!(shown(&text, name), wanted);
+    assert_eq!(samples(&text, name), wanted);
 }
 
 #[test]
-fn figures_can_be_shown_while_they_change() {
+fn metrics_can_be_rendered_while_they_change() {
     let registry = Registry::default();
     let tables = tables();
     let done = AtomicBool::new(false);
@@ -383,11 +383,11 @@ fn total(text: &str, name: &str) -> u64 {
             .next()
             .and_then(|value| value.parse::<u64>().ok())
     };
-    shown(text, name).into_iter().filter_map(value).sum()
+    samples(text, name).into_iter().filter_map(value).sum()
 }
 
 #[test]
-fn durations_fall_into_their_buckets() {
+fn durations_are_counted_in_their_buckets() {
     for (at, (nanoseconds, text)) in primitives::BUCKETS.iter().enumerate() {
         assert_eq!(*nanoseconds as f64 / 1e9, text.parse::<f64>().unwrap());
         let histogram = primitives::Histogram::default();
@@ -399,10 +399,10 @@ fn durations_fall_into_their_buckets() {
     }
 }
 
-/// The rows of a table of figures.
+/// Returns the rows of a table of metrics as in the documentation.
 fn rows<S: Default>(table: &[series::MetricDef<S>]) -> Vec<String> {
     let of = S::default();
-    let row = |(family, figure): &series::MetricDef<S>| row(family, exposition::kind(&figure(&of)));
+    let row = |(family, value): &series::MetricDef<S>| row(family, exposition::kind(&value(&of)));
     table.iter().map(row).collect()
 }
 
@@ -411,7 +411,7 @@ fn row(family: &series::MetricFamily, kind: &str) -> String {
 }
 
 #[test]
-fn docs_observing_md_has_every_figure() {
+fn docs_observing_md_lists_every_metric() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observing.md");
     let text = std::fs::read_to_string(path).unwrap();
     let of_workers = [
@@ -430,8 +430,7 @@ fn docs_observing_md_has_every_figure() {
         .chain([row(&series::BUILD, "gauge"), row(&series::WORKERS, "gauge")])
         .chain(of_process)
         .collect();
-    let figures =
-        |line: &&str| line.starts_with("| `pointsman_") || line.starts_with("| `process_");
-    let found: Vec<&str> = text.lines().filter(figures).collect();
+    let is_row = |line: &&str| line.starts_with("| `pointsman_") || line.starts_with("| `process_");
+    let found: Vec<&str> = text.lines().filter(is_row).collect();
     assert_eq!(found, wanted, "the rows should be:\n{}", wanted.join("\n"));
 }
