@@ -54,7 +54,7 @@ use route::{Context, RouteView};
 use secrets::Secrets;
 use sets::SmallSet;
 use status::Status;
-use store::{FastMap, Reader, Store, Topic, Tracker, Unit};
+use store::{FastMap, Input, Query, Reader, Store, Tracker};
 
 pub use certificate_warnings::CERTIFICATE_KINDS;
 pub use certificates::certificate_of;
@@ -215,37 +215,38 @@ impl Binder {
                 Change::Put(resource) => self.put(&resource.key(), Some(resource)),
                 Change::Delete(key) => self.put(&key, None),
                 Change::Observe(gateway, seen) => {
-                    if self.store.observe(&gateway, seen) {
-                        self.tracker.changed(&Topic::Observation(gateway));
+                    if self.store.set_observation(&gateway, seen) {
+                        self.tracker
+                            .invalidate_readers(&Input::Observation(gateway));
                     }
                 }
                 Change::Reject(key, place) => {
-                    if self.store.reject(&key, place) {
-                        self.tracker.changed(&Topic::Object(key));
+                    if self.store.set_rejection(&key, place) {
+                        self.tracker.invalidate_readers(&Input::Object(key));
                     }
                 }
                 Change::Need(id, needed) => self.need(id, needed),
                 Change::Content(source, content) => {
-                    if self.store.supply(&source, content) {
-                        self.tracker.changed(&Topic::Content(source));
+                    if self.store.set_content(&source, content) {
+                        self.tracker.invalidate_readers(&Input::Content(source));
                     }
                 }
                 Change::Identity(mesh, identity) => {
-                    if self.store.identify(mesh, identity) {
-                        self.tracker.changed(&Topic::Identities);
+                    if self.store.set_identity(mesh, identity) {
+                        self.tracker.invalidate_readers(&Input::Identities);
                     }
                 }
                 Change::RetainSecret(name, why) => {
-                    if self.store.retain(&name, why) {
+                    if self.store.set_retained(&name, why) {
                         let kind = Kind::Secret;
                         self.tracker
-                            .changed(&Topic::Object(ObjectKey { kind, name }));
+                            .invalidate_readers(&Input::Object(ObjectKey { kind, name }));
                     }
                 }
                 Change::EndpointPolicy(policy) => self.set_endpoint_policy(policy),
                 Change::RefusedResolution(name, refused) => {
-                    if self.store.refuse_resolution(&name, refused) {
-                        self.tracker.changed(&Topic::Resolution(name));
+                    if self.store.set_refused_resolution(&name, refused) {
+                        self.tracker.invalidate_readers(&Input::Resolution(name));
                     }
                 }
             }
@@ -261,21 +262,21 @@ impl Binder {
     }
 
     fn compute_all(&mut self, delta: &mut Delta) {
-        while let Some(unit) = self.tracker.next() {
-            self.compute(&unit, delta);
+        while let Some(query) = self.tracker.next() {
+            self.compute(&query, delta);
         }
     }
 
     fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) {
-        let topics = self.store.put(key, resource);
-        if topics.is_empty() {
+        let inputs = self.store.put(key, resource);
+        if inputs.is_empty() {
             return;
         }
-        for topic in &topics {
-            self.tracker.changed(topic);
+        for input in &inputs {
+            self.tracker.invalidate_readers(input);
         }
         self.placement.record(key);
-        self.mark(key);
+        self.invalidate_queries_of(key);
     }
 
     fn need(&mut self, id: BackendId, needed: bool) {
@@ -283,59 +284,60 @@ impl Binder {
             true => self.needed.insert(id.clone()),
             false => self.needed.remove(&id),
         };
-        if changed && store::count(&mut self.users, id.clone(), needed) {
-            self.tracker.mark(Unit::Backend(id));
+        if changed && store::adjust_count(&mut self.users, id.clone(), needed) {
+            self.tracker.invalidate(Query::Backend(id));
         }
     }
 
     /// Marks what an object gives rise to by being there.
-    fn mark(&mut self, key: &ObjectKey) {
+    fn invalidate_queries_of(&mut self, key: &ObjectKey) {
         match key.kind {
-            Kind::Gateway => self.tracker.mark(Unit::Gateway(key.name.clone())),
-            kind if kind.is_route() => self.tracker.mark(Unit::Route(key.clone())),
-            Kind::XMesh | Kind::MeshSettings => self.tracker.mark(Unit::Settings),
-            _ => self.mark_kuma(key),
+            Kind::Gateway => self.tracker.invalidate(Query::Gateway(key.name.clone())),
+            kind if kind.is_route() => self.tracker.invalidate(Query::Route(key.clone())),
+            Kind::XMesh | Kind::MeshSettings => self.tracker.invalidate(Query::Settings),
+            _ => self.invalidate_kuma(key),
         }
         if has_status(key.kind) {
-            self.tracker.mark(Unit::Status(key.clone()));
+            self.tracker.invalidate(Query::Status(key.clone()));
         }
     }
 
-    fn compute(&mut self, unit: &Unit, delta: &mut Delta) {
-        match unit {
-            Unit::Settings => self.compute_settings(unit),
-            Unit::Gateway(name) => self.compute_gateway(unit, name, delta),
-            Unit::Route(key) => self.compute_route(unit, key),
-            Unit::Group(parent) => self.compute_group(unit, parent, delta),
-            Unit::Proxy(key) => self.compute_proxy(unit, key),
-            Unit::Destination(id) => self.compute_destination(unit, id, delta),
-            Unit::MeshGateway(key) => self.compute_mesh_gateway(unit, key, delta),
-            Unit::Backend(id) => self.compute_backend(unit, id, delta),
-            Unit::Status(key) => self.compute_status(unit, key, delta),
-            Unit::Secret(id) => self.compute_secret(unit, id, delta),
+    fn compute(&mut self, query: &Query, delta: &mut Delta) {
+        match query {
+            Query::Settings => self.compute_settings(query),
+            Query::Gateway(name) => self.compute_gateway(query, name, delta),
+            Query::Route(key) => self.compute_route(query, key),
+            Query::Group(parent) => self.compute_group(query, parent, delta),
+            Query::Proxy(key) => self.compute_proxy(query, key),
+            Query::Destination(id) => self.compute_destination(query, id, delta),
+            Query::MeshGateway(key) => self.compute_mesh_gateway(query, key, delta),
+            Query::Backend(id) => self.compute_backend(query, id, delta),
+            Query::Status(key) => self.compute_status(query, key, delta),
+            Query::Secret(id) => self.compute_secret(query, id, delta),
         }
     }
 
-    fn compute_settings(&mut self, unit: &Unit) {
+    fn compute_settings(&mut self, query: &Query) {
         let reader = Reader::new(&self.store);
         let settings = mesh::settings(&reader);
-        self.tracker.note(unit, reader.into_topics());
+        self.tracker.record_reads(query, reader.into_inputs());
         if settings != self.settings {
             if settings.binding != self.settings.binding {
                 let groups: Vec<ObjectKey> = self.members.keys().cloned().collect();
                 for parent in groups {
-                    self.tracker.mark(Unit::Group(parent));
+                    self.tracker.invalidate(Query::Group(parent));
                 }
             }
             self.settings = settings;
-            self.tracker.changed(&Topic::Result(unit.clone()));
+            self.tracker
+                .invalidate_readers(&Input::Result(query.clone()));
         }
     }
 
-    fn compute_gateway(&mut self, unit: &Unit, name: &Name, delta: &mut Delta) {
+    fn compute_gateway(&mut self, query: &Query, name: &Name, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let view = gateway::view(&reader, name);
-        self.tracker.note(unit, reader.into_topics());
+        self.tracker.record_reads(query, reader.into_inputs());
         let old = self.gateways.get(name);
         if old.map(Arc::as_ref) == view.as_ref() {
             return;
@@ -354,17 +356,19 @@ impl Binder {
             None => self.gateways.remove(name),
         };
         self.placement.record_gateways();
-        self.tracker.changed(&Topic::Result(unit.clone()));
+        self.tracker
+            .invalidate_readers(&Input::Result(query.clone()));
     }
 
-    fn compute_route(&mut self, unit: &Unit, key: &ObjectKey) {
+    fn compute_route(&mut self, query: &Query, key: &ObjectKey) {
         let context = Context {
             reader: Reader::new(&self.store),
             gateways: &self.gateways,
             settings: &self.settings,
         };
         let view = route::view(&context, key);
-        self.tracker.note(unit, context.reader.into_topics());
+        self.tracker
+            .record_reads(query, context.reader.into_inputs());
         let old = self.routes.get(key).cloned();
         if old.as_deref() == view.as_ref() {
             return;
@@ -386,19 +390,20 @@ impl Binder {
             &mut self.attachment_changes,
         );
         for view in [old.as_deref(), view.as_deref()].into_iter().flatten() {
-            self.mark_groups(view);
+            self.invalidate_groups(view);
         }
         match view {
             Some(view) => self.routes.insert(key.clone(), view),
             None => self.routes.remove(key),
         };
-        self.tracker.changed(&Topic::Result(unit.clone()));
+        self.tracker
+            .invalidate_readers(&Input::Result(query.clone()));
     }
 
     /// Marks the groups that a route has to do with.
-    fn mark_groups(&mut self, view: &RouteView) {
+    fn invalidate_groups(&mut self, view: &RouteView) {
         for parent in view.mesh_parents() {
-            self.tracker.mark(Unit::Group(parent.clone()));
+            self.tracker.invalidate(Query::Group(parent.clone()));
         }
         if self.settings.binding != MeshBinding::Strict {
             return;
@@ -424,7 +429,7 @@ impl Binder {
         }
         for object in touched {
             if self.members.contains_key(&object) || self.groups.contains_key(&object) {
-                self.tracker.mark(Unit::Group(object));
+                self.tracker.invalidate(Query::Group(object));
             }
         }
     }
@@ -438,16 +443,17 @@ impl Binder {
             if let FrontendId::Listener { gateway, owner, .. } = id {
                 gateways.insert(gateway);
                 if listeners.insert(id) {
-                    store::count(&mut self.attached, id.clone(), up);
-                    self.tracker.changed(&Topic::Attached(owner.clone()));
+                    store::adjust_count(&mut self.attached, id.clone(), up);
+                    self.tracker
+                        .invalidate_readers(&Input::Attached(owner.clone()));
                 }
             }
         }
         let used: BTreeSet<&BackendId> =
             view.behind_listeners.iter().chain(&view.in_mesh).collect();
         for id in used {
-            if store::count(&mut self.users, id.clone(), up) {
-                self.tracker.mark(Unit::Backend(id.clone()));
+            if store::adjust_count(&mut self.users, id.clone(), up) {
+                self.tracker.invalidate(Query::Backend(id.clone()));
             }
         }
         let objects = |uses: &[BackendId]| -> BTreeSet<ObjectKey> {
@@ -475,7 +481,8 @@ impl Binder {
                 self.reach.remove(object);
             }
             if changed {
-                self.tracker.changed(&Topic::Reach(object.clone()));
+                self.tracker
+                    .invalidate_readers(&Input::Reach(object.clone()));
             }
         }
         let set = |map: &mut FastMap<ObjectKey, SmallSet<ObjectKey>>, of: &ObjectKey| {
@@ -497,7 +504,7 @@ impl Binder {
         }
     }
 
-    fn compute_group(&mut self, unit: &Unit, parent: &ObjectKey, delta: &mut Delta) {
+    fn compute_group(&mut self, query: &Query, parent: &ObjectKey, delta: &mut Delta) {
         let member = |key| {
             let (key, view) = self.routes.get_key_value(key)?;
             Some(Member { key, view })
@@ -529,20 +536,21 @@ impl Binder {
         let changes = &mut self.attachment_changes;
         record_changes(&old.attachments, &group.attachments, changes);
         if group.lost != old.lost || group.strict != old.strict {
-            self.tracker.changed(&Topic::Result(unit.clone()));
+            self.tracker
+                .invalidate_readers(&Input::Result(query.clone()));
         }
         if group != Group::default() {
             self.groups.insert(parent.clone(), group);
         }
     }
 
-    fn compute_backend(&mut self, unit: &Unit, id: &BackendId, delta: &mut Delta) {
+    fn compute_backend(&mut self, query: &Query, id: &BackendId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let view = match self.users.contains_key(id) {
             true => refused::view(&reader, id),
             false => None,
         };
-        self.tracker.note(unit, reader.into_topics());
+        self.tracker.record_reads(query, reader.into_inputs());
         let (view, refused) = match view {
             Some((backend, endpoints, refused)) => (Some((backend, endpoints)), refused),
             None => (None, Vec::new()),
@@ -558,10 +566,10 @@ impl Binder {
         }
     }
 
-    fn compute_status(&mut self, unit: &Unit, key: &ObjectKey, delta: &mut Delta) {
+    fn compute_status(&mut self, query: &Query, key: &ObjectKey, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let status = self.status_of(&reader, key).map(Arc::new);
-        self.tracker.note(unit, reader.into_topics());
+        self.tracker.record_reads(query, reader.into_inputs());
         if self.statuses.get(key) != status.as_ref() {
             delta.statuses.push((key.clone(), status.clone()));
             match status {

@@ -1,4 +1,4 @@
-//! What units read objects through.
+//! What queries read objects through.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use crate::certificates;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
-use crate::store::{Certificate, Index, Store, Topic};
+use crate::store::{Certificate, Index, Input, Store};
 use crate::{Content, EndpointPolicy, Identity};
 
-/// Reads objects on behalf of a unit and notes what it has read.
+/// Reads objects on behalf of a query and notes what it has read.
 pub(crate) struct Reader<'a> {
     store: &'a Store,
-    topics: RefCell<Vec<Topic>>,
+    inputs: RefCell<Vec<Input>>,
 }
 
 macro_rules! getters {
@@ -47,41 +47,41 @@ impl<'a> Reader<'a> {
     pub fn new(store: &'a Store) -> Self {
         Reader {
             store,
-            topics: RefCell::default(),
+            inputs: RefCell::default(),
         }
     }
 
     /// What was read.
-    pub fn into_topics(self) -> Vec<Topic> {
-        self.topics.into_inner()
+    pub fn into_inputs(self) -> Vec<Input> {
+        self.inputs.into_inner()
     }
 
     /// Notes that something else than an object was read.
-    pub fn note(&self, topic: Topic) {
-        self.topics.borrow_mut().push(topic);
+    pub fn record_read(&self, input: Input) {
+        self.inputs.borrow_mut().push(input);
     }
 
     /// An object.
     pub fn object(&self, key: &ObjectKey) -> Option<&'a Resource> {
-        self.note(Topic::Object(key.clone()));
+        self.record_read(Input::Object(key.clone()));
         self.store.objects.get(key)
     }
 
     /// Reports whether validation rejected an object.
     pub fn is_rejected(&self, key: &ObjectKey) -> bool {
-        self.note(Topic::Object(key.clone()));
+        self.record_read(Input::Object(key.clone()));
         self.store.rejected.contains_key(key)
     }
 
     /// Why there is no object of this name.
     pub fn missing(&self, key: &ObjectKey) -> String {
-        self.note(Topic::Object(key.clone()));
+        self.record_read(Input::Object(key.clone()));
         self.store.missing(key)
     }
 
     /// What the outside says of a Gateway.
     pub fn observation(&self, gateway: &Name) -> Option<&'a Observation> {
-        self.note(Topic::Observation(gateway.clone()));
+        self.record_read(Input::Observation(gateway.clone()));
         self.store.observations.get(gateway)
     }
 
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
     fn members(&self, index: Index) -> impl Iterator<Item = &'a Resource> + use<'a> {
         let store = self.store;
         let keys = store.indexes.get(&index);
-        self.note(Topic::Index(index));
+        self.record_read(Input::Index(index));
         keys.into_iter()
             .flat_map(SmallSet::iter)
             .filter_map(|key| store.objects.get(key))
@@ -192,7 +192,7 @@ impl<'a> Reader<'a> {
             kind: Kind::Secret,
             name: name.clone(),
         };
-        self.note(Topic::Object(key));
+        self.record_read(Input::Object(key));
         let why = self.store.retained.get(name)?;
         Some(format!(
             "Secret {name}: {why}; its last valid certificate stays in effect"
@@ -201,13 +201,13 @@ impl<'a> Reader<'a> {
 
     /// What stands in a file or in the environment, or why it can't be read.
     pub fn content(&self, source: &DataSource) -> Option<Content> {
-        self.note(Topic::Content(source.clone()));
+        self.record_read(Input::Content(source.clone()));
         self.store.contents.get(source).cloned()
     }
 
     /// What the proxies of each mesh of which that was said show each other.
     pub fn identities(&self) -> &'a BTreeMap<Arc<str>, Identity> {
-        self.note(Topic::Identities);
+        self.record_read(Input::Identities);
         &self.store.identities
     }
 
@@ -218,7 +218,7 @@ impl<'a> Reader<'a> {
 
     /// Refused addresses of a DNS name, as a proxy reported them.
     pub fn refused_resolution(&self, name: &Arc<str>) -> &'a [IpAddr] {
-        self.note(Topic::Resolution(name.clone()));
+        self.record_read(Input::Resolution(name.clone()));
         let refused = self.store.refused_resolutions.get(name);
         refused.map(Vec::as_slice).unwrap_or_default()
     }

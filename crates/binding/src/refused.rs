@@ -8,7 +8,7 @@ use crate::backends;
 use crate::bound::{Backend, BackendId, Endpoints};
 use crate::endpoint_policy::{EndpointPolicy, RefusedAddress};
 use crate::status::Condition;
-use crate::store::{Reader, Unit};
+use crate::store::{Query, Reader};
 use crate::{Binder, has_status};
 
 /// Condition of routes and XBackends some of whose endpoints are refused.
@@ -87,7 +87,7 @@ impl Binder {
         }
         self.store.endpoint_policy = policy;
         for id in self.users.keys() {
-            self.tracker.mark(Unit::Backend(id.clone()));
+            self.tracker.invalidate(Query::Backend(id.clone()));
         }
     }
 
@@ -106,7 +106,7 @@ impl Binder {
         });
         let users = users.map(|(key, _)| key).chain(self.kuma.policies.keys());
         for key in users.chain([&id.object]).filter(|key| has_status(key.kind)) {
-            self.tracker.mark(Unit::Status(key.clone()));
+            self.tracker.invalidate(Query::Status(key.clone()));
         }
     }
 

@@ -20,7 +20,7 @@ use crate::mesh;
 use crate::parents::{self, MeshParentKind, Parent};
 use crate::rules::{self, Effect, InvalidRule, Lowered};
 use crate::status::Condition;
-use crate::store::{FastMap, Reader, Topic, Unit};
+use crate::store::{FastMap, Input, Query, Reader};
 use crate::warnings;
 
 /// A route, as it was found to be. How mesh routes fare among each other is decided later.
@@ -145,12 +145,13 @@ pub(crate) struct Context<'a> {
 
 impl<'a> Context<'a> {
     fn gateway(&self, name: &Name) -> Option<&'a GatewayView> {
-        self.reader.note(Topic::Result(Unit::Gateway(name.clone())));
+        self.reader
+            .record_read(Input::Result(Query::Gateway(name.clone())));
         self.gateways.get(name).map(Arc::as_ref)
     }
 
     fn settings(&self) -> &'a MeshSettingsSpec {
-        self.reader.note(Topic::Result(Unit::Settings));
+        self.reader.record_read(Input::Result(Query::Settings));
         self.settings
     }
 }

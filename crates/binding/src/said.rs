@@ -8,7 +8,7 @@ use crate::bound::FrontendId;
 use crate::gateway::GatewayView;
 use crate::listener::ListenerView;
 use crate::status::{CONTROLLER_NAME, Condition, ListenerStatus, ParentStatus, Status, StatusBody};
-use crate::store::{Reader, Topic, Unit};
+use crate::store::{Input, Query, Reader};
 use crate::{Binder, features, kuma, mesh, policy};
 
 impl Binder {
@@ -16,7 +16,7 @@ impl Binder {
     pub(crate) fn status_of(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<Status> {
         let generation = reader.object(key)?.meta().generation;
         let reach = |object: &ObjectKey| -> Vec<Name> {
-            reader.note(Topic::Reach(object.clone()));
+            reader.record_read(Input::Reach(object.clone()));
             self.reach
                 .get(object)
                 .into_iter()
@@ -65,7 +65,7 @@ impl Binder {
 
     /// A Gateway of ours, with what the outside says of it.
     fn seen(&self, reader: &Reader<'_>, name: &Name) -> Option<Cow<'_, GatewayView>> {
-        reader.note(Topic::Result(Unit::Gateway(name.clone())));
+        reader.record_read(Input::Result(Query::Gateway(name.clone())));
         let view = self.gateways.get(name)?;
         Some(match reader.observation(name) {
             Some(seen) => Cow::Owned(view.observed(seen)),
@@ -103,7 +103,7 @@ impl Binder {
         gateway: &GatewayView,
         listeners: &[ListenerView],
     ) -> Vec<ListenerStatus> {
-        reader.note(Topic::Attached(owner.clone()));
+        reader.record_read(Input::Attached(owner.clone()));
         let why = gateway
             .refused
             .as_ref()
@@ -121,7 +121,7 @@ impl Binder {
     }
 
     fn route_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
-        reader.note(Topic::Result(Unit::Route(key.clone())));
+        reader.record_read(Input::Result(Query::Route(key.clone())));
         let view = self.routes.get(key)?;
         let parents = view
             .parents
@@ -131,7 +131,7 @@ impl Binder {
                 conditions: {
                     let lost = match parent.attached.first() {
                         Some((FrontendId::Mesh { .. }, _)) => {
-                            reader.note(Topic::Result(Unit::Group(parent.parent.clone())));
+                            reader.record_read(Input::Result(Query::Group(parent.parent.clone())));
                             self.groups
                                 .get(&parent.parent)
                                 .and_then(|group| group.verdict(key, &parent.attached))

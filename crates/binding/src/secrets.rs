@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::bound::{BackendId, CertifiedKey, FrontendId, SecretId};
 use crate::kuma::lower::content;
-use crate::store::{FastMap, Reader, Unit, count};
+use crate::store::{FastMap, Query, Reader, adjust_count};
 use crate::{Binder, Delta, certificates, kuma};
 
 /// A resource that names certificates.
@@ -40,7 +40,7 @@ impl Secrets {
             .map(|id| (id, true))
             .chain(old.difference(&ids).map(|id| (id, false)))
         {
-            if count(&mut self.users, id.clone(), up) {
+            if adjust_count(&mut self.users, id.clone(), up) {
                 changed.push(id.clone());
             }
         }
@@ -67,17 +67,17 @@ impl Binder {
             changed.extend(self.secrets.refer(Referrer::Backend(id.clone()), ids));
         }
         for id in changed {
-            self.tracker.mark(Unit::Secret(id));
+            self.tracker.invalidate(Query::Secret(id));
         }
     }
 
-    pub(crate) fn compute_secret(&mut self, unit: &Unit, id: &SecretId, delta: &mut Delta) {
+    pub(crate) fn compute_secret(&mut self, query: &Query, id: &SecretId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let found = match self.secrets.users.contains_key(id) {
             true => load(&reader, id),
             false => None,
         };
-        self.tracker.note(unit, reader.into_topics());
+        self.tracker.record_reads(query, reader.into_inputs());
         if self.secrets.known.get(id) != found.as_ref() {
             delta.secrets.push((id.clone(), found.clone()));
             match found {

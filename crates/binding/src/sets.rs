@@ -76,10 +76,10 @@ impl<T: Ord> SmallSet<T> {
     }
 }
 
-/// Gives things numbers, so that they are kept once and compared cheaply. A number is used again after its thing is gone.
+/// Gives values numbers, so that they are kept once and compared cheaply. A number is used again after its value is gone.
 pub(crate) struct Interner<T> {
     table: HashTable<u32>,
-    things: Vec<Option<T>>,
+    values: Vec<Option<T>>,
     free: Vec<u32>,
     hasher: foldhash::fast::RandomState,
 }
@@ -88,7 +88,7 @@ impl<T> Default for Interner<T> {
     fn default() -> Self {
         Interner {
             table: HashTable::new(),
-            things: Vec::new(),
+            values: Vec::new(),
             free: Vec::new(),
             hasher: foldhash::fast::RandomState::default(),
         }
@@ -96,49 +96,49 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Hash + Eq> Interner<T> {
-    /// The number of a thing, if it has one.
-    pub fn find(&self, thing: &T) -> Option<u32> {
-        let same = |&id: &u32| self.things[id as usize].as_ref() == Some(thing);
-        self.table.find(self.hasher.hash_one(thing), same).copied()
+    /// The number of a value, if it has one.
+    pub fn find(&self, value: &T) -> Option<u32> {
+        let same = |&id: &u32| self.values[id as usize].as_ref() == Some(value);
+        self.table.find(self.hasher.hash_one(value), same).copied()
     }
 
-    /// The number of a thing, which has one from now on.
-    pub fn number(&mut self, thing: T) -> u32 {
-        if let Some(id) = self.find(&thing) {
+    /// The number of a value, which has one from now on.
+    pub fn intern(&mut self, value: T) -> u32 {
+        if let Some(id) = self.find(&value) {
             return id;
         }
-        let hash = self.hasher.hash_one(&thing);
+        let hash = self.hasher.hash_one(&value);
         let id = match self.free.pop() {
             Some(id) => {
-                self.things[id as usize] = Some(thing);
+                self.values[id as usize] = Some(value);
                 id
             }
             None => {
-                self.things.push(Some(thing));
-                (self.things.len() - 1) as u32
+                self.values.push(Some(value));
+                (self.values.len() - 1) as u32
             }
         };
-        let (things, hasher) = (&self.things, &self.hasher);
+        let (values, hasher) = (&self.values, &self.hasher);
         self.table.insert_unique(hash, id, |&id| {
-            // Every number in the table has its thing.
-            things[id as usize]
+            // Every number in the table has its value.
+            values[id as usize]
                 .as_ref()
-                .map_or(0, |thing| hasher.hash_one(thing))
+                .map_or(0, |value| hasher.hash_one(value))
         });
         id
     }
 
-    /// The thing of a number.
-    pub fn thing(&self, id: u32) -> Option<&T> {
-        self.things.get(id as usize)?.as_ref()
+    /// The value of a number.
+    pub fn value(&self, id: u32) -> Option<&T> {
+        self.values.get(id as usize)?.as_ref()
     }
 
     /// Takes a number back.
-    pub fn forget(&mut self, id: u32) {
-        let Some(thing) = self.things[id as usize].take() else {
+    pub fn release(&mut self, id: u32) {
+        let Some(value) = self.values[id as usize].take() else {
             return;
         };
-        let hash = self.hasher.hash_one(&thing);
+        let hash = self.hasher.hash_one(&value);
         if let Ok(entry) = self.table.find_entry(hash, |&other| other == id) {
             entry.remove();
         }
@@ -168,12 +168,12 @@ mod tests {
     #[test]
     fn numbers_are_stable_and_used_again() {
         let mut interner = Interner::default();
-        let ids: Vec<u32> = (0..100).map(|n| interner.number(n)).collect();
-        assert_eq!(interner.number(42), ids[42]);
-        interner.forget(ids[42]);
+        let ids: Vec<u32> = (0..100).map(|n| interner.intern(n)).collect();
+        assert_eq!(interner.intern(42), ids[42]);
+        interner.release(ids[42]);
         assert_eq!(interner.find(&42), None);
-        assert_eq!(interner.number(1000), ids[42]);
-        assert_eq!(interner.thing(ids[42]), Some(&1000));
+        assert_eq!(interner.intern(1000), ids[42]);
+        assert_eq!(interner.value(ids[42]), Some(&1000));
         assert_eq!(interner.find(&99), Some(ids[99]));
     }
 }

@@ -1,7 +1,7 @@
 //! The objects that are known, and who has read what of them.
 //!
-//! Everything that is computed (a [`Unit`]) reads through a [`Reader`], which notes each [`Topic`] it touches, objects that do
-//! not exist included. A change marks the readers of its topics, and only these are computed again. So what a result depends
+//! Everything that is computed (a [`Query`]) reads through a [`Reader`], which notes each [`Input`] it touches, objects that do
+//! not exist included. A change marks the readers of its inputs, and only these are computed again. So what a result depends
 //! on is never written down by hand, and can't be forgotten.
 
 use std::cell::RefCell;
@@ -23,9 +23,9 @@ pub(crate) use crate::reader::Reader;
 /// A hash map with a fast hasher; keys come from the API server or from files, and a collision costs only time.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Something that is computed, in this order: a unit reads only results of those before it.
+/// Something that is computed, in this order: a query reads only results of those before it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Unit {
+pub(crate) enum Query {
     /// The settings of the mesh in effect.
     Settings,
     /// A Gateway with its ListenerSets.
@@ -48,29 +48,29 @@ pub(crate) enum Unit {
     Secret(SecretId),
 }
 
-impl Unit {
+impl Query {
     fn phase(&self) -> u8 {
         match self {
-            Unit::Settings => 0,
-            Unit::Gateway(_) | Unit::Proxy(_) => 1,
-            Unit::Route(_) => 2,
-            Unit::Group(_) | Unit::Destination(_) | Unit::MeshGateway(_) => 3,
-            Unit::Backend(_) => 4,
-            Unit::Status(_) => 5,
-            Unit::Secret(_) => 6,
+            Query::Settings => 0,
+            Query::Gateway(_) | Query::Proxy(_) => 1,
+            Query::Route(_) => 2,
+            Query::Group(_) | Query::Destination(_) | Query::MeshGateway(_) => 3,
+            Query::Backend(_) => 4,
+            Query::Status(_) => 5,
+            Query::Secret(_) => 6,
         }
     }
 }
 
 /// Something that can be read, and change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Topic {
+pub(crate) enum Input {
     /// An object.
     Object(ObjectKey),
     /// The objects of an index.
     Index(Index),
-    /// The result of a unit.
-    Result(Unit),
+    /// The result of a query.
+    Result(Query),
     /// How many routes are attached to the listeners of a Gateway or ListenerSet.
     Attached(ObjectKey),
     /// Through which Gateways a backend is reached.
@@ -234,7 +234,7 @@ pub(crate) type Certificate = Result<Arc<CertifiedKey>, String>;
 
 impl Store {
     /// Notes what the outside says of a Gateway. Returns whether that is new.
-    pub fn observe(&mut self, gateway: &Name, seen: Option<Observation>) -> bool {
+    pub fn set_observation(&mut self, gateway: &Name, seen: Option<Observation>) -> bool {
         if self.observations.get(gateway) == seen.as_ref() {
             return false;
         }
@@ -246,7 +246,7 @@ impl Store {
     }
 
     /// Records where validation rejected an object. Returns whether that is new.
-    pub fn reject(&mut self, key: &ObjectKey, place: Option<Arc<str>>) -> bool {
+    pub fn set_rejection(&mut self, key: &ObjectKey, place: Option<Arc<str>>) -> bool {
         if self.rejected.get(key) == place.as_ref() {
             return false;
         }
@@ -266,7 +266,7 @@ impl Store {
     }
 
     /// Notes what stands in a file or in the environment. Returns whether that is new.
-    pub fn supply(&mut self, source: &DataSource, content: Option<Content>) -> bool {
+    pub fn set_content(&mut self, source: &DataSource, content: Option<Content>) -> bool {
         if self.contents.get(source) == content.as_ref() {
             return false;
         }
@@ -278,7 +278,7 @@ impl Store {
     }
 
     /// Notes what the proxies of a mesh show each other. Returns whether that is new.
-    pub fn identify(&mut self, mesh: Arc<str>, identity: Option<Identity>) -> bool {
+    pub fn set_identity(&mut self, mesh: Arc<str>, identity: Option<Identity>) -> bool {
         if self.identities.get(&mesh) == identity.as_ref() {
             return false;
         }
@@ -290,7 +290,7 @@ impl Store {
     }
 
     /// Records why the newest version of a Secret is not used. Returns whether that is new.
-    pub fn retain(&mut self, secret: &Name, why: Option<String>) -> bool {
+    pub fn set_retained(&mut self, secret: &Name, why: Option<String>) -> bool {
         if self.retained.get(secret) == why.as_ref() {
             return false;
         }
@@ -302,7 +302,7 @@ impl Store {
     }
 
     /// Records the refused addresses of a DNS name. Returns whether they have changed.
-    pub fn refuse_resolution(&mut self, name: &Arc<str>, refused: Vec<IpAddr>) -> bool {
+    pub fn set_refused_resolution(&mut self, name: &Arc<str>, refused: Vec<IpAddr>) -> bool {
         let old = match refused.is_empty() {
             true => self.refused_resolutions.remove(name),
             false => self.refused_resolutions.insert(name.clone(), refused),
@@ -310,12 +310,12 @@ impl Store {
         old.as_ref() != self.refused_resolutions.get(name)
     }
 
-    /// Puts an object in place of the one of its name, or removes it. Returns the topics that changed; none if it is the same.
-    pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Topic> {
+    /// Puts an object in place of the one of its name, or removes it. Returns the inputs that changed; none if it is the same.
+    pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Input> {
         if self.objects.get(key) == resource.as_ref() {
             return Vec::new();
         }
-        let mut changed = vec![Topic::Object(key.clone())];
+        let mut changed = vec![Input::Object(key.clone())];
         if key.kind == Kind::Secret {
             self.certificates.get_mut().remove(&key.name);
         }
@@ -330,7 +330,7 @@ impl Store {
                         self.indexes.remove(&index);
                     }
                 }
-                changed.push(Topic::Index(index));
+                changed.push(Input::Index(index));
             }
         }
         for index in new {
@@ -338,7 +338,7 @@ impl Store {
                 .entry(index.clone())
                 .or_default()
                 .insert(key.clone());
-            changed.push(Topic::Index(index));
+            changed.push(Input::Index(index));
         }
         if let Some(resource) = resource {
             self.objects.insert(key.clone(), resource);
@@ -358,51 +358,51 @@ impl Store {
     }
 }
 
-/// Who has read what. Units and topics go by number, as there are many of both.
+/// Who has read what. Units and inputs go by number, as there are many of both.
 #[derive(Default)]
 pub(crate) struct Tracker {
-    topics: Interner<Topic>,
-    /// Who has read each topic.
+    inputs: Interner<Input>,
+    /// Who has read each input.
     readers: Vec<SmallSet<u32>>,
-    units: Interner<Unit>,
-    /// What each unit has read, sorted.
+    queries: Interner<Query>,
+    /// What each query has read, sorted.
     reads: Vec<Box<[u32]>>,
-    /// The units to compute, in the order of their phases.
+    /// The queries to compute, in the order of their phases.
     due: BTreeSet<(u8, u32)>,
 }
 
 impl Tracker {
     /// Marks everyone who has read this.
-    pub fn changed(&mut self, topic: &Topic) {
-        let Some(topic) = self.topics.find(topic) else {
+    pub fn invalidate_readers(&mut self, input: &Input) {
+        let Some(input) = self.inputs.find(input) else {
             return;
         };
-        for &id in self.readers[topic as usize].iter() {
-            if let Some(unit) = self.units.thing(id) {
-                self.due.insert((unit.phase(), id));
+        for &id in self.readers[input as usize].iter() {
+            if let Some(query) = self.queries.value(id) {
+                self.due.insert((query.phase(), id));
             }
         }
     }
 
-    /// Marks a unit.
-    pub fn mark(&mut self, unit: Unit) {
-        let phase = unit.phase();
-        let id = self.units.number(unit);
+    /// Marks a query.
+    pub fn invalidate(&mut self, query: Query) {
+        let phase = query.phase();
+        let id = self.queries.intern(query);
         self.due.insert((phase, id));
     }
 
-    /// The next unit to compute.
-    pub fn next(&mut self) -> Option<Unit> {
+    /// The next query to compute.
+    pub fn next(&mut self) -> Option<Query> {
         let (_, id) = self.due.pop_first()?;
-        self.units.thing(id).cloned()
+        self.queries.value(id).cloned()
     }
 
-    /// Notes what a unit has read this time. A unit that has read nothing is no more.
-    pub fn note(&mut self, unit: &Unit, topics: Vec<Topic>) {
-        let id = self.units.number(unit.clone());
-        let mut new: Vec<u32> = topics
+    /// Notes what a query has read this time. A query that has read nothing is no more.
+    pub fn record_reads(&mut self, query: &Query, inputs: Vec<Input>) {
+        let id = self.queries.intern(query.clone());
+        let mut new: Vec<u32> = inputs
             .into_iter()
-            .map(|topic| self.topics.number(topic))
+            .map(|input| self.inputs.intern(input))
             .collect();
         new.sort_unstable();
         new.dedup();
@@ -416,25 +416,25 @@ impl Tracker {
             self.reads.resize_with(id as usize + 1, Box::default);
         }
         let old = std::mem::take(&mut self.reads[id as usize]);
-        for topic in new.iter().filter(|topic| old.binary_search(topic).is_err()) {
-            self.readers[*topic as usize].insert(id);
+        for input in new.iter().filter(|input| old.binary_search(input).is_err()) {
+            self.readers[*input as usize].insert(id);
         }
-        for topic in old.iter().filter(|topic| new.binary_search(topic).is_err()) {
-            let readers = &mut self.readers[*topic as usize];
+        for input in old.iter().filter(|input| new.binary_search(input).is_err()) {
+            let readers = &mut self.readers[*input as usize];
             readers.remove(&id);
             if readers.is_empty() {
-                self.topics.forget(*topic);
+                self.inputs.release(*input);
             }
         }
         if new.is_empty() {
-            self.units.forget(id);
+            self.queries.release(id);
         }
         self.reads[id as usize] = new.into_boxed_slice();
     }
 }
 
 /// Changes a count and tells whether it went from or to nothing.
-pub(crate) fn count<K: Hash + Eq>(counts: &mut FastMap<K, usize>, key: K, up: bool) -> bool {
+pub(crate) fn adjust_count<K: Hash + Eq>(counts: &mut FastMap<K, usize>, key: K, up: bool) -> bool {
     let number = counts.entry(key);
     match (number, up) {
         (std::collections::hash_map::Entry::Occupied(mut entry), true) => {

@@ -13,7 +13,7 @@ use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
 use crate::observation::Observation;
 use crate::status::{Condition, ListenerStatus, Reach, StatusBody};
-use crate::store::{Reader, Topic, Unit};
+use crate::store::{Input, Query, Reader};
 
 impl Binder {
     /// The outcomes that a policy has a part in, each with what it is of.
@@ -126,7 +126,7 @@ impl Binder {
         reader: &Reader<'_>,
         key: &ObjectKey,
     ) -> Option<StatusBody> {
-        reader.note(Topic::Result(Unit::MeshGateway(key.clone())));
+        reader.record_read(Input::Result(Query::MeshGateway(key.clone())));
         let view = self.kuma.gateways.get(key)?;
         let elsewhere = view.elsewhere.iter();
         let elsewhere: Vec<String> = elsewhere
@@ -188,7 +188,7 @@ impl Binder {
                 continue;
             };
             let destination = BackendId::new(parent.clone(), *port, *transport);
-            reader.note(Topic::Result(Unit::Destination(destination.clone())));
+            reader.record_read(Input::Result(Query::Destination(destination.clone())));
             let outcome = self.kuma.destinations.get(&destination);
             for (policy, proxies) in outcome.into_iter().flat_map(|outcome| &outcome.reached) {
                 let concerned = proxies.iter().flat_map(|group| group.iter());

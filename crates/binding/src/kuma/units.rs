@@ -18,29 +18,29 @@ use super::policy::Policy;
 use super::proxy;
 use crate::attachments::record_changes;
 use crate::bound::{BackendId, Transport};
-use crate::store::{Reader, Topic, Unit};
+use crate::store::{Input, Query, Reader};
 use crate::{Binder, Delta, difference};
 
 impl Binder {
     /// Marks what an object gives rise to by being there.
-    pub(crate) fn mark_kuma(&mut self, key: &ObjectKey) {
+    pub(crate) fn invalidate_kuma(&mut self, key: &ObjectKey) {
         match key.kind {
-            Kind::Dataplane => self.tracker.mark(Unit::Proxy(key.clone())),
+            Kind::Dataplane => self.tracker.invalidate(Query::Proxy(key.clone())),
             Kind::Pod if !self.kuma.policies.is_empty() => {
-                self.tracker.mark(Unit::Proxy(key.clone()));
+                self.tracker.invalidate(Query::Proxy(key.clone()));
             }
-            Kind::MeshGateway => self.tracker.mark(Unit::MeshGateway(key.clone())),
+            Kind::MeshGateway => self.tracker.invalidate(Query::MeshGateway(key.clone())),
             Kind::Service
             | Kind::MeshService
             | Kind::MeshExternalService
-            | Kind::MeshMultiZoneService => self.mark_ports(key),
-            kind if kind.is_mesh_route() => self.mark_policy(key),
+            | Kind::MeshMultiZoneService => self.invalidate_ports(key),
+            kind if kind.is_mesh_route() => self.update_policy(key),
             _ => {}
         }
     }
 
     /// Marks the ports of a destination that a policy may be for.
-    fn mark_ports(&mut self, object: &ObjectKey) {
+    fn invalidate_ports(&mut self, object: &ObjectKey) {
         if self.kuma.policies.is_empty() {
             return;
         }
@@ -53,11 +53,11 @@ impl Binder {
         let mut ids: BTreeSet<BackendId> = targeted.chain(called).cloned().collect();
         ids.extend(ports_of(&Reader::new(&self.store), object));
         for id in ids {
-            self.tracker.mark(Unit::Destination(id));
+            self.tracker.invalidate(Query::Destination(id));
         }
     }
 
-    fn mark_policy(&mut self, key: &ObjectKey) {
+    fn update_policy(&mut self, key: &ObjectKey) {
         let new = match self.store.get(key) {
             Some(Resource::MeshRoute(route)) => Some(Arc::new(Policy::new(key, route))),
             _ => None,
@@ -73,12 +73,12 @@ impl Binder {
             let pods = pods.filter(|key| key.kind == Kind::Pod);
             let known = self.kuma.everywhere.iter().cloned();
             for pod in pods.chain(known).collect::<BTreeSet<_>>() {
-                self.tracker.mark(Unit::Proxy(pod));
+                self.tracker.invalidate(Query::Proxy(pod));
             }
         }
         for policy in old.iter().chain(&new) {
             for id in self.concerned(policy) {
-                self.tracker.mark(Unit::Destination(id));
+                self.tracker.invalidate(Query::Destination(id));
             }
             let to = &policy.route.spec.to;
             if to.iter().any(|to| to.target_ref.kind == TargetKind::Mesh) {
@@ -91,7 +91,7 @@ impl Binder {
                     })
                     .collect();
                 for gateway in gateways {
-                    self.tracker.mark(Unit::MeshGateway(gateway));
+                    self.tracker.invalidate(Query::MeshGateway(gateway));
                 }
             }
         }
@@ -114,10 +114,10 @@ impl Binder {
         found
     }
 
-    pub(crate) fn compute_proxy(&mut self, unit: &Unit, key: &ObjectKey) {
+    pub(crate) fn compute_proxy(&mut self, query: &Query, key: &ObjectKey) {
         let reader = Reader::new(&self.store);
         let view = proxy::view(&reader, key);
-        self.tracker.note(unit, reader.into_topics());
+        self.tracker.record_reads(query, reader.into_inputs());
         let old = self.kuma.proxies.get(key).cloned();
         if old.as_deref() == view.as_ref() {
             return;
@@ -134,7 +134,8 @@ impl Binder {
                 if callers.is_empty() {
                     self.kuma.callers.remove(destination);
                 }
-                self.tracker.mark(Unit::Destination(destination.clone()));
+                self.tracker
+                    .invalidate(Query::Destination(destination.clone()));
             }
             if proxy.calls_all {
                 match comes {
@@ -142,7 +143,8 @@ impl Binder {
                     false => self.kuma.everywhere.remove(key),
                 };
                 for destination in &self.kuma.targeted {
-                    self.tracker.mark(Unit::Destination(destination.clone()));
+                    self.tracker
+                        .invalidate(Query::Destination(destination.clone()));
                 }
             }
         }
@@ -152,7 +154,7 @@ impl Binder {
         };
     }
 
-    pub(crate) fn compute_destination(&mut self, unit: &Unit, id: &BackendId, delta: &mut Delta) {
+    pub(crate) fn compute_destination(&mut self, query: &Query, id: &BackendId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let mut items = destination::items(&reader, self.kuma.policies.values(), id);
         let mut callers = self.callers(id);
@@ -169,12 +171,12 @@ impl Binder {
             false => destination::outcome(&reader, id, &items, &callers, &known),
         };
         let is_targeted = !items.is_empty();
-        let topics = reader.into_topics();
+        let inputs = reader.into_inputs();
         // What nobody calls and no policy includes need not be followed.
         let followed = is_targeted || !callers.is_empty();
         drop(callers);
         self.tracker
-            .note(unit, if followed { topics } else { Vec::new() });
+            .record_reads(query, if followed { inputs } else { Vec::new() });
         match is_targeted {
             true => self.kuma.targeted.insert(id.clone()),
             false => self.kuma.targeted.remove(id),
@@ -182,7 +184,8 @@ impl Binder {
         let old = self.kuma.destinations.remove(id).unwrap_or_default();
         self.settle(&Place::Destination(id.clone()), &old, &outcome, delta);
         if outcome.reached != old.reached {
-            self.tracker.changed(&Topic::Result(unit.clone()));
+            self.tracker
+                .invalidate_readers(&Input::Result(query.clone()));
         }
         if outcome != Outcome::default() {
             self.kuma.destinations.insert(id.clone(), outcome);
@@ -206,16 +209,22 @@ impl Binder {
         found
     }
 
-    pub(crate) fn compute_mesh_gateway(&mut self, unit: &Unit, key: &ObjectKey, delta: &mut Delta) {
+    pub(crate) fn compute_mesh_gateway(
+        &mut self,
+        query: &Query,
+        key: &ObjectKey,
+        delta: &mut Delta,
+    ) {
         let reader = Reader::new(&self.store);
         let view = gateway::view(&reader, key, &self.kuma.policies);
-        self.tracker.note(unit, reader.into_topics());
+        self.tracker.record_reads(query, reader.into_inputs());
         let old = self.kuma.gateways.remove(key).unwrap_or_default();
         let none = Outcome::default();
         let new = view.as_ref().map_or(&none, |view| &view.outcome);
         self.settle(&Place::Gateway(key.clone()), &old.outcome, new, delta);
         if view.as_ref().is_none_or(|view| *view != old) {
-            self.tracker.changed(&Topic::Result(unit.clone()));
+            self.tracker
+                .invalidate_readers(&Input::Result(query.clone()));
             self.placement.record_gateways();
         }
         if let Some(view) = view {
@@ -250,13 +259,13 @@ impl Binder {
             self.use_backend(id, true);
         }
         for policy in told_anew(old, new) {
-            self.tracker.mark(Unit::Status(policy));
+            self.tracker.invalidate(Query::Status(policy));
         }
     }
 
     fn use_backend(&mut self, id: &BackendId, up: bool) {
-        if crate::store::count(&mut self.users, id.clone(), up) {
-            self.tracker.mark(Unit::Backend(id.clone()));
+        if crate::store::adjust_count(&mut self.users, id.clone(), up) {
+            self.tracker.invalidate(Query::Backend(id.clone()));
         }
     }
 }
