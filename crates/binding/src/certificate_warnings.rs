@@ -11,7 +11,7 @@ use pointsman_resources::refs::SecretObjectReference;
 use pointsman_resources::{Kind, ObjectKey, Resource};
 
 use crate::bound::{Hostname, SecretId};
-use crate::kuma::lower::content;
+use crate::kuma::lowering::content;
 use crate::listener::ListenerView;
 use crate::store::Reader;
 use crate::x509::{self, Certificate};

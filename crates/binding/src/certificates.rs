@@ -14,7 +14,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::bound::{CertifiedKey, PrivateKey, SecretId};
 use crate::grants::Reference;
-use crate::kuma::lower::content;
+use crate::kuma::lowering::content;
 use crate::store::Reader;
 use crate::x509;
 

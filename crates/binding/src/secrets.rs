@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::bound::{BackendId, CertifiedKey, FrontendId, SecretId};
-use crate::kuma::lower::content;
+use crate::kuma::lowering::content;
 use crate::store::{FastMap, Query, Reader, adjust_count};
 use crate::{Binder, Delta, certificates, kuma};
 

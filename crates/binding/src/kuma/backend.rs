@@ -12,10 +12,10 @@ use pointsman_resources::kuma::{
 };
 use pointsman_resources::{Kind, ObjectKey};
 
-use super::across;
+use super::cross_mesh;
 use super::external;
 use super::proxy::{pod_tags, tagged};
-use super::select::{has, have, label};
+use super::selection::{has, have, label};
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BoundEndpoint, Endpoints, Fault, FaultReason,
     Tags as Subset, Transport,
@@ -91,8 +91,8 @@ pub(crate) fn protocol(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
             .find(|port| port.number == id.port)?
             .protocol;
     }
-    if across::is_meant(id) {
-        return across::protocol(reader, id).map(str::to_owned);
+    if cross_mesh::is_meant(id) {
+        return cross_mesh::protocol(reader, id).map(str::to_owned);
     }
     let inbounds = offered(reader, id)
         .map(|(_, inbound)| inbound.tags.get(PROTOCOL_TAG).or(inbound.protocol.as_ref()));
@@ -131,7 +131,7 @@ pub(crate) fn resolve(
     let tags = target.tags.iter();
     let tags: Subset = tags.map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let section = target.section_name.as_deref();
-    if target.tags.contains_key(across::MESH_TAG) {
+    if target.tags.contains_key(cross_mesh::MESH_TAG) {
         let message =
             "a crossMesh listener is reached by an outbound of a Dataplane, not as a backend";
         return Err(fault(FaultReason::InvalidKind, message.to_owned()));
@@ -306,8 +306,8 @@ fn offered<'a>(
 
 /// Whether somebody offers what goes by a tag, ready or not.
 pub(crate) fn is_offered(reader: &Reader<'_>, id: &BackendId) -> bool {
-    match across::is_meant(id) {
-        true => across::protocol(reader, id).is_some(),
+    match cross_mesh::is_meant(id) {
+        true => cross_mesh::protocol(reader, id).is_some(),
         false => offered(reader, id).any(|(_, inbound)| has_all(&inbound.tags, &id.tags)),
     }
 }
@@ -315,7 +315,9 @@ pub(crate) fn is_offered(reader: &Reader<'_>, id: &BackendId) -> bool {
 /// What a backend of a mesh is made of. None if it is gone.
 pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     let endpoints = match id.object.kind {
-        Kind::MeshService if across::is_meant(id) => return Some(across::backend(reader, id)),
+        Kind::MeshService if cross_mesh::is_meant(id) => {
+            return Some(cross_mesh::backend(reader, id));
+        }
         Kind::MeshService if id.port == 0 => of_tag(reader, id),
         Kind::MeshService => {
             let service = reader.mesh_service(&id.object.name)?;
@@ -341,7 +343,7 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endp
 
 /// Reports whether the endpoints of a backend are listeners that Pointsman itself has placed.
 pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
-    across::is_meant(id) && across::is_placed(reader, id)
+    cross_mesh::is_meant(id) && cross_mesh::is_placed(reader, id)
 }
 
 /// What an `appProtocol` or `kuma.io/protocol` means.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use pointsman_resources::{Age, Kind, ObjectKey};
 
-use super::across;
 use super::backend;
-use super::lower::{Callers, Lowering, Told};
+use super::cross_mesh;
+use super::lowering::{Callers, Lowering, Told};
 use super::merge::merge;
 use super::policy::{Item, Policy};
 use super::proxy::Proxy;
@@ -152,7 +152,7 @@ pub(crate) fn outcome(
             };
             let port = listen.map_or(destination.port, |listen| listen.port());
             let mut made = frontend(id.clone(), protocol, port);
-            if across::is_meant(destination) {
+            if cross_mesh::is_meant(destination) {
                 let own = reader.identities().get(&proxy.mesh);
                 let usable = own.is_some_and(Result::is_ok);
                 made.mesh_certificate = usable.then(|| SecretId::Mesh(proxy.mesh.clone()));

@@ -11,13 +11,13 @@ use pointsman_resources::kuma::{
 use pointsman_resources::route::{Header, HeaderModifier};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use super::across;
+use super::cross_mesh;
 use super::destination::{Outcome, bound, frontend};
-use super::lower::{Callers, Lowering, content};
+use super::lowering::{Callers, Lowering, content};
 use super::merge::{Merged, by_hostname, in_order, merge};
 use super::policy::{Item, Policy};
 use super::proxy::{self, Proxy};
-use super::select::has;
+use super::selection::has;
 use crate::bound::{
     BoundRule, Filter, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding, SecretId,
     TlsModeKey,
@@ -302,7 +302,7 @@ impl Looking<'_, '_> {
     /// Its certificates, where TLS is ended here; of a listener for all meshes, what proxies show each other.
     fn tls(&mut self) -> Option<Arc<FrontendTls>> {
         if self.listener.cross_mesh {
-            return match across::tls(self.reader, &self.gateway.mesh) {
+            return match cross_mesh::tls(self.reader, &self.gateway.mesh) {
                 Ok(tls) => tls,
                 Err(why) => {
                     self.refused = Some(why);

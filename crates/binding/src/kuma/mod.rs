@@ -3,25 +3,25 @@
 //! The texts are MADR 011 (rules, filters, merging) and MADR 045 (gateways and their hostnames); quotations without a source are Kuma's
 //! own behaviour. Three things are computed: a [`proxy`] (a Dataplane, or what becomes one on Kubernetes), a [`destination`] as its
 //! callers see it, and a MeshGateway ([`gateway`]). All policies for one of these are put in order ([`policy`]), [`merge`]d, and
-//! [`lower`]ed into the bound form.
+//! [`lowering`]ed into the bound form.
 
-mod across;
-mod advice;
 pub(crate) mod backend;
+mod cross_mesh;
 pub(crate) mod destination;
+mod effective;
 pub(crate) mod external;
 pub(crate) mod gateway;
-pub(crate) mod lower;
+pub(crate) mod lowering;
 mod merge;
-mod merged;
 pub(crate) mod policy;
+mod policy_warnings;
 pub(crate) mod proxy;
-mod said;
-mod select;
-mod units;
+mod queries;
+mod selection;
+mod status;
 mod warnings;
 
-pub use merged::{MergedRule, MergedRules};
+pub use effective::{MergedRule, MergedRules};
 pub use proxy::UnresolvedOutbound;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -51,7 +51,7 @@ impl Policy {
         Policy {
             key: key.clone(),
             role: role(route),
-            refused: super::lower::unmatchable(key, route),
+            refused: super::lowering::unmatchable(key, route),
             origin: match labels.get(ORIGIN_LABEL) {
                 Some("global") => Origin::Global,
                 Some("zone") => Origin::Zone,

@@ -10,8 +10,8 @@ use pointsman_resources::kuma::{
 };
 use pointsman_resources::{Kind, Meta, ObjectKey, Resource};
 
-use super::across::MESH_TAG;
 use super::backend;
+use super::cross_mesh::MESH_TAG;
 use crate::bound::{BackendId, Tags as Subset, Transport};
 use crate::store::Reader;
 

@@ -1,5 +1,5 @@
 //! Warnings about what is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints,
-//! requests that no rule matches, outbounds that don't resolve. Warnings about a policy alone are in [`super::advice`].
+//! requests that no rule matches, outbounds that don't resolve. Warnings about a policy alone are in [`super::policy_warnings`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,12 +8,12 @@ use pointsman_resources::kuma::{
 };
 use pointsman_resources::{ObjectKey, Resource};
 
-use super::lower::place_text;
+use super::lowering::place_text;
 use super::policy::Policy;
 use super::proxy::{INJECTION_LABEL, Proxy, UnresolvedOutbound, tagged};
-use super::said::some;
-use super::units::ports_of;
-use super::{across, advice, backend};
+use super::queries::ports_of;
+use super::status::some;
+use super::{backend, cross_mesh, policy_warnings};
 use crate::bound::{BackendId, FrontendId, Protocol, RuleSource, Tags};
 use crate::store::Reader;
 use crate::{Binder, Warning};
@@ -50,7 +50,7 @@ impl Binder {
         warn: &mut impl FnMut(String, String),
     ) {
         let (spec, mesh) = (&policy.route.spec, &policy.route.mesh);
-        advice::warnings(policy, warn);
+        policy_warnings::warnings(policy, warn);
         let selects_some = self.selects_some(policy);
         if policy.is_in_effect() && !selects_some {
             warn("spec.targetRef".to_owned(), self.selects_none(policy));
@@ -61,8 +61,9 @@ impl Binder {
             warn("spec".to_owned(), message.to_owned());
         }
         let own = scope(mesh);
-        let near =
-            |id: &&BackendId| id.port != 0 || id.object.namespace() == own || across::is_meant(id);
+        let near = |id: &&BackendId| {
+            id.port != 0 || id.object.namespace() == own || cross_mesh::is_meant(id)
+        };
         for (index, to) in spec.to.iter().enumerate() {
             let includes = |id: &BackendId| policy.includes(reader, index, id);
             let is_there = || there.iter().filter(near).any(includes);
@@ -168,7 +169,7 @@ impl Binder {
                 let source = route.rules.last().and_then(|rule| rule.from.last());
                 if let (true, Some(source)) = (is_http, source)
                     && let FrontendId::Outbound(outbound) = frontend
-                    && !advice::takes_everything(route)
+                    && !policy_warnings::takes_everything(route)
                 {
                     let callers = found.entry((source, id)).or_default();
                     callers.insert(&outbound.dataplane);
@@ -274,15 +275,15 @@ impl Binder {
                 }
                 let outcome = self.kuma.destinations.get(id);
                 let governed = outcome.is_some_and(|outcome| outcome.leads_elsewhere(key, id));
-                let away = across::turned_away(reader, &proxy.mesh, id).is_some();
+                let away = cross_mesh::turned_away(reader, &proxy.mesh, id).is_some();
                 !governed && (away || !backend::is_offered(reader, id))
             };
             for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| nowhere(to)) {
                 all.push(Warning {
                     object: key.clone(),
                     field: "networking.outbound".to_owned(),
-                    message: match across::is_meant(to) {
-                        true if across::turned_away(reader, &proxy.mesh, to).is_some() => format!(
+                    message: match cross_mesh::is_meant(to) {
+                        true if cross_mesh::turned_away(reader, &proxy.mesh, to).is_some() => format!(
                             "{listen} leads nowhere: {to} lets in proxies of meshes with mTLS alone"
                         ),
                         true => format!("{listen} leads nowhere: no crossMesh listener is {to}"),

@@ -13,7 +13,7 @@ use pointsman_resources::{Name, ObjectKey, Resource};
 
 use super::gateway::{chosen, frontend_id, listener_tags};
 use super::proxy::{self, Proxy};
-use super::select::has;
+use super::selection::has;
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, ClientValidation, Endpoints,
     Fault, FaultReason, FrontendId, FrontendTls, PeerName, SecretId, Trust,

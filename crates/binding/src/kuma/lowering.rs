@@ -15,8 +15,8 @@ use pointsman_resources::kuma::{
 use pointsman_resources::route::{PathMatchType, UrlRewrite as HostAndPath};
 use pointsman_resources::{Kind, ObjectKey};
 
-use super::across;
 use super::backend;
+use super::cross_mesh;
 use super::external;
 use super::merge::{Lost, Merged};
 use super::policy::Policy;
@@ -212,7 +212,7 @@ impl Lowering<'_, '_> {
 
     fn own_destination(&mut self, sets_host: bool) -> Option<WeightedBackend> {
         let id = self.destination?;
-        let away = across::turned_away(self.reader, self.mesh, id);
+        let away = cross_mesh::turned_away(self.reader, self.mesh, id);
         let target = match away.or_else(|| external::unsupported(self.reader, id)) {
             Some(fault) => Err(fault),
             None => Ok(id.clone()),

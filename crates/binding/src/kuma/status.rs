@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use pointsman_resources::{Name, ObjectKey, Resource};
 
 use super::destination::Outcome;
+use super::effective::SHADOW;
 use super::gateway::{MeshGatewayView, port_name};
-use super::lower::place_text;
-use super::merged::SHADOW;
-use super::{Place, across};
+use super::lowering::place_text;
+use super::{Place, cross_mesh};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
 use crate::observation::Observation;
@@ -218,7 +218,7 @@ impl Binder {
     /// Whether a proxy is of a mesh with mutual TLS.
     pub fn has_mtls(&self, proxy: &ObjectKey) -> bool {
         let proxy = self.kuma.proxies.get(proxy);
-        proxy.is_some_and(|proxy| across::has_mtls(&Reader::new(&self.store), &proxy.mesh))
+        proxy.is_some_and(|proxy| cross_mesh::has_mtls(&Reader::new(&self.store), &proxy.mesh))
     }
 
     /// Whether an object is a proxy of a mesh: a Dataplane, or a Pod that is one.
