@@ -14,13 +14,13 @@ use pointsman_routing::Tables;
 
 use crate::changed::Changed;
 use crate::placement::Listeners;
-use crate::proxy::{MetricsReader, Owner, Proxy, RefusedNames, SocketKey, Update};
+use crate::proxy::{MetricsReader, Proxy, RefusedNames, SocketKey, SocketOwner, Update};
 
 /// Sockets of a data plane at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
     /// Owner of each socket, bound or not.
-    pub owners: Arc<BTreeMap<SocketKey, Owner>>,
+    pub owners: Arc<BTreeMap<SocketKey, SocketOwner>>,
     /// Sockets that could not be bound, and why.
     pub unbound: Arc<BTreeMap<SocketKey, String>>,
 }

@@ -44,5 +44,5 @@ pub use data_plane::{DataPlane, Sockets, SocketsReader};
 pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Options};
 pub use pointsman_binding::Network;
-pub use proxy::{MetricsReader, Outcome, Owner, Proxy, SocketKey, Update};
+pub use proxy::{ApplyOutcome, MetricsReader, Proxy, SocketKey, SocketOwner, Update};
 pub use sockets::{NetworkNamespace, SocketFactory};

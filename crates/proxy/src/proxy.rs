@@ -38,7 +38,7 @@ pub struct SocketKey {
 
 /// Whose traffic arrives at a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owner {
+pub enum SocketOwner {
     /// A port of a Gateway: that number in its listeners, whatever number is bound.
     Gateway {
         /// The Gateway.
@@ -57,12 +57,12 @@ pub enum Owner {
     Outbound(FrontendId),
 }
 
-impl Owner {
+impl SocketOwner {
     /// Returns the Gateway and the port of its listeners, if the owner is a Gateway.
     pub(crate) fn gateway_port(&self) -> Option<(&Name, u16)> {
         match self {
-            Owner::Gateway { gateway, port } => Some((gateway, *port)),
-            Owner::Mesh { .. } | Owner::Outbound(_) => None,
+            SocketOwner::Gateway { gateway, port } => Some((gateway, *port)),
+            SocketOwner::Mesh { .. } | SocketOwner::Outbound(_) => None,
         }
     }
 }
@@ -73,7 +73,7 @@ pub struct Update {
     /// Which rule takes which traffic.
     pub tables: Tables,
     /// Every socket that is to be listened on.
-    pub sockets: Arc<BTreeMap<SocketKey, Owner>>,
+    pub sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
     /// The Pods, by address: whose calls are whose.
     pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
     /// The backends of mesh parents themselves, for calls that no route governs.
@@ -84,7 +84,7 @@ pub struct Update {
 
 /// What came of an [`Update`].
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct ApplyOutcome {
     /// Sockets that could not be bound, and why. They are tried again with each update.
     pub unbound: BTreeMap<SocketKey, io::Error>,
     /// Listeners whose TLS could not be made of what they name, and why. The others serve.
@@ -96,7 +96,7 @@ pub struct Outcome {
 pub struct Proxy {
     shared: Arc<WorkerShared>,
     registry: Arc<Registry>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
     threads: Vec<JoinHandle<()>>,
     /// Looks up names, once there are any.
     resolver: Option<Resolver>,
@@ -104,13 +104,13 @@ pub struct Proxy {
 
 /// What the control side changes, be it by an update or because a name has other addresses.
 #[derive(Debug, Default)]
-struct State {
+struct ProxyState {
     workers: Vec<UnboundedSender<Command>>,
     /// Creates listening sockets.
     sockets: SocketFactory,
     bound: HashSet<SocketKey>,
     tls: TlsConfigs,
-    version: Arc<ConfigSnapshot>,
+    config: Arc<ConfigSnapshot>,
     endpoints: Arc<EndpointSet>,
     /// Whether a socket could not be bound.
     has_unbound: bool,
@@ -118,7 +118,7 @@ struct State {
     endpoint_policy: Arc<EndpointPolicy>,
     /// Addresses that DNS names resolve to and that are refused.
     refused: RefusedNames,
-    on_refused: Notify,
+    on_refused: RefusalCallback,
 }
 
 /// DNS names with the addresses of theirs that are refused.
@@ -126,11 +126,11 @@ pub(crate) type RefusedNames = BTreeMap<Arc<str>, Vec<IpAddr>>;
 
 /// Called when something has to be reported.
 #[derive(Default)]
-struct Notify(Option<Box<dyn Fn() + Send>>);
+struct RefusalCallback(Option<Box<dyn Fn() + Send>>);
 
-impl std::fmt::Debug for Notify {
+impl std::fmt::Debug for RefusalCallback {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Notify")
+        f.write_str("RefusalCallback")
     }
 }
 
@@ -150,10 +150,10 @@ impl Proxy {
         let mut proxy = Proxy {
             shared: Arc::new(WorkerShared::new(options, capacity, log)),
             registry: Arc::default(),
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(ProxyState {
                 sockets,
                 endpoint_policy,
-                ..State::default()
+                ..ProxyState::default()
             })),
             threads: Vec::new(),
             resolver: None,
@@ -177,8 +177,8 @@ impl Proxy {
 
     /// Puts an update in effect; it is when this returns: every worker listens on the new sockets and uses the new tables for requests that come
     /// from then on.
-    pub fn apply(&mut self, update: Update) -> Outcome {
-        let mut outcome = Outcome::default();
+    pub fn apply(&mut self, update: Update) -> ApplyOutcome {
+        let mut outcome = ApplyOutcome::default();
         let wanted: BTreeSet<Arc<str>> = update.tables.names().cloned().collect();
         {
             let mut state = lock(&self.state);
@@ -191,7 +191,7 @@ impl Proxy {
                 bound: update.tables.endpoint_map().clone(),
                 names,
             });
-            let current = &state.version;
+            let current = &state.config;
             let only_endpoints = !update.changed.beyond_endpoints
                 && !state.has_unbound
                 && Arc::ptr_eq(&current.sockets, &update.sockets)
@@ -199,30 +199,30 @@ impl Proxy {
                 && Arc::ptr_eq(&current.implicit, &update.implicit);
             let changed = Arc::new(update.changed);
             if only_endpoints {
-                state.publish_endpoints(changed);
+                state.install_endpoints(changed);
             } else {
                 state.tls.update(&update.tables, &changed);
-                state.version = Arc::new(ConfigSnapshot {
+                state.config = Arc::new(ConfigSnapshot {
                     tables: update.tables,
                     sockets: update.sockets,
                     pods: update.pods,
                     implicit: update.implicit,
                     tls: state.tls.usable(),
                 });
-                outcome.unbound = state.publish(changed);
+                outcome.unbound = state.install(changed);
             }
             outcome.faulty = state.tls.faulty().clone();
         }
-        self.look_up(wanted);
+        self.set_resolved_names(wanted);
         outcome
     }
 
     /// These names are to be looked up from now on.
-    fn look_up(&mut self, wanted: BTreeSet<Arc<str>>) {
+    fn set_resolved_names(&mut self, wanted: BTreeSet<Arc<str>>) {
         if self.resolver.is_none() && !wanted.is_empty() {
             let state = self.state.clone();
             let started = Resolver::start(move |name, addresses| {
-                lock(&state).resolved(name, addresses);
+                lock(&state).set_name_addresses(name, addresses);
             });
             match started {
                 Ok(resolver) => self.resolver = Some(resolver),
@@ -230,7 +230,7 @@ impl Proxy {
             }
         }
         if let Some(resolver) = &self.resolver {
-            resolver.want(wanted);
+            resolver.set_names(wanted);
         }
     }
 
@@ -241,7 +241,7 @@ impl Proxy {
 
     /// Calls this on another thread whenever [`refused_names`](Self::refused_names) has changed.
     pub(crate) fn on_refused(&self, notify: impl Fn() + Send + 'static) {
-        lock(&self.state).on_refused = Notify(Some(Box::new(notify)));
+        lock(&self.state).on_refused = RefusalCallback(Some(Box::new(notify)));
     }
 
     /// Stops accepting, lets what runs finish, and returns when it has, or at the deadline. Returns how many connections were cut.
@@ -275,14 +275,14 @@ impl Proxy {
 #[derive(Debug, Clone)]
 pub struct MetricsReader {
     registry: Arc<Registry>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProxyState>>,
 }
 
 impl MetricsReader {
     /// All of them, in Prometheus' text format.
     pub fn render(&self) -> String {
-        let version = lock(&self.state).version.clone();
-        self.registry.render(&version.tables, &version.implicit)
+        let config = lock(&self.state).config.clone();
+        self.registry.render(&config.tables, &config.implicit)
     }
 }
 
@@ -298,29 +298,29 @@ impl Drop for Proxy {
 }
 
 /// The state is whole between any two steps, so a panic elsewhere does not spoil it.
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<ProxyState>) -> MutexGuard<'_, ProxyState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl State {
+impl ProxyState {
     /// A name has these addresses. Nothing is said of names that nobody wants any more.
-    fn resolved(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) {
-        if !self.version.tables.names().any(|wanted| wanted == name) {
+    fn set_name_addresses(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) {
+        if !self.config.tables.names().any(|wanted| wanted == name) {
             return;
         }
-        let addresses = self.allowed(name, addresses);
+        let addresses = self.filter_refused(name, addresses);
         let mut endpoints = (*self.endpoints).clone();
         Arc::make_mut(&mut endpoints.names).insert(name.clone(), addresses);
         self.endpoints = Arc::new(endpoints);
-        let named = self.version.tables.backends_named(name);
-        self.publish_endpoints(Arc::new(Changed {
+        let named = self.config.tables.backends_named(name);
+        self.install_endpoints(Arc::new(Changed {
             endpoints: named.cloned().collect(),
             ..Changed::default()
         }));
     }
 
     /// Leaves out the addresses of a name that are refused.
-    fn allowed(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) -> Vec<IpAddr> {
+    fn filter_refused(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         let policy = &self.endpoint_policy;
         let (refused, allowed): (Vec<IpAddr>, Vec<IpAddr>) = addresses
             .into_iter()
@@ -346,7 +346,7 @@ impl State {
     }
 
     /// Sends other endpoints to the workers, and waits until all have installed them.
-    fn publish_endpoints(&self, changed: Arc<Changed>) {
+    fn install_endpoints(&self, changed: Arc<Changed>) {
         let (done, all) = channel();
         for worker in &self.workers {
             let _ = worker.send(Command::InstallEndpoints {
@@ -360,11 +360,11 @@ impl State {
     }
 
     /// Gives the version to the workers, with sockets that it wants and that are not there yet. Returns those that can't be had.
-    fn publish(&mut self, changed: Arc<Changed>) -> BTreeMap<SocketKey, io::Error> {
-        let wanted = self.version.sockets.clone();
+    fn install(&mut self, changed: Arc<Changed>) -> BTreeMap<SocketKey, io::Error> {
+        let wanted = self.config.sockets.clone();
         self.bound.retain(|key| wanted.contains_key(key));
         let mut unbound = BTreeMap::new();
-        let mut fresh: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
+        let mut new_sockets: Vec<Vec<_>> = self.workers.iter().map(|_| Vec::new()).collect();
         for (key, owner) in &*wanted {
             if self.bound.contains(key) {
                 continue;
@@ -372,17 +372,17 @@ impl State {
             match bind(&self.sockets, key, self.workers.len()) {
                 Ok(sockets) => {
                     self.bound.insert(*key);
-                    for (fresh, socket) in fresh.iter_mut().zip(sockets) {
-                        fresh.push((*key, owner.clone(), socket));
+                    for (new_sockets, socket) in new_sockets.iter_mut().zip(sockets) {
+                        new_sockets.push((*key, owner.clone(), socket));
                     }
                 }
                 Err(error) => drop(unbound.insert(*key, error)),
             }
         }
         let (done, all) = channel();
-        for (worker, sockets) in self.workers.iter().zip(fresh) {
+        for (worker, sockets) in self.workers.iter().zip(new_sockets) {
             let _ = worker.send(Command::Install {
-                config: self.version.clone(),
+                config: self.config.clone(),
                 endpoints: self.endpoints.clone(),
                 changed: changed.clone(),
                 sockets,

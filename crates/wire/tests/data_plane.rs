@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use pointsman_binding::bound::Transport;
 use pointsman_binding::{Binder, Change};
-use pointsman_proxy::{Changed, Options, Owner, Proxy, SocketKey, Update};
+use pointsman_proxy::{Changed, Options, Proxy, SocketKey, SocketOwner, Update};
 use pointsman_resources::Name;
 use pointsman_resources::read::ManifestReader;
 use pointsman_routing::Tables;
@@ -116,7 +116,7 @@ impl Plane {
         let mut changed = Changed::default();
         changed.record(&decoded.delta);
         self.tables.apply(&decoded.delta);
-        let owner = Owner::Gateway {
+        let owner = SocketOwner::Gateway {
             gateway: Name::new("infra", "edge"),
             port: 80,
         };

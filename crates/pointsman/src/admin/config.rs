@@ -8,7 +8,7 @@ use pointsman_binding::bound::{
 };
 use pointsman_control::Snapshot;
 use pointsman_proxy::placement::{gateway_kind, protocol_name};
-use pointsman_proxy::{Owner, SocketKey, Sockets};
+use pointsman_proxy::{SocketKey, SocketOwner, Sockets};
 use pointsman_resources::ObjectKey;
 use pointsman_routing::{Entry, FrontendTable};
 use serde_json::{Map, Value, json};
@@ -33,17 +33,17 @@ pub fn render(snapshot: &Snapshot, open: &Sockets) -> Value {
     })
 }
 
-fn socket((key, owner): (&SocketKey, &Owner), open: &Sockets) -> Value {
+fn socket((key, owner): (&SocketKey, &SocketOwner), open: &Sockets) -> Value {
     let mut value = match owner {
-        Owner::Gateway { gateway, port } => json!({
+        SocketOwner::Gateway { gateway, port } => json!({
             "kind": gateway_kind(gateway), "namespace": &*gateway.namespace, "name": &*gateway.name, "port": port,
         }),
-        Owner::Mesh { parent, port } => {
+        SocketOwner::Mesh { parent, port } => {
             let mut value = object(parent);
             value["port"] = json!(port);
             value
         }
-        Owner::Outbound(id) => object(id.parent()),
+        SocketOwner::Outbound(id) => object(id.parent()),
     };
     value["address"] = json!(key.address.to_string());
     value["transport"] = json!(key.transport.name());
@@ -66,14 +66,14 @@ fn frontend(table: &FrontendTable, open: &Sockets) -> Value {
             gateway, listener, ..
         } => {
             value["listener"] = json!(&**listener);
-            Owner::Gateway {
+            SocketOwner::Gateway {
                 gateway: gateway.clone(),
                 port: it.port,
             }
         }
         FrontendId::Mesh { parent, scope, .. } => {
             value["clients"] = json!(scope.to_string());
-            Owner::Mesh {
+            SocketOwner::Mesh {
                 parent: parent.clone(),
                 port: it.port,
             }
@@ -82,8 +82,8 @@ fn frontend(table: &FrontendTable, open: &Sockets) -> Value {
             value["clients"] = json!(outbound.dataplane.to_string());
             let to = &outbound.destination;
             match outbound.listen {
-                Some(_) => Owner::Outbound(it.id.clone()),
-                None => Owner::Mesh {
+                Some(_) => SocketOwner::Outbound(it.id.clone()),
+                None => SocketOwner::Mesh {
                     parent: to.object.clone(),
                     port: to.port,
                 },

@@ -74,7 +74,7 @@ impl Resolver {
     }
 
     /// These names are wanted from now on, and no others. One that was not wanted before is looked up at once.
-    pub(crate) fn want(&self, names: Names) {
+    pub(crate) fn set_names(&self, names: Names) {
         if let Some(wanted) = &self.wanted {
             wanted.send_if_modified(|old| {
                 let other = *old != names;

@@ -240,7 +240,7 @@ fn both_families_are_found() {
     );
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
-    resolver.want(names(&["api.example.com"]));
+    resolver.set_names(names(&["api.example.com"]));
     assert_eq!(
         changes.next(),
         told(
@@ -256,7 +256,7 @@ fn a_change_is_seen_when_the_records_have_lived() {
     server.set("api.example.com", &["192.0.2.1"], 2);
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
-    resolver.want(names(&["api.example.com"]));
+    resolver.set_names(names(&["api.example.com"]));
     assert_eq!(changes.next(), told("api.example.com", &["192.0.2.1"]));
     server.set("api.example.com", &["192.0.2.9"], 2);
     assert_eq!(changes.next(), told("api.example.com", &["192.0.2.9"]));
@@ -273,7 +273,7 @@ fn what_fails_keeps_what_is_known_and_is_tried_again() {
     server.set("api.example.com", &["192.0.2.1"], 1);
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
-    resolver.want(names(&["api.example.com"]));
+    resolver.set_names(names(&["api.example.com"]));
     assert_eq!(changes.next(), told("api.example.com", &["192.0.2.1"]));
     server.break_it(true);
     let before = server.asked("api.example.com").len();
@@ -301,7 +301,7 @@ fn the_hosts_file_comes_first_and_is_read_again() {
     server.set("api.example.com", &["192.0.2.1"], 60);
     let files = Files::new("192.0.2.77 api.example.com other\n", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
-    resolver.want(names(&["api.example.com"]));
+    resolver.set_names(names(&["api.example.com"]));
     assert_eq!(changes.next(), told("api.example.com", &["192.0.2.77"]));
     assert!(server.asked("api.example.com").is_empty());
     files.write("hosts", "# nothing is left\n");
@@ -315,7 +315,7 @@ fn another_server_is_used_once_the_file_names_it() {
     second.set("api.example.com", &["192.0.2.2"], 1);
     let files = Files::new("", first.address);
     let (resolver, changes) = files.resolver(first.address.port());
-    resolver.want(names(&["api.example.com"]));
+    resolver.set_names(names(&["api.example.com"]));
     assert_eq!(changes.next(), told("api.example.com", &["192.0.2.1"]));
     files.set_server(second.address);
     assert_eq!(changes.next(), told("api.example.com", &["192.0.2.2"]));
@@ -328,9 +328,9 @@ fn what_is_not_wanted_any_more_is_not_looked_up_any_more() {
     server.set("b.example", &["192.0.2.2"], 1);
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
-    resolver.want(names(&["a.example"]));
+    resolver.set_names(names(&["a.example"]));
     assert_eq!(changes.next(), told("a.example", &["192.0.2.1"]));
-    resolver.want(names(&["b.example"]));
+    resolver.set_names(names(&["b.example"]));
     assert_eq!(changes.next(), told("b.example", &["192.0.2.2"]));
     // A question for `a` may have been on its way. Were it still kept, it would be asked for as often as `b`.
     let before = server.asked("a.example").len();
@@ -338,7 +338,7 @@ fn what_is_not_wanted_any_more_is_not_looked_up_any_more() {
     wait_until(|| server.asked("b.example").len() >= others + 4);
     assert!(server.asked("a.example").len() <= before + 1);
     // Wanted again, it is told again.
-    resolver.want(names(&["a.example", "b.example"]));
+    resolver.set_names(names(&["a.example", "b.example"]));
     assert_eq!(changes.next(), told("a.example", &["192.0.2.1"]));
 }
 
@@ -355,7 +355,7 @@ fn the_names_on_the_way_count_too() {
     server.set("api.example.com", &["192.0.2.1"], 60);
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
-    resolver.want(names(&["www.example.com"]));
+    resolver.set_names(names(&["www.example.com"]));
     assert_eq!(changes.next(), told("www.example.com", &["192.0.2.1"]));
 }
 
@@ -364,7 +364,7 @@ fn without_any_server_nothing_is_told_and_it_can_still_end() {
     let files = Files::new("", loopback());
     fs::remove_file(files.0.join("resolv.conf")).unwrap();
     let (resolver, changes) = files.resolver(53);
-    resolver.want(names(&["a.example", "not a name", ""]));
+    resolver.set_names(names(&["a.example", "not a name", ""]));
     drop(resolver);
     assert!(changes.0.recv().is_err());
 }

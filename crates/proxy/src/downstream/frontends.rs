@@ -6,7 +6,7 @@ use pointsman_binding::bound::{BackendId, Frontend, Protocol, Transport};
 use pointsman_routing::{Client, FrontendTable, PortTable};
 
 use super::ResolvedConnection;
-use crate::proxy::Owner;
+use crate::proxy::SocketOwner;
 use crate::worker::WorkerSnapshot;
 
 /// Frontends that apply to a connection.
@@ -28,14 +28,14 @@ impl<'h> Frontends<'h> {
         let tables = &held.config.tables;
         let transport = connection.destination.transport;
         let found = match (&*connection.owner.get(), transport) {
-            (Owner::Gateway { .. }, Transport::Tcp) => {
+            (SocketOwner::Gateway { .. }, Transport::Tcp) => {
                 held.port(&connection.destination).map(Frontends::Listeners)
             }
-            (Owner::Gateway { gateway, port }, Transport::Udp) => {
+            (SocketOwner::Gateway { gateway, port }, Transport::Udp) => {
                 tables.datagrams(gateway, *port).map(Frontends::Single)
             }
-            (Owner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
-            (Owner::Mesh { parent, port }, _) => {
+            (SocketOwner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
+            (SocketOwner::Mesh { parent, port }, _) => {
                 let source = connection.source(&held.config);
                 let client = source.map(Client::of_pod).unwrap_or_default();
                 let table = tables.mesh(parent, transport, *port, client);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use pointsman_resources::ObjectKey;
 
 use crate::proxy::SocketKey;
-use crate::worker::{ConfigSnapshot, FrontendOwner, Socket};
+use crate::worker::{ConfigSnapshot, SharedSocketOwner, Socket};
 
 /// Source, destination and frontend owner of a connection or UDP session.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct ResolvedConnection {
     /// Address that the client connected to: that of the listening socket or, for captured traffic, the original destination.
     pub(crate) destination: SocketKey,
     /// Owner of the frontends at that destination.
-    pub(crate) owner: Rc<FrontendOwner>,
+    pub(crate) owner: Rc<SharedSocketOwner>,
 }
 
 impl ResolvedConnection {

@@ -12,7 +12,7 @@ use pointsman_resources::meta::Age;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::data_plane::warn_some;
-use crate::proxy::{Owner, SocketKey};
+use crate::proxy::{SocketKey, SocketOwner};
 
 use super::addresses::{AddressPolicy, Addresses, Assigned};
 use super::gateway_kind;
@@ -76,7 +76,7 @@ pub struct Listeners {
     /// Listeners that lost a socket to another owner, and why.
     pub lost: BTreeMap<FrontendId, String>,
     /// Every socket that is to be opened.
-    pub sockets: Arc<BTreeMap<SocketKey, Owner>>,
+    pub sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
 }
 
 impl Listeners {
@@ -195,7 +195,7 @@ impl Listeners {
             let assigned = assigned.filter(|assigned| assigned.unusable.is_empty());
             let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
             for (id, listener) in self.listeners.get(name).into_iter().flatten() {
-                let owner = Owner::Gateway {
+                let owner = SocketOwner::Gateway {
                     gateway: name.clone(),
                     port: listener.port,
                 };
@@ -242,23 +242,23 @@ impl Listeners {
     }
 
     /// Sockets of Kuma's proxies that they keep: a proxy that comes later never takes over a socket in use.
-    fn kept(&self, requests: &[Arc<AddressRequest>]) -> BTreeMap<SocketKey, Owner> {
+    fn kept(&self, requests: &[Arc<AddressRequest>]) -> BTreeMap<SocketKey, SocketOwner> {
         let outbounds = self.outbounds.keys();
         let outbounds = outbounds.filter_map(|id| Some((place_of(id)?, id)));
         let outbounds: BTreeMap<_, &FrontendId> = outbounds.collect();
         let held = self.sockets.iter().filter_map(|(key, owner)| match owner {
-            Owner::Gateway { gateway, .. } if gateway_kind(gateway) != "Gateway" => {
+            SocketOwner::Gateway { gateway, .. } if gateway_kind(gateway) != "Gateway" => {
                 let requested = requests.iter().any(|request| request.gateway == *gateway);
                 let mut listeners = self.listeners_of(gateway);
                 let wanted = listeners.any(|(_, one)| self.places(gateway, *one).contains(key));
                 (requested && wanted).then(|| (*key, owner.clone()))
             }
             // What a Dataplane calls there may have changed since.
-            Owner::Outbound(id) => {
+            SocketOwner::Outbound(id) => {
                 let now = outbounds.get(&place_of(id)?)?;
-                Some((*key, Owner::Outbound((*now).clone())))
+                Some((*key, SocketOwner::Outbound((*now).clone())))
             }
-            Owner::Gateway { .. } | Owner::Mesh { .. } => None,
+            SocketOwner::Gateway { .. } | SocketOwner::Mesh { .. } => None,
         });
         held.collect()
     }
@@ -266,7 +266,7 @@ impl Listeners {
     /// Gives the outbounds of Kuma's sidecars their sockets.
     fn place_outbounds(
         &self,
-        sockets: &mut BTreeMap<SocketKey, Owner>,
+        sockets: &mut BTreeMap<SocketKey, SocketOwner>,
         complaints: &mut BTreeSet<String>,
     ) {
         let age = |id: &&FrontendId| match id {
@@ -285,7 +285,7 @@ impl Listeners {
             if !self.dataplanes.contain(&outbound.dataplane) {
                 continue;
             }
-            let owner = Owner::Outbound(id.clone());
+            let owner = SocketOwner::Outbound(id.clone());
             let key = self.socket(listen.ip(), listen.port(), Transport::Tcp);
             if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
                 let (dataplane, to) = (&outbound.dataplane, &outbound.destination);
@@ -297,11 +297,11 @@ impl Listeners {
     /// Gives the ports of Services that have an address here their sockets.
     fn place_services(
         &self,
-        sockets: &mut BTreeMap<SocketKey, Owner>,
+        sockets: &mut BTreeMap<SocketKey, SocketOwner>,
         complaints: &mut BTreeSet<String>,
     ) {
         for (id, addresses) in self.services.ports() {
-            let owner = Owner::Mesh {
+            let owner = SocketOwner::Mesh {
                 parent: id.object.clone(),
                 port: id.port,
             };
@@ -347,9 +347,9 @@ fn place_of(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
 
 /// Assigns a socket to an owner. Fails if it has another.
 fn claim(
-    sockets: &mut BTreeMap<SocketKey, Owner>,
+    sockets: &mut BTreeMap<SocketKey, SocketOwner>,
     key: SocketKey,
-    owner: &Owner,
+    owner: &SocketOwner,
 ) -> Result<(), String> {
     match sockets.entry(key).or_insert_with(|| owner.clone()) {
         has if has == owner => Ok(()),

@@ -14,7 +14,7 @@ use std::fmt;
 use pointsman_binding::bound::FrontendId;
 use pointsman_resources::Name;
 
-use crate::proxy::Owner;
+use crate::proxy::SocketOwner;
 
 pub use addresses::{AddressPolicy, AddressPool, Assigned};
 pub use listeners::{Dataplanes, Listener, Listeners};
@@ -29,17 +29,17 @@ pub fn gateway_kind(gateway: &Name) -> &'static str {
     }
 }
 
-impl fmt::Display for Owner {
+impl fmt::Display for SocketOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Owner::Gateway { gateway, port } => {
+            SocketOwner::Gateway { gateway, port } => {
                 write!(f, "{} {gateway} port {port}", gateway_kind(gateway))
             }
-            Owner::Mesh { parent, port } => write!(f, "{parent} port {port}"),
-            Owner::Outbound(FrontendId::Outbound(outbound)) => {
+            SocketOwner::Mesh { parent, port } => write!(f, "{parent} port {port}"),
+            SocketOwner::Outbound(FrontendId::Outbound(outbound)) => {
                 write!(f, "{} to {}", outbound.dataplane, outbound.destination)
             }
-            Owner::Outbound(id) => write!(f, "{}", id.parent()),
+            SocketOwner::Outbound(id) => write!(f, "{}", id.parent()),
         }
     }
 }

@@ -6,7 +6,7 @@ use pointsman_binding::bound::{FrontendId, Protocol};
 use pointsman_binding::{Change, Observation};
 use pointsman_resources::Name;
 
-use crate::proxy::{Owner, SocketKey};
+use crate::proxy::{SocketKey, SocketOwner};
 
 use super::addresses::Assigned;
 use super::gateway_kind;
@@ -40,7 +40,7 @@ impl Listeners {
                     seen.faulty.insert(id.clone(), why.clone());
                 }
                 if listener.cross_mesh {
-                    let owner = Owner::Gateway {
+                    let owner = SocketOwner::Gateway {
                         gateway: name.clone(),
                         port: listener.port,
                     };
@@ -90,11 +90,11 @@ impl Listeners {
             }
         }
         for (key, owner) in self.sockets.iter() {
-            let is_listed = matches!(owner, Owner::Gateway { gateway, .. } if self.assigned.contains_key(gateway));
+            let is_listed = matches!(owner, SocketOwner::Gateway { gateway, .. } if self.assigned.contains_key(gateway));
             if !is_listed {
                 let protocol = match owner {
-                    Owner::Outbound(id) => self.outbounds.get(id).copied(),
-                    Owner::Gateway { .. } | Owner::Mesh { .. } => None,
+                    SocketOwner::Outbound(id) => self.outbounds.get(id).copied(),
+                    SocketOwner::Gateway { .. } | SocketOwner::Mesh { .. } => None,
                 };
                 let protocol = protocol.map_or(key.transport.name(), protocol_name);
                 let what = format!("{owner}: {protocol}");
@@ -117,7 +117,7 @@ impl Listeners {
                 let Some(what) = listener_text(id, *listener) else {
                     continue;
                 };
-                let own = Owner::Gateway {
+                let own = SocketOwner::Gateway {
                     gateway: gateway.clone(),
                     port: listener.port,
                 };

@@ -26,7 +26,7 @@ use crate::io::splice::PipePool;
 use crate::limits::Limits;
 use crate::metrics::WorkerMetrics;
 use crate::options::Options;
-use crate::proxy::{Owner, SocketKey};
+use crate::proxy::{SocketKey, SocketOwner};
 use crate::server::Overload;
 use crate::upstream::Upstream;
 
@@ -83,7 +83,7 @@ pub(crate) struct Socket {
     /// Which one.
     pub(crate) key: SocketKey,
     /// Owner of the frontends there, shared with the connections.
-    pub(crate) owner: Rc<FrontendOwner>,
+    pub(crate) owner: Rc<SharedSocketOwner>,
     /// Its connections, of all workers.
     pub(crate) connections: Arc<AtomicUsize>,
     /// Rings when it is closed, be it alone or because the worker drains. Connections that wait for a request then end.
@@ -92,11 +92,11 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// A socket of this owner.
-    pub(crate) fn new(key: SocketKey, owner: Owner, ports: &PortConnections) -> Self {
+    pub(crate) fn new(key: SocketKey, owner: SocketOwner, ports: &PortConnections) -> Self {
         Socket {
             key,
             connections: ports.of(key),
-            owner: Rc::new(FrontendOwner::new(owner)),
+            owner: Rc::new(SharedSocketOwner::new(owner)),
             closed: Signal::default(),
         }
     }
@@ -104,21 +104,21 @@ impl Socket {
 
 /// Owner of the frontends at an address. Connections share it with their socket, so that they follow when configuration gives the address to another owner.
 #[derive(Debug)]
-pub(crate) struct FrontendOwner(RefCell<Rc<Owner>>);
+pub(crate) struct SharedSocketOwner(RefCell<Rc<SocketOwner>>);
 
-impl FrontendOwner {
+impl SharedSocketOwner {
     /// Creates a handle for an owner.
-    pub(crate) fn new(owner: Owner) -> Self {
-        FrontendOwner(RefCell::new(Rc::new(owner)))
+    pub(crate) fn new(owner: SocketOwner) -> Self {
+        SharedSocketOwner(RefCell::new(Rc::new(owner)))
     }
 
     /// Returns the owner of this moment.
-    pub(crate) fn get(&self) -> Rc<Owner> {
+    pub(crate) fn get(&self) -> Rc<SocketOwner> {
         self.0.borrow().clone()
     }
 
     /// Replaces the owner if it is another one.
-    fn set(&self, owner: &Owner) {
+    fn set(&self, owner: &SocketOwner) {
         if *self.get() != *owner {
             self.0.replace(Rc::new(owner.clone()));
         }

@@ -15,7 +15,7 @@ use super::Worker;
 use super::rule_plan::RulePlan;
 use crate::balance::Readiness;
 use crate::metrics::ListenerSeries;
-use crate::proxy::{Owner, SocketKey};
+use crate::proxy::{SocketKey, SocketOwner};
 
 /// What holds, for all workers.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ pub(crate) struct ConfigSnapshot {
     /// Which rule takes which traffic.
     pub(crate) tables: Tables,
     /// What is listened on.
-    pub(crate) sockets: Arc<BTreeMap<SocketKey, Owner>>,
+    pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
     /// The Pods, by their addresses.
     pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
     /// Where calls to mesh parents go that no route governs.

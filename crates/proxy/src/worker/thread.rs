@@ -12,7 +12,7 @@ use tokio::task::spawn_local;
 use super::{ConfigSnapshot, EndpointSet, Socket, Worker, WorkerShared};
 use crate::changed::Changed;
 use crate::metrics::WorkerMetrics;
-use crate::proxy::{Owner, SocketKey};
+use crate::proxy::{SocketKey, SocketOwner};
 use crate::server;
 
 /// A socket that the control side has bound for a worker.
@@ -32,7 +32,7 @@ pub(crate) enum Command {
         config: Arc<ConfigSnapshot>,
         endpoints: Arc<EndpointSet>,
         changed: Arc<Changed>,
-        sockets: Vec<(SocketKey, Owner, BoundSocket)>,
+        sockets: Vec<(SocketKey, SocketOwner, BoundSocket)>,
         /// Heard when it is so.
         done: Sender<()>,
     },
@@ -112,7 +112,7 @@ fn install(
     worker: &Rc<Worker>,
     config: Arc<ConfigSnapshot>,
     changed: &Changed,
-    fresh: Vec<(SocketKey, Owner, BoundSocket)>,
+    fresh: Vec<(SocketKey, SocketOwner, BoundSocket)>,
 ) {
     // First the tables: whoever connects to a new socket finds its listeners.
     worker.install(config.clone(), changed);

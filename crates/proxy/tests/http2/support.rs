@@ -14,7 +14,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use pointsman_binding::bound::Transport;
 use pointsman_binding::{Binder, Change};
-use pointsman_proxy::{Changed, Limits, Options, Owner, Proxy, SocketKey, Update};
+use pointsman_proxy::{Changed, Limits, Options, Proxy, SocketKey, SocketOwner, Update};
 use pointsman_resources::Name;
 use pointsman_resources::read::ManifestReader;
 use pointsman_routing::Tables;
@@ -106,7 +106,7 @@ pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule
         address,
         transport: Transport::Tcp,
     };
-    let owner = Owner::Gateway {
+    let owner = SocketOwner::Gateway {
         gateway: Name::new("shop", "edge"),
         port: 80,
     };

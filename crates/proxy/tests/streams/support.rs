@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use pointsman_binding::bound::{Backend, BackendId, FrontendId, Protocol, Transport};
 use pointsman_binding::{Binder, Change};
-use pointsman_proxy::{Changed, Options, Outcome, Owner, Proxy, SocketKey, Update};
+use pointsman_proxy::{ApplyOutcome, Changed, Options, Proxy, SocketKey, SocketOwner, Update};
 use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Severity};
 use pointsman_routing::Tables;
@@ -29,11 +29,11 @@ pub fn address() -> Ipv4Addr {
 /// A data plane, and what it was told.
 pub struct Site {
     pub proxy: Proxy,
-    pub outcome: Outcome,
+    pub outcome: ApplyOutcome,
     address: Ipv4Addr,
     binder: Binder,
     tables: Tables,
-    sockets: BTreeMap<SocketKey, Owner>,
+    sockets: BTreeMap<SocketKey, SocketOwner>,
     pods: HashMap<IpAddr, ObjectKey>,
     needed: Vec<BackendId>,
     implicit: HashMap<BackendId, Arc<Backend>>,
@@ -56,7 +56,7 @@ impl Site {
     pub fn with(options: Options, yaml: &str) -> Site {
         let mut site = Site {
             proxy: Proxy::start(options).expect("a data plane"),
-            outcome: Outcome::default(),
+            outcome: ApplyOutcome::default(),
             address: address(),
             binder: Binder::new(),
             tables: Tables::default(),
@@ -117,7 +117,7 @@ impl Site {
             transport,
         );
         let key = self.free(transport);
-        let owner = Owner::Mesh {
+        let owner = SocketOwner::Mesh {
             parent: id.object.clone(),
             port,
         };
@@ -145,18 +145,19 @@ impl Site {
                 Protocol::Udp => Transport::Udp,
                 _ => Transport::Tcp,
             };
-            let owner = Owner::Gateway {
+            let owner = SocketOwner::Gateway {
                 gateway: gateway.clone(),
                 port: frontend.port,
             };
             wanted.insert((frontend.port, transport), owner);
         }
-        let known = |owner: &Owner| wanted.values().any(|other| other == owner);
+        let known = |owner: &SocketOwner| wanted.values().any(|other| other == owner);
         self.sockets
-            .retain(|_, owner| matches!(owner, Owner::Mesh { .. }) || known(owner));
+            .retain(|_, owner| matches!(owner, SocketOwner::Mesh { .. }) || known(owner));
         for ((_, transport), owner) in wanted {
-            let there =
-                |(key, other): (&SocketKey, &Owner)| key.transport == transport && *other == owner;
+            let there = |(key, other): (&SocketKey, &SocketOwner)| {
+                key.transport == transport && *other == owner
+            };
             if !self.sockets.iter().any(there) {
                 let key = self.free(transport);
                 self.sockets.insert(key, owner);
@@ -200,8 +201,10 @@ impl Site {
     }
 
     fn find(&self, port: u16, transport: Transport) -> SocketAddr {
-        let of = |(key, owner): (&SocketKey, &Owner)| match owner {
-            Owner::Gateway { port: own, .. } if *own == port && key.transport == transport => {
+        let of = |(key, owner): (&SocketKey, &SocketOwner)| match owner {
+            SocketOwner::Gateway { port: own, .. }
+                if *own == port && key.transport == transport =>
+            {
                 Some(key.address)
             }
             _ => None,
