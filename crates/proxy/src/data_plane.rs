@@ -13,7 +13,7 @@ use pointsman_binding::{Change, Delta};
 use pointsman_routing::Tables;
 
 use crate::changed::Changed;
-use crate::placement::Listeners;
+use crate::placement::Placement;
 use crate::proxy::{MetricsReader, Proxy, RefusedNames, SocketKey, SocketOwner, Update};
 
 /// Sockets of a data plane at one time.
@@ -44,14 +44,14 @@ impl SocketsReader {
 /// A running proxy and the sockets that it should have.
 pub struct DataPlane {
     proxy: Proxy,
-    listeners: Listeners,
+    placement: Placement,
     unbound: Arc<BTreeMap<SocketKey, String>>,
     /// Listeners whose TLS configuration failed, and why.
     faulty: BTreeMap<FrontendId, String>,
     /// What was staged and is not committed yet.
     changed: Changed,
     /// Whether sockets or listeners may have changed since the last commit.
-    moved: bool,
+    sockets_changed: bool,
     /// Listeners that accept connections, as they are logged; `None` before the first commit.
     serving: Option<BTreeSet<String>>,
     /// Refused addresses of DNS names, as last reported.
@@ -61,14 +61,14 @@ pub struct DataPlane {
 
 impl DataPlane {
     /// Joins a running proxy that has no configuration yet with an empty set of sockets.
-    pub fn new(proxy: Proxy, listeners: Listeners) -> Self {
+    pub fn new(proxy: Proxy, placement: Placement) -> Self {
         DataPlane {
             proxy,
-            listeners,
+            placement,
             unbound: Arc::default(),
             faulty: BTreeMap::new(),
             changed: Changed::default(),
-            moved: true,
+            sockets_changed: true,
             serving: None,
             refused: RefusedNames::new(),
             reader: SocketsReader::default(),
@@ -79,11 +79,11 @@ impl DataPlane {
     /// effect before [`commit`](Self::commit).
     pub fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change> {
         self.changed.record(delta);
-        let (mut reports, moved) = self.listeners.apply(delta);
+        let (mut reports, sockets_changed) = self.placement.apply(delta);
         let known = |id: &_| tables.backend(id).cloned();
-        self.listeners.services.apply_backends(delta, known);
-        self.moved |= moved;
-        if moved {
+        self.placement.services.apply_backends(delta, known);
+        self.sockets_changed |= sockets_changed;
+        if sockets_changed {
             // The address of a listener may be an endpoint elsewhere.
             reports.extend(self.observations());
         }
@@ -92,10 +92,10 @@ impl DataPlane {
 
     /// Puts staged changes in effect; they are when this returns. Returns changed observations of Gateways.
     pub fn commit(&mut self, tables: &Tables) -> Vec<Change> {
-        let services = &self.listeners.services;
+        let services = &self.placement.services;
         let outcome = self.proxy.apply(Update {
             tables: tables.clone(),
-            sockets: self.listeners.sockets.clone(),
+            sockets: self.placement.sockets.clone(),
             pods: services.pods.clone(),
             implicit: services.implicit.clone(),
             changed: std::mem::take(&mut self.changed),
@@ -109,11 +109,11 @@ impl DataPlane {
             self.unbound = Arc::new(unbound);
         }
         self.faulty = outcome.faulty;
-        if changed || std::mem::take(&mut self.moved) {
+        if changed || std::mem::take(&mut self.sockets_changed) {
             self.log_listeners();
         }
         self.reader.publish(Sockets {
-            owners: self.listeners.sockets.clone(),
+            owners: self.placement.sockets.clone(),
             unbound: self.unbound.clone(),
         });
         let mut reports = match changed {
@@ -126,8 +126,8 @@ impl DataPlane {
 
     /// Retries addresses and ports that could not be bound: the machine may have changed. They are bound by the next commit.
     pub fn retry_unbound(&mut self) -> Vec<Change> {
-        self.moved = true;
-        let mut reports = self.listeners.retry();
+        self.sockets_changed = true;
+        let mut reports = self.placement.retry();
         reports.extend(self.observations());
         reports.extend(self.refused_resolutions());
         reports
@@ -152,11 +152,11 @@ impl DataPlane {
 
     /// Whether there is something to retry.
     pub fn has_unbound(&self) -> bool {
-        !self.unbound.is_empty() || self.listeners.may_improve()
+        !self.unbound.is_empty() || self.placement.has_retryable()
     }
 
     fn observations(&mut self) -> Vec<Change> {
-        self.listeners.observations(&self.unbound, &self.faulty)
+        self.placement.observations(&self.unbound, &self.faulty)
     }
 
     /// Logs sockets that can't be bound and have no status to report it: those of Services and of outbounds.
@@ -166,23 +166,23 @@ impl DataPlane {
             .filter(|(key, why)| self.unbound.get(key) != Some(why));
         let lines: BTreeSet<String> = news
             .filter_map(|(key, why)| {
-                let owner = self.listeners.sockets.get(key)?;
+                let owner = self.placement.sockets.get(key)?;
                 let SocketKey { address, transport } = key;
                 let has_status = owner.gateway_port().is_some();
                 (!has_status).then(|| format!("{owner}: {transport} not on {address}: {why}"))
             })
             .collect();
-        warn_some(lines.iter());
+        warn_each(lines.iter());
     }
 
     /// Logs listeners that came up or went down since the last commit. The first ones are not logged: `describe` lists them.
     fn log_listeners(&mut self) {
-        let serving = self.listeners.serving(&self.unbound, &self.faulty);
+        let serving = self.placement.serving(&self.unbound, &self.faulty);
         if let Some(before) = self.serving.replace(serving)
             && let Some(now) = &self.serving
         {
-            log_some("listening", now.difference(&before));
-            log_some("no longer listening", before.difference(now));
+            log_each("listening", now.difference(&before));
+            log_each("no longer listening", before.difference(now));
         }
     }
 
@@ -198,7 +198,7 @@ impl DataPlane {
 
     /// Describes each listener and its addresses in a line.
     pub fn describe(&self) -> Vec<String> {
-        self.listeners.describe(&self.unbound)
+        self.placement.describe(&self.unbound)
     }
 
     /// Reopens the access log's file after a rotation.
@@ -215,7 +215,7 @@ impl DataPlane {
 /// Most lines of one sort that one change logs.
 const MAX_LINES: usize = 10;
 
-fn log_some<'a>(what: &str, listeners: impl Iterator<Item = &'a String>) {
+fn log_each<'a>(what: &str, listeners: impl Iterator<Item = &'a String>) {
     let mut listeners = listeners;
     for listener in listeners.by_ref().take(MAX_LINES) {
         tracing::info!("{what}: {listener}");
@@ -226,7 +226,7 @@ fn log_some<'a>(what: &str, listeners: impl Iterator<Item = &'a String>) {
 }
 
 /// Logs a few warnings and counts the others.
-pub(crate) fn warn_some<'a>(lines: impl Iterator<Item = &'a String>) {
+pub(crate) fn warn_each<'a>(lines: impl Iterator<Item = &'a String>) {
     let mut lines = lines;
     for line in lines.by_ref().take(MAX_LINES) {
         tracing::warn!("{line}");

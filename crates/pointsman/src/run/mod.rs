@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context, Result, bail};
 use pointsman_binding::status::CONTROLLER_NAME;
 use pointsman_control::{FileSource, Inbox, Reconciler, Snapshot, Snapshots, status_log};
-use pointsman_proxy::placement::{AddressPolicy, Dataplanes, Listeners};
+use pointsman_proxy::placement::{AddressPolicy, DataplaneFilter, Placement};
 use pointsman_proxy::{DataPlane, Limits, Options, Proxy, SocketFactory};
 use pointsman_resources::Kind;
 
@@ -86,13 +86,13 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(cut > 0)))
 }
 
-fn listeners(arguments: &Run) -> Listeners {
+fn listeners(arguments: &Run) -> Placement {
     let policy = match arguments.address {
         Some(address) => AddressPolicy::Fixed(address),
         None => AddressPolicy::Pool(arguments.address_pool.clone()),
     };
-    let dataplanes = Dataplanes(arguments.dataplanes.iter().cloned().collect());
-    Listeners::new(policy, arguments.port_offset, dataplanes)
+    let dataplanes = DataplaneFilter(arguments.dataplanes.iter().cloned().collect());
+    Placement::new(policy, arguments.port_offset, dataplanes)
 }
 
 fn announce(data_plane: &DataPlane, snapshot: &Snapshot, admin: Option<SocketAddr>) -> Result<()> {

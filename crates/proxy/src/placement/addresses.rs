@@ -55,13 +55,13 @@ impl FromStr for AddressPool {
 }
 
 /// Number of addresses that are tried before a Gateway gets none.
-const TRIES: u128 = 4096;
+const MAX_CANDIDATES: u128 = 4096;
 
 impl AddressPool {
     /// Addresses that a Gateway may get, in the order in which they are tried.
     fn candidates(&self, gateway: &Name) -> impl Iterator<Item = IpAddr> {
         let start = u128::from(hash(gateway)) % self.size;
-        (0..self.size.min(TRIES)).map(move |step| {
+        (0..self.size.min(MAX_CANDIDATES)).map(move |step| {
             let number = self.first + (start + step) % self.size;
             match (self.is_v4, u32::try_from(number)) {
                 (true, Ok(number)) => IpAddr::V4(Ipv4Addr::from_bits(number)),
@@ -90,7 +90,7 @@ pub enum AddressPolicy {
 
 /// Addresses of one Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assigned {
+pub struct AssignedAddresses {
     /// Addresses to listen on.
     pub addresses: Vec<IpAddr>,
     /// Requested addresses that can't be used, and why.
@@ -102,47 +102,50 @@ pub struct Assigned {
 }
 
 /// Assigns addresses.
-pub struct Addresses {
-    choice: AddressPolicy,
-    given: HashMap<Name, IpAddr>,
+pub struct AddressAssigner {
+    policy: AddressPolicy,
+    allocated: HashMap<Name, IpAddr>,
 }
 
-impl Addresses {
+impl AddressAssigner {
     /// Creates an assignment without Gateways.
-    pub fn new(choice: AddressPolicy) -> Self {
-        Addresses {
-            choice,
-            given: HashMap::new(),
+    pub fn new(policy: AddressPolicy) -> Self {
+        AddressAssigner {
+            policy,
+            allocated: HashMap::new(),
         }
     }
 
     /// Grants requests in their order.
-    pub fn assign(&mut self, requests: &[Arc<AddressRequest>]) -> BTreeMap<Name, Assigned> {
+    pub fn assign(
+        &mut self,
+        requests: &[Arc<AddressRequest>],
+    ) -> BTreeMap<Name, AssignedAddresses> {
         let names: BTreeSet<&Name> = requests.iter().map(|request| &request.gateway).collect();
-        self.given.retain(|name, _| names.contains(name));
+        self.allocated.retain(|name, _| names.contains(name));
         let mut taken: BTreeSet<IpAddr> = requests
             .iter()
             .flat_map(|request| &request.addresses)
             .copied()
             .collect();
-        taken.extend(self.given.values());
+        taken.extend(self.allocated.values());
         let mut all = BTreeMap::new();
         for request in requests {
-            let mut assigned = Assigned {
+            let mut assigned = AssignedAddresses {
                 may_retry: request.any || !request.addresses.is_empty(),
-                ..Assigned::default()
+                ..AssignedAddresses::default()
             };
             for address in &request.addresses {
-                match can_be_bound(*address) {
+                match check_bindable(*address) {
                     Ok(()) => assigned.addresses.push(*address),
                     Err(why) => drop(assigned.unusable.insert(*address, why)),
                 }
             }
             if request.any {
-                match self.give(&request.gateway, &taken) {
-                    Ok(given) => {
-                        taken.insert(given);
-                        assigned.addresses.push(given);
+                match self.allocate(&request.gateway, &taken) {
+                    Ok(allocated) => {
+                        taken.insert(allocated);
+                        assigned.addresses.push(allocated);
                     }
                     Err(why) => assigned.unassigned = Some(why),
                 }
@@ -154,35 +157,35 @@ impl Addresses {
         all
     }
 
-    fn give(&mut self, name: &Name, taken: &BTreeSet<IpAddr>) -> Result<IpAddr, String> {
-        let pool = match &self.choice {
+    fn allocate(&mut self, name: &Name, taken: &BTreeSet<IpAddr>) -> Result<IpAddr, String> {
+        let pool = match &self.policy {
             AddressPolicy::Fixed(address) => {
-                return match can_be_bound(*address) {
+                return match check_bindable(*address) {
                     Ok(()) => Ok(*address),
                     Err(why) => Err(format!("{address}: {why}")),
                 };
             }
             AddressPolicy::Pool(pool) => pool,
         };
-        if let Some(address) = self.given.get(name) {
+        if let Some(address) = self.allocated.get(name) {
             return Ok(*address);
         }
         let mut free = pool
             .candidates(name)
             .filter(|address| !taken.contains(address));
-        let Some(found) = free.find(|address| can_be_bound(*address).is_ok()) else {
+        let Some(found) = free.find(|address| check_bindable(*address).is_ok()) else {
             let range = &pool.text;
             return Err(format!(
                 "none of the addresses {range} is free and can be bound here"
             ));
         };
-        self.given.insert(name.clone(), found);
+        self.allocated.insert(name.clone(), found);
         Ok(found)
     }
 }
 
 /// Fails if this machine does not let sockets be bound to an address.
-pub fn can_be_bound(address: IpAddr) -> Result<(), String> {
+pub fn check_bindable(address: IpAddr) -> Result<(), String> {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
@@ -209,12 +212,12 @@ mod tests {
         })
     }
 
-    fn pool(text: &str) -> Addresses {
-        Addresses::new(AddressPolicy::Pool(text.parse().expect("a pool")))
+    fn pool(text: &str) -> AddressAssigner {
+        AddressAssigner::new(AddressPolicy::Pool(text.parse().expect("a pool")))
     }
 
     fn assign(
-        addresses: &mut Addresses,
+        addresses: &mut AddressAssigner,
         requests: &[Arc<AddressRequest>],
     ) -> Vec<(String, Vec<IpAddr>)> {
         let all = addresses.assign(requests).into_iter();
@@ -266,8 +269,10 @@ mod tests {
         assert_eq!(after, before[2..]);
         let full = pool("127.0.99.0/30");
         let mut full = full;
-        let given = assign(&mut full, &all);
-        let empty = given.iter().filter(|(_, addresses)| addresses.is_empty());
+        let allocated = assign(&mut full, &all);
+        let empty = allocated
+            .iter()
+            .filter(|(_, addresses)| addresses.is_empty());
         assert_eq!(empty.count(), 4, "a pool of two has two");
     }
 

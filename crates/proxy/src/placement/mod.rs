@@ -5,9 +5,9 @@
 //! its process or not. Addresses are tested by binding a socket; nothing listens here.
 
 mod addresses;
-mod listeners;
 mod observations;
 mod services;
+mod sockets;
 
 use std::fmt;
 
@@ -16,10 +16,10 @@ use pointsman_resources::Name;
 
 use crate::proxy::SocketOwner;
 
-pub use addresses::{AddressPolicy, AddressPool, Assigned};
-pub use listeners::{Dataplanes, Listener, Listeners};
+pub use addresses::{AddressPolicy, AddressPool, AssignedAddresses};
 pub use observations::protocol_name;
 pub use services::LocalServices;
+pub use sockets::{DataplaneFilter, ListenerPort, Placement};
 
 /// Kind of the object that a Gateway's name stands for: builtin gateways of Kuma's are named after their proxy.
 pub fn gateway_kind(gateway: &Name) -> &'static str {

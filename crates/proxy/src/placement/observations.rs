@@ -8,18 +8,18 @@ use pointsman_resources::Name;
 
 use crate::proxy::{SocketKey, SocketOwner};
 
-use super::addresses::Assigned;
+use super::addresses::AssignedAddresses;
 use super::gateway_kind;
-use super::listeners::{Listener, Listeners};
+use super::sockets::{ListenerPort, Placement};
 
-impl Listeners {
+impl Placement {
     /// Observations of every Gateway, given the sockets that could not be bound and the listeners whose TLS configuration failed.
     pub fn observations(
         &mut self,
         unbound: &BTreeMap<SocketKey, String>,
         faulty: &BTreeMap<FrontendId, String>,
     ) -> Vec<Change> {
-        let observe = |(name, assigned): (&Name, &Assigned)| {
+        let observe = |(name, assigned): (&Name, &AssignedAddresses)| {
             let mut seen = Observation {
                 addresses: assigned.addresses.clone(),
                 unusable: assigned.unusable.clone(),
@@ -27,7 +27,7 @@ impl Listeners {
                 ..Observation::default()
             };
             for (id, listener) in self.listeners_of(name) {
-                let mut why: Vec<String> = self.lost.get(id).into_iter().cloned().collect();
+                let mut why: Vec<String> = self.conflicts.get(id).into_iter().cloned().collect();
                 for address in &assigned.addresses {
                     let key = self.socket(*address, listener.port, listener.transport());
                     let failed = key.ok().and_then(|key| Some((key, unbound.get(&key)?)));
@@ -45,9 +45,9 @@ impl Listeners {
                         port: listener.port,
                     };
                     let own = |key: &SocketKey| self.sockets.get(key) == Some(&owner);
-                    let places = self.places(name, *listener).into_iter();
-                    let places = places.filter(own).map(|key| key.address);
-                    seen.places.insert(id.clone(), places.collect());
+                    let socket_keys = self.socket_keys(name, *listener).into_iter();
+                    let socket_keys = socket_keys.filter(own).map(|key| key.address);
+                    seen.places.insert(id.clone(), socket_keys.collect());
                 }
             }
             Change::Observe(name.clone(), Some(seen))
@@ -63,12 +63,15 @@ impl Listeners {
     }
 
     /// Listeners of a Gateway.
-    pub fn listeners_of(&self, gateway: &Name) -> impl Iterator<Item = (&FrontendId, &Listener)> {
+    pub fn listeners_of(
+        &self,
+        gateway: &Name,
+    ) -> impl Iterator<Item = (&FrontendId, &ListenerPort)> {
         self.listeners.get(gateway).into_iter().flatten()
     }
 
     /// Sockets of a listener, whether or not they could be bound.
-    pub fn places(&self, gateway: &Name, listener: Listener) -> Vec<SocketKey> {
+    pub fn socket_keys(&self, gateway: &Name, listener: ListenerPort) -> Vec<SocketKey> {
         let assigned = self.assigned.get(gateway);
         let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
         addresses
@@ -121,7 +124,7 @@ impl Listeners {
                     gateway: gateway.clone(),
                     port: listener.port,
                 };
-                for key in self.places(gateway, *listener) {
+                for key in self.socket_keys(gateway, *listener) {
                     if self.sockets.get(&key) == Some(&own) && !unbound.contains_key(&key) {
                         all.insert(describe_socket(&what, &key, unbound));
                     }
@@ -141,30 +144,30 @@ impl Listeners {
         &self,
         gateway: &Name,
         id: &FrontendId,
-        listener: Listener,
+        listener: ListenerPort,
         unbound: &BTreeMap<SocketKey, String>,
         lines: &mut Vec<String>,
     ) {
         let Some(what) = listener_text(id, listener) else {
             return;
         };
-        if let Some(why) = self.lost.get(id) {
+        if let Some(why) = self.conflicts.get(id) {
             return lines.push(format!("{what} nowhere: {why}"));
         }
-        let places = self.places(gateway, listener);
-        if places.is_empty() {
+        let socket_keys = self.socket_keys(gateway, listener);
+        if socket_keys.is_empty() {
             let assigned = self.assigned.get(gateway);
             let why = assigned.and_then(|assigned| assigned.unassigned.as_deref());
             let why = why.unwrap_or("it has no address");
             lines.push(format!("{what} nowhere: {why}"));
         }
-        let places = places.iter();
-        lines.extend(places.map(|key| describe_socket(&what, key, unbound)));
+        let socket_keys = socket_keys.iter();
+        lines.extend(socket_keys.map(|key| describe_socket(&what, key, unbound)));
     }
 }
 
 /// A listener with its protocol.
-fn listener_text(id: &FrontendId, listener: Listener) -> Option<String> {
+fn listener_text(id: &FrontendId, listener: ListenerPort) -> Option<String> {
     let FrontendId::Listener {
         owner,
         listener: name,

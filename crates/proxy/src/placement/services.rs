@@ -74,7 +74,7 @@ impl LocalServices {
     ) -> Vec<(BackendId, Vec<IpAddr>)> {
         let is_here = |address: &&IpAddr| {
             let here = self.here.entry(**address);
-            *here.or_insert_with(|| addresses::can_be_bound(**address).is_ok())
+            *here.or_insert_with(|| addresses::check_bindable(**address).is_ok())
         };
         let addresses: Vec<IpAddr> = service.addresses.iter().filter(is_here).copied().collect();
         if addresses.is_empty() {
@@ -109,7 +109,7 @@ impl LocalServices {
     }
 
     /// Changes to the set of backends that the binder has to supply whether or not a route uses them.
-    pub fn needs(&mut self, changed: bool) -> Vec<Change> {
+    pub fn needed_changes(&mut self, changed: bool) -> Vec<Change> {
         if !changed {
             return Vec::new();
         }

@@ -11,16 +11,16 @@ use pointsman_binding::{Change, Delta};
 use pointsman_resources::meta::Age;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::data_plane::warn_some;
+use crate::data_plane::warn_each;
 use crate::proxy::{SocketKey, SocketOwner};
 
-use super::addresses::{AddressPolicy, Addresses, Assigned};
+use super::addresses::{AddressAssigner, AddressPolicy, AssignedAddresses};
 use super::gateway_kind;
 use super::services::LocalServices;
 
 /// Port and protocol of a Gateway's listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listener {
+pub struct ListenerPort {
     /// Port in the listener's specification, without the offset.
     pub port: u16,
     /// Protocol of the listener.
@@ -29,7 +29,7 @@ pub struct Listener {
     pub cross_mesh: bool,
 }
 
-impl Listener {
+impl ListenerPort {
     /// Transport of the listener's socket.
     pub fn transport(self) -> Transport {
         match self.protocol {
@@ -41,10 +41,10 @@ impl Listener {
 
 /// Names of Kuma's Dataplanes whose sockets are opened here, each optionally preceded by its mesh or namespace; empty for all.
 #[derive(Clone, Debug, Default)]
-pub struct Dataplanes(pub BTreeSet<String>);
+pub struct DataplaneFilter(pub BTreeSet<String>);
 
-impl Dataplanes {
-    fn contain(&self, proxy: &ObjectKey) -> bool {
+impl DataplaneFilter {
+    fn matches(&self, proxy: &ObjectKey) -> bool {
         let place = proxy.namespace();
         let place = place.strip_prefix("mesh:").unwrap_or(place);
         let name = &*proxy.name.name;
@@ -53,39 +53,39 @@ impl Dataplanes {
 }
 
 /// Sockets of this machine and their owners.
-pub struct Listeners {
+pub struct Placement {
     offset: u16,
-    addresses: Addresses,
+    addresses: AddressAssigner,
     /// Addresses that Gateways request.
     requests: BTreeMap<Name, Arc<AddressRequest>>,
-    pub(super) listeners: BTreeMap<Name, BTreeMap<FrontendId, Listener>>,
+    pub(super) listeners: BTreeMap<Name, BTreeMap<FrontendId, ListenerPort>>,
     /// Outbounds of Kuma's Dataplanes, with their protocols.
     pub(super) outbounds: BTreeMap<FrontendId, Protocol>,
     /// Ages of Kuma's Dataplanes.
     ages: HashMap<ObjectKey, Age>,
     /// Selects the Dataplanes whose sockets are opened here.
-    dataplanes: Dataplanes,
+    dataplanes: DataplaneFilter,
     /// Services that have an address on this machine, and Pods.
     pub services: LocalServices,
     /// Gateways that have been reported on.
     pub(super) observed: BTreeSet<Name>,
     /// Addresses of each Gateway.
-    pub assigned: BTreeMap<Name, Assigned>,
+    pub assigned: BTreeMap<Name, AssignedAddresses>,
     /// Sockets that are not opened and have no status to report it in.
-    complaints: BTreeSet<String>,
+    warnings: BTreeSet<String>,
     /// Listeners that lost a socket to another owner, and why.
-    pub lost: BTreeMap<FrontendId, String>,
+    pub conflicts: BTreeMap<FrontendId, String>,
     /// Every socket that is to be opened.
     pub sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
 }
 
-impl Listeners {
+impl Placement {
     /// Creates an empty set of sockets. `offset` is added to every port.
-    pub fn new(policy: AddressPolicy, offset: u16, dataplanes: Dataplanes) -> Self {
-        Listeners {
+    pub fn new(policy: AddressPolicy, offset: u16, dataplanes: DataplaneFilter) -> Self {
+        Placement {
             offset,
             dataplanes,
-            addresses: Addresses::new(policy),
+            addresses: AddressAssigner::new(policy),
             requests: BTreeMap::new(),
             listeners: BTreeMap::new(),
             outbounds: BTreeMap::new(),
@@ -93,8 +93,8 @@ impl Listeners {
             services: LocalServices::default(),
             observed: BTreeSet::new(),
             assigned: BTreeMap::new(),
-            complaints: BTreeSet::new(),
-            lost: BTreeMap::new(),
+            warnings: BTreeSet::new(),
+            conflicts: BTreeMap::new(),
             sockets: Arc::default(),
         }
     }
@@ -119,7 +119,7 @@ impl Listeners {
         if gateways || services {
             self.reassign();
         }
-        (self.services.needs(services), gateways || services)
+        (self.services.needed_changes(services), gateways || services)
     }
 
     /// Applies a changed frontend. Returns whether it may change sockets.
@@ -130,7 +130,7 @@ impl Listeners {
                 match frontend {
                     // Without certificates to ask for, nobody would be kept out.
                     Some(frontend) if !frontend.cross_mesh || frontend.tls.is_some() => {
-                        let listener = Listener {
+                        let listener = ListenerPort {
                             port: frontend.port,
                             protocol: frontend.protocol,
                             cross_mesh: frontend.cross_mesh,
@@ -178,16 +178,16 @@ impl Listeners {
     pub fn retry(&mut self) -> Vec<Change> {
         self.services.refresh();
         self.reassign();
-        self.services.needs(true)
+        self.services.needed_changes(true)
     }
 
     /// Gives every Gateway its addresses and every listener its socket. Older Gateways choose first, then Kuma's proxies, then Services.
     fn reassign(&mut self) {
-        let mut complaints = BTreeSet::new();
-        let requests = self.requests_in_order(&mut complaints);
+        let mut warnings = BTreeSet::new();
+        let requests = self.requests_in_order(&mut warnings);
         self.assigned = self.addresses.assign(&requests);
-        let mut sockets = self.kept(&requests);
-        let mut lost = BTreeMap::new();
+        let mut sockets = self.retained_sockets(&requests);
+        let mut conflicts = BTreeMap::new();
         for request in &requests {
             let name = &request.gateway;
             // A Gateway with an address that it can't have serves nothing: it says so as a whole.
@@ -203,27 +203,27 @@ impl Listeners {
                     let key = self.socket(*address, listener.port, listener.transport());
                     let claimed = key.and_then(|key| claim(&mut sockets, key, &owner));
                     if let Err(why) = claimed {
-                        lost.insert(id.clone(), why);
+                        conflicts.insert(id.clone(), why);
                     }
                 }
             }
         }
-        self.place_outbounds(&mut sockets, &mut complaints);
-        self.place_services(&mut sockets, &mut complaints);
+        self.assign_outbounds(&mut sockets, &mut warnings);
+        self.assign_services(&mut sockets, &mut warnings);
         // Each is logged once, however often it is found.
-        warn_some(complaints.difference(&self.complaints));
-        self.complaints = complaints;
-        self.lost = lost;
+        warn_each(warnings.difference(&self.warnings));
+        self.warnings = warnings;
+        self.conflicts = conflicts;
         if *self.sockets != sockets {
             self.sockets = Arc::new(sockets);
         }
     }
 
     /// Requests for addresses, in the order in which they are granted: Gateways, then Kuma's proxies, each by age.
-    fn requests_in_order(&self, complaints: &mut BTreeSet<String>) -> Vec<Arc<AddressRequest>> {
+    fn requests_in_order(&self, warnings: &mut BTreeSet<String>) -> Vec<Arc<AddressRequest>> {
         let is_here = |request: &&Arc<AddressRequest>| {
             let proxy = request.proxy.as_ref();
-            proxy.is_none_or(|proxy| self.dataplanes.contain(proxy))
+            proxy.is_none_or(|proxy| self.dataplanes.matches(proxy))
         };
         let requests = self.requests.values().filter(is_here).cloned();
         let mut requests: Vec<Arc<AddressRequest>> = requests.collect();
@@ -233,7 +233,7 @@ impl Listeners {
         });
         for request in &requests {
             if let (Some(proxy), Some(address)) = (&request.proxy, &request.invalid) {
-                complaints.insert(format!(
+                warnings.insert(format!(
                     "{proxy} is not listened for: `{address}` is no address"
                 ));
             }
@@ -242,32 +242,36 @@ impl Listeners {
     }
 
     /// Sockets of Kuma's proxies that they keep: a proxy that comes later never takes over a socket in use.
-    fn kept(&self, requests: &[Arc<AddressRequest>]) -> BTreeMap<SocketKey, SocketOwner> {
+    fn retained_sockets(
+        &self,
+        requests: &[Arc<AddressRequest>],
+    ) -> BTreeMap<SocketKey, SocketOwner> {
         let outbounds = self.outbounds.keys();
-        let outbounds = outbounds.filter_map(|id| Some((place_of(id)?, id)));
+        let outbounds = outbounds.filter_map(|id| Some((outbound_address(id)?, id)));
         let outbounds: BTreeMap<_, &FrontendId> = outbounds.collect();
-        let held = self.sockets.iter().filter_map(|(key, owner)| match owner {
+        let retained = self.sockets.iter().filter_map(|(key, owner)| match owner {
             SocketOwner::Gateway { gateway, .. } if gateway_kind(gateway) != "Gateway" => {
                 let requested = requests.iter().any(|request| request.gateway == *gateway);
                 let mut listeners = self.listeners_of(gateway);
-                let wanted = listeners.any(|(_, one)| self.places(gateway, *one).contains(key));
+                let wanted =
+                    listeners.any(|(_, one)| self.socket_keys(gateway, *one).contains(key));
                 (requested && wanted).then(|| (*key, owner.clone()))
             }
             // What a Dataplane calls there may have changed since.
             SocketOwner::Outbound(id) => {
-                let now = outbounds.get(&place_of(id)?)?;
+                let now = outbounds.get(&outbound_address(id)?)?;
                 Some((*key, SocketOwner::Outbound((*now).clone())))
             }
             SocketOwner::Gateway { .. } | SocketOwner::Mesh { .. } => None,
         });
-        held.collect()
+        retained.collect()
     }
 
     /// Gives the outbounds of Kuma's sidecars their sockets.
-    fn place_outbounds(
+    fn assign_outbounds(
         &self,
         sockets: &mut BTreeMap<SocketKey, SocketOwner>,
-        complaints: &mut BTreeSet<String>,
+        warnings: &mut BTreeSet<String>,
     ) {
         let age = |id: &&FrontendId| match id {
             FrontendId::Outbound(outbound) => self.ages.get(&outbound.dataplane).copied(),
@@ -282,23 +286,23 @@ impl Listeners {
             let Some(listen) = outbound.listen else {
                 continue;
             };
-            if !self.dataplanes.contain(&outbound.dataplane) {
+            if !self.dataplanes.matches(&outbound.dataplane) {
                 continue;
             }
             let owner = SocketOwner::Outbound(id.clone());
             let key = self.socket(listen.ip(), listen.port(), Transport::Tcp);
             if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
                 let (dataplane, to) = (&outbound.dataplane, &outbound.destination);
-                complaints.insert(format!("{dataplane} to {to} is not listened on: {why}"));
+                warnings.insert(format!("{dataplane} to {to} is not listened on: {why}"));
             }
         }
     }
 
     /// Gives the ports of Services that have an address here their sockets.
-    fn place_services(
+    fn assign_services(
         &self,
         sockets: &mut BTreeMap<SocketKey, SocketOwner>,
-        complaints: &mut BTreeSet<String>,
+        warnings: &mut BTreeSet<String>,
     ) {
         for (id, addresses) in self.services.ports() {
             let owner = SocketOwner::Mesh {
@@ -308,7 +312,7 @@ impl Listeners {
             for address in addresses {
                 let key = self.socket(*address, id.port, id.transport);
                 if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
-                    complaints.insert(format!("{id} is not listened on: {why}"));
+                    warnings.insert(format!("{id} is not listened on: {why}"));
                 }
             }
         }
@@ -329,8 +333,8 @@ impl Listeners {
     }
 
     /// Whether a later retry may give some Gateway an address that it lacks.
-    pub fn may_improve(&self) -> bool {
-        let lacks = |assigned: &Assigned| {
+    pub fn has_retryable(&self) -> bool {
+        let lacks = |assigned: &AssignedAddresses| {
             assigned.may_retry && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())
         };
         self.assigned.values().any(lacks)
@@ -338,7 +342,7 @@ impl Listeners {
 }
 
 /// Dataplane and address of an outbound.
-fn place_of(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
+fn outbound_address(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
     match id {
         FrontendId::Outbound(outbound) => Some((&outbound.dataplane, outbound.listen?)),
         _ => None,
