@@ -1,4 +1,4 @@
-//! Binding sockets: one for each worker, all of the same address, among which the kernel spreads what comes.
+//! Binding of listening sockets: one per worker with the same address, over which the kernel distributes connections (`SO_REUSEPORT`).
 
 use std::io;
 
@@ -8,17 +8,17 @@ use crate::proxy::SocketKey;
 use crate::sockets::SocketFactory;
 use crate::worker::thread::BoundSocket;
 
-/// Connections that may wait to be accepted.
+/// Length of the accept queue.
 const BACKLOG: i32 = 4096;
 
-/// Binds a socket once for each worker.
+/// Binds a socket for each worker.
 pub(crate) fn bind(
     sockets: &SocketFactory,
     key: &SocketKey,
     workers: usize,
 ) -> io::Result<Vec<BoundSocket>> {
     let open = |shared| sockets.bind(key.address, key.transport, shared);
-    // Sockets that share their port are shared with other processes of the same user too. One that does not share tells whether somebody is there.
+    // With SO_REUSEPORT, bind also succeeds if another process of the same user has the port. Without it, bind detects that.
     drop(open(false)?);
     (0..workers)
         .map(|_| {

@@ -1,4 +1,4 @@
-//! The parts of a configuration that differ from the one in effect: an update costs what they concern.
+//! The difference between a configuration and the one in effect, so that an update costs only what it concerns.
 
 use std::collections::BTreeSet;
 
@@ -8,18 +8,18 @@ use pointsman_binding::bound::{BackendId, FrontendId, SecretId};
 /// The parts of a configuration that differ from the one in effect.
 #[derive(Debug, Clone, Default)]
 pub struct Changed {
-    /// Frontends.
+    /// Changed frontends.
     pub frontends: BTreeSet<FrontendId>,
-    /// Certificates.
+    /// Changed certificates.
     pub secrets: BTreeSet<SecretId>,
-    /// Backends with other endpoints.
+    /// Backends whose endpoints changed.
     pub endpoints: BTreeSet<BackendId>,
-    /// Whether anything but endpoints differs.
+    /// True if anything other than endpoints changed.
     pub beyond_endpoints: bool,
 }
 
 impl Changed {
-    /// Adds the parts that a delta changes.
+    /// Adds the changes of a delta.
     pub fn record(&mut self, delta: &Delta) {
         let ids = delta.frontends.iter().map(|(id, _)| id.clone());
         self.frontends.extend(ids);

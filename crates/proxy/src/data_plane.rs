@@ -1,7 +1,7 @@
-//! A proxy with its placement: takes changes of the bound form, puts them in effect, and reports the result.
+//! A proxy with the placement of its sockets: applies changes of the bound form and reports the results.
 //!
-//! A change goes through two steps. [`DataPlane::stage`] assigns addresses and sockets, and returns what the control plane has to know before the change
-//! takes effect: addresses, and backends that are needed. [`DataPlane::commit`] hands everything staged so far to the workers.
+//! A change takes two steps. [`DataPlane::stage`] assigns addresses and sockets, and returns what the control plane has to know before the change takes
+//! effect: addresses, and the backends that are needed. [`DataPlane::commit`] passes everything staged so far to the workers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -16,12 +16,12 @@ use crate::changed::Changed;
 use crate::placement::Placement;
 use crate::proxy::{MetricsReader, Proxy, RefusedNames, SocketKey, SocketOwner, Update};
 
-/// Sockets of a data plane at one time.
+/// The sockets of a data plane at one point in time.
 #[derive(Clone, Debug, Default)]
 pub struct Sockets {
     /// Owner of each socket, bound or not.
     pub owners: Arc<BTreeMap<SocketKey, SocketOwner>>,
-    /// Sockets that could not be bound, and why.
+    /// Sockets that could not be bound, with the error.
     pub unbound: Arc<BTreeMap<SocketKey, String>>,
 }
 
@@ -41,18 +41,18 @@ impl SocketsReader {
     }
 }
 
-/// A running proxy and the sockets that it should have.
+/// A running proxy and the placement of its sockets.
 pub struct DataPlane {
     proxy: Proxy,
     placement: Placement,
     unbound: Arc<BTreeMap<SocketKey, String>>,
-    /// Listeners whose TLS configuration failed, and why.
+    /// Listeners whose TLS configuration failed, with the error.
     faulty: BTreeMap<FrontendId, String>,
-    /// What was staged and is not committed yet.
+    /// Staged changes that are not committed yet.
     changed: Changed,
-    /// Whether sockets or listeners may have changed since the last commit.
+    /// True if sockets or listeners may have changed since the last commit.
     sockets_changed: bool,
-    /// Listeners that accept connections, as they are logged; `None` before the first commit.
+    /// Listeners that accept connections, as logged; `None` before the first commit.
     serving: Option<BTreeSet<String>>,
     /// Refused addresses of DNS names, as last reported.
     refused: RefusedNames,
@@ -60,7 +60,7 @@ pub struct DataPlane {
 }
 
 impl DataPlane {
-    /// Joins a running proxy that has no configuration yet with an empty set of sockets.
+    /// Combines a running proxy that has no configuration yet with an empty placement.
     pub fn new(proxy: Proxy, placement: Placement) -> Self {
         DataPlane {
             proxy,
@@ -75,8 +75,8 @@ impl DataPlane {
         }
     }
 
-    /// Assigns addresses and sockets for a change whose tables are given. Returns the addresses and required backends that have changed; nothing takes
-    /// effect before [`commit`](Self::commit).
+    /// Assigns addresses and sockets for a change; `tables` include it. Returns changed addresses and changes of the needed backends. Nothing takes effect before
+    /// [`commit`](Self::commit).
     pub fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change> {
         self.changed.record(delta);
         let (mut reports, sockets_changed) = self.placement.apply(delta);
@@ -84,13 +84,13 @@ impl DataPlane {
         self.placement.services.apply_backends(delta, known);
         self.sockets_changed |= sockets_changed;
         if sockets_changed {
-            // The address of a listener may be an endpoint elsewhere.
+            // The address of a listener may be an endpoint of a backend.
             reports.extend(self.observations());
         }
         reports
     }
 
-    /// Puts staged changes in effect; they are when this returns. Returns changed observations of Gateways.
+    /// Puts staged changes in effect before it returns. Returns changed observations of Gateways.
     pub fn commit(&mut self, tables: &Tables) -> Vec<Change> {
         let services = &self.placement.services;
         let outcome = self.proxy.apply(Update {
@@ -124,7 +124,7 @@ impl DataPlane {
         reports
     }
 
-    /// Retries addresses and ports that could not be bound: the machine may have changed. They are bound by the next commit.
+    /// Retries addresses and ports that could not be bound, as the machine may have changed. The next commit binds them.
     pub fn retry_unbound(&mut self) -> Vec<Change> {
         self.sockets_changed = true;
         let mut reports = self.placement.retry();
@@ -133,7 +133,7 @@ impl DataPlane {
         reports
     }
 
-    /// Calls this on another thread whenever there is something new to report with [`retry_unbound`](Self::retry_unbound).
+    /// Sets a callback for new results of [`retry_unbound`](Self::retry_unbound). It is called on another thread.
     pub fn on_report(&self, notify: impl Fn() + Send + 'static) {
         self.proxy.on_refused(notify);
     }
@@ -150,7 +150,7 @@ impl DataPlane {
         gone.chain(new).collect()
     }
 
-    /// Whether there is something to retry.
+    /// True if there is an address or a socket to retry.
     pub fn has_unbound(&self) -> bool {
         !self.unbound.is_empty() || self.placement.has_retryable()
     }
@@ -159,7 +159,7 @@ impl DataPlane {
         self.placement.observations(&self.unbound, &self.faulty)
     }
 
-    /// Logs sockets that can't be bound and have no status to report it: those of Services and of outbounds.
+    /// Logs unbound sockets that have no status to report the error in: those of Services and of outbounds.
     fn log_unbound(&self, unbound: &BTreeMap<SocketKey, String>) {
         let news = unbound
             .iter()
@@ -169,13 +169,13 @@ impl DataPlane {
                 let owner = self.placement.sockets.get(key)?;
                 let SocketKey { address, transport } = key;
                 let has_status = owner.gateway_port().is_some();
-                (!has_status).then(|| format!("{owner}: {transport} not on {address}: {why}"))
+                (!has_status).then(|| format!("{owner}: {transport} not bound to {address}: {why}"))
             })
             .collect();
         warn_each(lines.iter());
     }
 
-    /// Logs listeners that came up or went down since the last commit. The first ones are not logged: `describe` lists them.
+    /// Logs listeners that came up or went down since the last commit, but not the initial ones, which `describe` lists.
     fn log_listeners(&mut self) {
         let serving = self.placement.serving(&self.unbound, &self.faulty);
         if let Some(before) = self.serving.replace(serving)
@@ -186,17 +186,17 @@ impl DataPlane {
         }
     }
 
-    /// A reader of the sockets, for other threads.
+    /// Returns a reader of the sockets for other threads.
     pub fn sockets(&self) -> SocketsReader {
         self.reader.clone()
     }
 
-    /// Metrics, for other threads.
+    /// Returns a reader of the metrics for other threads.
     pub fn metrics(&self) -> MetricsReader {
         self.proxy.metrics()
     }
 
-    /// Describes each listener and its addresses in a line.
+    /// Describes each listener with its addresses in one line.
     pub fn describe(&self) -> Vec<String> {
         self.placement.describe(&self.unbound)
     }
@@ -206,13 +206,13 @@ impl DataPlane {
         self.proxy.reopen_log()
     }
 
-    /// Stops accepting and waits for open connections until the deadline. Returns the number of connections that were cut.
+    /// Stops accepting and waits until connections end, or until the deadline. Returns the number of connections that were still open.
     pub fn drain(&mut self, deadline: Duration) -> usize {
         self.proxy.drain(deadline)
     }
 }
 
-/// Most lines of one sort that one change logs.
+/// Lines of one kind that a change logs.
 const MAX_LINES: usize = 10;
 
 fn log_each<'a>(what: &str, listeners: impl Iterator<Item = &'a String>) {
@@ -225,23 +225,23 @@ fn log_each<'a>(what: &str, listeners: impl Iterator<Item = &'a String>) {
     }
 }
 
-/// Logs a few warnings and counts the others.
+/// Logs the first warnings and counts the others.
 pub(crate) fn warn_each<'a>(lines: impl Iterator<Item = &'a String>) {
     let mut lines = lines;
     for line in lines.by_ref().take(MAX_LINES) {
         tracing::warn!("{line}");
     }
     if let more @ 1.. = lines.count() {
-        tracing::warn!("{more} more of this kind; /config has all sockets");
+        tracing::warn!("{more} more warnings of this kind; /config lists all sockets");
     }
 }
 
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied => format!(
-            "{error}: low ports need a privilege; --port-offset 8000 would put port 80 at 8080"
+            "{error}: ports below 1024 require a privilege; with --port-offset 8000, port 80 is bound as 8080"
         ),
-        io::ErrorKind::AddrInUse => "another program listens there".to_owned(),
+        io::ErrorKind::AddrInUse => "the address is in use by another program".to_owned(),
         _ => error.to_string(),
     }
 }

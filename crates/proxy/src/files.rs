@@ -2,10 +2,10 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Files for other uses than connections: listening sockets, manifests, logs, name lookups.
+/// File descriptors reserved for other uses than connections: listening sockets, manifests, logs, name lookups.
 const RESERVE: u64 = 256;
 
-/// Raises the limit as far as the system allows, and returns the number of files for connections of clients and to endpoints.
+/// Raises the limit to the hard limit and returns the number of files for client and upstream connections.
 pub(crate) fn available() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -14,7 +14,7 @@ pub(crate) fn available() -> usize {
             maximum,
         };
         if let Err(error) = setrlimit(Resource::Nofile, raised) {
-            tracing::debug!(%error, "the limit on open files stays as it is");
+            tracing::debug!(%error, "can't raise the limit of open files");
         }
     }
     let files = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);

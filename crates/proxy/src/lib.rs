@@ -1,19 +1,18 @@
-//! The data plane: what carries traffic once a rule is chosen.
+//! The data plane: carries out the decisions of the routing tables.
 //!
-//! - [`Proxy`] is all that the control side sees of it.
-//! - [`http1`] is the HTTP/1 codec, for both sides: bytes come in, events and bytes go out.
-//! - [`balance`] chooses an endpoint by load and health.
-//! - [`placement`] decides which addresses and sockets Gateways, Services and outbounds get on this machine.
-//! - [`tls`] makes what listeners show and ask for, and what backends must show, out of the bound form.
+//! - [`Proxy`] is the interface to the control plane; [`DataPlane`] adds the placement of sockets on this machine.
+//! - [`http1`] is the HTTP/1 codec for both sides, without I/O.
+//! - [`placement`] assigns addresses and sockets on this machine to Gateways, Services and outbounds.
+//! - [`tls`] builds the TLS configurations of listeners and backends from the bound form.
 //!
-//! Behind [`Proxy`]: `worker` is a thread with all that it owns, `server` tells apart what arrives at its sockets, `exchange` is one request and its
-//! response, `downstream` is what both know of a client's connection, `upstream` is where they go, `wire` is bytes and deadlines.
+//! Internally, `worker` is a thread and everything it owns, `server` accepts connections and detects their protocol, `exchange` handles one request and its
+//! response, `downstream` describes client connections, `balance` and `upstream` select and connect to endpoints, and `io` has buffers, streams and deadlines.
 
-// Futures of exchanges are deep.
+// The futures of requests are deeply nested.
 #![recursion_limit = "256"]
 #![allow(
     clippy::disallowed_methods,
-    reason = "traffic has deadlines: here the clock is read"
+    reason = "the data plane enforces deadlines, so it reads the clock"
 )]
 
 mod access_log;

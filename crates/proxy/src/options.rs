@@ -1,4 +1,4 @@
-//! What an operator says when the data plane is started. It stays the same until it ends.
+//! Settings of the data plane, fixed at startup.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,34 +11,34 @@ use crate::sockets::SocketFactory;
 /// Settings of the data plane.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Threads that carry traffic; one per core if none.
+    /// Number of worker threads; one per core by default.
     pub workers: Option<usize>,
-    /// What is too much.
+    /// Resource limits.
     pub limits: Limits,
-    /// Whose word on `x-forwarded-*` is believed.
+    /// Proxies whose `x-forwarded-*` headers are trusted.
     pub trusted_proxies: Vec<Network>,
-    /// Creates the sockets of listeners and to endpoints.
+    /// Creates listening and upstream sockets.
     pub sockets: SocketFactory,
     /// Addresses that DNS names of backends may resolve to.
     pub endpoints: Arc<EndpointPolicy>,
-    /// Whether and how requests are logged.
+    /// Access log; `None` disables it.
     pub access_log: Option<AccessLogOptions>,
 }
 
-/// How requests are logged.
+/// Settings of the access log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AccessLogOptions {
-    /// In which form.
+    /// Format of the entries.
     pub format: AccessLogFormat,
-    /// Where to; standard output if none.
+    /// Destination; standard output by default.
     pub file: Option<PathBuf>,
 }
 
-/// The form of a line.
+/// Format of access log entries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AccessLogFormat {
-    /// For people.
+    /// Columns and `name=value` pairs, for people.
     Text,
-    /// For tools: an object per line.
+    /// One JSON object per line, for tools.
     Json,
 }

@@ -1,11 +1,11 @@
-//! The data plane as the control side sees it: it is started, told what holds from now on, asked for figures, drained.
+//! The data plane as the control plane sees it: start, update, metrics and drain.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::BuildHasher;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,42 +23,43 @@ use crate::files;
 use crate::metrics::Registry;
 use crate::options::Options;
 use crate::sockets::SocketFactory;
+use crate::sync::lock;
 use crate::tls::TlsConfigs;
 use crate::worker::thread::{self, Command};
 use crate::worker::{Capacity, ConfigSnapshot, EndpointSet, WorkerShared};
 
-/// A socket that clients connect or send to.
+/// Identifies a listening socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SocketKey {
-    /// Where.
+    /// Address that is bound.
     pub address: SocketAddr,
-    /// Streams or datagrams.
+    /// Transport protocol.
     pub transport: Transport,
 }
 
-/// Whose traffic arrives at a socket.
+/// Owner of the traffic that arrives at a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SocketOwner {
-    /// A port of a Gateway: that number in its listeners, whatever number is bound.
+    /// A port of a Gateway.
     Gateway {
-        /// The Gateway.
+        /// Name of the Gateway.
         gateway: Name,
-        /// The listeners' port.
+        /// Port of the Gateway's listeners, which may differ from the bound one.
         port: u16,
     },
     /// A port of a mesh parent.
     Mesh {
-        /// The Service or its kin.
+        /// The Service, or another kind of mesh parent.
         parent: ObjectKey,
-        /// Its port.
+        /// Port of the parent.
         port: u16,
     },
-    /// An outbound of a Dataplane of Kuma.
+    /// An outbound of a Kuma Dataplane.
     Outbound(FrontendId),
 }
 
 impl SocketOwner {
-    /// Returns the Gateway and the port of its listeners, if the owner is a Gateway.
+    /// The Gateway and the port of its listeners, if the owner is a Gateway.
     pub(crate) fn gateway_port(&self) -> Option<(&Name, u16)> {
         match self {
             SocketOwner::Gateway { gateway, port } => Some((gateway, *port)),
@@ -67,42 +68,42 @@ impl SocketOwner {
     }
 }
 
-/// All that holds from now on.
+/// The complete new configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Update {
-    /// Which rule takes which traffic.
+    /// Routing tables.
     pub tables: Tables,
-    /// Every socket that is to be listened on.
+    /// Sockets to listen on, with their owners.
     pub sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
-    /// The Pods, by address: whose calls are whose.
+    /// Pods by address, to identify clients.
     pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// The backends of mesh parents themselves, for calls that no route governs.
+    /// Backends of the mesh parents themselves, for traffic that no route matches.
     pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
-    /// What differs from the last update.
+    /// Difference from the last update.
     pub changed: Changed,
 }
 
-/// What came of an [`Update`].
+/// The result of applying an [`Update`].
 #[derive(Debug, Default)]
 pub struct ApplyOutcome {
-    /// Sockets that could not be bound, and why. They are tried again with each update.
+    /// Sockets that could not be bound, with the error. Every update retries them.
     pub unbound: BTreeMap<SocketKey, io::Error>,
-    /// Listeners whose TLS could not be made of what they name, and why. The others serve.
+    /// Listeners whose TLS configuration is invalid, with the error. The others serve.
     pub faulty: BTreeMap<FrontendId, String>,
 }
 
-/// A running data plane. Dropping it ends it at once.
+/// A running data plane. Dropping it stops it at once.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<WorkerShared>,
     registry: Arc<Registry>,
     state: Arc<Mutex<ProxyState>>,
     threads: Vec<JoinHandle<()>>,
-    /// Looks up names, once there are any.
+    /// Resolves DNS names; started when there are any.
     resolver: Option<Resolver>,
 }
 
-/// What the control side changes, be it by an update or because a name has other addresses.
+/// State that changes with an update or with the addresses of a DNS name.
 #[derive(Debug, Default)]
 struct ProxyState {
     workers: Vec<UnboundedSender<Command>>,
@@ -112,19 +113,19 @@ struct ProxyState {
     tls: TlsConfigs,
     config: Arc<ConfigSnapshot>,
     endpoints: Arc<EndpointSet>,
-    /// Whether a socket could not be bound.
+    /// True if a socket could not be bound.
     has_unbound: bool,
     /// Addresses that DNS names may resolve to.
     endpoint_policy: Arc<EndpointPolicy>,
-    /// Addresses that DNS names resolve to and that are refused.
+    /// Refused addresses of DNS names.
     refused: RefusedNames,
     on_refused: RefusalCallback,
 }
 
-/// DNS names with the addresses of theirs that are refused.
+/// DNS names with those of their addresses that are refused.
 pub(crate) type RefusedNames = BTreeMap<Arc<str>, Vec<IpAddr>>;
 
-/// Called when something has to be reported.
+/// Called when the refused addresses change.
 #[derive(Default)]
 struct RefusalCallback(Option<Box<dyn Fn() + Send>>);
 
@@ -135,7 +136,7 @@ impl std::fmt::Debug for RefusalCallback {
 }
 
 impl Proxy {
-    /// Starts the workers. They have nothing to listen on before the first [`Proxy::apply`].
+    /// Starts the workers. They listen on nothing before the first [`apply`](Self::apply).
     pub fn start(options: Options) -> io::Result<Proxy> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let count = options.workers.unwrap_or_else(cores).max(1);
@@ -166,7 +167,7 @@ impl Proxy {
                 .name(format!("worker-{index}"))
                 .spawn(move || {
                     if let Err(error) = thread::run(shared, metrics, index, seed, commands) {
-                        tracing::error!(%error, "a worker could not start");
+                        tracing::error!(%error, "can't start a worker");
                     }
                 })?;
             lock(&proxy.state).workers.push(sender);
@@ -175,8 +176,7 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Puts an update in effect; it is when this returns: every worker listens on the new sockets and uses the new tables for requests that come
-    /// from then on.
+    /// Puts an update in effect before it returns: all workers listen on the new sockets and use the new tables for new requests.
     pub fn apply(&mut self, update: Update) -> ApplyOutcome {
         let mut outcome = ApplyOutcome::default();
         let wanted: BTreeSet<Arc<str>> = update.tables.names().cloned().collect();
@@ -217,7 +217,7 @@ impl Proxy {
         outcome
     }
 
-    /// These names are to be looked up from now on.
+    /// Sets the DNS names to resolve.
     fn set_resolved_names(&mut self, wanted: BTreeSet<Arc<str>>) {
         if self.resolver.is_none() && !wanted.is_empty() {
             let state = self.state.clone();
@@ -226,7 +226,7 @@ impl Proxy {
             });
             match started {
                 Ok(resolver) => self.resolver = Some(resolver),
-                Err(error) => tracing::error!(%error, "names can't be looked up"),
+                Err(error) => tracing::error!(%error, "can't start the DNS resolver"),
             }
         }
         if let Some(resolver) = &self.resolver {
@@ -239,25 +239,25 @@ impl Proxy {
         lock(&self.state).refused.clone()
     }
 
-    /// Calls this on another thread whenever [`refused_names`](Self::refused_names) has changed.
+    /// Sets a callback for changes of [`refused_names`](Self::refused_names). It is called on another thread.
     pub(crate) fn on_refused(&self, notify: impl Fn() + Send + 'static) {
         lock(&self.state).on_refused = RefusalCallback(Some(Box::new(notify)));
     }
 
-    /// Stops accepting, lets what runs finish, and returns when it has, or at the deadline. Returns how many connections were cut.
+    /// Stops accepting and waits until connections end, or until the deadline. Returns the number of connections that were still open.
     pub fn drain(&mut self, deadline: Duration) -> usize {
-        // From here on nothing is published any more.
+        // Stops installing addresses of DNS names.
         self.resolver = None;
-        let (done, all) = channel();
+        let (done, replies) = channel();
         for worker in &lock(&self.state).workers {
             let done = done.clone();
             let _ = worker.send(Command::Drain { deadline, done });
         }
         drop(done);
-        all.iter().sum()
+        replies.iter().sum()
     }
 
-    /// The figures, for who asks while this is busy.
+    /// Returns a reader of the metrics for other threads.
     pub fn metrics(&self) -> MetricsReader {
         MetricsReader {
             registry: self.registry.clone(),
@@ -265,13 +265,13 @@ impl Proxy {
         }
     }
 
-    /// Opens the access log's file anew, for who rotates it.
+    /// Reopens the access log's file after a rotation.
     pub fn reopen_log(&self) -> io::Result<()> {
         self.shared.log.as_ref().map_or(Ok(()), AccessLog::reopen)
     }
 }
 
-/// The figures of a data plane.
+/// Renders the metrics of a running data plane without delaying it.
 #[derive(Debug, Clone)]
 pub struct MetricsReader {
     registry: Arc<Registry>,
@@ -279,7 +279,7 @@ pub struct MetricsReader {
 }
 
 impl MetricsReader {
-    /// All of them, in Prometheus' text format.
+    /// Renders all metrics in Prometheus' text format.
     pub fn render(&self) -> String {
         let config = lock(&self.state).config.clone();
         self.registry.render(&config.tables, &config.implicit)
@@ -288,7 +288,7 @@ impl MetricsReader {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // First who might still publish something.
+        // The resolver first: it may still send to the workers.
         self.resolver = None;
         lock(&self.state).workers.clear();
         for thread in self.threads.drain(..) {
@@ -297,13 +297,8 @@ impl Drop for Proxy {
     }
 }
 
-/// The state is whole between any two steps, so a panic elsewhere does not spoil it.
-fn lock(state: &Mutex<ProxyState>) -> MutexGuard<'_, ProxyState> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ProxyState {
-    /// A name has these addresses. Nothing is said of names that nobody wants any more.
+    /// Sets the addresses of a DNS name, unless no backend uses it any more.
     fn set_name_addresses(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) {
         if !self.config.tables.names().any(|wanted| wanted == name) {
             return;
@@ -319,7 +314,7 @@ impl ProxyState {
         }));
     }
 
-    /// Leaves out the addresses of a name that are refused.
+    /// Returns the addresses that the policy allows, and records the refused ones.
     fn filter_refused(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) -> Vec<IpAddr> {
         let policy = &self.endpoint_policy;
         let (refused, allowed): (Vec<IpAddr>, Vec<IpAddr>) = addresses
@@ -332,7 +327,7 @@ impl ProxyState {
             .unwrap_or_default();
         if known != refused {
             if !refused.is_empty() {
-                tracing::warn!(%name, ?refused, "a backend's name resolves to addresses that are not allowed; they get no traffic");
+                tracing::warn!(%name, ?refused, "a backend's DNS name resolves to addresses that are not allowed; they get no traffic");
             }
             match refused.is_empty() {
                 true => self.refused.remove(name),
@@ -345,21 +340,18 @@ impl ProxyState {
         allowed
     }
 
-    /// Sends other endpoints to the workers, and waits until all have installed them.
+    /// Sends new endpoints to the workers.
     fn install_endpoints(&self, changed: Arc<Changed>) {
-        let (done, all) = channel();
-        for worker in &self.workers {
-            let _ = worker.send(Command::InstallEndpoints {
+        self.send_and_wait(self.workers.iter().map(|_| ()), |(), done| {
+            Command::InstallEndpoints {
                 endpoints: self.endpoints.clone(),
                 changed: changed.clone(),
-                done: done.clone(),
-            });
-        }
-        drop(done);
-        all.iter().count();
+                done,
+            }
+        });
     }
 
-    /// Gives the version to the workers, with sockets that it wants and that are not there yet. Returns those that can't be had.
+    /// Sends the configuration to the workers, with the sockets that are not bound yet. Returns the sockets that could not be bound.
     fn install(&mut self, changed: Arc<Changed>) -> BTreeMap<SocketKey, io::Error> {
         let wanted = self.config.sockets.clone();
         self.bound.retain(|key| wanted.contains_key(key));
@@ -372,27 +364,35 @@ impl ProxyState {
             match bind(&self.sockets, key, self.workers.len()) {
                 Ok(sockets) => {
                     self.bound.insert(*key);
-                    for (new_sockets, socket) in new_sockets.iter_mut().zip(sockets) {
-                        new_sockets.push((*key, owner.clone(), socket));
+                    for (of_worker, socket) in new_sockets.iter_mut().zip(sockets) {
+                        of_worker.push((*key, owner.clone(), socket));
                     }
                 }
                 Err(error) => drop(unbound.insert(*key, error)),
             }
         }
-        let (done, all) = channel();
-        for (worker, sockets) in self.workers.iter().zip(new_sockets) {
-            let _ = worker.send(Command::Install {
-                config: self.config.clone(),
-                endpoints: self.endpoints.clone(),
-                changed: changed.clone(),
-                sockets,
-                done: done.clone(),
-            });
-        }
-        drop(done);
-        // Ends when every worker has said so, or is gone.
-        all.iter().count();
+        self.send_and_wait(new_sockets, |sockets, done| Command::Install {
+            config: self.config.clone(),
+            endpoints: self.endpoints.clone(),
+            changed: changed.clone(),
+            sockets,
+            done,
+        });
         self.has_unbound = !unbound.is_empty();
         unbound
+    }
+
+    /// Sends each worker a command made of one of the items, and waits until all workers have replied or stopped.
+    fn send_and_wait<T>(
+        &self,
+        items: impl IntoIterator<Item = T>,
+        command: impl Fn(T, Sender<()>) -> Command,
+    ) {
+        let (done, replies) = channel();
+        for (worker, item) in self.workers.iter().zip(items) {
+            let _ = worker.send(command(item, done.clone()));
+        }
+        drop(done);
+        replies.iter().count();
     }
 }

@@ -1,4 +1,4 @@
-//! Creation of sockets. A Gateway's listener, a loopback Service and a captured Pod differ in the address, mark and network namespace of their sockets, and in nothing else.
+//! Creation of sockets. The sockets of Gateways, loopback Services and captured Pods differ only in address, mark and network namespace.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -14,7 +14,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
 
-/// Creates listening sockets and sockets to endpoints.
+/// Creates listening and upstream sockets.
 #[derive(Debug, Clone, Default)]
 pub struct SocketFactory {
     mark: Option<u32>,
@@ -22,42 +22,42 @@ pub struct SocketFactory {
     admin: Option<SocketAddr>,
 }
 
-/// A network namespace other than the process's own. A clone is the same namespace.
+/// A network namespace other than that of the process. Clones refer to the same namespace.
 #[derive(Debug, Clone)]
 pub struct NetworkNamespace(Arc<File>);
 
 impl SocketFactory {
-    /// Marks every packet of the sockets (`SO_MARK`), for routing and firewall rules. Needs `CAP_NET_ADMIN`.
+    /// Sets a mark on all packets (`SO_MARK`) for routing and firewall rules. Requires `CAP_NET_ADMIN`.
     pub fn with_mark(mut self, mark: u32) -> Self {
         self.mark = Some(mark);
         self
     }
 
-    /// Creates the sockets in a network namespace. Needs `CAP_SYS_ADMIN`.
+    /// Creates the sockets in a network namespace. Requires `CAP_SYS_ADMIN`.
     pub fn in_namespace(mut self, namespace: NetworkNamespace) -> Self {
         self.namespace = Some(namespace);
         self
     }
 
-    /// Connects to everything but the admin server of this process, which listens here.
+    /// Refuses connections to the admin server of this process, which listens at this address.
     pub fn without_admin(mut self, admin: SocketAddr) -> Self {
         self.admin = Some(admin);
         self
     }
 
-    /// Reports whether a connection to an address reaches the admin server. Names are resolved and routes decided long before, so this is where every way there ends.
+    /// True if a connection to an address reaches the admin server. All upstream connections pass this check, after name resolution and routing.
     fn reaches_admin(&self, address: SocketAddr) -> bool {
         let Some(admin) = self.admin.filter(|admin| admin.port() == address.port()) else {
             return false;
         };
         let ip = address.ip().to_canonical();
-        // Loopback of another network namespace is not the admin server's.
+        // The loopback interface of another network namespace does not lead to the admin server.
         let elsewhere = self.namespace.is_some() && (ip.is_loopback() || ip.is_unspecified());
         let here = is_reached_at(admin, address);
         !elsewhere && (here || admin.ip().is_unspecified() && is_local(ip))
     }
 
-    /// Binds a socket that clients connect or send to. A `shared` one leaves its address to others of the same user that share it too.
+    /// Binds a listening socket. A `shared` one allows other sockets of the same user that are shared too (`SO_REUSEPORT`).
     pub(crate) fn bind(
         &self,
         address: SocketAddr,
@@ -66,7 +66,7 @@ impl SocketFactory {
     ) -> io::Result<Socket> {
         let socket = self.create(address, transport)?;
         if transport == Transport::Tcp {
-            // A port whose last connections are still remembered may be bound again.
+            // Allows binding while old connections are in TIME_WAIT.
             socket.set_reuse_address(true)?;
         }
         socket.set_reuse_port(shared)?;
@@ -110,7 +110,7 @@ impl SocketFactory {
         };
         let socket = match &self.namespace {
             None => create()?,
-            // A socket stays in the namespace that its thread was in when it was created.
+            // A socket belongs to the namespace of the thread that creates it.
             Some(namespace) => namespace.run(create)?,
         };
         if let Some(mark) = self.mark {
@@ -120,13 +120,13 @@ impl SocketFactory {
     }
 }
 
-/// Reports whether an address is one of this machine's own: only those can be bound.
+/// True if an address belongs to this machine: only then can it be bound.
 fn is_local(ip: IpAddr) -> bool {
     std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
 thread_local! {
-    /// The namespace that a thread returns to.
+    /// The thread's own namespace.
     static HOME: OnceCell<File> = const { OnceCell::new() };
 }
 
@@ -136,7 +136,7 @@ impl NetworkNamespace {
         Ok(NetworkNamespace(Arc::new(File::open(path)?)))
     }
 
-    /// Runs something on this thread inside the namespace.
+    /// Runs a function on this thread inside the namespace.
     fn run<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         HOME.with(|home| {
             let home = match home.get() {
@@ -149,8 +149,8 @@ impl NetworkNamespace {
             enter(&self.0)?;
             let done = work();
             if let Err(error) = enter(home) {
-                tracing::error!(%error, "a thread can't leave a network namespace");
-                // Every later socket of the thread would belong to somebody else.
+                tracing::error!(%error, "can't leave a network namespace");
+                // All later sockets of this thread would be created in the wrong namespace.
                 std::process::abort();
             }
             done
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_admin_server_is_not_connected_to_however_its_address_is_written() {
+    async fn no_spelling_of_the_admin_servers_address_can_be_connected_to() {
         let sockets = |admin: &std::net::TcpListener| {
             let address = admin.local_addr().expect("an address");
             (
@@ -219,7 +219,7 @@ mod tests {
         assert!(!wildcard.reaches_admin(SocketAddr::new([192, 0, 2, 1].into(), port)));
     }
 
-    /// An address of an interface of this machine, if it has a route to elsewhere. Nothing is sent.
+    /// An address of an interface of this machine, if it has a route to other networks. Sends nothing.
     fn machine_address() -> Option<String> {
         let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
         socket.connect("192.0.2.1:9").ok()?;
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[tokio::test]
-    #[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
+    #[allow(clippy::print_stderr, reason = "a skipped test explains why")]
     async fn every_socket_has_the_mark() {
         let sockets = SocketFactory::default().with_mark(77);
         let any = SocketAddr::from(([127, 0, 0, 1], 0));

@@ -249,7 +249,7 @@ async fn who_comes_later_takes_no_ones_place() {
     );
     running.write("earlier.yaml", &client("web-1", "b"));
     eventually("a word on it", || async {
-        running.log().contains("is not listened on")
+        running.log().contains("is not bound")
     })
     .await;
     assert_eq!(

@@ -150,7 +150,7 @@ fn services_with_an_address_of_this_machine_are_listened_on() {
 fn a_gateway_without_an_address_is_listed_as_such() {
     let text = join(&[CLASS, &gateway("edge", free_port())]);
     let running = Running::with(&[("all.yaml", &text)], &["--address", "192.0.2.1"]);
-    let line = "Gateway infra/edge listener http: HTTP nowhere: 192.0.2.1: this machine does not have that address";
+    let line = "Gateway infra/edge listener http: HTTP not bound: 192.0.2.1: this machine does not have that address";
     let lines = &running.lines;
     assert!(lines.iter().any(|said| said == line), "{lines:?}");
 }

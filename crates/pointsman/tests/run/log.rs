@@ -136,7 +136,7 @@ fn an_unusable_address_pool_is_reported_once_however_often_it_is_retried() {
         &[("all.yaml", &text)],
         &["--address-pool", "203.0.113.0/30"],
     );
-    let line = "none of the addresses 203.0.113.0/30 is free and can be bound here";
+    let line = "no address of 203.0.113.0/30 is free and can be bound on this machine";
     assert!(running.lines[0].contains(line), "{:?}", running.lines);
     until_logged(&running, line);
     for _ in 0..3 {

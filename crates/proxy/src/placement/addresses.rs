@@ -1,7 +1,7 @@
-//! Assignment of addresses to Gateways and to builtin gateways of Kuma's: those that they request, or one from the pool.
+//! Assignment of addresses to Gateways and Kuma's builtin gateways: those that they request, or one of the pool.
 //!
-//! The place in the pool is a hash of the name, so that it is the same after a restart. Where two names collide, the older Gateway gets the
-//! address and the younger the next free one. While running, no Gateway's address changes because another was added or removed.
+//! A hash of the Gateway's name selects the address in the pool, so that it survives a restart. If two names collide, the older Gateway gets the address and
+//! the younger one the next free address. While running, no Gateway's address changes because another was added or removed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::AddressRequest;
 use pointsman_resources::Name;
 
-/// A range of addresses from which Gateways that request none get one.
+/// A range of addresses for Gateways that request none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressPool {
     text: String,
@@ -24,11 +24,11 @@ impl FromStr for AddressPool {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
+        let error =
             || "write a range of addresses, such as 127.0.64.0/18 or fd00:1::/64".to_owned();
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
-        let prefix: u32 = prefix.parse().map_err(|_| wrong())?;
+        let (address, prefix) = text.split_once('/').ok_or_else(error)?;
+        let address: IpAddr = address.parse().map_err(|_| error())?;
+        let prefix: u32 = prefix.parse().map_err(|_| error())?;
         let (bits, number): (u32, u128) = match address {
             IpAddr::V4(address) => (32, u128::from(address.to_bits())),
             IpAddr::V6(address) => (128, address.to_bits()),
@@ -36,7 +36,7 @@ impl FromStr for AddressPool {
         let rest = bits
             .checked_sub(prefix)
             .filter(|rest| *rest < 128)
-            .ok_or_else(wrong)?;
+            .ok_or_else(error)?;
         let (mut first, mut size) = (number >> rest << rest, 1u128 << rest);
         // The first address of a network names the network, the last one of an IPv4 network is the broadcast address.
         if rest > 1 {
@@ -54,11 +54,11 @@ impl FromStr for AddressPool {
     }
 }
 
-/// Number of addresses that are tried before a Gateway gets none.
+/// Addresses that are tried before a Gateway gets none.
 const MAX_CANDIDATES: u128 = 4096;
 
 impl AddressPool {
-    /// Addresses that a Gateway may get, in the order in which they are tried.
+    /// Addresses for a Gateway, in the order in which they are tried.
     fn candidates(&self, gateway: &Name) -> impl Iterator<Item = IpAddr> {
         let start = u128::from(hash(gateway)) % self.size;
         (0..self.size.min(MAX_CANDIDATES)).map(move |step| {
@@ -71,7 +71,7 @@ impl AddressPool {
     }
 }
 
-/// FNV-1a: it must be the same in every version and on every machine.
+/// FNV-1a, which is stable across versions and machines.
 fn hash(gateway: &Name) -> u64 {
     let text = gateway.to_string();
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -79,56 +79,56 @@ fn hash(gateway: &Name) -> u64 {
     })
 }
 
-/// Addresses of Gateways that request none.
+/// Source of the addresses of Gateways that request none.
 #[derive(Clone, Debug)]
 pub enum AddressPolicy {
-    /// Each gets one of its own.
+    /// Each Gateway gets an address of its own.
     Pool(AddressPool),
-    /// All share this one.
+    /// All Gateways share this address.
     Fixed(IpAddr),
 }
 
-/// Addresses of one Gateway.
+/// The addresses of a Gateway.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AssignedAddresses {
+pub(crate) struct AssignedAddresses {
     /// Addresses to listen on.
-    pub addresses: Vec<IpAddr>,
-    /// Requested addresses that can't be used, and why.
-    pub unusable: BTreeMap<IpAddr, String>,
-    /// Why it got no address of the pool, or not the one that all share.
-    pub unassigned: Option<String>,
-    /// Whether a later attempt may succeed.
-    pub may_retry: bool,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// Requested addresses that are unusable, with the reason.
+    pub(crate) unusable: BTreeMap<IpAddr, String>,
+    /// The reason why no address was assigned to a Gateway that requests none.
+    pub(crate) unassigned: Option<String>,
+    /// True if a later attempt may succeed.
+    pub(crate) may_retry: bool,
 }
 
-/// Assigns addresses.
-pub struct AddressAssigner {
+/// Assigns addresses to Gateways.
+pub(crate) struct AddressAssigner {
     policy: AddressPolicy,
     allocated: HashMap<Name, IpAddr>,
 }
 
 impl AddressAssigner {
-    /// Creates an assignment without Gateways.
-    pub fn new(policy: AddressPolicy) -> Self {
+    /// Creates an assigner without assignments.
+    pub(crate) fn new(policy: AddressPolicy) -> Self {
         AddressAssigner {
             policy,
             allocated: HashMap::new(),
         }
     }
 
-    /// Grants requests in their order.
-    pub fn assign(
+    /// Assigns addresses to the requests in their order.
+    pub(crate) fn assign(
         &mut self,
         requests: &[Arc<AddressRequest>],
     ) -> BTreeMap<Name, AssignedAddresses> {
         let names: BTreeSet<&Name> = requests.iter().map(|request| &request.gateway).collect();
         self.allocated.retain(|name, _| names.contains(name));
-        let mut taken: BTreeSet<IpAddr> = requests
+        let mut in_use: BTreeSet<IpAddr> = requests
             .iter()
             .flat_map(|request| &request.addresses)
             .copied()
             .collect();
-        taken.extend(self.allocated.values());
+        in_use.extend(self.allocated.values());
         let mut all = BTreeMap::new();
         for request in requests {
             let mut assigned = AssignedAddresses {
@@ -142,9 +142,9 @@ impl AddressAssigner {
                 }
             }
             if request.any {
-                match self.allocate(&request.gateway, &taken) {
+                match self.allocate(&request.gateway, &in_use) {
                     Ok(allocated) => {
-                        taken.insert(allocated);
+                        in_use.insert(allocated);
                         assigned.addresses.push(allocated);
                     }
                     Err(why) => assigned.unassigned = Some(why),
@@ -157,7 +157,7 @@ impl AddressAssigner {
         all
     }
 
-    fn allocate(&mut self, name: &Name, taken: &BTreeSet<IpAddr>) -> Result<IpAddr, String> {
+    fn allocate(&mut self, name: &Name, in_use: &BTreeSet<IpAddr>) -> Result<IpAddr, String> {
         let pool = match &self.policy {
             AddressPolicy::Fixed(address) => {
                 return match check_bindable(*address) {
@@ -172,11 +172,11 @@ impl AddressAssigner {
         }
         let mut free = pool
             .candidates(name)
-            .filter(|address| !taken.contains(address));
+            .filter(|address| !in_use.contains(address));
         let Some(found) = free.find(|address| check_bindable(*address).is_ok()) else {
             let range = &pool.text;
             return Err(format!(
-                "none of the addresses {range} is free and can be bound here"
+                "no address of {range} is free and can be bound on this machine"
             ));
         };
         self.allocated.insert(name.clone(), found);
@@ -184,8 +184,8 @@ impl AddressAssigner {
     }
 }
 
-/// Fails if this machine does not let sockets be bound to an address.
-pub fn check_bindable(address: IpAddr) -> Result<(), String> {
+/// Fails if no socket can be bound to an address on this machine.
+pub(super) fn check_bindable(address: IpAddr) -> Result<(), String> {
     match UdpSocket::bind((address, 0)) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AddrNotAvailable => {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pool_leaves_out_the_network_and_everyone() {
+    fn a_pool_excludes_the_network_and_broadcast_addresses() {
         let pool: AddressPool = "127.0.64.77/30".parse().expect("a pool");
         let name = Name::new("a", "b");
         let all: BTreeSet<String> = pool.candidates(&name).map(|a| a.to_string()).collect();
@@ -246,13 +246,13 @@ mod tests {
                 "{text}"
             );
         }
-        for wrong in ["10.0.0.0", "10.0.0.0/33", "::/0", "x/8", "10.0.0.0/-1"] {
-            assert!(wrong.parse::<AddressPool>().is_err(), "{wrong}");
+        for invalid in ["10.0.0.0", "10.0.0.0/33", "::/0", "x/8", "10.0.0.0/-1"] {
+            assert!(invalid.parse::<AddressPool>().is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn the_same_names_have_the_same_addresses_and_no_two_share_one() {
+    fn addresses_depend_on_names_only_and_are_distinct() {
         let all: Vec<_> = (0..6).map(|n| request(&format!("g{n}"), &[])).collect();
         let first = assign(&mut pool("127.0.99.0/29"), &all);
         assert_eq!(first, assign(&mut pool("127.0.99.0/29"), &all));
@@ -261,27 +261,26 @@ mod tests {
     }
 
     #[test]
-    fn nobodys_address_changes_when_others_come_and_go() {
+    fn no_address_changes_when_other_gateways_are_added_or_removed() {
         let all: Vec<_> = (0..6).map(|n| request(&format!("g{n}"), &[])).collect();
         let mut addresses = pool("127.0.99.0/29");
         let before = assign(&mut addresses, &all);
         let after = assign(&mut addresses, &all[2..]);
         assert_eq!(after, before[2..]);
-        let full = pool("127.0.99.0/30");
-        let mut full = full;
+        let mut full = pool("127.0.99.0/30");
         let allocated = assign(&mut full, &all);
         let empty = allocated
             .iter()
             .filter(|(_, addresses)| addresses.is_empty());
-        assert_eq!(empty.count(), 4, "a pool of two has two");
+        assert_eq!(empty.count(), 4, "a pool of two addresses");
     }
 
     #[test]
-    fn what_is_asked_for_is_had_if_it_can_be_and_nothing_is_asked_is_any() {
-        let asks = request("a", &["127.0.98.1", "192.0.2.1"]);
+    fn bindable_requested_addresses_are_assigned_and_others_come_from_the_pool() {
+        let requests_two = request("a", &["127.0.98.1", "192.0.2.1"]);
         let any = request("b", &[]);
         let mut addresses = pool("127.0.98.0/30");
-        let all = addresses.assign(&[asks, any]);
+        let all = addresses.assign(&[requests_two, any]);
         let of = |name: &str| &all[&Name::new("a", name)];
         assert_eq!(of("a").addresses, [IpAddr::from([127, 0, 98, 1])]);
         let unusable: Vec<_> = of("a").unusable.keys().collect();
@@ -289,7 +288,7 @@ mod tests {
         assert_eq!(
             of("b").addresses,
             [IpAddr::from([127, 0, 98, 2])],
-            "the other is taken"
+            "the other is in_use"
         );
     }
 }

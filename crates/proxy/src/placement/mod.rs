@@ -1,8 +1,8 @@
-//! Placement: which addresses and sockets Gateways, Services and outbounds of Kuma's proxies get on the machine that the proxy runs on.
+//! Placement: the addresses and sockets of Gateways, Services and outbounds of Kuma's proxies on this machine.
 //!
-//! `addresses` assigns addresses, `services` knows which Services and Pods are on this machine, `listeners` joins both into the set of
-//! sockets, `observations` reports on them. The input is the bound form alone, so that a proxy places its sockets the same whether the control plane is in
-//! its process or not. Addresses are tested by binding a socket; nothing listens here.
+//! `addresses` assigns addresses, `services` finds the Services and Pods of this machine, `sockets` combines both into the set of sockets, and `observations`
+//! reports about them. The input is the bound form alone, so the result is the same whether or not the control plane runs in this process. Addresses are
+//! tested by binding a socket; nothing listens here.
 
 mod addresses;
 mod observations;
@@ -16,12 +16,11 @@ use pointsman_resources::Name;
 
 use crate::proxy::SocketOwner;
 
-pub use addresses::{AddressPolicy, AddressPool, AssignedAddresses};
+pub use addresses::{AddressPolicy, AddressPool};
 pub use observations::protocol_name;
-pub use services::LocalServices;
-pub use sockets::{DataplaneFilter, ListenerPort, Placement};
+pub use sockets::{DataplaneFilter, Placement};
 
-/// Kind of the object that a Gateway's name stands for: builtin gateways of Kuma's are named after their proxy.
+/// Kind of the object that a Gateway's name refers to: Kuma's builtin gateways have the name of their Dataplane.
 pub fn gateway_kind(gateway: &Name) -> &'static str {
     match gateway.namespace.starts_with("mesh:") {
         true => "Dataplane",

@@ -1,4 +1,4 @@
-//! Reports on sockets: observations from which a Gateway's status is derived, and a line for each listener.
+//! Reports about sockets: observations, from which the status of Gateways is derived, and a description of each listener.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,8 +13,8 @@ use super::gateway_kind;
 use super::sockets::{ListenerPort, Placement};
 
 impl Placement {
-    /// Observations of every Gateway, given the sockets that could not be bound and the listeners whose TLS configuration failed.
-    pub fn observations(
+    /// Returns the observations of all Gateways, given unbound sockets and listeners with an invalid TLS configuration.
+    pub(crate) fn observations(
         &mut self,
         unbound: &BTreeMap<SocketKey, String>,
         faulty: &BTreeMap<FrontendId, String>,
@@ -63,15 +63,15 @@ impl Placement {
     }
 
     /// Listeners of a Gateway.
-    pub fn listeners_of(
+    pub(super) fn listeners_of(
         &self,
         gateway: &Name,
     ) -> impl Iterator<Item = (&FrontendId, &ListenerPort)> {
         self.listeners.get(gateway).into_iter().flatten()
     }
 
-    /// Sockets of a listener, whether or not they could be bound.
-    pub fn socket_keys(&self, gateway: &Name, listener: ListenerPort) -> Vec<SocketKey> {
+    /// Sockets of a listener, including unbound ones.
+    pub(super) fn socket_keys(&self, gateway: &Name, listener: ListenerPort) -> Vec<SocketKey> {
         let assigned = self.assigned.get(gateway);
         let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
         addresses
@@ -80,8 +80,8 @@ impl Placement {
             .collect()
     }
 
-    /// Describes each listener and its addresses in a line.
-    pub fn describe(&self, unbound: &BTreeMap<SocketKey, String>) -> Vec<String> {
+    /// Describes each listener with its addresses in one line.
+    pub(crate) fn describe(&self, unbound: &BTreeMap<SocketKey, String>) -> Vec<String> {
         let mut lines = Vec::new();
         for (gateway, assigned) in &self.assigned {
             for (address, why) in &assigned.unusable {
@@ -100,15 +100,15 @@ impl Placement {
                     SocketOwner::Gateway { .. } | SocketOwner::Mesh { .. } => None,
                 };
                 let protocol = protocol.map_or(key.transport.name(), protocol_name);
-                let what = format!("{owner}: {protocol}");
-                lines.push(describe_socket(&what, key, unbound));
+                let description = format!("{owner}: {protocol}");
+                lines.push(describe_socket(&description, key, unbound));
             }
         }
         lines
     }
 
-    /// Listeners that accept connections, each with an address.
-    pub fn serving(
+    /// Descriptions of the listeners that accept connections, one per address.
+    pub(crate) fn serving(
         &self,
         unbound: &BTreeMap<SocketKey, String>,
         faulty: &BTreeMap<FrontendId, String>,
@@ -117,7 +117,7 @@ impl Placement {
         for gateway in self.assigned.keys() {
             let listeners = self.listeners_of(gateway);
             for (id, listener) in listeners.filter(|(id, _)| !faulty.contains_key(id)) {
-                let Some(what) = listener_text(id, *listener) else {
+                let Some(description) = listener_text(id, *listener) else {
                     continue;
                 };
                 let own = SocketOwner::Gateway {
@@ -126,15 +126,15 @@ impl Placement {
                 };
                 for key in self.socket_keys(gateway, *listener) {
                     if self.sockets.get(&key) == Some(&own) && !unbound.contains_key(&key) {
-                        all.insert(describe_socket(&what, &key, unbound));
+                        all.insert(describe_socket(&description, &key, unbound));
                     }
                 }
             }
         }
         for (key, owner) in self.sockets.iter() {
             if owner.gateway_port().is_none() && !unbound.contains_key(key) {
-                let what = format!("{owner}: {}", key.transport);
-                all.insert(describe_socket(&what, key, unbound));
+                let description = format!("{owner}: {}", key.transport);
+                all.insert(describe_socket(&description, key, unbound));
             }
         }
         all
@@ -148,25 +148,25 @@ impl Placement {
         unbound: &BTreeMap<SocketKey, String>,
         lines: &mut Vec<String>,
     ) {
-        let Some(what) = listener_text(id, listener) else {
+        let Some(description) = listener_text(id, listener) else {
             return;
         };
         if let Some(why) = self.conflicts.get(id) {
-            return lines.push(format!("{what} nowhere: {why}"));
+            return lines.push(format!("{description} not bound: {why}"));
         }
         let socket_keys = self.socket_keys(gateway, listener);
         if socket_keys.is_empty() {
             let assigned = self.assigned.get(gateway);
             let why = assigned.and_then(|assigned| assigned.unassigned.as_deref());
             let why = why.unwrap_or("it has no address");
-            lines.push(format!("{what} nowhere: {why}"));
+            lines.push(format!("{description} not bound: {why}"));
         }
         let socket_keys = socket_keys.iter();
-        lines.extend(socket_keys.map(|key| describe_socket(&what, key, unbound)));
+        lines.extend(socket_keys.map(|key| describe_socket(&description, key, unbound)));
     }
 }
 
-/// A listener with its protocol.
+/// Describes a listener with its protocol.
 fn listener_text(id: &FrontendId, listener: ListenerPort) -> Option<String> {
     let FrontendId::Listener {
         owner,
@@ -176,22 +176,26 @@ fn listener_text(id: &FrontendId, listener: ListenerPort) -> Option<String> {
     else {
         return None;
     };
-    let guard = match listener.cross_mesh {
-        true => " in mutual TLS",
+    let tls = match listener.cross_mesh {
+        true => " over mutual TLS",
         false => "",
     };
     let protocol = protocol_name(listener.protocol);
-    Some(format!("{owner} listener {name}: {protocol}{guard}"))
+    Some(format!("{owner} listener {name}: {protocol}{tls}"))
 }
 
-fn describe_socket(what: &str, key: &SocketKey, unbound: &BTreeMap<SocketKey, String>) -> String {
+fn describe_socket(
+    description: &str,
+    key: &SocketKey,
+    unbound: &BTreeMap<SocketKey, String>,
+) -> String {
     match unbound.get(key) {
-        Some(why) => format!("{what} not on {}: {why}", key.address),
-        None => format!("{what} on {}", key.address),
+        Some(why) => format!("{description} not bound to {}: {why}", key.address),
+        None => format!("{description} on {}", key.address),
     }
 }
 
-/// Name of a protocol as listeners spell it.
+/// The name of a protocol as listeners spell it.
 pub fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Http => "HTTP",

@@ -1,4 +1,4 @@
-//! Services that have an address on this machine, their own backends, and the Pods that connect to them.
+//! Services with an address on this machine, their own backends, and the Pods that call them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -10,42 +10,42 @@ use pointsman_resources::ObjectKey;
 
 use super::addresses;
 
-/// The part of the mesh that is on this machine.
+/// Services and Pods of this machine.
 #[derive(Default)]
-pub struct LocalServices {
-    /// Addresses of all Services, here or elsewhere.
+pub(crate) struct LocalServices {
+    /// Addresses of all Services, local or not.
     known: BTreeMap<ObjectKey, Arc<ServiceAddresses>>,
-    /// Ports of Services that have an address here, with the addresses.
+    /// Ports of Services with a local address, and those addresses.
     services: BTreeMap<ObjectKey, Vec<(BackendId, Vec<IpAddr>)>>,
-    /// Whether an address is one of this machine.
+    /// Addresses that were tested, and whether they are local.
     here: HashMap<IpAddr, bool>,
-    /// Backends of the ports above.
+    /// Backends of the ports in `services`.
     needed: BTreeSet<BackendId>,
-    /// Those of them that have not been received yet.
+    /// Needed backends that have not been received yet.
     missing: BTreeSet<BackendId>,
     pods_by_name: BTreeMap<ObjectKey, IpAddr>,
     /// Pods by address.
-    pub pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// Backends of Services that are called by their own address.
-    pub implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
+    pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
+    /// Backends of Services for traffic that no route matches.
+    pub(crate) implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
 }
 
 impl LocalServices {
-    /// Ports that are listened on, with their addresses.
-    pub fn ports(&self) -> impl Iterator<Item = &(BackendId, Vec<IpAddr>)> {
+    /// Ports to listen on, with their addresses.
+    pub(crate) fn ports(&self) -> impl Iterator<Item = &(BackendId, Vec<IpAddr>)> {
         self.services.values().flatten()
     }
 
-    /// Looks again which addresses this machine has.
-    pub fn refresh(&mut self) {
+    /// Checks again which addresses this machine has.
+    pub(crate) fn refresh(&mut self) {
         self.here.clear();
         for (key, addresses) in self.known.clone() {
             self.apply_service(&key, Some(&addresses));
         }
     }
 
-    /// Applies a changed or removed Service. Returns whether the local ports have changed.
-    pub fn apply_service(
+    /// Applies a changed or removed Service. Returns true if the local ports changed.
+    pub(crate) fn apply_service(
         &mut self,
         key: &ObjectKey,
         addresses: Option<&Arc<ServiceAddresses>>,
@@ -66,7 +66,7 @@ impl LocalServices {
         true
     }
 
-    /// Ports of a Service that has an address of this machine; none otherwise.
+    /// Ports of a Service with their local addresses; empty if it has none.
     fn local_ports(
         &mut self,
         key: &ObjectKey,
@@ -87,8 +87,8 @@ impl LocalServices {
         ports.collect()
     }
 
-    /// Applies the address of a Pod; `None` if it has none or is gone. Returns whether it has changed.
-    pub fn apply_pod(&mut self, key: &ObjectKey, address: Option<IpAddr>) -> bool {
+    /// Applies the address of a Pod; `None` if it has none or was removed. Returns true if it changed.
+    pub(crate) fn apply_pod(&mut self, key: &ObjectKey, address: Option<IpAddr>) -> bool {
         if self.pods_by_name.get(key) == address.as_ref() {
             return false;
         }
@@ -99,8 +99,8 @@ impl LocalServices {
         true
     }
 
-    /// Rebuilds the index of Pods by address. Where several share an address, the first by name has it.
-    pub fn index_pods(&mut self) {
+    /// Rebuilds the index of Pods by address. If several share an address, the first by name is used.
+    pub(crate) fn index_pods(&mut self) {
         let mut by_address: HashMap<IpAddr, ObjectKey> = HashMap::new();
         for (pod, address) in &self.pods_by_name {
             by_address.entry(*address).or_insert_with(|| pod.clone());
@@ -108,8 +108,8 @@ impl LocalServices {
         self.pods = Arc::new(by_address);
     }
 
-    /// Changes to the set of backends that the binder has to supply whether or not a route uses them.
-    pub fn needed_changes(&mut self, changed: bool) -> Vec<Change> {
+    /// Changes of the set of backends that are needed even if no route uses them.
+    pub(crate) fn needed_changes(&mut self, changed: bool) -> Vec<Change> {
         if !changed {
             return Vec::new();
         }
@@ -131,8 +131,8 @@ impl LocalServices {
             .collect()
     }
 
-    /// Takes over changed backends that are needed, and those that were known before because routes use them.
-    pub fn apply_backends(
+    /// Stores changed backends that are needed, and backends that became needed and are known because a route uses them.
+    pub(crate) fn apply_backends(
         &mut self,
         delta: &Delta,
         known: impl Fn(&BackendId) -> Option<Arc<Backend>>,

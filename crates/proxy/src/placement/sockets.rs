@@ -1,6 +1,6 @@
-//! The set of sockets: those of Gateways, of outbounds of Kuma's proxies, and of Services that have an address on this machine.
+//! The sockets of this machine: those of Gateways, of outbounds of Kuma's proxies, and of Services with an address on this machine.
 //!
-//! Sockets are assigned anew only when a listener, an outbound, a Service or a requested address has changed: one more route costs nothing here.
+//! Sockets are assigned again only if a listener, an outbound, a Service or a requested address has changed, so route changes cost nothing here.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
@@ -20,18 +20,17 @@ use super::services::LocalServices;
 
 /// Port and protocol of a Gateway's listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ListenerPort {
+pub(crate) struct ListenerPort {
     /// Port in the listener's specification, without the offset.
-    pub port: u16,
+    pub(super) port: u16,
     /// Protocol of the listener.
-    pub protocol: Protocol,
-    /// Whether only proxies of Kuma's meshes may connect.
-    pub cross_mesh: bool,
+    pub(super) protocol: Protocol,
+    /// True if only proxies of Kuma's meshes may connect.
+    pub(super) cross_mesh: bool,
 }
 
 impl ListenerPort {
-    /// Transport of the listener's socket.
-    pub fn transport(self) -> Transport {
+    pub(super) fn transport(self) -> Transport {
         match self.protocol {
             Protocol::Udp => Transport::Udp,
             _ => Transport::Tcp,
@@ -39,48 +38,48 @@ impl ListenerPort {
     }
 }
 
-/// Names of Kuma's Dataplanes whose sockets are opened here, each optionally preceded by its mesh or namespace; empty for all.
+/// Names of the Kuma Dataplanes that this machine listens for, optionally preceded by their mesh or namespace; empty for all.
 #[derive(Clone, Debug, Default)]
 pub struct DataplaneFilter(pub BTreeSet<String>);
 
 impl DataplaneFilter {
     fn matches(&self, proxy: &ObjectKey) -> bool {
-        let place = proxy.namespace();
-        let place = place.strip_prefix("mesh:").unwrap_or(place);
+        let scope = proxy.namespace();
+        let scope = scope.strip_prefix("mesh:").unwrap_or(scope);
         let name = &*proxy.name.name;
-        self.0.is_empty() || self.0.contains(name) || self.0.contains(&format!("{place}/{name}"))
+        self.0.is_empty() || self.0.contains(name) || self.0.contains(&format!("{scope}/{name}"))
     }
 }
 
-/// Sockets of this machine and their owners.
+/// The sockets of this machine and their owners.
 pub struct Placement {
     offset: u16,
     addresses: AddressAssigner,
-    /// Addresses that Gateways request.
+    /// Addresses requested by Gateways.
     requests: BTreeMap<Name, Arc<AddressRequest>>,
     pub(super) listeners: BTreeMap<Name, BTreeMap<FrontendId, ListenerPort>>,
     /// Outbounds of Kuma's Dataplanes, with their protocols.
     pub(super) outbounds: BTreeMap<FrontendId, Protocol>,
     /// Ages of Kuma's Dataplanes.
     ages: HashMap<ObjectKey, Age>,
-    /// Selects the Dataplanes whose sockets are opened here.
+    /// Selects the Dataplanes that this machine listens for.
     dataplanes: DataplaneFilter,
-    /// Services that have an address on this machine, and Pods.
-    pub services: LocalServices,
-    /// Gateways that have been reported on.
+    /// Pods, and Services with an address on this machine.
+    pub(crate) services: LocalServices,
+    /// Gateways that observations were reported for.
     pub(super) observed: BTreeSet<Name>,
     /// Addresses of each Gateway.
-    pub assigned: BTreeMap<Name, AssignedAddresses>,
-    /// Sockets that are not opened and have no status to report it in.
+    pub(super) assigned: BTreeMap<Name, AssignedAddresses>,
+    /// Logged reasons for which sockets without a status to report in are not opened.
     warnings: BTreeSet<String>,
-    /// Listeners that lost a socket to another owner, and why.
-    pub conflicts: BTreeMap<FrontendId, String>,
-    /// Every socket that is to be opened.
-    pub sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
+    /// Listeners without a socket, because it belongs to another owner, with the reason.
+    pub(super) conflicts: BTreeMap<FrontendId, String>,
+    /// Sockets to open.
+    pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
 }
 
 impl Placement {
-    /// Creates an empty set of sockets. `offset` is added to every port.
+    /// Creates an empty placement. `offset` is added to every port.
     pub fn new(policy: AddressPolicy, offset: u16, dataplanes: DataplaneFilter) -> Self {
         Placement {
             offset,
@@ -99,8 +98,8 @@ impl Placement {
         }
     }
 
-    /// Applies changes of the bound form. Returns which backends are needed now or no more, and whether sockets or addresses may have changed.
-    pub fn apply(&mut self, delta: &Delta) -> (Vec<Change>, bool) {
+    /// Applies changes of the bound form. Returns changes of the needed backends, and true if sockets or addresses may have changed.
+    pub(crate) fn apply(&mut self, delta: &Delta) -> (Vec<Change>, bool) {
         for (gateway, request) in &delta.gateways {
             match request {
                 Some(request) => drop(self.requests.insert(gateway.clone(), request.clone())),
@@ -122,13 +121,13 @@ impl Placement {
         (self.services.needed_changes(services), gateways || services)
     }
 
-    /// Applies a changed frontend. Returns whether it may change sockets.
+    /// Applies a changed frontend. Returns true if sockets may change.
     fn apply_frontend(&mut self, id: &FrontendId, frontend: Option<&Frontend>) -> bool {
         match id {
             FrontendId::Listener { gateway, .. } => {
                 let listeners = self.listeners.entry(gateway.clone()).or_default();
                 match frontend {
-                    // Without certificates to ask for, nobody would be kept out.
+                    // Without mutual TLS a cross-mesh listener would be open to everyone.
                     Some(frontend) if !frontend.cross_mesh || frontend.tls.is_some() => {
                         let listener = ListenerPort {
                             port: frontend.port,
@@ -173,15 +172,14 @@ impl Placement {
         }
     }
 
-    /// Looks again which addresses this machine has, and assigns those that could not be used before. Returns which backends are needed now or no
-    /// more.
-    pub fn retry(&mut self) -> Vec<Change> {
+    /// Checks again which addresses this machine has, and assigns those that were unusable before. Returns changes of the needed backends.
+    pub(crate) fn retry(&mut self) -> Vec<Change> {
         self.services.refresh();
         self.reassign();
         self.services.needed_changes(true)
     }
 
-    /// Gives every Gateway its addresses and every listener its socket. Older Gateways choose first, then Kuma's proxies, then Services.
+    /// Assigns addresses to Gateways and sockets to listeners. Older Gateways have precedence, then Kuma's proxies, then Services.
     fn reassign(&mut self) {
         let mut warnings = BTreeSet::new();
         let requests = self.requests_in_order(&mut warnings);
@@ -190,7 +188,7 @@ impl Placement {
         let mut conflicts = BTreeMap::new();
         for request in &requests {
             let name = &request.gateway;
-            // A Gateway with an address that it can't have serves nothing: it says so as a whole.
+            // A Gateway that requests an unusable address gets no socket at all: its status reports that for the whole Gateway.
             let assigned = self.assigned.get(name);
             let assigned = assigned.filter(|assigned| assigned.unusable.is_empty());
             let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
@@ -210,7 +208,7 @@ impl Placement {
         }
         self.assign_outbounds(&mut sockets, &mut warnings);
         self.assign_services(&mut sockets, &mut warnings);
-        // Each is logged once, however often it is found.
+        // Each warning is logged once while it lasts.
         warn_each(warnings.difference(&self.warnings));
         self.warnings = warnings;
         self.conflicts = conflicts;
@@ -219,7 +217,7 @@ impl Placement {
         }
     }
 
-    /// Requests for addresses, in the order in which they are granted: Gateways, then Kuma's proxies, each by age.
+    /// Address requests in order of precedence: Gateways, then Kuma's proxies, each by age.
     fn requests_in_order(&self, warnings: &mut BTreeSet<String>) -> Vec<Arc<AddressRequest>> {
         let is_here = |request: &&Arc<AddressRequest>| {
             let proxy = request.proxy.as_ref();
@@ -234,14 +232,14 @@ impl Placement {
         for request in &requests {
             if let (Some(proxy), Some(address)) = (&request.proxy, &request.invalid) {
                 warnings.insert(format!(
-                    "{proxy} is not listened for: `{address}` is no address"
+                    "{proxy} is not bound: `{address}` is not an IP address"
                 ));
             }
         }
         requests
     }
 
-    /// Sockets of Kuma's proxies that they keep: a proxy that comes later never takes over a socket in use.
+    /// Sockets that Kuma's proxies keep: a new proxy never takes over a socket in use.
     fn retained_sockets(
         &self,
         requests: &[Arc<AddressRequest>],
@@ -257,7 +255,7 @@ impl Placement {
                     listeners.any(|(_, one)| self.socket_keys(gateway, *one).contains(key));
                 (requested && wanted).then(|| (*key, owner.clone()))
             }
-            // What a Dataplane calls there may have changed since.
+            // The destination of the outbound may have changed.
             SocketOwner::Outbound(id) => {
                 let now = outbounds.get(&outbound_address(id)?)?;
                 Some((*key, SocketOwner::Outbound((*now).clone())))
@@ -267,7 +265,7 @@ impl Placement {
         retained.collect()
     }
 
-    /// Gives the outbounds of Kuma's sidecars their sockets.
+    /// Assigns sockets to the outbounds of Kuma's sidecars.
     fn assign_outbounds(
         &self,
         sockets: &mut BTreeMap<SocketKey, SocketOwner>,
@@ -293,12 +291,12 @@ impl Placement {
             let key = self.socket(listen.ip(), listen.port(), Transport::Tcp);
             if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
                 let (dataplane, to) = (&outbound.dataplane, &outbound.destination);
-                warnings.insert(format!("{dataplane} to {to} is not listened on: {why}"));
+                warnings.insert(format!("{dataplane} to {to} is not bound: {why}"));
             }
         }
     }
 
-    /// Gives the ports of Services that have an address here their sockets.
+    /// Assigns sockets to the ports of Services with an address on this machine.
     fn assign_services(
         &self,
         sockets: &mut BTreeMap<SocketKey, SocketOwner>,
@@ -312,7 +310,7 @@ impl Placement {
             for address in addresses {
                 let key = self.socket(*address, id.port, id.transport);
                 if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
-                    warnings.insert(format!("{id} is not listened on: {why}"));
+                    warnings.insert(format!("{id} is not bound: {why}"));
                 }
             }
         }
@@ -332,8 +330,8 @@ impl Placement {
         Ok(SocketKey { address, transport })
     }
 
-    /// Whether a later retry may give some Gateway an address that it lacks.
-    pub fn has_retryable(&self) -> bool {
+    /// True if a retry may give a Gateway an address that it lacks.
+    pub(crate) fn has_retryable(&self) -> bool {
         let lacks = |assigned: &AssignedAddresses| {
             assigned.may_retry && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())
         };
@@ -341,7 +339,7 @@ impl Placement {
     }
 }
 
-/// Dataplane and address of an outbound.
+/// The Dataplane and the address of an outbound.
 fn outbound_address(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
     match id {
         FrontendId::Outbound(outbound) => Some((&outbound.dataplane, outbound.listen?)),
@@ -349,7 +347,7 @@ fn outbound_address(id: &FrontendId) -> Option<(&ObjectKey, SocketAddr)> {
     }
 }
 
-/// Assigns a socket to an owner. Fails if it has another.
+/// Assigns a socket to an owner. Fails if it has another owner.
 fn claim(
     sockets: &mut BTreeMap<SocketKey, SocketOwner>,
     key: SocketKey,
@@ -357,6 +355,6 @@ fn claim(
 ) -> Result<(), String> {
     match sockets.entry(key).or_insert_with(|| owner.clone()) {
         has if has == owner => Ok(()),
-        has => Err(format!("{} is taken by {has}", key.address)),
+        has => Err(format!("{} is in use by {has}", key.address)),
     }
 }
