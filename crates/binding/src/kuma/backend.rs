@@ -23,7 +23,7 @@ use crate::bound::{
 use crate::store::Reader;
 
 /// A port of a destination.
-pub(crate) struct Port {
+pub(crate) struct DestinationPort {
     /// Its number.
     pub number: u16,
     name: Option<String>,
@@ -31,7 +31,7 @@ pub(crate) struct Port {
     pub protocol: Option<String>,
 }
 
-impl Port {
+impl DestinationPort {
     /// What a `sectionName` calls it.
     pub fn section(&self) -> String {
         self.name.clone().unwrap_or(self.number.to_string())
@@ -39,9 +39,9 @@ impl Port {
 }
 
 /// The ports of a destination that is an object; none if it does not exist.
-pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<Port> {
+pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<DestinationPort> {
     let of = |ports: &[MeshServicePort]| {
-        let port = |port: &MeshServicePort| Port {
+        let port = |port: &MeshServicePort| DestinationPort {
             number: port.port,
             name: port.name.clone(),
             protocol: Some(port.app_protocol.to_ascii_lowercase()),
@@ -59,7 +59,7 @@ pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<Port> {
         Kind::MeshExternalService => reader
             .mesh_external_service(name)
             .into_iter()
-            .map(|service| Port {
+            .map(|service| DestinationPort {
                 number: service.spec.matched.port,
                 name: None,
                 protocol: Some(service.spec.matched.protocol.clone()),
@@ -71,7 +71,7 @@ pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<Port> {
             };
             let ports = service.spec.ports.iter();
             let streams = ports.filter(|port| port.protocol == "TCP");
-            let port = |port: &ServicePort| Port {
+            let port = |port: &ServicePort| DestinationPort {
                 number: port.port,
                 name: port.name.clone(),
                 protocol: service.kuma_protocol(port).map(str::to_ascii_lowercase),
@@ -358,14 +358,14 @@ pub(super) fn spoken(protocol: Option<&str>) -> BackendProtocol {
 }
 
 /// An address or a name, and a port.
-pub(super) type Place = (String, u16);
+pub(super) type HostPort = (String, u16);
 
 pub(super) fn of_places(
     id: &BackendId,
-    places: Vec<Place>,
+    places: Vec<HostPort>,
     protocol: BackendProtocol,
 ) -> (Backend, Endpoints) {
-    let address = |(host, port): &Place| {
+    let address = |(host, port): &HostPort| {
         let ip = host.parse::<IpAddr>().ok()?;
         Some(BoundEndpoint {
             address: SocketAddr::new(ip, *port),
@@ -389,7 +389,7 @@ pub(super) fn of_places(
     (backend, endpoints)
 }
 
-fn of_tag(reader: &Reader<'_>, id: &BackendId) -> Vec<Place> {
+fn of_tag(reader: &Reader<'_>, id: &BackendId) -> Vec<HostPort> {
     offered(reader, id)
         .filter(|(_, inbound)| inbound.is_ready() && has_all(&inbound.tags, &id.tags))
         .map(|(dataplane, inbound)| place(dataplane, inbound))
@@ -401,7 +401,7 @@ fn has_all(tags: &Tags, wanted: &Subset) -> bool {
     has(tags, &wanted.collect())
 }
 
-fn place(dataplane: &Dataplane, inbound: &Inbound) -> Place {
+fn place(dataplane: &Dataplane, inbound: &Inbound) -> HostPort {
     let address = inbound.address.as_deref();
     let address = address.unwrap_or(dataplane.reachable_address());
     (address.to_owned(), inbound.port)
@@ -413,7 +413,7 @@ fn of_mesh_service(
     service: &MeshService,
     port: u16,
     tags: &Subset,
-) -> Vec<Place> {
+) -> Vec<HostPort> {
     let mut ports = service.spec.ports.iter();
     let Some(port) = ports.find(|known| known.port == port) else {
         return Vec::new();

@@ -12,7 +12,7 @@ use pointsman_resources::kuma::{ListenerProtocol, MESH_LABEL, MeshGatewayListene
 use pointsman_resources::{Name, ObjectKey, Resource};
 
 use super::gateway::{chosen, frontend_id, listener_tags};
-use super::proxy::{self, Proxy};
+use super::proxy::{self, MeshProxy};
 use super::selection::has;
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, ClientValidation, Endpoints,
@@ -73,14 +73,14 @@ pub(super) fn turned_away(reader: &Reader<'_>, mesh: &str, to: &BackendId) -> Op
 }
 
 /// A listener that a destination stands for.
-struct Found<'a> {
+struct CrossMeshListener<'a> {
     id: FrontendId,
-    proxy: Proxy,
+    proxy: MeshProxy,
     listener: &'a MeshGatewayListener,
 }
 
 /// The listeners that a destination stands for: those of its mesh's builtin gateways of that service that have its tags.
-fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<Found<'a>> {
+fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<CrossMeshListener<'a>> {
     let mesh = to.object.namespace().trim_start_matches("mesh:");
     let mut found = Vec::new();
     if !has_mtls(reader, mesh) {
@@ -100,7 +100,7 @@ fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<Found<'a>> {
         let all = gateway.spec.conf.listeners.iter();
         for listener in all.filter(|listener| listener.cross_mesh) {
             if has(&listener_tags(&proxy, gateway, listener), &wanted) {
-                found.push(Found {
+                found.push(CrossMeshListener {
                     id: frontend_id(gateway, &proxy, listener),
                     proxy: proxy.clone(),
                     listener,
@@ -114,7 +114,7 @@ fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<Found<'a>> {
 /// What is spoken behind the TLS of such a destination; none if there is no listener.
 pub(super) fn protocol(reader: &Reader<'_>, to: &BackendId) -> Option<&'static str> {
     let found = listeners(reader, to);
-    let is_http = |found: &Found<'_>| found.listener.protocol == ListenerProtocol::Http;
+    let is_http = |found: &CrossMeshListener<'_>| found.listener.protocol == ListenerProtocol::Http;
     match (found.is_empty(), found.iter().all(is_http)) {
         (true, _) => None,
         (false, true) => Some("http"),
@@ -171,7 +171,7 @@ pub(super) fn is_placed(reader: &Reader<'_>, to: &BackendId) -> bool {
 }
 
 /// Where a listener is found: where it was put, or else at its Dataplane's address.
-fn places(reader: &Reader<'_>, found: &Found<'_>) -> Vec<SocketAddr> {
+fn places(reader: &Reader<'_>, found: &CrossMeshListener<'_>) -> Vec<SocketAddr> {
     let FrontendId::Listener { gateway, .. } = &found.id else {
         return Vec::new();
     };

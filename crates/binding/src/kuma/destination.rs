@@ -8,10 +8,10 @@ use pointsman_resources::{Age, Kind, ObjectKey};
 
 use super::backend;
 use super::cross_mesh;
-use super::lowering::{Callers, Lowering, Told};
+use super::lowering::{Callers, PolicyFindings, PolicyLowering};
 use super::merge::merge;
-use super::policy::{Item, Policy};
-use super::proxy::Proxy;
+use super::policy::{MeshPolicy, ToItem};
+use super::proxy::MeshProxy;
 use crate::bound::{
     BackendId, BoundRoute, BoundRule, Dialect, Frontend, FrontendId, Hostname, Outbound, Protocol,
     RouteBinding, RouteId, RouteMeta, SecretId,
@@ -20,7 +20,7 @@ use crate::store::{FastMap, Reader};
 
 /// What comes of policies at one destination, or on one MeshGateway.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct PolicyOutcome {
     /// What clients connect to.
     pub frontends: BTreeMap<FrontendId, Frontend>,
     /// What governs it.
@@ -28,12 +28,12 @@ pub(crate) struct Outcome {
     /// The backends in use.
     pub uses: BTreeSet<BackendId>,
     /// What there is to say of policies.
-    pub told: Told,
+    pub told: PolicyFindings,
     /// The policies that have a say, each with the proxies that it reaches: groups of them, which are shared.
     pub reached: BTreeMap<ObjectKey, BTreeSet<Callers>>,
 }
 
-impl Outcome {
+impl PolicyOutcome {
     /// Whether policies send some of what a proxy calls here elsewhere, or answer it.
     pub fn leads_elsewhere(&self, proxy: &ObjectKey, own: &BackendId) -> bool {
         let routes = self.attachments.iter().filter(|((id, _), _)| {
@@ -60,28 +60,28 @@ impl Outcome {
 /// The items for a destination, the strongest first.
 pub(crate) fn items<'p>(
     reader: &Reader<'_>,
-    policies: impl Iterator<Item = &'p Arc<Policy>>,
+    policies: impl Iterator<Item = &'p Arc<MeshPolicy>>,
     destination: &BackendId,
-) -> Vec<Item<'p>> {
-    let mut items: Vec<Item<'p>> = Vec::new();
+) -> Vec<ToItem<'p>> {
+    let mut items: Vec<ToItem<'p>> = Vec::new();
     for policy in policies {
         // A MeshHTTPRoute without rules says nothing; without them a stream goes where it was going.
         let says = |to: &usize| !policy.is_http() || !policy.route.spec.to[*to].rules.is_empty();
         let all = (0..policy.route.spec.to.len()).filter(says);
         let included = all.filter(|to| policy.includes(reader, *to, destination));
-        items.extend(included.map(|to| Item { policy, to }));
+        items.extend(included.map(|to| ToItem { policy, to }));
     }
-    items.sort_by(Item::compare);
+    items.sort_by(ToItem::compare);
     items
 }
 
 /// Those of the items that are for what a proxy sends.
-pub(crate) fn applied<'p>(items: &[Item<'p>], proxy: &Proxy) -> Vec<Item<'p>> {
-    let selected = |item: &&Item<'p>| is_applied(item, proxy);
+pub(crate) fn applied<'p>(items: &[ToItem<'p>], proxy: &MeshProxy) -> Vec<ToItem<'p>> {
+    let selected = |item: &&ToItem<'p>| is_applied(item, proxy);
     items.iter().filter(selected).copied().collect()
 }
 
-fn is_applied(item: &Item<'_>, proxy: &Proxy) -> bool {
+fn is_applied(item: &ToItem<'_>, proxy: &MeshProxy) -> bool {
     item.policy.route.mesh == proxy.mesh && item.policy.selects(proxy)
 }
 
@@ -89,10 +89,10 @@ fn is_applied(item: &Item<'_>, proxy: &Proxy) -> bool {
 ///
 /// "The route that's used for a given request is the most specific one that Kuma can apply given the `kuma.io/protocol` tag."
 pub(crate) fn governing<'p>(
-    items: &[Item<'p>],
+    items: &[ToItem<'p>],
     http: bool,
-) -> (bool, Vec<Item<'p>>, Vec<Item<'p>>) {
-    let (requests, streams): (Vec<Item<'p>>, Vec<Item<'p>>) =
+) -> (bool, Vec<ToItem<'p>>, Vec<ToItem<'p>>) {
+    let (requests, streams): (Vec<ToItem<'p>>, Vec<ToItem<'p>>) =
         items.iter().partition(|item| item.policy.is_http());
     match (http, requests.is_empty(), streams.is_empty()) {
         (true, false, _) => (true, requests, streams),
@@ -103,18 +103,18 @@ pub(crate) fn governing<'p>(
 }
 
 /// A proxy, and where it finds what it calls, if it is told.
-pub(crate) type Caller<'p> = (&'p Proxy, Option<SocketAddr>);
+pub(crate) type Caller<'p> = (&'p MeshProxy, Option<SocketAddr>);
 
 /// Works out a destination for these callers, each with the place where it finds it. Groups of callers that are `known` from before are
 /// used again: then it is seen at a glance that they are the same.
 pub(crate) fn outcome(
     reader: &Reader<'_>,
     destination: &BackendId,
-    items: &[Item<'_>],
+    items: &[ToItem<'_>],
     callers: &[Caller<'_>],
     known: &BTreeSet<Callers>,
-) -> Outcome {
-    let mut outcome = Outcome::default();
+) -> PolicyOutcome {
+    let mut outcome = PolicyOutcome::default();
     let protocol = backend::protocol(reader, destination);
     let http = backend::is_http(protocol.as_deref());
     // Callers with the same policies share what comes of them: a group goes by its mesh and the places of its items.
@@ -129,7 +129,7 @@ pub(crate) fn outcome(
         }
     }
     for ((mesh, places), callers) in groups {
-        let own: Vec<Item<'_>> = places.iter().map(|place| items[*place as usize]).collect();
+        let own: Vec<ToItem<'_>> = places.iter().map(|place| items[*place as usize]).collect();
         let keys: BTreeSet<&ObjectKey> = callers.iter().map(|(proxy, _)| &proxy.key).collect();
         let keys: Callers = keys.into_iter().cloned().collect();
         let keys = known.get(&keys).cloned().unwrap_or(keys);
@@ -199,15 +199,15 @@ pub(crate) fn bound(
 fn bind(
     reader: &Reader<'_>,
     destination: &BackendId,
-    items: &[Item<'_>],
+    items: &[ToItem<'_>],
     http: bool,
     (mesh, callers): (&str, Callers),
-    outcome: &mut Outcome,
+    outcome: &mut PolicyOutcome,
 ) -> (bool, Arc<BoundRoute>) {
     let (requests, governing, ignored) = governing(items, http);
     // A group is never empty.
     let first = callers.first().unwrap_or(&destination.object).clone();
-    let mut lowering = Lowering {
+    let mut lowering = PolicyLowering {
         reader,
         mesh,
         destination: Some(destination),

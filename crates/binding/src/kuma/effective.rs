@@ -8,11 +8,11 @@ use pointsman_resources::kuma::{TargetKind, display_name, scope};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::backend;
-use super::destination::{Outcome, applied, governing, items};
+use super::destination::{PolicyOutcome, applied, governing, items};
 use super::gateway;
-use super::merge::{Merged, merge};
-use super::policy::{Item, Policy};
-use super::proxy::{self, Proxy, UnresolvedOutbound};
+use super::merge::{EffectiveRule, merge};
+use super::policy::{MeshPolicy, ToItem};
+use super::proxy::{self, MeshProxy, UnresolvedOutbound};
 use super::warnings::target_text;
 use crate::bound::{BackendId, BoundRoute, FrontendId, RuleSource};
 use crate::store::Reader;
@@ -40,7 +40,7 @@ pub struct MergedRule {
     pub backend_refs: Option<RuleSource>,
 }
 
-fn shown(merged: Vec<Merged<'_>>) -> Vec<MergedRule> {
+fn shown(merged: Vec<EffectiveRule<'_>>) -> Vec<MergedRule> {
     let rules = merged.into_iter().map(|rule| MergedRule {
         from: rule.from,
         filters: rule.filters.map(|(_, _, source)| source),
@@ -248,7 +248,7 @@ impl Binder {
             let (_, governing, ignored) = governing(&own, http);
             displaced.extend(lost(&merge(&governing), &id.to_string()));
             let governs =
-                |item: &Item<'_>| governing.iter().any(|g| g.policy.key == item.policy.key);
+                |item: &ToItem<'_>| governing.iter().any(|g| g.policy.key == item.policy.key);
             for item in items.iter().filter(|item| !governs(item)) {
                 let is_ignored = ignored.iter().any(|i| i.policy.key == item.policy.key);
                 let (reason, message) = match (&item.policy.refused, is_ignored) {
@@ -283,7 +283,7 @@ fn are_alike(one: &[MergedRules], other: &[MergedRules]) -> bool {
 
 /// The route of a listener of a MeshGateway for a hostname as it is written, on one of its proxies.
 fn bound_at(
-    outcome: &Outcome,
+    outcome: &PolicyOutcome,
     proxy: &ObjectKey,
     listener: &str,
     hostname: &str,
@@ -308,8 +308,8 @@ fn bound_at(
 
 /// Rules of a MeshGateway's listeners on one of its proxies, by hostname, in the order in which hostnames are tried.
 fn listeners_text(
-    listeners: Vec<gateway::Governed<'_>>,
-    outcome: &Outcome,
+    listeners: Vec<gateway::ListenerItems<'_>>,
+    outcome: &PolicyOutcome,
     proxy: &ObjectKey,
 ) -> Vec<MergedRules> {
     let mut all = Vec::new();
@@ -341,7 +341,7 @@ fn listeners_text(
 pub(crate) const SHADOW: &str = "it is tried and not carried out (kuma.io/effect: shadow)";
 
 /// Rules of which nothing is left.
-fn lost(merged: &[Merged<'_>], place: &str) -> Vec<Refusal> {
+fn lost(merged: &[EffectiveRule<'_>], place: &str) -> Vec<Refusal> {
     let lost = merged.iter().flat_map(|rule| &rule.lost);
     let whole = lost.filter(|lost| lost.part.is_none());
     let mut all: Vec<Refusal> = whole
@@ -360,7 +360,7 @@ fn lost(merged: &[Merged<'_>], place: &str) -> Vec<Refusal> {
     all
 }
 
-fn not_selected(policy: &Policy, proxy: &Proxy) -> String {
+fn not_selected(policy: &MeshPolicy, proxy: &MeshProxy) -> String {
     if policy.is_shadow() {
         return SHADOW.to_owned();
     }

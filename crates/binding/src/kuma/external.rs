@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pointsman_resources::Kind;
 use pointsman_resources::kuma::{Extension, ExternalVerification, MeshExternalService, SanMatch};
 
-use super::backend::{Place, of_places, spoken};
+use super::backend::{HostPort, of_places, spoken};
 use crate::bound::{
     Backend, BackendId, BackendTls, CertifiedKey, Endpoints, Fault, FaultReason, PeerName,
     SecretId, Trust,
@@ -48,7 +48,7 @@ pub(super) fn view(
     let spec = &service.spec;
     let port = |port: Option<u16>| port.unwrap_or(spec.matched.port);
     let endpoints = spec.endpoints.iter();
-    let places: Vec<Place> = endpoints
+    let places: Vec<HostPort> = endpoints
         .map(|endpoint| (endpoint.address.clone(), port(endpoint.port)))
         .collect();
     let tls = spec.tls.as_ref().filter(|tls| tls.enabled);

@@ -12,11 +12,11 @@ use pointsman_resources::route::{Header, HeaderModifier};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::cross_mesh;
-use super::destination::{Outcome, bound, frontend};
-use super::lowering::{Callers, Lowering, content};
-use super::merge::{Merged, by_hostname, in_order, merge};
-use super::policy::{Item, Policy};
-use super::proxy::{self, Proxy};
+use super::destination::{PolicyOutcome, bound, frontend};
+use super::lowering::{Callers, PolicyLowering, content};
+use super::merge::{EffectiveRule, by_hostname, in_order, merge};
+use super::policy::{MeshPolicy, ToItem};
+use super::proxy::{self, MeshProxy};
 use super::selection::has;
 use crate::bound::{
     BoundRule, Filter, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding, SecretId,
@@ -30,7 +30,7 @@ use crate::store::Reader;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MeshGatewayView {
     /// What comes of it.
-    pub outcome: Outcome,
+    pub outcome: PolicyOutcome,
     /// What is said of each listener.
     pub listeners: Vec<ListenerStatus>,
     /// The proxies that chose it.
@@ -38,17 +38,17 @@ pub(crate) struct MeshGatewayView {
     /// Proxies that it would be for and that have chosen another.
     pub elsewhere: Vec<(ObjectKey, Name)>,
     /// The items of policies for it, and whether a listener serves one of their hostnames.
-    pub items: BTreeMap<PolicyItem, bool>,
+    pub items: BTreeMap<ToItemId, bool>,
 }
 
 /// A policy, and the place of one of its `to`.
-pub(crate) type PolicyItem = (ObjectKey, usize);
+pub(crate) type ToItemId = (ObjectKey, usize);
 
 /// Looks at a MeshGateway. None if it does not exist.
 pub(crate) fn view(
     reader: &Reader<'_>,
     key: &ObjectKey,
-    policies: &BTreeMap<ObjectKey, Arc<Policy>>,
+    policies: &BTreeMap<ObjectKey, Arc<MeshPolicy>>,
 ) -> Option<MeshGatewayView> {
     let gateway = reader.mesh_gateway(&key.name)?;
     let mut proxies = proxies_of(reader, gateway);
@@ -62,7 +62,7 @@ pub(crate) fn view(
     }
     let policies = of_mesh(policies, gateway);
     for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
-        let mut looking = Looking::new(reader, key, gateway, index);
+        let mut looking = ListenerResolver::new(reader, key, gateway, index);
         // A port for streams has one listener: hostnames can't be told apart there.
         let mut before = gateway.spec.conf.listeners[..index].iter();
         let is_first = !before.any(|other| other.port == listener.port);
@@ -83,10 +83,10 @@ pub(crate) fn view(
 }
 
 /// The proxies that chose a MeshGateway.
-fn proxies_of(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<Proxy> {
+fn proxies_of(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<MeshProxy> {
     let proxies = reader.gateway_proxies(&gateway.mesh);
     let proxies = proxies.filter_map(|found| proxy::view(reader, &found));
-    let is_chosen = |proxy: &Proxy| {
+    let is_chosen = |proxy: &MeshProxy| {
         chosen(reader, proxy).is_some_and(|chosen| chosen.metadata.key() == gateway.metadata.key())
     };
     proxies.filter(is_chosen).collect()
@@ -104,15 +104,15 @@ fn elsewhere(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<(ObjectKey, Name
 }
 
 /// A listener and the items that govern it, by hostname.
-pub(crate) type Governed<'p> = (String, BTreeMap<&'p str, Vec<Item<'p>>>);
+pub(crate) type ListenerItems<'p> = (String, BTreeMap<&'p str, Vec<ToItem<'p>>>);
 
 /// The listeners of a MeshGateway on one of its proxies, else on the first, each with the items that govern it, the strongest first.
 pub(crate) fn listeners<'p>(
     reader: &Reader<'_>,
     key: &ObjectKey,
     on: Option<&ObjectKey>,
-    policies: &'p BTreeMap<ObjectKey, Arc<Policy>>,
-) -> Vec<Governed<'p>> {
+    policies: &'p BTreeMap<ObjectKey, Arc<MeshPolicy>>,
+) -> Vec<ListenerItems<'p>> {
     let Some(gateway) = reader.mesh_gateway(&key.name) else {
         return Vec::new();
     };
@@ -121,7 +121,7 @@ pub(crate) fn listeners<'p>(
     let proxy = found.unwrap_or_else(|| stand_in(key, gateway));
     let policies = of_mesh(policies, gateway);
     let of = |index| {
-        let looking = Looking::new(reader, key, gateway, index);
+        let looking = ListenerResolver::new(reader, key, gateway, index);
         let items = looking.items(&proxy, &policies, looking.is_http());
         (listener_name(looking.listener), looking.by_hostname(&items))
     };
@@ -130,16 +130,16 @@ pub(crate) fn listeners<'p>(
 
 /// The policies of a MeshGateway's mesh.
 fn of_mesh<'p>(
-    policies: &'p BTreeMap<ObjectKey, Arc<Policy>>,
+    policies: &'p BTreeMap<ObjectKey, Arc<MeshPolicy>>,
     gateway: &MeshGateway,
-) -> Vec<&'p Arc<Policy>> {
+) -> Vec<&'p Arc<MeshPolicy>> {
     let all = policies.values();
     all.filter(|policy| policy.route.mesh == gateway.mesh)
         .collect()
 }
 
 /// The MeshGateway that a proxy chooses: "best tag-selector rank; tie => most recently created".
-pub(super) fn chosen<'a>(reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a MeshGateway> {
+pub(super) fn chosen<'a>(reader: &Reader<'a>, proxy: &MeshProxy) -> Option<&'a MeshGateway> {
     reader
         .mesh_gateways(&proxy.mesh)
         .filter_map(|gateway| Some((rank(gateway, proxy)?, gateway)))
@@ -151,7 +151,7 @@ pub(super) fn chosen<'a>(reader: &Reader<'a>, proxy: &Proxy) -> Option<&'a MeshG
 }
 
 /// How well a MeshGateway fits a proxy; none if it does not.
-fn rank(gateway: &MeshGateway, proxy: &Proxy) -> Option<(usize, usize)> {
+fn rank(gateway: &MeshGateway, proxy: &MeshProxy) -> Option<(usize, usize)> {
     let fitting = gateway.spec.selectors.iter().filter(|selector| {
         let mut sets = proxy.tag_sets.iter();
         sets.any(|tags| has(tags, &selector.tags))
@@ -164,9 +164,9 @@ fn rank(gateway: &MeshGateway, proxy: &Proxy) -> Option<(usize, usize)> {
 }
 
 /// For a MeshGateway that nobody serves: what it would do.
-fn stand_in(key: &ObjectKey, gateway: &MeshGateway) -> Proxy {
+fn stand_in(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
     let selectors = gateway.spec.selectors.iter();
-    Proxy {
+    MeshProxy {
         key: key.clone(),
         metadata: gateway.metadata.clone(),
         mesh: gateway.mesh.clone(),
@@ -201,7 +201,7 @@ pub(crate) fn is_port_name(name: &Name, proxy: &ObjectKey) -> bool {
 /// A listener of a MeshGateway on one of its proxies.
 pub(super) fn frontend_id(
     gateway: &MeshGateway,
-    proxy: &Proxy,
+    proxy: &MeshProxy,
     listener: &MeshGatewayListener,
 ) -> FrontendId {
     FrontendId::Listener {
@@ -216,7 +216,7 @@ pub(super) fn frontend_id(
 
 /// "Effective listener tags = dataplane gateway tags ∪ gateway `tags` ∪ listener `tags`."
 pub(super) fn listener_tags(
-    proxy: &Proxy,
+    proxy: &MeshProxy,
     gateway: &MeshGateway,
     listener: &MeshGatewayListener,
 ) -> Tags {
@@ -235,7 +235,7 @@ fn listener_name(listener: &MeshGatewayListener) -> String {
     }
 }
 
-struct Looking<'a, 'r> {
+struct ListenerResolver<'a, 'r> {
     reader: &'a Reader<'r>,
     key: &'a ObjectKey,
     gateway: &'a MeshGateway,
@@ -246,18 +246,18 @@ struct Looking<'a, 'r> {
     /// Why it is not accepted.
     refused: Option<String>,
     attached: BTreeSet<ObjectKey>,
-    found: BTreeMap<PolicyItem, bool>,
+    found: BTreeMap<ToItemId, bool>,
     served: bool,
 }
 
-impl<'a, 'r> Looking<'a, 'r> {
+impl<'a, 'r> ListenerResolver<'a, 'r> {
     fn new(
         reader: &'a Reader<'r>,
         key: &'a ObjectKey,
         gateway: &'a MeshGateway,
         index: usize,
     ) -> Self {
-        Looking {
+        ListenerResolver {
             reader,
             key,
             gateway,
@@ -272,7 +272,7 @@ impl<'a, 'r> Looking<'a, 'r> {
     }
 }
 
-impl Looking<'_, '_> {
+impl ListenerResolver<'_, '_> {
     fn protocol(&self) -> Protocol {
         protocol(self.listener)
     }
@@ -289,7 +289,7 @@ impl Looking<'_, '_> {
     }
 
     /// The items by those of their hostnames that this listener serves some hosts of.
-    fn by_hostname<'p>(&self, items: &[Item<'p>]) -> BTreeMap<&'p str, Vec<Item<'p>>> {
+    fn by_hostname<'p>(&self, items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToItem<'p>>> {
         let own = self.listener.hostname().map(Hostname::new);
         let mut groups = by_hostname(items);
         groups.retain(|written, _| match (&own, hosts(written)) {
@@ -353,10 +353,10 @@ impl Looking<'_, '_> {
     /// The listener on one of the gateway's proxies.
     fn at(
         &mut self,
-        proxy: &Proxy,
+        proxy: &MeshProxy,
         tls: Option<&Arc<FrontendTls>>,
-        policies: &[&Arc<Policy>],
-        outcome: &mut Outcome,
+        policies: &[&Arc<MeshPolicy>],
+        outcome: &mut PolicyOutcome,
     ) {
         let name = listener_name(self.listener);
         let id = frontend_id(self.gateway, proxy, self.listener);
@@ -367,7 +367,7 @@ impl Looking<'_, '_> {
             true => self.by_hostname(&items),
             false => BTreeMap::from([("", items.clone())]),
         };
-        let mut lowering = Lowering {
+        let mut lowering = PolicyLowering {
             reader: self.reader,
             mesh: &proxy.mesh,
             destination: None,
@@ -377,7 +377,7 @@ impl Looking<'_, '_> {
             told: std::mem::take(&mut outcome.told),
         };
         self.note(proxy, &items, &groups, &mut outcome.reached);
-        let mut of_hosts: BTreeMap<Option<Hostname>, Vec<Merged<'_>>> = BTreeMap::new();
+        let mut of_hosts: BTreeMap<Option<Hostname>, Vec<EffectiveRule<'_>>> = BTreeMap::new();
         for (written, items) in groups.iter().filter(|(_, items)| !items.is_empty()) {
             of_hosts
                 .entry(hosts(written))
@@ -417,9 +417,9 @@ impl Looking<'_, '_> {
     /// Notes which of the items have a hostname that is served here.
     fn note(
         &mut self,
-        proxy: &Proxy,
-        items: &[Item<'_>],
-        groups: &BTreeMap<&str, Vec<Item<'_>>>,
+        proxy: &MeshProxy,
+        items: &[ToItem<'_>],
+        groups: &BTreeMap<&str, Vec<ToItem<'_>>>,
         reached: &mut BTreeMap<ObjectKey, BTreeSet<Callers>>,
     ) {
         let met = groups.values().flatten();
@@ -441,7 +441,7 @@ impl Looking<'_, '_> {
     }
 
     /// Where another listener of the port speaks for this one: the policies that do.
-    fn join(&mut self, proxy: &Proxy, policies: &[&Arc<Policy>]) {
+    fn join(&mut self, proxy: &MeshProxy, policies: &[&Arc<MeshPolicy>]) {
         let items = self.items(proxy, policies, self.is_http());
         let policies = items.iter().map(|item| item.policy.key.clone());
         self.attached.extend(policies);
@@ -457,7 +457,12 @@ impl Looking<'_, '_> {
     }
 
     /// The items of the policies for this listener, the strongest first.
-    fn items<'p>(&self, proxy: &Proxy, policies: &[&'p Arc<Policy>], http: bool) -> Vec<Item<'p>> {
+    fn items<'p>(
+        &self,
+        proxy: &MeshProxy,
+        policies: &[&'p Arc<MeshPolicy>],
+        http: bool,
+    ) -> Vec<ToItem<'p>> {
         use pointsman_resources::kuma::TargetKind;
         let name = display_name(&self.gateway.metadata);
         let siblings = self.gateway.spec.conf.listeners.iter().filter(|other| {
@@ -478,11 +483,11 @@ impl Looking<'_, '_> {
             }
             for (to, item) in policy.route.spec.to.iter().enumerate() {
                 if item.target_ref.kind == TargetKind::Mesh {
-                    items.push(Item { policy, to });
+                    items.push(ToItem { policy, to });
                 }
             }
         }
-        items.sort_by(Item::compare);
+        items.sort_by(ToItem::compare);
         items
     }
 

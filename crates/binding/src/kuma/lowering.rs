@@ -18,8 +18,8 @@ use pointsman_resources::{Kind, ObjectKey};
 use super::backend;
 use super::cross_mesh;
 use super::external;
-use super::merge::{Lost, Merged};
-use super::policy::Policy;
+use super::merge::{EffectiveRule, OverriddenRule};
+use super::policy::MeshPolicy;
 use crate::bound::{
     self, BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, Mirror,
     PathPredicate, RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
@@ -29,13 +29,13 @@ use crate::store::Reader;
 
 /// What there is to say of policies whose rules were lowered.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Told {
+pub(crate) struct PolicyFindings {
     /// References that do not resolve: reason and message.
     pub unresolved: BTreeMap<ObjectKey, BTreeSet<(&'static str, String)>>,
     /// Rules that are not carried out as written.
     pub invalid: BTreeMap<ObjectKey, BTreeSet<String>>,
     /// What others have the place of, and for whose calls.
-    pub lost: BTreeMap<ObjectKey, BTreeSet<(Lost, Callers)>>,
+    pub lost: BTreeMap<ObjectKey, BTreeSet<(OverriddenRule, Callers)>>,
     /// What merging has made of them, where that may surprise.
     pub remarks: BTreeMap<ObjectKey, BTreeSet<String>>,
     /// The backends that rules send something to.
@@ -46,10 +46,10 @@ pub(crate) struct Told {
 pub(crate) type Callers = Arc<[ObjectKey]>;
 
 /// A rule by the place of its `to` and its own.
-pub(crate) type RulePlace = (Option<usize>, usize);
+pub(crate) type RuleIndex = (Option<usize>, usize);
 
 /// A rule's place as its author wrote it.
-pub(crate) fn place_text((to, rule): RulePlace) -> String {
+pub(crate) fn place_text((to, rule): RuleIndex) -> String {
     match to {
         Some(to) => format!("spec.to[{to}].rules[{rule}]"),
         None => format!("spec.rules[{rule}]"),
@@ -57,7 +57,7 @@ pub(crate) fn place_text((to, rule): RulePlace) -> String {
 }
 
 /// Lowers rules for one kind of place.
-pub(crate) struct Lowering<'a, 'r> {
+pub(crate) struct PolicyLowering<'a, 'r> {
     /// Reads objects and notes it.
     pub reader: &'a Reader<'r>,
     /// The mesh.
@@ -71,12 +71,12 @@ pub(crate) struct Lowering<'a, 'r> {
     /// The backends in use.
     pub uses: BTreeSet<BackendId>,
     /// What there is to say.
-    pub told: Told,
+    pub told: PolicyFindings,
 }
 
-impl Lowering<'_, '_> {
+impl PolicyLowering<'_, '_> {
     /// The rules of an HTTP frontend.
-    pub fn rules(&mut self, merged: &[Merged<'_>]) -> Vec<Arc<BoundRule>> {
+    pub fn rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         for (index, rule) in merged.iter().enumerate() {
             self.tell_lost(rule);
@@ -93,7 +93,7 @@ impl Lowering<'_, '_> {
     }
 
     /// The one rule of a stream: "backendRefs replaced as a whole", those of the strongest.
-    pub fn stream(&mut self, merged: &[Merged<'_>]) -> Vec<Arc<BoundRule>> {
+    pub fn stream(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         if let Some(first) = merged.first() {
             self.tell_lost(first);
@@ -127,7 +127,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn tell_lost(&mut self, rule: &Merged<'_>) {
+    fn tell_lost(&mut self, rule: &EffectiveRule<'_>) {
         for lost in &rule.lost {
             let all = self.told.lost.entry(lost.rule.policy.clone()).or_default();
             all.insert((lost.clone(), self.callers.clone()));
@@ -137,7 +137,7 @@ impl Lowering<'_, '_> {
     fn rule(
         &mut self,
         index: usize,
-        rule: &Merged<'_>,
+        rule: &EffectiveRule<'_>,
         matches: Vec<BoundMatch>,
         rules: &mut Vec<Arc<BoundRule>>,
     ) {
@@ -255,7 +255,7 @@ impl Lowering<'_, '_> {
     fn backend(
         &mut self,
         reference: &BackendRef,
-        policy: &Policy,
+        policy: &MeshPolicy,
         sets_host: bool,
     ) -> WeightedBackend {
         let target = self.resolve(reference, policy);
@@ -268,7 +268,7 @@ impl Lowering<'_, '_> {
         }
     }
 
-    fn resolve(&mut self, reference: &BackendRef, policy: &Policy) -> Result<BackendId, Fault> {
+    fn resolve(&mut self, reference: &BackendRef, policy: &MeshPolicy) -> Result<BackendId, Fault> {
         let namespace = policy.namespace();
         let found = backend::resolve(self.reader, self.mesh, namespace, reference);
         let found = found.and_then(|id| match external::unsupported(self.reader, &id) {
@@ -307,7 +307,7 @@ impl Lowering<'_, '_> {
     fn filter(
         &mut self,
         filter: &KumaFilter,
-        policy: &Policy,
+        policy: &MeshPolicy,
         source: &RuleSource,
         sets_host: bool,
     ) -> Result<Option<Filter>, Fault> {
@@ -435,7 +435,7 @@ fn rule_of(
 }
 
 /// A reference as it is written.
-fn named(target: &TargetRef, port: Option<u16>, policy: &Policy) -> BackendName {
+fn named(target: &TargetRef, port: Option<u16>, policy: &MeshPolicy) -> BackendName {
     let namespace = target.namespace.as_deref();
     let namespace = namespace.or(policy.namespace());
     let namespace = namespace.unwrap_or(policy.key.namespace());

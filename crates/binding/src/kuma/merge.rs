@@ -10,28 +10,28 @@ use std::sync::LazyLock;
 use pointsman_resources::ObjectKey;
 use pointsman_resources::kuma::{BackendRef, Filter, Match, Rule, RuleConf};
 
-use super::policy::{Item, Policy};
+use super::policy::{MeshPolicy, ToItem};
 use crate::bound::RuleSource;
 use crate::store::FastMap;
 
 /// A rule, merged.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Merged<'p> {
+pub(crate) struct EffectiveRule<'p> {
     /// Which requests.
     pub matches: &'p [Match],
     /// What is done to them, and whose word that is.
-    pub filters: Option<(&'p [Filter], &'p Policy, RuleSource)>,
+    pub filters: Option<(&'p [Filter], &'p MeshPolicy, RuleSource)>,
     /// Where they go, and whose word that is.
-    pub backend_refs: Option<(&'p [BackendRef], &'p Policy, RuleSource)>,
+    pub backend_refs: Option<(&'p [BackendRef], &'p MeshPolicy, RuleSource)>,
     /// The rules that it came from, the strongest first: those that something of is left.
     pub from: Vec<RuleSource>,
     /// What is not left of the rules.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<OverriddenRule>,
 }
 
 /// What a policy has lost to a stronger one: a rule, or one of its lists.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Lost {
+pub(crate) struct OverriddenRule {
     /// The rule.
     pub rule: RuleSource,
     /// Its list, where the other is left.
@@ -50,8 +50,8 @@ static AS_IT_WAS: LazyLock<Rule> = LazyLock::new(|| Rule {
 });
 
 /// Merges the rules of these items, the strongest first: the strongest policy's rules in their order, then what the next one adds.
-pub(crate) fn merge<'p>(items: &[Item<'p>]) -> Vec<Merged<'p>> {
-    let mut merged: Vec<Merged<'p>> = Vec::new();
+pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
+    let mut merged: Vec<EffectiveRule<'p>> = Vec::new();
     let mut places: FastMap<&[Match], usize> = FastMap::default();
     for item in items {
         let rules = match &item.to().rules[..] {
@@ -65,7 +65,7 @@ pub(crate) fn merge<'p>(items: &[Item<'p>]) -> Vec<Merged<'p>> {
                 rule: index,
             };
             let place = *places.entry(&rule.matches).or_insert_with(|| {
-                merged.push(Merged {
+                merged.push(EffectiveRule {
                     matches: &rule.matches,
                     filters: None,
                     backend_refs: None,
@@ -80,9 +80,9 @@ pub(crate) fn merge<'p>(items: &[Item<'p>]) -> Vec<Merged<'p>> {
     merged
 }
 
-impl<'p> Merged<'p> {
+impl<'p> EffectiveRule<'p> {
     /// Takes what is still left open from a weaker rule.
-    fn add(&mut self, rule: &'p Rule, policy: &'p Policy, source: RuleSource) {
+    fn add(&mut self, rule: &'p Rule, policy: &'p MeshPolicy, source: RuleSource) {
         let mut used = self.from.is_empty();
         let mut lost: Vec<(&'static str, ObjectKey)> = Vec::new();
         match (&self.filters, &rule.default.filters) {
@@ -107,7 +107,7 @@ impl<'p> Merged<'p> {
             lost.extend(first.map(|first| ("", first.policy.clone())));
         }
         self.lost
-            .extend(lost.into_iter().map(|(part, winner)| Lost {
+            .extend(lost.into_iter().map(|(part, winner)| OverriddenRule {
                 rule: source.clone(),
                 part: used.then_some(part),
                 winner,
@@ -120,8 +120,8 @@ impl<'p> Merged<'p> {
 
 /// The items by hostname, as it is written: "It's based on an exact string match" (MADR 045). Where none is written it is the empty one. Order
 /// within a hostname is kept.
-pub(crate) fn by_hostname<'p>(items: &[Item<'p>]) -> BTreeMap<&'p str, Vec<Item<'p>>> {
-    let mut groups: BTreeMap<&str, Vec<Item<'p>>> = BTreeMap::new();
+pub(crate) fn by_hostname<'p>(items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToItem<'p>>> {
+    let mut groups: BTreeMap<&str, Vec<ToItem<'p>>> = BTreeMap::new();
     for item in items {
         let written = item.to().hostnames.iter().map(String::as_str);
         let mut hostnames: BTreeSet<&str> = written.collect();
@@ -136,7 +136,10 @@ pub(crate) fn by_hostname<'p>(items: &[Item<'p>]) -> BTreeMap<&'p str, Vec<Item<
 }
 
 /// The rules of hostnames that mean the same hosts, written in different ways: they are not merged, but the stronger come first.
-pub(crate) fn in_order<'p>(mut rules: Vec<Merged<'p>>, items: &[Item<'p>]) -> Vec<Merged<'p>> {
+pub(crate) fn in_order<'p>(
+    mut rules: Vec<EffectiveRule<'p>>,
+    items: &[ToItem<'p>],
+) -> Vec<EffectiveRule<'p>> {
     let places = items.iter().enumerate();
     let places: FastMap<(&ObjectKey, Option<usize>), usize> = places
         .map(|(place, item)| ((&item.policy.key, item.policy.written(item.to)), place))

@@ -32,18 +32,18 @@ use pointsman_resources::ObjectKey;
 
 use crate::bound::BackendId;
 use crate::store::FastMap;
-use destination::Outcome;
+use destination::PolicyOutcome;
 use gateway::MeshGatewayView;
-use policy::Policy;
-use proxy::Proxy;
+use policy::MeshPolicy;
+use proxy::MeshProxy;
 
 /// What was computed of Kuma's objects.
 #[derive(Default)]
 pub(crate) struct Kuma {
     /// The policies.
-    pub(crate) policies: BTreeMap<ObjectKey, Arc<Policy>>,
+    pub(crate) policies: BTreeMap<ObjectKey, Arc<MeshPolicy>>,
     /// The proxies.
-    proxies: FastMap<ObjectKey, Arc<Proxy>>,
+    proxies: FastMap<ObjectKey, Arc<MeshProxy>>,
     /// The proxies that are told to call each destination.
     callers: BTreeMap<BackendId, BTreeSet<ObjectKey>>,
     /// The proxies that may call everything.
@@ -51,34 +51,34 @@ pub(crate) struct Kuma {
     /// The destinations that a policy includes.
     targeted: BTreeSet<BackendId>,
     /// What comes of policies at each destination.
-    pub(crate) destinations: BTreeMap<BackendId, Outcome>,
+    pub(crate) destinations: BTreeMap<BackendId, PolicyOutcome>,
     /// What comes of them on each MeshGateway.
     pub(crate) gateways: BTreeMap<ObjectKey, MeshGatewayView>,
     /// Where each policy has a say.
-    places: FastMap<ObjectKey, BTreeSet<Place>>,
+    places: FastMap<ObjectKey, BTreeSet<PolicyTarget>>,
 }
 
 /// What policies come together at.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum PolicyTarget {
     /// What proxies call.
     Destination(BackendId),
     /// A MeshGateway.
     Gateway(ObjectKey),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PolicyTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Destination(id) => id.fmt(f),
-            Place::Gateway(key) => key.fmt(f),
+            PolicyTarget::Destination(id) => id.fmt(f),
+            PolicyTarget::Gateway(key) => key.fmt(f),
         }
     }
 }
 
 impl Kuma {
     /// A policy has no say any more at a place.
-    fn leaves(&mut self, policy: &ObjectKey, place: &Place) {
+    fn leaves(&mut self, policy: &ObjectKey, place: &PolicyTarget) {
         if let Some(places) = self.places.get_mut(policy) {
             places.remove(place);
             if places.is_empty() {
@@ -88,15 +88,15 @@ impl Kuma {
     }
 
     /// What comes of policies at a place.
-    fn outcome(&self, place: &Place) -> Option<&Outcome> {
+    fn outcome(&self, place: &PolicyTarget) -> Option<&PolicyOutcome> {
         match place {
-            Place::Destination(id) => self.destinations.get(id),
-            Place::Gateway(key) => self.gateways.get(key).map(|view| &view.outcome),
+            PolicyTarget::Destination(id) => self.destinations.get(id),
+            PolicyTarget::Gateway(key) => self.gateways.get(key).map(|view| &view.outcome),
         }
     }
 
     /// What comes of policies, wherever they have a say.
-    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+    fn outcomes(&self) -> impl Iterator<Item = &PolicyOutcome> {
         let gateways = self.gateways.values().map(|view| &view.outcome);
         self.destinations.values().chain(gateways)
     }

@@ -11,21 +11,21 @@ use pointsman_resources::{Kind, ObjectKey};
 
 /// A policy, with what is worked out of it once.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Policy {
+pub(crate) struct MeshPolicy {
     /// Which one.
     pub key: ObjectKey,
     /// What it says.
     pub route: Arc<MeshRoute>,
     /// Whose it is.
-    pub role: Role,
+    pub role: PolicyRole,
     /// Why it is not accepted: "If no rule is left: Accepted=False, `UnsupportedValue`".
     pub refused: Option<String>,
-    origin: Origin,
+    origin: PolicyOrigin,
 }
 
 /// Whose a policy is, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
+pub(crate) enum PolicyRole {
     /// The mesh's operators'.
     System,
     /// That of the owner of the destination: for all clients.
@@ -38,24 +38,24 @@ pub(crate) enum Role {
 
 /// Where a policy was made, the weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Origin {
+enum PolicyOrigin {
     Global,
-    Unsaid,
+    Unspecified,
     Zone,
 }
 
-impl Policy {
+impl MeshPolicy {
     /// Looks at a policy.
     pub fn new(key: &ObjectKey, route: &Arc<MeshRoute>) -> Self {
         let labels = &route.metadata.labels;
-        Policy {
+        MeshPolicy {
             key: key.clone(),
             role: role(route),
             refused: super::lowering::unmatchable(key, route),
             origin: match labels.get(ORIGIN_LABEL) {
-                Some("global") => Origin::Global,
-                Some("zone") => Origin::Zone,
-                _ => Origin::Unsaid,
+                Some("global") => PolicyOrigin::Global,
+                Some("zone") => PolicyOrigin::Zone,
+                _ => PolicyOrigin::Unspecified,
             },
             route: route.clone(),
         }
@@ -78,17 +78,18 @@ impl Policy {
 
     /// The namespace whose proxies alone it is for.
     pub fn only_namespace(&self) -> Option<&str> {
-        self.namespace().filter(|_| self.role >= Role::Consumer)
+        self.namespace()
+            .filter(|_| self.role >= PolicyRole::Consumer)
     }
 
     /// Returns whether it was made for all zones.
     pub fn is_global(&self) -> bool {
-        self.origin == Origin::Global
+        self.origin == PolicyOrigin::Global
     }
 
     /// The zone whose proxies alone it is for.
     pub fn zone(&self) -> Option<&str> {
-        let zonal = self.origin == Origin::Zone && self.role != Role::Producer;
+        let zonal = self.origin == PolicyOrigin::Zone && self.role != PolicyRole::Producer;
         self.route.metadata.labels.get(ZONE_TAG).filter(|_| zonal)
     }
 
@@ -111,17 +112,17 @@ impl Policy {
 /// "system namespace or Universal => `system`; every `to[]` item is MeshService by `name` in own/omitted namespace => `producer`;
 /// none => `consumer`". The label `kuma.io/policy-role` counts in universal documents, which operators write; whoever writes a policy on
 /// Kubernetes could write there what they like.
-fn role(route: &MeshRoute) -> Role {
+fn role(route: &MeshRoute) -> PolicyRole {
     if is_universal(&route.metadata) {
         return match route.metadata.labels.get(POLICY_ROLE_LABEL) {
-            Some("producer") => Role::Producer,
-            Some("consumer") => Role::Consumer,
-            Some("workload-owner") => Role::WorkloadOwner,
-            _ => Role::System,
+            Some("producer") => PolicyRole::Producer,
+            Some("consumer") => PolicyRole::Consumer,
+            Some("workload-owner") => PolicyRole::WorkloadOwner,
+            _ => PolicyRole::System,
         };
     }
     let own = match home_namespace(&route.metadata) {
-        None | Some(SYSTEM_NAMESPACE) => return Role::System,
+        None | Some(SYSTEM_NAMESPACE) => return PolicyRole::System,
         Some(namespace) => namespace,
     };
     let is_own = |target: &TargetRef| {
@@ -133,30 +134,30 @@ fn role(route: &MeshRoute) -> Role {
         target.kind == TargetKind::MeshService && namespace == own
     };
     match route.spec.to.iter().all(|to| is_own(&to.target_ref)) {
-        true => Role::Producer,
-        false => Role::Consumer,
+        true => PolicyRole::Producer,
+        false => PolicyRole::Consumer,
     }
 }
 
 /// One of a policy's `to`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Item<'p> {
+pub(crate) struct ToItem<'p> {
     /// The policy.
-    pub policy: &'p Policy,
+    pub policy: &'p MeshPolicy,
     /// Its place.
     pub to: usize,
 }
 
-impl<'p> Item<'p> {
+impl<'p> ToItem<'p> {
     /// What it says.
     pub fn to(&self) -> &'p pointsman_resources::kuma::To {
         &self.policy.route.spec.to[self.to]
     }
 
     /// How it compares with another: less is stronger. Nothing of it depends on when a policy came.
-    pub fn compare(&self, other: &Item<'_>) -> Ordering {
+    pub fn compare(&self, other: &ToItem<'_>) -> Ordering {
         let (a, b) = (self, other);
-        let top = |item: &Item<'_>| {
+        let top = |item: &ToItem<'_>| {
             let target = &item.policy.route.spec.target_ref;
             // "both Dataplane: labels < name; without sectionName < with"
             let dataplane = target.kind == TargetKind::Dataplane;
@@ -169,11 +170,11 @@ impl<'p> Item<'p> {
                 if gateway { target.tags.len() } else { 0 },
             )
         };
-        let to = |item: &Item<'_>| {
+        let to = |item: &ToItem<'_>| {
             let target = &item.to().target_ref;
             (target.kind, target.section_name.is_some())
         };
-        let name = |item: &Item<'_>| display_name(&item.policy.route.metadata).to_owned();
+        let name = |item: &ToItem<'_>| display_name(&item.policy.route.metadata).to_owned();
         top(b)
             .cmp(&top(a))
             .then_with(|| b.policy.origin.cmp(&a.policy.origin))

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use pointsman_resources::kuma::TargetKind;
 
-use super::policy::Policy;
+use super::policy::MeshPolicy;
 use crate::bound::{BoundMatch, BoundRoute, PathPredicate, StringPredicate};
 
 /// Warns of what is surprising in a policy, whatever else there is.
-pub(super) fn warnings(policy: &Policy, warn: &mut impl FnMut(String, String)) {
+pub(super) fn warnings(policy: &MeshPolicy, warn: &mut impl FnMut(String, String)) {
     let route = &policy.route;
     let target = &route.spec.target_ref;
     if let TargetKind::MeshSubset | TargetKind::MeshService | TargetKind::MeshServiceSubset =

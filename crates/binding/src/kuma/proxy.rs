@@ -20,7 +20,7 @@ pub(crate) const INJECTION_LABEL: &str = "kuma.io/sidecar-injection";
 
 /// A proxy of a mesh.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Proxy {
+pub(crate) struct MeshProxy {
     /// What it is written as.
     pub key: ObjectKey,
     /// The name, labels and age of that.
@@ -58,7 +58,7 @@ pub struct UnresolvedOutbound {
     pub reason: String,
 }
 
-impl Proxy {
+impl MeshProxy {
     /// Returns whether it is in a zone: its label `kuma.io/zone` names its own. One without the label may be in any.
     pub fn is_in_zone(&self, zone: &str) -> bool {
         let own = self.metadata.labels.get(ZONE_TAG);
@@ -67,7 +67,7 @@ impl Proxy {
 }
 
 /// Looks at a proxy. None if there is none of this name.
-pub(crate) fn view(reader: &Reader<'_>, key: &ObjectKey) -> Option<Proxy> {
+pub(crate) fn view(reader: &Reader<'_>, key: &ObjectKey) -> Option<MeshProxy> {
     match reader.object(key)? {
         Resource::Dataplane(dataplane) => Some(of_dataplane(reader, key, dataplane)),
         Resource::MeshGatewayInstance(instance) => Some(of_instance(key, instance)),
@@ -85,7 +85,7 @@ pub(crate) fn tagged(mesh: &str, service: &str, tags: Subset) -> BackendId {
     }
 }
 
-fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> Proxy {
+fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> MeshProxy {
     let networking = &dataplane.spec.networking;
     let gateway = networking.gateway.iter().map(|gateway| &gateway.tags);
     let inbounds = networking.inbound.iter().map(|inbound| &inbound.tags);
@@ -122,7 +122,7 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
         };
         outbounds.push((listen, destination));
     }
-    Proxy {
+    MeshProxy {
         key: key.clone(),
         metadata: dataplane.metadata.clone(),
         mesh: dataplane.mesh.clone(),
@@ -140,7 +140,7 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
 }
 
 /// "its service tag = `<name>_<ns>_svc`"
-fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> Proxy {
+fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> MeshProxy {
     let service = KubernetesService {
         name: &instance.metadata.name,
         namespace: &instance.metadata.namespace,
@@ -151,7 +151,7 @@ fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> Proxy {
         .or_insert(service.to_string());
     let namespace = instance.metadata.namespace.clone();
     tags.insert(NAMESPACE_TAG.to_owned(), namespace.to_string());
-    Proxy {
+    MeshProxy {
         key: key.clone(),
         metadata: instance.metadata.clone(),
         mesh: instance.mesh.clone(),
@@ -166,7 +166,7 @@ fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> Proxy {
 }
 
 /// A Pod that is let into the mesh, unless the Dataplane that was made of it is there too.
-fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<Proxy> {
+fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<MeshProxy> {
     let namespace = &pod.metadata.namespace;
     let around = reader.namespace_labels(namespace);
     let label = |name: &str| pod.metadata.labels.get(name).or(around.get(name));
@@ -194,7 +194,7 @@ fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<Proxy> {
         };
         tag_sets.push(pod_tags(pod, &service, "tcp"));
     }
-    Some(Proxy {
+    Some(MeshProxy {
         key: key.clone(),
         metadata: pod.metadata.clone(),
         mesh: label(MESH_LABEL).unwrap_or(DEFAULT_MESH).into(),

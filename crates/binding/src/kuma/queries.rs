@@ -10,11 +10,11 @@ use std::sync::Arc;
 use pointsman_resources::kuma::TargetKind;
 use pointsman_resources::{Kind, ObjectKey, Resource};
 
-use super::Place;
+use super::PolicyTarget;
 use super::backend;
-use super::destination::{self, Caller, Outcome};
+use super::destination::{self, Caller, PolicyOutcome};
 use super::gateway;
-use super::policy::Policy;
+use super::policy::MeshPolicy;
 use super::proxy;
 use crate::attachments::record_changes;
 use crate::bound::{BackendId, Transport};
@@ -59,7 +59,7 @@ impl Binder {
 
     fn update_policy(&mut self, key: &ObjectKey) {
         let new = match self.store.get(key) {
-            Some(Resource::MeshRoute(route)) => Some(Arc::new(Policy::new(key, route))),
+            Some(Resource::MeshRoute(route)) => Some(Arc::new(MeshPolicy::new(key, route))),
             _ => None,
         };
         let had_none = self.kuma.policies.is_empty();
@@ -98,7 +98,7 @@ impl Binder {
     }
 
     /// The destinations that a policy includes, of those that somebody may call.
-    fn concerned(&self, policy: &Policy) -> BTreeSet<BackendId> {
+    fn concerned(&self, policy: &MeshPolicy) -> BTreeSet<BackendId> {
         let reader = Reader::new(&self.store);
         let includes = |id: &&BackendId| {
             let mut all = 0..policy.route.spec.to.len();
@@ -158,16 +158,16 @@ impl Binder {
         let reader = Reader::new(&self.store);
         let mut items = destination::items(&reader, self.kuma.policies.values(), id);
         let mut callers = self.callers(id);
-        let is_port = |port: &backend::Port| port.number == id.port;
+        let is_port = |port: &backend::DestinationPort| port.number == id.port;
         if id.port != 0 && !backend::ports(&reader, &id.object).iter().any(is_port) {
             // A policy may name what does not exist.
             items.clear();
             callers.clear();
         }
-        let known = self.kuma.destinations.get(id).map(Outcome::groups);
+        let known = self.kuma.destinations.get(id).map(PolicyOutcome::groups);
         let known = known.unwrap_or_default();
         let outcome = match callers.is_empty() {
-            true => Outcome::default(),
+            true => PolicyOutcome::default(),
             false => destination::outcome(&reader, id, &items, &callers, &known),
         };
         let is_targeted = !items.is_empty();
@@ -182,12 +182,17 @@ impl Binder {
             false => self.kuma.targeted.remove(id),
         };
         let old = self.kuma.destinations.remove(id).unwrap_or_default();
-        self.settle(&Place::Destination(id.clone()), &old, &outcome, delta);
+        self.settle(
+            &PolicyTarget::Destination(id.clone()),
+            &old,
+            &outcome,
+            delta,
+        );
         if outcome.reached != old.reached {
             self.tracker
                 .invalidate_readers(&Input::Result(query.clone()));
         }
-        if outcome != Outcome::default() {
+        if outcome != PolicyOutcome::default() {
             self.kuma.destinations.insert(id.clone(), outcome);
         }
     }
@@ -219,9 +224,14 @@ impl Binder {
         let view = gateway::view(&reader, key, &self.kuma.policies);
         self.tracker.record_reads(query, reader.into_inputs());
         let old = self.kuma.gateways.remove(key).unwrap_or_default();
-        let none = Outcome::default();
+        let none = PolicyOutcome::default();
         let new = view.as_ref().map_or(&none, |view| &view.outcome);
-        self.settle(&Place::Gateway(key.clone()), &old.outcome, new, delta);
+        self.settle(
+            &PolicyTarget::Gateway(key.clone()),
+            &old.outcome,
+            new,
+            delta,
+        );
         if view.as_ref().is_none_or(|view| *view != old) {
             self.tracker
                 .invalidate_readers(&Input::Result(query.clone()));
@@ -233,7 +243,13 @@ impl Binder {
     }
 
     /// Goes from one outcome to the next: what changed is passed on, and who is told of it is marked.
-    fn settle(&mut self, place: &Place, old: &Outcome, new: &Outcome, delta: &mut Delta) {
+    fn settle(
+        &mut self,
+        place: &PolicyTarget,
+        old: &PolicyOutcome,
+        new: &PolicyOutcome,
+        delta: &mut Delta,
+    ) {
         for policy in old
             .reached
             .keys()
@@ -271,7 +287,7 @@ impl Binder {
 }
 
 /// The policies of which something else is to be said.
-fn told_anew(old: &Outcome, new: &Outcome) -> BTreeSet<ObjectKey> {
+fn told_anew(old: &PolicyOutcome, new: &PolicyOutcome) -> BTreeSet<ObjectKey> {
     let mut policies = differing(&old.reached, &new.reached);
     policies.extend(differing(&old.told.unresolved, &new.told.unresolved));
     policies.extend(differing(&old.told.invalid, &new.told.invalid));

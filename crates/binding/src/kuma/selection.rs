@@ -7,8 +7,8 @@ use pointsman_resources::kuma::{
 use pointsman_resources::{Kind, Meta, Resource};
 
 use super::backend;
-use super::policy::Policy;
-use super::proxy::Proxy;
+use super::policy::MeshPolicy;
+use super::proxy::MeshProxy;
 use crate::bound::BackendId;
 use crate::store::Reader;
 
@@ -20,9 +20,9 @@ pub(crate) fn has(tags: &Tags, wanted: &Tags) -> bool {
     })
 }
 
-impl Policy {
+impl MeshPolicy {
     /// Whether it is for what this proxy sends: one inbound that fits selects the whole proxy.
-    pub fn selects(&self, proxy: &Proxy) -> bool {
+    pub fn selects(&self, proxy: &MeshProxy) -> bool {
         let target = &self.route.spec.target_ref;
         self.is_for(proxy)
             && match target.kind {
@@ -41,7 +41,7 @@ impl Policy {
     }
 
     /// Whether it is for a listener of a MeshGateway that has these tags, on this proxy.
-    pub fn selects_listener(&self, proxy: &Proxy, gateway: &str, tags: &Tags) -> bool {
+    pub fn selects_listener(&self, proxy: &MeshProxy, gateway: &str, tags: &Tags) -> bool {
         let target = &self.route.spec.target_ref;
         let fits = has(tags, &target.tags);
         // "Kuma: MeshGateway as target from any namespace: allowed"
@@ -60,7 +60,7 @@ impl Policy {
     }
 
     /// What holds before its target is looked at: it is carried out, and the proxy is in its namespace and zone if it asks that.
-    fn is_for(&self, proxy: &Proxy) -> bool {
+    fn is_for(&self, proxy: &MeshProxy) -> bool {
         let at_home = |own| proxy.namespace.as_deref() == Some(own);
         let at_home = self.only_namespace().is_none_or(at_home);
         let zone = self.zone();
@@ -73,7 +73,7 @@ impl Policy {
     }
 
     /// `kind: Dataplane`: by labels, or by name; all if neither is said.
-    fn names(&self, proxy: &Proxy) -> bool {
+    fn names(&self, proxy: &MeshProxy) -> bool {
         let target = &self.route.spec.target_ref;
         let namespace = target.namespace.as_deref().or(self.namespace());
         let by_name = target.name.as_deref().is_none_or(|name| {

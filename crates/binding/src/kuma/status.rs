@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_resources::{Name, ObjectKey, Resource};
 
-use super::destination::Outcome;
+use super::destination::PolicyOutcome;
 use super::effective::SHADOW;
 use super::gateway::{MeshGatewayView, port_name};
 use super::lowering::place_text;
-use super::{Place, cross_mesh};
+use super::{PolicyTarget, cross_mesh};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
 use crate::observation::Observation;
@@ -17,7 +17,7 @@ use crate::store::{Input, Query, Reader};
 
 impl Binder {
     /// The outcomes that a policy has a part in, each with what it is of.
-    fn parts(&self, policy: &ObjectKey) -> Vec<(&Place, &Outcome)> {
+    fn parts(&self, policy: &ObjectKey) -> Vec<(&PolicyTarget, &PolicyOutcome)> {
         let places = self.kuma.places.get(policy).into_iter().flatten();
         places
             .filter_map(|place| Some((place, self.kuma.outcome(place)?)))
@@ -35,7 +35,7 @@ impl Binder {
                 proxies: outcome.reached[key].iter().cloned().collect(),
             })
             .collect();
-        let told = |all: fn(&Outcome) -> &BTreeMap<ObjectKey, BTreeSet<String>>| {
+        let told = |all: fn(&PolicyOutcome) -> &BTreeMap<ObjectKey, BTreeSet<String>>| {
             let all = parts
                 .iter()
                 .filter_map(|(_, outcome)| all(outcome).get(key));
@@ -92,7 +92,7 @@ impl Binder {
     }
 
     /// The rules of a policy, and the lists of rules, of which nothing is left, where, and who has their place.
-    fn lost(&self, key: &ObjectKey, parts: &[(&Place, &Outcome)]) -> Vec<String> {
+    fn lost(&self, key: &ObjectKey, parts: &[(&PolicyTarget, &PolicyOutcome)]) -> Vec<String> {
         let mut all = Vec::new();
         for (to, outcome) in parts {
             // A rule that lost both of its lists to one policy is told of once, and so is one that lost them for several callers.
@@ -108,13 +108,15 @@ impl Binder {
                 lost.entry(text).or_default().extend(callers.iter());
             }
             all.extend(lost.into_iter().map(|(text, callers)| match to {
-                Place::Destination(to) => {
+                PolicyTarget::Destination(to) => {
                     format!("{text} for the calls of {} to {to}", some(&callers))
                 }
-                Place::Gateway(gateway) if callers.contains(gateway) => {
+                PolicyTarget::Gateway(gateway) if callers.contains(gateway) => {
                     format!("{text} on {gateway}")
                 }
-                Place::Gateway(gateway) => format!("{text} on {gateway} ({})", some(&callers)),
+                PolicyTarget::Gateway(gateway) => {
+                    format!("{text} on {gateway} ({})", some(&callers))
+                }
             }));
         }
         all
@@ -148,7 +150,7 @@ impl Binder {
                 told.retain(|condition| condition.kind != "Programmed" || !condition.status);
             }
         }
-        let seen = Seen::of(reader, key, view);
+        let seen = ProxyObservations::of(reader, key, view);
         for listener in &mut listeners {
             seen.tell(listener);
         }
@@ -248,12 +250,12 @@ fn proxy_mesh(object: &Resource) -> Option<&str> {
 }
 
 /// What the outside says of the proxies of a MeshGateway.
-struct Seen<'a> {
+struct ProxyObservations<'a> {
     gateway: &'a ObjectKey,
     proxies: Vec<(&'a ObjectKey, Name, &'a Observation)>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> ProxyObservations<'a> {
     fn of(reader: &Reader<'a>, gateway: &'a ObjectKey, view: &'a MeshGatewayView) -> Self {
         let seen = |key: &'a ObjectKey| {
             let name = port_name(proxy_mesh(reader.object(key)?)?, key);
@@ -261,7 +263,7 @@ impl<'a> Seen<'a> {
             Some((key, name, seen))
         };
         let proxies = view.proxies.iter().filter_map(seen).collect();
-        Seen { gateway, proxies }
+        ProxyObservations { gateway, proxies }
     }
 
     fn addresses(&self) -> Vec<(String, String)> {

@@ -9,8 +9,8 @@ use pointsman_resources::kuma::{
 use pointsman_resources::{ObjectKey, Resource};
 
 use super::lowering::place_text;
-use super::policy::Policy;
-use super::proxy::{INJECTION_LABEL, Proxy, UnresolvedOutbound, tagged};
+use super::policy::MeshPolicy;
+use super::proxy::{INJECTION_LABEL, MeshProxy, UnresolvedOutbound, tagged};
 use super::queries::ports_of;
 use super::status::some;
 use super::{backend, cross_mesh, policy_warnings};
@@ -45,7 +45,7 @@ impl Binder {
     fn policy_warnings(
         &self,
         reader: &Reader<'_>,
-        policy: &Policy,
+        policy: &MeshPolicy,
         there: &BTreeSet<BackendId>,
         warn: &mut impl FnMut(String, String),
     ) {
@@ -94,7 +94,7 @@ impl Binder {
     }
 
     /// Explains that a policy selects no proxy and no listener.
-    fn selects_none(&self, policy: &Policy) -> String {
+    fn selects_none(&self, policy: &MeshPolicy) -> String {
         let mesh = &policy.route.mesh;
         let target = &policy.route.spec.target_ref;
         let text = target_text(target);
@@ -125,26 +125,26 @@ impl Binder {
         format!("no proxy of mesh {mesh} is {text}")
     }
 
-    fn proxies_of<'b>(&'b self, mesh: &'b str) -> impl Iterator<Item = &'b Proxy> {
+    fn proxies_of<'b>(&'b self, mesh: &'b str) -> impl Iterator<Item = &'b MeshProxy> {
         let proxies = self.kuma.proxies.values().map(|proxy| &**proxy);
         proxies.filter(move |proxy| *proxy.mesh == *mesh)
     }
 
     /// Explains that a policy reaches no proxy, though its destination exists: none of the proxies that it selects calls it.
-    fn uncalled(&self, policy: &Policy) -> Option<String> {
+    fn uncalled(&self, policy: &MeshPolicy) -> Option<String> {
         let reached = self.kuma.places.contains_key(&policy.key);
         if !policy.is_in_effect() || reached || policy.is_for_gateways() {
             return None;
         }
         let mesh = &policy.route.mesh;
         let selected = self.proxies_of(mesh).filter(|proxy| policy.selects(proxy));
-        let selected: Vec<&Proxy> = selected.collect();
+        let selected: Vec<&MeshProxy> = selected.collect();
         if selected.is_empty() {
             return Some(format!(
                 "it reaches no proxy: mesh {mesh} has no Dataplane, and no Pod that is let into it (label {INJECTION_LABEL})"
             ));
         }
-        let transparent = |proxy: &&&Proxy| proxy.is_transparent && proxy.outbounds.is_empty();
+        let transparent = |proxy: &&&MeshProxy| proxy.is_transparent && proxy.outbounds.is_empty();
         let transparent = selected.iter().filter(transparent);
         let transparent: BTreeSet<&ObjectKey> = transparent.map(|proxy| &proxy.key).collect();
         let keys: BTreeSet<&ObjectKey> = selected.iter().map(|proxy| &proxy.key).collect();
@@ -296,7 +296,7 @@ impl Binder {
     }
 
     /// Whether a policy is for a proxy. In a mesh where there is none, nothing can be told.
-    fn selects_some(&self, policy: &Policy) -> bool {
+    fn selects_some(&self, policy: &MeshPolicy) -> bool {
         let mesh = &policy.route.mesh;
         let mut proxies = self.proxies_of(mesh);
         if policy.route.spec.target_ref.kind == TargetKind::MeshGateway {
@@ -313,7 +313,7 @@ impl Binder {
             || gateways.any(|view| view.outcome.reached.contains_key(&policy.key))
     }
 
-    fn has_gateway(&self, policy: &Policy) -> bool {
+    fn has_gateway(&self, policy: &MeshPolicy) -> bool {
         let wanted = policy.route.spec.target_ref.name.as_deref();
         self.kuma
             .gateways
@@ -345,7 +345,7 @@ impl Binder {
     }
 
     /// The MeshGateways that were asked for the hostnames of one of a policy's items, where none of their listeners serves one.
-    fn unmet(&self, policy: &Policy, to: usize) -> Option<String> {
+    fn unmet(&self, policy: &MeshPolicy, to: usize) -> Option<String> {
         let item = (policy.key.clone(), to);
         let gateways = self.kuma.gateways.iter();
         let asked: Vec<(&ObjectKey, bool)> = gateways
