@@ -330,7 +330,7 @@ fn of_ports(
     endpoints.sort();
     endpoints.dedup_by_key(|endpoint| endpoint.address);
     if !id.tags.is_empty() {
-        kuma::backend::retain(reader, id, port, &mut endpoints);
+        kuma::backend::retain_tagged(reader, id, port, &mut endpoints);
     }
     let app = kuma::backend::app_protocol(reader, &id.object, port).unwrap_or_default();
     let protocol = match id.transport {

@@ -14,8 +14,8 @@ use pointsman_resources::{Kind, ObjectKey};
 
 use super::cross_mesh;
 use super::external;
-use super::proxy::{pod_tags, tagged};
-use super::selection::{has, have, label};
+use super::proxy::{pod_tags, tagged_service};
+use super::selection::{has_labels, has_tags, label};
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BoundEndpoint, Endpoints, Fault, FaultReason,
     Tags as Subset, Transport,
@@ -33,7 +33,7 @@ pub(crate) struct DestinationPort {
 
 impl DestinationPort {
     /// What a `sectionName` calls it.
-    pub fn section(&self) -> String {
+    pub fn section_name(&self) -> String {
         self.name.clone().unwrap_or(self.number.to_string())
     }
 }
@@ -91,10 +91,10 @@ pub(crate) fn protocol(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
             .find(|port| port.number == id.port)?
             .protocol;
     }
-    if cross_mesh::is_meant(id) {
+    if cross_mesh::is_cross_mesh(id) {
         return cross_mesh::protocol(reader, id).map(str::to_owned);
     }
-    let inbounds = offered(reader, id)
+    let inbounds = inbounds_of(reader, id)
         .map(|(_, inbound)| inbound.tags.get(PROTOCOL_TAG).or(inbound.protocol.as_ref()));
     let said: Vec<Option<String>> = inbounds
         .map(|said| said.map(|said| said.to_ascii_lowercase()))
@@ -115,7 +115,7 @@ fn common<'p>(a: &'p str, b: &'p str) -> &'p str {
     }
 }
 
-/// Whether requests are seen in what is spoken.
+/// Whether requests are seen in what is backend_protocol.
 pub(crate) fn is_http(protocol: Option<&str>) -> bool {
     matches!(protocol, Some("http" | "http2" | "grpc"))
 }
@@ -142,20 +142,20 @@ pub(crate) fn resolve(
         {
             let name = target.name.as_deref().unwrap_or_default();
             let namespace = target.namespace.as_deref().or(namespace);
-            by_name(reader, mesh, namespace, name)
+            resolve_by_name(reader, mesh, namespace, name)
         }
         TargetKind::MeshService | TargetKind::MeshServiceSubset => {
             let kinds = [Kind::MeshService, Kind::Service];
-            by_port(reader, mesh, namespace, reference, &kinds)
+            resolve_by_port(reader, mesh, namespace, reference, &kinds)
         }
-        TargetKind::MeshExternalService => by_port(
+        TargetKind::MeshExternalService => resolve_by_port(
             reader,
             mesh,
             namespace,
             reference,
             &[Kind::MeshExternalService],
         ),
-        TargetKind::MeshMultiZoneService => by_port(
+        TargetKind::MeshMultiZoneService => resolve_by_port(
             reader,
             mesh,
             namespace,
@@ -179,14 +179,14 @@ fn fault(reason: FaultReason, message: String) -> Fault {
 }
 
 /// A service by its name alone: `kuma.io/service`, as Dataplanes or Kubernetes have it.
-fn by_name(
+fn resolve_by_name(
     reader: &Reader<'_>,
     mesh: &str,
     namespace: Option<&str>,
     name: &str,
 ) -> Result<BackendId, Fault> {
-    let tag = tagged(mesh, name, Subset::default());
-    if offered(reader, &tag).next().is_some() {
+    let tag = tagged_service(mesh, name, Subset::default());
+    if inbounds_of(reader, &tag).next().is_some() {
         return Ok(tag);
     }
     if let Some(service) = KubernetesService::parse(name) {
@@ -201,7 +201,7 @@ fn by_name(
     }
     // A MeshService or Service with one port needs no port to be named.
     let mut several = None;
-    for object in named(mesh, namespace, name, &[Kind::MeshService, Kind::Service]) {
+    for object in candidates(mesh, namespace, name, &[Kind::MeshService, Kind::Service]) {
         match &ports(reader, &object)[..] {
             [] => {}
             [only] => return Ok(BackendId::new(object, only.number, Transport::Tcp)),
@@ -222,7 +222,7 @@ fn by_name(
 }
 
 /// The objects that a name may stand for.
-fn named(mesh: &str, namespace: Option<&str>, name: &str, kinds: &[Kind]) -> Vec<ObjectKey> {
+fn candidates(mesh: &str, namespace: Option<&str>, name: &str, kinds: &[Kind]) -> Vec<ObjectKey> {
     let universal = scope(mesh);
     let places = namespace.into_iter().chain([universal.as_str()]);
     places
@@ -232,7 +232,7 @@ fn named(mesh: &str, namespace: Option<&str>, name: &str, kinds: &[Kind]) -> Vec
 }
 
 /// A port of an object, by its name or labels.
-fn by_port(
+fn resolve_by_port(
     reader: &Reader<'_>,
     mesh: &str,
     namespace: Option<&str>,
@@ -243,11 +243,11 @@ fn by_port(
     let namespace = target.namespace.as_deref().or(namespace);
     let section = target.section_name.as_deref();
     let mut candidates = match target.name.as_deref() {
-        Some(name) => named(mesh, namespace, name, kinds),
+        Some(name) => candidates(mesh, namespace, name, kinds),
         None => reader
             .destinations(mesh)
             .filter(|object| kinds.contains(&object.kind()))
-            .filter(|object| have(object.meta(), &target.labels))
+            .filter(|object| has_labels(object.meta(), &target.labels))
             .map(|object| object.key())
             .collect(),
     };
@@ -270,7 +270,7 @@ fn by_port(
         }));
         let port = found.iter().find(|port| {
             reference.port.is_none_or(|wanted| wanted == port.number)
-                && section.is_none_or(|wanted| wanted == port.section())
+                && section.is_none_or(|wanted| wanted == port.section_name())
         });
         if let Some(port) = port {
             return Ok(BackendId::new(object, port.number, Transport::Tcp));
@@ -288,7 +288,7 @@ fn by_port(
 }
 
 /// The inbounds of a service that goes by its tag.
-fn offered<'a>(
+fn inbounds_of<'a>(
     reader: &Reader<'a>,
     id: &BackendId,
 ) -> impl Iterator<Item = (&'a Dataplane, &'a Inbound)> + use<'a> {
@@ -306,29 +306,30 @@ fn offered<'a>(
 
 /// Whether somebody offers what goes by a tag, ready or not.
 pub(crate) fn is_offered(reader: &Reader<'_>, id: &BackendId) -> bool {
-    match cross_mesh::is_meant(id) {
+    match cross_mesh::is_cross_mesh(id) {
         true => cross_mesh::protocol(reader, id).is_some(),
-        false => offered(reader, id).any(|(_, inbound)| has_all(&inbound.tags, &id.tags)),
+        false => inbounds_of(reader, id).any(|(_, inbound)| is_in_subset(&inbound.tags, &id.tags)),
     }
 }
 
 /// What a backend of a mesh is made of. None if it is gone.
 pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     let endpoints = match id.object.kind {
-        Kind::MeshService if cross_mesh::is_meant(id) => {
+        Kind::MeshService if cross_mesh::is_cross_mesh(id) => {
             return Some(cross_mesh::backend(reader, id));
         }
-        Kind::MeshService if id.port == 0 => of_tag(reader, id),
+        Kind::MeshService if id.port == 0 => tagged_endpoints(reader, id),
         Kind::MeshService => {
             let service = reader.mesh_service(&id.object.name)?;
-            of_mesh_service(reader, service, id.port, &id.tags)
+            mesh_service_endpoints(reader, service, id.port, &id.tags)
         }
         Kind::MeshMultiZoneService => {
             let service = reader.mesh_multi_zone_service(&id.object.name)?;
             let wanted = &service.spec.selector.mesh_service.match_labels;
             let parts = reader.mesh_services(&service.mesh);
-            let parts = parts.filter(|part| have(&part.metadata, wanted));
-            let all = parts.flat_map(|part| of_mesh_service(reader, part, id.port, &id.tags));
+            let parts = parts.filter(|part| has_labels(&part.metadata, wanted));
+            let all =
+                parts.flat_map(|part| mesh_service_endpoints(reader, part, id.port, &id.tags));
             all.collect()
         }
         Kind::MeshExternalService => {
@@ -337,17 +338,17 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endp
         }
         _ => return None,
     };
-    let protocol = spoken(protocol(reader, id).as_deref());
-    Some(of_places(id, endpoints, protocol))
+    let protocol = backend_protocol(protocol(reader, id).as_deref());
+    Some(backend_at(id, endpoints, protocol))
 }
 
 /// Reports whether the endpoints of a backend are listeners that Pointsman itself has placed.
 pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
-    cross_mesh::is_meant(id) && cross_mesh::is_placed(reader, id)
+    cross_mesh::is_cross_mesh(id) && cross_mesh::is_placed(reader, id)
 }
 
 /// What an `appProtocol` or `kuma.io/protocol` means.
-pub(super) fn spoken(protocol: Option<&str>) -> BackendProtocol {
+pub(super) fn backend_protocol(protocol: Option<&str>) -> BackendProtocol {
     match protocol {
         None => BackendProtocol::Unspecified,
         Some("http") => BackendProtocol::Http1,
@@ -360,7 +361,7 @@ pub(super) fn spoken(protocol: Option<&str>) -> BackendProtocol {
 /// An address or a name, and a port.
 pub(super) type HostPort = (String, u16);
 
-pub(super) fn of_places(
+pub(super) fn backend_at(
     id: &BackendId,
     places: Vec<HostPort>,
     protocol: BackendProtocol,
@@ -389,26 +390,26 @@ pub(super) fn of_places(
     (backend, endpoints)
 }
 
-fn of_tag(reader: &Reader<'_>, id: &BackendId) -> Vec<HostPort> {
-    offered(reader, id)
-        .filter(|(_, inbound)| inbound.is_ready() && has_all(&inbound.tags, &id.tags))
-        .map(|(dataplane, inbound)| place(dataplane, inbound))
+fn tagged_endpoints(reader: &Reader<'_>, id: &BackendId) -> Vec<HostPort> {
+    inbounds_of(reader, id)
+        .filter(|(_, inbound)| inbound.is_ready() && is_in_subset(&inbound.tags, &id.tags))
+        .map(|(dataplane, inbound)| inbound_address(dataplane, inbound))
         .collect()
 }
 
-fn has_all(tags: &Tags, wanted: &Subset) -> bool {
-    let wanted = wanted.iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
-    has(tags, &wanted.collect())
+fn is_in_subset(tags: &Tags, subset: &Subset) -> bool {
+    let wanted = subset.iter().map(|(k, v)| (k.to_owned(), v.to_owned()));
+    has_tags(tags, &wanted.collect())
 }
 
-fn place(dataplane: &Dataplane, inbound: &Inbound) -> HostPort {
+fn inbound_address(dataplane: &Dataplane, inbound: &Inbound) -> HostPort {
     let address = inbound.address.as_deref();
     let address = address.unwrap_or(dataplane.reachable_address());
     (address.to_owned(), inbound.port)
 }
 
 /// The inbounds that a MeshService's selector chooses, at one of its ports.
-fn of_mesh_service(
+fn mesh_service_endpoints(
     reader: &Reader<'_>,
     service: &MeshService,
     port: u16,
@@ -424,7 +425,7 @@ fn of_mesh_service(
         let names = selector.dataplane_ref.as_ref();
         let by_tags = selector.dataplane_tags.as_ref();
         match (by_tags, names, labels) {
-            (Some(tags), ..) => has(&inbound.tags, tags),
+            (Some(tags), ..) => has_tags(&inbound.tags, tags),
             (None, Some(reference), _) => reference.name == *dataplane.metadata.name,
             (None, None, Some(labels)) => {
                 labels.matches_by(|name| label(&dataplane.metadata, name)) == Ok(true)
@@ -446,9 +447,9 @@ fn of_mesh_service(
         .filter(|d| same_namespace(d))
     {
         for inbound in &dataplane.spec.networking.inbound {
-            let fits = inbound.is_ready() && at_port(inbound) && has_all(&inbound.tags, tags);
+            let fits = inbound.is_ready() && at_port(inbound) && is_in_subset(&inbound.tags, tags);
             if fits && chosen(dataplane, inbound) {
-                places.push(place(dataplane, inbound));
+                places.push(inbound_address(dataplane, inbound));
             }
         }
     }
@@ -472,7 +473,7 @@ pub(crate) fn app_protocol<'a>(
 }
 
 /// Keeps of a Service's endpoints those whose Pods have these tags.
-pub(crate) fn retain(
+pub(crate) fn retain_tagged(
     reader: &Reader<'_>,
     id: &BackendId,
     port: &ServicePort,
@@ -486,7 +487,7 @@ pub(crate) fn retain(
     let protocol = app_protocol(reader, &id.object, port).unwrap_or("tcp");
     let fitting: Vec<IpAddr> = reader
         .pods(id.object.namespace())
-        .filter(|pod| has_all(&pod_tags(pod, &named, protocol), &id.tags))
+        .filter(|pod| is_in_subset(&pod_tags(pod, &named, protocol), &id.tags))
         .filter_map(|pod| pod.status.pod_ip.as_deref()?.parse().ok())
         .collect();
     endpoints.retain(|endpoint| fitting.contains(&endpoint.address.ip()));

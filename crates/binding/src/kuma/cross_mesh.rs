@@ -11,9 +11,9 @@ use pointsman_resources::gateway::FrontendValidationMode;
 use pointsman_resources::kuma::{ListenerProtocol, MESH_LABEL, MeshGatewayListener, SERVICE_TAG};
 use pointsman_resources::{Name, ObjectKey, Resource};
 
-use super::gateway::{chosen, frontend_id, listener_tags};
+use super::gateway::{frontend_id, gateway_for, listener_tags};
 use super::proxy::{self, MeshProxy};
-use super::selection::has;
+use super::selection::has_tags;
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, ClientValidation, Endpoints,
     Fault, FaultReason, FrontendId, FrontendTls, PeerName, SecretId, Trust,
@@ -27,19 +27,22 @@ pub(super) const MESH_TAG: &str = MESH_LABEL;
 const ANY_SERVER: &str = "gateway.mesh";
 
 /// Whether a destination is a gateway's listener for all meshes.
-pub(super) fn is_meant(id: &BackendId) -> bool {
+pub(super) fn is_cross_mesh(id: &BackendId) -> bool {
     id.port == 0 && id.tags.iter().any(|(name, _)| name == MESH_TAG)
 }
 
 /// Whether the proxies of a mesh speak mutual TLS.
-pub(super) fn has_mtls(reader: &Reader<'_>, mesh: &str) -> bool {
+pub(super) fn mesh_has_mtls(reader: &Reader<'_>, mesh: &str) -> bool {
     let found = reader.kuma_mesh(&Name::new("", mesh));
     found.is_some_and(|mesh| mesh.spec.has_mtls())
 }
 
 /// What such a listener shows, and whom it lets in: the proxies of all meshes. None if that is not known here.
-pub(super) fn tls(reader: &Reader<'_>, mesh: &str) -> Result<Option<Arc<FrontendTls>>, String> {
-    if !has_mtls(reader, mesh) {
+pub(super) fn server_tls(
+    reader: &Reader<'_>,
+    mesh: &str,
+) -> Result<Option<Arc<FrontendTls>>, String> {
+    if !mesh_has_mtls(reader, mesh) {
         return Err(format!(
             "mTLS must be enabled for crossMesh-enabled MeshGateways, and nothing says that it is in mesh {mesh}"
         ));
@@ -61,8 +64,8 @@ pub(super) fn tls(reader: &Reader<'_>, mesh: &str) -> Result<Option<Arc<Frontend
 }
 
 /// Why a proxy of this mesh is not let in at a destination; none if it is.
-pub(super) fn turned_away(reader: &Reader<'_>, mesh: &str, to: &BackendId) -> Option<Fault> {
-    let away = is_meant(to) && !has_mtls(reader, mesh);
+pub(super) fn caller_fault(reader: &Reader<'_>, mesh: &str, to: &BackendId) -> Option<Fault> {
+    let away = is_cross_mesh(to) && !mesh_has_mtls(reader, mesh);
     away.then(|| Fault {
         status: 503,
         reason: FaultReason::NoMutualTls,
@@ -83,7 +86,7 @@ struct CrossMeshListener<'a> {
 fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<CrossMeshListener<'a>> {
     let mesh = to.object.namespace().trim_start_matches("mesh:");
     let mut found = Vec::new();
-    if !has_mtls(reader, mesh) {
+    if !mesh_has_mtls(reader, mesh) {
         return found;
     }
     let wanted = to.tags.iter().filter(|(name, _)| *name != MESH_TAG);
@@ -91,15 +94,15 @@ fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<CrossMeshListener<'
     let wanted = wanted.chain([(SERVICE_TAG.to_owned(), to.object.name.name.to_string())]);
     let wanted = wanted.collect();
     for key in reader.gateway_proxies(mesh) {
-        let Some(proxy) = proxy::view(reader, &key) else {
+        let Some(proxy) = proxy::resolve_proxy(reader, &key) else {
             continue;
         };
-        let Some(gateway) = chosen(reader, &proxy) else {
+        let Some(gateway) = gateway_for(reader, &proxy) else {
             continue;
         };
         let all = gateway.spec.conf.listeners.iter();
         for listener in all.filter(|listener| listener.cross_mesh) {
-            if has(&listener_tags(&proxy, gateway, listener), &wanted) {
+            if has_tags(&listener_tags(&proxy, gateway, listener), &wanted) {
                 found.push(CrossMeshListener {
                     id: frontend_id(gateway, &proxy, listener),
                     proxy: proxy.clone(),
@@ -126,7 +129,7 @@ pub(super) fn protocol(reader: &Reader<'_>, to: &BackendId) -> Option<&'static s
 pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoints) {
     let mut addresses: Vec<BoundEndpoint> = listeners(reader, to)
         .iter()
-        .flat_map(|found| places(reader, found))
+        .flat_map(|found| listener_addresses(reader, found))
         .map(|address| BoundEndpoint {
             address,
             terminating: false,
@@ -171,7 +174,7 @@ pub(super) fn is_placed(reader: &Reader<'_>, to: &BackendId) -> bool {
 }
 
 /// Where a listener is found: where it was put, or else at its Dataplane's address.
-fn places(reader: &Reader<'_>, found: &CrossMeshListener<'_>) -> Vec<SocketAddr> {
+fn listener_addresses(reader: &Reader<'_>, found: &CrossMeshListener<'_>) -> Vec<SocketAddr> {
     let FrontendId::Listener { gateway, .. } = &found.id else {
         return Vec::new();
     };

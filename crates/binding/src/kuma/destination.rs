@@ -28,14 +28,14 @@ pub(crate) struct PolicyOutcome {
     /// The backends in use.
     pub uses: BTreeSet<BackendId>,
     /// What there is to say of policies.
-    pub told: PolicyFindings,
+    pub findings: PolicyFindings,
     /// The policies that have a say, each with the proxies that it reaches: groups of them, which are shared.
     pub reached: BTreeMap<ObjectKey, BTreeSet<Callers>>,
 }
 
 impl PolicyOutcome {
     /// Whether policies send some of what a proxy calls here elsewhere, or answer it.
-    pub fn leads_elsewhere(&self, proxy: &ObjectKey, own: &BackendId) -> bool {
+    pub fn diverts(&self, proxy: &ObjectKey, own: &BackendId) -> bool {
         let routes = self.attachments.iter().filter(|((id, _), _)| {
             matches!(id, FrontendId::Outbound(outbound) if outbound.dataplane == *proxy)
         });
@@ -48,7 +48,7 @@ impl PolicyOutcome {
     }
 
     /// The groups of callers that it tells of.
-    pub fn groups(&self) -> BTreeSet<Callers> {
+    pub fn caller_groups(&self) -> BTreeSet<Callers> {
         // Many policies have the same one: it is compared with others once.
         let all = self.reached.values().flatten();
         let all: FastMap<usize, &Callers> =
@@ -58,7 +58,7 @@ impl PolicyOutcome {
 }
 
 /// The items for a destination, the strongest first.
-pub(crate) fn items<'p>(
+pub(crate) fn items_for<'p>(
     reader: &Reader<'_>,
     policies: impl Iterator<Item = &'p Arc<MeshPolicy>>,
     destination: &BackendId,
@@ -76,19 +76,19 @@ pub(crate) fn items<'p>(
 }
 
 /// Those of the items that are for what a proxy sends.
-pub(crate) fn applied<'p>(items: &[ToItem<'p>], proxy: &MeshProxy) -> Vec<ToItem<'p>> {
-    let selected = |item: &&ToItem<'p>| is_applied(item, proxy);
+pub(crate) fn items_for_caller<'p>(items: &[ToItem<'p>], proxy: &MeshProxy) -> Vec<ToItem<'p>> {
+    let selected = |item: &&ToItem<'p>| applies_to(item, proxy);
     items.iter().filter(selected).copied().collect()
 }
 
-fn is_applied(item: &ToItem<'_>, proxy: &MeshProxy) -> bool {
+fn applies_to(item: &ToItem<'_>, proxy: &MeshProxy) -> bool {
     item.policy.route.mesh == proxy.mesh && item.policy.selects(proxy)
 }
 
 /// The items of the kind that governs a destination, and whether they are about requests; then those that have no say.
 ///
 /// "The route that's used for a given request is the most specific one that Kuma can apply given the `kuma.io/protocol` tag."
-pub(crate) fn governing<'p>(
+pub(crate) fn select_by_protocol<'p>(
     items: &[ToItem<'p>],
     http: bool,
 ) -> (bool, Vec<ToItem<'p>>, Vec<ToItem<'p>>) {
@@ -107,7 +107,7 @@ pub(crate) type Caller<'p> = (&'p MeshProxy, Option<SocketAddr>);
 
 /// Works out a destination for these callers, each with the place where it finds it. Groups of callers that are `known` from before are
 /// used again: then it is seen at a glance that they are the same.
-pub(crate) fn outcome(
+pub(crate) fn bind_destination(
     reader: &Reader<'_>,
     destination: &BackendId,
     items: &[ToItem<'_>],
@@ -122,7 +122,7 @@ pub(crate) fn outcome(
     for caller in callers {
         let (proxy, listen) = caller;
         let places = (0..).zip(items);
-        let own = places.filter(|(_, item)| is_applied(item, proxy));
+        let own = places.filter(|(_, item)| applies_to(item, proxy));
         let own: Vec<u32> = own.map(|(place, _)| place).collect();
         if !own.is_empty() || listen.is_some() {
             groups.entry((&proxy.mesh, own)).or_default().push(caller);
@@ -137,7 +137,8 @@ pub(crate) fn outcome(
             let reached = outcome.reached.entry(item.policy.key.clone()).or_default();
             reached.insert(keys.clone());
         }
-        let (requests, route) = bind(reader, destination, &own, http, (mesh, keys), &mut outcome);
+        let (requests, route) =
+            bind_group(reader, destination, &own, http, (mesh, keys), &mut outcome);
         for (proxy, listen) in callers {
             let id = FrontendId::Outbound(Arc::new(Outbound {
                 dataplane: proxy.key.clone(),
@@ -152,7 +153,7 @@ pub(crate) fn outcome(
             };
             let port = listen.map_or(destination.port, |listen| listen.port());
             let mut made = frontend(id.clone(), protocol, port);
-            if cross_mesh::is_meant(destination) {
+            if cross_mesh::is_cross_mesh(destination) {
                 let own = reader.identities().get(&proxy.mesh);
                 let usable = own.is_some_and(Result::is_ok);
                 made.mesh_certificate = usable.then(|| SecretId::Mesh(proxy.mesh.clone()));
@@ -180,7 +181,7 @@ pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Fronten
 }
 
 /// A merged route. It goes by the name of what it is for; its rules know the policies they came from.
-pub(crate) fn bound(
+pub(crate) fn merged_route(
     route: ObjectKey,
     binding: RouteBinding,
     hostname: Option<Hostname>,
@@ -196,7 +197,7 @@ pub(crate) fn bound(
     BoundRoute::new(meta, rules)
 }
 
-fn bind(
+fn bind_group(
     reader: &Reader<'_>,
     destination: &BackendId,
     items: &[ToItem<'_>],
@@ -204,7 +205,7 @@ fn bind(
     (mesh, callers): (&str, Callers),
     outcome: &mut PolicyOutcome,
 ) -> (bool, Arc<BoundRoute>) {
-    let (requests, governing, ignored) = governing(items, http);
+    let (requests, governing, ignored) = select_by_protocol(items, http);
     // A group is never empty.
     let first = callers.first().unwrap_or(&destination.object).clone();
     let mut lowering = PolicyLowering {
@@ -214,7 +215,7 @@ fn bind(
         http: requests,
         callers,
         uses: std::mem::take(&mut outcome.uses),
-        told: std::mem::take(&mut outcome.told),
+        findings: std::mem::take(&mut outcome.findings),
     };
     for item in ignored {
         let why = match (http, destination.object.kind) {
@@ -224,19 +225,19 @@ fn bind(
             (false, _) => "it does not speak HTTP (kuma.io/protocol)",
         };
         let remark = format!("it has no say over calls to {destination}: {why}");
-        let remarks = &mut lowering.told.remarks;
+        let remarks = &mut lowering.findings.remarks;
         let of_policy = remarks.entry(item.policy.key.clone()).or_default();
         of_policy.insert(remark);
     }
     let rules = if governing.is_empty() {
-        lowering.implicit().into_iter().map(Arc::new).collect()
+        lowering.default_rule().into_iter().map(Arc::new).collect()
     } else if requests {
-        lowering.rules(&merge(&governing))
+        lowering.http_rules(&merge(&governing))
     } else {
-        lowering.stream(&merge(&governing))
+        lowering.stream_rules(&merge(&governing))
     };
-    (outcome.uses, outcome.told) = (lowering.uses, lowering.told);
+    (outcome.uses, outcome.findings) = (lowering.uses, lowering.findings);
     let binding = RouteBinding::Outbound(destination.clone(), first);
-    let route = bound(destination.object.clone(), binding, None, rules);
+    let route = merged_route(destination.object.clone(), binding, None, rules);
     (requests, Arc::new(route))
 }

@@ -8,7 +8,7 @@ use pointsman_resources::kuma::{TargetKind, display_name, scope};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::backend;
-use super::destination::{PolicyOutcome, applied, governing, items};
+use super::destination::{PolicyOutcome, items_for, items_for_caller, select_by_protocol};
 use super::gateway;
 use super::merge::{EffectiveRule, merge};
 use super::policy::{MeshPolicy, ToItem};
@@ -40,7 +40,7 @@ pub struct MergedRule {
     pub backend_refs: Option<RuleSource>,
 }
 
-fn shown(merged: Vec<EffectiveRule<'_>>) -> Vec<MergedRule> {
+fn summarize(merged: Vec<EffectiveRule<'_>>) -> Vec<MergedRule> {
     let rules = merged.into_iter().map(|rule| MergedRule {
         from: rule.from,
         filters: rule.filters.map(|(_, _, source)| source),
@@ -74,7 +74,7 @@ impl Binder {
         let reader = Reader::new(&self.store);
         let pods = self.store.objects().map(|(key, _)| key);
         let pods = pods.filter(|key| key.kind == Kind::Pod && is(&key));
-        let pods = pods.filter(|key| proxy::view(&reader, key).is_some());
+        let pods = pods.filter(|key| proxy::resolve_proxy(&reader, key).is_some());
         let all: BTreeSet<ObjectKey> = all.chain(pods).collect();
         all.into_iter().collect()
     }
@@ -107,7 +107,7 @@ impl Binder {
             let on = |proxy: Option<&ObjectKey>| {
                 let listeners = gateway::listeners(&reader, gateway, proxy, policies);
                 let served = proxy.or(view.proxies.first()).unwrap_or(gateway);
-                listeners_text(listeners, &view.outcome, served)
+                listener_rules(listeners, &view.outcome, served)
             };
             if key != gateway {
                 return on(Some(key));
@@ -118,7 +118,10 @@ impl Binder {
                 .iter()
                 .map(|proxy| (proxy, on(Some(proxy))))
                 .collect();
-            if all.windows(2).all(|two| are_alike(&two[0].1, &two[1].1)) {
+            if all
+                .windows(2)
+                .all(|two| have_same_rules(&two[0].1, &two[1].1))
+            {
                 return on(None);
             }
             return all
@@ -132,16 +135,16 @@ impl Binder {
                 .collect();
         }
         let looked_at = self.kuma.proxies.get(key).cloned();
-        let looked_at = looked_at.or_else(|| proxy::view(&reader, key).map(Arc::new));
+        let looked_at = looked_at.or_else(|| proxy::resolve_proxy(&reader, key).map(Arc::new));
         let Some(proxy) = looked_at.as_deref() else {
             return Vec::new();
         };
         let told = proxy.outbounds.iter().map(|(_, id)| id);
         let targeted = self.kuma.targeted.iter();
-        let targeted = targeted.filter(|id| proxy.calls_all && id.port != 0);
+        let targeted = targeted.filter(|id| proxy.is_unrestricted && id.port != 0);
         told.chain(targeted)
             .map(|id| {
-                let own = applied(&items(&reader, policies.values(), id), proxy);
+                let own = items_for_caller(&items_for(&reader, policies.values(), id), proxy);
                 let http = backend::is_http(backend::protocol(&reader, id).as_deref());
                 MergedRules {
                     destination: match id.object.namespace().strip_prefix("mesh:") {
@@ -150,15 +153,15 @@ impl Binder {
                             .replace(&id.object.name.to_string(), &id.object.name.name),
                         None => id.to_string(),
                     },
-                    rules: shown(merge(&governing(&own, http).1)),
-                    route: self.bound_for(key, id),
+                    rules: summarize(merge(&select_by_protocol(&own, http).1)),
+                    route: self.outbound_route(key, id),
                 }
             })
             .collect()
     }
 
     /// The route that governs the calls of a proxy to a destination.
-    fn bound_for(&self, proxy: &ObjectKey, to: &BackendId) -> Option<Arc<BoundRoute>> {
+    fn outbound_route(&self, proxy: &ObjectKey, to: &BackendId) -> Option<Arc<BoundRoute>> {
         let mut attached = self.kuma.destinations.get(to)?.attachments.iter();
         let found = attached.find(|((id, _), _)| {
             matches!(id, FrontendId::Outbound(outbound) if outbound.dataplane == *proxy)
@@ -189,14 +192,14 @@ impl Binder {
         for (listener, groups) in gateway::listeners(&reader, gateway, None, &self.kuma.policies) {
             for (hostname, items) in groups {
                 let place = format!("listener {listener} {hostname}");
-                all.extend(lost(&merge(&items), place.trim_end()));
+                all.extend(overridden_rules(&merge(&items), place.trim_end()));
             }
         }
-        all.extend(self.idle_on(gateway));
+        all.extend(self.unattached_policies(gateway));
         all
     }
 
-    fn idle_on(&self, key: &ObjectKey) -> Vec<Refusal> {
+    fn unattached_policies(&self, key: &ObjectKey) -> Vec<Refusal> {
         let (Some(view), Some(Resource::MeshGateway(gateway))) =
             (self.kuma.gateways.get(key), self.store.get(key))
         else {
@@ -242,11 +245,11 @@ impl Binder {
         let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
         let mut displaced = Vec::new();
         if let Some(id) = known.find(|id| *id == destination) {
-            let items = items(&reader, self.kuma.policies.values(), id);
-            let own = applied(&items, proxy);
+            let items = items_for(&reader, self.kuma.policies.values(), id);
+            let own = items_for_caller(&items, proxy);
             let http = backend::is_http(backend::protocol(&reader, id).as_deref());
-            let (_, governing, ignored) = governing(&own, http);
-            displaced.extend(lost(&merge(&governing), &id.to_string()));
+            let (_, governing, ignored) = select_by_protocol(&own, http);
+            displaced.extend(overridden_rules(&merge(&governing), &id.to_string()));
             let governs =
                 |item: &ToItem<'_>| governing.iter().any(|g| g.policy.key == item.policy.key);
             for item in items.iter().filter(|item| !governs(item)) {
@@ -271,7 +274,7 @@ impl Binder {
 }
 
 /// Returns whether two proxies have the same rules.
-fn are_alike(one: &[MergedRules], other: &[MergedRules]) -> bool {
+fn have_same_rules(one: &[MergedRules], other: &[MergedRules]) -> bool {
     let what = |all: &[MergedRules]| -> Vec<(String, Vec<MergedRule>)> {
         let parts = all.iter();
         parts
@@ -282,7 +285,7 @@ fn are_alike(one: &[MergedRules], other: &[MergedRules]) -> bool {
 }
 
 /// The route of a listener of a MeshGateway for a hostname as it is written, on one of its proxies.
-fn bound_at(
+fn listener_route(
     outcome: &PolicyOutcome,
     proxy: &ObjectKey,
     listener: &str,
@@ -299,7 +302,7 @@ fn bound_at(
         else {
             return false;
         };
-        gateway::is_port_name(name, proxy)
+        gateway::is_gateway_name(name, proxy)
             && **own == *listener
             && route.hostnames.first() == hosts.as_ref()
     });
@@ -307,7 +310,7 @@ fn bound_at(
 }
 
 /// Rules of a MeshGateway's listeners on one of its proxies, by hostname, in the order in which hostnames are tried.
-fn listeners_text(
+fn listener_rules(
     listeners: Vec<gateway::ListenerItems<'_>>,
     outcome: &PolicyOutcome,
     proxy: &ObjectKey,
@@ -329,8 +332,8 @@ fn listeners_text(
             let destination = format!("listener {listener} {hostname}");
             MergedRules {
                 destination: destination.trim_end().to_owned(),
-                rules: shown(merge(&items)),
-                route: bound_at(outcome, proxy, &listener, hostname),
+                rules: summarize(merge(&items)),
+                route: listener_route(outcome, proxy, &listener, hostname),
             }
         }));
     }
@@ -341,8 +344,8 @@ fn listeners_text(
 pub(crate) const SHADOW: &str = "it is tried and not carried out (kuma.io/effect: shadow)";
 
 /// Rules of which nothing is left.
-fn lost(merged: &[EffectiveRule<'_>], place: &str) -> Vec<Refusal> {
-    let lost = merged.iter().flat_map(|rule| &rule.lost);
+fn overridden_rules(merged: &[EffectiveRule<'_>], place: &str) -> Vec<Refusal> {
+    let lost = merged.iter().flat_map(|rule| &rule.overridden);
     let whole = lost.filter(|lost| lost.part.is_none());
     let mut all: Vec<Refusal> = whole
         .map(|lost| Refusal {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pointsman_resources::Kind;
 use pointsman_resources::kuma::{Extension, ExternalVerification, MeshExternalService, SanMatch};
 
-use super::backend::{HostPort, of_places, spoken};
+use super::backend::{HostPort, backend_at, backend_protocol};
 use crate::bound::{
     Backend, BackendId, BackendTls, CertifiedKey, Endpoints, Fault, FaultReason, PeerName,
     SecretId, Trust,
@@ -62,8 +62,8 @@ pub(super) fn view(
                 message: format!("{id}: {message}"),
             })
     });
-    let protocol = spoken(Some(&spec.matched.protocol));
-    let (mut backend, endpoints) = of_places(id, places, protocol);
+    let protocol = backend_protocol(Some(&spec.matched.protocol));
+    let (mut backend, endpoints) = backend_at(id, places, protocol);
     backend.tls = tls;
     Some((backend, endpoints))
 }

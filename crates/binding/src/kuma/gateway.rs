@@ -12,12 +12,12 @@ use pointsman_resources::route::{Header, HeaderModifier};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::cross_mesh;
-use super::destination::{PolicyOutcome, bound, frontend};
+use super::destination::{PolicyOutcome, frontend, merged_route};
 use super::lowering::{Callers, PolicyLowering, content};
-use super::merge::{EffectiveRule, by_hostname, in_order, merge};
+use super::merge::{EffectiveRule, group_by_hostname, merge, sort_by_strength};
 use super::policy::{MeshPolicy, ToItem};
 use super::proxy::{self, MeshProxy};
-use super::selection::has;
+use super::selection::has_tags;
 use crate::bound::{
     BoundRule, Filter, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding, SecretId,
     TlsModeKey,
@@ -36,7 +36,7 @@ pub(crate) struct MeshGatewayView {
     /// The proxies that chose it.
     pub proxies: Vec<ObjectKey>,
     /// Proxies that it would be for and that have chosen another.
-    pub elsewhere: Vec<(ObjectKey, Name)>,
+    pub chose_another: Vec<(ObjectKey, Name)>,
     /// The items of policies for it, and whether a listener serves one of their hostnames.
     pub items: BTreeMap<ToItemId, bool>,
 }
@@ -45,7 +45,7 @@ pub(crate) struct MeshGatewayView {
 pub(crate) type ToItemId = (ObjectKey, usize);
 
 /// Looks at a MeshGateway. None if it does not exist.
-pub(crate) fn view(
+pub(crate) fn bind_gateway(
     reader: &Reader<'_>,
     key: &ObjectKey,
     policies: &BTreeMap<ObjectKey, Arc<MeshPolicy>>,
@@ -57,27 +57,27 @@ pub(crate) fn view(
         ..MeshGatewayView::default()
     };
     if proxies.is_empty() {
-        view.elsewhere = elsewhere(reader, gateway);
-        proxies.push(stand_in(key, gateway));
+        view.chose_another = proxies_of_others(reader, gateway);
+        proxies.push(placeholder_proxy(key, gateway));
     }
-    let policies = of_mesh(policies, gateway);
+    let policies = policies_of_mesh(policies, gateway);
     for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
-        let mut looking = ListenerResolver::new(reader, key, gateway, index);
+        let mut resolver = ListenerResolver::new(reader, key, gateway, index);
         // A port for streams has one listener: hostnames can't be told apart there.
         let mut before = gateway.spec.conf.listeners[..index].iter();
         let is_first = !before.any(|other| other.port == listener.port);
-        let tls = looking.tls();
+        let tls = resolver.tls();
         for proxy in &proxies {
             match protocol(listener) != Protocol::Tcp || is_first {
-                true => looking.at(proxy, tls.as_ref(), &policies, &mut view.outcome),
+                true => resolver.bind_on(proxy, tls.as_ref(), &policies, &mut view.outcome),
                 // The first speaks for all.
-                false => looking.join(proxy, &policies),
+                false => resolver.attach_to_shared_port(proxy, &policies),
             }
         }
-        for (item, met) in std::mem::take(&mut looking.found) {
+        for (item, met) in std::mem::take(&mut resolver.found) {
             *view.items.entry(item).or_default() |= met;
         }
-        view.listeners.push(looking.status());
+        view.listeners.push(resolver.status());
     }
     Some(view)
 }
@@ -85,20 +85,21 @@ pub(crate) fn view(
 /// The proxies that chose a MeshGateway.
 fn proxies_of(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<MeshProxy> {
     let proxies = reader.gateway_proxies(&gateway.mesh);
-    let proxies = proxies.filter_map(|found| proxy::view(reader, &found));
+    let proxies = proxies.filter_map(|found| proxy::resolve_proxy(reader, &found));
     let is_chosen = |proxy: &MeshProxy| {
-        chosen(reader, proxy).is_some_and(|chosen| chosen.metadata.key() == gateway.metadata.key())
+        gateway_for(reader, proxy)
+            .is_some_and(|chosen| chosen.metadata.key() == gateway.metadata.key())
     };
     proxies.filter(is_chosen).collect()
 }
 
 /// The proxies that a MeshGateway that nobody serves would be for, with those that they have chosen.
-fn elsewhere(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<(ObjectKey, Name)> {
+fn proxies_of_others(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<(ObjectKey, Name)> {
     let proxies = reader.gateway_proxies(&gateway.mesh);
-    let proxies = proxies.filter_map(|found| proxy::view(reader, &found));
+    let proxies = proxies.filter_map(|found| proxy::resolve_proxy(reader, &found));
     proxies
         .filter(|proxy| rank(gateway, proxy).is_some())
-        .filter_map(|proxy| Some((chosen(reader, &proxy)?.metadata.key(), proxy)))
+        .filter_map(|proxy| Some((gateway_for(reader, &proxy)?.metadata.key(), proxy)))
         .map(|(chosen, proxy)| (proxy.key, chosen))
         .collect()
 }
@@ -118,18 +119,21 @@ pub(crate) fn listeners<'p>(
     };
     let mut proxies = proxies_of(reader, gateway).into_iter();
     let found = proxies.find(|proxy| on.is_none_or(|on| proxy.key == *on));
-    let proxy = found.unwrap_or_else(|| stand_in(key, gateway));
-    let policies = of_mesh(policies, gateway);
+    let proxy = found.unwrap_or_else(|| placeholder_proxy(key, gateway));
+    let policies = policies_of_mesh(policies, gateway);
     let of = |index| {
-        let looking = ListenerResolver::new(reader, key, gateway, index);
-        let items = looking.items(&proxy, &policies, looking.is_http());
-        (listener_name(looking.listener), looking.by_hostname(&items))
+        let listener = ListenerResolver::new(reader, key, gateway, index);
+        let items = listener.items(&proxy, &policies, listener.is_http());
+        (
+            listener_name(listener.listener),
+            listener.by_hostname(&items),
+        )
     };
     (0..gateway.spec.conf.listeners.len()).map(of).collect()
 }
 
 /// The policies of a MeshGateway's mesh.
-fn of_mesh<'p>(
+fn policies_of_mesh<'p>(
     policies: &'p BTreeMap<ObjectKey, Arc<MeshPolicy>>,
     gateway: &MeshGateway,
 ) -> Vec<&'p Arc<MeshPolicy>> {
@@ -139,7 +143,7 @@ fn of_mesh<'p>(
 }
 
 /// The MeshGateway that a proxy chooses: "best tag-selector rank; tie => most recently created".
-pub(super) fn chosen<'a>(reader: &Reader<'a>, proxy: &MeshProxy) -> Option<&'a MeshGateway> {
+pub(super) fn gateway_for<'a>(reader: &Reader<'a>, proxy: &MeshProxy) -> Option<&'a MeshGateway> {
     reader
         .mesh_gateways(&proxy.mesh)
         .filter_map(|gateway| Some((rank(gateway, proxy)?, gateway)))
@@ -154,7 +158,7 @@ pub(super) fn chosen<'a>(reader: &Reader<'a>, proxy: &MeshProxy) -> Option<&'a M
 fn rank(gateway: &MeshGateway, proxy: &MeshProxy) -> Option<(usize, usize)> {
     let fitting = gateway.spec.selectors.iter().filter(|selector| {
         let mut sets = proxy.tag_sets.iter();
-        sets.any(|tags| has(tags, &selector.tags))
+        sets.any(|tags| has_tags(tags, &selector.tags))
     });
     let ranks = fitting.map(|selector| {
         let exact = selector.tags.values().filter(|value| *value != "*").count();
@@ -164,7 +168,7 @@ fn rank(gateway: &MeshGateway, proxy: &MeshProxy) -> Option<(usize, usize)> {
 }
 
 /// For a MeshGateway that nobody serves: what it would do.
-fn stand_in(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
+fn placeholder_proxy(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
     let selectors = gateway.spec.selectors.iter();
     MeshProxy {
         key: key.clone(),
@@ -175,13 +179,13 @@ fn stand_in(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
         outbounds: Vec::new(),
         unresolved: Vec::new(),
         is_transparent: false,
-        calls_all: false,
+        is_unrestricted: false,
         kind: ProxyType::Gateway,
     }
 }
 
 /// The name under which a gateway's ports are found. None of these can be a Gateway's of the Gateway API.
-pub(crate) fn port_name(mesh: &str, proxy: &ObjectKey) -> Name {
+pub(crate) fn gateway_name(mesh: &str, proxy: &ObjectKey) -> Name {
     match proxy.kind {
         Kind::Dataplane if proxy.namespace().starts_with("mesh:") => proxy.name.clone(),
         Kind::MeshGateway => Name::new(scope(mesh), format!("MeshGateway {}", proxy.name.name)),
@@ -194,8 +198,8 @@ pub(crate) fn port_name(mesh: &str, proxy: &ObjectKey) -> Name {
 }
 
 /// Returns whether a name is that of a proxy's ports, whatever its mesh.
-pub(crate) fn is_port_name(name: &Name, proxy: &ObjectKey) -> bool {
-    *name == port_name(name.namespace.trim_start_matches("mesh:"), proxy)
+pub(crate) fn is_gateway_name(name: &Name, proxy: &ObjectKey) -> bool {
+    *name == gateway_name(name.namespace.trim_start_matches("mesh:"), proxy)
 }
 
 /// A listener of a MeshGateway on one of its proxies.
@@ -205,7 +209,7 @@ pub(super) fn frontend_id(
     listener: &MeshGatewayListener,
 ) -> FrontendId {
     FrontendId::Listener {
-        gateway: port_name(&proxy.mesh, &proxy.key),
+        gateway: gateway_name(&proxy.mesh, &proxy.key),
         owner: ObjectKey {
             kind: Kind::MeshGateway,
             name: gateway.metadata.key(),
@@ -277,7 +281,7 @@ impl ListenerResolver<'_, '_> {
         protocol(self.listener)
     }
 
-    fn ends_tls(&self) -> bool {
+    fn terminates_tls(&self) -> bool {
         matches!(
             self.protocol(),
             Protocol::Https | Protocol::Tls(TlsModeKey::Terminate)
@@ -291,7 +295,7 @@ impl ListenerResolver<'_, '_> {
     /// The items by those of their hostnames that this listener serves some hosts of.
     fn by_hostname<'p>(&self, items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToItem<'p>>> {
         let own = self.listener.hostname().map(Hostname::new);
-        let mut groups = by_hostname(items);
+        let mut groups = group_by_hostname(items);
         groups.retain(|written, _| match (&own, hosts(written)) {
             (None, _) | (_, None) => true,
             (Some(own), Some(hosts)) => own.intersects(&hosts),
@@ -302,7 +306,7 @@ impl ListenerResolver<'_, '_> {
     /// Its certificates, where TLS is ended here; of a listener for all meshes, what proxies show each other.
     fn tls(&mut self) -> Option<Arc<FrontendTls>> {
         if self.listener.cross_mesh {
-            return match cross_mesh::tls(self.reader, &self.gateway.mesh) {
+            return match cross_mesh::server_tls(self.reader, &self.gateway.mesh) {
                 Ok(tls) => tls,
                 Err(why) => {
                     self.refused = Some(why);
@@ -310,7 +314,11 @@ impl ListenerResolver<'_, '_> {
                 }
             };
         }
-        let tls = self.listener.tls.as_ref().filter(|_| self.ends_tls())?;
+        let tls = self
+            .listener
+            .tls
+            .as_ref()
+            .filter(|_| self.terminates_tls())?;
         let mut certificates = Vec::new();
         for (index, certificate) in tls.certificates.iter().enumerate() {
             match self.certificate(index, certificate) {
@@ -351,7 +359,7 @@ impl ListenerResolver<'_, '_> {
     }
 
     /// The listener on one of the gateway's proxies.
-    fn at(
+    fn bind_on(
         &mut self,
         proxy: &MeshProxy,
         tls: Option<&Arc<FrontendTls>>,
@@ -374,9 +382,9 @@ impl ListenerResolver<'_, '_> {
             http: is_http,
             callers: [proxy.key.clone()].into(),
             uses: std::mem::take(&mut outcome.uses),
-            told: std::mem::take(&mut outcome.told),
+            findings: std::mem::take(&mut outcome.findings),
         };
-        self.note(proxy, &items, &groups, &mut outcome.reached);
+        self.record_items(proxy, &items, &groups, &mut outcome.reached);
         let mut of_hosts: BTreeMap<Option<Hostname>, Vec<EffectiveRule<'_>>> = BTreeMap::new();
         for (written, items) in groups.iter().filter(|(_, items)| !items.is_empty()) {
             of_hosts
@@ -385,23 +393,23 @@ impl ListenerResolver<'_, '_> {
                 .extend(merge(items));
         }
         for (hosts, merged) in of_hosts {
-            let merged = in_order(merged, &items);
+            let merged = sort_by_strength(merged, &items);
             let mut rules = match is_http {
-                true => lowering.rules(&merged),
-                false => lowering.stream(&merged),
+                true => lowering.http_rules(&merged),
+                false => lowering.stream_rules(&merged),
             };
             if protocol == Protocol::Https {
-                rules.iter_mut().for_each(demand_tls);
+                rules.iter_mut().for_each(add_hsts);
             }
             // Routes of one frontend go by different names: here by their hostname.
             let own = hosts.as_ref().map_or("", Hostname::as_str);
             let route = ObjectKey::new(Kind::MeshGateway, &*name, own);
             let attachment = (id.clone(), route.clone());
-            let route = bound(route, RouteBinding::MeshGateway(id.clone()), hosts, rules);
+            let route = merged_route(route, RouteBinding::MeshGateway(id.clone()), hosts, rules);
             outcome.attachments.insert(attachment, Arc::new(route));
         }
-        (outcome.uses, outcome.told) = (lowering.uses, lowering.told);
-        if self.refused.is_some() || self.ends_tls() && tls.is_none() {
+        (outcome.uses, outcome.findings) = (lowering.uses, lowering.findings);
+        if self.refused.is_some() || self.terminates_tls() && tls.is_none() {
             self.served = false;
             return;
         }
@@ -415,7 +423,7 @@ impl ListenerResolver<'_, '_> {
     }
 
     /// Notes which of the items have a hostname that is served here.
-    fn note(
+    fn record_items(
         &mut self,
         proxy: &MeshProxy,
         items: &[ToItem<'_>],
@@ -441,7 +449,7 @@ impl ListenerResolver<'_, '_> {
     }
 
     /// Where another listener of the port speaks for this one: the policies that do.
-    fn join(&mut self, proxy: &MeshProxy, policies: &[&Arc<MeshPolicy>]) {
+    fn attach_to_shared_port(&mut self, proxy: &MeshProxy, policies: &[&Arc<MeshPolicy>]) {
         let items = self.items(proxy, policies, self.is_http());
         let policies = items.iter().map(|item| item.policy.key.clone());
         self.attached.extend(policies);
@@ -545,7 +553,7 @@ pub(crate) fn hosts(written: &str) -> Option<Hostname> {
 }
 
 /// "HTTPS vhosts: requireTls + HSTS": who came over TLS is told to do so again.
-fn demand_tls(rule: &mut Arc<BoundRule>) {
+fn add_hsts(rule: &mut Arc<BoundRule>) {
     let header = Header {
         name: "strict-transport-security".to_owned(),
         value: "max-age=31536000; includeSubDomains".to_owned(),

@@ -35,7 +35,7 @@ pub(crate) struct PolicyFindings {
     /// Rules that are not carried out as written.
     pub invalid: BTreeMap<ObjectKey, BTreeSet<String>>,
     /// What others have the place of, and for whose calls.
-    pub lost: BTreeMap<ObjectKey, BTreeSet<(OverriddenRule, Callers)>>,
+    pub overridden: BTreeMap<ObjectKey, BTreeSet<(OverriddenRule, Callers)>>,
     /// What merging has made of them, where that may surprise.
     pub remarks: BTreeMap<ObjectKey, BTreeSet<String>>,
     /// The backends that rules send something to.
@@ -49,7 +49,7 @@ pub(crate) type Callers = Arc<[ObjectKey]>;
 pub(crate) type RuleIndex = (Option<usize>, usize);
 
 /// A rule's place as its author wrote it.
-pub(crate) fn place_text((to, rule): RuleIndex) -> String {
+pub(crate) fn rule_field((to, rule): RuleIndex) -> String {
     match to {
         Some(to) => format!("spec.to[{to}].rules[{rule}]"),
         None => format!("spec.rules[{rule}]"),
@@ -71,20 +71,20 @@ pub(crate) struct PolicyLowering<'a, 'r> {
     /// The backends in use.
     pub uses: BTreeSet<BackendId>,
     /// What there is to say.
-    pub told: PolicyFindings,
+    pub findings: PolicyFindings,
 }
 
 impl PolicyLowering<'_, '_> {
     /// The rules of an HTTP frontend.
-    pub fn rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
+    pub fn http_rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         for (index, rule) in merged.iter().enumerate() {
-            self.tell_lost(rule);
-            match matches(rule.matches, self.pathless()) {
+            self.record_overridden(rule);
+            match lower_matches(rule.matches, self.pathless()) {
                 Ok(matches) => self.rule(index, rule, matches, &mut rules),
                 Err(why) => {
                     for source in &rule.from {
-                        self.invalid(source, &why);
+                        self.record_invalid(source, &why);
                     }
                 }
             }
@@ -93,23 +93,23 @@ impl PolicyLowering<'_, '_> {
     }
 
     /// The one rule of a stream: "backendRefs replaced as a whole", those of the strongest.
-    pub fn stream(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
+    pub fn stream_rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         if let Some(first) = merged.first() {
-            self.tell_lost(first);
+            self.record_overridden(first);
             self.rule(0, first, Vec::new(), &mut rules);
         }
         rules
     }
 
     /// What happens where no policy says otherwise: it goes where it was going.
-    pub fn implicit(&mut self) -> Option<BoundRule> {
+    pub fn default_rule(&mut self) -> Option<BoundRule> {
         let backend = self.own_destination(false)?;
         let matches = match self.http {
-            true => matches(&[Match::default()], self.pathless()).unwrap_or_default(),
+            true => lower_matches(&[Match::default()], self.pathless()).unwrap_or_default(),
             false => Vec::new(),
         };
-        Some(rule_of(
+        Some(new_rule(
             0,
             matches,
             Vec::new(),
@@ -127,9 +127,13 @@ impl PolicyLowering<'_, '_> {
         }
     }
 
-    fn tell_lost(&mut self, rule: &EffectiveRule<'_>) {
-        for lost in &rule.lost {
-            let all = self.told.lost.entry(lost.rule.policy.clone()).or_default();
+    fn record_overridden(&mut self, rule: &EffectiveRule<'_>) {
+        for lost in &rule.overridden {
+            let all = self
+                .findings
+                .overridden
+                .entry(lost.rule.policy.clone())
+                .or_default();
             all.insert((lost.clone(), self.callers.clone()));
         }
     }
@@ -169,9 +173,9 @@ impl PolicyLowering<'_, '_> {
                 if answers {
                     let remark = format!(
                         "{}: its backendRefs get nothing: merged into one rule, a redirect or an answer goes first",
-                        place_text((source.to, source.rule))
+                        rule_field((source.to, source.rule))
                     );
-                    let remarks = self.told.remarks.entry(policy.key.clone()).or_default();
+                    let remarks = self.findings.remarks.entry(policy.key.clone()).or_default();
                     remarks.insert(remark);
                 } else {
                     let backend = |reference| self.backend(reference, policy, sets_host);
@@ -179,7 +183,7 @@ impl PolicyLowering<'_, '_> {
                     let used = backends.iter().filter(|backend| backend.weight > 0);
                     let used = used.filter_map(|backend| backend.target.as_ref().ok());
                     let used = used.map(|id| (source.clone(), id.clone()));
-                    self.told.backends.extend(used);
+                    self.findings.backends.extend(used);
                 }
             }
             _ if answers || fault.is_some() => {}
@@ -204,7 +208,7 @@ impl PolicyLowering<'_, '_> {
         for (part, matches) in groups.into_iter().enumerate() {
             let (filters, backends) = (filters.clone(), backends.clone());
             let from = rule.from.clone();
-            let mut rule = rule_of(index, matches, filters, backends, fault.clone(), from);
+            let mut rule = new_rule(index, matches, filters, backends, fault.clone(), from);
             rule.part = part;
             rules.push(Arc::new(rule));
         }
@@ -212,7 +216,7 @@ impl PolicyLowering<'_, '_> {
 
     fn own_destination(&mut self, sets_host: bool) -> Option<WeightedBackend> {
         let id = self.destination?;
-        let away = cross_mesh::turned_away(self.reader, self.mesh, id);
+        let away = cross_mesh::caller_fault(self.reader, self.mesh, id);
         let target = match away.or_else(|| external::unsupported(self.reader, id)) {
             Some(fault) => Err(fault),
             None => Ok(id.clone()),
@@ -220,7 +224,7 @@ impl PolicyLowering<'_, '_> {
         if target.is_ok() {
             self.uses.insert(id.clone());
         }
-        let filters = self.own_host(target.as_ref(), sets_host);
+        let filters = self.external_host_rewrite(target.as_ref(), sets_host);
         Some(WeightedBackend {
             reference: BackendName {
                 kind: id.object.kind.name().into(),
@@ -235,7 +239,11 @@ impl PolicyLowering<'_, '_> {
     }
 
     /// "Host of requests to a MeshExternalService: its own hostname, unless a filter sets another": for its share alone.
-    fn own_host(&self, target: Result<&BackendId, &Fault>, sets_host: bool) -> Option<Filter> {
+    fn external_host_rewrite(
+        &self,
+        target: Result<&BackendId, &Fault>,
+        sets_host: bool,
+    ) -> Option<Filter> {
         if sets_host || !self.http {
             return None;
         }
@@ -246,9 +254,13 @@ impl PolicyLowering<'_, '_> {
         })))
     }
 
-    fn invalid(&mut self, source: &RuleSource, why: &str) {
-        let all = self.told.invalid.entry(source.policy.clone()).or_default();
-        let place = place_text((source.to, source.rule));
+    fn record_invalid(&mut self, source: &RuleSource, why: &str) {
+        let all = self
+            .findings
+            .invalid
+            .entry(source.policy.clone())
+            .or_default();
+        let place = rule_field((source.to, source.rule));
         all.insert(format!("{place}: {why}"));
     }
 
@@ -259,9 +271,9 @@ impl PolicyLowering<'_, '_> {
         sets_host: bool,
     ) -> WeightedBackend {
         let target = self.resolve(reference, policy);
-        let filters = self.own_host(target.as_ref(), sets_host);
+        let filters = self.external_host_rewrite(target.as_ref(), sets_host);
         WeightedBackend {
-            reference: named(&reference.target, reference.port, policy),
+            reference: backend_name(&reference.target, reference.port, policy),
             weight: reference.weight,
             target,
             filters: filters.into_iter().collect(),
@@ -275,7 +287,7 @@ impl PolicyLowering<'_, '_> {
             Some(fault) => Err(fault),
             None => Ok(id),
         });
-        let found = found.and_then(|id| match self.carries(&id) {
+        let found = found.and_then(|id| match self.supports_protocol(&id) {
             true => Ok(id),
             false => Err(Fault {
                 status: 500,
@@ -291,7 +303,11 @@ impl PolicyLowering<'_, '_> {
                 self.uses.insert(id.clone());
             }
             Err(fault) => {
-                let all = self.told.unresolved.entry(policy.key.clone()).or_default();
+                let all = self
+                    .findings
+                    .unresolved
+                    .entry(policy.key.clone())
+                    .or_default();
                 all.insert((fault.reason.as_str(), fault.message.clone()));
             }
         }
@@ -299,7 +315,7 @@ impl PolicyLowering<'_, '_> {
     }
 
     /// "A TCP route may split to HTTP backends; an HTTP route drops/500s non-HTTP backends." What says nothing may speak HTTP.
-    fn carries(&self, id: &BackendId) -> bool {
+    fn supports_protocol(&self, id: &BackendId) -> bool {
         let protocol = backend::protocol(self.reader, id);
         !self.http || protocol.is_none() || backend::is_http(protocol.as_deref())
     }
@@ -334,15 +350,15 @@ impl PolicyLowering<'_, '_> {
                 let found = target.as_ref().ok().filter(|_| !sets_host);
                 let hostname = found.and_then(|id| external::hostname(self.reader, id));
                 Filter::Mirror(Mirror {
-                    reference: named(&reference.target, reference.port, policy),
+                    reference: backend_name(&reference.target, reference.port, policy),
                     target,
                     fraction: mirror.percentage,
                     hostname: hostname.map(Into::into),
                 })
             }
             KumaFilter::DirectResponse(direct) => {
-                let answer = self.direct(direct).map_err(|why| {
-                    self.invalid(source, &format!("{why}; it answers with 500"));
+                let answer = self.direct_response(direct).map_err(|why| {
+                    self.record_invalid(source, &format!("{why}; it answers with 500"));
                     // Clients need not know which files there are.
                     let message = "the body of the direct response can't be read".to_owned();
                     Fault {
@@ -356,7 +372,7 @@ impl PolicyLowering<'_, '_> {
         }))
     }
 
-    fn direct(&self, direct: &DirectResponse) -> Result<bound::DirectResponse, String> {
+    fn direct_response(&self, direct: &DirectResponse) -> Result<bound::DirectResponse, String> {
         let body: Arc<[u8]> = match &direct.body {
             None => Arc::default(),
             Some(source) => content(self.reader, source)?,
@@ -411,7 +427,7 @@ pub(crate) fn content(reader: &Reader<'_>, source: &DataSource) -> Result<Arc<[u
     }
 }
 
-fn rule_of(
+fn new_rule(
     index: usize,
     matches: Vec<BoundMatch>,
     filters: Vec<Filter>,
@@ -435,7 +451,7 @@ fn rule_of(
 }
 
 /// A reference as it is written.
-fn named(target: &TargetRef, port: Option<u16>, policy: &MeshPolicy) -> BackendName {
+fn backend_name(target: &TargetRef, port: Option<u16>, policy: &MeshPolicy) -> BackendName {
     let namespace = target.namespace.as_deref();
     let namespace = namespace.or(policy.namespace());
     let namespace = namespace.unwrap_or(policy.key.namespace());
@@ -459,27 +475,31 @@ fn named(target: &TargetRef, port: Option<u16>, policy: &MeshPolicy) -> BackendN
 }
 
 /// Why no rule of a policy can be matched; none if one can, or if it has no rules.
-pub(crate) fn unmatchable(key: &ObjectKey, route: &MeshRoute) -> Option<String> {
+pub(crate) fn unmatchable_rules(key: &ObjectKey, route: &MeshRoute) -> Option<String> {
     let mut why = Vec::new();
     for (to, item) in route.spec.to.iter().enumerate() {
         let to = (key.kind != Kind::MeshGatewayHTTPRoute).then_some(to);
         for (index, rule) in item.rules.iter().enumerate() {
-            let error = matches(&rule.matches, PathPredicate::Any).err()?;
-            why.push(format!("{}: {error}", place_text((to, index))));
+            let error = lower_matches(&rule.matches, PathPredicate::Any).err()?;
+            why.push(format!("{}: {error}", rule_field((to, index))));
         }
     }
     (!why.is_empty()).then(|| why.join("; "))
 }
 
-fn matches(wanted: &[Match], pathless: PathPredicate) -> Result<Vec<BoundMatch>, String> {
+fn lower_matches(wanted: &[Match], pathless: PathPredicate) -> Result<Vec<BoundMatch>, String> {
     wanted
         .iter()
         .enumerate()
-        .map(|(index, wanted)| one_match(index, wanted, &pathless))
+        .map(|(index, wanted)| lower_match(index, wanted, &pathless))
         .collect()
 }
 
-fn one_match(index: usize, wanted: &Match, pathless: &PathPredicate) -> Result<BoundMatch, String> {
+fn lower_match(
+    index: usize,
+    wanted: &Match,
+    pathless: &PathPredicate,
+) -> Result<BoundMatch, String> {
     let path = match &wanted.path {
         None => pathless.clone(),
         Some(path) => match path.kind {

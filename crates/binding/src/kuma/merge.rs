@@ -26,7 +26,7 @@ pub(crate) struct EffectiveRule<'p> {
     /// The rules that it came from, the strongest first: those that something of is left.
     pub from: Vec<RuleSource>,
     /// What is not left of the rules.
-    pub lost: Vec<OverriddenRule>,
+    pub overridden: Vec<OverriddenRule>,
 }
 
 /// What a policy has lost to a stronger one: a rule, or one of its lists.
@@ -41,7 +41,7 @@ pub(crate) struct OverriddenRule {
 }
 
 /// What a MeshTCPRoute without rules says: "if `rules: []`, a ref to `to.targetRef`".
-static AS_IT_WAS: LazyLock<Rule> = LazyLock::new(|| Rule {
+static FORWARD_UNCHANGED: LazyLock<Rule> = LazyLock::new(|| Rule {
     matches: Vec::new(),
     default: RuleConf {
         filters: None,
@@ -55,13 +55,13 @@ pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
     let mut places: FastMap<&[Match], usize> = FastMap::default();
     for item in items {
         let rules = match &item.to().rules[..] {
-            [] if !item.policy.is_http() => std::slice::from_ref(&*AS_IT_WAS),
+            [] if !item.policy.is_http() => std::slice::from_ref(&*FORWARD_UNCHANGED),
             rules => rules,
         };
         for (index, rule) in rules.iter().enumerate() {
             let source = RuleSource {
                 policy: item.policy.key.clone(),
-                to: item.policy.written(item.to),
+                to: item.policy.written_index(item.to),
                 rule: index,
             };
             let place = *places.entry(&rule.matches).or_insert_with(|| {
@@ -70,7 +70,7 @@ pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
                     filters: None,
                     backend_refs: None,
                     from: Vec::new(),
-                    lost: Vec::new(),
+                    overridden: Vec::new(),
                 });
                 merged.len() - 1
             });
@@ -106,7 +106,7 @@ impl<'p> EffectiveRule<'p> {
             let first = self.from.iter().take(1);
             lost.extend(first.map(|first| ("", first.policy.clone())));
         }
-        self.lost
+        self.overridden
             .extend(lost.into_iter().map(|(part, winner)| OverriddenRule {
                 rule: source.clone(),
                 part: used.then_some(part),
@@ -120,7 +120,7 @@ impl<'p> EffectiveRule<'p> {
 
 /// The items by hostname, as it is written: "It's based on an exact string match" (MADR 045). Where none is written it is the empty one. Order
 /// within a hostname is kept.
-pub(crate) fn by_hostname<'p>(items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToItem<'p>>> {
+pub(crate) fn group_by_hostname<'p>(items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToItem<'p>>> {
     let mut groups: BTreeMap<&str, Vec<ToItem<'p>>> = BTreeMap::new();
     for item in items {
         let written = item.to().hostnames.iter().map(String::as_str);
@@ -136,13 +136,18 @@ pub(crate) fn by_hostname<'p>(items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToI
 }
 
 /// The rules of hostnames that mean the same hosts, written in different ways: they are not merged, but the stronger come first.
-pub(crate) fn in_order<'p>(
+pub(crate) fn sort_by_strength<'p>(
     mut rules: Vec<EffectiveRule<'p>>,
     items: &[ToItem<'p>],
 ) -> Vec<EffectiveRule<'p>> {
     let places = items.iter().enumerate();
     let places: FastMap<(&ObjectKey, Option<usize>), usize> = places
-        .map(|(place, item)| ((&item.policy.key, item.policy.written(item.to)), place))
+        .map(|(place, item)| {
+            (
+                (&item.policy.key, item.policy.written_index(item.to)),
+                place,
+            )
+        })
         .collect();
     rules.sort_by_key(|rule| {
         let source = rule.from.first();

@@ -47,7 +47,7 @@ pub(crate) struct Kuma {
     /// The proxies that are told to call each destination.
     callers: BTreeMap<BackendId, BTreeSet<ObjectKey>>,
     /// The proxies that may call everything.
-    everywhere: BTreeSet<ObjectKey>,
+    unrestricted: BTreeSet<ObjectKey>,
     /// The destinations that a policy includes.
     targeted: BTreeSet<BackendId>,
     /// What comes of policies at each destination.
@@ -55,7 +55,7 @@ pub(crate) struct Kuma {
     /// What comes of them on each MeshGateway.
     pub(crate) gateways: BTreeMap<ObjectKey, MeshGatewayView>,
     /// Where each policy has a say.
-    places: FastMap<ObjectKey, BTreeSet<PolicyTarget>>,
+    targets: FastMap<ObjectKey, BTreeSet<PolicyTarget>>,
 }
 
 /// What policies come together at.
@@ -78,18 +78,18 @@ impl fmt::Display for PolicyTarget {
 
 impl Kuma {
     /// A policy has no say any more at a place.
-    fn leaves(&mut self, policy: &ObjectKey, place: &PolicyTarget) {
-        if let Some(places) = self.places.get_mut(policy) {
-            places.remove(place);
-            if places.is_empty() {
-                self.places.remove(policy);
+    fn remove_target(&mut self, policy: &ObjectKey, target: &PolicyTarget) {
+        if let Some(targets) = self.targets.get_mut(policy) {
+            targets.remove(target);
+            if targets.is_empty() {
+                self.targets.remove(policy);
             }
         }
     }
 
     /// What comes of policies at a place.
-    fn outcome(&self, place: &PolicyTarget) -> Option<&PolicyOutcome> {
-        match place {
+    fn outcome(&self, target: &PolicyTarget) -> Option<&PolicyOutcome> {
+        match target {
             PolicyTarget::Destination(id) => self.destinations.get(id),
             PolicyTarget::Gateway(key) => self.gateways.get(key).map(|view| &view.outcome),
         }

@@ -51,7 +51,7 @@ impl MeshPolicy {
         MeshPolicy {
             key: key.clone(),
             role: role(route),
-            refused: super::lowering::unmatchable(key, route),
+            refused: super::lowering::unmatchable_rules(key, route),
             origin: match labels.get(ORIGIN_LABEL) {
                 Some("global") => PolicyOrigin::Global,
                 Some("zone") => PolicyOrigin::Zone,
@@ -104,7 +104,7 @@ impl MeshPolicy {
     }
 
     /// The place of a `to` as its author wrote it; none where the kind has no `to`.
-    pub fn written(&self, to: usize) -> Option<usize> {
+    pub fn written_index(&self, to: usize) -> Option<usize> {
         (self.key.kind != Kind::MeshGatewayHTTPRoute).then_some(to)
     }
 }

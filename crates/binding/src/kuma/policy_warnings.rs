@@ -45,9 +45,9 @@ pub(super) fn warnings(policy: &MeshPolicy, warn: &mut impl FnMut(String, String
 }
 
 /// Returns whether some rule takes each request, as far as can be told.
-pub(super) fn takes_everything(route: &BoundRoute) -> bool {
+pub(super) fn matches_every_request(route: &BoundRoute) -> bool {
     let matches = route.rules.iter().flat_map(|rule| &rule.matches);
-    let open = matches.filter(|matched| takes_every_path(matched) && matched.query.is_empty());
+    let open = matches.filter(|matched| matches_every_path(matched) && matched.query.is_empty());
     let open: Vec<&BoundMatch> = open.filter(|matched| matched.method.is_none()).collect();
     // A header is there, or it is not.
     let with = |test: StringPredicate| -> BTreeSet<&str> {
@@ -63,7 +63,7 @@ pub(super) fn takes_everything(route: &BoundRoute) -> bool {
         || !with(StringPredicate::Present).is_disjoint(&with(StringPredicate::Absent))
 }
 
-fn takes_every_path(matched: &BoundMatch) -> bool {
+fn matches_every_path(matched: &BoundMatch) -> bool {
     match &matched.path {
         PathPredicate::Any => true,
         PathPredicate::Prefix(prefix) => **prefix == *"/",

@@ -38,7 +38,7 @@ pub(crate) struct MeshProxy {
     /// Its traffic is redirected to it (`transparentProxying`), which nothing does here.
     pub is_transparent: bool,
     /// Whether it may call everything in the mesh: a Pod, whose traffic is captured.
-    pub calls_all: bool,
+    pub is_unrestricted: bool,
     /// Whether it is a gateway, be it another's, and no sidecar.
     pub kind: ProxyType,
 }
@@ -67,17 +67,17 @@ impl MeshProxy {
 }
 
 /// Looks at a proxy. None if there is none of this name.
-pub(crate) fn view(reader: &Reader<'_>, key: &ObjectKey) -> Option<MeshProxy> {
+pub(crate) fn resolve_proxy(reader: &Reader<'_>, key: &ObjectKey) -> Option<MeshProxy> {
     match reader.object(key)? {
-        Resource::Dataplane(dataplane) => Some(of_dataplane(reader, key, dataplane)),
-        Resource::MeshGatewayInstance(instance) => Some(of_instance(key, instance)),
-        Resource::Pod(pod) => of_pod(reader, key, pod),
+        Resource::Dataplane(dataplane) => Some(from_dataplane(reader, key, dataplane)),
+        Resource::MeshGatewayInstance(instance) => Some(from_instance(key, instance)),
+        Resource::Pod(pod) => from_pod(reader, key, pod),
         _ => None,
     }
 }
 
 /// The service that a tag names, as a destination or a backend.
-pub(crate) fn tagged(mesh: &str, service: &str, tags: Subset) -> BackendId {
+pub(crate) fn tagged_service(mesh: &str, service: &str, tags: Subset) -> BackendId {
     let object = ObjectKey::new(Kind::MeshService, scope(mesh), service);
     BackendId {
         tags,
@@ -85,7 +85,7 @@ pub(crate) fn tagged(mesh: &str, service: &str, tags: Subset) -> BackendId {
     }
 }
 
-fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> MeshProxy {
+fn from_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> MeshProxy {
     let networking = &dataplane.spec.networking;
     let gateway = networking.gateway.iter().map(|gateway| &gateway.tags);
     let inbounds = networking.inbound.iter().map(|inbound| &inbound.tags);
@@ -116,7 +116,7 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
                 // A gateway's listener for all meshes is found by its mesh's name.
                 let mesh = outbound.tags.get(MESH_TAG);
                 let mesh = mesh.map_or(&*dataplane.mesh, String::as_str);
-                tagged(mesh, service, more.collect())
+                tagged_service(mesh, service, more.collect())
             }
             (None, None) => continue,
         };
@@ -131,7 +131,7 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
         outbounds,
         unresolved,
         is_transparent: networking.transparent_proxying,
-        calls_all: false,
+        is_unrestricted: false,
         kind: match networking.gateway {
             Some(_) => ProxyType::Gateway,
             None => ProxyType::Sidecar,
@@ -140,7 +140,7 @@ fn of_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -> 
 }
 
 /// "its service tag = `<name>_<ns>_svc`"
-fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> MeshProxy {
+fn from_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> MeshProxy {
     let service = KubernetesService {
         name: &instance.metadata.name,
         namespace: &instance.metadata.namespace,
@@ -160,13 +160,13 @@ fn of_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> MeshProxy {
         outbounds: Vec::new(),
         unresolved: Vec::new(),
         is_transparent: false,
-        calls_all: false,
+        is_unrestricted: false,
         kind: ProxyType::Gateway,
     }
 }
 
 /// A Pod that is let into the mesh, unless the Dataplane that was made of it is there too.
-fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<MeshProxy> {
+fn from_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<MeshProxy> {
     let namespace = &pod.metadata.namespace;
     let around = reader.namespace_labels(namespace);
     let label = |name: &str| pod.metadata.labels.get(name).or(around.get(name));
@@ -203,7 +203,7 @@ fn of_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<MeshProxy> 
         outbounds: Vec::new(),
         unresolved: Vec::new(),
         is_transparent: false,
-        calls_all: true,
+        is_unrestricted: true,
         kind: ProxyType::Sidecar,
     })
 }

@@ -71,13 +71,13 @@ impl Binder {
             // Pods are of no interest as long as there is no policy; now they are.
             let pods = self.store.objects().map(|(key, _)| key);
             let pods = pods.filter(|key| key.kind == Kind::Pod);
-            let known = self.kuma.everywhere.iter().cloned();
+            let known = self.kuma.unrestricted.iter().cloned();
             for pod in pods.chain(known).collect::<BTreeSet<_>>() {
                 self.tracker.invalidate(Query::Proxy(pod));
             }
         }
         for policy in old.iter().chain(&new) {
-            for id in self.concerned(policy) {
+            for id in self.destinations_of(policy) {
                 self.tracker.invalidate(Query::Destination(id));
             }
             let to = &policy.route.spec.to;
@@ -98,7 +98,7 @@ impl Binder {
     }
 
     /// The destinations that a policy includes, of those that somebody may call.
-    fn concerned(&self, policy: &MeshPolicy) -> BTreeSet<BackendId> {
+    fn destinations_of(&self, policy: &MeshPolicy) -> BTreeSet<BackendId> {
         let reader = Reader::new(&self.store);
         let includes = |id: &&BackendId| {
             let mut all = 0..policy.route.spec.to.len();
@@ -116,7 +116,7 @@ impl Binder {
 
     pub(crate) fn compute_proxy(&mut self, query: &Query, key: &ObjectKey) {
         let reader = Reader::new(&self.store);
-        let view = proxy::view(&reader, key);
+        let view = proxy::resolve_proxy(&reader, key);
         self.tracker.record_reads(query, reader.into_inputs());
         let old = self.kuma.proxies.get(key).cloned();
         if old.as_deref() == view.as_ref() {
@@ -137,10 +137,10 @@ impl Binder {
                 self.tracker
                     .invalidate(Query::Destination(destination.clone()));
             }
-            if proxy.calls_all {
+            if proxy.is_unrestricted {
                 match comes {
-                    true => self.kuma.everywhere.insert(key.clone()),
-                    false => self.kuma.everywhere.remove(key),
+                    true => self.kuma.unrestricted.insert(key.clone()),
+                    false => self.kuma.unrestricted.remove(key),
                 };
                 for destination in &self.kuma.targeted {
                     self.tracker
@@ -156,7 +156,7 @@ impl Binder {
 
     pub(crate) fn compute_destination(&mut self, query: &Query, id: &BackendId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
-        let mut items = destination::items(&reader, self.kuma.policies.values(), id);
+        let mut items = destination::items_for(&reader, self.kuma.policies.values(), id);
         let mut callers = self.callers(id);
         let is_port = |port: &backend::DestinationPort| port.number == id.port;
         if id.port != 0 && !backend::ports(&reader, &id.object).iter().any(is_port) {
@@ -164,11 +164,15 @@ impl Binder {
             items.clear();
             callers.clear();
         }
-        let known = self.kuma.destinations.get(id).map(PolicyOutcome::groups);
+        let known = self
+            .kuma
+            .destinations
+            .get(id)
+            .map(PolicyOutcome::caller_groups);
         let known = known.unwrap_or_default();
         let outcome = match callers.is_empty() {
             true => PolicyOutcome::default(),
-            false => destination::outcome(&reader, id, &items, &callers, &known),
+            false => destination::bind_destination(&reader, id, &items, &callers, &known),
         };
         let is_targeted = !items.is_empty();
         let inputs = reader.into_inputs();
@@ -182,7 +186,7 @@ impl Binder {
             false => self.kuma.targeted.remove(id),
         };
         let old = self.kuma.destinations.remove(id).unwrap_or_default();
-        self.settle(
+        self.apply_outcome(
             &PolicyTarget::Destination(id.clone()),
             &old,
             &outcome,
@@ -207,7 +211,7 @@ impl Binder {
         }
         // A service that goes by its tag alone is none that a Pod finds.
         if id.port != 0 {
-            let pods = self.kuma.everywhere.iter();
+            let pods = self.kuma.unrestricted.iter();
             let pods = pods.filter_map(|key| self.kuma.proxies.get(key));
             found.extend(pods.map(|pod| (&**pod, None)));
         }
@@ -221,12 +225,12 @@ impl Binder {
         delta: &mut Delta,
     ) {
         let reader = Reader::new(&self.store);
-        let view = gateway::view(&reader, key, &self.kuma.policies);
+        let view = gateway::bind_gateway(&reader, key, &self.kuma.policies);
         self.tracker.record_reads(query, reader.into_inputs());
         let old = self.kuma.gateways.remove(key).unwrap_or_default();
         let none = PolicyOutcome::default();
         let new = view.as_ref().map_or(&none, |view| &view.outcome);
-        self.settle(
+        self.apply_outcome(
             &PolicyTarget::Gateway(key.clone()),
             &old.outcome,
             new,
@@ -243,9 +247,9 @@ impl Binder {
     }
 
     /// Goes from one outcome to the next: what changed is passed on, and who is told of it is marked.
-    fn settle(
+    fn apply_outcome(
         &mut self,
-        place: &PolicyTarget,
+        target: &PolicyTarget,
         old: &PolicyOutcome,
         new: &PolicyOutcome,
         delta: &mut Delta,
@@ -255,15 +259,15 @@ impl Binder {
             .keys()
             .filter(|policy| !new.reached.contains_key(*policy))
         {
-            self.kuma.leaves(policy, place);
+            self.kuma.remove_target(policy, target);
         }
         for policy in new
             .reached
             .keys()
             .filter(|policy| !old.reached.contains_key(*policy))
         {
-            let places = self.kuma.places.entry(policy.clone()).or_default();
-            places.insert(place.clone());
+            let targets = self.kuma.targets.entry(policy.clone()).or_default();
+            targets.insert(target.clone());
         }
         difference(&old.frontends, &new.frontends, &mut delta.frontends);
         let changes = &mut self.attachment_changes;
@@ -274,7 +278,7 @@ impl Binder {
         for id in new.uses.difference(&old.uses) {
             self.use_backend(id, true);
         }
-        for policy in told_anew(old, new) {
+        for policy in policies_with_changed_status(old, new) {
             self.tracker.invalidate(Query::Status(policy));
         }
     }
@@ -287,16 +291,22 @@ impl Binder {
 }
 
 /// The policies of which something else is to be said.
-fn told_anew(old: &PolicyOutcome, new: &PolicyOutcome) -> BTreeSet<ObjectKey> {
-    let mut policies = differing(&old.reached, &new.reached);
-    policies.extend(differing(&old.told.unresolved, &new.told.unresolved));
-    policies.extend(differing(&old.told.invalid, &new.told.invalid));
-    policies.extend(differing(&old.told.lost, &new.told.lost));
-    policies.extend(differing(&old.told.remarks, &new.told.remarks));
+fn policies_with_changed_status(old: &PolicyOutcome, new: &PolicyOutcome) -> BTreeSet<ObjectKey> {
+    let mut policies = changed_keys(&old.reached, &new.reached);
+    policies.extend(changed_keys(
+        &old.findings.unresolved,
+        &new.findings.unresolved,
+    ));
+    policies.extend(changed_keys(&old.findings.invalid, &new.findings.invalid));
+    policies.extend(changed_keys(
+        &old.findings.overridden,
+        &new.findings.overridden,
+    ));
+    policies.extend(changed_keys(&old.findings.remarks, &new.findings.remarks));
     policies
 }
 
-fn differing<V: PartialEq>(
+fn changed_keys<V: PartialEq>(
     old: &BTreeMap<ObjectKey, V>,
     new: &BTreeMap<ObjectKey, V>,
 ) -> BTreeSet<ObjectKey> {

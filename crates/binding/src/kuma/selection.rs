@@ -13,7 +13,7 @@ use crate::bound::BackendId;
 use crate::store::Reader;
 
 /// Whether tags have all that a selector asks for; `*` is any value.
-pub(crate) fn has(tags: &Tags, wanted: &Tags) -> bool {
+pub(crate) fn has_tags(tags: &Tags, wanted: &Tags) -> bool {
     wanted.iter().all(|(name, value)| {
         let found = tags.get(name);
         found.is_some_and(|found| value == "*" || found == value)
@@ -24,17 +24,18 @@ impl MeshPolicy {
     /// Whether it is for what this proxy sends: one inbound that fits selects the whole proxy.
     pub fn selects(&self, proxy: &MeshProxy) -> bool {
         let target = &self.route.spec.target_ref;
-        self.is_for(proxy)
+        self.may_select(proxy)
             && match target.kind {
-                TargetKind::Mesh => self.takes(proxy.kind),
-                TargetKind::Dataplane => self.names(proxy),
+                TargetKind::Mesh => self.accepts_proxy_type(proxy.kind),
+                TargetKind::Dataplane => self.selects_dataplane(proxy),
                 TargetKind::MeshSubset => {
                     let mut sets = proxy.tag_sets.iter();
-                    self.takes(proxy.kind) && sets.any(|tags| has(tags, &target.tags))
+                    self.accepts_proxy_type(proxy.kind)
+                        && sets.any(|tags| has_tags(tags, &target.tags))
                 }
                 TargetKind::MeshService | TargetKind::MeshServiceSubset => {
                     let mut sets = proxy.tag_sets.iter();
-                    sets.any(|tags| self.is_of_service(tags) && has(tags, &target.tags))
+                    sets.any(|tags| self.is_of_service(tags) && has_tags(tags, &target.tags))
                 }
                 _ => false,
             }
@@ -43,15 +44,15 @@ impl MeshPolicy {
     /// Whether it is for a listener of a MeshGateway that has these tags, on this proxy.
     pub fn selects_listener(&self, proxy: &MeshProxy, gateway: &str, tags: &Tags) -> bool {
         let target = &self.route.spec.target_ref;
-        let fits = has(tags, &target.tags);
+        let fits = has_tags(tags, &target.tags);
         // "Kuma: MeshGateway as target from any namespace: allowed"
         if target.kind == TargetKind::MeshGateway {
             return self.is_in_effect() && target.name.as_deref() == Some(gateway) && fits;
         }
-        self.is_for(proxy)
+        self.may_select(proxy)
             && match target.kind {
-                TargetKind::Mesh => self.takes(ProxyType::Gateway),
-                TargetKind::MeshSubset => self.takes(ProxyType::Gateway) && fits,
+                TargetKind::Mesh => self.accepts_proxy_type(ProxyType::Gateway),
+                TargetKind::MeshSubset => self.accepts_proxy_type(ProxyType::Gateway) && fits,
                 TargetKind::MeshService | TargetKind::MeshServiceSubset => {
                     self.is_of_service(tags) && fits
                 }
@@ -60,27 +61,27 @@ impl MeshPolicy {
     }
 
     /// What holds before its target is looked at: it is carried out, and the proxy is in its namespace and zone if it asks that.
-    fn is_for(&self, proxy: &MeshProxy) -> bool {
+    fn may_select(&self, proxy: &MeshProxy) -> bool {
         let at_home = |own| proxy.namespace.as_deref() == Some(own);
         let at_home = self.only_namespace().is_none_or(at_home);
         let zone = self.zone();
         self.is_in_effect() && at_home && zone.is_none_or(|zone| proxy.is_in_zone(zone))
     }
 
-    fn takes(&self, kind: ProxyType) -> bool {
+    fn accepts_proxy_type(&self, kind: ProxyType) -> bool {
         let kinds = &self.route.spec.target_ref.proxy_types;
         kinds.is_empty() || kinds.contains(&kind)
     }
 
     /// `kind: Dataplane`: by labels, or by name; all if neither is said.
-    fn names(&self, proxy: &MeshProxy) -> bool {
+    fn selects_dataplane(&self, proxy: &MeshProxy) -> bool {
         let target = &self.route.spec.target_ref;
         let namespace = target.namespace.as_deref().or(self.namespace());
         let by_name = target.name.as_deref().is_none_or(|name| {
             name == display_name(&proxy.metadata)
                 && namespace.is_none_or(|own| proxy.namespace.as_deref() == Some(own))
         });
-        by_name && have(&proxy.metadata, &target.labels)
+        by_name && has_labels(&proxy.metadata, &target.labels)
     }
 
     /// `kind: MeshService`: by the tag, or by the parts of a name on Kubernetes.
@@ -89,11 +90,11 @@ impl MeshPolicy {
         let (Some(wanted), Some(service)) = (target.name.as_deref(), tags.get(SERVICE_TAG)) else {
             return false;
         };
-        wanted == service || self.is_short_for(target, service)
+        wanted == service || self.is_short_name_of(target, service)
     }
 
     /// Whether a reference by the name of a Kubernetes Service means the service that a tag names.
-    fn is_short_for(&self, target: &TargetRef, service: &str) -> bool {
+    fn is_short_name_of(&self, target: &TargetRef, service: &str) -> bool {
         KubernetesService::parse(service).is_some_and(|service| {
             let namespace = target.namespace.as_deref().or(self.namespace());
             target.name.as_deref() == Some(service.name) && namespace == Some(service.namespace)
@@ -115,7 +116,7 @@ impl MeshPolicy {
         }
         if !target.labels.is_empty() {
             let found = reader.object(object).map(|object| object.meta());
-            return found.is_some_and(|meta| have(meta, &target.labels))
+            return found.is_some_and(|meta| has_labels(meta, &target.labels))
                 && self.has_section(reader, target, destination);
         }
         let Some(wanted) = target.name.as_deref() else {
@@ -139,7 +140,7 @@ impl MeshPolicy {
             });
         }
         destination.port == 0
-            && self.is_short_for(target, name)
+            && self.is_short_name_of(target, name)
             && target.section_name.as_deref().is_none_or(|section| {
                 let port = KubernetesService::parse(name).and_then(|service| service.port);
                 port.is_some_and(|port| port.to_string() == section)
@@ -168,12 +169,12 @@ impl MeshPolicy {
         let ports = backend::ports(reader, &to.object);
         ports
             .iter()
-            .any(|port| port.number == to.port && port.section() == section)
+            .any(|port| port.number == to.port && port.section_name() == section)
     }
 }
 
 /// Returns whether an object has all these labels.
-pub(crate) fn have<'w>(
+pub(crate) fn has_labels<'w>(
     metadata: &Meta,
     wanted: impl IntoIterator<Item = (&'w String, &'w String)>,
 ) -> bool {

@@ -6,8 +6,8 @@ use pointsman_resources::{Name, ObjectKey, Resource};
 
 use super::destination::PolicyOutcome;
 use super::effective::SHADOW;
-use super::gateway::{MeshGatewayView, port_name};
-use super::lowering::place_text;
+use super::gateway::{MeshGatewayView, gateway_name};
+use super::lowering::rule_field;
 use super::{PolicyTarget, cross_mesh};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
@@ -17,17 +17,17 @@ use crate::store::{Input, Query, Reader};
 
 impl Binder {
     /// The outcomes that a policy has a part in, each with what it is of.
-    fn parts(&self, policy: &ObjectKey) -> Vec<(&PolicyTarget, &PolicyOutcome)> {
-        let places = self.kuma.places.get(policy).into_iter().flatten();
-        places
-            .filter_map(|place| Some((place, self.kuma.outcome(place)?)))
+    fn outcomes_of(&self, policy: &ObjectKey) -> Vec<(&PolicyTarget, &PolicyOutcome)> {
+        let targets = self.kuma.targets.get(policy).into_iter().flatten();
+        targets
+            .filter_map(|target| Some((target, self.kuma.outcome(target)?)))
             .collect()
     }
 
     /// What is said of a policy.
     pub(crate) fn policy_status(&self, key: &ObjectKey) -> Option<StatusBody> {
         let policy = self.kuma.policies.get(key)?;
-        let parts = self.parts(key);
+        let parts = self.outcomes_of(key);
         let reaches: Vec<Reach> = parts
             .iter()
             .map(|(to, outcome)| Reach {
@@ -41,7 +41,7 @@ impl Binder {
                 .filter_map(|(_, outcome)| all(outcome).get(key));
             all.flatten().cloned().collect::<BTreeSet<String>>()
         };
-        let mut remarks = told(|outcome| &outcome.told.remarks);
+        let mut remarks = told(|outcome| &outcome.findings.remarks);
         if policy.is_shadow() {
             remarks.insert(SHADOW.to_owned());
         } else if reaches.is_empty() {
@@ -55,7 +55,7 @@ impl Binder {
         let mut conditions = vec![accepted];
         let unresolved: BTreeSet<&(&'static str, String)> = parts
             .iter()
-            .filter_map(|(_, outcome)| outcome.told.unresolved.get(key))
+            .filter_map(|(_, outcome)| outcome.findings.unresolved.get(key))
             .flatten()
             .collect();
         match unresolved.first() {
@@ -67,7 +67,7 @@ impl Binder {
             None if reaches.is_empty() => {}
             None => conditions.push(Condition::yes("ResolvedRefs", "ResolvedRefs", "")),
         }
-        let invalid = told(|outcome| &outcome.told.invalid);
+        let invalid = told(|outcome| &outcome.findings.invalid);
         if !invalid.is_empty() {
             let invalid: Vec<String> = invalid.into_iter().collect();
             let message = invalid.join("; ");
@@ -77,12 +77,14 @@ impl Binder {
                 message,
             ));
         }
-        let lost = self.lost(key, &parts);
-        if !lost.is_empty() {
-            let message = lost.join("; ");
+        let overridden = self.overridden_rules(key, &parts);
+        if !overridden.is_empty() {
+            let message = overridden.join("; ");
             conditions.push(Condition::yes(OVERRIDDEN, "Merged", message));
         }
-        let used = parts.iter().flat_map(|(_, outcome)| &outcome.told.backends);
+        let used = parts
+            .iter()
+            .flat_map(|(_, outcome)| &outcome.findings.backends);
         let used = used.filter(|(source, _)| source.policy == *key);
         conditions.extend(self.refused_condition(used.map(|(_, id)| id)));
         Some(StatusBody::Mesh {
@@ -92,13 +94,17 @@ impl Binder {
     }
 
     /// The rules of a policy, and the lists of rules, of which nothing is left, where, and who has their place.
-    fn lost(&self, key: &ObjectKey, parts: &[(&PolicyTarget, &PolicyOutcome)]) -> Vec<String> {
+    fn overridden_rules(
+        &self,
+        key: &ObjectKey,
+        parts: &[(&PolicyTarget, &PolicyOutcome)],
+    ) -> Vec<String> {
         let mut all = Vec::new();
         for (to, outcome) in parts {
             // A rule that lost both of its lists to one policy is told of once, and so is one that lost them for several callers.
             let mut lost: BTreeMap<String, BTreeSet<&ObjectKey>> = BTreeMap::new();
-            for (what, callers) in outcome.told.lost.get(key).into_iter().flatten() {
-                let rule = place_text((what.rule.to, what.rule.rule));
+            for (what, callers) in outcome.findings.overridden.get(key).into_iter().flatten() {
+                let rule = rule_field((what.rule.to, what.rule.rule));
                 let part = what.part.map(|part| format!(".default.{part}"));
                 let text = format!(
                     "{rule}{}: {} is stronger",
@@ -109,13 +115,16 @@ impl Binder {
             }
             all.extend(lost.into_iter().map(|(text, callers)| match to {
                 PolicyTarget::Destination(to) => {
-                    format!("{text} for the calls of {} to {to}", some(&callers))
+                    format!(
+                        "{text} for the calls of {} to {to}",
+                        summarize_proxies(&callers)
+                    )
                 }
                 PolicyTarget::Gateway(gateway) if callers.contains(gateway) => {
                     format!("{text} on {gateway}")
                 }
                 PolicyTarget::Gateway(gateway) => {
-                    format!("{text} on {gateway} ({})", some(&callers))
+                    format!("{text} on {gateway} ({})", summarize_proxies(&callers))
                 }
             }));
         }
@@ -130,7 +139,7 @@ impl Binder {
     ) -> Option<StatusBody> {
         reader.record_read(Input::Result(Query::MeshGateway(key.clone())));
         let view = self.kuma.gateways.get(key)?;
-        let elsewhere = view.elsewhere.iter();
+        let elsewhere = view.chose_another.iter();
         let elsewhere: Vec<String> = elsewhere
             .map(|(proxy, chosen)| format!("{proxy} has chosen MeshGateway {chosen}"))
             .collect();
@@ -150,13 +159,13 @@ impl Binder {
                 told.retain(|condition| condition.kind != "Programmed" || !condition.status);
             }
         }
-        let seen = ProxyObservations::of(reader, key, view);
+        let observations = ProxyObservations::of(reader, key, view);
         for listener in &mut listeners {
-            seen.tell(listener);
+            observations.apply_to(listener);
         }
         Some(StatusBody::Gateway {
             conditions: vec![Condition::yes("Accepted", "Accepted", message)],
-            addresses: seen.addresses(),
+            addresses: observations.addresses(),
             listeners,
             attached_listener_sets: None,
         })
@@ -167,7 +176,7 @@ impl Binder {
         let proxies = self.kuma.gateways.values().flat_map(|view| &view.proxies);
         proxies.filter_map(|key| {
             let object = self.store.get(key)?;
-            Some((port_name(proxy_mesh(object)?, key), object))
+            Some((gateway_name(proxy_mesh(object)?, key), object))
         })
     }
 
@@ -220,7 +229,7 @@ impl Binder {
     /// Whether a proxy is of a mesh with mutual TLS.
     pub fn has_mtls(&self, proxy: &ObjectKey) -> bool {
         let proxy = self.kuma.proxies.get(proxy);
-        proxy.is_some_and(|proxy| cross_mesh::has_mtls(&Reader::new(&self.store), &proxy.mesh))
+        proxy.is_some_and(|proxy| cross_mesh::mesh_has_mtls(&Reader::new(&self.store), &proxy.mesh))
     }
 
     /// Whether an object is a proxy of a mesh: a Dataplane, or a Pod that is one.
@@ -230,7 +239,7 @@ impl Binder {
 }
 
 /// Some proxies for people: not more than a few by name.
-pub(super) fn some(proxies: &BTreeSet<&ObjectKey>) -> String {
+pub(super) fn summarize_proxies(proxies: &BTreeSet<&ObjectKey>) -> String {
     const MOST: usize = 3;
     let named = proxies.iter().take(MOST).map(ToString::to_string);
     let mut text = named.collect::<Vec<_>>().join(", ");
@@ -258,7 +267,7 @@ struct ProxyObservations<'a> {
 impl<'a> ProxyObservations<'a> {
     fn of(reader: &Reader<'a>, gateway: &'a ObjectKey, view: &'a MeshGatewayView) -> Self {
         let seen = |key: &'a ObjectKey| {
-            let name = port_name(proxy_mesh(reader.object(key)?)?, key);
+            let name = gateway_name(proxy_mesh(reader.object(key)?)?, key);
             let seen = reader.observation(&name)?;
             Some((key, name, seen))
         };
@@ -274,7 +283,7 @@ impl<'a> ProxyObservations<'a> {
     }
 
     /// Says of a listener what became of it on each proxy. It is in effect if it is on one of them.
-    fn tell(&self, listener: &mut ListenerStatus) {
+    fn apply_to(&self, listener: &mut ListenerStatus) {
         let mut unbound: Vec<String> = Vec::new();
         let mut faulty: BTreeSet<&str> = BTreeSet::new();
         for (proxy, name, seen) in &self.proxies {

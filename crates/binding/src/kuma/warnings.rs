@@ -8,11 +8,11 @@ use pointsman_resources::kuma::{
 };
 use pointsman_resources::{ObjectKey, Resource};
 
-use super::lowering::place_text;
+use super::lowering::rule_field;
 use super::policy::MeshPolicy;
-use super::proxy::{INJECTION_LABEL, MeshProxy, UnresolvedOutbound, tagged};
+use super::proxy::{INJECTION_LABEL, MeshProxy, UnresolvedOutbound, tagged_service};
 use super::queries::ports_of;
-use super::status::some;
+use super::status::summarize_proxies;
 use super::{backend, cross_mesh, policy_warnings};
 use crate::bound::{BackendId, FrontendId, Protocol, RuleSource, Tags};
 use crate::store::Reader;
@@ -23,7 +23,7 @@ impl Binder {
     pub(crate) fn mesh_warnings(&self) -> Vec<Warning> {
         let reader = Reader::new(&self.store);
         let mut all = Vec::new();
-        let there = self.destinations_there(&reader);
+        let there = self.known_destinations(&reader);
         for policy in self.kuma.policies.values() {
             self.policy_warnings(&reader, policy, &there, &mut |field, message| {
                 all.push(Warning {
@@ -33,11 +33,11 @@ impl Binder {
                 });
             });
         }
-        all.extend(self.unmatched());
-        all.extend(self.unresolved());
-        all.extend(self.idle_tls());
-        all.extend(self.dead_ends(&reader));
-        all.extend(self.idle_backends());
+        all.extend(self.unmatched_requests());
+        all.extend(self.unresolved_outbound_warnings());
+        all.extend(self.ignored_tls());
+        all.extend(self.outbounds_without_destination(&reader));
+        all.extend(self.backends_without_endpoint());
         all.sort_by(|a, b| a.object.cmp(&b.object));
         all
     }
@@ -51,9 +51,12 @@ impl Binder {
     ) {
         let (spec, mesh) = (&policy.route.spec, &policy.route.mesh);
         policy_warnings::warnings(policy, warn);
-        let selects_some = self.selects_some(policy);
-        if policy.is_in_effect() && !selects_some {
-            warn("spec.targetRef".to_owned(), self.selects_none(policy));
+        let selects_any = self.selects_any(policy);
+        if policy.is_in_effect() && !selects_any {
+            warn(
+                "spec.targetRef".to_owned(),
+                self.explain_empty_selection(policy),
+            );
         }
         let mut some_there = false;
         if spec.to.is_empty() {
@@ -62,7 +65,7 @@ impl Binder {
         }
         let own = scope(mesh);
         let near = |id: &&BackendId| {
-            id.port != 0 || id.object.namespace() == own || cross_mesh::is_meant(id)
+            id.port != 0 || id.object.namespace() == own || cross_mesh::is_cross_mesh(id)
         };
         for (index, to) in spec.to.iter().enumerate() {
             let includes = |id: &BackendId| policy.includes(reader, index, id);
@@ -79,22 +82,24 @@ impl Binder {
                 let message = "it has no rules, so it has no effect".to_owned();
                 warn(field.clone(), message);
             }
-            if let Some(gateways) = self.unmet(policy, index) {
+            if let Some(gateways) = self.gateways_without_hostname(policy, index) {
                 let message = format!(
                     "no listener of {gateways} serves any of them, so its rules get nothing"
                 );
                 warn(format!("{field}.hostnames"), message);
             }
         }
-        if selects_some && some_there {
-            self.uncalled(policy).into_iter().for_each(|message| {
-                warn("spec".to_owned(), message);
-            });
+        if selects_any && some_there {
+            self.explain_no_callers(policy)
+                .into_iter()
+                .for_each(|message| {
+                    warn("spec".to_owned(), message);
+                });
         }
     }
 
     /// Explains that a policy selects no proxy and no listener.
-    fn selects_none(&self, policy: &MeshPolicy) -> String {
+    fn explain_empty_selection(&self, policy: &MeshPolicy) -> String {
         let mesh = &policy.route.mesh;
         let target = &policy.route.spec.target_ref;
         let text = target_text(target);
@@ -131,8 +136,8 @@ impl Binder {
     }
 
     /// Explains that a policy reaches no proxy, though its destination exists: none of the proxies that it selects calls it.
-    fn uncalled(&self, policy: &MeshPolicy) -> Option<String> {
-        let reached = self.kuma.places.contains_key(&policy.key);
+    fn explain_no_callers(&self, policy: &MeshPolicy) -> Option<String> {
+        let reached = self.kuma.targets.contains_key(&policy.key);
         if !policy.is_in_effect() || reached || policy.is_for_gateways() {
             return None;
         }
@@ -149,17 +154,20 @@ impl Binder {
         let transparent: BTreeSet<&ObjectKey> = transparent.map(|proxy| &proxy.key).collect();
         let keys: BTreeSet<&ObjectKey> = selected.iter().map(|proxy| &proxy.key).collect();
         let why = match transparent.is_empty() {
-            true => format!("no outbound of {} leads to what it is for", some(&keys)),
+            true => format!(
+                "no outbound of {} leads to what it is for",
+                summarize_proxies(&keys)
+            ),
             false => format!(
                 "transparentProxying of {} has no effect here, so there are no outbounds to act on: list what is called in networking.outbound",
-                some(&transparent)
+                summarize_proxies(&transparent)
             ),
         };
         Some(format!("it reaches no proxy: {why}"))
     }
 
     /// Destinations some of whose requests no rule matches.
-    fn unmatched(&self) -> Vec<Warning> {
+    fn unmatched_requests(&self) -> Vec<Warning> {
         let mut found: BTreeMap<(&RuleSource, &BackendId), BTreeSet<&ObjectKey>> = BTreeMap::new();
         for (id, outcome) in &self.kuma.destinations {
             for ((frontend, _), route) in &outcome.attachments {
@@ -169,7 +177,7 @@ impl Binder {
                 let source = route.rules.last().and_then(|rule| rule.from.last());
                 if let (true, Some(source)) = (is_http, source)
                     && let FrontendId::Outbound(outbound) = frontend
-                    && !policy_warnings::takes_everything(route)
+                    && !policy_warnings::matches_every_request(route)
                 {
                     let callers = found.entry((source, id)).or_default();
                     callers.insert(&outbound.dataplane);
@@ -189,7 +197,7 @@ impl Binder {
                 message: format!(
                     "calls of {} to {id} that no rule matches get 404, where released versions of Kuma forward them to it; a last rule forwards them here too: \
                      {{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{}}}}",
-                    some(&callers)
+                    summarize_proxies(&callers)
                 ),
             }
         };
@@ -197,7 +205,7 @@ impl Binder {
     }
 
     /// Outbounds whose `backendRef` does not resolve.
-    fn unresolved(&self) -> Vec<Warning> {
+    fn unresolved_outbound_warnings(&self) -> Vec<Warning> {
         let outbounds = self.unresolved_outbounds();
         let mut outbounds: Vec<_> = outbounds.collect();
         outbounds.sort_by_key(|outbound| (&outbound.dataplane, outbound.index));
@@ -218,14 +226,14 @@ impl Binder {
     }
 
     /// Backends that have no endpoint, where rules name them.
-    fn idle_backends(&self) -> Vec<Warning> {
+    fn backends_without_endpoint(&self) -> Vec<Warning> {
         let outcomes = self.kuma.outcomes();
-        let used = outcomes.flat_map(|outcome| &outcome.told.backends);
+        let used = outcomes.flat_map(|outcome| &outcome.findings.backends);
         let idle: BTreeSet<_> = used
             .filter(|(_, id)| self.is_without_endpoint(id))
             .collect();
         let warning = |(source, id): &(RuleSource, BackendId)| {
-            let rule = place_text((source.to, source.rule));
+            let rule = rule_field((source.to, source.rule));
             Warning {
                 object: source.policy.clone(),
                 field: format!("{rule}.default.backendRefs"),
@@ -236,7 +244,7 @@ impl Binder {
     }
 
     /// TLS of listeners that don't speak it.
-    fn idle_tls(&self) -> Vec<Warning> {
+    fn ignored_tls(&self) -> Vec<Warning> {
         let mut all = Vec::new();
         for key in self.kuma.gateways.keys() {
             let Some(Resource::MeshGateway(gateway)) = self.store.get(key) else {
@@ -265,7 +273,7 @@ impl Binder {
     }
 
     /// Outbounds that lead nowhere.
-    fn dead_ends(&self, reader: &Reader<'_>) -> Vec<Warning> {
+    fn outbounds_without_destination(&self, reader: &Reader<'_>) -> Vec<Warning> {
         let mut all = Vec::new();
         let proxies: BTreeMap<_, _> = self.kuma.proxies.iter().collect();
         for (key, proxy) in proxies {
@@ -274,16 +282,16 @@ impl Binder {
                     return false;
                 }
                 let outcome = self.kuma.destinations.get(id);
-                let governed = outcome.is_some_and(|outcome| outcome.leads_elsewhere(key, id));
-                let away = cross_mesh::turned_away(reader, &proxy.mesh, id).is_some();
+                let governed = outcome.is_some_and(|outcome| outcome.diverts(key, id));
+                let away = cross_mesh::caller_fault(reader, &proxy.mesh, id).is_some();
                 !governed && (away || !backend::is_offered(reader, id))
             };
             for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| nowhere(to)) {
                 all.push(Warning {
                     object: key.clone(),
                     field: "networking.outbound".to_owned(),
-                    message: match cross_mesh::is_meant(to) {
-                        true if cross_mesh::turned_away(reader, &proxy.mesh, to).is_some() => format!(
+                    message: match cross_mesh::is_cross_mesh(to) {
+                        true if cross_mesh::caller_fault(reader, &proxy.mesh, to).is_some() => format!(
                             "{listen} leads nowhere: {to} lets in proxies of meshes with mTLS alone"
                         ),
                         true => format!("{listen} leads nowhere: no crossMesh listener is {to}"),
@@ -296,7 +304,7 @@ impl Binder {
     }
 
     /// Whether a policy is for a proxy. In a mesh where there is none, nothing can be told.
-    fn selects_some(&self, policy: &MeshPolicy) -> bool {
+    fn selects_any(&self, policy: &MeshPolicy) -> bool {
         let mesh = &policy.route.mesh;
         let mut proxies = self.proxies_of(mesh);
         if policy.route.spec.target_ref.kind == TargetKind::MeshGateway {
@@ -328,7 +336,7 @@ impl Binder {
     }
 
     /// Everything that a policy may be for: what is offered, and what somebody is told to call, whether or not anybody offers it.
-    fn destinations_there(&self, reader: &Reader<'_>) -> BTreeSet<BackendId> {
+    fn known_destinations(&self, reader: &Reader<'_>) -> BTreeSet<BackendId> {
         let dataplanes = self.store.objects().filter_map(|(_, object)| match object {
             Resource::Dataplane(dataplane) => Some(dataplane),
             _ => None,
@@ -336,7 +344,7 @@ impl Binder {
         let offered = dataplanes.flat_map(|dataplane| {
             let inbounds = dataplane.spec.networking.inbound.iter();
             let services = inbounds.filter_map(Inbound::service);
-            services.map(|service| tagged(&dataplane.mesh, service, Tags::default()))
+            services.map(|service| tagged_service(&dataplane.mesh, service, Tags::default()))
         });
         let objects = reader.all_destinations();
         let ports = objects.flat_map(|object| ports_of(reader, &object.key()));
@@ -345,7 +353,7 @@ impl Binder {
     }
 
     /// The MeshGateways that were asked for the hostnames of one of a policy's items, where none of their listeners serves one.
-    fn unmet(&self, policy: &MeshPolicy, to: usize) -> Option<String> {
+    fn gateways_without_hostname(&self, policy: &MeshPolicy, to: usize) -> Option<String> {
         let item = (policy.key.clone(), to);
         let gateways = self.kuma.gateways.iter();
         let asked: Vec<(&ObjectKey, bool)> = gateways
