@@ -1,8 +1,8 @@
-//! Listeners of MeshGateways that are for the proxies of all meshes (`crossMesh`): who comes in there, and how the others find them.
+//! Cross-mesh listeners of MeshGateways (`crossMesh: true`): the certificates that they accept, and their addresses for proxies of other meshes.
 //!
 //! "crossMesh: plain HTTP protocol in the manifest, served over mesh mTLS; reachable from other meshes (and own); refused from outside any
-//! mesh." A Dataplane finds one by an outbound whose tag `kuma.io/mesh` names the gateway's mesh. What proxies show each other comes from
-//! outside ([`MeshIdentity`](crate::bound::MeshIdentity)); where nothing does, as in `check`, all else is told.
+//! mesh." A Dataplane calls one through an outbound whose tag `kuma.io/mesh` names the gateway's mesh. The certificates of proxies are an input
+//! ([`MeshIdentity`](crate::bound::MeshIdentity)); without them, as in `check`, listeners are bound without TLS settings.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,37 +20,37 @@ use crate::bound::{
 };
 use crate::store::Reader;
 
-/// The tag of an outbound that names the mesh of the gateway behind it.
+/// Tag of an outbound that names the mesh of the gateway behind it.
 pub(super) const MESH_TAG: &str = MESH_LABEL;
 
-/// No name is asked for in the handshake, as certificates of a mesh carry a URI; but TLS wants to name some server.
+/// Server name for handshakes with cross-mesh listeners. Clients verify a URI instead of a name, but TLS requires a server name.
 const ANY_SERVER: &str = "gateway.mesh";
 
-/// Whether a destination is a gateway's listener for all meshes.
+/// Returns whether a destination is a cross-mesh listener.
 pub(super) fn is_cross_mesh(id: &BackendId) -> bool {
     id.port == 0 && id.tags.iter().any(|(name, _)| name == MESH_TAG)
 }
 
-/// Whether the proxies of a mesh speak mutual TLS.
+/// Returns whether a mesh enables mutual TLS.
 pub(super) fn mesh_has_mtls(reader: &Reader<'_>, mesh: &str) -> bool {
     let found = reader.kuma_mesh(&Name::new("", mesh));
     found.is_some_and(|mesh| mesh.spec.has_mtls())
 }
 
-/// What such a listener shows, and whom it lets in: the proxies of all meshes. None if that is not known here.
+/// Returns the TLS settings of a cross-mesh listener, which accepts proxies of all meshes. `None` if the certificate of its mesh is not known.
 pub(super) fn server_tls(
     reader: &Reader<'_>,
     mesh: &str,
 ) -> Result<Option<Arc<FrontendTls>>, String> {
     if !mesh_has_mtls(reader, mesh) {
         return Err(format!(
-            "mTLS must be enabled for crossMesh-enabled MeshGateways, and nothing says that it is in mesh {mesh}"
+            "mTLS must be enabled for crossMesh-enabled MeshGateways; set mtls.enabledBackend in Mesh {mesh}"
         ));
     }
     let all = reader.identities();
     match all.get(mesh) {
         None => return Ok(None),
-        Some(Err(why)) => return Err(format!("mesh {mesh} has no certificate to show: {why}")),
+        Some(Err(why)) => return Err(format!("mesh {mesh} has no usable certificate: {why}")),
         Some(Ok(_)) => {}
     }
     let authorities = all.values().flatten().map(|one| one.authority.clone());
@@ -63,26 +63,26 @@ pub(super) fn server_tls(
     })))
 }
 
-/// Why a proxy of this mesh is not let in at a destination; none if it is.
+/// Returns the fault of calls to a cross-mesh listener from a mesh without mutual TLS, which that listener rejects.
 pub(super) fn caller_fault(reader: &Reader<'_>, mesh: &str, to: &BackendId) -> Option<Fault> {
     let away = is_cross_mesh(to) && !mesh_has_mtls(reader, mesh);
     away.then(|| Fault {
         status: 503,
         reason: FaultReason::NoMutualTls,
         message: format!(
-            "{to} lets in who shows a certificate of a mesh, and nothing says that mesh {mesh} has mTLS"
+            "{to} accepts only proxies with a mesh certificate, and mesh {mesh} does not enable mTLS; set mtls.enabledBackend in Mesh {mesh}"
         ),
     })
 }
 
-/// A listener that a destination stands for.
+/// A cross-mesh listener on one of its gateway's proxies.
 struct CrossMeshListener<'a> {
     id: FrontendId,
     proxy: MeshProxy,
     listener: &'a MeshGatewayListener,
 }
 
-/// The listeners that a destination stands for: those of its mesh's builtin gateways of that service that have its tags.
+/// Returns the listeners behind a destination: those of the builtin gateways of its mesh and service that have all of its tags.
 fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<CrossMeshListener<'a>> {
     let mesh = to.object.namespace().trim_start_matches("mesh:");
     let mut found = Vec::new();
@@ -114,7 +114,7 @@ fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<CrossMeshListener<'
     found
 }
 
-/// What is spoken behind the TLS of such a destination; none if there is no listener.
+/// Returns the protocol inside the TLS of a cross-mesh destination, or `None` if it has no listener.
 pub(super) fn protocol(reader: &Reader<'_>, to: &BackendId) -> Option<&'static str> {
     let found = listeners(reader, to);
     let is_http = |found: &CrossMeshListener<'_>| found.listener.protocol == ListenerProtocol::Http;
@@ -125,7 +125,7 @@ pub(super) fn protocol(reader: &Reader<'_>, to: &BackendId) -> Option<&'static s
     }
 }
 
-/// Such a destination as a backend.
+/// Resolves a cross-mesh destination to a backend.
 pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoints) {
     let mut addresses: Vec<BoundEndpoint> = listeners(reader, to)
         .iter()
@@ -142,13 +142,13 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoint
         let theirs = theirs.as_ref().map_err(|why| Fault {
             status: 503,
             reason: FaultReason::NoMutualTls,
-            message: format!("mesh {mesh} has no certificate to show: {why}"),
+            message: format!("mesh {mesh} has no usable certificate: {why}"),
         })?;
         Ok(Arc::new(BackendTls {
             hostname: ANY_SERVER.into(),
             trust: Trust::Authorities(vec![theirs.authority.clone()]),
             names: vec![PeerName::Uri(theirs.uri.to_string())],
-            // Each caller shows what its own mesh has.
+            // Each caller presents the certificate of its own mesh.
             client_certificate: None,
             of_mesh: true,
         }))
@@ -165,7 +165,7 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoint
     (backend, Endpoints::Addresses(addresses))
 }
 
-/// Reports whether a data plane has placed all listeners that a destination stands for.
+/// Returns whether a data plane has bound all listeners behind a destination.
 pub(super) fn is_placed(reader: &Reader<'_>, to: &BackendId) -> bool {
     listeners(reader, to).iter().all(|found| match &found.id {
         FrontendId::Listener { gateway, .. } => reader.observation(gateway).is_some(),
@@ -173,7 +173,7 @@ pub(super) fn is_placed(reader: &Reader<'_>, to: &BackendId) -> bool {
     })
 }
 
-/// Where a listener is found: where it was put, or else at its Dataplane's address.
+/// Returns the addresses of a listener: those that a data plane reported, or else its Dataplane's address.
 fn listener_addresses(reader: &Reader<'_>, found: &CrossMeshListener<'_>) -> Vec<SocketAddr> {
     let FrontendId::Listener { gateway, .. } = &found.id else {
         return Vec::new();

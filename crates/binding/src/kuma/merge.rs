@@ -1,4 +1,4 @@
-//! Merging: rules of several policies with equal `matches` become one.
+//! Merges rules of several policies that have equal `matches`.
 //!
 //! "This MADR proposes to distribute `default` down into individual `rules` and merge `rules` based on structural equality of the
 //! `matches` value" (MADR 011). `filters` and `backendRefs` are each taken as a whole from the strongest policy that has them; an empty
@@ -14,33 +14,31 @@ use super::policy::{MeshPolicy, ToItem};
 use crate::bound::RuleSource;
 use crate::store::FastMap;
 
-/// A rule, merged.
+/// A rule in effect after merging.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct EffectiveRule<'p> {
-    /// Which requests.
     pub matches: &'p [Match],
-    /// What is done to them, and whose word that is.
+    /// Filters, with the policy and rule that set them.
     pub filters: Option<(&'p [Filter], &'p MeshPolicy, RuleSource)>,
-    /// Where they go, and whose word that is.
+    /// Backend references, with the policy and rule that set them.
     pub backend_refs: Option<(&'p [BackendRef], &'p MeshPolicy, RuleSource)>,
-    /// The rules that it came from, the strongest first: those that something of is left.
+    /// Rules that contribute to this one, strongest first.
     pub from: Vec<RuleSource>,
-    /// What is not left of the rules.
+    /// Rules and lists that a stronger policy overrides.
     pub overridden: Vec<OverriddenRule>,
 }
 
-/// What a policy has lost to a stronger one: a rule, or one of its lists.
+/// A rule, or one of its lists, that a stronger policy overrides.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OverriddenRule {
-    /// The rule.
     pub rule: RuleSource,
-    /// Its list, where the other is left.
+    /// The overridden list (`filters` or `backendRefs`); `None` if the whole rule is overridden.
     pub part: Option<&'static str>,
-    /// The policy that has its place.
+    /// The stronger policy.
     pub winner: ObjectKey,
 }
 
-/// What a MeshTCPRoute without rules says: "if `rules: []`, a ref to `to.targetRef`".
+/// Rule of a MeshTCPRoute without rules: "if `rules: []`, a ref to `to.targetRef`".
 static FORWARD_UNCHANGED: LazyLock<Rule> = LazyLock::new(|| Rule {
     matches: Vec::new(),
     default: RuleConf {
@@ -49,10 +47,10 @@ static FORWARD_UNCHANGED: LazyLock<Rule> = LazyLock::new(|| Rule {
     },
 });
 
-/// Merges the rules of these items, the strongest first: the strongest policy's rules in their order, then what the next one adds.
+/// Merges the rules of items that are sorted strongest first: the strongest policy's rules in their order, then those that each next one adds.
 pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
     let mut merged: Vec<EffectiveRule<'p>> = Vec::new();
-    let mut places: FastMap<&[Match], usize> = FastMap::default();
+    let mut positions: FastMap<&[Match], usize> = FastMap::default();
     for item in items {
         let rules = match &item.to().rules[..] {
             [] if !item.policy.is_http() => std::slice::from_ref(&*FORWARD_UNCHANGED),
@@ -64,7 +62,7 @@ pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
                 to: item.policy.written_index(item.to),
                 rule: index,
             };
-            let place = *places.entry(&rule.matches).or_insert_with(|| {
+            let position = *positions.entry(&rule.matches).or_insert_with(|| {
                 merged.push(EffectiveRule {
                     matches: &rule.matches,
                     filters: None,
@@ -74,14 +72,14 @@ pub(crate) fn merge<'p>(items: &[ToItem<'p>]) -> Vec<EffectiveRule<'p>> {
                 });
                 merged.len() - 1
             });
-            merged[place].add(rule, item.policy, source);
+            merged[position].add(rule, item.policy, source);
         }
     }
     merged
 }
 
 impl<'p> EffectiveRule<'p> {
-    /// Takes what is still left open from a weaker rule.
+    /// Takes from a weaker rule the lists that no stronger rule set.
     fn add(&mut self, rule: &'p Rule, policy: &'p MeshPolicy, source: RuleSource) {
         let mut used = self.from.is_empty();
         let mut lost: Vec<(&'static str, ObjectKey)> = Vec::new();
@@ -102,7 +100,7 @@ impl<'p> EffectiveRule<'p> {
             (_, None) => {}
         }
         if !used && lost.is_empty() {
-            // It says nothing that another could have said before it.
+            // The rule sets neither list, so the strongest rule overrides it as a whole.
             let first = self.from.iter().take(1);
             lost.extend(first.map(|first| ("", first.policy.clone())));
         }
@@ -118,8 +116,8 @@ impl<'p> EffectiveRule<'p> {
     }
 }
 
-/// The items by hostname, as it is written: "It's based on an exact string match" (MADR 045). Where none is written it is the empty one. Order
-/// within a hostname is kept.
+/// Groups items by hostname as written: "It's based on an exact string match" (MADR 045). Items without hostnames are under the empty one. The order
+/// within each group is kept.
 pub(crate) fn group_by_hostname<'p>(items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToItem<'p>>> {
     let mut groups: BTreeMap<&str, Vec<ToItem<'p>>> = BTreeMap::new();
     for item in items {
@@ -135,27 +133,21 @@ pub(crate) fn group_by_hostname<'p>(items: &[ToItem<'p>]) -> BTreeMap<&'p str, V
     groups
 }
 
-/// The rules of hostnames that mean the same hosts, written in different ways: they are not merged, but the stronger come first.
+/// Sorts rules whose hostnames are spelled differently but denote the same hosts: they are not merged, but the stronger come first.
 pub(crate) fn sort_by_strength<'p>(
     mut rules: Vec<EffectiveRule<'p>>,
     items: &[ToItem<'p>],
 ) -> Vec<EffectiveRule<'p>> {
-    let places = items.iter().enumerate();
-    let places: FastMap<(&ObjectKey, Option<usize>), usize> = places
-        .map(|(place, item)| {
-            (
-                (&item.policy.key, item.policy.written_index(item.to)),
-                place,
-            )
-        })
-        .collect();
+    let ranks = items.iter().enumerate().map(|(rank, item)| {
+        let to = item.policy.written_index(item.to);
+        ((&item.policy.key, to), rank)
+    });
+    let ranks: FastMap<(&ObjectKey, Option<usize>), usize> = ranks.collect();
     rules.sort_by_key(|rule| {
         let source = rule.from.first();
         source.map(|source| {
-            (
-                places.get(&(&source.policy, source.to)).copied(),
-                source.rule,
-            )
+            let rank = ranks.get(&(&source.policy, source.to)).copied();
+            (rank, source.rule)
         })
     });
     rules

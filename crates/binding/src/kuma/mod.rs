@@ -1,9 +1,9 @@
-//! Kuma's policies: which proxies and destinations they reach, how they merge, and what comes of it.
+//! Kuma's policies: the proxies and destinations that they select, how their rules merge, and the routes that result.
 //!
-//! The texts are MADR 011 (rules, filters, merging) and MADR 045 (gateways and their hostnames); quotations without a source are Kuma's
-//! own behaviour. Three things are computed: a [`proxy`] (a Dataplane, or what becomes one on Kubernetes), a [`destination`] as its
-//! callers see it, and a MeshGateway ([`gateway`]). All policies for one of these are put in order ([`policy`]), [`merge`]d, and
-//! [`lowering`]ed into the bound form.
+//! The specifications are MADR 011 (rules, filters, merging) and MADR 045 (gateways and their hostnames); quotations without a source describe Kuma's
+//! own behaviour. Three kinds of results are computed: a [`proxy`] (a Dataplane, or a Kubernetes object that becomes one), a [`destination`] with the
+//! policies for calls to it, and a MeshGateway ([`gateway`]). All policies for one destination or gateway are sorted by strength ([`policy`]), their rules
+//! are merged ([`merge`]), and the result is lowered into the bound form ([`lowering`]).
 
 pub(crate) mod backend;
 mod cross_mesh;
@@ -37,33 +37,31 @@ use gateway::MeshGatewayView;
 use policy::MeshPolicy;
 use proxy::MeshProxy;
 
-/// What was computed of Kuma's objects.
+/// Results computed from Kuma's objects.
 #[derive(Default)]
 pub(crate) struct Kuma {
-    /// The policies.
     pub(crate) policies: BTreeMap<ObjectKey, Arc<MeshPolicy>>,
-    /// The proxies.
     proxies: FastMap<ObjectKey, Arc<MeshProxy>>,
-    /// The proxies that are told to call each destination.
+    /// Proxies that have an outbound for each destination.
     callers: BTreeMap<BackendId, BTreeSet<ObjectKey>>,
-    /// The proxies that may call everything.
+    /// Proxies that may call every destination.
     unrestricted: BTreeSet<ObjectKey>,
-    /// The destinations that a policy includes.
+    /// Destinations that a policy includes.
     targeted: BTreeSet<BackendId>,
-    /// What comes of policies at each destination.
+    /// Policies applied to each destination.
     pub(crate) destinations: BTreeMap<BackendId, PolicyOutcome>,
-    /// What comes of them on each MeshGateway.
+    /// Policies applied to each MeshGateway.
     pub(crate) gateways: BTreeMap<ObjectKey, MeshGatewayView>,
-    /// Where each policy has a say.
+    /// Destinations and MeshGateways to which each policy applies.
     targets: FastMap<ObjectKey, BTreeSet<PolicyTarget>>,
 }
 
-/// What policies come together at.
+/// A destination or MeshGateway to which policies apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicyTarget {
-    /// What proxies call.
+    /// Calls of proxies to a destination.
     Destination(BackendId),
-    /// A MeshGateway.
+    /// The listeners of a MeshGateway.
     Gateway(ObjectKey),
 }
 
@@ -77,7 +75,7 @@ impl fmt::Display for PolicyTarget {
 }
 
 impl Kuma {
-    /// A policy has no say any more at a place.
+    /// Records that a policy no longer applies to a target.
     fn remove_target(&mut self, policy: &ObjectKey, target: &PolicyTarget) {
         if let Some(targets) = self.targets.get_mut(policy) {
             targets.remove(target);
@@ -87,7 +85,7 @@ impl Kuma {
         }
     }
 
-    /// What comes of policies at a place.
+    /// Returns the policies applied to a target.
     fn outcome(&self, target: &PolicyTarget) -> Option<&PolicyOutcome> {
         match target {
             PolicyTarget::Destination(id) => self.destinations.get(id),
@@ -95,7 +93,7 @@ impl Kuma {
         }
     }
 
-    /// What comes of policies, wherever they have a say.
+    /// Returns the policies applied to all targets.
     fn outcomes(&self) -> impl Iterator<Item = &PolicyOutcome> {
         let gateways = self.gateways.values().map(|view| &view.outcome);
         self.destinations.values().chain(gateways)

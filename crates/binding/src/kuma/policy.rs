@@ -1,4 +1,4 @@
-//! A policy among others: whose it is, and how strong.
+//! The role of a policy and its strength compared with others.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -9,34 +9,31 @@ use pointsman_resources::kuma::{
 };
 use pointsman_resources::{Kind, ObjectKey};
 
-/// A policy, with what is worked out of it once.
+/// A policy with the properties that are derived from it once.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MeshPolicy {
-    /// Which one.
     pub key: ObjectKey,
-    /// What it says.
     pub route: Arc<MeshRoute>,
-    /// Whose it is.
     pub role: PolicyRole,
-    /// Why it is not accepted: "If no rule is left: Accepted=False, `UnsupportedValue`".
+    /// Reason why it is not accepted: "If no rule is left: Accepted=False, `UnsupportedValue`".
     pub refused: Option<String>,
     origin: PolicyOrigin,
 }
 
-/// Whose a policy is, the weakest first.
+/// Role of a policy, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum PolicyRole {
-    /// The mesh's operators'.
+    /// Written by the mesh's operators.
     System,
-    /// That of the owner of the destination: for all clients.
+    /// Written by the owner of the destination; applies to all clients.
     Producer,
-    /// That of a client's owner: for clients of its own namespace.
+    /// Written by the owner of clients; applies to clients in the policy's own namespace.
     Consumer,
-    /// The same, of a policy that is for the workload itself.
+    /// Like `Consumer`, for policies about the workload itself.
     WorkloadOwner,
 }
 
-/// Where a policy was made, the weakest first.
+/// Control plane that a policy was created on, weakest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PolicyOrigin {
     Global,
@@ -45,7 +42,6 @@ enum PolicyOrigin {
 }
 
 impl MeshPolicy {
-    /// Looks at a policy.
     pub fn new(key: &ObjectKey, route: &Arc<MeshRoute>) -> Self {
         let labels = &route.metadata.labels;
         MeshPolicy {
@@ -61,57 +57,57 @@ impl MeshPolicy {
         }
     }
 
-    /// The namespace on Kubernetes that it belongs to.
+    /// Kubernetes namespace that the policy belongs to.
     pub fn namespace(&self) -> Option<&str> {
         home_namespace(&self.route.metadata)
     }
 
-    /// Whether it is only tried.
+    /// Returns whether the policy is a dry run (`kuma.io/effect: shadow`).
     pub fn is_shadow(&self) -> bool {
         self.route.metadata.labels.get(EFFECT_LABEL) == Some("shadow")
     }
 
-    /// Whether it is carried out: one that is only tried is not, nor one that is not accepted.
+    /// Returns whether the policy applies at all: it is accepted and not a shadow policy.
     pub fn is_in_effect(&self) -> bool {
         !self.is_shadow() && self.refused.is_none()
     }
 
-    /// The namespace whose proxies alone it is for.
+    /// Namespace to whose proxies the policy is limited.
     pub fn only_namespace(&self) -> Option<&str> {
         self.namespace()
             .filter(|_| self.role >= PolicyRole::Consumer)
     }
 
-    /// Returns whether it was made for all zones.
+    /// Returns whether the policy was created on the global control plane.
     pub fn is_global(&self) -> bool {
         self.origin == PolicyOrigin::Global
     }
 
-    /// The zone whose proxies alone it is for.
+    /// Zone to whose proxies the policy is limited.
     pub fn zone(&self) -> Option<&str> {
         let zonal = self.origin == PolicyOrigin::Zone && self.role != PolicyRole::Producer;
         self.route.metadata.labels.get(ZONE_TAG).filter(|_| zonal)
     }
 
-    /// Returns whether it targets the listeners of a MeshGateway.
+    /// Returns whether the policy targets the listeners of a MeshGateway.
     pub fn is_for_gateways(&self) -> bool {
         self.route.spec.target_ref.kind == TargetKind::MeshGateway
     }
 
-    /// Whether it is about requests, not streams.
+    /// Returns whether the policy routes HTTP requests, not streams.
     pub fn is_http(&self) -> bool {
         self.key.kind != Kind::MeshTCPRoute
     }
 
-    /// The place of a `to` as its author wrote it; none where the kind has no `to`.
+    /// Returns the index of a `to` item as written, or `None` if the kind has no `to`.
     pub fn written_index(&self, to: usize) -> Option<usize> {
         (self.key.kind != Kind::MeshGatewayHTTPRoute).then_some(to)
     }
 }
 
 /// "system namespace or Universal => `system`; every `to[]` item is MeshService by `name` in own/omitted namespace => `producer`;
-/// none => `consumer`". The label `kuma.io/policy-role` counts in universal documents, which operators write; whoever writes a policy on
-/// Kubernetes could write there what they like.
+/// none => `consumer`". The label `kuma.io/policy-role` is trusted only in universal documents, which operators write: on Kubernetes any author of a policy
+/// could set it.
 fn role(route: &MeshRoute) -> PolicyRole {
     if is_universal(&route.metadata) {
         return match route.metadata.labels.get(POLICY_ROLE_LABEL) {
@@ -139,22 +135,20 @@ fn role(route: &MeshRoute) -> PolicyRole {
     }
 }
 
-/// One of a policy's `to`.
+/// An item of a policy's `to` list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ToItem<'p> {
-    /// The policy.
     pub policy: &'p MeshPolicy,
-    /// Its place.
+    /// Index in `to`.
     pub to: usize,
 }
 
 impl<'p> ToItem<'p> {
-    /// What it says.
     pub fn to(&self) -> &'p pointsman_resources::kuma::To {
         &self.policy.route.spec.to[self.to]
     }
 
-    /// How it compares with another: less is stronger. Nothing of it depends on when a policy came.
+    /// Compares two items; the lesser is the stronger. The order does not depend on when policies were created.
     pub fn compare(&self, other: &ToItem<'_>) -> Ordering {
         let (a, b) = (self, other);
         let top = |item: &ToItem<'_>| {

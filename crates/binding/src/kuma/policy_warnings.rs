@@ -1,4 +1,4 @@
-//! Warnings that follow from a policy alone, and from its rules as they are bound.
+//! Warnings that depend on a policy alone, or on its bound rules alone.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use pointsman_resources::kuma::TargetKind;
 use super::policy::MeshPolicy;
 use crate::bound::{BoundMatch, BoundRoute, PathPredicate, StringPredicate};
 
-/// Warns of what is surprising in a policy, whatever else there is.
+/// Warns about fields of a policy whose effect is surprising, whatever other objects exist.
 pub(super) fn warnings(policy: &MeshPolicy, warn: &mut impl FnMut(String, String)) {
     let route = &policy.route;
     let target = &route.spec.target_ref;
@@ -16,7 +16,7 @@ pub(super) fn warnings(policy: &MeshPolicy, warn: &mut impl FnMut(String, String
     {
         let kind = target.kind.name();
         let message = format!(
-            "{kind} is deprecated here, and Kuma 3.0 does not have it: select proxies by their labels, with kind Dataplane"
+            "{kind} is deprecated as the kind of a top-level targetRef and removed in Kuma 3.0; use kind Dataplane with labels"
         );
         warn("spec.targetRef.kind".to_owned(), message);
     }
@@ -24,8 +24,8 @@ pub(super) fn warnings(policy: &MeshPolicy, warn: &mut impl FnMut(String, String
         (target.kind, &target.name, policy.is_global())
     {
         let message = format!(
-            "a policy of global origin names Dataplane {name}, and names are known within a zone only: in Kuma it selects nothing, here every Dataplane of \
-             this name. Select by labels"
+            "a policy of global origin selects Dataplane {name} by name, but names are unique only within a zone: Kuma selects no Dataplane, Pointsman every \
+             Dataplane of this name; select by labels instead"
         );
         warn("spec.targetRef.name".to_owned(), message);
     }
@@ -34,22 +34,22 @@ pub(super) fn warnings(policy: &MeshPolicy, warn: &mut impl FnMut(String, String
             let references = rule.default.backend_refs.as_deref().unwrap_or_default();
             if !references.is_empty() && references.iter().all(|reference| reference.weight == 0) {
                 let outcome = match policy.is_http() {
-                    true => "every request is answered with 503",
+                    true => "every request gets 503",
                     false => "every connection is closed",
                 };
                 let field = format!("{}.default.backendRefs", route.rule_field(to, index));
-                warn(field, format!("all weights are 0: {outcome}"));
+                warn(field, format!("all weights are 0, so {outcome}"));
             }
         }
     }
 }
 
-/// Returns whether some rule takes each request, as far as can be told.
+/// Returns whether the rules provably match every request.
 pub(super) fn matches_every_request(route: &BoundRoute) -> bool {
     let matches = route.rules.iter().flat_map(|rule| &rule.matches);
     let open = matches.filter(|matched| matches_every_path(matched) && matched.query.is_empty());
     let open: Vec<&BoundMatch> = open.filter(|matched| matched.method.is_none()).collect();
-    // A header is there, or it is not.
+    // A match on the presence of a header and one on its absence cover all requests together.
     let with = |test: StringPredicate| -> BTreeSet<&str> {
         let headers = open
             .iter()

@@ -90,11 +90,14 @@ fn weights_that_are_all_0_are_warned_of() {
         (field.as_str(), message.as_str()),
         (
             "spec.to[0].rules[0].default.backendRefs",
-            "all weights are 0: every request is answered with 503"
+            "all weights are 0, so every request gets 503"
         )
     );
     let tcp = "{type: MeshTCPRoute, mesh: default, name: r, spec: {to: [{targetRef: {kind: MeshService, name: db}, rules: [{default: {backendRefs: [{kind: MeshService, name: db2, weight: 0}]}}]}]}}";
-    assert_eq!(one(tcp).2, "all weights are 0: every connection is closed");
+    assert_eq!(
+        one(tcp).2,
+        "all weights are 0, so every connection is closed"
+    );
 }
 
 #[test]
@@ -190,7 +193,7 @@ fn deprecated_kinds_of_targets_are_warned_of() {
         assert_eq!(
             message,
             format!(
-                "{kind} is deprecated here, and Kuma 3.0 does not have it: select proxies by their labels, with kind Dataplane"
+                "{kind} is deprecated as the kind of a top-level targetRef and removed in Kuma 3.0; use kind Dataplane with labels"
             )
         );
     }
@@ -201,7 +204,7 @@ fn deprecated_kinds_of_targets_are_warned_of() {
     assert_eq!(field, "spec.targetRef.name");
     assert_eq!(
         message,
-        "a policy of global origin names Dataplane web-1, and names are known within a zone only: in Kuma it selects nothing, here every Dataplane of this name. \
-         Select by labels"
+        "a policy of global origin selects Dataplane web-1 by name, but names are unique only within a zone: Kuma selects no Dataplane, Pointsman every \
+         Dataplane of this name; select by labels instead"
     );
 }
