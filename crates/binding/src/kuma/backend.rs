@@ -1,7 +1,7 @@
-//! Where traffic goes in a mesh: what a reference resolves to, and the endpoints of services.
+//! Resolves backend references in a mesh, and the endpoints of its services.
 //!
-//! A service is known in three ways: by the tag `kuma.io/service` of Dataplanes (a [`BackendId`] of port 0), by a MeshService, or on
-//! Kubernetes by the Service that both are made of.
+//! A service has three forms: the tag `kuma.io/service` of Dataplanes (a [`BackendId`] with port 0), a MeshService, and on Kubernetes the Service from
+//! which both are derived.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,21 +24,20 @@ use crate::store::Reader;
 
 /// A port of a destination.
 pub(crate) struct DestinationPort {
-    /// Its number.
     pub number: u16,
     name: Option<String>,
-    /// Its protocol; none if nothing says.
+    /// `appProtocol` in lower case.
     pub protocol: Option<String>,
 }
 
 impl DestinationPort {
-    /// What a `sectionName` calls it.
+    /// Returns the name by which a `sectionName` selects the port.
     pub fn section_name(&self) -> String {
         self.name.clone().unwrap_or(self.number.to_string())
     }
 }
 
-/// The ports of a destination that is an object; none if it does not exist.
+/// Returns the ports of a destination object; empty if it does not exist.
 pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<DestinationPort> {
     let of = |ports: &[MeshServicePort]| {
         let port = |port: &MeshServicePort| DestinationPort {
@@ -82,7 +81,7 @@ pub(crate) fn ports(reader: &Reader<'_>, object: &ObjectKey) -> Vec<DestinationP
     }
 }
 
-/// What a destination speaks; none if nothing says. Of a service by its tag: what all of its inbounds agree on, else `tcp`.
+/// Returns the protocol of a destination, or `None` if nothing declares one. That of a tagged service is the one that all of its inbounds support.
 pub(crate) fn protocol(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
     if id.port != 0 {
         let ports = ports(reader, &id.object);
@@ -96,18 +95,20 @@ pub(crate) fn protocol(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
     }
     let inbounds = inbounds_of(reader, id)
         .map(|(_, inbound)| inbound.tags.get(PROTOCOL_TAG).or(inbound.protocol.as_ref()));
-    let said: Vec<Option<String>> = inbounds
-        .map(|said| said.map(|said| said.to_ascii_lowercase()))
+    let declared: Vec<Option<String>> = inbounds
+        .map(|protocol| protocol.map(|protocol| protocol.to_ascii_lowercase()))
         .collect();
-    if said.iter().all(Option::is_none) {
+    if declared.iter().all(Option::is_none) {
         return None;
     }
-    let said = said.iter().map(|said| said.as_deref().unwrap_or("tcp"));
-    said.reduce(common).map(str::to_owned)
+    let protocols = declared
+        .iter()
+        .map(|protocol| protocol.as_deref().unwrap_or("tcp"));
+    protocols.reduce(common_protocol).map(str::to_owned)
 }
 
-/// What two protocols have in common: gRPC is HTTP/2, and everything is bytes.
-fn common<'p>(a: &'p str, b: &'p str) -> &'p str {
+/// Returns the most specific protocol that covers two others: gRPC is HTTP/2, and all are TCP.
+fn common_protocol<'p>(a: &'p str, b: &'p str) -> &'p str {
     match (a, b) {
         (a, b) if a == b => a,
         ("grpc", "http2") | ("http2", "grpc") => "http2",
@@ -115,12 +116,12 @@ fn common<'p>(a: &'p str, b: &'p str) -> &'p str {
     }
 }
 
-/// Whether requests are seen in what is backend_protocol.
+/// Returns whether a protocol is HTTP or runs over it.
 pub(crate) fn is_http(protocol: Option<&str>) -> bool {
     matches!(protocol, Some("http" | "http2" | "grpc"))
 }
 
-/// What a reference of a policy, or of an outbound, resolves to.
+/// Resolves a backend reference of a policy or an outbound.
 pub(crate) fn resolve(
     reader: &Reader<'_>,
     mesh: &str,
@@ -133,7 +134,7 @@ pub(crate) fn resolve(
     let section = target.section_name.as_deref();
     if target.tags.contains_key(cross_mesh::MESH_TAG) {
         let message =
-            "a crossMesh listener is reached by an outbound of a Dataplane, not as a backend";
+            "a crossMesh listener can't be a backend; call it through an outbound of a Dataplane";
         return Err(fault(FaultReason::InvalidKind, message.to_owned()));
     }
     let found = match target.kind {
@@ -178,7 +179,7 @@ fn fault(reason: FaultReason, message: String) -> Fault {
     }
 }
 
-/// A service by its name alone: `kuma.io/service`, as Dataplanes or Kubernetes have it.
+/// Resolves a name without a port: a value of `kuma.io/service`, or an object with a single port.
 fn resolve_by_name(
     reader: &Reader<'_>,
     mesh: &str,
@@ -199,7 +200,7 @@ fn resolve_by_name(
             return Ok(BackendId::new(object, port.number, Transport::Tcp));
         }
     }
-    // A MeshService or Service with one port needs no port to be named.
+    // A reference to a MeshService or Service with a single port may omit the port.
     let mut several = None;
     for object in candidates(mesh, namespace, name, &[Kind::MeshService, Kind::Service]) {
         match &ports(reader, &object)[..] {
@@ -210,28 +211,28 @@ fn resolve_by_name(
                     ports.iter().map(|port| port.number.to_string()).collect();
                 let numbers = numbers.join(", ");
                 several.get_or_insert(format!(
-                    "{object} has the ports {numbers}: `port` must name one of them"
+                    "{object} has ports {numbers}; set `port` to one of them"
                 ));
             }
         }
     }
     let message = several.unwrap_or_else(|| {
-        format!("mesh {mesh} has no MeshService {name}, and nothing in it has the tag kuma.io/service: {name}")
+        format!("mesh {mesh} has neither a MeshService {name} nor a Dataplane with the tag kuma.io/service: {name}")
     });
     Err(fault(FaultReason::BackendNotFound, message))
 }
 
-/// The objects that a name may stand for.
+/// Returns the objects that a name may refer to.
 fn candidates(mesh: &str, namespace: Option<&str>, name: &str, kinds: &[Kind]) -> Vec<ObjectKey> {
     let universal = scope(mesh);
-    let places = namespace.into_iter().chain([universal.as_str()]);
-    places
-        .flat_map(|place| kinds.iter().map(move |kind| (place, *kind)))
-        .map(|(place, kind)| ObjectKey::new(kind, place, name))
+    let scopes = namespace.into_iter().chain([universal.as_str()]);
+    scopes
+        .flat_map(|scope| kinds.iter().map(move |kind| (scope, *kind)))
+        .map(|(scope, kind)| ObjectKey::new(kind, scope, name))
         .collect()
 }
 
-/// A port of an object, by its name or labels.
+/// Resolves a port of an object that is referenced by name or labels.
 fn resolve_by_port(
     reader: &Reader<'_>,
     mesh: &str,
@@ -254,8 +255,9 @@ fn resolve_by_port(
     candidates.sort_by_key(|key| (key.kind == Kind::Service, key.clone()));
     let what = match target.name.as_deref() {
         Some(name) => {
-            let place = namespace.map(|namespace| format!("{namespace}/"));
-            format!("{} {}{name}", target.kind.name(), place.unwrap_or_default())
+            let namespace = namespace.map(|namespace| format!("{namespace}/"));
+            let namespace = namespace.unwrap_or_default();
+            format!("{} {namespace}{name}", target.kind.name())
         }
         None => format!("{} with labels {:?}", target.kind.name(), target.labels),
     };
@@ -278,16 +280,16 @@ fn resolve_by_port(
     }
     let wanted = match (reference.port, section) {
         (Some(port), _) => format!("port {port}"),
-        (None, section) => format!("port of the name `{}`", section.unwrap_or_default()),
+        (None, section) => format!("port named `{}`", section.unwrap_or_default()),
     };
     let message = match known.is_empty() {
-        true => rejected.unwrap_or_else(|| format!("there is no {what} in mesh {mesh}")),
-        false => format!("{what} has no {wanted}; it has {}", known.join(", ")),
+        true => rejected.unwrap_or_else(|| format!("mesh {mesh} has no {what}")),
+        false => format!("{what} has no {wanted}; its ports are {}", known.join(", ")),
     };
     Err(fault(FaultReason::BackendNotFound, message))
 }
 
-/// The inbounds of a service that goes by its tag.
+/// Returns the inbounds of a tagged service, with their Dataplanes.
 fn inbounds_of<'a>(
     reader: &Reader<'a>,
     id: &BackendId,
@@ -304,7 +306,7 @@ fn inbounds_of<'a>(
     })
 }
 
-/// Whether somebody offers what goes by a tag, ready or not.
+/// Returns whether a tagged service has an inbound or listener, ready or not.
 pub(crate) fn is_offered(reader: &Reader<'_>, id: &BackendId) -> bool {
     match cross_mesh::is_cross_mesh(id) {
         true => cross_mesh::protocol(reader, id).is_some(),
@@ -312,7 +314,7 @@ pub(crate) fn is_offered(reader: &Reader<'_>, id: &BackendId) -> bool {
     }
 }
 
-/// What a backend of a mesh is made of. None if it is gone.
+/// Returns a backend of a mesh with its endpoints, or `None` if its object does not exist.
 pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     let endpoints = match id.object.kind {
         Kind::MeshService if cross_mesh::is_cross_mesh(id) => {
@@ -342,12 +344,12 @@ pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endp
     Some(backend_at(id, endpoints, protocol))
 }
 
-/// Reports whether the endpoints of a backend are listeners that Pointsman itself has placed.
+/// Returns whether the endpoints of a backend are listeners of Pointsman itself.
 pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
     cross_mesh::is_cross_mesh(id) && cross_mesh::is_placed(reader, id)
 }
 
-/// What an `appProtocol` or `kuma.io/protocol` means.
+/// Converts an `appProtocol` or `kuma.io/protocol`.
 pub(super) fn backend_protocol(protocol: Option<&str>) -> BackendProtocol {
     match protocol {
         None => BackendProtocol::Unspecified,
@@ -358,12 +360,12 @@ pub(super) fn backend_protocol(protocol: Option<&str>) -> BackendProtocol {
     }
 }
 
-/// An address or a name, and a port.
+/// An IP address or DNS name, and a port.
 pub(super) type HostPort = (String, u16);
 
 pub(super) fn backend_at(
     id: &BackendId,
-    places: Vec<HostPort>,
+    hosts: Vec<HostPort>,
     protocol: BackendProtocol,
 ) -> (Backend, Endpoints) {
     let address = |(host, port): &HostPort| {
@@ -373,11 +375,11 @@ pub(super) fn backend_at(
             terminating: false,
         })
     };
-    let mut addresses: Vec<BoundEndpoint> = places.iter().filter_map(address).collect();
+    let mut addresses: Vec<BoundEndpoint> = hosts.iter().filter_map(address).collect();
     addresses.sort();
     addresses.dedup();
-    let endpoints = match places.first() {
-        // Names are followed where there are no addresses, one of them.
+    let endpoints = match hosts.first() {
+        // Endpoints are either addresses or one DNS name; addresses take precedence.
         Some((host, port)) if addresses.is_empty() => Endpoints::Dns(host.as_str().into(), *port),
         _ => Endpoints::Addresses(addresses),
     };
@@ -408,7 +410,7 @@ fn inbound_address(dataplane: &Dataplane, inbound: &Inbound) -> HostPort {
     (address.to_owned(), inbound.port)
 }
 
-/// The inbounds that a MeshService's selector chooses, at one of its ports.
+/// Returns the endpoints of a MeshService's port: the inbounds that its selector selects.
 fn mesh_service_endpoints(
     reader: &Reader<'_>,
     service: &MeshService,
@@ -441,7 +443,7 @@ fn mesh_service_endpoints(
     let same_namespace = |dataplane: &Dataplane| {
         kubernetes_namespace(&dataplane.metadata) == kubernetes_namespace(&service.metadata)
     };
-    let mut places = Vec::new();
+    let mut endpoints = Vec::new();
     for dataplane in reader
         .dataplanes(&service.mesh)
         .filter(|d| same_namespace(d))
@@ -449,14 +451,14 @@ fn mesh_service_endpoints(
         for inbound in &dataplane.spec.networking.inbound {
             let fits = inbound.is_ready() && at_port(inbound) && is_in_subset(&inbound.tags, tags);
             if fits && chosen(dataplane, inbound) {
-                places.push(inbound_address(dataplane, inbound));
+                endpoints.push(inbound_address(dataplane, inbound));
             }
         }
     }
-    places
+    endpoints
 }
 
-/// What a port of a Service says that it speaks, be it in Kuma's way.
+/// Returns the `appProtocol` of a port, or else the protocol that Kuma's annotations on its Service declare.
 pub(crate) fn app_protocol<'a>(
     reader: &Reader<'a>,
     object: &ObjectKey,
@@ -472,7 +474,7 @@ pub(crate) fn app_protocol<'a>(
     })
 }
 
-/// Keeps of a Service's endpoints those whose Pods have these tags.
+/// Removes endpoints of a Service whose Pods lack the tags of a backend.
 pub(crate) fn retain_tagged(
     reader: &Reader<'_>,
     id: &BackendId,

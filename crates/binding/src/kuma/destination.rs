@@ -1,4 +1,4 @@
-//! A destination as its callers see it: which policies govern their calls, and what comes of them.
+//! Applies policies to the calls that proxies make to a destination.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -18,23 +18,22 @@ use crate::bound::{
 };
 use crate::store::{FastMap, Reader};
 
-/// What comes of policies at one destination, or on one MeshGateway.
+/// The policies that apply to one destination or MeshGateway, and the bound form that results.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PolicyOutcome {
-    /// What clients connect to.
     pub frontends: BTreeMap<FrontendId, Frontend>,
-    /// What governs it.
+    /// Routes attached to the frontends.
     pub attachments: BTreeMap<(FrontendId, ObjectKey), Arc<BoundRoute>>,
-    /// The backends in use.
+    /// Backends that the routes use.
     pub uses: BTreeSet<BackendId>,
-    /// What there is to say of policies.
+    /// Findings for the status of the policies.
     pub findings: PolicyFindings,
-    /// The policies that have a say, each with the proxies that it reaches: groups of them, which are shared.
+    /// Policies that apply, each with the groups of proxies that it selects. Groups are shared between policies.
     pub reached: BTreeMap<ObjectKey, BTreeSet<Callers>>,
 }
 
 impl PolicyOutcome {
-    /// Whether policies send some of what a proxy calls here elsewhere, or answer it.
+    /// Returns whether policies send some of a proxy's requests to another destination or reply to them.
     pub fn diverts(&self, proxy: &ObjectKey, own: &BackendId) -> bool {
         let routes = self.attachments.iter().filter(|((id, _), _)| {
             matches!(id, FrontendId::Outbound(outbound) if outbound.dataplane == *proxy)
@@ -47,9 +46,9 @@ impl PolicyOutcome {
         })
     }
 
-    /// The groups of callers that it tells of.
+    /// Returns the groups of callers to which policies apply.
     pub fn caller_groups(&self) -> BTreeSet<Callers> {
-        // Many policies have the same one: it is compared with others once.
+        // Many policies share a group; deduplicating by address first avoids most comparisons.
         let all = self.reached.values().flatten();
         let all: FastMap<usize, &Callers> =
             all.map(|group| (group.as_ptr().addr(), group)).collect();
@@ -57,7 +56,7 @@ impl PolicyOutcome {
     }
 }
 
-/// The items for a destination, the strongest first.
+/// Returns the items that include a destination, strongest first.
 pub(crate) fn items_for<'p>(
     reader: &Reader<'_>,
     policies: impl Iterator<Item = &'p Arc<MeshPolicy>>,
@@ -65,17 +64,18 @@ pub(crate) fn items_for<'p>(
 ) -> Vec<ToItem<'p>> {
     let mut items: Vec<ToItem<'p>> = Vec::new();
     for policy in policies {
-        // A MeshHTTPRoute without rules says nothing; without them a stream goes where it was going.
-        let says = |to: &usize| !policy.is_http() || !policy.route.spec.to[*to].rules.is_empty();
-        let all = (0..policy.route.spec.to.len()).filter(says);
-        let included = all.filter(|to| policy.includes(reader, *to, destination));
+        // A MeshHTTPRoute without rules has no effect; a MeshTCPRoute without rules forwards streams unchanged.
+        let has_effect =
+            |to: &usize| !policy.is_http() || !policy.route.spec.to[*to].rules.is_empty();
+        let effective = (0..policy.route.spec.to.len()).filter(has_effect);
+        let included = effective.filter(|to| policy.includes(reader, *to, destination));
         items.extend(included.map(|to| ToItem { policy, to }));
     }
     items.sort_by(ToItem::compare);
     items
 }
 
-/// Those of the items that are for what a proxy sends.
+/// Returns the items that apply to calls of a proxy.
 pub(crate) fn items_for_caller<'p>(items: &[ToItem<'p>], proxy: &MeshProxy) -> Vec<ToItem<'p>> {
     let selected = |item: &&ToItem<'p>| applies_to(item, proxy);
     items.iter().filter(selected).copied().collect()
@@ -85,7 +85,8 @@ fn applies_to(item: &ToItem<'_>, proxy: &MeshProxy) -> bool {
     item.policy.route.mesh == proxy.mesh && item.policy.selects(proxy)
 }
 
-/// The items of the kind that governs a destination, and whether they are about requests; then those that have no say.
+/// Selects the items of the kind that applies to a destination's protocol. Returns whether that kind routes HTTP requests, its items, and the ignored items
+/// of the other kind.
 ///
 /// "The route that's used for a given request is the most specific one that Kuma can apply given the `kuma.io/protocol` tag."
 pub(crate) fn select_by_protocol<'p>(
@@ -102,11 +103,10 @@ pub(crate) fn select_by_protocol<'p>(
     }
 }
 
-/// A proxy, and where it finds what it calls, if it is told.
+/// A proxy that calls a destination, and the address of its outbound if it has one.
 pub(crate) type Caller<'p> = (&'p MeshProxy, Option<SocketAddr>);
 
-/// Works out a destination for these callers, each with the place where it finds it. Groups of callers that are `known` from before are
-/// used again: then it is seen at a glance that they are the same.
+/// Applies policies to the calls to a destination. Groups of callers that are in `known` are reused, so that unchanged results compare by address.
 pub(crate) fn bind_destination(
     reader: &Reader<'_>,
     destination: &BackendId,
@@ -117,19 +117,19 @@ pub(crate) fn bind_destination(
     let mut outcome = PolicyOutcome::default();
     let protocol = backend::protocol(reader, destination);
     let http = backend::is_http(protocol.as_deref());
-    // Callers with the same policies share what comes of them: a group goes by its mesh and the places of its items.
+    // Callers of a mesh to which the same items apply share one route.
     let mut groups: FastMap<(&str, Vec<u32>), Vec<&Caller<'_>>> = FastMap::default();
     for caller in callers {
         let (proxy, listen) = caller;
-        let places = (0..).zip(items);
-        let own = places.filter(|(_, item)| applies_to(item, proxy));
-        let own: Vec<u32> = own.map(|(place, _)| place).collect();
+        let indexed = (0..).zip(items);
+        let own = indexed.filter(|(_, item)| applies_to(item, proxy));
+        let own: Vec<u32> = own.map(|(index, _)| index).collect();
         if !own.is_empty() || listen.is_some() {
             groups.entry((&proxy.mesh, own)).or_default().push(caller);
         }
     }
-    for ((mesh, places), callers) in groups {
-        let own: Vec<ToItem<'_>> = places.iter().map(|place| items[*place as usize]).collect();
+    for ((mesh, indexes), callers) in groups {
+        let own: Vec<ToItem<'_>> = indexes.iter().map(|index| items[*index as usize]).collect();
         let keys: BTreeSet<&ObjectKey> = callers.iter().map(|(proxy, _)| &proxy.key).collect();
         let keys: Callers = keys.into_iter().cloned().collect();
         let keys = known.get(&keys).cloned().unwrap_or(keys);
@@ -164,7 +164,7 @@ pub(crate) fn bind_destination(
     outcome
 }
 
-/// A frontend without anything special.
+/// Creates a frontend with default settings.
 pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Frontend {
     Frontend {
         id,
@@ -180,7 +180,7 @@ pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Fronten
     }
 }
 
-/// A merged route. It goes by the name of what it is for; its rules know the policies they came from.
+/// Creates a route from merged rules. Its key is that of the destination or listener; its rules name the policies that they come from.
 pub(crate) fn merged_route(
     route: ObjectKey,
     binding: RouteBinding,
@@ -219,12 +219,12 @@ fn bind_group(
     };
     for item in ignored {
         let why = match (http, destination.object.kind) {
-            (true, _) => "a MeshHTTPRoute governs it",
-            (false, Kind::MeshExternalService) => "it does not speak HTTP (match.protocol)",
-            (false, _) if destination.port != 0 => "it does not speak HTTP (appProtocol)",
-            (false, _) => "it does not speak HTTP (kuma.io/protocol)",
+            (true, _) => "a MeshHTTPRoute takes precedence",
+            (false, Kind::MeshExternalService) => "its match.protocol is not HTTP",
+            (false, _) if destination.port != 0 => "its appProtocol is not HTTP",
+            (false, _) => "its kuma.io/protocol is not HTTP",
         };
-        let remark = format!("it has no say over calls to {destination}: {why}");
+        let remark = format!("does not apply to calls to {destination}: {why}");
         let remarks = &mut lowering.findings.remarks;
         let of_policy = remarks.entry(item.policy.key.clone()).or_default();
         of_policy.insert(remark);

@@ -1,4 +1,4 @@
-//! MeshExternalServices as backends: their TLS, the Host that requests to them carry, and what of them is not supported.
+//! MeshExternalServices as backends: TLS, the Host header of requests, and unsupported extensions.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::certificates;
 use crate::status::Condition;
 use crate::store::Reader;
 
-/// Fault of requests to a MeshExternalService that needs one of Kuma's plugins, which don't run here.
+/// Returns the fault of requests to a MeshExternalService that requires one of Kuma's plugins, which Pointsman does not run.
 pub(crate) fn unsupported(reader: &Reader<'_>, id: &BackendId) -> Option<Fault> {
     if id.object.kind != Kind::MeshExternalService {
         return None;
@@ -28,10 +28,10 @@ pub(crate) fn unsupported(reader: &Reader<'_>, id: &BackendId) -> Option<Fault> 
 
 fn no_extension(extension: &Extension) -> String {
     let kind = &extension.kind;
-    format!("spec.extension of type `{kind}` is not supported, so requests to it get 500")
+    format!("spec.extension of type `{kind}` is not supported; requests get 500")
 }
 
-/// The conditions of a MeshExternalService.
+/// Returns the conditions of a MeshExternalService.
 pub(crate) fn conditions(service: &MeshExternalService) -> Vec<Condition> {
     vec![match &service.spec.extension {
         Some(extension) => Condition::no("Accepted", "UnsupportedValue", no_extension(extension)),
@@ -39,7 +39,7 @@ pub(crate) fn conditions(service: &MeshExternalService) -> Vec<Condition> {
     }]
 }
 
-/// A MeshExternalService as a backend.
+/// Converts a MeshExternalService to a backend.
 pub(super) fn view(
     reader: &Reader<'_>,
     service: &MeshExternalService,
@@ -48,11 +48,11 @@ pub(super) fn view(
     let spec = &service.spec;
     let port = |port: Option<u16>| port.unwrap_or(spec.matched.port);
     let endpoints = spec.endpoints.iter();
-    let places: Vec<HostPort> = endpoints
+    let endpoints: Vec<HostPort> = endpoints
         .map(|endpoint| (endpoint.address.clone(), port(endpoint.port)))
         .collect();
     let tls = spec.tls.as_ref().filter(|tls| tls.enabled);
-    let host = places.first().map(|(host, _)| host.clone());
+    let host = endpoints.first().map(|(host, _)| host.clone());
     let tls = tls.zip(host).map(|(tls, host)| {
         backend_tls(reader, service, &tls.verification, host)
             .map(Arc::new)
@@ -63,12 +63,12 @@ pub(super) fn view(
             })
     });
     let protocol = backend_protocol(Some(&spec.matched.protocol));
-    let (mut backend, endpoints) = backend_at(id, places, protocol);
+    let (mut backend, endpoints) = backend_at(id, endpoints, protocol);
     backend.tls = tls;
     Some((backend, endpoints))
 }
 
-/// TLS towards a MeshExternalService.
+/// Returns the TLS settings for connections to a MeshExternalService.
 fn backend_tls(
     reader: &Reader<'_>,
     service: &MeshExternalService,
@@ -105,7 +105,7 @@ fn backend_tls(
     })
 }
 
-/// The client certificate of a MeshExternalService, if it has one.
+/// Loads the client certificate of a MeshExternalService, if it names one.
 pub(crate) fn client_certificate(
     reader: &Reader<'_>,
     service: &MeshExternalService,
@@ -120,7 +120,7 @@ pub(crate) fn client_certificate(
     }))
 }
 
-/// The hostname of a MeshExternalService, which requests to it carry as Host: that of the endpoint in use. None if its endpoints are addresses.
+/// Returns the Host header of requests to a MeshExternalService: the DNS name of its first endpoint, or `None` if an endpoint is an IP address.
 pub(crate) fn hostname(reader: &Reader<'_>, id: &BackendId) -> Option<String> {
     if id.object.kind != Kind::MeshExternalService {
         return None;

@@ -105,7 +105,7 @@ fn an_extension_is_refused_in_status_and_answers_500() {
         fate(&world.from("client", "http://127.0.0.1:10004/")),
         "lambda 100 (500)"
     );
-    let why = "spec.extension of type `Lambda` is not supported, so requests to it get 500";
+    let why = "spec.extension of type `Lambda` is not supported; requests get 500";
     assert_eq!(
         world.conditions(Kind::MeshExternalService, "lambda"),
         [format!("Accepted=false/UnsupportedValue: {why}")]

@@ -496,7 +496,7 @@ fn a_mesh_in_a_backends_tags_is_no_way_into_it() {
     );
     let said = world.conditions(Kind::MeshHTTPRoute, "r");
     assert!(
-        said[1].contains("a crossMesh listener is reached by an outbound"),
+        said[1].contains("a crossMesh listener can't be a backend; call it through an outbound"),
         "{said:?}"
     );
 }

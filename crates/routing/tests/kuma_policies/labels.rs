@@ -97,6 +97,6 @@ fn a_reference_without_a_port_names_the_ports_there_are() {
     );
     let world = World::of(&format!("{two}{V1_FOR_BATCH}"));
     let said = world.conditions(Kind::MeshHTTPRoute, "batch");
-    let wanted = "ResolvedRefs=false/BackendNotFound: MeshService mesh:default/one has the ports 81, 80: `port` must name one of them";
+    let wanted = "ResolvedRefs=false/BackendNotFound: MeshService mesh:default/one has ports 81, 80; set `port` to one of them";
     assert_eq!(said[1], wanted);
 }
