@@ -220,11 +220,11 @@ fn bind_group(
     for item in ignored {
         let why = match (http, destination.object.kind) {
             (true, _) => "a MeshHTTPRoute takes precedence",
-            (false, Kind::MeshExternalService) => "its match.protocol is not HTTP",
-            (false, _) if destination.port != 0 => "its appProtocol is not HTTP",
-            (false, _) => "its kuma.io/protocol is not HTTP",
+            (false, Kind::MeshExternalService) => "its protocol is not HTTP (match.protocol)",
+            (false, _) if destination.port != 0 => "its protocol is not HTTP (appProtocol)",
+            (false, _) => "its protocol is not HTTP (kuma.io/protocol)",
         };
-        let remark = format!("does not apply to calls to {destination}: {why}");
+        let remark = format!("not applied to calls to {destination}: {why}");
         let remarks = &mut lowering.findings.remarks;
         let of_policy = remarks.entry(item.policy.key.clone()).or_default();
         of_policy.insert(remark);

@@ -1,4 +1,4 @@
-//! A MeshGateway: its listeners on each of the proxies that chose it, and the policies that govern them.
+//! Binds a MeshGateway: its listeners on each proxy that serves it, and the policies that apply to them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,25 +26,23 @@ use crate::certificates;
 use crate::status::{Condition, ListenerStatus};
 use crate::store::Reader;
 
-/// A MeshGateway, as it was found to be.
+/// A MeshGateway with its listeners and policies resolved.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MeshGatewayView {
-    /// What comes of it.
     pub outcome: PolicyOutcome,
-    /// What is said of each listener.
     pub listeners: Vec<ListenerStatus>,
-    /// The proxies that chose it.
+    /// Proxies that serve it.
     pub proxies: Vec<ObjectKey>,
-    /// Proxies that it would be for and that have chosen another.
+    /// If no proxy serves it: proxies that match its selectors but serve another MeshGateway, which is named.
     pub chose_another: Vec<(ObjectKey, Name)>,
-    /// The items of policies for it, and whether a listener serves one of their hostnames.
+    /// Items of policies that select it; `true` if a listener serves one of the item's hostnames.
     pub items: BTreeMap<ToItemId, bool>,
 }
 
-/// A policy, and the place of one of its `to`.
+/// Key of a policy, and the index of one of its `to` items.
 pub(crate) type ToItemId = (ObjectKey, usize);
 
-/// Looks at a MeshGateway. None if it does not exist.
+/// Binds a MeshGateway. Returns `None` if it does not exist.
 pub(crate) fn bind_gateway(
     reader: &Reader<'_>,
     key: &ObjectKey,
@@ -63,37 +61,36 @@ pub(crate) fn bind_gateway(
     let policies = policies_of_mesh(policies, gateway);
     for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
         let mut resolver = ListenerResolver::new(reader, key, gateway, index);
-        // A port for streams has one listener: hostnames can't be told apart there.
+        // TCP listeners of a port share one frontend, since streams have no hostname to distinguish them.
         let mut before = gateway.spec.conf.listeners[..index].iter();
         let is_first = !before.any(|other| other.port == listener.port);
         let tls = resolver.tls();
         for proxy in &proxies {
             match protocol(listener) != Protocol::Tcp || is_first {
                 true => resolver.bind_on(proxy, tls.as_ref(), &policies, &mut view.outcome),
-                // The first speaks for all.
                 false => resolver.attach_to_shared_port(proxy, &policies),
             }
         }
-        for (item, met) in std::mem::take(&mut resolver.found) {
-            *view.items.entry(item).or_default() |= met;
+        for (item, is_served) in std::mem::take(&mut resolver.items) {
+            *view.items.entry(item).or_default() |= is_served;
         }
         view.listeners.push(resolver.status());
     }
     Some(view)
 }
 
-/// The proxies that chose a MeshGateway.
+/// Returns the proxies that serve a MeshGateway.
 fn proxies_of(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<MeshProxy> {
     let proxies = reader.gateway_proxies(&gateway.mesh);
     let proxies = proxies.filter_map(|found| proxy::resolve_proxy(reader, &found));
-    let is_chosen = |proxy: &MeshProxy| {
+    let serves = |proxy: &MeshProxy| {
         gateway_for(reader, proxy)
-            .is_some_and(|chosen| chosen.metadata.key() == gateway.metadata.key())
+            .is_some_and(|served| served.metadata.key() == gateway.metadata.key())
     };
-    proxies.filter(is_chosen).collect()
+    proxies.filter(serves).collect()
 }
 
-/// The proxies that a MeshGateway that nobody serves would be for, with those that they have chosen.
+/// Returns the proxies that match the selectors of a MeshGateway, with the MeshGateways that they serve.
 fn proxies_of_others(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<(ObjectKey, Name)> {
     let proxies = reader.gateway_proxies(&gateway.mesh);
     let proxies = proxies.filter_map(|found| proxy::resolve_proxy(reader, &found));
@@ -104,10 +101,10 @@ fn proxies_of_others(reader: &Reader<'_>, gateway: &MeshGateway) -> Vec<(ObjectK
         .collect()
 }
 
-/// A listener and the items that govern it, by hostname.
+/// A listener's name, and the items that apply to it by hostname.
 pub(crate) type ListenerItems<'p> = (String, BTreeMap<&'p str, Vec<ToItem<'p>>>);
 
-/// The listeners of a MeshGateway on one of its proxies, else on the first, each with the items that govern it, the strongest first.
+/// Returns the listeners of a MeshGateway on one of its proxies (the first by default), each with the items that apply to it, strongest first.
 pub(crate) fn listeners<'p>(
     reader: &Reader<'_>,
     key: &ObjectKey,
@@ -122,17 +119,17 @@ pub(crate) fn listeners<'p>(
     let proxy = found.unwrap_or_else(|| placeholder_proxy(key, gateway));
     let policies = policies_of_mesh(policies, gateway);
     let of = |index| {
-        let listener = ListenerResolver::new(reader, key, gateway, index);
-        let items = listener.items(&proxy, &policies, listener.is_http());
+        let resolver = ListenerResolver::new(reader, key, gateway, index);
+        let items = resolver.items_for(&proxy, &policies, resolver.is_http());
         (
-            listener_name(listener.listener),
-            listener.by_hostname(&items),
+            listener_name(resolver.listener),
+            resolver.by_hostname(&items),
         )
     };
     (0..gateway.spec.conf.listeners.len()).map(of).collect()
 }
 
-/// The policies of a MeshGateway's mesh.
+/// Returns the policies of a MeshGateway's mesh.
 fn policies_of_mesh<'p>(
     policies: &'p BTreeMap<ObjectKey, Arc<MeshPolicy>>,
     gateway: &MeshGateway,
@@ -142,7 +139,7 @@ fn policies_of_mesh<'p>(
         .collect()
 }
 
-/// The MeshGateway that a proxy chooses: "best tag-selector rank; tie => most recently created".
+/// Returns the MeshGateway that a proxy serves: "best tag-selector rank; tie => most recently created".
 pub(super) fn gateway_for<'a>(reader: &Reader<'a>, proxy: &MeshProxy) -> Option<&'a MeshGateway> {
     reader
         .mesh_gateways(&proxy.mesh)
@@ -154,7 +151,7 @@ pub(super) fn gateway_for<'a>(reader: &Reader<'a>, proxy: &MeshProxy) -> Option<
         .map(|(_, gateway)| gateway)
 }
 
-/// How well a MeshGateway fits a proxy; none if it does not.
+/// Ranks how specifically a MeshGateway selects a proxy; `None` if it does not.
 fn rank(gateway: &MeshGateway, proxy: &MeshProxy) -> Option<(usize, usize)> {
     let fitting = gateway.spec.selectors.iter().filter(|selector| {
         let mut sets = proxy.tag_sets.iter();
@@ -167,7 +164,7 @@ fn rank(gateway: &MeshGateway, proxy: &MeshProxy) -> Option<(usize, usize)> {
     ranks.max()
 }
 
-/// For a MeshGateway that nobody serves: what it would do.
+/// Creates a placeholder for the proxy of a MeshGateway that no proxy serves, so that its policies are evaluated nevertheless.
 fn placeholder_proxy(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
     let selectors = gateway.spec.selectors.iter();
     MeshProxy {
@@ -184,12 +181,12 @@ fn placeholder_proxy(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
     }
 }
 
-/// The name under which a gateway's ports are found. None of these can be a Gateway's of the Gateway API.
+/// Returns the `gateway` name in the [`FrontendId`]s of a proxy's listeners. It can't collide with the name of a Gateway of the Gateway API.
 pub(crate) fn gateway_name(mesh: &str, proxy: &ObjectKey) -> Name {
     match proxy.kind {
         Kind::Dataplane if proxy.namespace().starts_with("mesh:") => proxy.name.clone(),
         Kind::MeshGateway => Name::new(scope(mesh), format!("MeshGateway {}", proxy.name.name)),
-        // Neither another kind nor a universal document has a space in its name.
+        // The space keeps the name distinct from those of universal documents.
         kind => {
             let name = format!("{kind} {}/{}", proxy.namespace(), proxy.name.name);
             Name::new(scope(mesh), name)
@@ -197,12 +194,12 @@ pub(crate) fn gateway_name(mesh: &str, proxy: &ObjectKey) -> Name {
     }
 }
 
-/// Returns whether a name is that of a proxy's ports, whatever its mesh.
+/// Returns whether a name is the [`gateway_name`] of a proxy, in whichever mesh.
 pub(crate) fn is_gateway_name(name: &Name, proxy: &ObjectKey) -> bool {
     *name == gateway_name(name.namespace.trim_start_matches("mesh:"), proxy)
 }
 
-/// A listener of a MeshGateway on one of its proxies.
+/// Returns the id of a listener on one of the MeshGateway's proxies.
 pub(super) fn frontend_id(
     gateway: &MeshGateway,
     proxy: &MeshProxy,
@@ -231,7 +228,7 @@ pub(super) fn listener_tags(
         .collect()
 }
 
-/// A listener has no name of its own: its port, and its hostname if it has one.
+/// Returns the name of a listener: its port, and its hostname if it has one.
 fn listener_name(listener: &MeshGatewayListener) -> String {
     match listener.hostname() {
         Some(hostname) => format!("{}/{hostname}", listener.port),
@@ -239,6 +236,7 @@ fn listener_name(listener: &MeshGatewayListener) -> String {
     }
 }
 
+/// Resolves one listener of a MeshGateway on each of its proxies.
 struct ListenerResolver<'a, 'r> {
     reader: &'a Reader<'r>,
     key: &'a ObjectKey,
@@ -246,12 +244,16 @@ struct ListenerResolver<'a, 'r> {
     /// Index of the listener.
     index: usize,
     listener: &'a MeshGatewayListener,
+    /// Errors in references.
     unresolved: Vec<String>,
-    /// Why it is not accepted.
+    /// Reason why the listener is not accepted.
     refused: Option<String>,
+    /// Policies attached to the listener.
     attached: BTreeSet<ObjectKey>,
-    found: BTreeMap<ToItemId, bool>,
-    served: bool,
+    /// Items that select the listener; `true` if it serves one of the item's hostnames.
+    items: BTreeMap<ToItemId, bool>,
+    /// Whether the listener is bound on every proxy.
+    is_programmed: bool,
 }
 
 impl<'a, 'r> ListenerResolver<'a, 'r> {
@@ -270,8 +272,8 @@ impl<'a, 'r> ListenerResolver<'a, 'r> {
             unresolved: Vec::new(),
             refused: None,
             attached: BTreeSet::new(),
-            found: BTreeMap::new(),
-            served: true,
+            items: BTreeMap::new(),
+            is_programmed: true,
         }
     }
 }
@@ -292,7 +294,7 @@ impl ListenerResolver<'_, '_> {
         matches!(self.protocol(), Protocol::Http | Protocol::Https)
     }
 
-    /// The items by those of their hostnames that this listener serves some hosts of.
+    /// Groups items by those of their hostnames that intersect the listener's.
     fn by_hostname<'p>(&self, items: &[ToItem<'p>]) -> BTreeMap<&'p str, Vec<ToItem<'p>>> {
         let own = self.listener.hostname().map(Hostname::new);
         let mut groups = group_by_hostname(items);
@@ -303,7 +305,7 @@ impl ListenerResolver<'_, '_> {
         groups
     }
 
-    /// Its certificates, where TLS is ended here; of a listener for all meshes, what proxies show each other.
+    /// Returns the certificates of a listener that terminates TLS; a cross-mesh listener presents that of its mesh.
     fn tls(&mut self) -> Option<Arc<FrontendTls>> {
         if self.listener.cross_mesh {
             return match cross_mesh::server_tls(self.reader, &self.gateway.mesh) {
@@ -336,7 +338,7 @@ impl ListenerResolver<'_, '_> {
         })
     }
 
-    /// Validates a certificate and its key, together as PEM: in a secret, or here.
+    /// Validates a certificate and its key, which are concatenated as PEM in a Secret or in the MeshGateway.
     fn certificate(&mut self, index: usize, certificate: &DataSource) -> Result<SecretId, String> {
         match certificate {
             DataSource::Secret(name) => {
@@ -358,7 +360,7 @@ impl ListenerResolver<'_, '_> {
         }
     }
 
-    /// The listener on one of the gateway's proxies.
+    /// Binds the listener on one of the gateway's proxies.
     fn bind_on(
         &mut self,
         proxy: &MeshProxy,
@@ -370,7 +372,7 @@ impl ListenerResolver<'_, '_> {
         let id = frontend_id(self.gateway, proxy, self.listener);
         let protocol = self.protocol();
         let is_http = self.is_http();
-        let items = self.items(proxy, policies, is_http);
+        let items = self.items_for(proxy, policies, is_http);
         let groups = match is_http {
             true => self.by_hostname(&items),
             false => BTreeMap::from([("", items.clone())]),
@@ -401,7 +403,7 @@ impl ListenerResolver<'_, '_> {
             if protocol == Protocol::Https {
                 rules.iter_mut().for_each(add_hsts);
             }
-            // Routes of one frontend go by different names: here by their hostname.
+            // Routes of a frontend need distinct keys; these are named after the listener and the hostname.
             let own = hosts.as_ref().map_or("", Hostname::as_str);
             let route = ObjectKey::new(Kind::MeshGateway, &*name, own);
             let attachment = (id.clone(), route.clone());
@@ -410,19 +412,19 @@ impl ListenerResolver<'_, '_> {
         }
         (outcome.uses, outcome.findings) = (lowering.uses, lowering.findings);
         if self.refused.is_some() || self.terminates_tls() && tls.is_none() {
-            self.served = false;
+            self.is_programmed = false;
             return;
         }
-        let mut made = frontend(id.clone(), protocol, self.listener.port);
+        let mut frontend = frontend(id.clone(), protocol, self.listener.port);
         let hostname = self.listener.hostname().map(Hostname::new);
-        made.hostname = hostname.filter(|_| protocol != Protocol::Tcp);
-        made.tls = tls.cloned();
-        made.connection_limit = self.connection_limit();
-        made.cross_mesh = self.listener.cross_mesh;
-        outcome.frontends.insert(id, made);
+        frontend.hostname = hostname.filter(|_| protocol != Protocol::Tcp);
+        frontend.tls = tls.cloned();
+        frontend.connection_limit = self.connection_limit();
+        frontend.cross_mesh = self.listener.cross_mesh;
+        outcome.frontends.insert(id, frontend);
     }
 
-    /// Notes which of the items have a hostname that is served here.
+    /// Records which items have a hostname that the listener serves; those attach to it and reach the proxy.
     fn record_items(
         &mut self,
         proxy: &MeshProxy,
@@ -430,32 +432,32 @@ impl ListenerResolver<'_, '_> {
         groups: &BTreeMap<&str, Vec<ToItem<'_>>>,
         reached: &mut BTreeMap<ObjectKey, BTreeSet<Callers>>,
     ) {
-        let met = groups.values().flatten();
-        let met: BTreeSet<(&ObjectKey, usize)> =
-            met.map(|item| (&item.policy.key, item.to)).collect();
-        // A stand-in is nobody.
-        let somebody = Some(&proxy.key).filter(|key| *key != self.key);
-        let somebody = somebody.map(|key| Callers::from([key.clone()]));
+        let served = groups.values().flatten();
+        let served: BTreeSet<(&ObjectKey, usize)> =
+            served.map(|item| (&item.policy.key, item.to)).collect();
+        // A placeholder has the key of the MeshGateway and is not a proxy.
+        let real_proxy = Some(&proxy.key).filter(|key| *key != self.key);
+        let real_proxy = real_proxy.map(|key| Callers::from([key.clone()]));
         for item in items {
             let policy = &item.policy.key;
-            let is_met = met.contains(&(policy, item.to));
-            if is_met {
+            let is_served = served.contains(&(policy, item.to));
+            if is_served {
                 let reached = reached.entry(policy.clone()).or_default();
-                reached.extend(somebody.clone());
+                reached.extend(real_proxy.clone());
                 self.attached.insert(policy.clone());
             }
-            *self.found.entry((policy.clone(), item.to)).or_default() |= is_met;
+            *self.items.entry((policy.clone(), item.to)).or_default() |= is_served;
         }
     }
 
-    /// Where another listener of the port speaks for this one: the policies that do.
+    /// Attaches policies to a TCP listener whose port another listener already bound; they apply to that one.
     fn attach_to_shared_port(&mut self, proxy: &MeshProxy, policies: &[&Arc<MeshPolicy>]) {
-        let items = self.items(proxy, policies, self.is_http());
+        let items = self.items_for(proxy, policies, self.is_http());
         let policies = items.iter().map(|item| item.policy.key.clone());
         self.attached.extend(policies);
     }
 
-    /// The listeners of a port share its connections, and those that name a limit agree on it; 0 is none.
+    /// Returns the connection limit of the listener's port. Validation ensures that all listeners of a port that set a limit agree; 0 means unlimited.
     fn connection_limit(&self) -> Option<u32> {
         let all = self.gateway.spec.conf.listeners.iter();
         let mut limits = all
@@ -464,8 +466,8 @@ impl ListenerResolver<'_, '_> {
         limits.find(|limit| *limit != 0)
     }
 
-    /// The items of the policies for this listener, the strongest first.
-    fn items<'p>(
+    /// Returns the items that select this listener, strongest first.
+    fn items_for<'p>(
         &self,
         proxy: &MeshProxy,
         policies: &[&'p Arc<MeshPolicy>],
@@ -475,7 +477,7 @@ impl ListenerResolver<'_, '_> {
         let name = display_name(&self.gateway.metadata);
         let siblings = self.gateway.spec.conf.listeners.iter().filter(|other| {
             let same = (other.port, other.protocol) == (self.listener.port, self.listener.protocol);
-            // On TCP all listeners of a port share what governs them.
+            // All TCP listeners of a port share their policies.
             same && (protocol(other) == Protocol::Tcp || *other == self.listener)
         });
         let tags: Vec<Tags> = siblings
@@ -512,10 +514,13 @@ impl ListenerResolver<'_, '_> {
             None => Condition::yes("Accepted", "Accepted", ""),
             Some(why) => Condition::no("Accepted", "UnsupportedValue", why.clone()),
         };
-        let programmed = match (self.served, self.refused.is_some()) {
+        let programmed = match (self.is_programmed, self.refused.is_some()) {
             (true, _) => Condition::yes("Programmed", "Programmed", ""),
-            (false, true) => Condition::no("Programmed", "Invalid", "it is not accepted"),
-            (false, false) => Condition::no("Programmed", "Invalid", "it has no certificate"),
+            (false, true) => Condition::no("Programmed", "Invalid", "the listener is not accepted"),
+            (false, false) => {
+                let message = "the listener has no valid certificate";
+                Condition::no("Programmed", "Invalid", message)
+            }
         };
         ListenerStatus {
             name: listener_name(self.listener),
@@ -531,11 +536,11 @@ impl ListenerResolver<'_, '_> {
     }
 }
 
-/// What is spoken at a listener.
+/// Returns the protocol of a listener.
 fn protocol(listener: &MeshGatewayListener) -> Protocol {
     let mode = listener.tls.as_ref().map(|tls| tls.mode);
     match listener.protocol {
-        // What is inside of the mesh's own TLS are bytes.
+        // Inside the mesh's TLS, the client's TLS is an opaque stream.
         ListenerProtocol::Tls if listener.cross_mesh => Protocol::Tcp,
         ListenerProtocol::Http => Protocol::Http,
         ListenerProtocol::Https => Protocol::Https,
@@ -547,12 +552,12 @@ fn protocol(listener: &MeshGatewayListener) -> Protocol {
     }
 }
 
-/// The hosts that a hostname of a policy means; none is all.
+/// Parses a hostname of a policy; `None` stands for all hosts.
 pub(crate) fn hosts(written: &str) -> Option<Hostname> {
     (!matches!(written, "" | "*")).then(|| Hostname::new(written))
 }
 
-/// "HTTPS vhosts: requireTls + HSTS": who came over TLS is told to do so again.
+/// Adds a Strict-Transport-Security header to responses: "HTTPS vhosts: requireTls + HSTS".
 fn add_hsts(rule: &mut Arc<BoundRule>) {
     let header = Header {
         name: "strict-transport-security".to_owned(),

@@ -1,7 +1,7 @@
-//! Merged rules, lowered: expressions compiled, filters sorted out, backends resolved.
+//! Lowers merged rules into the bound form: expressions are validated, filters converted and backends resolved.
 //!
-//! The failure policy is that of [`crate::rules`]: a rule that can be matched but not served answers with an error, one that can't be
-//! matched is dropped, and both are told of the policies whose word it is.
+//! The failure policy is that of [`crate::rules`]: a rule that can be matched but not served replies with an error, one that can't be matched is dropped,
+//! and both are reported in the status of the policies that they come from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,28 +27,28 @@ use crate::bound::{
 use crate::rules::{compile, prefix, values};
 use crate::store::Reader;
 
-/// What there is to say of policies whose rules were lowered.
+/// Findings about policies, for their status.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PolicyFindings {
     /// References that do not resolve: reason and message.
     pub unresolved: BTreeMap<ObjectKey, BTreeSet<(&'static str, String)>>,
-    /// Rules that are not carried out as written.
+    /// Rules that are not implemented as written.
     pub invalid: BTreeMap<ObjectKey, BTreeSet<String>>,
-    /// What others have the place of, and for whose calls.
+    /// Rules and lists that stronger policies override, with the callers to whom that applies.
     pub overridden: BTreeMap<ObjectKey, BTreeSet<(OverriddenRule, Callers)>>,
-    /// What merging has made of them, where that may surprise.
+    /// Surprising effects of merging.
     pub remarks: BTreeMap<ObjectKey, BTreeSet<String>>,
-    /// The backends that rules send something to.
+    /// Backends with a weight above 0, with the rules that name them.
     pub backends: BTreeSet<(RuleSource, BackendId)>,
 }
 
-/// Proxies whose calls the same policies govern.
+/// Proxies to whose calls the same policies apply.
 pub(crate) type Callers = Arc<[ObjectKey]>;
 
-/// A rule by the place of its `to` and its own.
+/// Index of a `to` item, and of a rule in it.
 pub(crate) type RuleIndex = (Option<usize>, usize);
 
-/// A rule's place as its author wrote it.
+/// Returns the field of a rule in its policy.
 pub(crate) fn rule_field((to, rule): RuleIndex) -> String {
     match to {
         Some(to) => format!("spec.to[{to}].rules[{rule}]"),
@@ -56,26 +56,22 @@ pub(crate) fn rule_field((to, rule): RuleIndex) -> String {
     }
 }
 
-/// Lowers rules for one kind of place.
+/// Lowers rules for one destination or listener.
 pub(crate) struct PolicyLowering<'a, 'r> {
-    /// Reads objects and notes it.
     pub reader: &'a Reader<'r>,
-    /// The mesh.
     pub mesh: &'a str,
-    /// The destination that requests were going to; none on a gateway.
+    /// Original destination of the calls; `None` on a gateway.
     pub destination: Option<&'a BackendId>,
-    /// Whether requests are seen.
+    /// Whether HTTP requests are routed, not streams.
     pub http: bool,
-    /// Whose calls these are.
     pub callers: Callers,
-    /// The backends in use.
+    /// Backends in use.
     pub uses: BTreeSet<BackendId>,
-    /// What there is to say.
     pub findings: PolicyFindings,
 }
 
 impl PolicyLowering<'_, '_> {
-    /// The rules of an HTTP frontend.
+    /// Lowers the rules of an HTTP frontend.
     pub fn http_rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         for (index, rule) in merged.iter().enumerate() {
@@ -92,7 +88,7 @@ impl PolicyLowering<'_, '_> {
         rules
     }
 
-    /// The one rule of a stream: "backendRefs replaced as a whole", those of the strongest.
+    /// Lowers the rules of a stream to the strongest: "backendRefs replaced as a whole".
     pub fn stream_rules(&mut self, merged: &[EffectiveRule<'_>]) -> Vec<Arc<BoundRule>> {
         let mut rules = Vec::new();
         if let Some(first) = merged.first() {
@@ -102,7 +98,7 @@ impl PolicyLowering<'_, '_> {
         rules
     }
 
-    /// What happens where no policy says otherwise: it goes where it was going.
+    /// Returns the rule that applies without policies: calls are forwarded to their original destination.
     pub fn default_rule(&mut self) -> Option<BoundRule> {
         let backend = self.own_destination(false)?;
         let matches = match self.http {
@@ -119,7 +115,7 @@ impl PolicyLowering<'_, '_> {
         ))
     }
 
-    /// The paths that a match without one takes: "a match without a path comes after all (on gateways it is prefix `/`)".
+    /// Returns the path predicate of a match without a path: "a match without a path comes after all (on gateways it is prefix `/`)".
     fn pathless(&self) -> PathPredicate {
         match self.destination {
             Some(_) => PathPredicate::Any,
@@ -172,7 +168,7 @@ impl PolicyLowering<'_, '_> {
             Some((written, policy, source)) if !written.is_empty() => {
                 if answers {
                     let remark = format!(
-                        "{}: its backendRefs get nothing: merged into one rule, a redirect or an answer goes first",
+                        "{}: its backendRefs get no requests, because the merged rule has a redirect or direct response",
                         rule_field((source.to, source.rule))
                     );
                     let remarks = self.findings.remarks.entry(policy.key.clone()).or_default();
@@ -199,9 +195,9 @@ impl PolicyLowering<'_, '_> {
                 }
             },
         }
-        // Each prefix is replaced for itself.
-        let apart = replaces && matches.len() > 1;
-        let groups: Vec<Vec<BoundMatch>> = match apart {
+        // Replacing a prefix depends on the match, so each match gets a rule of its own.
+        let is_divided = replaces && matches.len() > 1;
+        let groups: Vec<Vec<BoundMatch>> = match is_divided {
             true => matches.into_iter().map(|matched| vec![matched]).collect(),
             false => vec![matches],
         };
@@ -238,7 +234,7 @@ impl PolicyLowering<'_, '_> {
         })
     }
 
-    /// "Host of requests to a MeshExternalService: its own hostname, unless a filter sets another": for its share alone.
+    /// Returns the rewrite of the Host header for a MeshExternalService: "its own hostname, unless a filter sets another". It applies to that backend only.
     fn external_host_rewrite(
         &self,
         target: Result<&BackendId, &Fault>,
@@ -293,7 +289,7 @@ impl PolicyLowering<'_, '_> {
                 status: 500,
                 reason: FaultReason::UnsupportedProtocol,
                 message: format!(
-                    "{id} does not speak HTTP, which a {} needs",
+                    "the protocol of {id} is not HTTP, which a {} requires",
                     policy.key.kind
                 ),
             }),
@@ -314,7 +310,7 @@ impl PolicyLowering<'_, '_> {
         found
     }
 
-    /// "A TCP route may split to HTTP backends; an HTTP route drops/500s non-HTTP backends." What says nothing may speak HTTP.
+    /// "A TCP route may split to HTTP backends; an HTTP route drops/500s non-HTTP backends." A backend without a declared protocol may be HTTP.
     fn supports_protocol(&self, id: &BackendId) -> bool {
         let protocol = backend::protocol(self.reader, id);
         !self.http || protocol.is_none() || backend::is_http(protocol.as_deref())
@@ -358,8 +354,8 @@ impl PolicyLowering<'_, '_> {
             }
             KumaFilter::DirectResponse(direct) => {
                 let answer = self.direct_response(direct).map_err(|why| {
-                    self.record_invalid(source, &format!("{why}; it answers with 500"));
-                    // Clients need not know which files there are.
+                    self.record_invalid(source, &format!("{why}; requests get 500"));
+                    // The reply does not disclose names of files to clients.
                     let message = "the body of the direct response can't be read".to_owned();
                     Fault {
                         status: 500,
@@ -389,7 +385,7 @@ impl PolicyLowering<'_, '_> {
     }
 }
 
-/// Returns whether filters set a Host other than the backend's own, which `hostToBackendHostname` asks for.
+/// Returns whether filters set a Host header; `hostToBackendHostname` keeps that of the backend.
 fn sets_host(filters: &[KumaFilter]) -> bool {
     let asks = |filter: &KumaFilter| matches!(filter, KumaFilter::URLRewrite(rewrite) if rewrite.host_to_backend_hostname);
     let sets = |filter: &KumaFilter| match filter {
@@ -403,7 +399,7 @@ fn sets_host(filters: &[KumaFilter]) -> bool {
     !filters.iter().any(asks) && filters.iter().any(sets)
 }
 
-/// The bytes that a source stands for. Files and the environment are read outside and handed in.
+/// Returns the content of a data source. Files and environment variables are read elsewhere and are inputs here.
 pub(crate) fn content(reader: &Reader<'_>, source: &DataSource) -> Result<Arc<[u8]>, String> {
     match source {
         DataSource::InlineString(text) => Ok(text.as_bytes().into()),
@@ -450,7 +446,7 @@ fn new_rule(
     }
 }
 
-/// A reference as it is written.
+/// Returns a backend reference as written.
 fn backend_name(target: &TargetRef, port: Option<u16>, policy: &MeshPolicy) -> BackendName {
     let namespace = target.namespace.as_deref();
     let namespace = namespace.or(policy.namespace());
@@ -463,7 +459,7 @@ fn backend_name(target: &TargetRef, port: Option<u16>, policy: &MeshPolicy) -> B
         .collect();
     let labels = labels.join(",");
     let name = target.name.as_deref().unwrap_or(&labels);
-    // The name of a service on Kubernetes has its namespace in it.
+    // A value of `kuma.io/service` on Kubernetes contains the namespace.
     let whole = KubernetesService::parse(name).is_some();
     let namespace = if whole { "" } else { namespace };
     BackendName {
@@ -474,7 +470,7 @@ fn backend_name(target: &TargetRef, port: Option<u16>, policy: &MeshPolicy) -> B
     }
 }
 
-/// Why no rule of a policy can be matched; none if one can, or if it has no rules.
+/// Returns the errors of a policy none of whose rules can be matched; `None` if one can, or if it has no rules.
 pub(crate) fn unmatchable_rules(key: &ObjectKey, route: &MeshRoute) -> Option<String> {
     let mut why = Vec::new();
     for (to, item) in route.spec.to.iter().enumerate() {

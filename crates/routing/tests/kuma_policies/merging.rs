@@ -383,7 +383,10 @@ fn the_protocol_decides_between_http_and_tcp_routes() {
         "db 100"
     );
     let ignored = world.conditions(Kind::MeshHTTPRoute, "h");
-    assert!(ignored[0].contains("it does not speak HTTP"), "{ignored:?}");
+    assert!(
+        ignored[0].contains("its protocol is not HTTP"),
+        "{ignored:?}"
+    );
     let world = World::with(&format!("{}{}", http("h", "db"), tcp("t", "db", split)));
     assert_eq!(
         fate(&world.from("web-1", "tcp://127.0.0.1:10002")),
@@ -403,7 +406,10 @@ fn a_redirect_wins_over_backends_that_it_is_merged_with() {
         "302"
     );
     let said = world.conditions(Kind::MeshHTTPRoute, "owner");
-    assert!(said[0].contains("its backendRefs get nothing"), "{said:?}");
+    assert!(
+        said[0].contains("its backendRefs get no requests"),
+        "{said:?}"
+    );
 }
 
 /// "if `rules: []`, a ref to `to.targetRef`": a stronger policy without rules takes the weaker one's backends away.
@@ -445,7 +451,7 @@ fn a_service_speaks_what_its_endpoints_have_in_common() {
             .replace(&tag("http", "v2"), &tag(second, "v2"));
         let world = World::of(&format!("{mesh}{route}"));
         let said = world.conditions(Kind::MeshHTTPRoute, "r");
-        let ignored = said[0].contains("it does not speak HTTP");
+        let ignored = said[0].contains("its protocol is not HTTP");
         assert_eq!(!ignored, is_http, "{first} {second}: {said:?}");
     }
 }
