@@ -16,8 +16,8 @@ pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
     explain::explain(tables, &directory(binder), query, |called| {
         let parent = &called.object;
         let by = query.dataplane.iter();
-        let by = by.flat_map(|dataplane| binder.passed_by(dataplane, called));
-        let displaced = binder.displaced(parent);
+        let by = by.flat_map(|dataplane| binder.inactive_for_caller(dataplane, called));
+        let displaced = binder.inactive_on_gateway(parent);
         let refusals = binder.refusals(parent).into_iter();
         let by_kind = binder.outranked_by_kind(parent, called.port);
         let refusals = refusals.chain(by_kind).chain(displaced).chain(by);

@@ -54,12 +54,12 @@ pub fn mesh_gateway(binder: &Binder, given: &str) -> Result<Option<(Name, Option
             continue;
         };
         let mut found = apart(binder, binder.named_proxies(&name.join("/")));
-        found.retain(|key| key.kind == Kind::MeshGateway || binder.gateway_ports(key).is_some());
+        found.retain(|key| key.kind == Kind::MeshGateway || binder.gateway_name_of(key).is_some());
         if found.is_empty() {
             continue;
         }
         let key = only(found, given, String::new)?;
-        let name = binder.gateway_ports(&key).unwrap_or(key.name);
+        let name = binder.gateway_name_of(&key).unwrap_or(key.name);
         let listener = parts[length..].join("/");
         return Ok(Some((name, Some(listener).filter(|name| !name.is_empty()))));
     }

@@ -1,4 +1,4 @@
-//! The merged rules of one proxy, by where each part of them is written: for people.
+//! Reports the effective rules of a proxy or MeshGateway, with the policies that set each part, for `explain` and `merged`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,25 +18,25 @@ use crate::bound::{BackendId, BoundRoute, FrontendId, RuleSource};
 use crate::store::Reader;
 use crate::{Binder, Refusal};
 
-/// The rules for what a proxy sends to a destination, or for a hostname of a gateway's listener.
+/// Effective rules for calls of a proxy to a destination, or for a hostname of a gateway's listener.
 #[derive(Clone, Debug)]
 pub struct MergedRules {
-    /// What they are for.
+    /// The destination, or the listener and hostname, as text.
     pub destination: String,
-    /// The rules, the strongest policy's first.
+    /// The rules, strongest policy first.
     pub rules: Vec<MergedRule>,
-    /// The route that the rules are bound as, which says in which order they are tried. None where there is no rule.
+    /// The route that the rules are bound as, which determines the order in which they are tried; `None` without rules.
     pub route: Option<Arc<BoundRoute>>,
 }
 
 /// A merged rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MergedRule {
-    /// The rules that it came from, the strongest first. All have its `matches`.
+    /// Rules that contribute to it, strongest first. All have the same `matches`.
     pub from: Vec<RuleSource>,
-    /// The one whose `filters` it has.
+    /// Rule that sets `filters`.
     pub filters: Option<RuleSource>,
-    /// The one whose `backendRefs` it has.
+    /// Rule that sets `backendRefs`.
     pub backend_refs: Option<RuleSource>,
 }
 
@@ -50,55 +50,58 @@ fn summarize(merged: Vec<EffectiveRule<'_>>) -> Vec<MergedRule> {
 }
 
 impl Binder {
-    /// The proxies and MeshGateways of a name: `NAME`, or `MESH/NAME`, or on Kubernetes `NAMESPACE/NAME`.
+    /// Returns the proxies and MeshGateways with a name of the form `NAME`, `MESH/NAME`, or on Kubernetes `NAMESPACE/NAME`.
     pub fn named_proxies(&self, name: &str) -> Vec<ObjectKey> {
-        let (place, name) = match name.rsplit_once('/') {
-            Some((place, name)) => (Some(place), name),
+        let (qualifier, name) = match name.rsplit_once('/') {
+            Some((qualifier, name)) => (Some(qualifier), name),
             None => (None, name),
         };
-        let is = |key: &&ObjectKey| {
-            let is_there = |place: &str| {
+        let is_named = |key: &&ObjectKey| {
+            let is_in = |qualifier: &str| {
                 let namespace = key.namespace();
                 let mesh = match self.store.get(key) {
                     Some(Resource::MeshGateway(gateway)) => Some(&*gateway.mesh),
                     _ => None,
                 };
-                namespace == place || namespace == scope(place) || mesh == Some(place)
+                namespace == qualifier || namespace == scope(qualifier) || mesh == Some(qualifier)
             };
-            (*key.name.name == *name || self.proxy_name(key) == name) && place.is_none_or(is_there)
+            (*key.name.name == *name || self.proxy_name(key) == name) && qualifier.is_none_or(is_in)
         };
         let serving = self.kuma.gateways.values().flat_map(|view| &view.proxies);
         let all = self.kuma.proxies.keys().chain(serving);
-        let all = all.chain(self.kuma.gateways.keys()).filter(is).cloned();
-        // Pods are not followed as long as there is no policy.
+        let all = all
+            .chain(self.kuma.gateways.keys())
+            .filter(is_named)
+            .cloned();
+        // Without policies, Pods are not computed as proxies.
         let reader = Reader::new(&self.store);
         let pods = self.store.objects().map(|(key, _)| key);
-        let pods = pods.filter(|key| key.kind == Kind::Pod && is(&key));
+        let pods = pods.filter(|key| key.kind == Kind::Pod && is_named(&key));
         let pods = pods.filter(|key| proxy::resolve_proxy(&reader, key).is_some());
         let all: BTreeSet<ObjectKey> = all.chain(pods).collect();
         all.into_iter().collect()
     }
 
-    /// Outbounds of Dataplanes whose `backendRef` does not resolve, in no order.
+    /// Returns the outbounds of Dataplanes whose `backendRef` does not resolve, in arbitrary order.
     pub fn unresolved_outbounds(&self) -> impl Iterator<Item = &UnresolvedOutbound> {
         let proxies = self.kuma.proxies.values();
         proxies.flat_map(|proxy| &proxy.unresolved)
     }
 
-    /// Whether a proxy serves a MeshGateway.
+    /// Returns whether a proxy serves a MeshGateway.
     pub fn serves(&self, proxy: &ObjectKey, gateway: &ObjectKey) -> bool {
         let view = self.kuma.gateways.get(gateway);
         view.is_some_and(|view| view.proxies.contains(proxy))
     }
 
-    /// The name under which the ports of a proxy that serves a MeshGateway are found; none if it serves none.
-    pub fn gateway_ports(&self, proxy: &ObjectKey) -> Option<Name> {
+    /// Returns the `gateway` name in the frontend ids of a proxy's listeners, or `None` if it serves no MeshGateway.
+    pub fn gateway_name_of(&self, proxy: &ObjectKey) -> Option<Name> {
         let mut all = self.gateway_proxies();
         all.find(|(_, object)| object.key() == *proxy)
             .map(|(name, _)| name)
     }
 
-    /// The merged rules of a proxy or a MeshGateway. Looks at everything: for people, not for proxies.
+    /// Returns the effective rules of a proxy or a MeshGateway. Evaluates all policies.
     pub fn merged_rules(&self, key: &ObjectKey) -> Vec<MergedRules> {
         let reader = Reader::new(&self.store);
         let policies = &self.kuma.policies;
@@ -112,7 +115,7 @@ impl Binder {
             if key != gateway {
                 return on(Some(key));
             }
-            // Its proxies may have tags of their own, and so different policies.
+            // The proxies' own tags may select different policies for each of them.
             let all: Vec<(&ObjectKey, Vec<MergedRules>)> = view
                 .proxies
                 .iter()
@@ -134,15 +137,16 @@ impl Binder {
                 })
                 .collect();
         }
-        let looked_at = self.kuma.proxies.get(key).cloned();
-        let looked_at = looked_at.or_else(|| proxy::resolve_proxy(&reader, key).map(Arc::new));
-        let Some(proxy) = looked_at.as_deref() else {
+        let proxy = self.kuma.proxies.get(key).cloned();
+        let proxy = proxy.or_else(|| proxy::resolve_proxy(&reader, key).map(Arc::new));
+        let Some(proxy) = proxy.as_deref() else {
             return Vec::new();
         };
-        let told = proxy.outbounds.iter().map(|(_, id)| id);
+        let outbounds = proxy.outbounds.iter().map(|(_, id)| id);
         let targeted = self.kuma.targeted.iter();
         let targeted = targeted.filter(|id| proxy.is_unrestricted && id.port != 0);
-        told.chain(targeted)
+        outbounds
+            .chain(targeted)
             .map(|id| {
                 let own = items_for_caller(&items_for(&reader, policies.values(), id), proxy);
                 let http = backend::is_http(backend::protocol(&reader, id).as_deref());
@@ -160,7 +164,7 @@ impl Binder {
             .collect()
     }
 
-    /// The route that governs the calls of a proxy to a destination.
+    /// Returns the route for calls of a proxy to a destination.
     fn outbound_route(&self, proxy: &ObjectKey, to: &BackendId) -> Option<Arc<BoundRoute>> {
         let mut attached = self.kuma.destinations.get(to)?.attachments.iter();
         let found = attached.find(|((id, _), _)| {
@@ -169,14 +173,14 @@ impl Binder {
         found.map(|(_, route)| route.clone())
     }
 
-    /// The MeshGateway that a key names, or that a proxy of this key has chosen.
+    /// Returns the MeshGateway with a key, or that a proxy with this key serves.
     fn gateway_of(&self, key: &ObjectKey) -> Option<&ObjectKey> {
         let mut gateways = self.kuma.gateways.iter();
         let found = gateways.find(|(gateway, view)| *gateway == key || view.proxies.contains(key));
         found.map(|(gateway, _)| gateway)
     }
 
-    /// The name of a proxy as its author gave it.
+    /// Returns the display name of a proxy.
     pub fn proxy_name(&self, key: &ObjectKey) -> String {
         match self.store.get(key) {
             Some(object) if key.kind != Kind::Pod => display_name(object.meta()).to_owned(),
@@ -184,15 +188,15 @@ impl Binder {
         }
     }
 
-    /// The rules of policies for a MeshGateway that another has the place of, and the policies that name it and have no say on any of its
-    /// listeners. Looks at everything: for people.
-    pub fn displaced(&self, gateway: &ObjectKey) -> Vec<Refusal> {
+    /// Returns the rules for a MeshGateway that a stronger policy overrides, and the policies that target it but none of its listeners. Evaluates all
+    /// policies.
+    pub fn inactive_on_gateway(&self, gateway: &ObjectKey) -> Vec<Refusal> {
         let reader = Reader::new(&self.store);
         let mut all = Vec::new();
         for (listener, groups) in gateway::listeners(&reader, gateway, None, &self.kuma.policies) {
             for (hostname, items) in groups {
-                let place = format!("listener {listener} {hostname}");
-                all.extend(overridden_rules(&merge(&items), place.trim_end()));
+                let target = format!("listener {listener} {hostname}");
+                all.extend(overridden_rules(&merge(&items), target.trim_end()));
             }
         }
         all.extend(self.unattached_policies(gateway));
@@ -210,10 +214,10 @@ impl Binder {
             let target = &policy.route.spec.target_ref;
             let named =
                 target.kind == TargetKind::MeshGateway && target.name.as_deref() == Some(name);
-            let mut has_say = view.items.keys();
+            let mut items = view.items.keys();
             named
                 && policy.route.mesh == gateway.mesh
-                && !has_say.any(|(found, _)| *found == policy.key)
+                && !items.any(|(found, _)| *found == policy.key)
         });
         let idle = policies.map(|policy| Refusal {
             route: policy.key.clone(),
@@ -226,37 +230,41 @@ impl Binder {
             message: match &policy.refused {
                 Some(why) => why.clone(),
                 None if policy.is_shadow() => SHADOW.to_owned(),
-                None => "no listener that speaks what it is for has the tags of its targetRef"
-                    .to_owned(),
+                None => {
+                    "no listener with a protocol that it supports has the tags of its targetRef"
+                        .to_owned()
+                }
             },
         });
         idle.collect()
     }
 
-    /// The policies for a destination's port, and their rules, that have no say over the calls of a proxy, and why. Looks at everything: for
-    /// people.
-    pub fn passed_by(&self, proxy: &ObjectKey, destination: &BackendId) -> Vec<Refusal> {
+    /// Returns the policies and rules for a destination that don't apply to calls of a proxy, with reasons. Evaluates all policies.
+    pub fn inactive_for_caller(&self, proxy: &ObjectKey, destination: &BackendId) -> Vec<Refusal> {
         let reader = Reader::new(&self.store);
         let Some(proxy) = self.kuma.proxies.get(proxy) else {
             return Vec::new();
         };
-        let told = proxy.outbounds.iter().map(|(_, id)| id);
-        let mut known = told.chain(&self.kuma.targeted);
+        let outbounds = proxy.outbounds.iter().map(|(_, id)| id);
+        let mut known = outbounds.chain(&self.kuma.targeted);
         let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
-        let mut displaced = Vec::new();
+        let mut overridden = Vec::new();
         if let Some(id) = known.find(|id| *id == destination) {
             let items = items_for(&reader, self.kuma.policies.values(), id);
             let own = items_for_caller(&items, proxy);
             let http = backend::is_http(backend::protocol(&reader, id).as_deref());
             let (_, governing, ignored) = select_by_protocol(&own, http);
-            displaced.extend(overridden_rules(&merge(&governing), &id.to_string()));
+            overridden.extend(overridden_rules(&merge(&governing), &id.to_string()));
             let governs =
                 |item: &ToItem<'_>| governing.iter().any(|g| g.policy.key == item.policy.key);
             for item in items.iter().filter(|item| !governs(item)) {
                 let is_ignored = ignored.iter().any(|i| i.policy.key == item.policy.key);
                 let (reason, message) = match (&item.policy.refused, is_ignored) {
                     (Some(why), _) => ("UnsupportedValue", why.clone()),
-                    (_, true) => ("Conflicted", format!("what {id} speaks gives it no say")),
+                    (_, true) => (
+                        "Conflicted",
+                        format!("it does not apply to the protocol of {id}"),
+                    ),
                     (_, false) => ("NotSelected", not_selected(item.policy, proxy)),
                 };
                 let route = item.policy.key.clone();
@@ -269,22 +277,22 @@ impl Binder {
                 });
             }
         }
-        displaced.into_iter().chain(all.into_values()).collect()
+        overridden.into_iter().chain(all.into_values()).collect()
     }
 }
 
 /// Returns whether two proxies have the same rules.
 fn have_same_rules(one: &[MergedRules], other: &[MergedRules]) -> bool {
-    let what = |all: &[MergedRules]| -> Vec<(String, Vec<MergedRule>)> {
+    let rules = |all: &[MergedRules]| -> Vec<(String, Vec<MergedRule>)> {
         let parts = all.iter();
         parts
             .map(|part| (part.destination.clone(), part.rules.clone()))
             .collect()
     };
-    what(one) == what(other)
+    rules(one) == rules(other)
 }
 
-/// The route of a listener of a MeshGateway for a hostname as it is written, on one of its proxies.
+/// Returns the route of a MeshGateway's listener on one of its proxies, for a hostname as written.
 fn listener_route(
     outcome: &PolicyOutcome,
     proxy: &ObjectKey,
@@ -309,7 +317,7 @@ fn listener_route(
     found.map(|(_, route)| route.clone())
 }
 
-/// Rules of a MeshGateway's listeners on one of its proxies, by hostname, in the order in which hostnames are tried.
+/// Returns the rules of a MeshGateway's listeners on one of its proxies, by hostname, in the order in which hostnames are tried.
 fn listener_rules(
     listeners: Vec<gateway::ListenerItems<'_>>,
     outcome: &PolicyOutcome,
@@ -340,22 +348,22 @@ fn listener_rules(
     all
 }
 
-/// Why a policy that is only tried has no say.
-pub(crate) const SHADOW: &str = "it is tried and not carried out (kuma.io/effect: shadow)";
+/// Message for policies that are not enforced.
+pub(crate) const SHADOW: &str = "the policy is not enforced (kuma.io/effect: shadow)";
 
-/// Rules of which nothing is left.
-fn overridden_rules(merged: &[EffectiveRule<'_>], place: &str) -> Vec<Refusal> {
-    let lost = merged.iter().flat_map(|rule| &rule.overridden);
-    let whole = lost.filter(|lost| lost.part.is_none());
+/// Returns the rules that are overridden as a whole.
+fn overridden_rules(merged: &[EffectiveRule<'_>], target: &str) -> Vec<Refusal> {
+    let overridden = merged.iter().flat_map(|rule| &rule.overridden);
+    let whole = overridden.filter(|overridden| overridden.part.is_none());
     let mut all: Vec<Refusal> = whole
-        .map(|lost| Refusal {
-            route: lost.rule.policy.clone(),
-            to: lost.rule.to,
-            rule: Some(lost.rule.rule),
+        .map(|overridden| Refusal {
+            route: overridden.rule.policy.clone(),
+            to: overridden.rule.to,
+            rule: Some(overridden.rule.rule),
             reason: "Merged",
             message: format!(
-                "{} is stronger, and has the same matches for {place}",
-                lost.winner
+                "overridden by {}, which is stronger and has the same matches for {target}",
+                overridden.winner
             ),
         })
         .collect();
@@ -368,18 +376,18 @@ fn not_selected(policy: &MeshPolicy, proxy: &MeshProxy) -> String {
         return SHADOW.to_owned();
     }
     if policy.route.mesh != proxy.mesh {
-        return format!("it is of mesh {}", policy.route.mesh);
+        return format!("it applies to mesh {}", policy.route.mesh);
     }
     if let Some(namespace) = policy.only_namespace()
         && proxy.namespace.as_deref() != Some(namespace)
     {
-        return format!("it is a consumer's, for the calls of namespace {namespace}");
+        return format!("it is a consumer policy, for calls from namespace {namespace}");
     }
     if let Some(zone) = policy.zone()
         && !proxy.is_in_zone(zone)
     {
-        return format!("it is for the calls of zone {zone}");
+        return format!("it applies to calls from zone {zone}");
     }
     let target = target_text(&policy.route.spec.target_ref);
-    format!("it is for {target}, which does not select {}", proxy.key)
+    format!("its targetRef ({target}) does not select {}", proxy.key)
 }

@@ -1,4 +1,4 @@
-//! Proxies of the mesh: Dataplanes as they are written, and the Pods and MeshGatewayInstances that become some on Kubernetes.
+//! Proxies of the mesh: Dataplanes, and the Pods and MeshGatewayInstances that Kuma turns into Dataplanes on Kubernetes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,31 +15,28 @@ use super::cross_mesh::MESH_TAG;
 use crate::bound::{BackendId, Tags as Subset, Transport};
 use crate::store::Reader;
 
-/// The label that lets proxies into the Pods of a namespace, or into one Pod.
+/// Label that enables sidecar injection for a namespace or a Pod.
 pub(crate) const INJECTION_LABEL: &str = "kuma.io/sidecar-injection";
 
 /// A proxy of a mesh.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MeshProxy {
-    /// What it is written as.
+    /// The Dataplane, Pod or MeshGatewayInstance.
     pub key: ObjectKey,
-    /// The name, labels and age of that.
     pub metadata: Meta,
-    /// The mesh.
     pub mesh: Arc<str>,
-    /// Its namespace on Kubernetes.
+    /// Kubernetes namespace.
     pub namespace: Option<Arc<str>>,
-    /// The tags of each inbound; of a gateway its own.
+    /// Tags of each inbound, or of the gateway.
     pub tag_sets: Vec<Tags>,
-    /// What it is told to call, and where it finds it.
+    /// Address and destination of each outbound.
     pub outbounds: Vec<(SocketAddr, BackendId)>,
-    /// Outbounds whose `backendRef` does not resolve.
     pub unresolved: Vec<UnresolvedOutbound>,
-    /// Its traffic is redirected to it (`transparentProxying`), which nothing does here.
+    /// `transparentProxying`, which Pointsman does not support.
     pub is_transparent: bool,
-    /// Whether it may call everything in the mesh: a Pod, whose traffic is captured.
+    /// Whether it may call every destination of the mesh: true of a Pod, whose traffic is captured.
     pub is_unrestricted: bool,
-    /// Whether it is a gateway, be it another's, and no sidecar.
+    /// Gateway, whether builtin or delegated, or sidecar.
     pub kind: ProxyType,
 }
 
@@ -48,25 +45,25 @@ pub(crate) struct MeshProxy {
 pub struct UnresolvedOutbound {
     /// The Dataplane.
     pub dataplane: ObjectKey,
-    /// Its index in `networking.outbound`.
+    /// Index in `networking.outbound`.
     pub index: usize,
-    /// The address and port that it names.
+    /// Address of the outbound.
     pub listen: SocketAddr,
-    /// The name of the destination, if the reference has one.
+    /// Name of the destination, if the reference has one.
     pub name: Option<String>,
-    /// The reason, for people.
+    /// Human-readable reason.
     pub reason: String,
 }
 
 impl MeshProxy {
-    /// Returns whether it is in a zone: its label `kuma.io/zone` names its own. One without the label may be in any.
+    /// Returns whether the proxy is in a zone, by its label `kuma.io/zone`. Without the label it counts as being in every zone.
     pub fn is_in_zone(&self, zone: &str) -> bool {
         let own = self.metadata.labels.get(ZONE_TAG);
         own.is_none_or(|own| own == zone)
     }
 }
 
-/// Looks at a proxy. None if there is none of this name.
+/// Reads a proxy. Returns `None` if the object does not exist or is not a proxy.
 pub(crate) fn resolve_proxy(reader: &Reader<'_>, key: &ObjectKey) -> Option<MeshProxy> {
     match reader.object(key)? {
         Resource::Dataplane(dataplane) => Some(from_dataplane(reader, key, dataplane)),
@@ -76,7 +73,7 @@ pub(crate) fn resolve_proxy(reader: &Reader<'_>, key: &ObjectKey) -> Option<Mesh
     }
 }
 
-/// The service that a tag names, as a destination or a backend.
+/// Returns the id of the service that a `kuma.io/service` tag names.
 pub(crate) fn tagged_service(mesh: &str, service: &str, tags: Subset) -> BackendId {
     let object = ObjectKey::new(Kind::MeshService, scope(mesh), service);
     BackendId {
@@ -113,7 +110,7 @@ fn from_dataplane(reader: &Reader<'_>, key: &ObjectKey, dataplane: &Dataplane) -
                 let more = outbound.tags.iter();
                 let more = more.filter(|(name, _)| *name != SERVICE_TAG);
                 let more = more.map(|(name, value)| (name.as_str(), value.as_str()));
-                // A gateway's listener for all meshes is found by its mesh's name.
+                // The tag `kuma.io/mesh` selects a cross-mesh listener of another mesh.
                 let mesh = outbound.tags.get(MESH_TAG);
                 let mesh = mesh.map_or(&*dataplane.mesh, String::as_str);
                 tagged_service(mesh, service, more.collect())
@@ -165,7 +162,7 @@ fn from_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> MeshProxy {
     }
 }
 
-/// A Pod that is let into the mesh, unless the Dataplane that was made of it is there too.
+/// Reads a Pod with sidecar injection, unless the Dataplane that Kuma generated for it exists too.
 fn from_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<MeshProxy> {
     let namespace = &pod.metadata.namespace;
     let around = reader.namespace_labels(namespace);
@@ -232,7 +229,7 @@ fn inbounds<'s>(pod: &'s Pod, service: &'s Service) -> impl Iterator<Item = Tags
     })
 }
 
-/// "all Pod labels (except keys containing `kuma.io/` and empty values)", and what Kuma adds.
+/// Returns the tags of a Pod's inbound: "all Pod labels (except keys containing `kuma.io/` and empty values)", and those that Kuma adds.
 pub(crate) fn pod_tags(pod: &Pod, service: &KubernetesService<'_>, protocol: &str) -> Tags {
     let labels = pod.metadata.labels.iter();
     let labels = labels.filter(|(name, value)| !name.contains("kuma.io/") && !value.is_empty());

@@ -1,8 +1,8 @@
-//! What is computed anew when an object of Kuma's, or one that it depends on, changes.
+//! Queries for Kuma's objects, and their invalidation.
 //!
-//! Objects are read through a [`Reader`], which notes them. Policies are not: each says which destinations and gateways it concerns, and
-//! those are marked when it comes, changes or goes. So one policy costs what it touches: the destinations are gone through for their names, but only
-//! those that it includes are worked out anew.
+//! Queries read objects through a [`Reader`], which records them as inputs. Policies are not recorded: a changed policy invalidates the destinations and
+//! gateways that it selects, before and after the change. So a change costs one pass over the names of all destinations, and recomputes only those that the
+//! policy includes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::store::{Input, Query, Reader};
 use crate::{Binder, Delta, difference};
 
 impl Binder {
-    /// Marks what an object gives rise to by being there.
+    /// Invalidates the queries that exist because of an object.
     pub(crate) fn invalidate_kuma(&mut self, key: &ObjectKey) {
         match key.kind {
             Kind::Dataplane => self.tracker.invalidate(Query::Proxy(key.clone())),
@@ -39,7 +39,7 @@ impl Binder {
         }
     }
 
-    /// Marks the ports of a destination that a policy may be for.
+    /// Invalidates the ports of a destination to which a policy may apply.
     fn invalidate_ports(&mut self, object: &ObjectKey) {
         if self.kuma.policies.is_empty() {
             return;
@@ -47,7 +47,7 @@ impl Binder {
         let known = |id: &&BackendId| id.object == *object;
         let first = || BackendId::new(object.clone(), 0, Transport::Tcp)..;
         let targeted = self.kuma.targeted.range(first()).take_while(known);
-        // A policy may come to include by labels what it did not before.
+        // A changed label may cause a policy to include a destination that it did not before.
         let called = self.kuma.callers.range(first()).map(|(id, _)| id);
         let called = called.take_while(known);
         let mut ids: BTreeSet<BackendId> = targeted.chain(called).cloned().collect();
@@ -68,7 +68,7 @@ impl Binder {
             None => self.kuma.policies.remove(key),
         };
         if had_none {
-            // Pods are of no interest as long as there is no policy; now they are.
+            // Pods are computed as proxies only if there is a policy; this is the first one.
             let pods = self.store.objects().map(|(key, _)| key);
             let pods = pods.filter(|key| key.kind == Kind::Pod);
             let known = self.kuma.unrestricted.iter().cloned();
@@ -97,7 +97,7 @@ impl Binder {
         }
     }
 
-    /// The destinations that a policy includes, of those that somebody may call.
+    /// Returns the destinations that a policy includes.
     fn destinations_of(&self, policy: &MeshPolicy) -> BTreeSet<BackendId> {
         let reader = Reader::new(&self.store);
         let includes = |id: &&BackendId| {
@@ -123,11 +123,11 @@ impl Binder {
             return;
         }
         let view = view.map(Arc::new);
-        for (proxy, comes) in [(&old, false), (&view, true)] {
+        for (proxy, is_added) in [(&old, false), (&view, true)] {
             let Some(proxy) = proxy else { continue };
             for (_, destination) in &proxy.outbounds {
                 let callers = self.kuma.callers.entry(destination.clone()).or_default();
-                match comes {
+                match is_added {
                     true => callers.insert(key.clone()),
                     false => callers.remove(key),
                 };
@@ -138,7 +138,7 @@ impl Binder {
                     .invalidate(Query::Destination(destination.clone()));
             }
             if proxy.is_unrestricted {
-                match comes {
+                match is_added {
                     true => self.kuma.unrestricted.insert(key.clone()),
                     false => self.kuma.unrestricted.remove(key),
                 };
@@ -160,7 +160,7 @@ impl Binder {
         let mut callers = self.callers(id);
         let is_port = |port: &backend::DestinationPort| port.number == id.port;
         if id.port != 0 && !backend::ports(&reader, &id.object).iter().any(is_port) {
-            // A policy may name what does not exist.
+            // The destination does not exist.
             items.clear();
             callers.clear();
         }
@@ -176,11 +176,11 @@ impl Binder {
         };
         let is_targeted = !items.is_empty();
         let inputs = reader.into_inputs();
-        // What nobody calls and no policy includes need not be followed.
-        let followed = is_targeted || !callers.is_empty();
+        // A destination that no proxy calls and no policy includes needs no tracking.
+        let is_tracked = is_targeted || !callers.is_empty();
         drop(callers);
         self.tracker
-            .record_reads(query, if followed { inputs } else { Vec::new() });
+            .record_reads(query, if is_tracked { inputs } else { Vec::new() });
         match is_targeted {
             true => self.kuma.targeted.insert(id.clone()),
             false => self.kuma.targeted.remove(id),
@@ -201,15 +201,15 @@ impl Binder {
         }
     }
 
-    /// Who calls a destination, and where each finds it.
+    /// Returns the proxies that may call a destination.
     pub(crate) fn callers(&self, id: &BackendId) -> Vec<Caller<'_>> {
         let mut found = Vec::new();
-        let told = self.kuma.callers.get(id).into_iter().flatten();
-        for proxy in told.filter_map(|key| self.kuma.proxies.get(key)) {
+        let callers = self.kuma.callers.get(id).into_iter().flatten();
+        for proxy in callers.filter_map(|key| self.kuma.proxies.get(key)) {
             let outbounds = proxy.outbounds.iter().filter(|(_, to)| to == id);
             found.extend(outbounds.map(|(listen, _)| (&**proxy, Some(*listen))));
         }
-        // A service that goes by its tag alone is none that a Pod finds.
+        // A Pod calls by virtual address, so it can't call a service that has only a tag.
         if id.port != 0 {
             let pods = self.kuma.unrestricted.iter();
             let pods = pods.filter_map(|key| self.kuma.proxies.get(key));
@@ -246,7 +246,7 @@ impl Binder {
         }
     }
 
-    /// Goes from one outcome to the next: what changed is passed on, and who is told of it is marked.
+    /// Replaces the outcome of a target: adds the differences to the delta, and invalidates backends and statuses that changed.
     fn apply_outcome(
         &mut self,
         target: &PolicyTarget,
@@ -290,7 +290,7 @@ impl Binder {
     }
 }
 
-/// The policies of which something else is to be said.
+/// Returns the policies whose status depends on the difference between two outcomes.
 fn policies_with_changed_status(old: &PolicyOutcome, new: &PolicyOutcome) -> BTreeSet<ObjectKey> {
     let mut policies = changed_keys(&old.reached, &new.reached);
     policies.extend(changed_keys(
@@ -316,7 +316,7 @@ fn changed_keys<V: PartialEq>(
         .collect()
 }
 
-/// The ports of an object that is a destination.
+/// Returns the ports of a destination object.
 pub(super) fn ports_of(reader: &Reader<'_>, object: &ObjectKey) -> Vec<BackendId> {
     let ports = backend::ports(reader, object).into_iter();
     ports

@@ -1,4 +1,4 @@
-//! Which proxies a policy is for, and which destinations.
+//! Matches policies with the proxies and destinations that they select.
 
 use pointsman_resources::kuma::{
     DISPLAY_NAME_LABEL, KubernetesService, MESH_LABEL, NAMESPACE_TAG, ProxyType, SERVICE_TAG, Tags,
@@ -12,7 +12,7 @@ use super::proxy::MeshProxy;
 use crate::bound::BackendId;
 use crate::store::Reader;
 
-/// Whether tags have all that a selector asks for; `*` is any value.
+/// Returns whether a tag set has all tags of a selector; `*` matches any value.
 pub(crate) fn has_tags(tags: &Tags, wanted: &Tags) -> bool {
     wanted.iter().all(|(name, value)| {
         let found = tags.get(name);
@@ -21,7 +21,7 @@ pub(crate) fn has_tags(tags: &Tags, wanted: &Tags) -> bool {
 }
 
 impl MeshPolicy {
-    /// Whether it is for what this proxy sends: one inbound that fits selects the whole proxy.
+    /// Returns whether the policy applies to calls of a proxy. One matching inbound selects the whole proxy.
     pub fn selects(&self, proxy: &MeshProxy) -> bool {
         let target = &self.route.spec.target_ref;
         self.may_select(proxy)
@@ -41,31 +41,34 @@ impl MeshPolicy {
             }
     }
 
-    /// Whether it is for a listener of a MeshGateway that has these tags, on this proxy.
+    /// Returns whether the policy applies to a MeshGateway's listener with these tags on this proxy.
     pub fn selects_listener(&self, proxy: &MeshProxy, gateway: &str, tags: &Tags) -> bool {
         let target = &self.route.spec.target_ref;
-        let fits = has_tags(tags, &target.tags);
+        let has_target_tags = has_tags(tags, &target.tags);
         // "Kuma: MeshGateway as target from any namespace: allowed"
         if target.kind == TargetKind::MeshGateway {
-            return self.is_in_effect() && target.name.as_deref() == Some(gateway) && fits;
+            let names_gateway = target.name.as_deref() == Some(gateway);
+            return self.is_in_effect() && names_gateway && has_target_tags;
         }
         self.may_select(proxy)
             && match target.kind {
                 TargetKind::Mesh => self.accepts_proxy_type(ProxyType::Gateway),
-                TargetKind::MeshSubset => self.accepts_proxy_type(ProxyType::Gateway) && fits,
+                TargetKind::MeshSubset => {
+                    self.accepts_proxy_type(ProxyType::Gateway) && has_target_tags
+                }
                 TargetKind::MeshService | TargetKind::MeshServiceSubset => {
-                    self.is_of_service(tags) && fits
+                    self.is_of_service(tags) && has_target_tags
                 }
                 _ => false,
             }
     }
 
-    /// What holds before its target is looked at: it is carried out, and the proxy is in its namespace and zone if it asks that.
+    /// Checks the conditions that do not depend on the target: the policy is in effect, and not limited to another namespace or zone.
     fn may_select(&self, proxy: &MeshProxy) -> bool {
-        let at_home = |own| proxy.namespace.as_deref() == Some(own);
-        let at_home = self.only_namespace().is_none_or(at_home);
+        let is_in = |namespace| proxy.namespace.as_deref() == Some(namespace);
+        let is_in_namespace = self.only_namespace().is_none_or(is_in);
         let zone = self.zone();
-        self.is_in_effect() && at_home && zone.is_none_or(|zone| proxy.is_in_zone(zone))
+        self.is_in_effect() && is_in_namespace && zone.is_none_or(|zone| proxy.is_in_zone(zone))
     }
 
     fn accepts_proxy_type(&self, kind: ProxyType) -> bool {
@@ -73,7 +76,7 @@ impl MeshPolicy {
         kinds.is_empty() || kinds.contains(&kind)
     }
 
-    /// `kind: Dataplane`: by labels, or by name; all if neither is said.
+    /// Evaluates a target of `kind: Dataplane`: by labels or name, or all proxies if it has neither.
     fn selects_dataplane(&self, proxy: &MeshProxy) -> bool {
         let target = &self.route.spec.target_ref;
         let namespace = target.namespace.as_deref().or(self.namespace());
@@ -84,7 +87,7 @@ impl MeshPolicy {
         by_name && has_labels(&proxy.metadata, &target.labels)
     }
 
-    /// `kind: MeshService`: by the tag, or by the parts of a name on Kubernetes.
+    /// Evaluates a target of `kind: MeshService`: by the tag, or by the name and namespace of a Kubernetes Service.
     fn is_of_service(&self, tags: &Tags) -> bool {
         let target = &self.route.spec.target_ref;
         let (Some(wanted), Some(service)) = (target.name.as_deref(), tags.get(SERVICE_TAG)) else {
@@ -93,7 +96,7 @@ impl MeshPolicy {
         wanted == service || self.is_short_name_of(target, service)
     }
 
-    /// Whether a reference by the name of a Kubernetes Service means the service that a tag names.
+    /// Returns whether a reference names the Kubernetes Service behind a `kuma.io/service` tag.
     fn is_short_name_of(&self, target: &TargetRef, service: &str) -> bool {
         KubernetesService::parse(service).is_some_and(|service| {
             let namespace = target.namespace.as_deref().or(self.namespace());
@@ -101,7 +104,7 @@ impl MeshPolicy {
         })
     }
 
-    /// Whether one of its `to` includes a destination.
+    /// Returns whether a `to` item includes a destination.
     pub fn includes(&self, reader: &Reader<'_>, to: usize, destination: &BackendId) -> bool {
         let target = &self.route.spec.to[to].target_ref;
         let object = &destination.object;
@@ -128,9 +131,9 @@ impl MeshPolicy {
             if universal && target.namespace.is_some() {
                 return false;
             }
-            let theirs = target.namespace.as_deref().or(self.namespace());
-            let at_home = universal || theirs.is_none_or(|theirs| theirs == namespace);
-            return at_home && self.has_section(reader, target, destination);
+            let wanted = target.namespace.as_deref().or(self.namespace());
+            let is_in_namespace = universal || wanted.is_none_or(|wanted| wanted == namespace);
+            return is_in_namespace && self.has_section(reader, target, destination);
         }
         if object.kind == Kind::Service {
             // `backend_kuma-demo_svc_3001`
@@ -147,7 +150,7 @@ impl MeshPolicy {
             })
     }
 
-    /// Whether a destination is of the policy's own mesh. A Service is of whichever mesh its callers are; so is what goes by a tag.
+    /// Returns whether a destination is in the policy's mesh. A Service or tagged service is in the mesh of its callers.
     fn is_of_its_mesh(&self, reader: &Reader<'_>, to: &BackendId) -> bool {
         if to.port == 0 || to.object.kind == Kind::Service {
             return true;
@@ -161,7 +164,7 @@ impl MeshPolicy {
         *mesh == self.route.mesh
     }
 
-    /// `sectionName` is a port's name, or its number if it has none.
+    /// Checks `sectionName`: the name of a port, or its number if it has no name.
     fn has_section(&self, reader: &Reader<'_>, target: &TargetRef, to: &BackendId) -> bool {
         let Some(section) = target.section_name.as_deref() else {
             return true;
@@ -173,7 +176,7 @@ impl MeshPolicy {
     }
 }
 
-/// Returns whether an object has all these labels.
+/// Returns whether an object has all labels of a selector.
 pub(crate) fn has_labels<'w>(
     metadata: &Meta,
     wanted: impl IntoIterator<Item = (&'w String, &'w String)>,
@@ -182,10 +185,10 @@ pub(crate) fn has_labels<'w>(
     wanted.all(|(name, value)| label(metadata, name) == Some(value.as_str()))
 }
 
-/// A label of an object. Its name, namespace and mesh are labels too, as Kuma would set them.
+/// Returns a label of an object, including the ones that Kuma derives from its name, namespace and mesh.
 pub(crate) fn label<'m>(metadata: &'m Meta, name: &str) -> Option<&'m str> {
     if name == NAMESPACE_TAG {
-        // Only copies say by a label where they belong.
+        // The label itself counts only on objects that were synchronized from elsewhere.
         return home_namespace(metadata);
     }
     metadata.labels.get(name).or_else(|| match name {

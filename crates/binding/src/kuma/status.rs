@@ -1,4 +1,4 @@
-//! What is said of Kuma's policies and gateways, and of routes of the Gateway API that a policy overrides.
+//! Status of Kuma's policies and gateways, and of Gateway API routes that a policy overrides.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +16,7 @@ use crate::status::{Condition, ListenerStatus, Reach, StatusBody};
 use crate::store::{Input, Query, Reader};
 
 impl Binder {
-    /// The outcomes that a policy has a part in, each with what it is of.
+    /// Returns the targets to which a policy applies, with their outcomes.
     fn outcomes_of(&self, policy: &ObjectKey) -> Vec<(&PolicyTarget, &PolicyOutcome)> {
         let targets = self.kuma.targets.get(policy).into_iter().flatten();
         targets
@@ -24,7 +24,7 @@ impl Binder {
             .collect()
     }
 
-    /// What is said of a policy.
+    /// Computes the status of a policy.
     pub(crate) fn policy_status(&self, key: &ObjectKey) -> Option<StatusBody> {
         let policy = self.kuma.policies.get(key)?;
         let parts = self.outcomes_of(key);
@@ -35,17 +35,19 @@ impl Binder {
                 proxies: outcome.reached[key].iter().cloned().collect(),
             })
             .collect();
-        let told = |all: fn(&PolicyOutcome) -> &BTreeMap<ObjectKey, BTreeSet<String>>| {
+        let findings = |all: fn(&PolicyOutcome) -> &BTreeMap<ObjectKey, BTreeSet<String>>| {
             let all = parts
                 .iter()
                 .filter_map(|(_, outcome)| all(outcome).get(key));
             all.flatten().cloned().collect::<BTreeSet<String>>()
         };
-        let mut remarks = told(|outcome| &outcome.findings.remarks);
+        let mut remarks = findings(|outcome| &outcome.findings.remarks);
         if policy.is_shadow() {
             remarks.insert(SHADOW.to_owned());
         } else if reaches.is_empty() {
-            remarks.insert("it reaches no proxy that calls what it is for".to_owned());
+            remarks.insert(
+                "no proxy or gateway that it selects has a matching destination".to_owned(),
+            );
         }
         let remarks: Vec<String> = remarks.into_iter().collect();
         let accepted = match &policy.refused {
@@ -63,11 +65,11 @@ impl Binder {
                 let messages: Vec<&str> = unresolved.iter().map(|(_, m)| m.as_str()).collect();
                 conditions.push(Condition::no("ResolvedRefs", reason, messages.join("; ")));
             }
-            // What is in force nowhere was resolved nowhere.
+            // References are resolved only where the policy applies.
             None if reaches.is_empty() => {}
             None => conditions.push(Condition::yes("ResolvedRefs", "ResolvedRefs", "")),
         }
-        let invalid = told(|outcome| &outcome.findings.invalid);
+        let invalid = findings(|outcome| &outcome.findings.invalid);
         if !invalid.is_empty() {
             let invalid: Vec<String> = invalid.into_iter().collect();
             let message = invalid.join("; ");
@@ -93,7 +95,7 @@ impl Binder {
         })
     }
 
-    /// The rules of a policy, and the lists of rules, of which nothing is left, where, and who has their place.
+    /// Describes the rules of a policy, and lists in them, that stronger policies override.
     fn overridden_rules(
         &self,
         key: &ObjectKey,
@@ -101,24 +103,20 @@ impl Binder {
     ) -> Vec<String> {
         let mut all = Vec::new();
         for (to, outcome) in parts {
-            // A rule that lost both of its lists to one policy is told of once, and so is one that lost them for several callers.
-            let mut lost: BTreeMap<String, BTreeSet<&ObjectKey>> = BTreeMap::new();
-            for (what, callers) in outcome.findings.overridden.get(key).into_iter().flatten() {
-                let rule = rule_field((what.rule.to, what.rule.rule));
-                let part = what.part.map(|part| format!(".default.{part}"));
-                let text = format!(
-                    "{rule}{}: {} is stronger",
-                    part.unwrap_or_default(),
-                    what.winner
-                );
-                lost.entry(text).or_default().extend(callers.iter());
+            // Groups of callers to whom the same applies are reported together.
+            let mut texts: BTreeMap<String, BTreeSet<&ObjectKey>> = BTreeMap::new();
+            for (overridden, callers) in outcome.findings.overridden.get(key).into_iter().flatten()
+            {
+                let rule = rule_field((overridden.rule.to, overridden.rule.rule));
+                let part = overridden.part.map(|part| format!(".default.{part}"));
+                let part = part.unwrap_or_default();
+                let text = format!("{rule}{part}: overridden by {}", overridden.winner);
+                texts.entry(text).or_default().extend(callers.iter());
             }
-            all.extend(lost.into_iter().map(|(text, callers)| match to {
+            all.extend(texts.into_iter().map(|(text, callers)| match to {
                 PolicyTarget::Destination(to) => {
-                    format!(
-                        "{text} for the calls of {} to {to}",
-                        summarize_proxies(&callers)
-                    )
+                    let callers = summarize_proxies(&callers);
+                    format!("{text} for calls from {callers} to {to}")
                 }
                 PolicyTarget::Gateway(gateway) if callers.contains(gateway) => {
                     format!("{text} on {gateway}")
@@ -131,7 +129,7 @@ impl Binder {
         all
     }
 
-    /// What is said of a MeshGateway.
+    /// Computes the status of a MeshGateway.
     pub(crate) fn mesh_gateway_status(
         &self,
         reader: &Reader<'_>,
@@ -139,24 +137,26 @@ impl Binder {
     ) -> Option<StatusBody> {
         reader.record_read(Input::Result(Query::MeshGateway(key.clone())));
         let view = self.kuma.gateways.get(key)?;
-        let elsewhere = view.chose_another.iter();
-        let elsewhere: Vec<String> = elsewhere
-            .map(|(proxy, chosen)| format!("{proxy} has chosen MeshGateway {chosen}"))
+        let chose_another = view.chose_another.iter();
+        let chose_another: Vec<String> = chose_another
+            .map(|(proxy, chosen)| format!("{proxy} serves MeshGateway {chosen}"))
             .collect();
         let message = match view.proxies.as_slice() {
-            [] if !elsewhere.is_empty() => format!("nobody serves it: {}", elsewhere.join(", ")),
-            [] => "no Dataplane of type BUILTIN and no MeshGatewayInstance has the tags of its selectors: nobody serves it".to_owned(),
-            some => {
-                let some: Vec<String> = some.iter().map(ToString::to_string).collect();
-                format!("served by {}", some.join(", "))
+            [] if !chose_another.is_empty() => {
+                format!("not served by any proxy: {}", chose_another.join(", "))
+            }
+            [] => "not served by any proxy: no Dataplane of type BUILTIN and no MeshGatewayInstance has the tags of its selectors".to_owned(),
+            proxies => {
+                let proxies: Vec<String> = proxies.iter().map(ToString::to_string).collect();
+                format!("served by {}", proxies.join(", "))
             }
         };
         let mut listeners = view.listeners.clone();
         if view.proxies.is_empty() {
-            // Nobody has put it in effect.
+            // Without a proxy, no listener is programmed.
             for listener in &mut listeners {
-                let told = &mut listener.conditions;
-                told.retain(|condition| condition.kind != "Programmed" || !condition.status);
+                let conditions = &mut listener.conditions;
+                conditions.retain(|condition| condition.kind != "Programmed" || !condition.status);
             }
         }
         let observations = ProxyObservations::of(reader, key, view);
@@ -171,7 +171,7 @@ impl Binder {
         })
     }
 
-    /// The proxies that serve MeshGateways, each with the name under which its ports are found.
+    /// Returns the proxies that serve MeshGateways, each with the `gateway` name in the frontend ids of its listeners.
     pub fn gateway_proxies(&self) -> impl Iterator<Item = (Name, &Resource)> {
         let proxies = self.kuma.gateways.values().flat_map(|view| &view.proxies);
         proxies.filter_map(|key| {
@@ -180,14 +180,14 @@ impl Binder {
         })
     }
 
-    /// Whether policies govern calls that a route of the Gateway API is for as well: "a loser keeps Accepted and gets
-    /// `pointsman.io/Overridden`=True naming the winner".
+    /// Returns the condition of a mesh route whose traffic policies take over: "a loser keeps Accepted and gets `pointsman.io/Overridden`=True naming the
+    /// winner".
     pub(crate) fn overridden(
         &self,
         reader: &Reader<'_>,
         wanted: &[(FrontendId, std::sync::Arc<crate::bound::BoundRoute>)],
     ) -> Option<Condition> {
-        let mut won: BTreeMap<ObjectKey, BTreeSet<String>> = BTreeMap::new();
+        let mut winners: BTreeMap<ObjectKey, BTreeSet<String>> = BTreeMap::new();
         for (id, _) in wanted {
             let FrontendId::Mesh {
                 parent,
@@ -209,47 +209,48 @@ impl Binder {
                 });
                 let concerned: BTreeSet<String> = concerned.map(ToString::to_string).collect();
                 if !concerned.is_empty() {
-                    won.entry(policy.clone()).or_default().extend(concerned);
+                    winners.entry(policy.clone()).or_default().extend(concerned);
                 }
             }
         }
-        if won.is_empty() {
+        if winners.is_empty() {
             return None;
         }
-        let parts: Vec<String> = won
+        let parts: Vec<String> = winners
             .into_iter()
             .map(|(policy, proxies)| {
                 let proxies: Vec<String> = proxies.into_iter().collect();
-                format!("{policy} governs the calls of {}", proxies.join(", "))
+                let proxies = proxies.join(", ");
+                format!("{policy} takes precedence for calls from {proxies}")
             })
             .collect();
         Some(Condition::yes(OVERRIDDEN, "KumaPolicy", parts.join("; ")))
     }
 
-    /// Whether a proxy is of a mesh with mutual TLS.
+    /// Returns whether the mesh of a proxy enables mutual TLS.
     pub fn has_mtls(&self, proxy: &ObjectKey) -> bool {
         let proxy = self.kuma.proxies.get(proxy);
         proxy.is_some_and(|proxy| cross_mesh::mesh_has_mtls(&Reader::new(&self.store), &proxy.mesh))
     }
 
-    /// Whether an object is a proxy of a mesh: a Dataplane, or a Pod that is one.
+    /// Returns whether an object is a proxy of a mesh: a Dataplane, or a Pod with sidecar injection.
     pub fn is_proxy(&self, key: &ObjectKey) -> bool {
         self.kuma.proxies.contains_key(key)
     }
 }
 
-/// Some proxies for people: not more than a few by name.
+/// Lists the first few proxies by name and counts the others.
 pub(super) fn summarize_proxies(proxies: &BTreeSet<&ObjectKey>) -> String {
-    const MOST: usize = 3;
-    let named = proxies.iter().take(MOST).map(ToString::to_string);
+    const MAX_NAMED: usize = 3;
+    let named = proxies.iter().take(MAX_NAMED).map(ToString::to_string);
     let mut text = named.collect::<Vec<_>>().join(", ");
-    if let more @ 1.. = proxies.len().saturating_sub(MOST) {
+    if let more @ 1.. = proxies.len().saturating_sub(MAX_NAMED) {
         text.push_str(&format!(" and {more} more"));
     }
     text
 }
 
-/// The mesh of an object that may serve a MeshGateway.
+/// Returns the mesh of an object that may serve a MeshGateway.
 fn proxy_mesh(object: &Resource) -> Option<&str> {
     match object {
         Resource::Dataplane(dataplane) => Some(&dataplane.mesh),
@@ -258,7 +259,7 @@ fn proxy_mesh(object: &Resource) -> Option<&str> {
     }
 }
 
-/// What the outside says of the proxies of a MeshGateway.
+/// The data plane's observations of the proxies of a MeshGateway.
 struct ProxyObservations<'a> {
     gateway: &'a ObjectKey,
     proxies: Vec<(&'a ObjectKey, Name, &'a Observation)>,
@@ -282,7 +283,7 @@ impl<'a> ProxyObservations<'a> {
         all.into_iter().map(|address| (kind(), address)).collect()
     }
 
-    /// Says of a listener what became of it on each proxy. It is in effect if it is on one of them.
+    /// Updates the status of a listener. It is programmed if one proxy serves it; failures on the others are named.
     fn apply_to(&self, listener: &mut ListenerStatus) {
         let mut unbound: Vec<String> = Vec::new();
         let mut faulty: BTreeSet<&str> = BTreeSet::new();
@@ -296,7 +297,7 @@ impl<'a> ProxyObservations<'a> {
                 Some((address, why)) => Some(format!("{address}: {why}")),
                 None if seen.addresses.is_empty() => {
                     let why = seen.unassigned.clone();
-                    Some(why.unwrap_or_else(|| "it has no address".to_owned()))
+                    Some(why.unwrap_or_else(|| "no address is assigned to it".to_owned()))
                 }
                 None => None,
             };
@@ -315,7 +316,7 @@ impl<'a> ProxyObservations<'a> {
             }
             if condition.kind == "Programmed" && condition.status && !faulty.is_empty() {
                 *condition =
-                    Condition::no("Programmed", "Invalid", "its certificate can't be used");
+                    Condition::no("Programmed", "Invalid", "the certificate can't be used");
             }
             if condition.kind == "ResolvedRefs" && condition.status && !faulty.is_empty() {
                 let faulty: Vec<&str> = faulty.iter().copied().collect();
@@ -326,5 +327,5 @@ impl<'a> ProxyObservations<'a> {
     }
 }
 
-/// The condition of what another has the place of.
+/// Condition of routes and rules that a policy overrides.
 const OVERRIDDEN: &str = "pointsman.io/Overridden";

@@ -1,5 +1,5 @@
-//! Warnings about what is legal in Kuma's policies but surprising: targets that are not there, hostnames that no listener serves, backends without endpoints,
-//! requests that no rule matches, outbounds that don't resolve. Warnings about a policy alone are in [`super::policy_warnings`].
+//! Warnings about valid but surprising configuration of Kuma: targets that don't exist, hostnames that no listener serves, backends without endpoints,
+//! requests that match no rule, outbounds that don't resolve. Warnings that depend on a policy alone are in [`super::policy_warnings`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,13 +19,13 @@ use crate::store::Reader;
 use crate::{Binder, Warning};
 
 impl Binder {
-    /// The warnings of all of Kuma's objects, in their order.
+    /// Returns the warnings about all of Kuma's objects, sorted by object.
     pub(crate) fn mesh_warnings(&self) -> Vec<Warning> {
         let reader = Reader::new(&self.store);
         let mut all = Vec::new();
-        let there = self.known_destinations(&reader);
+        let known = self.known_destinations(&reader);
         for policy in self.kuma.policies.values() {
-            self.policy_warnings(&reader, policy, &there, &mut |field, message| {
+            self.policy_warnings(&reader, policy, &known, &mut |field, message| {
                 all.push(Warning {
                     object: policy.key.clone(),
                     field,
@@ -46,7 +46,7 @@ impl Binder {
         &self,
         reader: &Reader<'_>,
         policy: &MeshPolicy,
-        there: &BTreeSet<BackendId>,
+        known: &BTreeSet<BackendId>,
         warn: &mut impl FnMut(String, String),
     ) {
         let (spec, mesh) = (&policy.route.spec, &policy.route.mesh);
@@ -58,38 +58,38 @@ impl Binder {
                 self.explain_empty_selection(policy),
             );
         }
-        let mut some_there = false;
+        let mut has_destination = false;
         if spec.to.is_empty() {
-            let message = "it has no `to`, so it has no effect";
+            let message = "the policy has no `to`, so it has no effect";
             warn("spec".to_owned(), message.to_owned());
         }
         let own = scope(mesh);
-        let near = |id: &&BackendId| {
+        let is_in_mesh = |id: &&BackendId| {
             id.port != 0 || id.object.namespace() == own || cross_mesh::is_cross_mesh(id)
         };
         for (index, to) in spec.to.iter().enumerate() {
             let includes = |id: &BackendId| policy.includes(reader, index, id);
-            let is_there = || there.iter().filter(near).any(includes);
-            let is_there = to.target_ref.kind == TargetKind::Mesh || is_there();
-            some_there |= is_there && !(policy.is_http() && to.rules.is_empty());
-            if !is_there {
+            let exists = || known.iter().filter(is_in_mesh).any(includes);
+            let exists = to.target_ref.kind == TargetKind::Mesh || exists();
+            has_destination |= exists && !(policy.is_http() && to.rules.is_empty());
+            if !exists {
                 let target = target_text(&to.target_ref);
-                let message = format!("there is no {target} in mesh {mesh}, so it has no effect");
+                let message = format!("mesh {mesh} has no {target}, so this item has no effect");
                 warn(format!("spec.to[{index}].targetRef"), message);
             }
             let field = policy.route.to_field(index);
             if policy.is_http() && to.rules.is_empty() {
-                let message = "it has no rules, so it has no effect".to_owned();
+                let message = "there are no rules, so this item has no effect".to_owned();
                 warn(field.clone(), message);
             }
             if let Some(gateways) = self.gateways_without_hostname(policy, index) {
                 let message = format!(
-                    "no listener of {gateways} serves any of them, so its rules get nothing"
+                    "no listener of {gateways} serves any of these hostnames, so the rules get no requests"
                 );
                 warn(format!("{field}.hostnames"), message);
             }
         }
-        if selects_any && some_there {
+        if selects_any && has_destination {
             self.explain_no_callers(policy)
                 .into_iter()
                 .for_each(|message| {
@@ -98,17 +98,17 @@ impl Binder {
         }
     }
 
-    /// Explains that a policy selects no proxy and no listener.
+    /// Explains why a policy selects no proxy and no listener.
     fn explain_empty_selection(&self, policy: &MeshPolicy) -> String {
         let mesh = &policy.route.mesh;
         let target = &policy.route.spec.target_ref;
         let text = target_text(target);
         if target.kind == TargetKind::MeshGateway {
             return match self.has_gateway(policy) {
-                false => format!("there is no {text} in mesh {mesh}"),
+                false => format!("mesh {mesh} has no {text}"),
                 true => {
                     let kind = policy.key.kind;
-                    format!("no listener of {text} that a {kind} is for has its tags")
+                    format!("no listener with a protocol that a {kind} supports matches {text}")
                 }
             };
         }
@@ -117,17 +117,17 @@ impl Binder {
             && !proxies().any(|proxy| proxy.namespace.as_deref() == Some(namespace))
         {
             return format!(
-                "it is a consumer's policy, for the proxies of namespace {namespace}, where mesh {mesh} has none"
+                "this consumer policy applies to proxies in namespace {namespace}, where mesh {mesh} has none"
             );
         }
         if let Some(zone) = policy.zone()
             && !proxies().any(|proxy| proxy.is_in_zone(zone))
         {
             return format!(
-                "it is of zone {zone}, where mesh {mesh} has no proxy (label {ZONE_TAG})"
+                "the policy applies to proxies in zone {zone}, where mesh {mesh} has none (label {ZONE_TAG})"
             );
         }
-        format!("no proxy of mesh {mesh} is {text}")
+        format!("no proxy of mesh {mesh} matches {text}")
     }
 
     fn proxies_of<'b>(&'b self, mesh: &'b str) -> impl Iterator<Item = &'b MeshProxy> {
@@ -135,7 +135,7 @@ impl Binder {
         proxies.filter(move |proxy| *proxy.mesh == *mesh)
     }
 
-    /// Explains that a policy reaches no proxy, though its destination exists: none of the proxies that it selects calls it.
+    /// Explains why a policy applies to no calls although its destination exists: none of the proxies that it selects calls it.
     fn explain_no_callers(&self, policy: &MeshPolicy) -> Option<String> {
         let reached = self.kuma.targets.contains_key(&policy.key);
         if !policy.is_in_effect() || reached || policy.is_for_gateways() {
@@ -146,7 +146,7 @@ impl Binder {
         let selected: Vec<&MeshProxy> = selected.collect();
         if selected.is_empty() {
             return Some(format!(
-                "it reaches no proxy: mesh {mesh} has no Dataplane, and no Pod that is let into it (label {INJECTION_LABEL})"
+                "the policy has no effect: mesh {mesh} has neither a Dataplane nor a Pod with sidecar injection (label {INJECTION_LABEL})"
             ));
         }
         let transparent = |proxy: &&&MeshProxy| proxy.is_transparent && proxy.outbounds.is_empty();
@@ -155,25 +155,25 @@ impl Binder {
         let keys: BTreeSet<&ObjectKey> = selected.iter().map(|proxy| &proxy.key).collect();
         let why = match transparent.is_empty() {
             true => format!(
-                "no outbound of {} leads to what it is for",
+                "no outbound of {} leads to one of the policy's destinations",
                 summarize_proxies(&keys)
             ),
             false => format!(
-                "transparentProxying of {} has no effect here, so there are no outbounds to act on: list what is called in networking.outbound",
+                "{} has transparentProxying, which is not supported, and no outbounds; list its destinations in networking.outbound",
                 summarize_proxies(&transparent)
             ),
         };
-        Some(format!("it reaches no proxy: {why}"))
+        Some(format!("the policy has no effect: {why}"))
     }
 
-    /// Destinations some of whose requests no rule matches.
+    /// Returns warnings about destinations with requests that match no rule.
     fn unmatched_requests(&self) -> Vec<Warning> {
         let mut found: BTreeMap<(&RuleSource, &BackendId), BTreeSet<&ObjectKey>> = BTreeMap::new();
         for (id, outcome) in &self.kuma.destinations {
             for ((frontend, _), route) in &outcome.attachments {
                 let is_http = outcome.frontends.get(frontend);
                 let is_http = is_http.is_some_and(|frontend| frontend.protocol == Protocol::Http);
-                // The weakest policy: with a rule of its own it would serve all of them.
+                // The weakest policy is reported: a last rule in it would match the remaining requests.
                 let source = route.rules.last().and_then(|rule| rule.from.last());
                 if let (true, Some(source)) = (is_http, source)
                     && let FrontendId::Outbound(outbound) = frontend
@@ -195,7 +195,7 @@ impl Binder {
                 object: source.policy.clone(),
                 field: format!("{to}.rules"),
                 message: format!(
-                    "calls of {} to {id} that no rule matches get 404, where released versions of Kuma forward them to it; a last rule forwards them here too: \
+                    "calls from {} to {id} that match no rule get 404, while released versions of Kuma forward them; add a last rule to forward them: \
                      {{matches: [{{path: {{type: PathPrefix, value: /}}}}], default: {{}}}}",
                     summarize_proxies(&callers)
                 ),
@@ -204,7 +204,7 @@ impl Binder {
         found.into_iter().map(warning).collect()
     }
 
-    /// Outbounds whose `backendRef` does not resolve.
+    /// Returns warnings about outbounds whose `backendRef` does not resolve.
     fn unresolved_outbound_warnings(&self) -> Vec<Warning> {
         let outbounds = self.unresolved_outbounds();
         let mut outbounds: Vec<_> = outbounds.collect();
@@ -219,17 +219,17 @@ impl Binder {
             Warning {
                 object: outbound.dataplane.clone(),
                 field: format!("{spec}networking.outbound[{index}].backendRef"),
-                message: format!("nobody listens on {listen}: {}", outbound.reason),
+                message: format!("{listen} is not served: {}", outbound.reason),
             }
         };
         outbounds.into_iter().map(warning).collect()
     }
 
-    /// Backends that have no endpoint, where rules name them.
+    /// Returns warnings about rules with a backend that has no endpoint.
     fn backends_without_endpoint(&self) -> Vec<Warning> {
         let outcomes = self.kuma.outcomes();
         let used = outcomes.flat_map(|outcome| &outcome.findings.backends);
-        let idle: BTreeSet<_> = used
+        let without_endpoint: BTreeSet<_> = used
             .filter(|(_, id)| self.is_without_endpoint(id))
             .collect();
         let warning = |(source, id): &(RuleSource, BackendId)| {
@@ -237,13 +237,13 @@ impl Binder {
             Warning {
                 object: source.policy.clone(),
                 field: format!("{rule}.default.backendRefs"),
-                message: format!("{id} has no ready endpoint: its share is answered with 503"),
+                message: format!("{id} has no ready endpoint; its share of requests gets 503"),
             }
         };
-        idle.into_iter().map(warning).collect()
+        without_endpoint.into_iter().map(warning).collect()
     }
 
-    /// TLS of listeners that don't speak it.
+    /// Returns warnings about listeners whose protocol ignores their `tls`.
     fn ignored_tls(&self) -> Vec<Warning> {
         let mut all = Vec::new();
         for key in self.kuma.gateways.keys() {
@@ -264,7 +264,9 @@ impl Binder {
                     all.push(Warning {
                         object: key.clone(),
                         field: format!("{spec}conf.listeners[{index}].tls"),
-                        message: "this listener does not speak TLS, so it is ignored".to_owned(),
+                        message:
+                            "ignored, because the protocol of the listener is neither HTTPS nor TLS"
+                                .to_owned(),
                     });
                 }
             }
@@ -272,30 +274,30 @@ impl Binder {
         all
     }
 
-    /// Outbounds that lead nowhere.
+    /// Returns warnings about outbounds whose destination has no inbound or rejects the caller.
     fn outbounds_without_destination(&self, reader: &Reader<'_>) -> Vec<Warning> {
         let mut all = Vec::new();
         let proxies: BTreeMap<_, _> = self.kuma.proxies.iter().collect();
         for (key, proxy) in proxies {
-            let nowhere = |id: &BackendId| {
+            let is_unusable = |id: &BackendId| {
                 if id.port != 0 {
                     return false;
                 }
                 let outcome = self.kuma.destinations.get(id);
-                let governed = outcome.is_some_and(|outcome| outcome.diverts(key, id));
-                let away = cross_mesh::caller_fault(reader, &proxy.mesh, id).is_some();
-                !governed && (away || !backend::is_offered(reader, id))
+                let is_diverted = outcome.is_some_and(|outcome| outcome.diverts(key, id));
+                let is_rejected = cross_mesh::caller_fault(reader, &proxy.mesh, id).is_some();
+                !is_diverted && (is_rejected || !backend::is_offered(reader, id))
             };
-            for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| nowhere(to)) {
+            for (listen, to) in proxy.outbounds.iter().filter(|(_, to)| is_unusable(to)) {
                 all.push(Warning {
                     object: key.clone(),
                     field: "networking.outbound".to_owned(),
                     message: match cross_mesh::is_cross_mesh(to) {
                         true if cross_mesh::caller_fault(reader, &proxy.mesh, to).is_some() => format!(
-                            "{listen} leads nowhere: {to} lets in proxies of meshes with mTLS alone"
+                            "{listen} has no usable destination: {to} accepts only proxies of meshes with mTLS"
                         ),
-                        true => format!("{listen} leads nowhere: no crossMesh listener is {to}"),
-                        false => format!("{listen} leads nowhere: nothing has the tags of {to}"),
+                        true => format!("{listen} has no destination: there is no crossMesh listener {to}"),
+                        false => format!("{listen} has no destination: no inbound has the tags of {to}"),
                     },
                 });
             }
@@ -303,7 +305,7 @@ impl Binder {
         all
     }
 
-    /// Whether a policy is for a proxy. In a mesh where there is none, nothing can be told.
+    /// Returns whether a policy selects a proxy or listener. Always true in a mesh without proxies, where it can't be decided.
     fn selects_any(&self, policy: &MeshPolicy) -> bool {
         let mesh = &policy.route.mesh;
         let mut proxies = self.proxies_of(mesh);
@@ -335,7 +337,7 @@ impl Binder {
             })
     }
 
-    /// Everything that a policy may be for: what is offered, and what somebody is told to call, whether or not anybody offers it.
+    /// Returns every destination that a policy may include: existing ones, and those that an outbound names even if they don't exist.
     fn known_destinations(&self, reader: &Reader<'_>) -> BTreeSet<BackendId> {
         let dataplanes = self.store.objects().filter_map(|(_, object)| match object {
             Resource::Dataplane(dataplane) => Some(dataplane),
@@ -352,22 +354,22 @@ impl Binder {
         offered.chain(ports).chain(called).collect()
     }
 
-    /// The MeshGateways that were asked for the hostnames of one of a policy's items, where none of their listeners serves one.
+    /// Returns the MeshGateways that a `to` item selects, if none of their listeners serves one of its hostnames.
     fn gateways_without_hostname(&self, policy: &MeshPolicy, to: usize) -> Option<String> {
         let item = (policy.key.clone(), to);
         let gateways = self.kuma.gateways.iter();
-        let asked: Vec<(&ObjectKey, bool)> = gateways
+        let selected: Vec<(&ObjectKey, bool)> = gateways
             .filter_map(|(key, view)| Some((key, *view.items.get(&item)?)))
             .collect();
-        let none = !asked.is_empty() && asked.iter().all(|(_, met)| !met);
-        none.then(|| {
-            let names: Vec<String> = asked.iter().map(|(key, _)| key.to_string()).collect();
+        let is_unserved = !selected.is_empty() && selected.iter().all(|(_, is_served)| !is_served);
+        is_unserved.then(|| {
+            let names: Vec<String> = selected.iter().map(|(key, _)| key.to_string()).collect();
             names.join(", ")
         })
     }
 }
 
-/// What a reference refers to, for people.
+/// Formats a target reference.
 pub(crate) fn target_text(target: &TargetRef) -> String {
     let mut text = target.kind.name().to_owned();
     if let Some(name) = &target.name {

@@ -136,13 +136,13 @@ fn explain_names_the_rules_that_merging_took_the_place_of() {
     );
     assert_eq!(
         lost["detail"],
-        "Merged: MeshHTTPRoute mesh:default/mine is stronger, and has the same matches for MeshService mesh:default/b"
+        "Merged: overridden by MeshHTTPRoute mesh:default/mine, which is stronger and has the same matches for MeshService mesh:default/b"
     );
     let lost = ask(&["--gateway", "edge", "http://b.com:8080/"]);
     assert_eq!((&lost["name"], &lost["rule"]), (&"z".into(), &0.into()));
     assert_eq!(
         lost["detail"],
-        "Merged: MeshHTTPRoute mesh:default/x is stronger, and has the same matches for listener 8080 b.com"
+        "Merged: overridden by MeshHTTPRoute mesh:default/x, which is stronger and has the same matches for listener 8080 b.com"
     );
     // "Characters in a matching non-wildcard hostname", then "Characters in a matching hostname".
     let output = pointsman(&["check", "-f", "-", "--for", "edge", "-o", "json"], &mesh);
@@ -216,7 +216,7 @@ fn explain_says_whose_a_consumers_policy_is() {
         policy,
     ));
     assert!(
-        said.contains("NotSelected: it is a consumer's, for the calls of namespace elsewhere"),
+        said.contains("NotSelected: it is a consumer policy, for calls from namespace elsewhere"),
         "{said}"
     );
 }
@@ -276,12 +276,12 @@ fn an_outbound_that_does_not_resolve_is_explained() {
         let output = pointsman(&ask, mesh);
         assert_eq!(output.status.code(), Some(1));
         let said = text(&output);
-        let wanted = "Dataplane mesh:default/a has an outbound at 127.0.0.1:10001, but nobody listens there: its backendRef does not resolve (there is no \
-                      MeshService nope in mesh default)";
+        let wanted = "Dataplane mesh:default/a has an outbound at 127.0.0.1:10001, but nobody listens there: its backendRef does not resolve (mesh default \
+                      has no MeshService nope)";
         assert!(said.contains(wanted), "{said}");
     }
     let said = text(&pointsman(&["check", "-f", "-"], mesh));
-    let wanted = "networking.outbound[0].backendRef: Dataplane mesh:default/a: nobody listens on 127.0.0.1:10001: there is no MeshService nope";
+    let wanted = "networking.outbound[0].backendRef: Dataplane mesh:default/a: 127.0.0.1:10001 is not served: mesh default has no MeshService nope";
     assert!(said.contains(wanted), "{said}");
 }
 

@@ -231,8 +231,8 @@ fn outbounds_without_a_service_and_tls_that_is_not_spoken_are_warned_of() {
     let output = pointsman(&["check", "-f", "-"], &yaml);
     let printed = text(&output);
     for said in [
-        "networking.outbound: Dataplane mesh:two/c: 127.0.0.1:10002 leads nowhere: nothing has the tags of MeshService mesh:two/gone",
-        "conf.listeners[0].tls: MeshGateway mesh:one/edge: this listener does not speak TLS, so it is ignored",
+        "networking.outbound: Dataplane mesh:two/c: 127.0.0.1:10002 has no destination: no inbound has the tags of MeshService mesh:two/gone",
+        "conf.listeners[0].tls: MeshGateway mesh:one/edge: ignored, because the protocol of the listener is neither HTTPS nor TLS",
     ] {
         assert!(printed.contains(said), "{said}\n{printed}");
     }
@@ -400,7 +400,7 @@ fn explain_knows_who_is_let_in_at_a_cross_mesh_listener() {
     assert_eq!(shown["candidates"], serde_json::json!([]));
     let checked = pointsman(&["check", "-f", &folder, "-f", "-"], more);
     assert!(
-        text(&checked).contains("127.0.0.1:10009 leads nowhere"),
+        text(&checked).contains("127.0.0.1:10009 has no destination"),
         "{}",
         text(&checked)
     );

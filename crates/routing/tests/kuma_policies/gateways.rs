@@ -286,7 +286,9 @@ fn a_gateway_chooses_the_mesh_gateway_with_the_best_selector() {
         world.conditions(Kind::MeshGateway, "closer")[0]
             .contains("served by Dataplane mesh:default/edge-1")
     );
-    assert!(world.conditions(Kind::MeshGateway, "edge-gateway")[0].contains("nobody serves it"));
+    assert!(
+        world.conditions(Kind::MeshGateway, "edge-gateway")[0].contains("not served by any proxy")
+    );
 }
 
 /// `hostToBackendHostname`: the host that is asked for is that of the backend that was chosen.
@@ -355,7 +357,7 @@ fn the_merged_rules_of_a_proxy_are_its_own() {
             .map(|source| source.policy_name())
             .collect();
         assert_eq!(from, [region], "{proxy}");
-        let ports = world.binder.gateway_ports(&key).expect("a gateway");
+        let ports = world.binder.gateway_name_of(&key).expect("a gateway");
         let mut query = Query::new("http://shop.example:8080/").expect("a URL");
         query.gateway = Some((ports, None));
         assert_eq!(policies(&world.ask(&query)), [region], "{proxy}");

@@ -156,7 +156,7 @@ fn a_policy_overrides_routes_of_the_gateway_api() {
     let said = world.conditions(Kind::HTTPRoute, "kuma-demo/gamma");
     assert!(said[0].starts_with("Accepted=true"), "{said:?}");
     let told = said.iter().any(|c| {
-        c.starts_with("pointsman.io/Overridden=true/KumaPolicy: MeshHTTPRoute kuma-demo/producer governs the calls of")
+        c.starts_with("pointsman.io/Overridden=true/KumaPolicy: MeshHTTPRoute kuma-demo/producer takes precedence for calls from")
             && c.contains("Pod team/client-1")
     });
     assert!(told, "{said:?}");
@@ -212,7 +212,7 @@ fn a_policy_without_rules_overrides_nothing() {
         assert!(
             warnings
                 .iter()
-                .any(|w| w.message == "it has no rules, so it has no effect"),
+                .any(|w| w.message == "there are no rules, so this item has no effect"),
             "{warnings:?}"
         );
     }

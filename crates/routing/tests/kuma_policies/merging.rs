@@ -90,7 +90,7 @@ fn an_empty_list_overrides() {
     assert!(
         lost.iter()
             .any(|c| c.starts_with("pointsman.io/Overridden=true/Merged")
-                && c.contains("spec.to[0].rules[1]: MeshHTTPRoute mesh:default/consumer is stronger for the calls of Dataplane mesh:default/web-1 to MeshService mesh:default/backend")),
+                && c.contains("spec.to[0].rules[1]: overridden by MeshHTTPRoute mesh:default/consumer for calls from Dataplane mesh:default/web-1 to MeshService mesh:default/backend")),
         "{lost:?}"
     );
 }
@@ -144,7 +144,11 @@ fn what_is_lost_is_told() {
             condition.strip_prefix(of).map(ToOwned::to_owned)
         });
         said.collect::<String>()
-            .replace(" is stronger for the calls of Dataplane mesh:default/web-1 to MeshService mesh:default/backend", "")
+            .replace(
+                " for calls from Dataplane mesh:default/web-1 to MeshService mesh:default/backend",
+                "",
+            )
+            .replace("overridden by ", "")
     };
     assert_eq!(
         lost(format!("{owner}{a}"), "owner"),
@@ -426,7 +430,7 @@ fn a_tcp_route_without_rules_sends_streams_where_they_were_going() {
     let said = world.conditions(Kind::MeshTCPRoute, "weak");
     assert!(
         said.iter()
-            .any(|c| c.contains("MeshTCPRoute mesh:default/strong is stronger")),
+            .any(|c| c.contains("overridden by MeshTCPRoute mesh:default/strong")),
         "{said:?}"
     );
 }
@@ -497,29 +501,26 @@ fn targets_that_are_not_there_are_warned_of() {
                 + "\n---\n{type: Dataplane, mesh: away, name: d, networking: {address: 10.8.0.1, inbound: [{port: 80, tags: {kuma.io/service: abroad}}]}}",
             Some((
                 "spec.to[0].targetRef",
-                "there is no MeshService abroad in mesh default, so it has no effect",
+                "mesh default has no MeshService abroad, so this item has no effect",
             )),
         ),
         (
             to("bakend"),
             Some((
                 "spec.to[0].targetRef",
-                "there is no MeshService bakend in mesh default, so it has no effect",
+                "mesh default has no MeshService bakend, so this item has no effect",
             )),
         ),
         (
             route("r", "{kind: Dataplane, name: nobody}", rules),
             Some((
                 "spec.targetRef",
-                "no proxy of mesh default is Dataplane nobody",
+                "no proxy of mesh default matches Dataplane nobody",
             )),
         ),
         (
             edge("{kind: MeshGateway, name: ghost}", "[]"),
-            Some((
-                "spec.targetRef",
-                "there is no MeshGateway ghost in mesh default",
-            )),
+            Some(("spec.targetRef", "mesh default has no MeshGateway ghost")),
         ),
         (
             edge(
@@ -528,7 +529,7 @@ fn targets_that_are_not_there_are_warned_of() {
             ),
             Some((
                 "spec.targetRef",
-                "no listener of MeshGateway edge-gateway with port=other that a MeshHTTPRoute is for has its tags",
+                "no listener with a protocol that a MeshHTTPRoute supports matches MeshGateway edge-gateway with port=other",
             )),
         ),
         (
@@ -539,7 +540,7 @@ fn targets_that_are_not_there_are_warned_of() {
             edge("{kind: MeshGateway, name: g}", "[foo.org]") + &gateway("a.example"),
             Some((
                 "spec.to[0].hostnames",
-                "no listener of MeshGateway mesh:default/g serves any of them, so its rules get nothing",
+                "no listener of MeshGateway mesh:default/g serves any of these hostnames, so the rules get no requests",
             )),
         ),
     ];

@@ -35,8 +35,8 @@ fn requests_that_no_rule_matches_are_warned_of() {
     );
     assert_eq!(
         message,
-        "calls of Dataplane mesh:default/other-1, Dataplane mesh:default/web-1 to MeshService mesh:default/backend that no rule matches get 404, where released \
-         versions of Kuma forward them to it; a last rule forwards them here too: {matches: [{path: {type: PathPrefix, value: /}}], default: {}}"
+        "calls from Dataplane mesh:default/other-1, Dataplane mesh:default/web-1 to MeshService mesh:default/backend that match no rule get 404, while released \
+         versions of Kuma forward them; add a last rule to forward them: {matches: [{path: {type: PathPrefix, value: /}}], default: {}}"
     );
     for leaves_some in [
         &["{method: GET}"][..],
@@ -110,7 +110,7 @@ fn an_outbound_that_does_not_resolve_is_warned_of() {
     );
     assert_eq!(
         message,
-        "nobody listens on 127.0.0.1:10002: there is no MeshService nope in mesh default"
+        "127.0.0.1:10002 is not served: mesh default has no MeshService nope"
     );
     // It comes up when the MeshService does.
     let mut world = World::with(client);
@@ -135,7 +135,7 @@ fn a_policy_that_reaches_no_proxy_is_warned_of_with_the_cause() {
     let transparent = dataplane("tp", ", transparentProxying: {redirectPortOutbound: 15001}");
     assert_eq!(
         one(&(of("tp") + &transparent)).2,
-        "it reaches no proxy: transparentProxying of Dataplane mesh:default/tp has no effect here, so there are no outbounds to act on: list what is called in \
+        "the policy has no effect: Dataplane mesh:default/tp has transparentProxying, which is not supported, and no outbounds; list its destinations in \
          networking.outbound"
     );
     let elsewhere = dataplane(
@@ -144,7 +144,7 @@ fn a_policy_that_reaches_no_proxy_is_warned_of_with_the_cause() {
     );
     assert_eq!(
         one(&(of("quiet") + &elsewhere)).2,
-        "it reaches no proxy: no outbound of Dataplane mesh:default/quiet leads to what it is for"
+        "the policy has no effect: no outbound of Dataplane mesh:default/quiet leads to one of the policy's destinations"
     );
     let zonal = policy("{kind: Mesh}", "kuma.io/origin: zone, kuma.io/zone: north");
     let labelled = crate::MESH.replace(
@@ -155,7 +155,7 @@ fn a_policy_that_reaches_no_proxy_is_warned_of_with_the_cause() {
     let found = warnings(&World::of(&format!("{labelled}{zonal}")));
     assert_eq!(
         found[0].2,
-        "it is of zone north, where mesh default has no proxy (label kuma.io/zone)"
+        "the policy applies to proxies in zone north, where mesh default has none (label kuma.io/zone)"
     );
     let consumer = policy(
         "{kind: Mesh}",
@@ -163,7 +163,7 @@ fn a_policy_that_reaches_no_proxy_is_warned_of_with_the_cause() {
     );
     assert_eq!(
         one(&consumer).2,
-        "it is a consumer's policy, for the proxies of namespace shop, where mesh default has none"
+        "this consumer policy applies to proxies in namespace shop, where mesh default has none"
     );
     let alone = "{type: MeshService, mesh: default, name: backend, spec: {selector: {dataplaneLabels: {matchLabels: {app: a}}}, ports: [{port: 80, appProtocol: http}]}}";
     let found = warnings(&World::of(&format!(
@@ -173,7 +173,7 @@ fn a_policy_that_reaches_no_proxy_is_warned_of_with_the_cause() {
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
         found[0].2,
-        "it reaches no proxy: mesh default has no Dataplane, and no Pod that is let into it (label kuma.io/sidecar-injection)"
+        "the policy has no effect: mesh default has neither a Dataplane nor a Pod with sidecar injection (label kuma.io/sidecar-injection)"
     );
 }
 
