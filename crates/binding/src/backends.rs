@@ -13,37 +13,37 @@ use crate::bound::{
     Transport,
 };
 use crate::certificates;
-use crate::grants::{self, Reference};
+use crate::grants::{self, CrossNamespaceReference};
 use crate::kuma;
 use crate::policy;
 use crate::store::Reader;
 
 /// Who refers to a backend, and under which rules.
 #[derive(Clone, Copy)]
-pub(crate) struct Referrer<'a> {
+pub(crate) struct ReferringRoute<'a> {
     /// The route's kind.
     pub kind: Kind,
     /// The route's namespace.
     pub namespace: &'a str,
     /// What a reference into another namespace needs.
-    pub across: Across,
+    pub cross_namespace: CrossNamespace,
 }
 
 /// What a reference into another namespace needs.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Across {
+pub(crate) enum CrossNamespace {
     /// A ReferenceGrant.
-    Grant,
+    RequiresGrant,
     /// Nothing: routes in the mesh augment Services, they do not expose them (GEP-1426, "Namespace boundaries").
-    Free,
+    Allowed,
     /// It is not allowed (the earlier GEP-1426).
-    Never,
+    Forbidden,
 }
 
 /// What a reference resolves to. Kind is judged first, then permission, then existence.
 pub(crate) fn resolve(
     reader: &Reader<'_>,
-    referrer: Referrer<'_>,
+    referrer: ReferringRoute<'_>,
     reference: &BackendObjectReference,
 ) -> Result<BackendId, Fault> {
     let fault = |reason, message| {
@@ -76,7 +76,7 @@ pub(crate) fn resolve(
         }
     };
     if to_namespace != referrer.namespace {
-        let reference = Reference {
+        let reference = CrossNamespaceReference {
             from: referrer.kind,
             namespace: referrer.namespace,
             group,
@@ -90,11 +90,11 @@ pub(crate) fn resolve(
             );
             return fault(FaultReason::RefNotPermitted, message);
         }
-        match referrer.across {
-            Across::Grant if !reference.is_permitted(reader) => {
+        match referrer.cross_namespace {
+            CrossNamespace::RequiresGrant if !reference.is_permitted(reader) => {
                 return fault(FaultReason::RefNotPermitted, reference.missing());
             }
-            Across::Never => {
+            CrossNamespace::Forbidden => {
                 let message = format!(
                     "{kind} {to_namespace}/{name} is in another namespace, which `binding: Strict` does not allow"
                 );

@@ -13,7 +13,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::bound::{CertifiedKey, PrivateKey, SecretId};
-use crate::grants::Reference;
+use crate::grants::CrossNamespaceReference;
 use crate::kuma::lowering::content;
 use crate::store::Reader;
 use crate::x509;
@@ -57,7 +57,7 @@ pub(crate) fn certified_key(
         return Err((Wrong::Kind, message));
     }
     let to_namespace = other.as_deref().unwrap_or(namespace);
-    let reference = Reference {
+    let reference = CrossNamespaceReference {
         from,
         namespace,
         group,
@@ -99,7 +99,7 @@ pub(crate) fn authorities(
     let (place, pem) = match (group, kind) {
         ("", "ConfigMap") => {
             let to_namespace = other.unwrap_or(namespace);
-            let reference = Reference {
+            let reference = CrossNamespaceReference {
                 from,
                 namespace,
                 group,

@@ -29,7 +29,7 @@ pub(crate) fn join<T: AsRef<str>>(messages: &[T]) -> String {
 }
 
 /// Who refers, to what.
-pub(crate) struct Reference<'a> {
+pub(crate) struct CrossNamespaceReference<'a> {
     /// The referrer's kind.
     pub from: Kind,
     /// The referrer's namespace.
@@ -44,7 +44,7 @@ pub(crate) struct Reference<'a> {
     pub name: &'a str,
 }
 
-impl Reference<'_> {
+impl CrossNamespaceReference<'_> {
     /// Whether the reference stays in its namespace or is granted.
     pub fn is_permitted(&self, reader: &Reader<'_>) -> bool {
         self.namespace == self.to_namespace
@@ -65,7 +65,7 @@ impl Reference<'_> {
 
     /// What is missing, as YAML ready to paste.
     pub fn missing(&self) -> String {
-        let Reference {
+        let CrossNamespaceReference {
             from,
             namespace,
             group,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     fn missing(name: &str) -> String {
-        let reference = Reference {
+        let reference = CrossNamespaceReference {
             from: Kind::HTTPRoute,
             namespace: "shop",
             group: "",

@@ -43,7 +43,7 @@ use bound::{
     FrontendId, MeshIdentity, RouteId, RouteMeta, RuleId, SecretId, ServiceAddresses, Workload,
 };
 use gateway::GatewayView;
-use mesh::{Group, Member};
+use mesh::{GroupMember, MeshGroup};
 use placement::Placement;
 use pointsman_resources::core::Secret;
 use pointsman_resources::kuma::DataSource;
@@ -179,7 +179,7 @@ pub struct Binder {
     settings: MeshSettingsSpec,
     gateways: FastMap<Name, Arc<GatewayView>>,
     routes: FastMap<ObjectKey, Arc<RouteView>>,
-    groups: FastMap<ObjectKey, Group>,
+    groups: FastMap<ObjectKey, MeshGroup>,
     backends: FastMap<BackendId, (Arc<Backend>, Arc<Endpoints>)>,
     /// Endpoints that the operator's policy refuses, of backends that have any.
     refused: FastMap<BackendId, Vec<RefusedEndpoint>>,
@@ -190,7 +190,7 @@ pub struct Binder {
     users: FastMap<BackendId, usize>,
     /// The backends that are needed without a route.
     needed: BTreeSet<BackendId>,
-    reach: FastMap<ObjectKey, Vec<(Name, usize)>>,
+    ancestors: FastMap<ObjectKey, Vec<(Name, usize)>>,
     /// The routes that name each mesh parent, and the mesh routes that use each object as a backend.
     members: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     mesh_users: FastMap<ObjectKey, SmallSet<ObjectKey>>,
@@ -253,7 +253,7 @@ impl Binder {
         }
         let mut delta = Delta::default();
         self.compute_all(&mut delta);
-        self.follow_secrets(&delta);
+        self.update_secret_references(&delta);
         self.compute_all(&mut delta);
         let changes = std::mem::take(&mut self.attachment_changes);
         self.attached_routes.apply(changes, &mut delta);
@@ -307,7 +307,7 @@ impl Binder {
             Query::Settings => self.compute_settings(query),
             Query::Gateway(name) => self.compute_gateway(query, name, delta),
             Query::Route(key) => self.compute_route(query, key),
-            Query::Group(parent) => self.compute_group(query, parent, delta),
+            Query::MeshParent(parent) => self.compute_group(query, parent, delta),
             Query::Proxy(key) => self.compute_proxy(query, key),
             Query::Destination(id) => self.compute_destination(query, id, delta),
             Query::MeshGateway(key) => self.compute_mesh_gateway(query, key, delta),
@@ -325,7 +325,7 @@ impl Binder {
             if settings.binding != self.settings.binding {
                 let groups: Vec<ObjectKey> = self.members.keys().cloned().collect();
                 for parent in groups {
-                    self.tracker.invalidate(Query::Group(parent));
+                    self.tracker.invalidate(Query::MeshParent(parent));
                 }
             }
             self.settings = settings;
@@ -403,7 +403,7 @@ impl Binder {
     /// Marks the groups that a route has to do with.
     fn invalidate_groups(&mut self, view: &RouteView) {
         for parent in view.mesh_parents() {
-            self.tracker.invalidate(Query::Group(parent.clone()));
+            self.tracker.invalidate(Query::MeshParent(parent.clone()));
         }
         if self.settings.binding != MeshBinding::Strict {
             return;
@@ -429,7 +429,7 @@ impl Binder {
         }
         for object in touched {
             if self.members.contains_key(&object) || self.groups.contains_key(&object) {
-                self.tracker.invalidate(Query::Group(object));
+                self.tracker.invalidate(Query::MeshParent(object));
             }
         }
     }
@@ -445,7 +445,7 @@ impl Binder {
                 if listeners.insert(id) {
                     store::adjust_count(&mut self.attached, id.clone(), up);
                     self.tracker
-                        .invalidate_readers(&Input::Attached(owner.clone()));
+                        .invalidate_readers(&Input::AttachedRoutes(owner.clone()));
                 }
             }
         }
@@ -462,27 +462,33 @@ impl Binder {
         let mut reached = objects(&view.behind_listeners);
         reached.extend(view.unusable.iter().cloned());
         for object in &reached {
-            let reach = self.reach.entry(object.clone()).or_default();
-            let before = reach.len();
+            let counts = self.ancestors.entry(object.clone()).or_default();
+            let before = counts.len();
             for &gateway in &gateways {
-                match reach.binary_search_by(|(known, _)| known.cmp(gateway)) {
-                    Ok(at) if !up && reach[at].1 == 1 => {
-                        reach.remove(at);
+                match counts.binary_search_by(|(known, _)| known.cmp(gateway)) {
+                    Ok(at) if !up && counts[at].1 == 1 => {
+                        counts.remove(at);
                     }
-                    Ok(at) => reach[at].1 = if up { reach[at].1 + 1 } else { reach[at].1 - 1 },
+                    Ok(at) => {
+                        counts[at].1 = if up {
+                            counts[at].1 + 1
+                        } else {
+                            counts[at].1 - 1
+                        }
+                    }
                     Err(at) => {
-                        reach.reserve_exact(1);
-                        reach.insert(at, (gateway.clone(), 1));
+                        counts.reserve_exact(1);
+                        counts.insert(at, (gateway.clone(), 1));
                     }
                 }
             }
-            let changed = reach.len() != before;
-            if reach.is_empty() {
-                self.reach.remove(object);
+            let changed = counts.len() != before;
+            if counts.is_empty() {
+                self.ancestors.remove(object);
             }
             if changed {
                 self.tracker
-                    .invalidate_readers(&Input::Reach(object.clone()));
+                    .invalidate_readers(&Input::Ancestors(object.clone()));
             }
         }
         let set = |map: &mut FastMap<ObjectKey, SmallSet<ObjectKey>>, of: &ObjectKey| {
@@ -507,10 +513,10 @@ impl Binder {
     fn compute_group(&mut self, query: &Query, parent: &ObjectKey, delta: &mut Delta) {
         let member = |key| {
             let (key, view) = self.routes.get_key_value(key)?;
-            Some(Member { key, view })
+            Some(GroupMember { key, view })
         };
         let keys = self.members.get(parent);
-        let members: Vec<Member<'_>> = keys
+        let members: Vec<GroupMember<'_>> = keys
             .into_iter()
             .flat_map(SmallSet::iter)
             .filter_map(member)
@@ -529,7 +535,7 @@ impl Binder {
                     .flat_map(SmallSet::iter),
             );
         }
-        let others: Vec<Member<'_>> = others.into_iter().filter_map(member).collect();
+        let others: Vec<GroupMember<'_>> = others.into_iter().filter_map(member).collect();
         let group = mesh::group(&self.settings, parent, members, &others);
         let old = self.groups.remove(parent).unwrap_or_default();
         difference(&old.frontends, &group.frontends, &mut delta.frontends);
@@ -539,7 +545,7 @@ impl Binder {
             self.tracker
                 .invalidate_readers(&Input::Result(query.clone()));
         }
-        if group != Group::default() {
+        if group != MeshGroup::default() {
             self.groups.insert(parent.clone(), group);
         }
     }

@@ -84,7 +84,7 @@ pub(crate) fn allowed(
 
 /// The routes of one mesh parent, sorted out among each other.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Group {
+pub(crate) struct MeshGroup {
     /// Which kind of route governs each frontend.
     pub frontends: BTreeMap<FrontendId, Frontend>,
     /// Which routes govern it.
@@ -95,7 +95,7 @@ pub(crate) struct Group {
     pub strict: BTreeMap<ObjectKey, String>,
 }
 
-impl Group {
+impl MeshGroup {
     /// What became of a route that wanted these frontends.
     pub fn verdict(
         &self,
@@ -142,14 +142,14 @@ fn specificity(kind: Kind) -> usize {
 }
 
 /// A route that names the parent, and how it is known to others.
-pub(crate) struct Member<'a> {
+pub(crate) struct GroupMember<'a> {
     /// The route.
     pub key: &'a ObjectKey,
     /// What was found of it.
     pub view: &'a RouteView,
 }
 
-impl Member<'_> {
+impl GroupMember<'_> {
     fn order(&self) -> (Age, &Name, Kind) {
         (self.view.age, &self.key.name, self.key.kind)
     }
@@ -179,10 +179,10 @@ impl RouteView {
 pub(crate) fn group(
     settings: &MeshSettingsSpec,
     parent: &ObjectKey,
-    mut members: Vec<Member<'_>>,
-    others: &[Member<'_>],
-) -> Group {
-    let mut group = Group::default();
+    mut members: Vec<GroupMember<'_>>,
+    others: &[GroupMember<'_>],
+) -> MeshGroup {
+    let mut group = MeshGroup::default();
     members.sort_by(|a, b| a.order().cmp(&b.order()));
     if settings.binding == MeshBinding::Strict {
         for (at, member) in members.iter().enumerate() {
@@ -191,7 +191,8 @@ pub(crate) fn group(
             }
         }
     }
-    let mut wanted: BTreeMap<&FrontendId, Vec<(&Member<'_>, &Arc<BoundRoute>)>> = BTreeMap::new();
+    let mut wanted: BTreeMap<&FrontendId, Vec<(&GroupMember<'_>, &Arc<BoundRoute>)>> =
+        BTreeMap::new();
     for member in &members {
         if group.strict.contains_key(member.key) {
             continue;
@@ -261,9 +262,9 @@ fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
 /// The earlier GEP-1426, "Limiting graph depth, preventing conflicts and cycles": the younger of two routes loses.
 fn strict_conflict(
     parent: &ObjectKey,
-    member: &Member<'_>,
-    older: &[Member<'_>],
-    others: &[Member<'_>],
+    member: &GroupMember<'_>,
+    older: &[GroupMember<'_>],
+    others: &[GroupMember<'_>],
 ) -> Option<String> {
     // "NOT already specified as a parentRef of another HTTPRoute [in the same namespace]"
     let same = older.iter().find(|other| {
@@ -278,7 +279,8 @@ fn strict_conflict(
         ));
     }
     // "NOT already specified as a backendRef of any other HTTPRoute with a Service parentRef"
-    let is_older = |other: &&Member<'_>| other.key != member.key && other.order() < member.order();
+    let is_older =
+        |other: &&GroupMember<'_>| other.key != member.key && other.order() < member.order();
     let using = others
         .iter()
         .chain(older)

@@ -22,7 +22,7 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use crate::certificates;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
-use crate::store::{Certificate, Index, Input, Store};
+use crate::store::{CertificateResult, Index, Input, Store};
 use crate::{Content, EndpointPolicy, Identity};
 
 /// Reads objects on behalf of a query and notes what it has read.
@@ -176,7 +176,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The certificate and key that a Secret holds, validated once for each version of it.
-    pub fn certificate(&self, name: &Name) -> Option<Certificate> {
+    pub fn certificate(&self, name: &Name) -> Option<CertificateResult> {
         let secret = self.secret(name)?;
         let mut known = self.store.certificates.borrow_mut();
         let found = known.entry(name.clone()).or_insert_with(|| {

@@ -9,7 +9,7 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::route::Route;
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
-use crate::backends::{Across, Referrer};
+use crate::backends::{CrossNamespace, ReferringRoute};
 use crate::bound::{
     BackendId, BoundRoute, Dialect, FrontendId, Hostname, RouteBinding, RouteId, RouteMeta,
     Transport,
@@ -285,7 +285,7 @@ impl Looking<'_> {
         if let Some(both) = &self.behind_listeners {
             return both.clone();
         }
-        let lowered = self.lower(Across::Grant, None);
+        let lowered = self.lower(CrossNamespace::RequiresGrant, None);
         let bound = self.bind(&lowered, RouteBinding::Gateway, self.hostnames.clone());
         let bound = Arc::new(bound);
         let both = (Arc::new(lowered), bound);
@@ -293,12 +293,12 @@ impl Looking<'_> {
         both
     }
 
-    fn lower(&self, across: Across, implicit: Option<&BackendId>) -> Lowered {
+    fn lower(&self, cross_namespace: CrossNamespace, implicit: Option<&BackendId>) -> Lowered {
         let namespace = &*self.route.metadata.namespace;
-        let referrer = Referrer {
+        let referrer = ReferringRoute {
             kind: self.route.kind,
             namespace,
-            across,
+            cross_namespace,
         };
         rules::lower(&self.context.reader, self.route, referrer, implicit)
     }
@@ -329,10 +329,10 @@ impl Looking<'_> {
         kind: &MeshParentKind,
     ) -> ParentView {
         let settings = self.context.settings();
-        let across = match (settings.binding, settings.reference_grants) {
-            (MeshBinding::Strict, _) => Across::Never,
-            (MeshBinding::Merge, MeshReferenceGrants::Required) => Across::Grant,
-            (MeshBinding::Merge, MeshReferenceGrants::Ignored) => Across::Free,
+        let cross_namespace = match (settings.binding, settings.reference_grants) {
+            (MeshBinding::Strict, _) => CrossNamespace::Forbidden,
+            (MeshBinding::Merge, MeshReferenceGrants::Required) => CrossNamespace::RequiresGrant,
+            (MeshBinding::Merge, MeshReferenceGrants::Ignored) => CrossNamespace::Allowed,
         };
         let scope = mesh::scope_of(&parent, &self.route.metadata.namespace);
         let transport = Transport::of(self.route.kind);
@@ -351,7 +351,7 @@ impl Looking<'_> {
             .copied()
             .unwrap_or(0);
         let id = |port| BackendId::new(parent.clone(), port, transport);
-        let lowered = self.lower(across, Some(&id(first)));
+        let lowered = self.lower(cross_namespace, Some(&id(first)));
         let mut refused = match lowered.has_no_rule_left() {
             true => Some(("UnsupportedValue", no_rule_served(&lowered.invalid))),
             false => None,
@@ -365,7 +365,7 @@ impl Looking<'_> {
                 self.used_in_mesh.extend(lowered.uses.iter().cloned());
                 for port in ports {
                     let bound = if has_implicit && port != first {
-                        let lowered = self.lower(across, Some(&id(port)));
+                        let lowered = self.lower(cross_namespace, Some(&id(port)));
                         self.used_in_mesh.extend(lowered.uses.iter().cloned());
                         Arc::new(self.bind(&lowered, binding(port), Vec::new()))
                     } else {

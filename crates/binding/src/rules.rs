@@ -14,7 +14,7 @@ use pointsman_resources::route::{
 };
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::backends::{self, Referrer};
+use crate::backends::{self, ReferringRoute};
 use crate::bound::{
     BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, GrpcPredicate,
     Mirror, PathPredicate, Pattern, RetryPolicy, StringPredicate, Tags, ValuePredicate,
@@ -98,7 +98,7 @@ impl Lowered {
 pub(crate) fn lower(
     reader: &Reader<'_>,
     route: &Route,
-    referrer: Referrer<'_>,
+    referrer: ReferringRoute<'_>,
     implicit: Option<&BackendId>,
 ) -> Lowered {
     let mut lowering = Lowering {
@@ -117,7 +117,7 @@ pub(crate) fn lower(
 struct Lowering<'a> {
     reader: &'a Reader<'a>,
     route: &'a Route,
-    referrer: Referrer<'a>,
+    referrer: ReferringRoute<'a>,
     implicit: Option<&'a BackendId>,
     out: Lowered,
 }

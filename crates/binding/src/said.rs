@@ -15,9 +15,9 @@ impl Binder {
     /// The status of an object; none if nothing is ours to say.
     pub(crate) fn status_of(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<Status> {
         let generation = reader.object(key)?.meta().generation;
-        let reach = |object: &ObjectKey| -> Vec<Name> {
-            reader.record_read(Input::Reach(object.clone()));
-            self.reach
+        let ancestors = |object: &ObjectKey| -> Vec<Name> {
+            reader.record_read(Input::Ancestors(object.clone()));
+            self.ancestors
                 .get(object)
                 .into_iter()
                 .flatten()
@@ -37,11 +37,11 @@ impl Binder {
             Kind::ListenerSet => self.listener_set_status(reader, key)?,
             Kind::BackendTLSPolicy => {
                 let policy = reader.tls_policy(&key.name)?;
-                StatusBody::Policy(policy::tls_policy_status(reader, policy, reach))
+                StatusBody::Policy(policy::tls_policy_status(reader, policy, ancestors))
             }
             Kind::XBackendTrafficPolicy => {
                 let policy = reader.traffic_policy(&key.name)?;
-                StatusBody::Policy(policy::traffic_policy_status(reader, policy, reach))
+                StatusBody::Policy(policy::traffic_policy_status(reader, policy, ancestors))
             }
             Kind::XTelemetryPolicy => {
                 let policy = reader.telemetry_policy(&key.name)?;
@@ -49,7 +49,7 @@ impl Binder {
             }
             Kind::XBackend => {
                 let refused = self.refused_condition(self.refused_backends_of(key));
-                let status = policy::x_backend_status(reader, &key.name, refused, reach);
+                let status = policy::x_backend_status(reader, &key.name, refused, ancestors);
                 StatusBody::Backend(status)
             }
             Kind::MeshGateway => self.mesh_gateway_status(reader, key)?,
@@ -103,7 +103,7 @@ impl Binder {
         gateway: &GatewayView,
         listeners: &[ListenerView],
     ) -> Vec<ListenerStatus> {
-        reader.record_read(Input::Attached(owner.clone()));
+        reader.record_read(Input::AttachedRoutes(owner.clone()));
         let why = gateway
             .refused
             .as_ref()
@@ -131,7 +131,9 @@ impl Binder {
                 conditions: {
                     let lost = match parent.attached.first() {
                         Some((FrontendId::Mesh { .. }, _)) => {
-                            reader.record_read(Input::Result(Query::Group(parent.parent.clone())));
+                            reader.record_read(Input::Result(Query::MeshParent(
+                                parent.parent.clone(),
+                            )));
                             self.groups
                                 .get(&parent.parent)
                                 .and_then(|group| group.verdict(key, &parent.attached))

@@ -29,7 +29,7 @@ pub(crate) struct Secrets {
 
 impl Secrets {
     /// Records the certificates that a resource names now. Returns those that came into use or went out of it.
-    fn refer(&mut self, referrer: Referrer, ids: BTreeSet<SecretId>) -> Vec<SecretId> {
+    fn set_references(&mut self, referrer: Referrer, ids: BTreeSet<SecretId>) -> Vec<SecretId> {
         let old = self.named.get(&referrer).cloned().unwrap_or_default();
         if old == ids {
             return Vec::new();
@@ -54,17 +54,23 @@ impl Secrets {
 
 impl Binder {
     /// Follows which certificates the changed frontends and backends name.
-    pub(crate) fn follow_secrets(&mut self, delta: &Delta) {
+    pub(crate) fn update_secret_references(&mut self, delta: &Delta) {
         let mut changed = Vec::new();
         for (id, frontend) in &delta.frontends {
             let ids = frontend.iter().flat_map(|frontend| frontend.secrets());
             let ids = ids.cloned().collect();
-            changed.extend(self.secrets.refer(Referrer::Frontend(id.clone()), ids));
+            changed.extend(
+                self.secrets
+                    .set_references(Referrer::Frontend(id.clone()), ids),
+            );
         }
         for (id, backend) in &delta.backends {
             let ids = backend.iter().filter_map(|backend| backend.secret());
             let ids = ids.cloned().collect();
-            changed.extend(self.secrets.refer(Referrer::Backend(id.clone()), ids));
+            changed.extend(
+                self.secrets
+                    .set_references(Referrer::Backend(id.clone()), ids),
+            );
         }
         for id in changed {
             self.tracker.invalidate(Query::Secret(id));
@@ -74,7 +80,7 @@ impl Binder {
     pub(crate) fn compute_secret(&mut self, query: &Query, id: &SecretId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let found = match self.secrets.users.contains_key(id) {
-            true => load(&reader, id),
+            true => load_secret(&reader, id),
             false => None,
         };
         self.tracker.record_reads(query, reader.into_inputs());
@@ -89,7 +95,7 @@ impl Binder {
 }
 
 /// Reads a certificate with its key; `None` if it is missing or invalid, which those that name it report.
-fn load(reader: &Reader<'_>, id: &SecretId) -> Option<Arc<CertifiedKey>> {
+fn load_secret(reader: &Reader<'_>, id: &SecretId) -> Option<Arc<CertifiedKey>> {
     match id {
         SecretId::Object(name) => reader.certificate(name)?.ok(),
         SecretId::Listener {

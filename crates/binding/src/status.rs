@@ -111,20 +111,20 @@ pub enum StatusBody {
         /// The conditions.
         conditions: Vec<Condition>,
         /// What it reaches.
-        reaches: Vec<Reach>,
+        reaches: Vec<PolicyReach>,
     },
 }
 
 /// What a policy of Kuma's reaches: proxies, and what they call or serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct PolicyReach {
     /// A destination or a MeshGateway.
     pub to: String,
     /// The proxies, in groups that many share.
     pub proxies: Vec<Arc<[ObjectKey]>>,
 }
 
-impl Reach {
+impl PolicyReach {
     /// The proxies, in order.
     pub fn proxies(&self) -> BTreeSet<&ObjectKey> {
         self.proxies.iter().flat_map(|group| group.iter()).collect()
@@ -203,7 +203,7 @@ impl Status {
             .and_then(Value::as_object)
             .cloned()
             .unwrap_or_default();
-        let writer = Writer {
+        let merger = StatusMerger {
             generation: self.generation,
             namespace,
             now,
@@ -220,7 +220,7 @@ impl Status {
                         .map(|name| json!({ "name": name }))
                         .collect(),
                 );
-                writer.conditions(&mut status, conditions);
+                merger.conditions(&mut status, conditions);
             }
             StatusBody::Gateway {
                 conditions,
@@ -240,15 +240,15 @@ impl Status {
                 if let Some(number) = attached_listener_sets {
                     status.insert("attachedListenerSets".to_owned(), json!(number));
                 }
-                writer.conditions(&mut status, conditions);
-                writer.listeners(&mut status, listeners);
+                merger.conditions(&mut status, conditions);
+                merger.listeners(&mut status, listeners);
             }
             StatusBody::Route(parents) => {
                 let entries = parents
                     .iter()
                     .map(|p| (parent_value(&p.parent), &p.conditions));
                 let list = ("parents", "parentRef", MAX_PARENTS);
-                writer.entries(&mut status, list, entries);
+                merger.entries(&mut status, list, entries);
             }
             StatusBody::Mesh {
                 conditions,
@@ -259,13 +259,13 @@ impl Status {
                     json!({ "to": reach.to, "proxies": proxies.collect::<Vec<_>>() })
                 });
                 status.insert("reaches".to_owned(), reaches.collect());
-                writer.conditions(&mut status, conditions);
+                merger.conditions(&mut status, conditions);
             }
             StatusBody::Policy(ancestors) => {
-                writer.ancestors(&mut status, MAX_POLICY_ANCESTORS, ancestors);
+                merger.ancestors(&mut status, MAX_POLICY_ANCESTORS, ancestors);
             }
             StatusBody::Backend(ancestors) => {
-                writer.ancestors(&mut status, MAX_BACKEND_ANCESTORS, ancestors);
+                merger.ancestors(&mut status, MAX_BACKEND_ANCESTORS, ancestors);
             }
         }
         Value::Object(status)
@@ -279,14 +279,14 @@ const MAX_POLICY_ANCESTORS: usize = 16;
 /// The number of entries that the CRD allows in an XBackend's status.
 const MAX_BACKEND_ANCESTORS: usize = 32;
 
-struct Writer<'a> {
+struct StatusMerger<'a> {
     generation: i64,
     /// The object's, which references in its status default to.
     namespace: &'a str,
     now: &'a str,
 }
 
-impl Writer<'_> {
+impl StatusMerger<'_> {
     /// Lays our conditions over those that are there. Conditions of our types that no longer hold are removed.
     ///
     /// A condition whose observedGeneration is newer than the generation known here was written for a later version of the object,

@@ -33,7 +33,7 @@ pub(crate) enum Query {
     /// A route: what it attaches to, and its rules.
     Route(ObjectKey),
     /// The routes of one mesh parent among each other.
-    Group(ObjectKey),
+    MeshParent(ObjectKey),
     /// A proxy of Kuma's.
     Proxy(ObjectKey),
     /// What proxies of Kuma's call, as they see it.
@@ -54,7 +54,7 @@ impl Query {
             Query::Settings => 0,
             Query::Gateway(_) | Query::Proxy(_) => 1,
             Query::Route(_) => 2,
-            Query::Group(_) | Query::Destination(_) | Query::MeshGateway(_) => 3,
+            Query::MeshParent(_) | Query::Destination(_) | Query::MeshGateway(_) => 3,
             Query::Backend(_) => 4,
             Query::Status(_) => 5,
             Query::Secret(_) => 6,
@@ -72,9 +72,9 @@ pub(crate) enum Input {
     /// The result of a query.
     Result(Query),
     /// How many routes are attached to the listeners of a Gateway or ListenerSet.
-    Attached(ObjectKey),
+    AttachedRoutes(ObjectKey),
     /// Through which Gateways a backend is reached.
-    Reach(ObjectKey),
+    Ancestors(ObjectKey),
     /// What the outside says of a Gateway.
     Observation(Name),
     /// What stands in a file or in the environment.
@@ -220,7 +220,7 @@ pub(crate) struct Store {
     /// What the proxies of each mesh of which that was said show each other.
     pub(crate) identities: BTreeMap<Arc<str>, Identity>,
     /// Certificates of Secrets that were asked for, validated.
-    pub(crate) certificates: RefCell<FastMap<Name, Certificate>>,
+    pub(crate) certificates: RefCell<FastMap<Name, CertificateResult>>,
     /// Secrets whose newest version is not used, and why.
     pub(crate) retained: FastMap<Name, String>,
     /// Addresses that may be endpoints.
@@ -230,7 +230,7 @@ pub(crate) struct Store {
 }
 
 /// The certificate and key of a Secret, or what is wrong with them.
-pub(crate) type Certificate = Result<Arc<CertifiedKey>, String>;
+pub(crate) type CertificateResult = Result<Arc<CertifiedKey>, String>;
 
 impl Store {
     /// Notes what the outside says of a Gateway. Returns whether that is new.

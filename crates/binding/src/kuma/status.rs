@@ -12,7 +12,7 @@ use super::{PolicyTarget, cross_mesh};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
 use crate::observation::Observation;
-use crate::status::{Condition, ListenerStatus, Reach, StatusBody};
+use crate::status::{Condition, ListenerStatus, PolicyReach, StatusBody};
 use crate::store::{Input, Query, Reader};
 
 impl Binder {
@@ -28,9 +28,9 @@ impl Binder {
     pub(crate) fn policy_status(&self, key: &ObjectKey) -> Option<StatusBody> {
         let policy = self.kuma.policies.get(key)?;
         let parts = self.outcomes_of(key);
-        let reaches: Vec<Reach> = parts
+        let reaches: Vec<PolicyReach> = parts
             .iter()
-            .map(|(to, outcome)| Reach {
+            .map(|(to, outcome)| PolicyReach {
                 to: to.to_string(),
                 proxies: outcome.reached[key].iter().cloned().collect(),
             })

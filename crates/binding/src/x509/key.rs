@@ -18,7 +18,7 @@ use crate::bound::PrivateKey;
 /// Reason why a server can't sign with a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// The key is of a kind or size that the TLS library does not sign with: what it is, and what would be right.
+    /// The key is of an algorithm or size that the TLS library does not sign with: what it is, and what would be right.
     Unsupported(String),
     /// The key is damaged.
     Corrupt,
@@ -63,7 +63,8 @@ pub fn signing_key(key: &CertifiedKey) -> Result<Arc<sign::CertifiedKey>, KeyErr
         PrivateKey::Sec1(der) => PrivateKeyDer::from(PrivateSec1KeyDer::from(&**der)),
     };
     let signer = any_supported_type(&der).map_err(|_| {
-        let reason = Kind::of_private(&key.key).and_then(|kind| kind.unsupported());
+        let reason =
+            KeyAlgorithm::of_private(&key.key).and_then(|algorithm| algorithm.unsupported());
         reason.map_or(KeyError::Corrupt, KeyError::Unsupported)
     })?;
     // `CertifiedKey::keys_match` would do, but it rejects certificates of version 1.
@@ -84,11 +85,11 @@ pub fn signing_key(key: &CertifiedKey) -> Result<Arc<sign::CertifiedKey>, KeyErr
 
 /// Reason why nothing that a certificate's key has signed can be verified, if so.
 pub fn unusable_public_key(certificate: &Certificate<'_>) -> Option<String> {
-    Kind::of_public(certificate.public_key)?.unsupported()
+    KeyAlgorithm::of_public(certificate.public_key)?.unsupported()
 }
 
 /// Algorithm of a key with the parameter that decides whether it can be used.
-enum Kind<'k> {
+enum KeyAlgorithm<'k> {
     Rsa { bits: usize },
     Ec { curve: &'k [u8] },
     Other(&'k [u8]),
@@ -107,7 +108,7 @@ const CURVES: [&[u8]; 3] = [
 /// id-Ed25519, 1.3.101.112.
 const ED25519: &[u8] = &[0x2b, 0x65, 0x70];
 
-impl<'k> Kind<'k> {
+impl<'k> KeyAlgorithm<'k> {
     fn of_private(key: &'k PrivateKey) -> Option<Self> {
         match key {
             PrivateKey::Pkcs8(der) => {
@@ -117,9 +118,9 @@ impl<'k> Kind<'k> {
                 let (_, algorithm) = fields.find(|(tag, _)| *tag == SEQUENCE)?;
                 let (_, inner) = fields.find(|(tag, _)| *tag == OCTET_STRING)?;
                 // RSAPrivateKey: version, modulus.
-                Kind::of_algorithm(algorithm, || modulus_bits(inner, 1))
+                KeyAlgorithm::of_algorithm(algorithm, || modulus_bits(inner, 1))
             }
-            PrivateKey::Pkcs1(der) => Some(Kind::Rsa {
+            PrivateKey::Pkcs1(der) => Some(KeyAlgorithm::Rsa {
                 bits: modulus_bits(der, 1)?,
             }),
             PrivateKey::Sec1(der) => {
@@ -127,7 +128,7 @@ impl<'k> Kind<'k> {
                 let (_, fields, _) = element(der)?;
                 let (_, parameters) = elements(fields).find(|(tag, _)| *tag == 0xa0)?;
                 let (_, curve, _) = element(parameters)?;
-                Some(Kind::Ec { curve })
+                Some(KeyAlgorithm::Ec { curve })
             }
         }
     }
@@ -138,7 +139,7 @@ impl<'k> Kind<'k> {
         let (_, algorithm) = fields.next()?;
         let (_, bits) = fields.find(|(tag, _)| *tag == BIT_STRING)?;
         // The first byte counts unused bits; RSAPublicKey begins with the modulus.
-        Kind::of_algorithm(algorithm, || modulus_bits(bits.get(1..)?, 0))
+        KeyAlgorithm::of_algorithm(algorithm, || modulus_bits(bits.get(1..)?, 0))
     }
 
     fn of_algorithm(
@@ -148,13 +149,13 @@ impl<'k> Kind<'k> {
         let mut parts = elements(algorithm);
         let (_, identifier) = parts.next().filter(|(tag, _)| *tag == OBJECT_IDENTIFIER)?;
         Some(match identifier {
-            RSA => Kind::Rsa {
+            RSA => KeyAlgorithm::Rsa {
                 bits: modulus_bits()?,
             },
-            EC => Kind::Ec {
+            EC => KeyAlgorithm::Ec {
                 curve: parts.next()?.1,
             },
-            other => Kind::Other(other),
+            other => KeyAlgorithm::Other(other),
         })
     }
 
@@ -162,17 +163,17 @@ impl<'k> Kind<'k> {
     fn unsupported(&self) -> Option<String> {
         let kinds = "RSA, ECDSA and Ed25519 keys are supported";
         match self {
-            Kind::Rsa { bits: 2048..=8192 } => None,
-            Kind::Rsa { bits } => Some(format!(
+            KeyAlgorithm::Rsa { bits: 2048..=8192 } => None,
+            KeyAlgorithm::Rsa { bits } => Some(format!(
                 "an RSA key of {bits} bits; 2048 to 8192 are supported"
             )),
-            Kind::Ec { curve } if CURVES.contains(curve) => None,
-            Kind::Ec { curve } => Some(format!(
+            KeyAlgorithm::Ec { curve } if CURVES.contains(curve) => None,
+            KeyAlgorithm::Ec { curve } => Some(format!(
                 "an ECDSA key on {}; P-256, P-384 and P-521 are supported",
                 curve_name(curve)
             )),
-            Kind::Other(ED25519) => None,
-            Kind::Other(other) => Some(format!("{}; {kinds}", algorithm_name(other))),
+            KeyAlgorithm::Other(ED25519) => None,
+            KeyAlgorithm::Other(other) => Some(format!("{}; {kinds}", algorithm_name(other))),
         }
     }
 }

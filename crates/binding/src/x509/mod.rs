@@ -29,7 +29,7 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
 /// The subject alternative names of a certificate that are of use here.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Names<'c> {
+pub struct SubjectAltNames<'c> {
     /// DNS names, perhaps with a wildcard.
     pub dns: Vec<&'c str>,
     /// URIs.
@@ -37,7 +37,7 @@ pub struct Names<'c> {
 }
 
 /// Reads the names of a certificate; empty if it has none or can't be read.
-pub fn names(certificate: &[u8]) -> Names<'_> {
+pub fn names(certificate: &[u8]) -> SubjectAltNames<'_> {
     let certificate = Certificate::read(certificate);
     let names = certificate.and_then(|certificate| certificate.names());
     names.unwrap_or_default()
@@ -82,7 +82,7 @@ impl<'c> Certificate<'c> {
         Some((times.next()??, times.next()??))
     }
 
-    fn names(&self) -> Option<Names<'c>> {
+    fn names(&self) -> Option<SubjectAltNames<'c>> {
         let (_, extensions, _) = element(self.extensions?)?;
         for (tag, extension) in elements(extensions) {
             let mut parts = elements(extension);
@@ -93,7 +93,7 @@ impl<'c> Certificate<'c> {
             // The flag `critical` may stand between.
             let (_, value) = parts.find(|(tag, _)| *tag == OCTET_STRING)?;
             let (_, list, _) = element(value)?;
-            let mut names = Names::default();
+            let mut names = SubjectAltNames::default();
             for (tag, text) in elements(list) {
                 match (tag, std::str::from_utf8(text)) {
                     (DNS_NAME, Ok(text)) => names.dns.push(text),
@@ -235,7 +235,7 @@ mod tests {
         let params = CertificateParams::new(vec!["a.example".to_owned()]).expect("names");
         let der = signed(&params);
         for length in 0..der.len() {
-            assert_eq!(names(&der[..length]), Names::default());
+            assert_eq!(names(&der[..length]), SubjectAltNames::default());
         }
     }
 
