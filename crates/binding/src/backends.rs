@@ -136,8 +136,8 @@ pub(crate) fn resolve(
     let transport = Transport::of(referrer.kind);
     let of_number: Vec<&ServicePort> = ports.iter().filter(|p| p.port == port).collect();
     match of_number.iter().find(|p| p.protocol == transport.name()) {
-        Some(found) if speaks(referrer.kind, found.app_protocol.as_deref()) => {
-            if let Some(why) = untrusted(reader, referrer.kind, &object, found) {
+        Some(found) if supports_protocol(referrer.kind, found.app_protocol.as_deref()) => {
+            if let Some(why) = missing_trust(reader, referrer.kind, &object, found) {
                 return Err(why);
             }
             Ok(BackendId::new(object, port, transport))
@@ -169,14 +169,14 @@ pub(crate) fn resolve(
 }
 
 /// Whether a kind of route can speak an application protocol. Streams of bytes can carry any.
-fn speaks(kind: Kind, app_protocol: Option<&str>) -> bool {
+fn supports_protocol(kind: Kind, app_protocol: Option<&str>) -> bool {
     !matches!(kind, Kind::HTTPRoute | Kind::GRPCRoute)
-        || app_protocol.is_none_or(|app| protocol(app).is_some())
+        || app_protocol.is_none_or(|app| parse_app_protocol(app).is_some())
 }
 
 /// Why HTTP can't be sent to a port that asks for TLS: without a policy nothing says whom to trust, and to send it in plain text, or to
 /// anyone who answers, is not what was asked for.
-fn untrusted(
+fn missing_trust(
     reader: &Reader<'_>,
     kind: Kind,
     object: &ObjectKey,
@@ -202,7 +202,11 @@ fn untrusted(
 }
 
 /// The same for a mesh parent's own port, which no reference names.
-pub(crate) fn untrusted_parent(reader: &Reader<'_>, kind: Kind, id: &BackendId) -> Option<Fault> {
+pub(crate) fn missing_trust_for_parent(
+    reader: &Reader<'_>,
+    kind: Kind,
+    id: &BackendId,
+) -> Option<Fault> {
     let name = &id.object.name;
     let ports = match id.object.kind {
         Kind::Service => &reader.service(name)?.spec.ports,
@@ -213,11 +217,11 @@ pub(crate) fn untrusted_parent(reader: &Reader<'_>, kind: Kind, id: &BackendId) 
     let port = ports
         .iter()
         .find(|port| port.port == id.port && port.protocol == transport)?;
-    untrusted(reader, kind, &id.object, port)
+    missing_trust(reader, kind, &id.object, port)
 }
 
 /// What an `appProtocol` means to HTTP; none if it is something else.
-fn protocol(app_protocol: &str) -> Option<BackendProtocol> {
+fn parse_app_protocol(app_protocol: &str) -> Option<BackendProtocol> {
     Some(match app_protocol.to_ascii_lowercase().as_str() {
         "" => BackendProtocol::Unspecified,
         "http" | "https" => BackendProtocol::Http1,
@@ -268,17 +272,17 @@ pub(crate) fn x_backend_unsupported(backend: &XBackend) -> Option<String> {
 }
 
 /// What a backend is made of. None if the object is gone.
-pub(crate) fn view(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
+pub(crate) fn load(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     match id.object.kind {
         Kind::Service => {
             let service = reader.service(&id.object.name)?;
-            of_ports(reader, id, &service.spec.ports)
+            from_ports(reader, id, &service.spec.ports)
         }
         Kind::ServiceImport => {
             let import = reader.service_import(&id.object.name)?;
-            of_ports(reader, id, &import.spec.ports)
+            from_ports(reader, id, &import.spec.ports)
         }
-        Kind::XBackend => Some(of_x_backend(reader, id, reader.backend(&id.object.name)?)),
+        Kind::XBackend => Some(from_x_backend(reader, id, reader.backend(&id.object.name)?)),
         _ => kuma::backend::view(reader, id),
     }
 }
@@ -288,7 +292,7 @@ pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
     kuma::backend::is_own_listener(reader, id)
 }
 
-fn of_ports(
+fn from_ports(
     reader: &Reader<'_>,
     id: &BackendId,
     ports: &[ServicePort],
@@ -300,7 +304,7 @@ fn of_ports(
     let name = port.name.as_deref().unwrap_or_default();
     let mut endpoints: Vec<BoundEndpoint> = Vec::new();
     if reader.slices(&id.object).next().is_none() {
-        endpoints = of_pods(reader, id, port);
+        endpoints = pod_endpoints(reader, id, port);
     }
     for slice in reader.slices(&id.object) {
         let numbers = slice
@@ -335,7 +339,7 @@ fn of_ports(
     let app = kuma::backend::app_protocol(reader, &id.object, port).unwrap_or_default();
     let protocol = match id.transport {
         Transport::Udp => BackendProtocol::Udp,
-        Transport::Tcp => protocol(app).unwrap_or(BackendProtocol::Tcp),
+        Transport::Tcp => parse_app_protocol(app).unwrap_or(BackendProtocol::Tcp),
     };
     let backend = Backend {
         id: id.clone(),
@@ -347,7 +351,7 @@ fn of_ports(
 }
 
 /// In files a Service may have Pods and no EndpointSlice, which a cluster would make of them.
-fn of_pods(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec<BoundEndpoint> {
+fn pod_endpoints(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec<BoundEndpoint> {
     let Some(service) = reader.service(&id.object.name) else {
         return Vec::new();
     };
@@ -361,14 +365,14 @@ fn of_pods(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec<Bound
         Some(TargetPort::Name(name)) => pod.port(name, id.transport.name()),
         None => Some(port.port),
     };
-    pods_at(reader, id, number, |pod| {
+    ready_pod_endpoints(reader, id, number, |pod| {
         let mut wanted = selector.iter();
         wanted.all(|(key, value)| pod.metadata.labels.get(key) == Some(value.as_str()))
     })
 }
 
 /// The addresses of the ready Pods of a backend's namespace that are selected, each with its port; those without one are left out.
-fn pods_at(
+fn ready_pod_endpoints(
     reader: &Reader<'_>,
     id: &BackendId,
     port: impl Fn(&Pod) -> Option<u16>,
@@ -390,7 +394,7 @@ fn pods_at(
     found
 }
 
-fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> (Backend, Endpoints) {
+fn from_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> (Backend, Endpoints) {
     let spec = &backend.spec;
     let endpoints = match (spec.kind, &spec.external_hostname, &spec.endpoint_selector) {
         (XBackendType::ExternalHostname, Some(name), _) => {
@@ -403,7 +407,7 @@ fn of_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> (Bac
                     .iter()
                     .all(|(key, value)| pod.metadata.labels.get(key) == Some(value.as_str()))
             };
-            let found = pods_at(reader, id, |_| Some(id.port), selected);
+            let found = ready_pod_endpoints(reader, id, |_| Some(id.port), selected);
             Endpoints::Addresses(found)
         }
         _ => Endpoints::Addresses(Vec::new()),

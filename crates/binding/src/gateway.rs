@@ -313,7 +313,7 @@ fn refuse_set(
         .as_ref()
         .and_then(|a| a.namespaces.as_ref());
     let (home, namespace) = (&gateway.metadata.namespace, &set.metadata.namespace);
-    let rule = namespaces::allowed(reader, choice, From::None, home, namespace).err()?;
+    let rule = namespaces::check_allowed(reader, choice, From::None, home, namespace).err()?;
     let name = gateway.metadata.key();
     Some((
         "NotAllowed",

@@ -22,7 +22,7 @@ mod parents;
 mod placement;
 mod policy;
 mod reader;
-mod refused;
+mod refused_endpoints;
 mod route;
 mod rules;
 mod said;
@@ -44,12 +44,12 @@ use bound::{
 };
 use gateway::GatewayView;
 use mesh::{GroupMember, MeshGroup};
-use placement::Placement;
+use placement::PlacementChanges;
 use pointsman_resources::core::Secret;
 use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
-use refused::RefusedEndpoint;
+use refused_endpoints::RefusedEndpoint;
 use route::{Context, RouteView};
 use secrets::Secrets;
 use sets::SmallSet;
@@ -182,7 +182,7 @@ pub struct Binder {
     groups: FastMap<ObjectKey, MeshGroup>,
     backends: FastMap<BackendId, (Arc<Backend>, Arc<Endpoints>)>,
     /// Endpoints that the operator's policy refuses, of backends that have any.
-    refused: FastMap<BackendId, Vec<RefusedEndpoint>>,
+    refused_endpoints: FastMap<BackendId, Vec<RefusedEndpoint>>,
     statuses: FastMap<ObjectKey, Arc<Status>>,
     /// How many routes are attached to each listener.
     attached: FastMap<FrontendId, usize>,
@@ -195,7 +195,7 @@ pub struct Binder {
     members: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     mesh_users: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     kuma: kuma::Kuma,
-    placement: Placement,
+    placement: PlacementChanges,
     attached_routes: AttachedRoutes,
     /// Attachments that changed since the last delta.
     attachment_changes: Vec<AttachmentChange>,
@@ -257,7 +257,7 @@ impl Binder {
         self.compute_all(&mut delta);
         let changes = std::mem::take(&mut self.attachment_changes);
         self.attached_routes.apply(changes, &mut delta);
-        self.place(&mut delta);
+        self.update_placement(&mut delta);
         delta
     }
 
@@ -275,7 +275,7 @@ impl Binder {
         for input in &inputs {
             self.tracker.invalidate_readers(input);
         }
-        self.placement.record(key);
+        self.placement.record_change(key);
         self.invalidate_queries_of(key);
     }
 
@@ -355,7 +355,7 @@ impl Binder {
             Some(view) => self.gateways.insert(name.clone(), Arc::new(view)),
             None => self.gateways.remove(name),
         };
-        self.placement.record_gateways();
+        self.placement.record_gateway_change();
         self.tracker
             .invalidate_readers(&Input::Result(query.clone()));
     }
@@ -536,12 +536,12 @@ impl Binder {
             );
         }
         let others: Vec<GroupMember<'_>> = others.into_iter().filter_map(member).collect();
-        let group = mesh::group(&self.settings, parent, members, &others);
+        let group = mesh::resolve_group(&self.settings, parent, members, &others);
         let old = self.groups.remove(parent).unwrap_or_default();
         difference(&old.frontends, &group.frontends, &mut delta.frontends);
         let changes = &mut self.attachment_changes;
         record_changes(&old.attachments, &group.attachments, changes);
-        if group.lost != old.lost || group.strict != old.strict {
+        if group.conflicts != old.conflicts || group.strict_conflicts != old.strict_conflicts {
             self.tracker
                 .invalidate_readers(&Input::Result(query.clone()));
         }
@@ -553,7 +553,7 @@ impl Binder {
     fn compute_backend(&mut self, query: &Query, id: &BackendId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let view = match self.users.contains_key(id) {
-            true => refused::view(&reader, id),
+            true => refused_endpoints::load_backend(&reader, id),
             false => None,
         };
         self.tracker.record_reads(query, reader.into_inputs());
@@ -561,7 +561,7 @@ impl Binder {
             Some((backend, endpoints, refused)) => (Some((backend, endpoints)), refused),
             None => (None, Vec::new()),
         };
-        self.record_refused(id, refused);
+        self.set_refused_endpoints(id, refused);
         let old = self.backends.remove(id);
         let (old_backend, old_endpoints) = old.unzip();
         let (backend, endpoints) = view.unzip();
@@ -592,7 +592,8 @@ impl Binder {
 
     /// What a backend is made of, whether or not a route uses it.
     pub fn backend(&self, id: &BackendId) -> Option<(Backend, Endpoints)> {
-        let (backend, endpoints, _) = refused::view(&Reader::new(&self.store), id)?;
+        let (backend, endpoints, _) =
+            refused_endpoints::load_backend(&Reader::new(&self.store), id)?;
         Some((backend, endpoints))
     }
 
@@ -641,7 +642,7 @@ impl Binder {
                 let lost = self
                     .groups
                     .get(parent)
-                    .and_then(|group| group.verdict(key, &view.attached));
+                    .and_then(|group| group.conflict(key, &view.attached));
                 match view.refusal(lost.as_ref()) {
                     Some(why) => refused = refused.or(Some(why)),
                     None => {
@@ -674,7 +675,11 @@ impl Binder {
 
     /// The routes that attach to a port of a mesh parent and lost it to a route of another kind, whatever other ports they govern.
     pub fn outranked_by_kind(&self, parent: &ObjectKey, port: u16) -> Vec<Refusal> {
-        let lost = self.groups.get(parent).into_iter().flat_map(|g| &g.lost);
+        let lost = self
+            .groups
+            .get(parent)
+            .into_iter()
+            .flat_map(|g| &g.conflicts);
         let at_port =
             |id: &FrontendId| matches!(id, FrontendId::Mesh { port: own, .. } if *own == port);
         lost.filter(|((frontend, _), _)| at_port(frontend))

@@ -63,7 +63,7 @@ pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Co
 }
 
 /// Whether the operator lets routes of this namespace attach to this parent.
-pub(crate) fn allowed(
+pub(crate) fn check_allowed_routes(
     reader: &Reader<'_>,
     settings: &MeshSettingsSpec,
     parent: &ObjectKey,
@@ -74,12 +74,14 @@ pub(crate) fn allowed(
         false => ("consumers", &settings.allowed_routes.consumers),
     };
     let choice = scope.as_ref().and_then(|scope| scope.namespaces.as_ref());
-    namespaces::allowed(reader, choice, From::All, parent.namespace(), namespace).map_err(|rule| {
-        (
-            "NotAllowedByMesh",
-            format!("MeshSettings: allowedRoutes.{role}.{rule}"),
-        )
-    })
+    namespaces::check_allowed(reader, choice, From::All, parent.namespace(), namespace).map_err(
+        |rule| {
+            (
+                "NotAllowedByMesh",
+                format!("MeshSettings: allowedRoutes.{role}.{rule}"),
+            )
+        },
+    )
 }
 
 /// The routes of one mesh parent, sorted out among each other.
@@ -90,25 +92,25 @@ pub(crate) struct MeshGroup {
     /// Which routes govern it.
     pub attachments: BTreeMap<(FrontendId, ObjectKey), Arc<BoundRoute>>,
     /// Where a route lost to another kind: the winner.
-    pub lost: BTreeMap<(FrontendId, ObjectKey), ObjectKey>,
+    pub conflicts: BTreeMap<(FrontendId, ObjectKey), ObjectKey>,
     /// Routes that the earlier GEP-1426 refuses, and why.
-    pub strict: BTreeMap<ObjectKey, String>,
+    pub strict_conflicts: BTreeMap<ObjectKey, String>,
 }
 
 impl MeshGroup {
     /// What became of a route that wanted these frontends.
-    pub fn verdict(
+    pub fn conflict(
         &self,
         route: &ObjectKey,
         wanted: &[(FrontendId, Arc<BoundRoute>)],
     ) -> Option<Lost> {
-        if let Some(why) = self.strict.get(route) {
+        if let Some(why) = self.strict_conflicts.get(route) {
             return Some(Lost::All("ParentRefConflict", why.clone()));
         }
         let mut ports = Vec::new();
         for (id, _) in wanted {
             if let (Some(winner), FrontendId::Mesh { port, .. }) =
-                (self.lost.get(&(id.clone(), route.clone())), id)
+                (self.conflicts.get(&(id.clone(), route.clone())), id)
             {
                 ports.push(format!("port {port} to {winner}"));
             }
@@ -176,7 +178,7 @@ impl RouteView {
 
 /// Sorts out the routes of one parent. `members` name it as a parent; `others` have to do with it under the earlier GEP-1426:
 /// they use it as a backend, or have one of the members' backends as a parent.
-pub(crate) fn group(
+pub(crate) fn resolve_group(
     settings: &MeshSettingsSpec,
     parent: &ObjectKey,
     mut members: Vec<GroupMember<'_>>,
@@ -187,14 +189,14 @@ pub(crate) fn group(
     if settings.binding == MeshBinding::Strict {
         for (at, member) in members.iter().enumerate() {
             if let Some(why) = strict_conflict(parent, member, &members[..at], others) {
-                group.strict.insert(member.key.clone(), why);
+                group.strict_conflicts.insert(member.key.clone(), why);
             }
         }
     }
     let mut wanted: BTreeMap<&FrontendId, Vec<(&GroupMember<'_>, &Arc<BoundRoute>)>> =
         BTreeMap::new();
     for member in &members {
-        if group.strict.contains_key(member.key) {
+        if group.strict_conflicts.contains_key(member.key) {
             continue;
         }
         for view in member
@@ -219,7 +221,7 @@ pub(crate) fn group(
             let attachment = (id.clone(), member.key.clone());
             match &winner {
                 Some(winner) if winner.kind != member.key.kind => {
-                    group.lost.insert(attachment, winner.clone());
+                    group.conflicts.insert(attachment, winner.clone());
                 }
                 _ => {
                     group.attachments.insert(attachment, bound.clone());

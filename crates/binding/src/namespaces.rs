@@ -5,7 +5,7 @@ use pointsman_resources::gateway::{From, Namespaces};
 use crate::store::Reader;
 
 /// Whether objects of `namespace` are let in by something that lives in `home`. `Err` says which rule refused.
-pub(crate) fn allowed(
+pub(crate) fn check_allowed(
     reader: &Reader<'_>,
     choice: Option<&Namespaces>,
     default: From,

@@ -23,12 +23,12 @@ pub struct Observation {
     /// Listeners whose certificate or key can't be used, and why.
     pub faulty: BTreeMap<FrontendId, String>,
     /// Where the proxies of all meshes find listeners that are for them.
-    pub places: BTreeMap<FrontendId, Vec<SocketAddr>>,
+    pub cross_mesh_addresses: BTreeMap<FrontendId, Vec<SocketAddr>>,
 }
 
 impl GatewayView {
     /// The Gateway with what the outside says of it.
-    pub(crate) fn observed(&self, seen: &Observation) -> GatewayView {
+    pub(crate) fn with_observation(&self, seen: &Observation) -> GatewayView {
         let mut view = self.clone();
         if view.refused.is_none() && view.unusable.is_none() {
             view.unusable = if !seen.unusable.is_empty() {

@@ -13,7 +13,7 @@ use crate::{Binder, Delta, difference_arc};
 
 /// Bookkeeping between two deltas.
 #[derive(Default)]
-pub(crate) struct Placement {
+pub(crate) struct PlacementChanges {
     /// Objects that changed since the last delta.
     changed: BTreeSet<ObjectKey>,
     /// Whether a Gateway or the set of proxies that serve a MeshGateway changed since then.
@@ -22,9 +22,9 @@ pub(crate) struct Placement {
     requests: BTreeMap<Name, Arc<AddressRequest>>,
 }
 
-impl Placement {
+impl PlacementChanges {
     /// Records a changed object.
-    pub fn record(&mut self, key: &ObjectKey) {
+    pub fn record_change(&mut self, key: &ObjectKey) {
         let concerns = matches!(
             key.kind,
             Kind::Gateway
@@ -40,14 +40,14 @@ impl Placement {
     }
 
     /// Records that requests for addresses may have changed.
-    pub fn record_gateways(&mut self) {
+    pub fn record_gateway_change(&mut self) {
         self.gateways = true;
     }
 }
 
 impl Binder {
     /// Adds the changed resources to a delta.
-    pub(crate) fn place(&mut self, delta: &mut Delta) {
+    pub(crate) fn update_placement(&mut self, delta: &mut Delta) {
         let mut gateways = std::mem::take(&mut self.placement.gateways);
         for key in std::mem::take(&mut self.placement.changed) {
             let object = self.store.get(&key);

@@ -213,7 +213,7 @@ impl Looking<'_> {
         }
         let own: Vec<Parent> = all
             .iter()
-            .map(|r| parents::of(r, &self.route.metadata.namespace))
+            .map(|r| parents::resolve(r, &self.route.metadata.namespace))
             .collect();
         for gateway in self.context.reader.default_gateways() {
             let named = |p: &Parent| matches!(p, Parent::Listeners(key) if key.kind == Kind::Gateway && key.name == gateway);
@@ -232,10 +232,10 @@ impl Looking<'_> {
     }
 
     fn parent(&mut self, reference: &ParentReference) -> Option<ParentView> {
-        match parents::of(reference, &self.route.metadata.namespace) {
+        match parents::resolve(reference, &self.route.metadata.namespace) {
             Parent::Listeners(owner) => self.listeners(reference, owner),
             Parent::Mesh(parent, kind) => Some(self.mesh(reference, parent, kind)),
-            Parent::Foreign => None,
+            Parent::Unsupported => None,
         }
     }
 
@@ -419,7 +419,7 @@ impl Looking<'_> {
         if let Some(why) = found.refused {
             return Err(why);
         }
-        mesh::allowed(
+        mesh::check_allowed_routes(
             reader,
             self.context.settings(),
             parent,

@@ -222,7 +222,7 @@ impl Lowering<'_> {
     }
 
     fn implicit_backend(&mut self, id: &BackendId) -> WeightedBackend {
-        let fault = backends::untrusted_parent(self.reader, self.route.kind, id);
+        let fault = backends::missing_trust_for_parent(self.reader, self.route.kind, id);
         let target = match fault {
             Some(fault) => Err(self.unresolved(fault)),
             None => Ok(id.clone()),

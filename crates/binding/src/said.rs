@@ -64,17 +64,17 @@ impl Binder {
     }
 
     /// A Gateway of ours, with what the outside says of it.
-    fn seen(&self, reader: &Reader<'_>, name: &Name) -> Option<Cow<'_, GatewayView>> {
+    fn observed_gateway(&self, reader: &Reader<'_>, name: &Name) -> Option<Cow<'_, GatewayView>> {
         reader.record_read(Input::Result(Query::Gateway(name.clone())));
         let view = self.gateways.get(name)?;
         Some(match reader.observation(name) {
-            Some(seen) => Cow::Owned(view.observed(seen)),
+            Some(seen) => Cow::Owned(view.with_observation(seen)),
             None => Cow::Borrowed(view),
         })
     }
 
     fn gateway_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
-        let view = &*self.seen(reader, &key.name)?;
+        let view = &*self.observed_gateway(reader, &key.name)?;
         Some(StatusBody::Gateway {
             conditions: view.conditions(),
             addresses: view.addresses.clone(),
@@ -86,7 +86,7 @@ impl Binder {
 
     fn listener_set_status(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<StatusBody> {
         let gateway = reader.listener_set(&key.name)?.gateway();
-        let view = &*self.seen(reader, &gateway)?;
+        let view = &*self.observed_gateway(reader, &gateway)?;
         let set = view.sets.iter().find(|set| set.name == key.name)?;
         Some(StatusBody::Gateway {
             conditions: view.set_conditions(set),
@@ -136,7 +136,7 @@ impl Binder {
                             )));
                             self.groups
                                 .get(&parent.parent)
-                                .and_then(|group| group.verdict(key, &parent.attached))
+                                .and_then(|group| group.conflict(key, &parent.attached))
                         }
                         _ => None,
                     };

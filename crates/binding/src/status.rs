@@ -13,7 +13,7 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use serde_json::{Map, Value, json};
 
-use crate::refused::ENDPOINTS_REFUSED;
+use crate::refused_endpoints::ENDPOINTS_REFUSED;
 
 /// The name under which we serve GatewayClasses and meshes and sign status entries.
 pub const CONTROLLER_NAME: &str = "pointsman.io/controller";

@@ -46,30 +46,30 @@ impl Binder {
             match object {
                 Resource::Route(route) => self.route_warnings(&key, route, &enrolled, &mut warn),
                 Resource::Gateway(_) => {
-                    if let Some(why) = self.unserved(&key.name) {
+                    if let Some(why) = self.explain_unserved(&key.name) {
                         warn("spec.gatewayClassName", why);
                     }
                 }
-                Resource::ListenerSet(set) if self.says_nothing_of(&key) => {
-                    let why = self.unserved(&set.gateway());
+                Resource::ListenerSet(set) if self.has_no_conditions(&key) => {
+                    let why = self.explain_unserved(&set.gateway());
                     let kind = &set.spec.parent_ref.kind;
                     let foreign = || format!("a {kind} is not served here");
                     warn("spec.parentRef", why.unwrap_or_else(foreign));
                 }
-                Resource::BackendTLSPolicy(policy) if self.says_nothing_of(&key) => {
+                Resource::BackendTLSPolicy(policy) if self.has_no_conditions(&key) => {
                     let targets = policy.spec.target_refs.iter();
                     let targets = targets.map(|t| (&*t.group, &*t.kind, &*t.name));
-                    self.idle_policy(&key, targets, &mut warn);
+                    self.unreached_policy(&key, targets, &mut warn);
                 }
-                Resource::XBackendTrafficPolicy(policy) if self.says_nothing_of(&key) => {
+                Resource::XBackendTrafficPolicy(policy) if self.has_no_conditions(&key) => {
                     let targets = policy.spec.target_refs.iter();
                     let targets = targets.map(|t| (&*t.group, &*t.kind, &*t.name));
-                    self.idle_policy(&key, targets, &mut warn);
+                    self.unreached_policy(&key, targets, &mut warn);
                 }
-                Resource::XTelemetryPolicy(policy) if self.says_nothing_of(&key) => {
+                Resource::XTelemetryPolicy(policy) if self.has_no_conditions(&key) => {
                     let targets = policy.spec.target_refs.iter();
                     let targets = targets.map(|t| (&*t.group, &*t.kind, &*t.name));
-                    self.idle_telemetry(&key, targets, &mut warn);
+                    self.unreached_telemetry(&key, targets, &mut warn);
                 }
                 _ => {}
             }
@@ -85,7 +85,7 @@ impl Binder {
     }
 
     /// Warns about a policy on backends that no Gateway is an ancestor of: its targets are missing, or nothing sends traffic to them.
-    fn idle_policy<'p>(
+    fn unreached_policy<'p>(
         &self,
         policy: &ObjectKey,
         targets: impl Iterator<Item = (&'p str, &'p str, &'p str)>,
@@ -115,7 +115,7 @@ impl Binder {
     }
 
     /// Warns about a policy on Gateways of which none is served here.
-    fn idle_telemetry<'p>(
+    fn unreached_telemetry<'p>(
         &self,
         policy: &ObjectKey,
         targets: impl Iterator<Item = (&'p str, &'p str, &'p str)>,
@@ -125,7 +125,7 @@ impl Binder {
         for (index, (group, kind, name)) in targets.enumerate() {
             let name = Name::new(policy.namespace(), name);
             let is_gateway = Kind::find(group, kind) == Some(Kind::Gateway);
-            if let Some(why) = self.unserved(&name).filter(|_| is_gateway) {
+            if let Some(why) = self.explain_unserved(&name).filter(|_| is_gateway) {
                 let field = format!("spec.targetRefs[{index}]");
                 warn(&field, format!("{why}, so it has no effect there"));
                 is_explained = true;
@@ -137,14 +137,14 @@ impl Binder {
         }
     }
 
-    fn says_nothing_of(&self, key: &ObjectKey) -> bool {
+    fn has_no_conditions(&self, key: &ObjectKey) -> bool {
         self.statuses
             .get(key)
             .is_none_or(|status| status.conditions().is_empty())
     }
 
     /// Whether a route that wants a frontend has it: in the mesh it may have lost it to another.
-    fn governs(&self, id: &FrontendId, route: &ObjectKey) -> bool {
+    fn is_attached(&self, id: &FrontendId, route: &ObjectKey) -> bool {
         let FrontendId::Mesh { parent, .. } = id else {
             return true;
         };
@@ -162,7 +162,7 @@ impl Binder {
     }
 
     /// Why a Gateway is not ours to serve; none if it is.
-    fn unserved(&self, name: &Name) -> Option<String> {
+    fn explain_unserved(&self, name: &Name) -> Option<String> {
         if self.gateways.contains_key(name) {
             return None;
         }
@@ -227,7 +227,7 @@ impl Binder {
             .parents
             .iter()
             .flat_map(|parent| &parent.attached)
-            .filter(|(id, _)| self.governs(id, key))
+            .filter(|(id, _)| self.is_attached(id, key))
             .map(|(_, bound)| bound)
         {
             for rule in &bound.rules {
@@ -261,15 +261,15 @@ impl Binder {
 
     /// Why a parent that a route names is not ours.
     fn unknown_parent(&self, reference: &ParentReference, namespace: &str) -> String {
-        let gateway = match parents::of(reference, namespace) {
+        let gateway = match parents::resolve(reference, namespace) {
             Parent::Listeners(key) if key.kind == Kind::Gateway => Some(key.name),
             Parent::Listeners(key) => match self.store.get(&key) {
                 Some(Resource::ListenerSet(set)) => Some(set.gateway()),
                 _ => return self.missing(&key),
             },
-            Parent::Mesh(..) | Parent::Foreign => None,
+            Parent::Mesh(..) | Parent::Unsupported => None,
         };
-        let why = gateway.and_then(|gateway| self.unserved(&gateway));
+        let why = gateway.and_then(|gateway| self.explain_unserved(&gateway));
         why.unwrap_or_else(|| {
             let parent = parent_text(reference);
             format!("{parent} is of a kind that is not served here")

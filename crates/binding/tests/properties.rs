@@ -90,12 +90,12 @@ fn kuma_outside() -> Vec<(Vec<Change>, Change)> {
         let address = "127.0.64.2:1080".parse().expect("an address");
         let placed = Observation {
             addresses: vec!["127.0.64.2".parse().expect("an address")],
-            places: [(listener("80"), vec![address])].into(),
+            cross_mesh_addresses: [(listener("80"), vec![address])].into(),
             ..Observation::default()
         };
         let unbound = Observation {
             unbound: [(listener("80"), "because".to_owned())].into(),
-            places: [(listener("80"), Vec::new())].into(),
+            cross_mesh_addresses: [(listener("80"), Vec::new())].into(),
             ..placed.clone()
         };
         let seen = [Observation::default(), placed, unbound];

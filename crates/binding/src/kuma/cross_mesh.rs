@@ -179,7 +179,11 @@ fn listener_addresses(reader: &Reader<'_>, found: &CrossMeshListener<'_>) -> Vec
         return Vec::new();
     };
     if let Some(seen) = reader.observation(gateway) {
-        return seen.places.get(&found.id).cloned().unwrap_or_default();
+        return seen
+            .cross_mesh_addresses
+            .get(&found.id)
+            .cloned()
+            .unwrap_or_default();
     }
     let address = written_address(reader, &found.proxy.key);
     let address = address.map(|address| SocketAddr::new(address, found.listener.port));

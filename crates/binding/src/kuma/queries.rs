@@ -239,7 +239,7 @@ impl Binder {
         if view.as_ref().is_none_or(|view| *view != old) {
             self.tracker
                 .invalidate_readers(&Input::Result(query.clone()));
-            self.placement.record_gateways();
+            self.placement.record_gateway_change();
         }
         if let Some(view) = view {
             self.kuma.gateways.insert(key.clone(), view);

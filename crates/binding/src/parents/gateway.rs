@@ -55,7 +55,7 @@ pub(crate) fn attach(
         }
         let choice = listener.spec.allowed_routes.namespaces.as_ref();
         let (home, namespace) = (owner.namespace(), &route.metadata.namespace);
-        match namespaces::allowed(reader, choice, From::Same, home, namespace) {
+        match namespaces::check_allowed(reader, choice, From::Same, home, namespace) {
             Ok(()) => trusting.push(listener),
             Err(rule) => refusals.push(format!("listener {name}: allowedRoutes.{rule}")),
         }

@@ -49,11 +49,11 @@ pub(crate) enum Parent {
     /// Ports of a mesh parent.
     Mesh(ObjectKey, &'static MeshParentKind),
     /// A kind that nothing of ours can be.
-    Foreign,
+    Unsupported,
 }
 
 /// What a parent reference of a route in `namespace` names.
-pub(crate) fn of(reference: &ParentReference, namespace: &str) -> Parent {
+pub(crate) fn resolve(reference: &ParentReference, namespace: &str) -> Parent {
     let name = || {
         let namespace = reference.namespace.as_deref().unwrap_or(namespace);
         Name::new(namespace, reference.name.as_str())
@@ -71,9 +71,9 @@ pub(crate) fn of(reference: &ParentReference, namespace: &str) -> Parent {
         }
         Some(kind) => match MESH.iter().find(|parent| parent.kind == kind) {
             Some(parent) => Parent::Mesh(ObjectKey { kind, name: name() }, parent),
-            None => Parent::Foreign,
+            None => Parent::Unsupported,
         },
-        None => Parent::Foreign,
+        None => Parent::Unsupported,
     }
 }
 

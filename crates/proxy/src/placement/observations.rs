@@ -47,7 +47,8 @@ impl Placement {
                     let own = |key: &SocketKey| self.sockets.get(key) == Some(&owner);
                     let socket_keys = self.socket_keys(name, *listener).into_iter();
                     let socket_keys = socket_keys.filter(own).map(|key| key.address);
-                    seen.places.insert(id.clone(), socket_keys.collect());
+                    seen.cross_mesh_addresses
+                        .insert(id.clone(), socket_keys.collect());
                 }
             }
             Change::Observe(name.clone(), Some(seen))

@@ -15,17 +15,17 @@ use crate::{Binder, has_status};
 pub(crate) const ENDPOINTS_REFUSED: &str = "pointsman.io/EndpointsRefused";
 
 /// Endpoints of one backend that a condition names; the others are counted.
-const MOST: usize = 3;
+const MAX_NAMED: usize = 3;
 
 /// An address, or a DNS name with an address that it resolves to, and why it is refused.
 pub(crate) type RefusedEndpoint = (String, RefusedAddress);
 
 /// A backend with the endpoints that are allowed, and those that are not.
-pub(crate) fn view(
+pub(crate) fn load_backend(
     reader: &Reader<'_>,
     id: &BackendId,
 ) -> Option<(Backend, Endpoints, Vec<RefusedEndpoint>)> {
-    let (backend, mut endpoints) = backends::view(reader, id)?;
+    let (backend, mut endpoints) = backends::load(reader, id)?;
     let refused = match backends::is_own_listener(reader, id) {
         // Placed by Pointsman itself, not by an author.
         true => Vec::new(),
@@ -92,12 +92,12 @@ impl Binder {
     }
 
     /// Records the refused endpoints of a backend. The status of what uses it follows.
-    pub(crate) fn record_refused(&mut self, id: &BackendId, refused: Vec<RefusedEndpoint>) {
+    pub(crate) fn set_refused_endpoints(&mut self, id: &BackendId, refused: Vec<RefusedEndpoint>) {
         let old = match refused.is_empty() {
-            true => self.refused.remove(id),
-            false => self.refused.insert(id.clone(), refused),
+            true => self.refused_endpoints.remove(id),
+            false => self.refused_endpoints.insert(id.clone(), refused),
         };
-        if old.as_ref() == self.refused.get(id) {
+        if old.as_ref() == self.refused_endpoints.get(id) {
             return;
         }
         let users = self.routes.iter().filter(|(_, view)| {
@@ -117,15 +117,15 @@ impl Binder {
     ) -> Option<Condition> {
         let mut parts: Vec<String> = Vec::new();
         for id in backends {
-            let Some(refused) = self.refused.get(id) else {
+            let Some(refused) = self.refused_endpoints.get(id) else {
                 continue;
             };
-            let named = refused.iter().take(MOST);
+            let named = refused.iter().take(MAX_NAMED);
             let named: Vec<String> = named
                 .map(|(endpoint, why)| format!("{endpoint} is {why}"))
                 .collect();
             let mut text = format!("{id}: {}", named.join(", "));
-            if let more @ 1.. = refused.len().saturating_sub(MOST) {
+            if let more @ 1.. = refused.len().saturating_sub(MAX_NAMED) {
                 let _ = write!(text, " and {more} more");
             }
             if !parts.contains(&text) {
@@ -144,7 +144,7 @@ impl Binder {
         &'b self,
         object: &'b pointsman_resources::ObjectKey,
     ) -> impl Iterator<Item = &'b BackendId> {
-        let mut found: Vec<&BackendId> = self.refused.keys().collect();
+        let mut found: Vec<&BackendId> = self.refused_endpoints.keys().collect();
         found.retain(|id| id.object == *object);
         found.sort();
         found.into_iter()
