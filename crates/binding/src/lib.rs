@@ -158,7 +158,7 @@ impl Delta {
 
 /// A route that names a parent but governs none of its traffic, or one of its rules that does not, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct InactiveRoute {
     /// The route.
     pub route: ObjectKey,
     /// The place of the one of a policy's `to` that the rule is in.
@@ -632,8 +632,8 @@ impl Binder {
 
     /// The routes that name a parent but govern none of its traffic, and the rules that were dropped from those that do. Looks
     /// at every route: for people, not for proxies.
-    pub fn refusals(&self, parent: &ObjectKey) -> Vec<Refusal> {
-        let mut all: Vec<Refusal> = Vec::new();
+    pub fn inactive_routes(&self, parent: &ObjectKey) -> Vec<InactiveRoute> {
+        let mut all: Vec<InactiveRoute> = Vec::new();
         for (key, view) in &self.routes {
             let mut refused = None;
             let mut dropped = Vec::new();
@@ -651,7 +651,7 @@ impl Binder {
                     }
                 }
             }
-            let refusal = |rule, reason, message| Refusal {
+            let refusal = |rule, reason, message| InactiveRoute {
                 route: key.clone(),
                 to: None,
                 rule,
@@ -674,7 +674,7 @@ impl Binder {
     }
 
     /// The routes that attach to a port of a mesh parent and lost it to a route of another kind, whatever other ports they govern.
-    pub fn outranked_by_kind(&self, parent: &ObjectKey, port: u16) -> Vec<Refusal> {
+    pub fn outranked_by_kind(&self, parent: &ObjectKey, port: u16) -> Vec<InactiveRoute> {
         let lost = self
             .groups
             .get(parent)
@@ -683,7 +683,7 @@ impl Binder {
         let at_port =
             |id: &FrontendId| matches!(id, FrontendId::Mesh { port: own, .. } if *own == port);
         lost.filter(|((frontend, _), _)| at_port(frontend))
-            .map(|((_, route), winner)| Refusal {
+            .map(|((_, route), winner)| InactiveRoute {
                 route: route.clone(),
                 to: None,
                 rule: None,

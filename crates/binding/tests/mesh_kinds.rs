@@ -163,7 +163,7 @@ fn refusals_of_a_parent_are_listed_with_their_reasons() {
         route("HTTPRoute", "team/k", "99")
     ));
     let found: Vec<String> = bound
-        .refusals(&common::key("Service shop/web"))
+        .inactive_routes(&common::key("Service shop/web"))
         .iter()
         .map(|r| format!("{} {}", r.route, r.reason))
         .collect();

@@ -60,7 +60,7 @@ fn a_route_none_of_whose_rules_can_be_served_is_not_accepted_and_still_answers_5
         assert!(goes.iter().all(|line| line.contains(": 500 ")), "{goes:?}");
         assert!(!goes.is_empty());
         // It governs its requests, so it is not one that was refused.
-        let refused = bound.refusals(&key("Gateway infra/edge"));
+        let refused = bound.inactive_routes(&key("Gateway infra/edge"));
         assert!(
             refused.iter().all(|refusal| refusal.rule.is_some()),
             "{refused:?}"

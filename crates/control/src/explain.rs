@@ -17,11 +17,11 @@ pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
         let parent = &called.object;
         let by = query.dataplane.iter();
         let by = by.flat_map(|dataplane| binder.inactive_for_caller(dataplane, called));
-        let displaced = binder.inactive_on_gateway(parent);
-        let refusals = binder.refusals(parent).into_iter();
+        let on_gateway = binder.inactive_on_gateway(parent);
+        let inactive = binder.inactive_routes(parent).into_iter();
         let by_kind = binder.outranked_by_kind(parent, called.port);
-        let refusals = refusals.chain(by_kind).chain(displaced).chain(by);
-        refusals
+        let inactive = inactive.chain(by_kind).chain(on_gateway).chain(by);
+        inactive
             .map(|refusal| RefusedCandidate {
                 rules: rules(binder, &refusal.route, refusal.rule),
                 route: refusal.route,

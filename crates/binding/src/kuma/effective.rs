@@ -16,7 +16,7 @@ use super::proxy::{self, MeshProxy, UnresolvedOutbound};
 use super::warnings::target_text;
 use crate::bound::{BackendId, BoundRoute, FrontendId, RuleSource};
 use crate::store::Reader;
-use crate::{Binder, Refusal};
+use crate::{Binder, InactiveRoute};
 
 /// Effective rules for calls of a proxy to a destination, or for a hostname of a gateway's listener.
 #[derive(Clone, Debug)]
@@ -190,7 +190,7 @@ impl Binder {
 
     /// Returns the rules for a MeshGateway that a stronger policy overrides, and the policies that target it but none of its listeners. Evaluates all
     /// policies.
-    pub fn inactive_on_gateway(&self, gateway: &ObjectKey) -> Vec<Refusal> {
+    pub fn inactive_on_gateway(&self, gateway: &ObjectKey) -> Vec<InactiveRoute> {
         let reader = Reader::new(&self.store);
         let mut all = Vec::new();
         for (listener, groups) in gateway::listeners(&reader, gateway, None, &self.kuma.policies) {
@@ -203,7 +203,7 @@ impl Binder {
         all
     }
 
-    fn unattached_policies(&self, key: &ObjectKey) -> Vec<Refusal> {
+    fn unattached_policies(&self, key: &ObjectKey) -> Vec<InactiveRoute> {
         let (Some(view), Some(Resource::MeshGateway(gateway))) =
             (self.kuma.gateways.get(key), self.store.get(key))
         else {
@@ -219,7 +219,7 @@ impl Binder {
                 && policy.route.mesh == gateway.mesh
                 && !items.any(|(found, _)| *found == policy.key)
         });
-        let idle = policies.map(|policy| Refusal {
+        let idle = policies.map(|policy| InactiveRoute {
             route: policy.key.clone(),
             to: None,
             rule: None,
@@ -240,14 +240,18 @@ impl Binder {
     }
 
     /// Returns the policies and rules for a destination that don't apply to calls of a proxy, with reasons. Evaluates all policies.
-    pub fn inactive_for_caller(&self, proxy: &ObjectKey, destination: &BackendId) -> Vec<Refusal> {
+    pub fn inactive_for_caller(
+        &self,
+        proxy: &ObjectKey,
+        destination: &BackendId,
+    ) -> Vec<InactiveRoute> {
         let reader = Reader::new(&self.store);
         let Some(proxy) = self.kuma.proxies.get(proxy) else {
             return Vec::new();
         };
         let outbounds = proxy.outbounds.iter().map(|(_, id)| id);
         let mut known = outbounds.chain(&self.kuma.targeted);
-        let mut all: BTreeMap<ObjectKey, Refusal> = BTreeMap::new();
+        let mut all: BTreeMap<ObjectKey, InactiveRoute> = BTreeMap::new();
         let mut overridden = Vec::new();
         if let Some(id) = known.find(|id| *id == destination) {
             let items = items_for(&reader, self.kuma.policies.values(), id);
@@ -268,7 +272,7 @@ impl Binder {
                     (_, false) => ("NotSelected", not_selected(item.policy, proxy)),
                 };
                 let route = item.policy.key.clone();
-                all.entry(route.clone()).or_insert(Refusal {
+                all.entry(route.clone()).or_insert(InactiveRoute {
                     route,
                     to: None,
                     rule: None,
@@ -352,11 +356,11 @@ fn listener_rules(
 pub(crate) const SHADOW: &str = "the policy is not enforced (kuma.io/effect: shadow)";
 
 /// Returns the rules that are overridden as a whole.
-fn overridden_rules(merged: &[EffectiveRule<'_>], target: &str) -> Vec<Refusal> {
+fn overridden_rules(merged: &[EffectiveRule<'_>], target: &str) -> Vec<InactiveRoute> {
     let overridden = merged.iter().flat_map(|rule| &rule.overridden);
     let whole = overridden.filter(|overridden| overridden.part.is_none());
-    let mut all: Vec<Refusal> = whole
-        .map(|overridden| Refusal {
+    let mut all: Vec<InactiveRoute> = whole
+        .map(|overridden| InactiveRoute {
             route: overridden.rule.policy.clone(),
             to: overridden.rule.to,
             rule: Some(overridden.rule.rule),
