@@ -2,7 +2,12 @@
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["pointsman/v1/resources.proto"], ["proto"])?;
+    let files = [
+        "pointsman/v1/resources.proto",
+        "pointsman/v1/control.proto",
+        "envoy/service/discovery/v3/ads.proto",
+    ];
+    let files = protox::compile(files, ["proto"])?;
     prost_build::Config::new().compile_fds(files)?;
     Ok(())
 }

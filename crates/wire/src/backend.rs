@@ -62,7 +62,7 @@ impl From<&Backend> for proto::Backend {
 
 impl proto::Backend {
     /// Decodes the backend with this id.
-    pub(crate) fn decode(self, id: BackendId) -> Result<Backend, DecodeError> {
+    pub(crate) fn with_id(self, id: BackendId) -> Result<Backend, DecodeError> {
         use proto::backend_tls_state::State;
         let protocol = self.protocol().try_into()?;
         let tls = match self.tls.map(|tls| tls.state) {

@@ -12,6 +12,9 @@ pub enum DecodeError {
     /// A required field or `oneof` is not set. A newer sender may have set a case that this version does not know.
     #[error("{0} is not set, or to something that this version does not know")]
     Unset(&'static str),
+    /// The bytes are not a message of the resource's type.
+    #[error("not a valid message: {0}")]
+    Malformed(#[from] prost::DecodeError),
     /// A field has a value out of its range.
     #[error("{field}: found `{found}`, expected {expected}")]
     Invalid {

@@ -1,118 +1,14 @@
-//! Frontends and their ids.
+//! Frontends.
 
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    Attachment, ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Outbound, Protocol,
-    Scope, TlsModeKey,
+    ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol, TlsModeKey,
 };
 use pointsman_resources::gateway::FrontendValidationMode;
 
-use crate::error::{DecodeError, convert, convert_all, optional, parse, required, small};
+use crate::error::{DecodeError, convert_all, optional, small};
 use crate::proto;
-
-impl From<&FrontendId> for proto::FrontendId {
-    fn from(id: &FrontendId) -> Self {
-        use proto::frontend_id::Id;
-        let id = match id {
-            FrontendId::Listener {
-                gateway,
-                owner,
-                listener,
-            } => Id::Listener(proto::ListenerId {
-                gateway: Some(gateway.into()),
-                owner: Some(owner.into()),
-                listener: listener.to_string(),
-            }),
-            FrontendId::Mesh {
-                parent,
-                port,
-                transport,
-                scope,
-            } => Id::Mesh(proto::MeshPortId {
-                parent: Some(parent.into()),
-                port: (*port).into(),
-                transport: proto::Transport::from(*transport).into(),
-                scope: Some(scope.into()),
-            }),
-            FrontendId::Outbound(outbound) => Id::Outbound(proto::OutboundId {
-                dataplane: Some((&outbound.dataplane).into()),
-                destination: Some((&outbound.destination).into()),
-                listen: outbound.listen.map(|address| address.to_string()),
-            }),
-        };
-        proto::FrontendId { id: Some(id) }
-    }
-}
-
-impl TryFrom<proto::FrontendId> for FrontendId {
-    type Error = DecodeError;
-
-    fn try_from(id: proto::FrontendId) -> Result<Self, DecodeError> {
-        use proto::frontend_id::Id;
-        Ok(match required(id.id, "FrontendId.id")? {
-            Id::Listener(id) => FrontendId::Listener {
-                gateway: required(id.gateway, "ListenerId.gateway")?.into(),
-                owner: convert(id.owner, "ListenerId.owner")?,
-                listener: id.listener.into(),
-            },
-            Id::Mesh(id) => FrontendId::Mesh {
-                transport: id.transport().try_into()?,
-                parent: convert(id.parent, "MeshPortId.parent")?,
-                port: small(id.port, "MeshPortId.port")?,
-                scope: required(id.scope, "MeshPortId.scope")?.into(),
-            },
-            Id::Outbound(id) => {
-                let listen = id.listen.as_deref();
-                let listen =
-                    listen.map(|text| parse(text, "OutboundId.listen", "a socket address"));
-                FrontendId::Outbound(Arc::new(Outbound {
-                    dataplane: convert(id.dataplane, "OutboundId.dataplane")?,
-                    destination: convert(id.destination, "OutboundId.destination")?,
-                    listen: listen.transpose()?,
-                }))
-            }
-        })
-    }
-}
-
-impl From<&Scope> for proto::mesh_port_id::Scope {
-    fn from(scope: &Scope) -> Self {
-        match scope {
-            Scope::Everyone => proto::mesh_port_id::Scope::Everyone(()),
-            Scope::Namespace(name) => proto::mesh_port_id::Scope::Namespace(name.to_string()),
-        }
-    }
-}
-
-impl From<proto::mesh_port_id::Scope> for Scope {
-    fn from(scope: proto::mesh_port_id::Scope) -> Self {
-        match scope {
-            proto::mesh_port_id::Scope::Everyone(()) => Scope::Everyone,
-            proto::mesh_port_id::Scope::Namespace(name) => Scope::Namespace(name.into()),
-        }
-    }
-}
-
-impl From<&Attachment> for proto::AttachmentId {
-    fn from(attachment: &Attachment) -> Self {
-        proto::AttachmentId {
-            frontend: Some((&attachment.frontend).into()),
-            route: Some((&attachment.route).into()),
-        }
-    }
-}
-
-impl TryFrom<proto::AttachmentId> for Attachment {
-    type Error = DecodeError;
-
-    fn try_from(id: proto::AttachmentId) -> Result<Self, DecodeError> {
-        Ok(Attachment {
-            frontend: convert(id.frontend, "AttachmentId.frontend")?,
-            route: convert(id.route, "AttachmentId.route")?,
-        })
-    }
-}
 
 impl From<&Frontend> for proto::Frontend {
     fn from(frontend: &Frontend) -> Self {
@@ -145,7 +41,7 @@ impl From<&Frontend> for proto::Frontend {
 
 impl proto::Frontend {
     /// Decodes the frontend with this id.
-    pub(crate) fn decode(self, id: FrontendId) -> Result<Frontend, DecodeError> {
+    pub(crate) fn with_id(self, id: FrontendId) -> Result<Frontend, DecodeError> {
         Ok(Frontend {
             id,
             protocol: self.protocol().try_into()?,

@@ -1,25 +1,35 @@
-//! The bound form as protobuf messages, the contract between a control plane and its proxies.
+//! The bound form as protobuf messages, and delta xDS: the contract between a control plane and its proxies.
 //!
-//! `proto/pointsman/v1/resources.proto` documents the messages and the rules for changing them. Encoding is a `From` conversion and cannot fail. Decoding is a
-//! `TryFrom` conversion that fails closed: a case that this version does not know rejects its resource, or makes a rule answer 500 where it is known which
-//! requests the rule takes. One bad resource never rejects another: see [`decode`].
+//! `proto/pointsman/v1/resources.proto` documents the messages and the rules for changing them, `control.proto` the protocol. Encoding cannot fail. Decoding
+//! fails closed: a case that this version does not know rejects its resource, or makes a rule answer 500 where it is known which requests the rule takes. One bad
+//! resource never rejects another: see [`decode`].
 
 mod backend;
+pub mod client;
 mod delta;
+mod digest;
 mod error;
 mod frontend;
+mod id;
 mod name;
 mod placement;
 mod predicate;
+mod reports;
+mod resource;
 mod route;
 mod rule;
 mod secret;
+pub mod server;
+mod transport;
+pub mod xds;
 
 pub use delta::{Decoded, Rejection, decode, encode};
 pub use error::DecodeError;
+pub use id::ResourceId;
+pub use resource::{Resource, ResourceChange, ResourceType, changes};
 
-/// Types generated from `resources.proto`.
-#[allow(missing_docs, clippy::all, reason = "documented in the .proto file")]
+/// Types generated from `resources.proto` and `control.proto`.
+#[allow(missing_docs, clippy::all, reason = "documented in the .proto files")]
 pub mod proto {
     include!(concat!(env!("OUT_DIR"), "/pointsman.v1.rs"));
 }

@@ -29,7 +29,7 @@ impl From<&AddressRequest> for proto::AddressRequest {
 
 impl proto::AddressRequest {
     /// Decodes the request of this Gateway.
-    pub(crate) fn decode(self, gateway: Name) -> Result<AddressRequest, DecodeError> {
+    pub(crate) fn with_id(self, gateway: Name) -> Result<AddressRequest, DecodeError> {
         Ok(AddressRequest {
             gateway,
             proxy: optional(self.proxy)?,

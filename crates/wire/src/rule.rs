@@ -49,7 +49,7 @@ impl From<&BoundRule> for proto::Rule {
 
 impl proto::Rule {
     /// Decodes the rule with this id.
-    pub(crate) fn decode(self, id: &RuleId) -> Result<BoundRule, DecodeError> {
+    pub(crate) fn with_id(self, id: &RuleId) -> Result<BoundRule, DecodeError> {
         let filters = decode_filters(self.filters)?;
         let fault = optional(self.fault)?;
         let (filters, fault) = match filters {

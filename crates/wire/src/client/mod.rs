@@ -1,0 +1,174 @@
+//! The proxy's side of delta xDS: follows a control plane, reconnects, and reports back.
+//!
+//! - [`Replica`] is what was received; it is pure.
+//! - `connection` opens connections to control planes, one after the other.
+//! - `stream` follows one connection.
+//! - [`ReportQueue`] holds what is to be reported.
+
+mod connection;
+mod queue;
+mod replica;
+mod stream;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use pointsman_binding::Delta;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::server::Subscription;
+
+pub use connection::{ConnectError, ControlPlaneUrl};
+pub use queue::ReportQueue;
+pub use replica::Replica;
+
+/// Shortest and longest time between two attempts to connect.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// Settings of a client.
+#[derive(Clone, Debug)]
+pub struct ClientOptions {
+    /// Control planes, which are tried in turn.
+    pub control_planes: Vec<ControlPlaneUrl>,
+    /// Name of the proxy.
+    pub name: String,
+    /// Version of the proxy's software.
+    pub software: String,
+    /// What the proxy serves.
+    pub subscription: Subscription,
+}
+
+/// A consistent state of the control plane that was received.
+#[derive(Debug)]
+pub struct Commit {
+    /// Changes since the last one.
+    pub delta: Delta,
+    /// Version of the control plane's state.
+    pub version: u64,
+    /// To be notified when the changes are in effect. If it is dropped instead, the client ends.
+    pub applied: oneshot::Sender<()>,
+}
+
+/// State of a client, for people and metrics.
+#[derive(Clone, Debug, Default)]
+pub struct ClientState {
+    /// Control plane that the client is connected to.
+    pub connected: Option<String>,
+    /// When the last connection was lost, or the client started; `None` while it is connected.
+    pub disconnected: Option<Instant>,
+    /// Version in effect; `None` before the first one.
+    pub version: Option<u64>,
+    /// Number of resources.
+    pub resources: usize,
+    /// Names of resources that could not be decoded.
+    pub rejected: Vec<String>,
+    /// Attempts to connect that failed, and connections that were lost.
+    pub failures: u64,
+    /// The last failure.
+    pub error: Option<String>,
+}
+
+/// Reads the state of a client from other threads.
+#[derive(Clone, Debug, Default)]
+pub struct StateReader(Arc<Mutex<ClientState>>);
+
+impl StateReader {
+    /// The current state.
+    pub fn current(&self) -> ClientState {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ClientState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Follows a control plane.
+pub struct Client {
+    options: ClientOptions,
+    replica: Replica,
+    /// Instance of the control plane and position of the last commit.
+    position: Option<String>,
+    reports: Arc<ReportQueue>,
+    state: StateReader,
+    commits: mpsc::Sender<Commit>,
+}
+
+impl Client {
+    /// Creates a client that has the resources of a replica. Sends commits to `commits`, and what is put into `reports` to the control plane.
+    pub fn new(
+        options: ClientOptions,
+        replica: Replica,
+        reports: Arc<ReportQueue>,
+        commits: mpsc::Sender<Commit>,
+    ) -> Self {
+        Client {
+            options,
+            replica,
+            position: None,
+            reports,
+            state: StateReader::default(),
+            commits,
+        }
+    }
+
+    /// A reader of the client's state.
+    pub fn state(&self) -> StateReader {
+        self.state.clone()
+    }
+
+    /// Follows one control plane after the other, until the receiver of commits is dropped.
+    pub async fn run(mut self) {
+        self.state.lock().disconnected = Some(Instant::now());
+        let mut backoff = BACKOFF.0;
+        let mut next = 0;
+        while !self.commits.is_closed() {
+            let url = &self.options.control_planes[next % self.options.control_planes.len()];
+            let url = url.clone();
+            let before = self.state.lock().version;
+            let error = match connection::connect(&url).await {
+                Ok(connection) => self.follow(&url, connection).await.to_string(),
+                Err(error) => error.to_string(),
+            };
+            if self.commits.is_closed() {
+                return;
+            }
+            let was_connected = self.record_failure(&url, &error);
+            if was_connected && before != self.state.lock().version {
+                backoff = BACKOFF.0;
+            }
+            next += 1;
+            // All control planes are tried before the client waits longer.
+            if next % self.options.control_planes.len() == 0 {
+                tokio::time::sleep(jittered(backoff)).await;
+                backoff = (backoff * 2).min(BACKOFF.1);
+            }
+        }
+    }
+
+    /// Records that a connection has failed. Returns whether it had been established.
+    fn record_failure(&self, url: &ControlPlaneUrl, error: &str) -> bool {
+        let mut state = self.state.lock();
+        let was_connected = state.connected.take().is_some();
+        state.disconnected.get_or_insert_with(Instant::now);
+        state.failures += 1;
+        let is_new = state.error.as_deref() != Some(error);
+        state.error = Some(error.to_owned());
+        drop(state);
+        if was_connected || is_new {
+            tracing::warn!("control plane {url}: {error}");
+        }
+        was_connected
+    }
+}
+
+/// Half of a time and a random part of the other half: proxies that lost the same control plane do not return at once.
+fn jittered(time: Duration) -> Duration {
+    use std::hash::{BuildHasher, RandomState};
+    let random = RandomState::new().hash_one(0u8) % 1024;
+    time / 2 + time * random as u32 / 2048
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! What a proxy reports, until it was sent: the whole on a new stream, then changes. Changes of one thing are merged, so the queue is bounded by what there is to report.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pointsman_binding::Change;
+use pointsman_binding::bound::BackendId;
+use pointsman_resources::Name;
+use tokio::sync::Notify;
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Subject {
+    Gateway(Name),
+    Need(BackendId),
+    Resolution(Arc<str>),
+}
+
+impl Subject {
+    /// Subject of a change, and whether there is something to report on it from now on; `None` for changes that are not reports.
+    fn of(change: &Change) -> Option<(Subject, bool)> {
+        match change {
+            Change::Observe(gateway, seen) => {
+                Some((Subject::Gateway(gateway.clone()), seen.is_some()))
+            }
+            Change::Need(id, needed) => Some((Subject::Need(id.clone()), *needed)),
+            Change::RefusedResolution(name, refused) => {
+                Some((Subject::Resolution(name.clone()), !refused.is_empty()))
+            }
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    /// Everything that there is to report.
+    all: BTreeMap<Subject, Change>,
+    /// Changes that were not sent yet.
+    changes: BTreeMap<Subject, Change>,
+}
+
+/// Reports on their way to the control plane.
+#[derive(Debug, Default)]
+pub struct ReportQueue {
+    content: Mutex<Content>,
+    changed: Notify,
+}
+
+impl ReportQueue {
+    /// Adds reports.
+    pub fn put(&self, changes: Vec<Change>) {
+        if changes.is_empty() {
+            return;
+        }
+        let mut content = self.lock();
+        for change in changes {
+            let Some((subject, is_there)) = Subject::of(&change) else {
+                continue;
+            };
+            match is_there {
+                true => drop(content.all.insert(subject.clone(), change.clone())),
+                false => drop(content.all.remove(&subject)),
+            }
+            content.changes.insert(subject, change);
+        }
+        drop(content);
+        self.changed.notify_one();
+    }
+
+    /// Everything that there is to report. What is put later is returned by [`changes`](Self::changes).
+    pub(super) fn all(&self) -> Vec<Change> {
+        let mut content = self.lock();
+        content.changes.clear();
+        content.all.values().cloned().collect()
+    }
+
+    /// Waits for changes and takes them.
+    pub(super) async fn changes(&self) -> Vec<Change> {
+        loop {
+            let changes = std::mem::take(&mut self.lock().changes);
+            if !changes.is_empty() {
+                return changes.into_values().collect();
+            }
+            self.changed.notified().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

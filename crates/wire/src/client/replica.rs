@@ -1,0 +1,194 @@
+//! The resources that a proxy has received. Pure: nothing here does I/O.
+//!
+//! Responses are collected until a commit, which turns them into one change of the bound form. A resource that can't be decoded is left out alone: its last good
+//! version stays in effect, and so does everything that this version names, until a good version arrives.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use pointsman_binding::Delta;
+use prost::Message;
+
+use crate::delta::decode_resource;
+use crate::digest::{Digest, Fingerprint};
+use crate::id::ResourceId;
+use crate::proto;
+use crate::resource::{Resource, ResourceType};
+use crate::xds::discovery::{self, DeltaDiscoveryResponse};
+
+/// A resource as it was received last.
+#[derive(Clone, Debug)]
+struct Held {
+    version: Arc<str>,
+    /// `None` for a type that this version does not know.
+    resource: Option<Resource>,
+}
+
+/// Everything that was received.
+#[derive(Debug, Default)]
+pub struct Replica {
+    held: HashMap<Arc<str>, Held>,
+    digest: Digest,
+    /// Names whose resource has changed since the last commit.
+    staged: BTreeSet<Arc<str>>,
+    /// Removed resources that are still in effect, because they were removed since the last commit or a retained version names them.
+    removed: HashMap<Arc<str>, Resource>,
+    /// Resources whose newest version could not be decoded.
+    rejected: BTreeMap<Arc<str>, proto::Rejection>,
+}
+
+impl Replica {
+    /// Takes over a response. It takes effect with the next commit.
+    pub fn receive(&mut self, response: DeltaDiscoveryResponse) {
+        for resource in response.resources {
+            self.receive_resource(resource);
+        }
+        for name in response.removed_resources {
+            self.receive_removal(&name);
+        }
+    }
+
+    fn receive_resource(&mut self, message: discovery::Resource) {
+        let name: Arc<str> = message.name.as_str().into();
+        let resource = match decode_resource(&message).transpose() {
+            Ok(resource) => resource,
+            Err(error) => {
+                let rejection = proto::Rejection {
+                    name: message.name,
+                    version: message.version,
+                    message: error.to_string(),
+                };
+                self.rejected.insert(name, rejection);
+                return;
+            }
+        };
+        self.rejected.remove(&name);
+        self.removed.remove(&name);
+        if resource.is_some() {
+            self.staged.insert(name.clone());
+        }
+        let version: Arc<str> = message.version.into();
+        self.digest.add(Fingerprint::new(&name, &version));
+        let held = Held { version, resource };
+        if let Some(old) = self.held.insert(name.clone(), held) {
+            self.digest.remove(Fingerprint::new(&name, &old.version));
+        }
+    }
+
+    fn receive_removal(&mut self, name: &str) {
+        self.rejected.remove(name);
+        let Some((name, held)) = self.held.remove_entry(name) else {
+            return;
+        };
+        self.digest.remove(Fingerprint::new(&name, &held.version));
+        if let Some(resource) = held.resource {
+            self.staged.remove(&name);
+            self.removed.insert(name, resource);
+        }
+    }
+
+    /// Takes the changes since the last commit.
+    pub fn commit(&mut self) -> Delta {
+        let mut delta = Delta::default();
+        for name in std::mem::take(&mut self.staged) {
+            if let Some(Held { resource, .. }) = self.held.get(&name)
+                && let Some(resource) = resource.clone()
+            {
+                resource.record(&mut delta);
+            }
+        }
+        let retained = self.retained();
+        let (keep, gone): (HashMap<_, _>, HashMap<_, _>) = std::mem::take(&mut self.removed)
+            .into_iter()
+            .partition(|(name, _)| retained.contains(&**name));
+        self.removed = keep;
+        for resource in gone.into_values() {
+            resource.id().record_removal(&mut delta);
+        }
+        delta
+    }
+
+    /// Names of removed resources that versions in effect name, because their newer versions were rejected.
+    fn retained(&self) -> HashSet<String> {
+        let rejected = self.rejected.keys();
+        let old = rejected.filter_map(|name| self.held.get(name)?.resource.as_ref());
+        let mut open: Vec<&Resource> = old.collect();
+        let mut retained = HashSet::new();
+        while let Some(resource) = open.pop() {
+            for name in resource.references().iter().map(ResourceId::name) {
+                if let Some(removed) = self.removed.get(name.as_str())
+                    && retained.insert(name)
+                {
+                    open.push(removed);
+                }
+            }
+        }
+        retained
+    }
+
+    /// Resources whose newest version could not be decoded.
+    pub fn rejected(&self) -> impl Iterator<Item = &proto::Rejection> {
+        self.rejected.values()
+    }
+
+    /// Number of resources.
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
+    /// Whether nothing was received.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Summary of what was received.
+    pub fn digest(&self) -> HashMap<String, String> {
+        self.digest.to_versions()
+    }
+
+    /// Versions of the resources in some buckets.
+    pub fn versions(&self, buckets: &[u32]) -> Vec<(String, String)> {
+        let held = self.held.iter().filter(|(name, held)| {
+            let bucket = Fingerprint::new(name, &held.version).bucket();
+            buckets.contains(&bucket.into())
+        });
+        held.map(|(name, held)| (name.to_string(), held.version.to_string()))
+            .collect()
+    }
+
+    /// Encodes everything that is known to this version, except for resources of the types to leave out, as responses of bounded size.
+    pub fn encode(&self, without: &[ResourceType]) -> Vec<Vec<u8>> {
+        const CHUNK: usize = 256 * 1024;
+        let mut chunks = Vec::new();
+        let mut chunk = DeltaDiscoveryResponse::default();
+        let mut size = 0;
+        for (name, held) in &self.held {
+            let Some(resource) = &held.resource else {
+                continue;
+            };
+            let kind = resource.id().resource_type();
+            if without.contains(&kind) {
+                continue;
+            }
+            let value = resource.encode();
+            size += value.len();
+            chunk.resources.push(discovery::Resource {
+                name: name.to_string(),
+                version: held.version.to_string(),
+                resource: Some(prost_types::Any {
+                    type_url: kind.url().to_owned(),
+                    value,
+                }),
+            });
+            if size >= CHUNK {
+                chunks.push(std::mem::take(&mut chunk).encode_to_vec());
+                size = 0;
+            }
+        }
+        chunks.push(chunk.encode_to_vec());
+        chunks
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The streams of one connection: resources and acknowledgements, and reports.
+
+use std::collections::HashMap;
+
+use prost::Message;
+use thiserror::Error;
+use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::client::Grpc;
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+use super::{Client, Commit, ControlPlaneUrl};
+use crate::proto::{self, ProxyReport, ReportSummary, snapshot::State};
+use crate::reports::encode_report;
+use crate::server::session::{POSITION, REJECTIONS_URL, SNAPSHOT_URL};
+use crate::transport::{Connection, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
+use crate::xds::core::{Node, node::UserAgentVersionType};
+use crate::xds::discovery::{DeltaDiscoveryRequest, DeltaDiscoveryResponse};
+use crate::xds::google::rpc;
+
+/// Bytes after which responses are acknowledged even without a commit.
+const ACKNOWLEDGE_BYTES: usize = 256 * 1024;
+
+/// Resources listed in one request.
+const LISTED: usize = 5_000;
+
+/// `INVALID_ARGUMENT` of gRPC.
+const INVALID_ARGUMENT: i32 = 3;
+
+/// End of a connection.
+#[derive(Debug, Error)]
+pub enum StreamError {
+    /// The control plane or the network ended it.
+    #[error("{}", describe(.0))]
+    Status(Status),
+    /// The control plane ended it without an error.
+    #[error("the stream was closed")]
+    Closed,
+    /// The control plane sent something that this protocol does not have.
+    #[error("unexpected: {0}")]
+    Protocol(&'static str),
+    /// This process is shutting down.
+    #[error("shutting down")]
+    Shutdown,
+}
+
+fn describe(status: &Status) -> String {
+    match status.message() {
+        "" => format!("{:?}", status.code()),
+        message => message.to_owned(),
+    }
+}
+
+impl From<Status> for StreamError {
+    fn from(status: Status) -> Self {
+        StreamError::Status(status)
+    }
+}
+
+type Requests = mpsc::Sender<DeltaDiscoveryRequest>;
+
+impl Client {
+    /// Follows a control plane until the connection ends.
+    pub(super) async fn follow(
+        &mut self,
+        url: &ControlPlaneUrl,
+        connection: Connection,
+    ) -> StreamError {
+        let reports = self.reports.clone();
+        let name = self.options.name.clone();
+        let origin = http::Uri::from_static("http://control-plane");
+        let grpc = || {
+            Grpc::with_origin(connection.clone(), origin.clone())
+                .max_decoding_message_size(MAX_MESSAGE)
+        };
+        let mut report_grpc = grpc();
+        let send_reports = async {
+            let (sender, stream) = mpsc::channel::<ProxyReport>(1);
+            let produce = async {
+                let first = ProxyReport {
+                    proxy: name,
+                    ..encode_report(&reports.all())
+                };
+                let mut next = first;
+                while sender.send(next).await.is_ok() {
+                    next = encode_report(&reports.changes().await);
+                }
+                StreamError::Closed
+            };
+            let codec = ProstCodec::<ProxyReport, ReportSummary>::default();
+            let path = http::uri::PathAndQuery::from_static(REPORT_PATH);
+            let request = Request::new(ReceiverStream::new(stream));
+            let send = report_grpc.client_streaming(request, path, codec);
+            tokio::select! {
+                error = produce => error,
+                result = send => result.map_or_else(StreamError::from, |_| StreamError::Closed),
+            }
+        };
+        let receive = self.receive(url, grpc());
+        tokio::select! {
+            result = receive => match result {
+                Ok(never) => match never {},
+                Err(error) => error,
+            },
+            error = send_reports => error,
+        }
+    }
+
+    async fn receive(
+        &mut self,
+        url: &ControlPlaneUrl,
+        mut grpc: Grpc<Connection>,
+    ) -> Result<std::convert::Infallible, StreamError> {
+        let (requests, stream) = mpsc::channel(16);
+        send(&requests, self.first_request()).await?;
+        let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
+        let path = http::uri::PathAndQuery::from_static(DELTA_PATH);
+        let request = Request::new(ReceiverStream::new(stream));
+        grpc.ready()
+            .await
+            .map_err(|error| Status::unavailable(format!("the connection is closed: {error}")))?;
+        let responses = grpc.streaming(request, path, codec).await?;
+        let mut responses = responses.into_inner();
+        let mut received = 0;
+        loop {
+            let response = responses.message().await?.ok_or(StreamError::Closed)?;
+            if response.type_url == SNAPSHOT_URL {
+                received = 0;
+                self.snapshot(url, response, &requests).await?;
+                continue;
+            }
+            received += response.encoded_len();
+            let (nonce, type_url) = (response.nonce.clone(), response.type_url.clone());
+            self.replica.receive(response);
+            if received >= ACKNOWLEDGE_BYTES {
+                received = 0;
+                let request = DeltaDiscoveryRequest {
+                    type_url,
+                    response_nonce: nonce,
+                    ..DeltaDiscoveryRequest::default()
+                };
+                send(&requests, request).await?;
+            }
+        }
+    }
+
+    fn first_request(&self) -> DeltaDiscoveryRequest {
+        let mut versions = self.replica.digest();
+        if let Some(position) = &self.position {
+            versions.insert(POSITION.to_owned(), position.clone());
+        }
+        let version = UserAgentVersionType::UserAgentVersion(self.options.software.clone());
+        DeltaDiscoveryRequest {
+            node: Some(Node {
+                id: self.options.name.clone(),
+                user_agent_name: "pointsman".to_owned(),
+                user_agent_version_type: Some(version),
+                ..Node::default()
+            }),
+            type_url: SNAPSHOT_URL.to_owned(),
+            resource_names_subscribe: self.options.subscription.names(),
+            initial_resource_versions: versions,
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+
+    /// Handles a response that concerns the subscription as a whole.
+    async fn snapshot(
+        &mut self,
+        url: &ControlPlaneUrl,
+        response: DeltaDiscoveryResponse,
+        requests: &Requests,
+    ) -> Result<(), StreamError> {
+        let nonce = response.nonce;
+        let resource = response.resources.into_iter().next();
+        let resource = resource.ok_or(StreamError::Protocol("an empty snapshot"))?;
+        let any = resource.resource.unwrap_or_default();
+        let snapshot = proto::Snapshot::decode(&*any.value);
+        let snapshot = snapshot.map_err(|_| StreamError::Protocol("a malformed snapshot"))?;
+        match snapshot.state {
+            // A state of a newer version.
+            None => Ok(()),
+            Some(State::Differing(differing)) => {
+                self.list(&differing.buckets, &nonce, requests).await
+            }
+            Some(State::Commit(commit)) => {
+                // Until the commit is in effect, the resources are ahead of the position.
+                self.position = None;
+                let (applied, is_applied) = oneshot::channel();
+                let update = Commit {
+                    delta: self.replica.commit(),
+                    version: commit.version,
+                    applied,
+                };
+                let sent = self.commits.send(update).await;
+                sent.map_err(|_| StreamError::Shutdown)?;
+                is_applied.await.map_err(|_| StreamError::Shutdown)?;
+                self.position = Some(resource.version);
+                self.record_commit(url, commit.version);
+                send(requests, self.acknowledgement(nonce)).await
+            }
+        }
+    }
+
+    /// Lists the resources in some buckets.
+    async fn list(
+        &self,
+        buckets: &[u32],
+        nonce: &str,
+        requests: &Requests,
+    ) -> Result<(), StreamError> {
+        let request = |versions: HashMap<String, String>| DeltaDiscoveryRequest {
+            type_url: SNAPSHOT_URL.to_owned(),
+            response_nonce: nonce.to_owned(),
+            initial_resource_versions: versions,
+            ..DeltaDiscoveryRequest::default()
+        };
+        for chunk in self.replica.versions(buckets).chunks(LISTED) {
+            let versions = chunk.iter().cloned().collect();
+            send(requests, request(versions)).await?;
+        }
+        send(requests, request(HashMap::new())).await
+    }
+
+    fn record_commit(&self, url: &ControlPlaneUrl, version: u64) {
+        let mut state = self.state.lock();
+        if state.connected.is_none() {
+            tracing::info!("connected to control plane {url}");
+            state.connected = Some(url.to_string());
+            state.disconnected = None;
+            state.error = None;
+        }
+        state.version = Some(version);
+        state.resources = self.replica.len();
+        let rejected = self.replica.rejected();
+        state.rejected = rejected.map(|rejection| rejection.name.clone()).collect();
+    }
+
+    /// Acknowledges a commit, with everything that is rejected now.
+    fn acknowledgement(&self, nonce: String) -> DeltaDiscoveryRequest {
+        let rejections: Vec<proto::Rejection> = self.replica.rejected().cloned().collect();
+        let error_detail = (!rejections.is_empty()).then(|| rpc::Status {
+            code: INVALID_ARGUMENT,
+            message: format!("{} resources can't be used", rejections.len()),
+            details: vec![prost_types::Any {
+                type_url: REJECTIONS_URL.to_owned(),
+                value: proto::Rejections { rejections }.encode_to_vec(),
+            }],
+        });
+        DeltaDiscoveryRequest {
+            type_url: SNAPSHOT_URL.to_owned(),
+            response_nonce: nonce,
+            error_detail,
+            ..DeltaDiscoveryRequest::default()
+        }
+    }
+}
+
+async fn send(requests: &Requests, request: DeltaDiscoveryRequest) -> Result<(), StreamError> {
+    let sent = requests.send(request).await;
+    sent.map_err(|_| StreamError::Closed)
+}

@@ -1,0 +1,98 @@
+//! Changed resources, encoded once for all proxies.
+
+use std::sync::Arc;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use bytes::Bytes;
+use pointsman_binding::Delta;
+use pointsman_resources::ObjectKey;
+use prost::Message;
+use prost_types::Any;
+
+use super::selector::Root;
+use crate::digest::Fingerprint;
+use crate::id::ResourceId;
+use crate::resource::{Resource, ResourceType, changes};
+use crate::xds::discovery;
+
+/// A changed resource.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// Name in xDS.
+    pub(super) name: Arc<str>,
+    pub(super) kind: ResourceType,
+    /// Route that the resource is a part of.
+    pub(super) route: Option<ObjectKey>,
+    /// `None` for a removal.
+    pub(super) update: Option<Update>,
+}
+
+/// A new version of a resource.
+#[derive(Clone, Debug)]
+pub(super) struct Update {
+    /// The resource as a `Resource` message of xDS.
+    pub(super) message: Bytes,
+    pub(super) fingerprint: Fingerprint,
+    /// Names of resources that this one names.
+    pub(super) references: Vec<String>,
+    /// Name of the resource whose subscribers get this one too.
+    pub(super) parent: Option<String>,
+    pub(super) root: Option<Root>,
+}
+
+/// Encodes the changes of a delta in the order in which they are sent: updates after what they name, then removals before what they name.
+pub fn encode_all(delta: &Delta) -> Vec<Encoded> {
+    let changes = changes(delta);
+    let mut all: Vec<Encoded> = changes
+        .into_iter()
+        .map(|(id, resource)| encode(&id, resource.as_ref()))
+        .collect();
+    all.sort_by_key(|encoded| match encoded.update {
+        Some(_) => (false, encoded.kind as i8),
+        None => (true, -(encoded.kind as i8)),
+    });
+    all
+}
+
+fn encode(id: &ResourceId, resource: Option<&Resource>) -> Encoded {
+    let name = id.name();
+    let route = match id {
+        ResourceId::Route(id) => Some(id.route.clone()),
+        ResourceId::Rule(id) => Some(id.route.route.clone()),
+        ResourceId::Attachment(id) => Some(id.route.route.clone()),
+        _ => None,
+    };
+    let update = resource.map(|resource| {
+        let value = resource.encode();
+        let version = version_of(&value);
+        let message = discovery::Resource {
+            name: name.clone(),
+            version: version.clone(),
+            resource: Some(Any {
+                type_url: id.resource_type().url().to_owned(),
+                value,
+            }),
+        };
+        let references = resource.references();
+        Update {
+            fingerprint: Fingerprint::new(&name, &version),
+            message: message.encode_to_vec().into(),
+            references: references.iter().map(ResourceId::name).collect(),
+            parent: id.parent().map(|parent| parent.name()),
+            root: Root::of(resource),
+        }
+    });
+    Encoded {
+        name: name.into(),
+        kind: id.resource_type(),
+        route: route.filter(|key| key.kind.is_route()),
+        update,
+    }
+}
+
+/// Version of a resource: a hash of its content, the same after a restart of the control plane.
+fn version_of(value: &[u8]) -> String {
+    let hash = digest(&SHA256, value);
+    let hash = hash.as_ref().iter().take(8);
+    hash.map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,25 @@
+//! The server of delta xDS: one set of resources, many proxies.
+//!
+//! - `encoded` encodes each changed resource once, whatever the number of proxies.
+//! - `store` holds the encoded resources and the log of changes, in which each resource has only its latest position. What it keeps per proxy is a position in
+//!   that log.
+//! - `scope` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
+//! - `selector` parses subscriptions.
+//! - `service` accepts streams, each of which `session` runs; `proxies` is what is known of connected proxies.
+//! - `listen` accepts connections.
+//! - `aggregate` joins the reports of several proxies.
+
+mod aggregate;
+mod encoded;
+mod listen;
+mod proxies;
+mod scope;
+mod selector;
+mod service;
+pub(crate) mod session;
+mod store;
+
+pub use encoded::{Encoded, encode_all};
+pub use listen::{accept, bind};
+pub use selector::{Selector, Subscription};
+pub use service::{Authorize, Peer, ProxyStatus, Server};

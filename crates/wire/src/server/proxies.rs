@@ -1,0 +1,70 @@
+//! What is known of connected proxies beside their progress.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use tokio::time::Instant;
+
+use super::selector::Subscription;
+use super::service::Peer;
+use super::store::ProxyId;
+
+/// Changes whose time is kept.
+const CHANGES: usize = 4096;
+
+/// A connected proxy.
+#[derive(Debug)]
+pub struct Connected {
+    pub name: String,
+    pub software: String,
+    pub peer: Peer,
+    pub subscription: Subscription,
+    pub connected: Instant,
+    pub bytes: u64,
+    /// Rejected resources, with reasons.
+    pub rejected: BTreeMap<String, String>,
+}
+
+/// All connected proxies, and the times of recent changes.
+#[derive(Debug, Default)]
+pub struct Proxies {
+    connected: HashMap<ProxyId, Connected>,
+    /// Positions of recent changes and their times.
+    changes: VecDeque<(u64, Instant)>,
+}
+
+impl Proxies {
+    /// Records a change.
+    pub fn record_change(&mut self, position: u64, now: Instant) {
+        if self.changes.len() == CHANGES {
+            self.changes.pop_front();
+        }
+        self.changes.push_back((position, now));
+    }
+
+    /// Time of the first change after a position, as far as it is known.
+    pub fn change_after(&self, position: Option<u64>) -> Option<Instant> {
+        let position = position.unwrap_or(0);
+        let first = self.changes.partition_point(|(at, _)| *at <= position);
+        self.changes.get(first).map(|(_, time)| *time)
+    }
+
+    /// Connected proxies.
+    pub fn connected(&self) -> &HashMap<ProxyId, Connected> {
+        &self.connected
+    }
+
+    /// Adds a proxy.
+    pub fn insert(&mut self, id: ProxyId, proxy: Connected) {
+        self.connected.insert(id, proxy);
+    }
+
+    /// A proxy.
+    pub fn get_mut(&mut self, id: ProxyId) -> Option<&mut Connected> {
+        self.connected.get_mut(&id)
+    }
+
+    /// Removes a proxy.
+    pub fn remove(&mut self, id: ProxyId) {
+        self.connected.remove(&id);
+    }
+}

@@ -1,0 +1,200 @@
+//! Logs of changes, and the sets of resources that proxies with a restricted subscription get.
+//!
+//! A scope is what can be reached from the resources that a subscription selects, along references and from parents to children. This graph has no cycles, so
+//! a scope counts for each member how often it is reached, and a change costs what it touches.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::store::{SlotId, Slots};
+use crate::digest::Digest;
+use crate::server::Subscription;
+
+/// Changes in order, in which each resource has only its latest position.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    entries: BTreeMap<u64, SlotId>,
+    /// Positions of removals.
+    removals: BTreeSet<u64>,
+    /// Position up to which removals may have been forgotten.
+    pub horizon: u64,
+    /// Position at which the log was made. Removals before are not in it.
+    pub start: u64,
+    /// Position of the last change.
+    pub changed: u64,
+}
+
+/// Removals that a log keeps for slow proxies if it has fewer resources.
+const MIN_REMOVALS: usize = 10_000;
+
+impl Log {
+    /// Moves a resource from its old position, if it has one (not 0), to a new one.
+    pub fn record(&mut self, id: SlotId, old: u64, new: u64, is_removal: bool) {
+        self.forget(old);
+        self.entries.insert(new, id);
+        if is_removal {
+            self.removals.insert(new);
+        }
+        self.changed = new;
+    }
+
+    /// Removes a position.
+    pub fn forget(&mut self, position: u64) {
+        self.entries.remove(&position);
+        self.removals.remove(&position);
+    }
+
+    /// Changes after a position.
+    pub fn after(&self, position: u64) -> impl Iterator<Item = (u64, SlotId)> {
+        let later = self.entries.range(position + 1..);
+        later.map(|(position, id)| (*position, *id))
+    }
+
+    /// Number of resources that exist.
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.removals.len()
+    }
+
+    /// Takes out removals that all proxies have passed. If there are too many, takes out all.
+    pub fn expire(&mut self, passed: u64) -> Vec<SlotId> {
+        let passed = match self.removals.len() > self.len().max(MIN_REMOVALS) {
+            true => u64::MAX,
+            false => passed,
+        };
+        let expired: Vec<u64> = self.removals.range(..=passed).copied().collect();
+        self.horizon = expired.last().copied().unwrap_or(self.horizon);
+        let expired = expired.into_iter();
+        let ids = expired.filter_map(|position| {
+            self.removals.remove(&position);
+            self.entries.remove(&position)
+        });
+        ids.collect()
+    }
+}
+
+/// Resource of a scope.
+#[derive(Clone, Copy, Debug, Default)]
+struct Member {
+    /// Number of ways in which it is reached; 0 for one that has left and whose removal is still in the log.
+    count: u32,
+    /// Position in the log; 0 if it has none because the resource does not exist.
+    position: u64,
+}
+
+/// The resources of a restricted subscription.
+#[derive(Debug)]
+pub(super) struct Scope {
+    pub subscription: Subscription,
+    members: HashMap<SlotId, Member>,
+    pub log: Log,
+    pub digest: Digest,
+}
+
+impl Scope {
+    /// Creates an empty scope.
+    pub fn new(subscription: Subscription) -> Self {
+        Scope {
+            subscription,
+            members: HashMap::new(),
+            log: Log::default(),
+            digest: Digest::default(),
+        }
+    }
+
+    /// Whether a resource is in the scope.
+    pub fn contains(&self, id: SlotId) -> bool {
+        self.members.get(&id).is_some_and(|member| member.count > 0)
+    }
+
+    /// Resources in the scope.
+    pub fn members(&self) -> impl Iterator<Item = SlotId> {
+        let members = self.members.iter();
+        members
+            .filter(|(_, member)| member.count > 0)
+            .map(|(id, _)| *id)
+    }
+
+    /// Number of resources.
+    pub fn len(&self) -> usize {
+        self.log.len()
+    }
+
+    /// Records a new version, or the removal, of a member.
+    pub fn touch(&mut self, id: SlotId, is_removal: bool, position: &mut u64) {
+        let member = self.members.entry(id).or_default();
+        *position += 1;
+        self.log.record(id, member.position, *position, is_removal);
+        member.position = *position;
+    }
+
+    /// Adds a way in which a resource is reached, and everything that is reached from it.
+    pub fn enter(&mut self, me: u32, id: SlotId, slots: &mut Slots, position: &mut u64) {
+        let member = self.members.entry(id).or_default();
+        member.count += 1;
+        if member.count > 1 {
+            return;
+        }
+        if member.position == 0 {
+            slots.hold(id);
+        }
+        slots[id].scopes.push(me);
+        for reference in slots[id].references.clone() {
+            self.enter(me, reference, slots, position);
+        }
+        if let Some(fingerprint) = slots[id].fingerprint() {
+            self.digest.add(fingerprint);
+            self.touch(id, false, position);
+        }
+        for child in slots[id].children.clone() {
+            self.enter(me, child, slots, position);
+        }
+    }
+
+    /// Removes a way in which a resource was reached, and everything that is not reached any more.
+    pub fn leave(&mut self, me: u32, id: SlotId, slots: &mut Slots, position: &mut u64) {
+        let Some(member) = self.members.get_mut(&id) else {
+            return;
+        };
+        member.count -= 1;
+        if member.count > 0 {
+            return;
+        }
+        let was_logged = member.position != 0;
+        slots[id].scopes.retain(|scope| *scope != me);
+        for child in slots[id].children.clone() {
+            self.leave(me, child, slots, position);
+        }
+        if let Some(fingerprint) = slots[id].fingerprint() {
+            self.digest.remove(fingerprint);
+            self.touch(id, true, position);
+        }
+        for reference in slots[id].references.clone() {
+            self.leave(me, reference, slots, position);
+        }
+        if !was_logged {
+            self.members.remove(&id);
+            slots.release(id);
+        }
+    }
+
+    /// Forgets removals that all proxies have passed.
+    pub fn expire(&mut self, passed: u64, slots: &mut Slots) {
+        for id in self.log.expire(passed) {
+            let Some(member) = self.members.get_mut(&id) else {
+                continue;
+            };
+            member.position = 0;
+            if member.count == 0 {
+                self.members.remove(&id);
+                slots.release(id);
+            }
+        }
+    }
+
+    /// Gives up all members.
+    pub fn dissolve(self, me: u32, slots: &mut Slots) {
+        for id in self.members.into_keys() {
+            slots[id].scopes.retain(|scope| *scope != me);
+            slots.release(id);
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Subscriptions: the Gateways and Dataplanes that a proxy serves.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use pointsman_binding::bound::FrontendId;
+use pointsman_resources::{Name, ObjectKey};
+
+use crate::resource::Resource;
+
+/// The part of the configuration that a proxy subscribes to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Subscription {
+    /// Everything, the mesh included.
+    Everything,
+    /// What these select, and whatever that names.
+    Selected(BTreeSet<Selector>),
+}
+
+impl Subscription {
+    /// Parses the names that a proxy subscribes to. None at all are everything, as in xDS.
+    pub fn parse(names: &[String]) -> Result<Self, String> {
+        if names.is_empty() || names.iter().any(|name| name == "*") {
+            return Ok(Subscription::Everything);
+        }
+        let selectors = names.iter().map(|name| name.parse());
+        Ok(Subscription::Selected(selectors.collect::<Result<_, _>>()?))
+    }
+
+    /// Names as a proxy subscribes to them.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Subscription::Everything => vec!["*".to_owned()],
+            Subscription::Selected(selectors) => {
+                selectors.iter().map(ToString::to_string).collect()
+            }
+        }
+    }
+
+    /// Restricts a subscription to what is allowed.
+    pub fn restrict(&self, allowed: &Subscription) -> Subscription {
+        match (self, allowed) {
+            (_, Subscription::Everything) => self.clone(),
+            (Subscription::Everything, _) => allowed.clone(),
+            (Subscription::Selected(wanted), Subscription::Selected(allowed)) => {
+                let pairs = wanted
+                    .iter()
+                    .flat_map(|wanted| allowed.iter().map(move |allowed| (wanted, allowed)));
+                let both = pairs.filter_map(|(wanted, allowed)| wanted.intersect(allowed));
+                Subscription::Selected(both.collect())
+            }
+        }
+    }
+
+    /// Selectors of which nothing is allowed.
+    pub fn refused<'s>(&'s self, allowed: &Subscription) -> Vec<&'s Selector> {
+        match (self, allowed) {
+            (Subscription::Everything, _) | (_, Subscription::Everything) => Vec::new(),
+            (Subscription::Selected(wanted), Subscription::Selected(allowed)) => {
+                let is_allowed = |wanted: &Selector| {
+                    let mut all = allowed.iter();
+                    all.any(|allowed| wanted.intersect(allowed).is_some())
+                };
+                wanted.iter().filter(|wanted| !is_allowed(wanted)).collect()
+            }
+        }
+    }
+
+    /// Whether a resource is selected itself.
+    pub fn selects(&self, root: &Root) -> bool {
+        match self {
+            Subscription::Everything => true,
+            Subscription::Selected(all) => all.iter().any(|selector| selector.matches(root)),
+        }
+    }
+}
+
+impl fmt::Display for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.names().join(", "))
+    }
+}
+
+/// A resource that a selector may match.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Root {
+    /// A Gateway.
+    Gateway(Name),
+    /// A Dataplane of Kuma's, or the Pod that is one.
+    Dataplane(ObjectKey),
+}
+
+impl Root {
+    /// The Gateway or Dataplane that a resource stands for.
+    pub fn of(resource: &Resource) -> Option<Root> {
+        match resource {
+            Resource::Gateway(request) => Some(match &request.proxy {
+                Some(proxy) => Root::Dataplane(proxy.clone()),
+                None => Root::Gateway(request.gateway.clone()),
+            }),
+            Resource::Frontend(frontend) => match &frontend.id {
+                FrontendId::Outbound(outbound) => Some(Root::Dataplane(outbound.dataplane.clone())),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Selects Gateways or Dataplanes: `gateway/NAMESPACE/NAME` or `dataplane/[MESH/]NAME`. A `*` stands for any namespace, mesh or name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Selector {
+    kind: SelectorKind,
+    /// Namespace of a Gateway, mesh of a Dataplane.
+    space: Pattern,
+    name: Pattern,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum SelectorKind {
+    Gateway,
+    Dataplane,
+}
+
+/// `None` matches any text.
+type Pattern = Option<String>;
+
+impl Selector {
+    /// Parses `NAMESPACE/NAME`.
+    pub fn gateway(text: &str) -> Result<Self, String> {
+        let (namespace, name) = text
+            .split_once('/')
+            .ok_or_else(|| format!("`{text}`: write NAMESPACE/NAME"))?;
+        Selector::new(SelectorKind::Gateway, pattern(namespace), name)
+    }
+
+    /// Parses `[MESH/]NAME`.
+    pub fn dataplane(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some((mesh, name)) => Selector::new(SelectorKind::Dataplane, pattern(mesh), name),
+            None => Selector::new(SelectorKind::Dataplane, None, text),
+        }
+    }
+
+    fn new(kind: SelectorKind, space: Pattern, name: &str) -> Result<Self, String> {
+        let is_empty = name.is_empty() || space.as_deref() == Some("");
+        if is_empty || name.contains('/') {
+            return Err(format!("`{name}`: a name is expected"));
+        }
+        let name = pattern(name);
+        Ok(Selector { kind, space, name })
+    }
+
+    fn matches(&self, root: &Root) -> bool {
+        let (kind, name) = match root {
+            Root::Gateway(name) => (SelectorKind::Gateway, name),
+            Root::Dataplane(key) => (SelectorKind::Dataplane, &key.name),
+        };
+        let space = &*name.namespace;
+        let space = space.strip_prefix("mesh:").unwrap_or(space);
+        let fits = |pattern: &Pattern, text: &str| pattern.as_deref().is_none_or(|p| p == text);
+        self.kind == kind && fits(&self.space, space) && fits(&self.name, &name.name)
+    }
+
+    /// Selects what both select.
+    fn intersect(&self, other: &Selector) -> Option<Selector> {
+        let both = |a: &Pattern, b: &Pattern| match (a, b) {
+            (Some(a), Some(b)) => (a == b).then(|| Some(a.clone())),
+            (one, None) | (None, one) => Some(one.clone()),
+        };
+        let kind = (self.kind == other.kind).then_some(self.kind)?;
+        Some(Selector {
+            kind,
+            space: both(&self.space, &other.space)?,
+            name: both(&self.name, &other.name)?,
+        })
+    }
+}
+
+fn pattern(text: &str) -> Pattern {
+    (text != "*").then(|| text.to_owned())
+}
+
+impl FromStr for Selector {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once('/') {
+            Some(("gateway", rest)) => Selector::gateway(rest),
+            Some(("dataplane", rest)) => Selector::dataplane(rest),
+            _ => Err(format!(
+                "`{text}` is neither gateway/NAMESPACE/NAME nor dataplane/[MESH/]NAME"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |pattern: &Pattern| pattern.clone().unwrap_or_else(|| "*".to_owned());
+        let kind = match self.kind {
+            SelectorKind::Gateway => "gateway",
+            SelectorKind::Dataplane => "dataplane",
+        };
+        match (self.kind, &self.space) {
+            (SelectorKind::Dataplane, None) => write!(f, "{kind}/{}", text(&self.name)),
+            _ => write!(f, "{kind}/{}/{}", text(&self.space), text(&self.name)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_resources::Kind;
+
+    fn selected(names: &[&str]) -> Subscription {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        Subscription::parse(&names).expect("a subscription")
+    }
+
+    #[test]
+    fn selectors_match_their_gateways_and_dataplanes_only() {
+        let gateway = Root::Gateway(Name::new("infra", "edge"));
+        let dataplane =
+            |space: &str| Root::Dataplane(ObjectKey::new(Kind::Dataplane, space, "web"));
+        let (universal, kubernetes) = (dataplane("mesh:default"), dataplane("default"));
+        for (name, wanted) in [
+            ("gateway/infra/edge", [true, false, false]),
+            ("gateway/infra/*", [true, false, false]),
+            ("gateway/other/edge", [false, false, false]),
+            ("dataplane/web", [false, true, true]),
+            ("dataplane/default/web", [false, true, true]),
+            ("dataplane/other/web", [false, false, false]),
+            ("*", [true, true, true]),
+        ] {
+            let roots = [&gateway, &universal, &kubernetes];
+            let found = roots.map(|root| selected(&[name]).selects(root));
+            assert_eq!(found, wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_subscription_is_restricted_to_what_is_allowed() {
+        let wanted = selected(&["gateway/infra/edge", "gateway/shop/edge", "dataplane/web"]);
+        let allowed = selected(&["gateway/infra/*", "dataplane/default/web"]);
+        let restricted = selected(&["gateway/infra/edge", "dataplane/default/web"]);
+        assert_eq!(wanted.restrict(&allowed), restricted);
+        let refused: Vec<String> = wanted
+            .refused(&allowed)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(refused, ["gateway/shop/edge"]);
+        let everything = Subscription::Everything;
+        assert_eq!(everything.restrict(&allowed), allowed);
+        assert_eq!(wanted.restrict(&everything), wanted);
+        let nothing = selected(&["gateway/shop/edge"]).restrict(&allowed);
+        assert_eq!(nothing, Subscription::Selected(BTreeSet::new()));
+    }
+
+    #[test]
+    fn malformed_selectors_are_rejected() {
+        for name in [
+            "edge",
+            "gateway/edge",
+            "gateway//edge",
+            "gateway/a/b/c",
+            "dataplane/",
+            "planet/a/b",
+        ] {
+            assert!(name.parse::<Selector>().is_err(), "{name}");
+        }
+    }
+}

@@ -1,0 +1,358 @@
+//! The gRPC service: streams of proxies, and what is known of each proxy.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use http::Request;
+use hyper::body::Incoming;
+use pointsman_binding::Change;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::body::Body;
+use tonic::{Response, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::aggregate::Aggregate;
+use super::encoded::Encoded;
+use super::proxies::{Connected, Proxies};
+use super::selector::{Root, Subscription};
+use super::session::{self, EncodedResponse};
+use super::store::{ProxyId, Store};
+use crate::proto::{ProxyReport, ReportSummary};
+use crate::transport::{self, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
+use crate::xds::discovery::DeltaDiscoveryRequest;
+
+/// The other side of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Address that it connects from.
+    pub address: SocketAddr,
+    /// Names in its certificate; `None` without TLS.
+    pub identities: Option<Arc<[String]>>,
+}
+
+/// Decides what a proxy may subscribe to.
+pub type Authorize = Arc<dyn Fn(&Peer) -> Subscription + Send + Sync>;
+
+/// A control plane for many proxies.
+///
+/// Locks are held for memory operations only, never while anything is sent: a slow proxy delays nobody.
+pub struct Server {
+    /// Tells this process apart from others, and from itself before a restart.
+    instance: String,
+    state: Mutex<State>,
+    reports: Mutex<Aggregate>,
+    /// Position of the last change.
+    changed: watch::Sender<u64>,
+    is_closed: watch::Sender<bool>,
+    authorize: Authorize,
+    refusals: AtomicU64,
+    /// Called when there is something new to report.
+    notify: Box<dyn Fn() + Send + Sync>,
+}
+
+/// State of all streams.
+#[derive(Default)]
+pub(super) struct State {
+    pub store: Store,
+    pub proxies: Proxies,
+}
+
+type MessageStream<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+impl Server {
+    /// Creates a control plane without resources. Calls `notify` when [`take_reports`](Self::take_reports) has something new.
+    pub fn new(
+        instance: String,
+        authorize: Authorize,
+        notify: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
+        Server {
+            instance,
+            state: Mutex::default(),
+            reports: Mutex::default(),
+            changed: watch::channel(0).0,
+            is_closed: watch::channel(false).0,
+            authorize,
+            refusals: AtomicU64::new(0),
+            notify: Box::new(notify),
+        }
+    }
+
+    pub(super) fn instance(&self) -> &str {
+        &self.instance
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reports(&self) -> MutexGuard<'_, Aggregate> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies changed resources and sends them to the proxies that subscribe to them.
+    pub fn apply(&self, changes: &[Encoded]) {
+        let mut state = self.state();
+        if state.store.apply(changes) {
+            let position = state.store.position();
+            state.proxies.record_change(position, Instant::now());
+            drop(state);
+            self.changed.send_replace(position);
+        }
+    }
+
+    /// Ends all streams. Proxies connect again, to another control plane if they know one.
+    pub fn shut_down(&self) {
+        self.is_closed.send_replace(true);
+    }
+
+    pub(super) fn closing(&self) -> watch::Receiver<bool> {
+        self.is_closed.subscribe()
+    }
+
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    /// Counts a subscription that was refused in part or as a whole.
+    pub(super) fn count_refusal(&self) {
+        self.refusals.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn notify(&self) {
+        (self.notify)();
+    }
+
+    /// Takes what proxies have reported since the last call.
+    pub fn take_reports(&self) -> Vec<Change> {
+        self.reports().take(Instant::now())
+    }
+
+    /// Whether reports expire soon: those of proxies that have disconnected count for a while.
+    pub fn has_expiring_reports(&self) -> bool {
+        self.reports().has_lost()
+    }
+
+    /// Connected proxies, by name.
+    pub fn proxies(&self) -> Vec<ProxyStatus> {
+        let now = Instant::now();
+        let mut all: Vec<ProxyStatus> = {
+            let state = self.state();
+            let State { store, proxies } = &*state;
+            let connected = proxies.connected().iter();
+            connected
+                .map(|(id, proxy)| ProxyStatus::new(proxies, store, *id, proxy, now))
+                .collect()
+        };
+        let reports = self.reports();
+        for proxy in &mut all {
+            proxy.problems.extend(reports.problems(&proxy.name));
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        all
+    }
+
+    /// Serves a connection until the proxy closes it.
+    pub async fn serve<I>(self: Arc<Self>, io: I, peer: Peer) -> hyper::Result<()>
+    where
+        I: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    {
+        let respond = |request: Request<Incoming>| {
+            let (server, peer) = (self.clone(), peer.clone());
+            async move { server.respond(request, peer).await }
+        };
+        transport::serve(io, respond).await
+    }
+
+    async fn respond(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> http::Response<Body> {
+        match request.uri().path() {
+            DELTA_PATH => {
+                let codec = ProstCodec::<EncodedResponse, DeltaDiscoveryRequest>::default();
+                let mut grpc = tonic::server::Grpc::new(codec)
+                    .apply_max_message_size_config(Some(session::MAX_REQUEST), None);
+                grpc.streaming(DeltaService { server: self, peer }, request)
+                    .await
+            }
+            REPORT_PATH => {
+                let codec = ProstCodec::<ReportSummary, ProxyReport>::default();
+                let mut grpc = tonic::server::Grpc::new(codec)
+                    .apply_max_message_size_config(Some(MAX_MESSAGE), None);
+                grpc.client_streaming(ReportService { server: self, peer }, request)
+                    .await
+            }
+            _ => Status::unimplemented("no such method").into_http(),
+        }
+    }
+
+    /// What a peer may subscribe to.
+    pub(super) fn allowed(&self, peer: &Peer) -> Subscription {
+        (self.authorize)(peer)
+    }
+
+    async fn receive_reports(
+        &self,
+        peer: &Peer,
+        mut reports: Streaming<ProxyReport>,
+    ) -> Result<(), Status> {
+        let Some(first) = reports.message().await? else {
+            return Ok(());
+        };
+        let proxy = first.proxy.clone();
+        if proxy.is_empty() {
+            return Err(Status::invalid_argument(
+                "the first message has to name the proxy",
+            ));
+        }
+        let allowed = self.allowed(peer);
+        let stream = self.reports().start(&proxy);
+        let mut next = Some(first);
+        let result = loop {
+            if let Some(report) = next.take() {
+                let mut changes = crate::reports::decode_report(report);
+                changes.retain(|change| is_allowed(&allowed, change));
+                self.reports().apply(&proxy, stream, changes);
+                self.notify();
+            }
+            match reports.message().await {
+                Ok(Some(report)) => next = Some(report),
+                Ok(None) => break Ok(()),
+                Err(status) => break Err(status),
+            }
+        };
+        self.reports().end(&proxy, stream, Instant::now());
+        self.notify();
+        result
+    }
+}
+
+/// Whether a proxy with this subscription may report something.
+fn is_allowed(allowed: &Subscription, change: &Change) -> bool {
+    match (allowed, change) {
+        (Subscription::Everything, _) => true,
+        (_, Change::Observe(name, _)) => {
+            let dataplane = pointsman_resources::ObjectKey {
+                kind: pointsman_resources::Kind::Dataplane,
+                name: name.clone(),
+            };
+            allowed.selects(&Root::Gateway(name.clone()))
+                || allowed.selects(&Root::Dataplane(dataplane))
+        }
+        (_, Change::Need(..) | Change::RefusedResolution(..)) => true,
+        _ => false,
+    }
+}
+
+/// What is known of a connected proxy.
+#[derive(Clone, Debug)]
+pub struct ProxyStatus {
+    /// Name of the proxy.
+    pub name: String,
+    /// Names in its certificate; empty without TLS.
+    pub identities: Vec<String>,
+    /// Address that it connects from.
+    pub address: SocketAddr,
+    /// Version of its software.
+    pub software: String,
+    /// What it subscribes to.
+    pub subscription: String,
+    /// Time since it connected.
+    pub connected: std::time::Duration,
+    /// Version that is in effect; `None` before the first one.
+    pub version: Option<u64>,
+    /// Version that it should have.
+    pub target: u64,
+    /// Time since the oldest change that it has not acknowledged; `None` if there is none.
+    pub lag: Option<std::time::Duration>,
+    /// Number of resources that it subscribes to.
+    pub resources: usize,
+    /// Bytes of configuration that were sent.
+    pub bytes: u64,
+    /// Resources that it can't use, with the reasons.
+    pub rejected: BTreeMap<String, String>,
+    /// Other problems that it has reported.
+    pub problems: Vec<String>,
+}
+
+impl ProxyStatus {
+    fn new(proxies: &Proxies, store: &Store, id: ProxyId, proxy: &Connected, now: Instant) -> Self {
+        let progress = store.progress(id).unwrap_or_default();
+        let is_current = progress.acknowledged >= Some(progress.target);
+        let lagging = (!is_current).then(|| proxies.change_after(progress.acknowledged));
+        let since = lagging.map(|change| change.unwrap_or(proxy.connected).max(proxy.connected));
+        ProxyStatus {
+            name: proxy.name.clone(),
+            identities: proxy
+                .peer
+                .identities
+                .as_deref()
+                .unwrap_or_default()
+                .to_vec(),
+            address: proxy.peer.address,
+            software: proxy.software.clone(),
+            subscription: proxy.subscription.to_string(),
+            connected: now - proxy.connected,
+            version: progress.acknowledged,
+            target: progress.target,
+            lag: since.map(|since| now - since),
+            resources: progress.resources,
+            bytes: proxy.bytes,
+            rejected: proxy.rejected.clone(),
+            problems: Vec::new(),
+        }
+    }
+}
+
+struct DeltaService {
+    server: Arc<Server>,
+    peer: Peer,
+}
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
+
+impl tonic::server::StreamingService<DeltaDiscoveryRequest> for DeltaService {
+    type Response = EncodedResponse;
+    type ResponseStream = MessageStream<EncodedResponse>;
+    type Future = BoxFuture<Response<Self::ResponseStream>>;
+
+    fn call(&mut self, requests: tonic::Request<Streaming<DeltaDiscoveryRequest>>) -> Self::Future {
+        // Few: what is here was taken from the log and is not coalesced any more.
+        let (responses, stream) = mpsc::channel(2);
+        let (server, peer) = (self.server.clone(), self.peer.clone());
+        tokio::spawn(async move {
+            let requests = requests.into_inner();
+            if let Err(status) = session::run(&server, peer, requests, &responses).await {
+                // The proxy may have gone.
+                let _ = responses.send(Err(status)).await;
+            }
+        });
+        let stream: Self::ResponseStream = Box::pin(ReceiverStream::new(stream));
+        Box::pin(async move { Ok(Response::new(stream)) })
+    }
+}
+
+struct ReportService {
+    server: Arc<Server>,
+    peer: Peer,
+}
+
+impl tonic::server::ClientStreamingService<ProxyReport> for ReportService {
+    type Response = ReportSummary;
+    type Future = BoxFuture<Response<ReportSummary>>;
+
+    fn call(&mut self, reports: tonic::Request<Streaming<ProxyReport>>) -> Self::Future {
+        let (server, peer) = (self.server.clone(), self.peer.clone());
+        Box::pin(async move {
+            server.receive_reports(&peer, reports.into_inner()).await?;
+            Ok(Response::new(ReportSummary {}))
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! One proxy's stream of delta xDS. `control.proto` describes its steps.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+use tonic::{Status, Streaming};
+
+use super::proxies::Connected;
+use super::selector::Subscription;
+use super::service::{Peer, Server};
+use super::store::{Batch, ProxyId, Resume};
+use crate::proto;
+use crate::resource::ResourceType;
+use crate::xds::core::ControlPlane;
+use crate::xds::discovery::DeltaDiscoveryRequest;
+
+/// Type URL of `Snapshot`.
+pub const SNAPSHOT_URL: &str = "type.googleapis.com/pointsman.v1.Snapshot";
+
+/// Type URL of `Rejections`.
+pub const REJECTIONS_URL: &str = "type.googleapis.com/pointsman.v1.Rejections";
+
+/// Name under which a proxy sends the position of its last commit.
+pub const POSITION: &str = "position";
+
+/// Largest request.
+pub const MAX_REQUEST: usize = 4 * 1024 * 1024;
+
+/// Bytes of one response, unless a single resource is larger.
+const RESPONSE_BYTES: usize = 128 * 1024;
+
+/// Bytes that may be sent and not acknowledged.
+const WINDOW: usize = 1024 * 1024;
+
+/// Resources that a proxy may list when it connects.
+const MAX_LISTED: usize = 4_000_000;
+
+/// Rejected resources of one proxy that are kept.
+const MAX_REJECTED: usize = 100;
+
+/// Time for the requests with which a stream starts.
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A `DeltaDiscoveryResponse` whose resources are encoded already: a field of bytes and one of messages look the same on the wire.
+#[derive(Clone, PartialEq, Message)]
+pub struct EncodedResponse {
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub resources: Vec<Bytes>,
+    #[prost(string, tag = "4")]
+    pub type_url: String,
+    #[prost(string, tag = "5")]
+    pub nonce: String,
+    #[prost(string, repeated, tag = "6")]
+    pub removed_resources: Vec<String>,
+    #[prost(message, optional, tag = "7")]
+    pub control_plane: Option<ControlPlane>,
+}
+
+/// Responses on their way to the proxy.
+type Responses = mpsc::Sender<Result<EncodedResponse, Status>>;
+
+/// A response that was sent and is not acknowledged.
+struct Unacknowledged {
+    nonce: u64,
+    bytes: usize,
+    commit: Option<u64>,
+}
+
+/// A connected proxy. Disconnects it when dropped.
+struct Session<'s> {
+    server: &'s Server,
+    id: ProxyId,
+    responses: &'s Responses,
+    nonce: u64,
+    unacknowledged: VecDeque<Unacknowledged>,
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        let mut state = self.server.state();
+        state.store.disconnect(self.id);
+        state.proxies.remove(self.id);
+        drop(state);
+        self.server.notify();
+    }
+}
+
+/// Runs a stream until the proxy or this process ends it.
+pub async fn run(
+    server: &Server,
+    peer: Peer,
+    mut requests: Streaming<DeltaDiscoveryRequest>,
+    responses: &Responses,
+) -> Result<(), Status> {
+    let late = |_| Status::deadline_exceeded("the first requests were not received in time");
+    let start = Session::start(server, peer, &mut requests, responses);
+    let mut session = timeout(START_TIMEOUT, start).await.map_err(late)??;
+    let (mut changed, mut closing) = (server.changes(), server.closing());
+    loop {
+        session.send_news().await?;
+        tokio::select! {
+            request = requests.message() => match request? {
+                Some(request) => session.acknowledge(request),
+                None => return Ok(()),
+            },
+            Ok(()) = changed.changed() => {}
+            _ = closing.wait_for(|is_closed| *is_closed) => {
+                return Err(Status::unavailable("the control plane is shutting down"));
+            }
+        }
+    }
+}
+
+impl<'s> Session<'s> {
+    async fn start(
+        server: &'s Server,
+        peer: Peer,
+        requests: &mut Streaming<DeltaDiscoveryRequest>,
+        responses: &'s Responses,
+    ) -> Result<Self, Status> {
+        let first = requests.message().await?;
+        let first = first.ok_or_else(|| Status::invalid_argument("a request is missing"))?;
+        if first.type_url != SNAPSHOT_URL {
+            let expected = format!("the first request has to be of type {SNAPSHOT_URL}");
+            return Err(Status::invalid_argument(expected));
+        }
+        let node = first.node.unwrap_or_default();
+        if node.id.is_empty() {
+            return Err(Status::invalid_argument(
+                "the proxy has to name itself in node.id",
+            ));
+        }
+        let wanted = Subscription::parse(&first.resource_names_subscribe);
+        let wanted = wanted.map_err(Status::invalid_argument)?;
+        let allowed = server.allowed(&peer);
+        let refused = wanted.refused(&allowed);
+        if !refused.is_empty() {
+            let names: Vec<String> = refused.iter().map(ToString::to_string).collect();
+            let names = names.join(", ");
+            let identity = peer.identities.as_deref().unwrap_or_default().join(", ");
+            server.count_refusal();
+            tracing::warn!(
+                "proxy {} ({identity}) may not subscribe to {names}",
+                node.id
+            );
+        }
+        let subscription = wanted.restrict(&allowed);
+        let mut digest = first.initial_resource_versions;
+        let position = digest.remove(POSITION);
+        let position = position.and_then(|text| {
+            let (instance, position) = text.rsplit_once(':')?;
+            (instance == server.instance()).then(|| position.parse().ok())?
+        });
+        let (id, resume) = {
+            let mut state = server.state();
+            let (id, resume) = state.store.connect(&subscription, &digest, position);
+            let proxy = Connected {
+                name: node.id,
+                software: software(node.user_agent_version_type),
+                peer,
+                subscription,
+                connected: Instant::now(),
+                bytes: 0,
+                rejected: BTreeMap::new(),
+            };
+            state.proxies.insert(id, proxy);
+            (id, resume)
+        };
+        let mut session = Session {
+            server,
+            id,
+            responses,
+            nonce: 0,
+            unacknowledged: VecDeque::new(),
+        };
+        if let Resume::Compare(buckets) = resume {
+            session.compare(buckets, requests).await?;
+        }
+        Ok(session)
+    }
+
+    /// Asks the proxy for its resources in some buckets, and compares them.
+    async fn compare(
+        &mut self,
+        buckets: Vec<u16>,
+        requests: &mut Streaming<DeltaDiscoveryRequest>,
+    ) -> Result<(), Status> {
+        let state = proto::snapshot::State::Differing(proto::Buckets {
+            buckets: buckets.iter().copied().map(Into::into).collect(),
+        });
+        self.send_snapshot(state, None).await?;
+        let nonce = self.nonce.to_string();
+        self.unacknowledged.clear();
+        let mut versions: HashMap<String, String> = HashMap::new();
+        loop {
+            let request = requests.message().await?;
+            let request = request.ok_or_else(|| Status::cancelled("the proxy has gone"))?;
+            if request.response_nonce != nonce {
+                return Err(Status::invalid_argument("a list of resources is expected"));
+            }
+            if request.initial_resource_versions.is_empty() {
+                break;
+            }
+            versions.extend(request.initial_resource_versions);
+            if versions.len() > MAX_LISTED {
+                return Err(Status::resource_exhausted("too many resources are listed"));
+            }
+        }
+        let mut state = self.server.state();
+        state.store.compare(self.id, &buckets, &versions);
+        Ok(())
+    }
+
+    /// Sends changes as long as enough of what was sent before is acknowledged.
+    async fn send_news(&mut self) -> Result<(), Status> {
+        loop {
+            let open: usize = self.unacknowledged.iter().map(|sent| sent.bytes).sum();
+            if open >= WINDOW {
+                return Ok(());
+            }
+            let batch = {
+                let mut state = self.server.state();
+                if !state.store.has_news(self.id) {
+                    return Ok(());
+                }
+                let batch = state.store.next_batch(self.id, RESPONSE_BYTES);
+                batch.ok_or_else(|| Status::aborted("too far behind: connect again"))?
+            };
+            self.send(batch).await?;
+        }
+    }
+
+    async fn send(&mut self, batch: Batch) -> Result<(), Status> {
+        let mut types: BTreeMap<ResourceType, (Vec<Bytes>, Vec<String>)> = BTreeMap::new();
+        for (kind, message) in batch.updates {
+            types.entry(kind).or_default().0.push(message);
+        }
+        for (kind, name) in batch.removals {
+            types.entry(kind).or_default().1.push(name.to_string());
+        }
+        for (kind, (resources, removed_resources)) in types {
+            let response = EncodedResponse {
+                resources,
+                removed_resources,
+                type_url: kind.url().to_owned(),
+                ..EncodedResponse::default()
+            };
+            self.send_response(response, None).await?;
+        }
+        if let Some(position) = batch.commit {
+            let version = position;
+            let state = proto::snapshot::State::Commit(proto::Commit { version });
+            self.send_snapshot(state, Some(position)).await?;
+        }
+        Ok(())
+    }
+
+    async fn send_snapshot(
+        &mut self,
+        state: proto::snapshot::State,
+        commit: Option<u64>,
+    ) -> Result<(), Status> {
+        let snapshot = proto::Snapshot { state: Some(state) };
+        let version = format!("{}:{}", self.server.instance(), commit.unwrap_or(0));
+        let resource = crate::xds::discovery::Resource {
+            name: "snapshot".to_owned(),
+            version,
+            resource: Some(prost_types::Any {
+                type_url: SNAPSHOT_URL.to_owned(),
+                value: snapshot.encode_to_vec(),
+            }),
+        };
+        let response = EncodedResponse {
+            resources: vec![resource.encode_to_vec().into()],
+            type_url: SNAPSHOT_URL.to_owned(),
+            control_plane: Some(ControlPlane {
+                identifier: self.server.instance().to_owned(),
+            }),
+            ..EncodedResponse::default()
+        };
+        self.send_response(response, commit).await
+    }
+
+    async fn send_response(
+        &mut self,
+        mut response: EncodedResponse,
+        commit: Option<u64>,
+    ) -> Result<(), Status> {
+        self.nonce += 1;
+        response.nonce = self.nonce.to_string();
+        let bytes = response.encoded_len();
+        self.unacknowledged.push_back(Unacknowledged {
+            nonce: self.nonce,
+            bytes,
+            commit,
+        });
+        if let Some(proxy) = self.server.state().proxies.get_mut(self.id) {
+            proxy.bytes += bytes as u64;
+        }
+        let sent = self.responses.send(Ok(response)).await;
+        sent.map_err(|_| Status::cancelled("the proxy has gone"))
+    }
+
+    /// Records an acknowledgement.
+    fn acknowledge(&mut self, request: DeltaDiscoveryRequest) {
+        let Ok(nonce) = request.response_nonce.parse::<u64>() else {
+            return;
+        };
+        let mut commit = None;
+        while let Some(sent) = self.unacknowledged.front()
+            && sent.nonce <= nonce
+        {
+            commit = sent.commit.or(commit);
+            self.unacknowledged.pop_front();
+        }
+        let Some(commit) = commit else { return };
+        let rejected = rejections(&request);
+        let mut state = self.server.state();
+        state.store.acknowledge(self.id, commit);
+        if let Some(proxy) = state.proxies.get_mut(self.id) {
+            for (name, why) in &rejected {
+                if proxy.rejected.get(name) != Some(why) {
+                    tracing::warn!("proxy {} can't use {name}: {why}", proxy.name);
+                }
+            }
+            proxy.rejected = rejected;
+        }
+        drop(state);
+        self.server.notify();
+    }
+}
+
+/// Resources that an acknowledgement rejects, with the reasons.
+fn rejections(request: &DeltaDiscoveryRequest) -> BTreeMap<String, String> {
+    let Some(status) = &request.error_detail else {
+        return BTreeMap::new();
+    };
+    let mut rejected = BTreeMap::new();
+    for detail in status
+        .details
+        .iter()
+        .filter(|any| any.type_url == REJECTIONS_URL)
+    {
+        if let Ok(list) = proto::Rejections::decode(&*detail.value) {
+            let list = list.rejections.into_iter().take(MAX_REJECTED);
+            rejected.extend(list.map(|rejection| (rejection.name, rejection.message)));
+        }
+    }
+    if rejected.is_empty() {
+        rejected.insert("*".to_owned(), status.message.clone());
+    }
+    rejected
+}
+
+fn software(version: Option<crate::xds::core::node::UserAgentVersionType>) -> String {
+    use crate::xds::core::node::UserAgentVersionType;
+    match version {
+        Some(UserAgentVersionType::UserAgentVersion(version)) => version,
+        None => "unknown".to_owned(),
+    }
+}

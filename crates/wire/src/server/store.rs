@@ -1,0 +1,663 @@
+//! The encoded resources of a control plane, and what each proxy has received of them.
+//!
+//! Everything is found by position in one sequence: each change of a resource gets the next position, and a proxy has received everything up to its own. Nothing here
+//! does I/O or waits.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use pointsman_resources::ObjectKey;
+
+use super::encoded::{Encoded, Update};
+use super::scope::{Log, Scope};
+use super::selector::{Root, Subscription};
+use crate::digest::{Digest, Fingerprint};
+use crate::resource::ResourceType;
+
+/// Index of a slot.
+pub(super) type SlotId = u32;
+
+/// A resource, or the name of one that others name and that does not exist.
+#[derive(Debug)]
+pub(super) struct Slot {
+    name: Arc<str>,
+    kind: ResourceType,
+    content: Option<Content>,
+    /// Position in the log of everything; 0 if it has none.
+    position: u64,
+    /// Resources that this one names.
+    pub references: Vec<SlotId>,
+    /// Resources that name this one as their parent.
+    pub children: BTreeSet<SlotId>,
+    parent: Option<SlotId>,
+    /// Scopes that it is in.
+    pub scopes: Vec<u32>,
+    /// Number of logs, scopes and resources that need the slot, whether or not the resource exists.
+    holds: u32,
+}
+
+#[derive(Debug)]
+struct Content {
+    message: Bytes,
+    fingerprint: Fingerprint,
+    root: Option<Root>,
+}
+
+impl Slot {
+    /// Fingerprint of the resource, if it exists.
+    pub fn fingerprint(&self) -> Option<Fingerprint> {
+        self.content.as_ref().map(|content| content.fingerprint)
+    }
+}
+
+/// All slots.
+#[derive(Debug, Default)]
+pub(super) struct Slots {
+    slots: Vec<Slot>,
+    free: Vec<SlotId>,
+    names: HashMap<Arc<str>, SlotId>,
+}
+
+impl std::ops::Index<SlotId> for Slots {
+    type Output = Slot;
+
+    fn index(&self, id: SlotId) -> &Slot {
+        &self.slots[id as usize]
+    }
+}
+
+impl std::ops::IndexMut<SlotId> for Slots {
+    fn index_mut(&mut self, id: SlotId) -> &mut Slot {
+        &mut self.slots[id as usize]
+    }
+}
+
+impl Slots {
+    /// Finds or creates the slot of a name, and holds it.
+    fn acquire(&mut self, name: &str, kind: ResourceType) -> SlotId {
+        let id = match self.names.get(name) {
+            Some(id) => *id,
+            None => {
+                let name: Arc<str> = name.into();
+                let slot = Slot {
+                    name: name.clone(),
+                    kind,
+                    content: None,
+                    position: 0,
+                    references: Vec::new(),
+                    children: BTreeSet::new(),
+                    parent: None,
+                    scopes: Vec::new(),
+                    holds: 0,
+                };
+                let id = match self.free.pop() {
+                    Some(id) => {
+                        self[id] = slot;
+                        id
+                    }
+                    None => {
+                        self.slots.push(slot);
+                        (self.slots.len() - 1) as SlotId
+                    }
+                };
+                self.names.insert(name, id);
+                id
+            }
+        };
+        self.hold(id);
+        id
+    }
+
+    /// Keeps a slot until it is released.
+    pub fn hold(&mut self, id: SlotId) {
+        self[id].holds += 1;
+    }
+
+    /// Frees a slot that nothing holds any more.
+    pub fn release(&mut self, id: SlotId) {
+        let slot = &mut self[id];
+        slot.holds -= 1;
+        if slot.holds == 0 {
+            let name = std::mem::replace(&mut slot.name, "".into());
+            self.names.remove(&name);
+            self.free.push(id);
+        }
+    }
+
+    fn contents(&self) -> impl Iterator<Item = (SlotId, &Content)> {
+        let slots = self.slots.iter().zip(0..);
+        slots.filter_map(|(slot, id)| Some((id, slot.content.as_ref()?)))
+    }
+}
+
+/// Identifies a connected proxy.
+pub type ProxyId = u64;
+
+/// The log that a proxy follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LogId {
+    Everything,
+    Scope(u32),
+}
+
+/// How far a connected proxy has come.
+#[derive(Debug)]
+struct Progress {
+    log: LogId,
+    /// Everything up to here was sent.
+    position: u64,
+    /// Names whose state was found to differ when the proxy connected, and is yet to be sent.
+    backlog: VecDeque<String>,
+    /// Whether something was sent since the last commit, or the first commit is due.
+    is_dirty: bool,
+    /// Last commit that is in effect; `None` before the first one.
+    acknowledged: Option<u64>,
+    /// The log's horizon when the proxy connected. What was forgotten before concerns nothing that the proxy has.
+    horizon: u64,
+    /// Removals up to here are not sent: the proxy had nothing when it connected.
+    skip_removals: u64,
+}
+
+/// What to send next to a proxy.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Encoded resources.
+    pub updates: Vec<(ResourceType, Bytes)>,
+    /// Names of removed resources.
+    pub removals: Vec<(ResourceType, Arc<str>)>,
+    /// The commit that ends the batch, if the proxy then has everything.
+    pub commit: Option<u64>,
+}
+
+/// How a proxy that connects is brought up to date.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resume {
+    /// It needs changes only, or everything because it has nothing.
+    Ready,
+    /// It has to list its resources in these buckets; see [`Store::compare`].
+    Compare(Vec<u16>),
+}
+
+/// How far a proxy has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ProgressReport {
+    /// Last commit that is in effect; `None` before the first one.
+    pub acknowledged: Option<u64>,
+    /// Position of the last change of what it subscribes to.
+    pub target: u64,
+    /// Number of resources that it subscribes to.
+    pub resources: usize,
+}
+
+/// A route of the Gateway API.
+#[derive(Debug, Default)]
+struct RouteParts {
+    /// Route, rules and attachments.
+    slots: BTreeSet<SlotId>,
+    /// Position of the last change of any of them.
+    changed: u64,
+}
+
+/// The resources, and the progress of each proxy.
+#[derive(Debug, Default)]
+pub struct Store {
+    slots: Slots,
+    /// Position of the last change.
+    position: u64,
+    log: Log,
+    digest: Digest,
+    scopes: HashMap<u32, Scope>,
+    next_scope: u32,
+    proxies: HashMap<ProxyId, Progress>,
+    next_proxy: ProxyId,
+    routes: HashMap<ObjectKey, RouteParts>,
+}
+
+impl Store {
+    /// Applies changed resources. They are sent together. Returns whether anything has changed.
+    pub fn apply(&mut self, changes: &[Encoded]) -> bool {
+        let before = self.position;
+        for change in changes {
+            match &change.update {
+                Some(update) => self.update(change, update),
+                None => self.remove(change),
+            }
+        }
+        self.expire();
+        self.position != before
+    }
+
+    fn update(&mut self, change: &Encoded, update: &Update) {
+        let id = self.slots.acquire(&change.name, change.kind);
+        let old = self.slots[id].fingerprint();
+        if old == Some(update.fingerprint) {
+            return self.slots.release(id);
+        }
+        let references = self.acquire_all(&update.references);
+        let old_references = std::mem::replace(&mut self.slots[id].references, references.clone());
+        self.slots[id].content = Some(Content {
+            message: update.message.clone(),
+            fingerprint: update.fingerprint,
+            root: update.root.clone(),
+        });
+        if let Some(old) = old {
+            self.digest.remove(old);
+        }
+        self.digest.add(update.fingerprint);
+        self.enter_references(id, &references, &old_references);
+        self.position += 1;
+        let position = self.slots[id].position;
+        self.log.record(id, position, self.position, false);
+        self.slots[id].position = self.position;
+        if position == 0 {
+            self.slots.hold(id);
+        }
+        for me in self.slots[id].scopes.clone() {
+            if let Some(scope) = self.scopes.get_mut(&me) {
+                if let Some(old) = old {
+                    scope.digest.remove(old);
+                }
+                scope.digest.add(update.fingerprint);
+                scope.touch(id, false, &mut self.position);
+            }
+        }
+        if old.is_none() {
+            self.adopt(id, update);
+        }
+        self.leave_references(id, &references, &old_references);
+        old_references
+            .into_iter()
+            .for_each(|id| self.slots.release(id));
+        self.record_route(change, id);
+        self.slots.release(id);
+    }
+
+    fn acquire_all(&mut self, names: &[String]) -> Vec<SlotId> {
+        let mut ids = Vec::with_capacity(names.len());
+        for name in names {
+            let kind = ResourceType::of_name(name).unwrap_or(ResourceType::Backend);
+            let id = self.slots.acquire(name, kind);
+            match ids.contains(&id) {
+                true => self.slots.release(id),
+                false => ids.push(id),
+            }
+        }
+        ids
+    }
+
+    /// Extends the scopes of a resource to what it names now.
+    fn enter_references(&mut self, id: SlotId, new: &[SlotId], old: &[SlotId]) {
+        for me in self.slots[id].scopes.clone() {
+            let Some(scope) = self.scopes.get_mut(&me) else {
+                continue;
+            };
+            for added in new.iter().filter(|id| !old.contains(id)) {
+                scope.enter(me, *added, &mut self.slots, &mut self.position);
+            }
+        }
+    }
+
+    /// Takes what a resource does not name any more out of its scopes.
+    fn leave_references(&mut self, id: SlotId, new: &[SlotId], old: &[SlotId]) {
+        for me in self.slots[id].scopes.clone() {
+            let Some(scope) = self.scopes.get_mut(&me) else {
+                continue;
+            };
+            for gone in old.iter().filter(|id| !new.contains(id)) {
+                scope.leave(me, *gone, &mut self.slots, &mut self.position);
+            }
+        }
+    }
+
+    /// Adds a resource that is new to the children of its parent, and to the scopes that select it.
+    fn adopt(&mut self, id: SlotId, update: &Update) {
+        if let Some(parent) = &update.parent {
+            let kind = ResourceType::of_name(parent).unwrap_or(ResourceType::Frontend);
+            let parent = self.slots.acquire(parent, kind);
+            self.slots[id].parent = Some(parent);
+            self.slots[parent].children.insert(id);
+            for me in self.slots[parent].scopes.clone() {
+                if let Some(scope) = self.scopes.get_mut(&me) {
+                    scope.enter(me, id, &mut self.slots, &mut self.position);
+                }
+            }
+        }
+        if let Some(root) = &update.root {
+            for (me, scope) in &mut self.scopes {
+                if scope.subscription.selects(root) {
+                    scope.enter(*me, id, &mut self.slots, &mut self.position);
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, change: &Encoded) {
+        let Some(&id) = self.slots.names.get(&change.name) else {
+            return;
+        };
+        let Some(content) = self.slots[id].content.take() else {
+            return;
+        };
+        self.digest.remove(content.fingerprint);
+        self.position += 1;
+        self.log
+            .record(id, self.slots[id].position, self.position, true);
+        self.slots[id].position = self.position;
+        for me in self.slots[id].scopes.clone() {
+            if let Some(scope) = self.scopes.get_mut(&me) {
+                scope.digest.remove(content.fingerprint);
+                scope.touch(id, true, &mut self.position);
+            }
+        }
+        let old_references = std::mem::take(&mut self.slots[id].references);
+        self.leave_references(id, &[], &old_references);
+        if let Some(parent) = self.slots[id].parent.take() {
+            self.slots[parent].children.remove(&id);
+            for me in self.slots[parent].scopes.clone() {
+                if let Some(scope) = self.scopes.get_mut(&me) {
+                    scope.leave(me, id, &mut self.slots, &mut self.position);
+                }
+            }
+            self.slots.release(parent);
+        }
+        if let Some(root) = &content.root {
+            for (me, scope) in &mut self.scopes {
+                if scope.subscription.selects(root) {
+                    scope.leave(*me, id, &mut self.slots, &mut self.position);
+                }
+            }
+        }
+        old_references
+            .into_iter()
+            .for_each(|id| self.slots.release(id));
+        self.record_route(change, id);
+    }
+
+    /// Forgets removals that every proxy has passed.
+    fn expire(&mut self) {
+        let passed = |log: LogId| {
+            let followers = self.proxies.values().filter(|proxy| proxy.log == log);
+            followers.map(|proxy| proxy.position).min()
+        };
+        let everything = passed(LogId::Everything).unwrap_or(u64::MAX);
+        let scopes: Vec<(u32, u64)> = self
+            .scopes
+            .keys()
+            .map(|me| (*me, passed(LogId::Scope(*me)).unwrap_or(u64::MAX)))
+            .collect();
+        for (me, passed) in scopes {
+            if let Some(scope) = self.scopes.get_mut(&me) {
+                scope.expire(passed, &mut self.slots);
+            }
+        }
+        for id in self.log.expire(everything) {
+            self.slots[id].position = 0;
+            self.slots.release(id);
+        }
+    }
+
+    fn record_route(&mut self, change: &Encoded, id: SlotId) {
+        let Some(key) = &change.route else { return };
+        let parts = self.routes.entry(key.clone()).or_default();
+        parts.changed = self.position;
+        match change.update {
+            Some(_) => parts.slots.insert(id),
+            None => parts.slots.remove(&id),
+        };
+        if parts.slots.is_empty() {
+            self.routes.remove(key);
+        }
+    }
+
+    /// Position of the last change.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Number of resources.
+    fn len(&self) -> usize {
+        self.log.len()
+    }
+}
+
+/// Proxies.
+impl Store {
+    /// Connects a proxy. `digest` summarizes what it has, and `position` is that of its last commit if it was connected to this process before.
+    pub fn connect(
+        &mut self,
+        subscription: &Subscription,
+        digest: &HashMap<String, String>,
+        position: Option<u64>,
+    ) -> (ProxyId, Resume) {
+        let log = self.find_log(subscription);
+        let (follows, ours) = self.log(log);
+        let known = follows.horizon.max(follows.start)..=self.position;
+        let is_known = |at: &u64| known.contains(at);
+        let (position, resume) = match position.filter(is_known) {
+            Some(position) => (position, Resume::Ready),
+            None if digest.is_empty() => (0, Resume::Ready),
+            None => match ours.differing(digest) {
+                buckets if buckets.is_empty() => (self.position, Resume::Ready),
+                buckets => (self.position, Resume::Compare(buckets)),
+            },
+        };
+        let horizon = follows.horizon;
+        let skip_removals = match position {
+            0 => self.position,
+            _ => 0,
+        };
+        self.next_proxy += 1;
+        let progress = Progress {
+            log,
+            horizon,
+            skip_removals,
+            position,
+            backlog: VecDeque::new(),
+            is_dirty: true,
+            acknowledged: None,
+        };
+        self.proxies.insert(self.next_proxy, progress);
+        (self.next_proxy, resume)
+    }
+
+    /// Finds what differs from what a proxy has listed for some buckets. It is sent first.
+    pub fn compare(&mut self, proxy: ProxyId, buckets: &[u16], theirs: &HashMap<String, String>) {
+        let Some(progress) = self.proxies.get(&proxy) else {
+            return;
+        };
+        let log = progress.log;
+        let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
+        let mut backlog: Vec<(u64, String)> = Vec::new();
+        for id in self.resources(log) {
+            let slot = &self.slots[id];
+            if !slot
+                .fingerprint()
+                .is_some_and(|f| buckets.contains(&f.bucket()))
+            {
+                continue;
+            }
+            let same = |version: &String| {
+                Some(Fingerprint::new(&slot.name, version)) == slot.fingerprint()
+            };
+            if !theirs.get(&*slot.name).is_some_and(same) {
+                backlog.push((slot.position, slot.name.to_string()));
+            }
+        }
+        backlog.sort_unstable();
+        let gone = theirs.keys().filter(|name| {
+            let id = self.slots.names.get(name.as_str());
+            !id.is_some_and(|id| self.is_sent(log, *id))
+        });
+        let gone: Vec<String> = gone.cloned().collect();
+        if let Some(progress) = self.proxies.get_mut(&proxy) {
+            let backlog = backlog.into_iter().map(|(_, name)| name);
+            progress.backlog = backlog.chain(gone).collect();
+        }
+    }
+
+    /// Existing resources that followers of a log get.
+    fn resources(&self, log: LogId) -> Vec<SlotId> {
+        let contents = self.slots.contents().map(|(id, _)| id);
+        match log {
+            LogId::Everything => contents.collect(),
+            LogId::Scope(me) => {
+                let members = self.scopes.get(&me).into_iter().flat_map(Scope::members);
+                let exists = |id: &SlotId| self.slots[*id].content.is_some();
+                members.filter(exists).collect()
+            }
+        }
+    }
+
+    /// Whether followers of a log get a resource, which exists.
+    fn is_sent(&self, log: LogId, id: SlotId) -> bool {
+        let in_scope = match log {
+            LogId::Everything => true,
+            LogId::Scope(me) => self.scopes.get(&me).is_some_and(|scope| scope.contains(id)),
+        };
+        in_scope && self.slots[id].content.is_some()
+    }
+
+    fn log(&self, log: LogId) -> (&Log, &Digest) {
+        let scope = match log {
+            LogId::Everything => None,
+            LogId::Scope(me) => self.scopes.get(&me),
+        };
+        match scope {
+            Some(scope) => (&scope.log, &scope.digest),
+            None => (&self.log, &self.digest),
+        }
+    }
+
+    /// Finds or makes the log that a subscription follows.
+    fn find_log(&mut self, subscription: &Subscription) -> LogId {
+        if *subscription == Subscription::Everything {
+            return LogId::Everything;
+        }
+        let mut scopes = self.scopes.iter();
+        if let Some((me, _)) = scopes.find(|(_, scope)| scope.subscription == *subscription) {
+            return LogId::Scope(*me);
+        }
+        self.next_scope += 1;
+        let me = self.next_scope;
+        let mut scope = Scope::new(subscription.clone());
+        let selected = self.slots.contents().filter(|(_, content)| {
+            let root = content.root.as_ref();
+            root.is_some_and(|root| subscription.selects(root))
+        });
+        let mut selected: Vec<SlotId> = selected.map(|(id, _)| id).collect();
+        selected.sort_by_key(|id| self.slots[*id].position);
+        for id in selected {
+            scope.enter(me, id, &mut self.slots, &mut self.position);
+        }
+        scope.log.start = self.position;
+        self.scopes.insert(me, scope);
+        LogId::Scope(me)
+    }
+
+    /// Disconnects a proxy. A scope that nobody follows any more is given up.
+    pub fn disconnect(&mut self, proxy: ProxyId) {
+        let Some(progress) = self.proxies.remove(&proxy) else {
+            return;
+        };
+        if let LogId::Scope(me) = progress.log
+            && !self.proxies.values().any(|other| other.log == progress.log)
+            && let Some(scope) = self.scopes.remove(&me)
+        {
+            scope.dissolve(me, &mut self.slots);
+        }
+    }
+
+    /// Takes the next batch for a proxy, of about as many bytes. Fails if changes that the proxy has not received were forgotten: it has to connect again.
+    pub fn next_batch(&mut self, proxy: ProxyId, bytes: usize) -> Option<Batch> {
+        let mut progress = self.proxies.remove(&proxy)?;
+        let batch = self.fill(&mut progress, bytes);
+        self.proxies.insert(proxy, progress);
+        batch
+    }
+
+    fn fill(&self, progress: &mut Progress, bytes: usize) -> Option<Batch> {
+        let (log, _) = self.log(progress.log);
+        if progress.position < log.horizon && progress.horizon < log.horizon {
+            return None;
+        }
+        let mut batch = Batch::default();
+        let mut size = 0;
+        while size < bytes
+            && let Some(name) = progress.backlog.pop_front()
+        {
+            let found = self.slots.names.get(name.as_str());
+            match found.filter(|id| self.is_sent(progress.log, **id)) {
+                Some(id) => size += self.push(&mut batch, *id, true),
+                None => {
+                    let kind = ResourceType::of_name(&name).unwrap_or(ResourceType::Backend);
+                    size += name.len();
+                    batch.removals.push((kind, name.into()));
+                }
+            }
+        }
+        for (position, id) in log.after(progress.position) {
+            if size >= bytes {
+                break;
+            }
+            let exists = self.is_sent(progress.log, id);
+            if exists || position > progress.skip_removals {
+                size += self.push(&mut batch, id, exists);
+            }
+            progress.position = position;
+        }
+        let is_complete = progress.backlog.is_empty() && size < bytes;
+        progress.is_dirty |= size > 0;
+        if is_complete {
+            progress.position = self.position;
+            batch.commit = std::mem::take(&mut progress.is_dirty).then_some(self.position);
+        }
+        Some(batch)
+    }
+
+    fn push(&self, batch: &mut Batch, id: SlotId, exists: bool) -> usize {
+        let slot = &self.slots[id];
+        match slot.content.as_ref().filter(|_| exists) {
+            Some(content) => {
+                batch.updates.push((slot.kind, content.message.clone()));
+                content.message.len()
+            }
+            None => {
+                batch.removals.push((slot.kind, slot.name.clone()));
+                slot.name.len()
+            }
+        }
+    }
+
+    /// Whether there is something to send to a proxy.
+    pub fn has_news(&self, proxy: ProxyId) -> bool {
+        self.proxies.get(&proxy).is_some_and(|progress| {
+            let (log, _) = self.log(progress.log);
+            progress.is_dirty || !progress.backlog.is_empty() || log.changed > progress.position
+        })
+    }
+
+    /// How far a proxy has come.
+    pub fn progress(&self, proxy: ProxyId) -> Option<ProgressReport> {
+        let progress = self.proxies.get(&proxy)?;
+        let (log, _) = self.log(progress.log);
+        Some(ProgressReport {
+            acknowledged: progress.acknowledged,
+            target: log.changed,
+            resources: match progress.log {
+                LogId::Everything => self.len(),
+                LogId::Scope(me) => self.scopes.get(&me).map_or(0, Scope::len),
+            },
+        })
+    }
+
+    /// Records that a commit is in effect at a proxy.
+    pub fn acknowledge(&mut self, proxy: ProxyId, commit: u64) {
+        if let Some(progress) = self.proxies.get_mut(&proxy) {
+            progress.acknowledged = progress.acknowledged.max(Some(commit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,485 @@
+//! Random changes, proxies that come, go and are slow: whatever happens, a proxy that has received a commit has exactly what it subscribes to.
+
+use std::collections::BTreeMap;
+
+use pointsman_resources::Name;
+use proptest::prelude::*;
+
+use super::*;
+
+/// A resource of the model: its content is a number.
+#[derive(Clone, Debug)]
+struct Node {
+    content: u32,
+    references: Vec<String>,
+    parent: Option<String>,
+    root: Option<Root>,
+}
+
+type Model = BTreeMap<String, Node>;
+
+/// Names by layer: a resource names only those of lower layers, and parents are of higher ones.
+fn name(layer: usize, number: usize) -> String {
+    let kinds = [
+        "secret",
+        "endpoints",
+        "backend",
+        "rule",
+        "route",
+        "attachment",
+        "frontend",
+        "gateway",
+    ];
+    format!("{}/ns/{number}", kinds[layer])
+}
+
+fn encoded(name: &str, node: Option<&Node>) -> Encoded {
+    let kind = ResourceType::of_name(name).expect("a type");
+    let update = node.map(|node| Update {
+        message: format!("{name} {}", node.content).into(),
+        fingerprint: Fingerprint::new(name, &node.content.to_string()),
+        references: node.references.clone(),
+        parent: node.parent.clone(),
+        root: node.root.clone(),
+    });
+    Encoded {
+        name: name.into(),
+        kind,
+        route: None,
+        update,
+    }
+}
+
+/// Resources that a subscription reaches, computed from scratch.
+fn reachable(model: &Model, subscription: &Subscription) -> BTreeMap<String, u32> {
+    let mut found = BTreeMap::new();
+    let mut open: Vec<&String> = match subscription {
+        Subscription::Everything => model.keys().collect(),
+        _ => {
+            let selects = |node: &Node| node.root.as_ref().is_some_and(|r| subscription.selects(r));
+            model
+                .iter()
+                .filter(|(_, node)| selects(node))
+                .map(|(name, _)| name)
+                .collect()
+        }
+    };
+    while let Some(name) = open.pop() {
+        let children = model
+            .iter()
+            .filter(|(_, node)| node.parent.as_ref() == Some(name));
+        open.extend(
+            children
+                .map(|(name, _)| name)
+                .filter(|name| !found.contains_key(*name)),
+        );
+        let Some(node) = model.get(name) else {
+            continue;
+        };
+        if found.insert(name.clone(), node.content).is_none() {
+            open.extend(&node.references);
+        }
+    }
+    found
+}
+
+/// A proxy as the test sees it.
+#[derive(Clone, Debug)]
+struct Receiver {
+    id: ProxyId,
+    subscription: Subscription,
+    has: BTreeMap<String, u32>,
+    /// Position of the last commit.
+    position: Option<u64>,
+}
+
+impl Receiver {
+    fn connect(store: &mut Store, subscription: Subscription) -> Receiver {
+        let (id, resume) = store.connect(&subscription, &HashMap::new(), None);
+        assert_eq!(resume, Resume::Ready);
+        Receiver {
+            id,
+            subscription,
+            has: BTreeMap::new(),
+            position: None,
+        }
+    }
+
+    fn versions(&self) -> HashMap<String, String> {
+        let has = self.has.iter();
+        has.map(|(name, content)| (name.clone(), content.to_string()))
+            .collect()
+    }
+
+    /// Connects again. Returns the number of resources that are sent to a proxy that had everything.
+    fn reconnect(&mut self, store: &mut Store, by_position: bool) {
+        store.disconnect(self.id);
+        let mut digest = Digest::default();
+        for (name, version) in self.versions() {
+            digest.add(Fingerprint::new(&name, &version));
+        }
+        let position = self.position.filter(|_| by_position);
+        let (id, resume) = store.connect(&self.subscription, &digest.to_versions(), position);
+        self.id = id;
+        if let Resume::Compare(buckets) = resume {
+            let mut versions = self.versions();
+            versions.retain(|name, _| buckets.contains(&Fingerprint::new(name, "").bucket()));
+            store.compare(id, &buckets, &versions);
+        }
+    }
+
+    /// Receives one batch. Returns whether it ended in a commit, and the number of resources in it.
+    fn receive(&mut self, store: &mut Store, bytes: usize) -> (bool, usize) {
+        let Some(batch) = store.next_batch(self.id, bytes) else {
+            self.reconnect(store, true);
+            return (false, 0);
+        };
+        let number = batch.updates.len() + batch.removals.len();
+        for (kind, message) in batch.updates {
+            let text = String::from_utf8(message.to_vec()).expect("text");
+            let (name, content) = text.split_once(' ').expect("a name and a number");
+            assert_eq!(ResourceType::of_name(name), Some(kind));
+            self.has
+                .insert(name.to_owned(), content.parse().expect("a number"));
+        }
+        for (_, name) in batch.removals {
+            self.has.remove(&*name);
+        }
+        if batch.commit.is_some() {
+            self.position = batch.commit;
+        }
+        (batch.commit.is_some(), number)
+    }
+
+    fn receive_all(&mut self, store: &mut Store) -> usize {
+        let mut number = 0;
+        while store.has_news(self.id) {
+            number += self.receive(store, 64).1;
+        }
+        number
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put {
+        layer: usize,
+        number: usize,
+        content: u32,
+        references: Vec<(usize, usize)>,
+    },
+    Remove {
+        layer: usize,
+        number: usize,
+    },
+    Commit,
+    Receive {
+        proxy: usize,
+        bytes: usize,
+    },
+    Reconnect {
+        proxy: usize,
+        by_position: bool,
+    },
+    Leave {
+        proxy: usize,
+    },
+    Join {
+        subscription: usize,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let put = (
+        0..8usize,
+        0..3usize,
+        0..3u32,
+        prop::collection::vec((0..7usize, 0..3usize), 0..3),
+    );
+    prop_oneof![
+        6 => put.prop_map(|(layer, number, content, references)| Step::Put {
+            layer, number, content, references
+        }),
+        3 => (0..8usize, 0..3usize).prop_map(|(layer, number)| Step::Remove { layer, number }),
+        3 => Just(Step::Commit),
+        6 => (0..4usize, 1..200usize).prop_map(|(proxy, bytes)| Step::Receive { proxy, bytes }),
+        1 => (0..4usize, any::<bool>()).prop_map(|(proxy, by_position)| Step::Reconnect { proxy, by_position }),
+        1 => (0..4usize).prop_map(|proxy| Step::Leave { proxy }),
+        1 => (0..4usize).prop_map(|subscription| Step::Join { subscription }),
+    ]
+}
+
+fn subscription(number: usize) -> Subscription {
+    let names: &[&str] = match number {
+        0 => &["*"],
+        1 => &["gateway/ns/0"],
+        2 => &["gateway/ns/0", "gateway/ns/1"],
+        _ => &["gateway/ns/2", "dataplane/2"],
+    };
+    let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+    Subscription::parse(&names).expect("a subscription")
+}
+
+/// The node for a step. What depends on the name stays the same for a name, as with real ids: parents.
+fn node(layer: usize, number: usize, content: u32, references: &[(usize, usize)]) -> Node {
+    let lower = references.iter().filter(|(of, _)| *of < layer.min(5));
+    let mut references: Vec<String> = lower.map(|(layer, number)| name(*layer, *number)).collect();
+    references.sort();
+    references.dedup();
+    let parent = match layer {
+        3 => Some(name(4, number)),
+        5 => Some(name(6, number)),
+        6 => Some(name(7, number)),
+        _ => None,
+    };
+    if layer == 5 {
+        references.push(name(4, number));
+        references.sort();
+        references.dedup();
+    }
+    // Rules are children of routes, so nothing names rules; and routes name nothing.
+    references.retain(|reference| !reference.starts_with("rule") && layer != 4);
+    let root = (layer == 7).then(|| Root::Gateway(Name::new("ns", number.to_string())));
+    // Content stands for everything: different references are a different content.
+    let all = references.concat();
+    let content = all.bytes().fold(content, |hash, byte| {
+        hash.wrapping_mul(31).wrapping_add(byte.into())
+    });
+    Node {
+        content,
+        references,
+        parent,
+        root,
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_proxy_that_has_received_a_commit_has_exactly_what_it_subscribes_to(
+        steps in prop::collection::vec(step(), 1..120)
+    ) {
+        let mut store = Store::default();
+        let mut model = Model::new();
+        let mut staged: BTreeMap<String, Option<Node>> = BTreeMap::new();
+        let mut proxies: Vec<Receiver> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Put { layer, number, content, references } => {
+                    staged.insert(name(layer, number), Some(node(layer, number, content, &references)));
+                }
+                Step::Remove { layer, number } => drop(staged.insert(name(layer, number), None)),
+                Step::Commit => {
+                    let mut changes: Vec<Encoded> = Vec::new();
+                    for (name, node) in std::mem::take(&mut staged) {
+                        changes.push(encoded(&name, node.as_ref()));
+                        match node {
+                            Some(node) => drop(model.insert(name, node)),
+                            None => drop(model.remove(&name)),
+                        }
+                    }
+                    store.apply(&changes);
+                }
+                Step::Receive { proxy, bytes } => {
+                    let Some(proxy) = proxies.get_mut(proxy) else { continue };
+                    let (is_commit, _) = proxy.receive(&mut store, bytes);
+                    if is_commit {
+                        prop_assert_eq!(&proxy.has, &reachable(&model, &proxy.subscription));
+                    }
+                }
+                Step::Reconnect { proxy, by_position } => {
+                    if let Some(proxy) = proxies.get_mut(proxy) {
+                        proxy.reconnect(&mut store, by_position);
+                    }
+                }
+                Step::Leave { proxy } if proxy < proxies.len() => {
+                    let gone = proxies.swap_remove(proxy);
+                    store.disconnect(gone.id);
+                }
+                Step::Join { subscription: number } if proxies.len() < 4 => {
+                    proxies.push(Receiver::connect(&mut store, subscription(number)));
+                }
+                Step::Leave { .. } | Step::Join { .. } => {}
+            }
+        }
+        for proxy in &mut proxies {
+            proxy.receive_all(&mut store);
+            prop_assert_eq!(&proxy.has, &reachable(&model, &proxy.subscription));
+            // One that has everything receives nothing but a commit, even from a store that was built anew.
+            for by_position in [true, false] {
+                proxy.reconnect(&mut store, by_position);
+                prop_assert_eq!(proxy.receive_all(&mut store), 0);
+            }
+        }
+        let mut rebuilt = Store::default();
+        let all: Vec<Encoded> = model.iter().map(|(name, node)| encoded(name, Some(node))).collect();
+        rebuilt.apply(&all);
+        for proxy in &proxies {
+            let mut proxy = proxy.clone();
+            proxy.reconnect(&mut rebuilt, false);
+            prop_assert_eq!(proxy.receive_all(&mut rebuilt), 0);
+        }
+        // Nothing is left behind.
+        let names: Vec<String> = model.keys().cloned().collect();
+        for proxy in &proxies {
+            store.disconnect(proxy.id);
+        }
+        store.apply(&names.iter().map(|name| encoded(name, None)).collect::<Vec<_>>());
+        prop_assert_eq!(store.slots.names.len(), 0);
+        prop_assert!(store.scopes.is_empty());
+        prop_assert_eq!(&store.digest, &Digest::default());
+    }
+}
+
+/// A Gateway with this many routes, each with a rule and a backend of its own.
+fn topology(routes: usize) -> Vec<Encoded> {
+    let mut all = Vec::new();
+    let mut put = |name: String, references: Vec<String>, parent: Option<String>, root| {
+        let node = Node {
+            content: 1,
+            references,
+            parent,
+            root,
+        };
+        all.push(encoded(&name, Some(&node)));
+    };
+    let (gateway, frontend) = (name(7, 0), name(6, 0));
+    for route in 0..routes {
+        put(name(1, route), vec![], None, None);
+        put(name(2, route), vec![name(1, route)], None, None);
+        put(name(4, route), vec![], None, None);
+        put(
+            name(3, route),
+            vec![name(2, route)],
+            Some(name(4, route)),
+            None,
+        );
+        put(
+            name(5, route),
+            vec![name(4, route)],
+            Some(frontend.clone()),
+            None,
+        );
+    }
+    put(frontend, vec![], Some(gateway.clone()), None);
+    put(
+        gateway,
+        vec![],
+        None,
+        Some(Root::Gateway(Name::new("ns", "0"))),
+    );
+    all
+}
+
+fn changed_rule(route: usize, content: u32) -> Encoded {
+    let node = Node {
+        content,
+        references: vec![name(2, route)],
+        parent: Some(name(4, route)),
+        root: None,
+    };
+    encoded(&name(3, route), Some(&node))
+}
+
+#[test]
+fn a_changed_rule_is_one_message_and_pending_changes_are_coalesced() {
+    for number in [0, 1] {
+        let mut store = Store::default();
+        store.apply(&topology(100));
+        let mut proxy = Receiver::connect(&mut store, subscription(number));
+        proxy.receive_all(&mut store);
+        assert_eq!(proxy.has.len(), 502);
+        for content in 2..50 {
+            store.apply(&[changed_rule(7, content)]);
+        }
+        assert_eq!(
+            proxy.receive(&mut store, 1000),
+            (true, 1),
+            "only the latest version is sent"
+        );
+        assert!(!store.has_news(proxy.id));
+    }
+}
+
+#[test]
+fn a_reconnect_at_five_thousand_routes_transfers_only_what_changed() {
+    for number in [0, 1] {
+        for by_position in [true, false] {
+            let mut store = Store::default();
+            store.apply(&topology(5000));
+            let mut proxy = Receiver::connect(&mut store, subscription(number));
+            // Another one keeps the scope alive.
+            let other = Receiver::connect(&mut store, subscription(number));
+            proxy.receive_all(&mut store);
+            store.disconnect(proxy.id);
+            store.apply(&[changed_rule(7, 2), encoded(&name(5, 8), None)]);
+            proxy.reconnect(&mut store, by_position);
+            let number = proxy.receive_all(&mut store);
+            // Without its attachment, the route and what belongs to it leave the scope.
+            let wanted = match other.subscription {
+                Subscription::Everything => 2,
+                Subscription::Selected(_) => 6,
+            };
+            assert_eq!(number, wanted, "{:?} {by_position}", other.subscription);
+        }
+    }
+}
+
+#[test]
+fn a_proxy_that_falls_behind_too_many_removals_starts_over_and_keeps_what_it_has() {
+    let mut store = Store::default();
+    store.apply(&topology(3));
+    let mut proxy = Receiver::connect(&mut store, Subscription::Everything);
+    proxy.receive_all(&mut store);
+    for round in 0..3 {
+        let names = (0..6000).map(|number| format!("endpoints/{round}/{number}"));
+        let names: Vec<String> = names.collect();
+        let node = Node {
+            content: 1,
+            references: vec![],
+            parent: None,
+            root: None,
+        };
+        store.apply(
+            &names
+                .iter()
+                .map(|name| encoded(name, Some(&node)))
+                .collect::<Vec<_>>(),
+        );
+        store.apply(
+            &names
+                .iter()
+                .map(|name| encoded(name, None))
+                .collect::<Vec<_>>(),
+        );
+    }
+    assert!(store.log.horizon > 0, "removals were forgotten");
+    assert!(
+        store.next_batch(proxy.id, 1000).is_none(),
+        "it has to connect again"
+    );
+    proxy.reconnect(&mut store, true);
+    let sent = proxy.receive_all(&mut store);
+    assert!(sent < 10_000, "{sent}");
+    assert_eq!(proxy.has.len(), 17);
+}
+
+#[test]
+fn a_slow_proxy_keeps_nothing_but_its_position() {
+    // A position, an empty backlog and a few flags, whatever the number of routes.
+    assert!(std::mem::size_of::<Progress>() <= 128);
+    let mut store = Store::default();
+    store.apply(&topology(1000));
+    let slow = Receiver::connect(&mut store, Subscription::Everything);
+    for content in 2..1000 {
+        store.apply(&[changed_rule(content as usize, content)]);
+    }
+    let progress = &store.proxies[&slow.id];
+    assert_eq!(progress.backlog.capacity(), 0);
+    assert_eq!(
+        store.log.after(0).count(),
+        5002,
+        "each resource is in the log once"
+    );
+}

@@ -1,0 +1,86 @@
+//! gRPC over one HTTP/2 connection, on both sides.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::SendRequest;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tonic::body::Body;
+use tower_service::Service;
+
+/// Interval of pings, by which both sides notice that the other one is gone.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+
+/// Time for the reply to a ping.
+const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Method of delta xDS.
+pub const DELTA_PATH: &str =
+    "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources";
+
+/// Method for reports of proxies.
+pub const REPORT_PATH: &str = "/pointsman.v1.ProxyReports/Report";
+
+/// Largest message that is received. Responses are far smaller unless a single resource is large.
+pub const MAX_MESSAGE: usize = 64 * 1024 * 1024;
+
+/// A connection to a server.
+#[derive(Clone, Debug)]
+pub struct Connection(SendRequest<Body>);
+
+impl Service<Request<Body>> for Connection {
+    type Response = Response<Incoming>;
+    type Error = hyper::Error;
+    type Future = Pin<Box<dyn Future<Output = hyper::Result<Response<Incoming>>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<hyper::Result<()>> {
+        self.0.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        Box::pin(self.0.send_request(request))
+    }
+}
+
+/// Starts HTTP/2 on a socket. The connection ends when all its streams have ended and it is dropped.
+pub async fn connect<I>(io: I) -> hyper::Result<Connection>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .handshake(TokioIo::new(io))
+        .await?;
+    tokio::spawn(async move {
+        // Streams report the error.
+        let _ = connection.await;
+    });
+    Ok(Connection(sender))
+}
+
+/// Serves HTTP/2 on a socket until the client closes it.
+pub async fn serve<I, S, F>(io: I, service: S) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: Fn(Request<Incoming>) -> F,
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    let service = hyper::service::service_fn(|request| {
+        let response = service(request);
+        async move { Ok::<_, Infallible>(response.await) }
+    });
+    hyper::server::conn::http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .max_concurrent_streams(16)
+        .serve_connection(TokioIo::new(io), service)
+        .await
+}
