@@ -18,33 +18,33 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-pub(crate) use record::{Record, Rule};
+pub(crate) use record::{LogRecord, LoggedRule};
 
 use crate::metrics::WorkerSeries;
 use crate::options::{AccessLogFormat, AccessLogOptions};
 
 /// From so many bytes on that wait for the writer, of each worker, lines are dropped.
-const MOST: usize = 1024 * 1024;
+const MAX_QUEUE_BYTES: usize = 1024 * 1024;
 /// From so many on, the writer is woken.
-const MUCH: usize = 128 * 1024;
+const WAKE_BYTES: usize = 128 * 1024;
 /// How long a line waits at most.
-const WAIT: Duration = Duration::from_millis(100);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
 /// How often it is said that lines are lost.
-const WARN: Duration = Duration::from_secs(60);
+const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The access log. Dropping it writes what is there and ends its thread.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     format: AccessLogFormat,
     file: Option<PathBuf>,
-    shared: Arc<Shared>,
+    shared: Arc<LogQueues>,
     writer: Thread,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    lanes: Mutex<Vec<Arc<Lane>>>,
+struct LogQueues {
+    queues: Mutex<Vec<Arc<LogQueue>>>,
     /// A file to go on in.
     next: Mutex<Option<File>>,
     end: AtomicBool,
@@ -52,14 +52,14 @@ struct Shared {
 
 /// What waits between a worker and the writer.
 #[derive(Debug)]
-struct Lane {
-    lines: Mutex<Lines>,
+struct LogQueue {
+    lines: Mutex<Batch>,
     series: Arc<WorkerSeries>,
 }
 
 /// Whole lines.
 #[derive(Debug, Default)]
-struct Lines {
+struct Batch {
     bytes: Vec<u8>,
     count: u64,
 }
@@ -73,11 +73,11 @@ impl AccessLog {
     /// Opens the file and starts the writer.
     pub(crate) fn open(options: &AccessLogOptions) -> io::Result<AccessLog> {
         let sink = match &options.file {
-            Some(path) => Sink::File(append(path)?),
-            None => Sink::Stdout,
+            Some(path) => LogOutput::File(append(path)?),
+            None => LogOutput::Stdout,
         };
-        let shared = Arc::new(Shared::default());
-        let writer = Writer {
+        let shared = Arc::new(LogQueues::default());
+        let writer = LogWriter {
             sink,
             shared: shared.clone(),
             dropped: 0,
@@ -97,14 +97,14 @@ impl AccessLog {
 
     /// What a worker writes to. Lines that are dropped are counted there.
     pub(crate) fn worker(&self, series: &Arc<WorkerSeries>) -> WorkerLog {
-        let lane = Arc::new(Lane {
+        let queue = Arc::new(LogQueue {
             lines: Mutex::default(),
             series: series.clone(),
         });
-        lock(&self.shared.lanes).push(lane.clone());
+        lock(&self.shared.queues).push(queue.clone());
         WorkerLog {
             format: self.format,
-            lane,
+            queue,
             writer: self.writer.clone(),
         }
     }
@@ -141,83 +141,83 @@ impl Drop for AccessLog {
 #[derive(Debug)]
 pub(crate) struct WorkerLog {
     format: AccessLogFormat,
-    lane: Arc<Lane>,
+    queue: Arc<LogQueue>,
     writer: Thread,
 }
 
 impl WorkerLog {
     /// Writes a line, or counts that it was dropped.
-    pub(crate) fn write(&self, record: &Record<'_>) {
-        let mut lines = lock(&self.lane.lines);
+    pub(crate) fn write(&self, record: &LogRecord<'_>) {
+        let mut lines = lock(&self.queue.lines);
         let before = lines.bytes.len();
-        if before >= MOST {
+        if before >= MAX_QUEUE_BYTES {
             drop(lines);
-            self.lane.series.dropped_log_lines.add_shared(1);
+            self.queue.series.dropped_log_lines.add_shared(1);
             return;
         }
         record.write(self.format, &mut lines.bytes);
         lines.count += 1;
         let now = lines.bytes.len();
         drop(lines);
-        if before < MUCH && now >= MUCH {
+        if before < WAKE_BYTES && now >= WAKE_BYTES {
             self.writer.unpark();
         }
     }
 }
 
 #[derive(Debug)]
-enum Sink {
+enum LogOutput {
     File(File),
     Stdout,
 }
 
 /// The thread that writes.
 #[derive(Debug)]
-struct Writer {
-    sink: Sink,
-    shared: Arc<Shared>,
+struct LogWriter {
+    sink: LogOutput,
+    shared: Arc<LogQueues>,
     /// How many dropped lines it knows of.
     dropped: u64,
     warned: Option<Instant>,
 }
 
-impl Writer {
+impl LogWriter {
     fn run(mut self) {
-        let mut lines = Lines::default();
+        let mut lines = Batch::default();
         loop {
             // Asked before the lanes are emptied: what was there when the end was said is written.
             let end = self.shared.end.load(Ordering::Acquire);
-            self.pass(&mut lines);
+            self.flush_queues(&mut lines);
             if end {
                 return;
             }
-            thread::park_timeout(WAIT);
+            thread::park_timeout(FLUSH_INTERVAL);
         }
     }
 
     /// Empties every lane once.
-    fn pass(&mut self, lines: &mut Lines) {
-        let lanes = {
-            let mut lanes = lock(&self.shared.lanes);
-            let all = lanes.clone();
+    fn flush_queues(&mut self, lines: &mut Batch) {
+        let queues = {
+            let mut queues = lock(&self.shared.queues);
+            let all = queues.clone();
             // A lane that its worker has left is emptied for the last time. Here and in `all` it is held too.
-            lanes.retain(|lane| Arc::strong_count(lane) > 2);
+            queues.retain(|queue| Arc::strong_count(queue) > 2);
             all
         };
         let mut dropped = 0;
-        for lane in &lanes {
-            mem::swap(&mut *lock(&lane.lines), lines);
+        for queue in &queues {
+            mem::swap(&mut *lock(&queue.lines), lines);
             // The file is changed between the lines that were there when it was opened anew and those that came later, or a little sooner.
             if let Some(file) = lock(&self.shared.next).take() {
-                self.sink = Sink::File(file);
+                self.sink = LogOutput::File(file);
             }
-            if let Err(error) = self.put(&lines.bytes) {
-                lane.series.dropped_log_lines.add_shared(lines.count);
+            if let Err(error) = self.write(&lines.bytes) {
+                queue.series.dropped_log_lines.add_shared(lines.count);
                 self.warn(&format!("can't write the access log: {error}"));
             }
             lines.bytes.clear();
             lines.count = 0;
-            dropped += lane.series.dropped_log_lines.get();
+            dropped += queue.series.dropped_log_lines.get();
         }
         if dropped > self.dropped {
             self.warn("the access log can't keep up: lines are dropped");
@@ -225,13 +225,13 @@ impl Writer {
         self.dropped = dropped;
     }
 
-    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.is_empty() {
             return Ok(());
         }
         match &mut self.sink {
-            Sink::File(file) => file.write_all(bytes),
-            Sink::Stdout => {
+            LogOutput::File(file) => file.write_all(bytes),
+            LogOutput::Stdout => {
                 let mut out = io::stdout().lock();
                 out.write_all(bytes)?;
                 out.flush()
@@ -244,7 +244,10 @@ impl Writer {
         reason = "the writer is a thread of its own"
     )]
     fn warn(&mut self, what: &str) {
-        if self.warned.is_none_or(|when| when.elapsed() >= WARN) {
+        if self
+            .warned
+            .is_none_or(|when| when.elapsed() >= WARN_INTERVAL)
+        {
             self.warned = Some(Instant::now());
             tracing::warn!("{what}");
         }

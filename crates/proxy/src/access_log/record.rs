@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pointsman_binding::bound::{BackendId, FrontendId, Scope};
 use pointsman_resources::{Kind, ObjectKey};
 
-use super::escape::{json, plain};
+use super::escape::{escape_json, escape_text};
 use crate::options::AccessLogFormat;
 
 /// What is told. What there is none of is left out.
 #[derive(Debug, Clone)]
-pub(crate) struct Record<'r> {
+pub(crate) struct LogRecord<'r> {
     /// When it began.
     pub(crate) time: SystemTime,
     /// How long it took.
@@ -39,7 +39,7 @@ pub(crate) struct Record<'r> {
     /// The same to the client.
     pub(crate) response_bytes: u64,
     /// The rule that took it.
-    pub(crate) rule: Option<Rule<'r>>,
+    pub(crate) rule: Option<LoggedRule<'r>>,
     /// The backend of the last try.
     pub(crate) backend: Option<&'r BackendId>,
     /// Its endpoint.
@@ -56,7 +56,7 @@ pub(crate) struct Record<'r> {
 
 /// A rule that took a request.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rule<'r> {
+pub(crate) struct LoggedRule<'r> {
     /// Its route.
     pub(crate) route: &'r ObjectKey,
     /// Its place there.
@@ -65,9 +65,9 @@ pub(crate) struct Rule<'r> {
     pub(crate) matched: usize,
 }
 
-impl Default for Record<'_> {
+impl Default for LogRecord<'_> {
     fn default() -> Self {
-        Record {
+        LogRecord {
             time: UNIX_EPOCH,
             duration: Duration::ZERO,
             client: None,
@@ -92,18 +92,18 @@ impl Default for Record<'_> {
 }
 
 /// A value of a field.
-enum Value<'v> {
+enum FieldValue<'v> {
     /// Of our own making.
-    Safe(&'v dyn Display),
+    Trusted(&'v dyn Display),
     /// From elsewhere, to be escaped.
-    Bytes(&'v [u8]),
+    Untrusted(&'v [u8]),
     Number(u64),
     /// To be told in milliseconds.
-    Took(Duration),
+    Milliseconds(Duration),
 }
 
 /// So many fields come first in every line of text, without a name; `-` stands for one that is missing.
-const COLUMNS: usize = 11;
+const UNNAMED_COLUMNS: usize = 11;
 
 /// Every field in its order: its name, and what it is.
 #[cfg(test)]
@@ -158,29 +158,29 @@ pub(crate) const FIELDS: [(&str, &str); 21] = [
     ("request_id", "the request's id"),
 ];
 
-impl Record<'_> {
+impl LogRecord<'_> {
     /// Writes the line and what ends it.
     pub(crate) fn write(&self, format: AccessLogFormat, out: &mut Vec<u8>) {
         match format {
-            AccessLogFormat::Text => self.text(out),
-            AccessLogFormat::Json => self.json(out),
+            AccessLogFormat::Text => self.write_text(out),
+            AccessLogFormat::Json => self.write_json(out),
         }
         out.push(b'\n');
     }
 
-    fn text(&self, out: &mut Vec<u8>) {
+    fn write_text(&self, out: &mut Vec<u8>) {
         let mut column = 0;
         self.fields(|name, value| {
             column += 1;
             match value {
-                None if column <= COLUMNS => out.push(b'-'),
+                None if column <= UNNAMED_COLUMNS => out.push(b'-'),
                 None => return,
                 Some(value) => {
-                    if column > COLUMNS {
+                    if column > UNNAMED_COLUMNS {
                         out.extend_from_slice(name.as_bytes());
                         out.push(b'=');
                     }
-                    write_value(out, &value, plain);
+                    write_value(out, &value, escape_text);
                 }
             }
             out.push(b' ');
@@ -188,7 +188,7 @@ impl Record<'_> {
         out.pop();
     }
 
-    fn json(&self, out: &mut Vec<u8>) {
+    fn write_json(&self, out: &mut Vec<u8>) {
         out.push(b'{');
         self.fields(|name, value| {
             let Some(value) = value else {
@@ -197,11 +197,11 @@ impl Record<'_> {
             out.push(b'"');
             out.extend_from_slice(name.as_bytes());
             out.extend_from_slice(b"\":");
-            let quoted = matches!(value, Value::Safe(_) | Value::Bytes(_));
+            let quoted = matches!(value, FieldValue::Trusted(_) | FieldValue::Untrusted(_));
             if quoted {
                 out.push(b'"');
             }
-            write_value(out, &value, json);
+            write_value(out, &value, escape_json);
             if quoted {
                 out.push(b'"');
             }
@@ -212,64 +212,75 @@ impl Record<'_> {
     }
 
     /// Every field in its order.
-    fn fields(&self, mut tell: impl FnMut(&'static str, Option<Value<'_>>)) {
-        tell("time", Some(Value::Safe(&Time(self.time))));
+    fn fields(&self, mut visit: impl FnMut(&'static str, Option<FieldValue<'_>>)) {
+        visit("time", Some(FieldValue::Trusted(&Rfc3339(self.time))));
         match self.client {
-            Some(client) => tell("client", Some(Value::Safe(&client))),
-            None => tell("client", None),
+            Some(client) => visit("client", Some(FieldValue::Trusted(&client))),
+            None => visit("client", None),
         }
         match self.listener {
             Some(listener) => {
                 let mut name = Vec::new();
                 listener_name(listener, &mut name);
-                tell("listener", Some(Value::Bytes(&name)));
+                visit("listener", Some(FieldValue::Untrusted(&name)));
             }
-            None => tell("listener", None),
+            None => visit("listener", None),
         }
-        tell("protocol", Some(Value::Safe(&self.protocol)));
-        tell("method", self.method.map(Value::Bytes));
-        tell("authority", self.authority.map(Value::Bytes));
-        tell("path", self.path.map(Value::Bytes));
-        tell(
+        visit("protocol", Some(FieldValue::Trusted(&self.protocol)));
+        visit("method", self.method.map(FieldValue::Untrusted));
+        visit("authority", self.authority.map(FieldValue::Untrusted));
+        visit("path", self.path.map(FieldValue::Untrusted));
+        visit(
             "status",
-            self.status.map(|status| Value::Number(status.into())),
+            self.status.map(|status| FieldValue::Number(status.into())),
         );
-        tell("duration_ms", Some(Value::Took(self.duration)));
-        tell("request_bytes", Some(Value::Number(self.request_bytes)));
-        tell("response_bytes", Some(Value::Number(self.response_bytes)));
-        tell(
+        visit("duration_ms", Some(FieldValue::Milliseconds(self.duration)));
+        visit(
+            "request_bytes",
+            Some(FieldValue::Number(self.request_bytes)),
+        );
+        visit(
+            "response_bytes",
+            Some(FieldValue::Number(self.response_bytes)),
+        );
+        visit(
             "grpc_status",
-            self.grpc_status.map(|status| Value::Number(status.into())),
+            self.grpc_status
+                .map(|status| FieldValue::Number(status.into())),
         );
-        if let Some(Rule {
+        if let Some(LoggedRule {
             route,
             index,
             matched,
         }) = self.rule
         {
             let ObjectKey { kind, name } = route;
-            tell("route", Some(Value::Safe(&format_args!("{kind}/{name}"))));
-            tell("rule", Some(Value::Number(index as u64)));
-            tell("match", Some(Value::Number(matched as u64)));
+            visit(
+                "route",
+                Some(FieldValue::Trusted(&format_args!("{kind}/{name}"))),
+            );
+            visit("rule", Some(FieldValue::Number(index as u64)));
+            visit("match", Some(FieldValue::Number(matched as u64)));
         }
         if let Some(BackendId { object, port, .. }) = self.backend {
             let ObjectKey { kind, name } = object;
-            tell(
+            visit(
                 "backend",
-                Some(Value::Safe(&format_args!("{kind}/{name}:{port}"))),
+                Some(FieldValue::Trusted(&format_args!("{kind}/{name}:{port}"))),
             );
         }
         if let Some(endpoint) = self.endpoint {
-            tell("endpoint", Some(Value::Safe(&endpoint)));
+            visit("endpoint", Some(FieldValue::Trusted(&endpoint)));
         }
-        tell("upstream_ms", self.upstream.map(Value::Took));
+        visit("upstream_ms", self.upstream.map(FieldValue::Milliseconds));
         let retries = Some(u64::from(self.retries)).filter(|retries| *retries > 0);
-        tell("retries", retries.map(Value::Number));
-        tell(
+        visit("retries", retries.map(FieldValue::Number));
+        visit(
             "reason",
-            self.reason.map(|reason| Value::Bytes(reason.as_bytes())),
+            self.reason
+                .map(|reason| FieldValue::Untrusted(reason.as_bytes())),
         );
-        tell("request_id", self.request_id.map(Value::Bytes));
+        visit("request_id", self.request_id.map(FieldValue::Untrusted));
     }
 }
 
@@ -280,16 +291,16 @@ macro_rules! put {
     };
 }
 
-fn write_value(out: &mut Vec<u8>, value: &Value<'_>, escape: fn(&[u8], &mut Vec<u8>)) {
+fn write_value(out: &mut Vec<u8>, value: &FieldValue<'_>, escape: fn(&[u8], &mut Vec<u8>)) {
     match value {
-        Value::Safe(what) => {
+        FieldValue::Trusted(what) => {
             put!(out, "{what}");
         }
-        Value::Bytes(bytes) => escape(bytes, out),
-        Value::Number(number) => {
+        FieldValue::Untrusted(bytes) => escape(bytes, out),
+        FieldValue::Number(number) => {
             put!(out, "{number}");
         }
-        Value::Took(took) => {
+        FieldValue::Milliseconds(took) => {
             let micros = took.as_micros();
             put!(out, "{}.{:03}", micros / 1000, micros % 1000);
         }
@@ -332,9 +343,9 @@ fn listener_name(id: &FrontendId, out: &mut Vec<u8>) {
 }
 
 /// A time as RFC 3339 writes it: `2026-03-01T12:00:00.250Z`.
-struct Time(SystemTime);
+struct Rfc3339(SystemTime);
 
-impl Display for Time {
+impl Display for Rfc3339 {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let since = self.0.duration_since(UNIX_EPOCH).unwrap_or_default();
         let (days, second) = (since.as_secs() / 86_400, since.as_secs() % 86_400);

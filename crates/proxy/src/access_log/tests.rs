@@ -62,7 +62,7 @@ fn eventually(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
     }
 }
 
-fn line(format: AccessLogFormat, record: &Record<'_>) -> String {
+fn line(format: AccessLogFormat, record: &LogRecord<'_>) -> String {
     let mut out = Vec::new();
     record.write(format, &mut out);
     String::from_utf8(out).unwrap()
@@ -73,7 +73,7 @@ fn service() -> ObjectKey {
 }
 
 /// Calls with a record that has everything.
-fn full<T>(then: impl FnOnce(&Record<'_>) -> T) -> T {
+fn full<T>(then: impl FnOnce(&LogRecord<'_>) -> T) -> T {
     let listener = FrontendId::Listener {
         gateway: Name::new("infra", "edge"),
         owner: ObjectKey::new(Kind::Gateway, "infra", "edge"),
@@ -81,7 +81,7 @@ fn full<T>(then: impl FnOnce(&Record<'_>) -> T) -> T {
     };
     let route = ObjectKey::new(Kind::HTTPRoute, "shop", "shop");
     let backend = BackendId::new(service(), 8080, Transport::Tcp);
-    then(&Record {
+    then(&LogRecord {
         time: UNIX_EPOCH + Duration::from_millis(1_772_366_400_250),
         duration: Duration::from_micros(12_345),
         client: Some(SocketAddr::from(([127, 0, 0, 1], 50000))),
@@ -94,7 +94,7 @@ fn full<T>(then: impl FnOnce(&Record<'_>) -> T) -> T {
         grpc_status: Some(0),
         request_bytes: 3,
         response_bytes: 4096,
-        rule: Some(Rule {
+        rule: Some(LoggedRule {
             route: &route,
             index: 1,
             matched: 2,
@@ -116,9 +116,9 @@ fn a_line_of_text_is_for_people() {
          grpc_status=0 route=HTTPRoute/shop/shop rule=1 match=2 backend=Service/shop/cart:8080 endpoint=127.0.0.2:8080 \
          upstream_ms=0.900 retries=1 reason=Timeout request_id=7f\n"
     );
-    let bare = Record {
+    let bare = LogRecord {
         protocol: "UDP",
-        ..Record::default()
+        ..LogRecord::default()
     };
     assert_eq!(
         line(AccessLogFormat::Text, &bare),
@@ -139,7 +139,7 @@ fn a_line_of_json_is_for_tools() {
         )
     );
     assert_eq!(
-        line(AccessLogFormat::Json, &Record::default()),
+        line(AccessLogFormat::Json, &LogRecord::default()),
         "{\"time\":\"1970-01-01T00:00:00.000Z\",\"protocol\":\"\",\"duration_ms\":0.000,\"request_bytes\":0,\"response_bytes\":0}\n"
     );
 }
@@ -173,9 +173,9 @@ fn listeners_are_told_apart() {
         (&consumer, "Service/shop/cart:80@web"),
     ];
     for (id, wanted) in table {
-        let record = Record {
+        let record = LogRecord {
             listener: Some(id),
-            ..Record::default()
+            ..LogRecord::default()
         };
         let line = line(AccessLogFormat::Text, &record);
         assert_eq!(line.split(' ').nth(2), Some(wanted));
@@ -194,9 +194,9 @@ fn times_are_right() {
         (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
     ];
     for (milliseconds, wanted) in table {
-        let record = Record {
+        let record = LogRecord {
             time: UNIX_EPOCH + Duration::from_millis(milliseconds),
-            ..Record::default()
+            ..LogRecord::default()
         };
         assert!(
             line(AccessLogFormat::Text, &record).starts_with(wanted),
@@ -207,10 +207,10 @@ fn times_are_right() {
 
 #[test]
 fn no_line_can_be_forged() {
-    let record = Record {
+    let record = LogRecord {
         authority: Some(b""),
         path: Some(b"/ 200\r\n\"\\\x1b[2J\xff\xc2\x9b"),
-        ..Record::default()
+        ..LogRecord::default()
     };
     let text = line(AccessLogFormat::Text, &record);
     assert!(
@@ -228,12 +228,12 @@ fn no_line_can_be_forged() {
 proptest! {
     #[test]
     fn whatever_is_sent_a_line_is_one_line(path: Vec<u8>, authority: Vec<u8>, id: Vec<u8>, reason: String) {
-        let record = Record {
+        let record = LogRecord {
             path: Some(&path),
             authority: Some(&authority),
             request_id: Some(&id),
             reason: Some(&reason),
-            ..Record::default()
+            ..LogRecord::default()
         };
         let text = line(AccessLogFormat::Text, &record);
         prop_assert_eq!(text.lines().count(), 1);
@@ -282,9 +282,9 @@ fn a_file_that_was_moved_away_is_made_anew() {
     let log = AccessLog::open(&options(&path)).unwrap();
     let worker = log.worker(&Arc::default());
     let write = |reason: &str| {
-        worker.write(&Record {
+        worker.write(&LogRecord {
             reason: Some(reason),
-            ..Record::default()
+            ..LogRecord::default()
         });
     };
     write("first");
@@ -375,9 +375,9 @@ fn writing_that_fails_is_counted() {
 
 #[test]
 fn the_clock_may_stand_before_1970() {
-    let record = Record {
+    let record = LogRecord {
         time: SystemTime::UNIX_EPOCH - Duration::from_secs(1),
-        ..Record::default()
+        ..LogRecord::default()
     };
     assert!(line(AccessLogFormat::Text, &record).starts_with("1970-01-01T00:00:00.000Z"));
 }

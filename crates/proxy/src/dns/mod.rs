@@ -3,7 +3,7 @@
 //! A [`Resolver`] has a thread of its own. It is told which names are wanted and tells when the addresses of one change. A name is looked up again
 //! when what is known of it has lived as long as its records say. What fails keeps what was known, and is tried again, each time a little later.
 
-mod source;
+mod lookup;
 #[cfg(test)]
 mod tests;
 
@@ -18,18 +18,18 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, LocalSet, spawn_local};
 
-use source::{Answer, Source};
+use lookup::{DnsResponse, LookupSource};
 
 /// How long an answer is used at least and at most, whatever its records say.
-const SHORTEST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(300);
+const MIN_TTL: Duration = Duration::from_secs(1);
+const MAX_TTL: Duration = Duration::from_secs(300);
 
 /// How long is waited after the first failure; twice as long after each further one, but never longer than this.
-const FIRST_RETRY: Duration = Duration::from_secs(1);
-const LAST_RETRY: Duration = Duration::from_secs(30);
+const MIN_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_secs(30);
 
 /// Hears of a name's addresses.
-type Changed = dyn Fn(&Arc<str>, Vec<IpAddr>);
+type OnChange = dyn Fn(&Arc<str>, Vec<IpAddr>);
 
 /// Names that are wanted.
 type Names = BTreeSet<Arc<str>>;
@@ -48,11 +48,11 @@ impl Resolver {
     pub(crate) fn start(
         changed: impl Fn(&Arc<str>, Vec<IpAddr>) + Send + 'static,
     ) -> io::Result<Resolver> {
-        Resolver::with(Source::system, changed)
+        Resolver::with_source(LookupSource::system, changed)
     }
 
-    fn with(
-        source: impl FnOnce() -> Source + Send + 'static,
+    fn with_source(
+        source: impl FnOnce() -> LookupSource + Send + 'static,
         changed: impl Fn(&Arc<str>, Vec<IpAddr>) + Send + 'static,
     ) -> io::Result<Resolver> {
         let (wanted, names) = watch::channel(Names::new());
@@ -60,11 +60,11 @@ impl Resolver {
             .enable_all()
             .build()?;
         let run = move || {
-            let keeper = Keeper {
+            let refresher = Refresher {
                 source: source(),
                 changed: Box::new(changed),
             };
-            LocalSet::new().block_on(&runtime, follow(names, Rc::new(keeper)));
+            LocalSet::new().block_on(&runtime, refresh_names(names, Rc::new(refresher)));
         };
         let thread = thread::Builder::new().name("dns".to_owned()).spawn(run)?;
         Ok(Resolver {
@@ -96,12 +96,12 @@ impl Drop for Resolver {
 }
 
 /// Looks after one name for each that is wanted, until nobody can want any.
-async fn follow(mut names: watch::Receiver<Names>, keeper: Rc<Keeper>) {
-    let mut kept: BTreeMap<Arc<str>, AbortHandle> = BTreeMap::new();
+async fn refresh_names(mut names: watch::Receiver<Names>, refresher: Rc<Refresher>) {
+    let mut tasks: BTreeMap<Arc<str>, AbortHandle> = BTreeMap::new();
     loop {
         {
             let wanted = names.borrow_and_update();
-            kept.retain(|name, task| {
+            tasks.retain(|name, task| {
                 let keep = wanted.contains(name);
                 if !keep {
                     task.abort();
@@ -109,8 +109,8 @@ async fn follow(mut names: watch::Receiver<Names>, keeper: Rc<Keeper>) {
                 keep
             });
             for name in wanted.iter() {
-                kept.entry(name.clone()).or_insert_with(|| {
-                    spawn_local(keeper.clone().keep(name.clone())).abort_handle()
+                tasks.entry(name.clone()).or_insert_with(|| {
+                    spawn_local(refresher.clone().refresh_forever(name.clone())).abort_handle()
                 });
             }
         }
@@ -121,43 +121,43 @@ async fn follow(mut names: watch::Receiver<Names>, keeper: Rc<Keeper>) {
 }
 
 /// What all names share.
-struct Keeper {
-    source: Source,
-    changed: Box<Changed>,
+struct Refresher {
+    source: LookupSource,
+    changed: Box<OnChange>,
 }
 
-impl Keeper {
+impl Refresher {
     /// Keeps one name up to date, for ever.
-    async fn keep(self: Rc<Self>, name: Arc<str>) {
-        let mut known = Known::default();
+    async fn refresh_forever(self: Rc<Self>, name: Arc<str>) {
+        let mut state = NameState::default();
         loop {
-            let (four, six) = self.source.look_up(&name).await;
-            let step = known.learn([four, six]);
-            if let Some(addresses) = step.changed {
+            let (v4, v6) = self.source.look_up(&name).await;
+            let refresh = state.update([v4, v6]);
+            if let Some(addresses) = refresh.changed {
                 tracing::debug!(%name, ?addresses, "a backend's name has other addresses");
                 (self.changed)(&name, addresses);
             }
-            if let Some(error) = step.failed {
-                tracing::warn!(%name, %error, "a backend's name can't be looked up; what is known of it stays");
+            if let Some(error) = refresh.failed {
+                tracing::warn!(%name, %error, "a backend's name can't be looked up; what is state of it stays");
             }
-            tokio::time::sleep(step.wait).await;
+            tokio::time::sleep(refresh.wait).await;
         }
     }
 }
 
 /// What is known of a name.
 #[derive(Debug, Default)]
-struct Known {
+struct NameState {
     /// Its addresses of either family.
     families: [Vec<IpAddr>; 2],
     /// What was told of them.
-    told: Vec<IpAddr>,
+    reported: Vec<IpAddr>,
     /// Tries since one succeeded.
     failures: u32,
 }
 
 /// What comes of an answer.
-struct Step {
+struct Refresh {
     /// The addresses, if they are others than before.
     changed: Option<Vec<IpAddr>>,
     /// The first failure after a success.
@@ -166,21 +166,21 @@ struct Step {
     wait: Duration,
 }
 
-impl Known {
+impl NameState {
     /// Takes the answers for both families. A family whose question failed keeps what it had; so does a name that has no address at all any more:
     /// that is far more often a mistake in its zone than meant.
-    fn learn(&mut self, answers: [Answer; 2]) -> Step {
-        let mut lives = LONGEST;
+    fn update(&mut self, answers: [DnsResponse; 2]) -> Refresh {
+        let mut min_ttl = MAX_TTL;
         let mut error = None;
         let mut families = self.families.clone();
         for (family, answer) in families.iter_mut().zip(answers) {
             match answer {
-                Answer::Addresses(addresses, ttl) => {
+                DnsResponse::Addresses(addresses, ttl) => {
                     *family = addresses;
-                    lives = lives.min(ttl);
+                    min_ttl = min_ttl.min(ttl);
                 }
-                Answer::None => family.clear(),
-                Answer::Failed(why) => error = Some(why),
+                DnsResponse::NoRecords => family.clear(),
+                DnsResponse::Failed(why) => error = Some(why),
             }
         }
         let mut all: Vec<IpAddr> = families.iter().flatten().copied().collect();
@@ -191,21 +191,21 @@ impl Known {
         } else {
             self.families = families;
         }
-        let changed = (!all.is_empty() && all != self.told).then(|| {
-            self.told = all.clone();
+        let changed = (!all.is_empty() && all != self.reported).then(|| {
+            self.reported = all.clone();
             all
         });
-        let mut wait = lives.max(SHORTEST);
+        let mut wait = min_ttl.max(MIN_TTL);
         match &error {
             None => self.failures = 0,
             Some(_) => {
                 wait = wait
-                    .min(FIRST_RETRY * 2u32.saturating_pow(self.failures.min(16)))
-                    .min(LAST_RETRY);
+                    .min(MIN_RETRY * 2u32.saturating_pow(self.failures.min(16)))
+                    .min(MAX_RETRY);
                 self.failures += 1;
             }
         }
-        Step {
+        Refresh {
             changed,
             failed: error.filter(|_| self.failures == 1),
             wait,

@@ -24,7 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// A name server on loopback, for as long as it lives.
 struct Server {
     address: SocketAddr,
-    state: Arc<State>,
+    state: Arc<ServerState>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -32,7 +32,7 @@ struct Server {
 type Data = (RData, u32);
 
 #[derive(Default)]
-struct State {
+struct ServerState {
     records: Mutex<HashMap<(String, RecordType), Vec<Data>>>,
     /// All questions are answered with SERVFAIL.
     broken: AtomicBool,
@@ -43,11 +43,11 @@ struct State {
 
 impl Server {
     fn start() -> Server {
-        Server::with(UdpSocket::bind(loopback()).unwrap())
+        Server::with_socket(UdpSocket::bind(loopback()).unwrap())
     }
 
     /// Two servers on one port, of two addresses.
-    fn two() -> [Server; 2] {
+    fn pair() -> [Server; 2] {
         let bind = || {
             let first = UdpSocket::bind(loopback())?;
             let port = first.local_addr()?.port();
@@ -55,12 +55,12 @@ impl Server {
         };
         // The port may be taken at the second address; another one is not.
         let found = (0..100).find_map(|_| bind().ok());
-        found.expect("a port").map(Server::with)
+        found.expect("a port").map(Server::with_socket)
     }
 
-    fn with(socket: UdpSocket) -> Server {
+    fn with_socket(socket: UdpSocket) -> Server {
         let address = socket.local_addr().unwrap();
-        let state = Arc::new(State::default());
+        let state = Arc::new(ServerState::default());
         let thread = thread::spawn({
             let state = state.clone();
             move || serve(&socket, &state)
@@ -86,7 +86,7 @@ impl Server {
         }
     }
 
-    fn break_it(&self, broken: bool) {
+    fn set_broken(&self, broken: bool) {
         self.state.broken.store(broken, Ordering::Relaxed);
     }
 
@@ -113,7 +113,7 @@ impl Drop for Server {
     }
 }
 
-fn serve(socket: &UdpSocket, state: &State) {
+fn serve(socket: &UdpSocket, state: &ServerState) {
     let mut buffer = [0; 4096];
     while let Ok((length, from)) = socket.recv_from(&mut buffer) {
         if state.end.load(Ordering::Relaxed) {
@@ -188,8 +188,8 @@ impl Files {
     fn resolver(&self, port: u16) -> (Resolver, Changes) {
         let (hosts, servers) = (self.0.join("hosts"), self.0.join("resolv.conf"));
         let (sender, receiver) = channel();
-        let resolver = Resolver::with(
-            move || Source::of(hosts, servers, port),
+        let resolver = Resolver::with_source(
+            move || LookupSource::new(hosts, servers, port),
             move |name, addresses| {
                 let _ = sender.send((name.clone(), addresses));
             },
@@ -219,7 +219,7 @@ fn names(names: &[&str]) -> Names {
     names.iter().map(|name| Arc::from(*name)).collect()
 }
 
-fn told(name: &str, addresses: &[&str]) -> (String, Vec<String>) {
+fn reported(name: &str, addresses: &[&str]) -> (String, Vec<String>) {
     (
         name.to_owned(),
         addresses.iter().map(|a| (*a).to_owned()).collect(),
@@ -243,7 +243,7 @@ fn both_families_are_found() {
     resolver.set_names(names(&["api.example.com"]));
     assert_eq!(
         changes.next(),
-        told(
+        reported(
             "api.example.com",
             &["192.0.2.1", "192.0.2.2", "2001:db8::1"]
         )
@@ -257,9 +257,9 @@ fn a_change_is_seen_when_the_records_have_lived() {
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
     resolver.set_names(names(&["api.example.com"]));
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.1"]));
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.1"]));
     server.set("api.example.com", &["192.0.2.9"], 2);
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.9"]));
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.9"]));
     let asked = server.asked("api.example.com");
     // An answer was given after it was asked for, and used for two seconds.
     for two in asked.windows(2) {
@@ -274,17 +274,17 @@ fn what_fails_keeps_what_is_known_and_is_tried_again() {
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
     resolver.set_names(names(&["api.example.com"]));
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.1"]));
-    server.break_it(true);
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.1"]));
+    server.set_broken(true);
     let before = server.asked("api.example.com").len();
     wait_until(|| server.asked("api.example.com").len() >= before + 2);
     assert!(
         changes.0.try_recv().is_err(),
-        "nothing is told of a failure"
+        "nothing is reported of a failure"
     );
     server.set("api.example.com", &["192.0.2.2"], 1);
-    server.break_it(false);
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.2"]));
+    server.set_broken(false);
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.2"]));
 }
 
 fn wait_until(done: impl Fn() -> bool) {
@@ -302,23 +302,23 @@ fn the_hosts_file_comes_first_and_is_read_again() {
     let files = Files::new("192.0.2.77 api.example.com other\n", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
     resolver.set_names(names(&["api.example.com"]));
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.77"]));
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.77"]));
     assert!(server.asked("api.example.com").is_empty());
     files.write("hosts", "# nothing is left\n");
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.1"]));
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.1"]));
 }
 
 #[test]
 fn another_server_is_used_once_the_file_names_it() {
-    let [first, second] = Server::two();
+    let [first, second] = Server::pair();
     first.set("api.example.com", &["192.0.2.1"], 1);
     second.set("api.example.com", &["192.0.2.2"], 1);
     let files = Files::new("", first.address);
     let (resolver, changes) = files.resolver(first.address.port());
     resolver.set_names(names(&["api.example.com"]));
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.1"]));
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.1"]));
     files.set_server(second.address);
-    assert_eq!(changes.next(), told("api.example.com", &["192.0.2.2"]));
+    assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.2"]));
 }
 
 #[test]
@@ -329,9 +329,9 @@ fn what_is_not_wanted_any_more_is_not_looked_up_any_more() {
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
     resolver.set_names(names(&["a.example"]));
-    assert_eq!(changes.next(), told("a.example", &["192.0.2.1"]));
+    assert_eq!(changes.next(), reported("a.example", &["192.0.2.1"]));
     resolver.set_names(names(&["b.example"]));
-    assert_eq!(changes.next(), told("b.example", &["192.0.2.2"]));
+    assert_eq!(changes.next(), reported("b.example", &["192.0.2.2"]));
     // A question for `a` may have been on its way. Were it still kept, it would be asked for as often as `b`.
     let before = server.asked("a.example").len();
     let others = server.asked("b.example").len();
@@ -339,7 +339,7 @@ fn what_is_not_wanted_any_more_is_not_looked_up_any_more() {
     assert!(server.asked("a.example").len() <= before + 1);
     // Wanted again, it is told again.
     resolver.set_names(names(&["a.example", "b.example"]));
-    assert_eq!(changes.next(), told("a.example", &["192.0.2.1"]));
+    assert_eq!(changes.next(), reported("a.example", &["192.0.2.1"]));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn the_names_on_the_way_count_too() {
     let files = Files::new("", server.address);
     let (resolver, changes) = files.resolver(server.address.port());
     resolver.set_names(names(&["www.example.com"]));
-    assert_eq!(changes.next(), told("www.example.com", &["192.0.2.1"]));
+    assert_eq!(changes.next(), reported("www.example.com", &["192.0.2.1"]));
 }
 
 #[test]
@@ -369,58 +369,60 @@ fn without_any_server_nothing_is_told_and_it_can_still_end() {
     assert!(changes.0.recv().is_err());
 }
 
-fn found(addresses: &[&str], ttl: u64) -> Answer {
+fn found(addresses: &[&str], ttl: u64) -> DnsResponse {
     let addresses = addresses.iter().map(|address| address.parse().unwrap());
-    Answer::Addresses(addresses.collect(), Duration::from_secs(ttl))
+    DnsResponse::Addresses(addresses.collect(), Duration::from_secs(ttl))
 }
 
-fn failed() -> Answer {
-    Answer::Failed("timed out".to_owned())
+fn failed() -> DnsResponse {
+    DnsResponse::Failed("timed out".to_owned())
 }
 
 #[test]
 fn an_answer_lives_a_second_at_least_and_five_minutes_at_most() {
     for (ttl, wanted) in [(0, 1), (1, 1), (60, 60), (86_400, 300)] {
-        let step = Known::default().learn([found(&["192.0.2.1"], ttl), Answer::None]);
-        assert_eq!(step.wait, Duration::from_secs(wanted));
+        let refresh =
+            NameState::default().update([found(&["192.0.2.1"], ttl), DnsResponse::NoRecords]);
+        assert_eq!(refresh.wait, Duration::from_secs(wanted));
     }
-    let step = Known::default().learn([found(&["192.0.2.1"], 60), found(&["2001:db8::1"], 7)]);
-    assert_eq!(step.wait, Duration::from_secs(7));
+    let refresh =
+        NameState::default().update([found(&["192.0.2.1"], 60), found(&["2001:db8::1"], 7)]);
+    assert_eq!(refresh.wait, Duration::from_secs(7));
 }
 
 #[test]
 fn failures_are_tried_again_later_each_time_and_said_once() {
-    let mut known = Known::default();
+    let mut state = NameState::default();
     let mut waits = Vec::new();
     for number in 0..7 {
-        let step = known.learn([failed(), failed()]);
-        assert_eq!(step.failed.is_some(), number == 0);
-        assert!(step.changed.is_none());
-        waits.push(step.wait.as_secs());
+        let refresh = state.update([failed(), failed()]);
+        assert_eq!(refresh.failed.is_some(), number == 0);
+        assert!(refresh.changed.is_none());
+        waits.push(refresh.wait.as_secs());
     }
     assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
-    let step = known.learn([found(&["192.0.2.1"], 60), Answer::None]);
-    assert_eq!((step.wait.as_secs(), step.failed), (60, None));
-    let step = known.learn([failed(), failed()]);
-    assert_eq!(step.wait.as_secs(), 1);
-    assert!(step.failed.is_some());
+    let refresh = state.update([found(&["192.0.2.1"], 60), DnsResponse::NoRecords]);
+    assert_eq!((refresh.wait.as_secs(), refresh.failed), (60, None));
+    let refresh = state.update([failed(), failed()]);
+    assert_eq!(refresh.wait.as_secs(), 1);
+    assert!(refresh.failed.is_some());
 }
 
 #[test]
 fn a_family_that_fails_keeps_its_addresses() {
-    let mut known = Known::default();
-    let four = || found(&["192.0.2.1"], 60);
-    known.learn([four(), found(&["2001:db8::1"], 60)]);
-    let step = known.learn([four(), failed()]);
-    assert!(step.changed.is_none());
-    assert_eq!(step.wait.as_secs(), 1);
+    let mut state = NameState::default();
+    let v4 = || found(&["192.0.2.1"], 60);
+    state.update([v4(), found(&["2001:db8::1"], 60)]);
+    let refresh = state.update([v4(), failed()]);
+    assert!(refresh.changed.is_none());
+    assert_eq!(refresh.wait.as_secs(), 1);
     // One that has none any more loses them.
-    let step = known.learn([four(), Answer::None]);
-    assert_eq!(step.changed, Some(vec!["192.0.2.1".parse().unwrap()]));
+    let refresh = state.update([v4(), DnsResponse::NoRecords]);
+    assert_eq!(refresh.changed, Some(vec!["192.0.2.1".parse().unwrap()]));
     // A name that has none at all keeps them.
-    let step = known.learn([Answer::None, Answer::None]);
-    assert!(step.changed.is_none() && step.failed.is_some());
-    let step = known.learn([failed(), found(&["2001:db8::1"], 60)]);
+    let refresh = state.update([DnsResponse::NoRecords, DnsResponse::NoRecords]);
+    assert!(refresh.changed.is_none() && refresh.failed.is_some());
+    let refresh = state.update([failed(), found(&["2001:db8::1"], 60)]);
     let both = ["192.0.2.1", "2001:db8::1"].map(|address| address.parse().unwrap());
-    assert_eq!(step.changed, Some(both.to_vec()));
+    assert_eq!(refresh.changed, Some(both.to_vec()));
 }

@@ -11,7 +11,7 @@ use pointsman_binding::bound::Frontend;
 use super::answer::Answer;
 use super::flow::Progress;
 use super::request::{Request, Spoken};
-use crate::access_log::{Record, Rule};
+use crate::access_log::{LogRecord, LoggedRule};
 use crate::downstream::{ClientConnection, Open, Secured};
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
@@ -190,7 +190,7 @@ impl Report {
             None => Cow::Borrowed(request.path),
             Some(query) => Cow::Owned(format!("{}?{query}", request.path)),
         };
-        log.write(&Record {
+        log.write(&LogRecord {
             time: SystemTime::now() - duration,
             duration,
             client: Some(passage.resolved.client),
@@ -205,7 +205,7 @@ impl Report {
             response_bytes,
             rule: origin.map(|origin| {
                 let (route, index) = origin.route.source(&origin.rule);
-                Rule {
+                LoggedRule {
                     route,
                     index,
                     matched: self.matched,
@@ -268,7 +268,7 @@ pub(crate) fn refused(
         listener.response_bytes.add(bytes);
     }
     let Some(log) = &worker.log else { return };
-    log.write(&Record {
+    log.write(&LogRecord {
         time: SystemTime::now() - duration,
         duration,
         client: Some(passage.resolved.client),
@@ -284,6 +284,6 @@ pub(crate) fn refused(
         grpc_status: said.grpc.then(|| answer.grpc_status().into()),
         response_bytes: bytes,
         reason: Some(answer.reason),
-        ..Record::default()
+        ..LogRecord::default()
     });
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use pointsman_resources::closest;
 
 use crate::http1;
-use amount::{Amount, Unit};
+use amount::{LimitUnit, LimitValue};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -28,7 +28,7 @@ pub struct Limit {
     pub what: &'static str,
     /// What happens at more.
     pub beyond: &'static str,
-    unit: Unit,
+    unit: LimitUnit,
     range: (u64, u64),
     get: fn(&Limits) -> Option<u64>,
     set: fn(&mut Limits, Option<u64>) -> bool,
@@ -57,7 +57,7 @@ macro_rules! limits {
                 name: $name,
                 what: $what,
                 beyond: $beyond,
-                unit: Unit::$unit,
+                unit: LimitUnit::$unit,
                 range: bounds($range),
                 get: |limits| limits.$field.get(),
                 set: |limits, amount| limits.$field.set(amount),
@@ -152,27 +152,27 @@ impl Limits {
             .iter()
             .find(|limit| limit.name == name)
             .ok_or_else(|| unknown(name))?;
-        let wrong = || {
+        let invalid = || {
             format!(
                 "limit `{name}` can't be `{value}`: write {}",
-                limit.admitted()
+                limit.allowed_values()
             )
         };
         let amount = match value {
             "none" => None,
-            value => Some(limit.unit.read(value).ok_or_else(wrong)?),
+            value => Some(limit.unit.parse(value).ok_or_else(invalid)?),
         };
         let fits = amount.is_none_or(|amount| (limit.range.0..=limit.range.1).contains(&amount));
         match fits && (limit.set)(self, amount) {
             true => Ok(()),
-            false => Err(wrong()),
+            false => Err(invalid()),
         }
     }
 }
 
 impl Limits {
     /// Those of requests, as the codec takes them.
-    pub(crate) fn of_requests(&self) -> http1::Limits {
+    pub(crate) fn for_requests(&self) -> http1::Limits {
         http1::Limits {
             target_bytes: self.uri_bytes,
             field_bytes: self.header_bytes,
@@ -183,10 +183,10 @@ impl Limits {
     }
 
     /// Those of responses.
-    pub(crate) fn of_responses(&self) -> http1::Limits {
+    pub(crate) fn for_responses(&self) -> http1::Limits {
         http1::Limits {
             body_bytes: None,
-            ..self.of_requests()
+            ..self.for_requests()
         }
     }
 }
@@ -196,29 +196,29 @@ impl Limit {
     pub fn default_text(&self) -> String {
         match (self.get)(&Limits::default()) {
             None => "none".to_owned(),
-            Some(amount) => self.unit.text(amount),
+            Some(amount) => self.unit.format(amount),
         }
     }
 
     /// Whether it may be without end.
-    fn may_be_none(&self) -> bool {
+    fn is_optional(&self) -> bool {
         (self.set)(&mut Limits::default(), None)
     }
 
     /// What may be written.
-    pub fn admitted(&self) -> String {
+    pub fn allowed_values(&self) -> String {
         let (least, most) = self.range;
         let unit = self.unit;
         let mut text = match most {
-            u64::MAX => format!("{} from {}", unit.what(), unit.text(least)),
+            u64::MAX => format!("{} from {}", unit.expected(), unit.format(least)),
             most => format!(
                 "{} from {} to {}",
-                unit.what(),
-                unit.text(least),
-                unit.text(most)
+                unit.expected(),
+                unit.format(least),
+                unit.format(most)
             ),
         };
-        if self.may_be_none() {
+        if self.is_optional() {
             text.push_str(", or `none`");
         }
         text

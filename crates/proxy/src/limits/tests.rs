@@ -139,18 +139,18 @@ fn an_unknown_limit_is_told_the_known_ones() {
 #[test]
 fn amounts_are_written_as_they_are_read() {
     let table = [
-        (Unit::Bytes, 0, "0"),
-        (Unit::Bytes, 1023, "1023"),
-        (Unit::Bytes, 64 * KIB, "64KiB"),
-        (Unit::Bytes, 3 * MIB, "3MiB"),
-        (Unit::Bytes, 1024 * MIB, "1GiB"),
-        (Unit::Time, 0, "0s"),
-        (Unit::Time, 90_500, "1m30s500ms"),
-        (Unit::Number, 7, "7"),
+        (LimitUnit::Bytes, 0, "0"),
+        (LimitUnit::Bytes, 1023, "1023"),
+        (LimitUnit::Bytes, 64 * KIB, "64KiB"),
+        (LimitUnit::Bytes, 3 * MIB, "3MiB"),
+        (LimitUnit::Bytes, 1024 * MIB, "1GiB"),
+        (LimitUnit::Time, 0, "0s"),
+        (LimitUnit::Time, 90_500, "1m30s500ms"),
+        (LimitUnit::Number, 7, "7"),
     ];
     for (unit, amount, text) in table {
-        assert_eq!(unit.text(amount), text);
-        assert_eq!(unit.read(text), Some(amount));
+        assert_eq!(unit.format(amount), text);
+        assert_eq!(unit.parse(text), Some(amount));
     }
 }
 

@@ -203,7 +203,7 @@ enum Paused {
 async fn busy(link: &mut Link<'_>, mut buffer: Buffer, mut first: bool) -> Paused {
     let limits = link.worker.limits();
     let mut requests = Requests {
-        reader: RequestReader::new(limits.of_requests()),
+        reader: RequestReader::new(limits.for_requests()),
         head: Vec::new(),
         out: Vec::new(),
         begun: Instant::now(),

@@ -8,7 +8,7 @@ use std::time::{Instant, SystemTime};
 
 use pointsman_binding::bound::{Fault, FrontendId};
 
-use crate::access_log::{Record, Rule};
+use crate::access_log::{LogRecord, LoggedRule};
 use crate::downstream::Open;
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
@@ -129,7 +129,7 @@ impl Report {
             origin.series.latency.observe(duration);
         }
         let Some(log) = &self.worker.log else { return };
-        log.write(&Record {
+        log.write(&LogRecord {
             time: SystemTime::now() - duration,
             duration,
             client: Some(self.client),
@@ -140,7 +140,7 @@ impl Report {
             response_bytes: self.down.get(),
             rule: origin.map(|origin| {
                 let (route, index) = origin.route.source(&origin.rule);
-                Rule {
+                LoggedRule {
                     route,
                     index,
                     matched: 0,
@@ -150,7 +150,7 @@ impl Report {
             endpoint: self.endpoint.as_ref().map(|(_, address)| *address),
             retries: self.retries,
             reason: self.reason,
-            ..Record::default()
+            ..LogRecord::default()
         });
     }
 }

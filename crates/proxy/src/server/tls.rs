@@ -27,7 +27,7 @@ use crate::io::stream::{
     PrefixedStream, ReadHalf, WriteHalf, has_nothing_to_read, split, split_tls,
 };
 use crate::metrics::ListenerSeries;
-use crate::tls::hello::{self, Unread};
+use crate::tls::client_hello::{self, HelloError};
 use crate::worker::Worker;
 
 /// `unrecognized_name`, fatal (RFC 6066 §3), in a record of its own.
@@ -188,15 +188,15 @@ async fn greeting(
     drop(place);
     loop {
         let bytes = buffer.filled();
-        match hello::read(bytes) {
+        match client_hello::read(bytes) {
             Ok(hello) => return Ok(Some((hello.server_name, bytes.to_vec()))),
-            Err(Unread::More) => {}
+            Err(HelloError::Incomplete) => {}
             Err(error) => {
                 tracing::debug!(client = %passage.resolved.client, %error, "no TLS");
                 return Err(bytes.to_vec());
             }
         }
-        match buffer.fill(stream, hello::MOST_READ).await {
+        match buffer.fill(stream, client_hello::MAX_READ).await {
             Ok(1..) => {}
             _ => return Ok(None),
         }

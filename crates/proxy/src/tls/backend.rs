@@ -39,7 +39,7 @@ pub fn backend_config(
         Trust::System => system.clone(),
         Trust::Authorities(list) => Arc::new(authorities(list)?),
     };
-    let verifier = Verifier {
+    let verifier = BackendVerifier {
         roots,
         names: tls.names.clone(),
         provider: provider(),
@@ -68,27 +68,27 @@ pub fn backend_config(
 /// Verifies a backend's certificate: signed by someone trusted, and carrying the name asked for; or, where other names are
 /// given, one of those and never the name asked for ("hostname MUST NOT be used for authentication" then).
 #[derive(Debug)]
-struct Verifier {
+struct BackendVerifier {
     roots: Arc<RootCertStore>,
     names: Vec<PeerName>,
     provider: Arc<CryptoProvider>,
 }
 
-impl Verifier {
-    fn carries_a_name(&self, certificate: &CertificateDer<'_>) -> bool {
-        let carried = names(certificate);
+impl BackendVerifier {
+    fn matches_a_name(&self, certificate: &CertificateDer<'_>) -> bool {
+        let present = names(certificate);
         self.names.iter().any(|name| match name {
-            PeerName::Hostname(wanted) => carried.dns.iter().any(|dns| dns_matches(wanted, dns)),
-            PeerName::Uri(wanted) => carried.uris.contains(&wanted.as_str()),
+            PeerName::Hostname(wanted) => present.dns.iter().any(|dns| dns_matches(wanted, dns)),
+            PeerName::Uri(wanted) => present.uris.contains(&wanted.as_str()),
             PeerName::Prefix(start) => {
-                let mut all = carried.dns.iter().chain(&carried.uris);
+                let mut all = present.dns.iter().chain(&present.uris);
                 all.any(|name| name.starts_with(start.as_str()))
             }
         })
     }
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for BackendVerifier {
     fn verify_server_cert(
         &self,
         leaf: &CertificateDer<'_>,
@@ -108,7 +108,7 @@ impl ServerCertVerifier for Verifier {
         )?;
         if self.names.is_empty() {
             verify_server_name(&parsed, server_name)?;
-        } else if !self.carries_a_name(leaf) {
+        } else if !self.matches_a_name(leaf) {
             return Err(CertificateError::NotValidForName.into());
         }
         Ok(ServerCertVerified::assertion())

@@ -12,7 +12,7 @@ use crate::changed::Changed;
 
 /// A listener's configuration with everything that it was made of.
 #[derive(Debug)]
-struct Made {
+struct CachedConfig {
     tls: Arc<FrontendTls>,
     protocol: Protocol,
     keys: Vec<NamedKey>,
@@ -22,7 +22,7 @@ struct Made {
 /// The TLS configurations of all listeners.
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfigs {
-    made: HashMap<FrontendId, Made>,
+    cached: HashMap<FrontendId, CachedConfig>,
     /// Listeners whose TLS can't be made.
     faulty: BTreeMap<FrontendId, String>,
     usable: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
@@ -33,11 +33,11 @@ impl TlsConfigs {
     pub(crate) fn update(&mut self, tables: &Tables, changed: &Changed) {
         let mut affected: BTreeSet<FrontendId> = changed.frontends.clone();
         if !changed.secrets.is_empty() {
-            let named = |made: &Made| {
-                let mut names = made.tls.certificates.iter();
+            let named = |cached: &CachedConfig| {
+                let mut names = cached.tls.certificates.iter();
                 names.any(|id| changed.secrets.contains(id))
             };
-            let users = self.made.iter().filter(|(_, made)| named(made));
+            let users = self.cached.iter().filter(|(_, cached)| named(cached));
             affected.extend(users.map(|(id, _)| id.clone()));
         }
         let mut differs = false;
@@ -45,13 +45,13 @@ impl TlsConfigs {
             differs |= self.update_listener(tables, id);
         }
         if differs {
-            let faulty = self.made.iter();
+            let faulty = self.cached.iter();
             let faulty =
-                faulty.filter_map(|(id, made)| Some((id.clone(), made.config.clone().err()?)));
+                faulty.filter_map(|(id, cached)| Some((id.clone(), cached.config.clone().err()?)));
             self.faulty = faulty.collect();
-            let usable = self.made.iter();
+            let usable = self.cached.iter();
             let usable =
-                usable.filter_map(|(id, made)| Some((id.clone(), made.config.clone().ok()?)));
+                usable.filter_map(|(id, cached)| Some((id.clone(), cached.config.clone().ok()?)));
             self.usable = Arc::new(usable.collect());
         }
     }
@@ -60,25 +60,25 @@ impl TlsConfigs {
     fn update_listener(&mut self, tables: &Tables, id: FrontendId) -> bool {
         let frontend = tables.frontend(&id).map(|table| table.frontend());
         let Some((frontend, tls)) = frontend.and_then(|f| Some((f, f.tls.as_ref()?))) else {
-            return self.made.remove(&id).is_some();
+            return self.cached.remove(&id).is_some();
         };
         let keys = tls.certificates.iter();
         let keys: Vec<NamedKey> = keys
             .filter_map(|id| Some((id.clone(), tables.secret(id)?.clone())))
             .collect();
-        let same = |made: &Made| {
-            made.protocol == frontend.protocol && made.tls == *tls && made.keys == keys
+        let same = |cached: &CachedConfig| {
+            cached.protocol == frontend.protocol && cached.tls == *tls && cached.keys == keys
         };
-        if self.made.get(&id).is_some_and(same) {
+        if self.cached.get(&id).is_some_and(same) {
             return false;
         }
-        let made = Made {
-            config: make(frontend, tls, &keys),
+        let cached = CachedConfig {
+            config: build(frontend, tls, &keys),
             tls: tls.clone(),
             protocol: frontend.protocol,
             keys,
         };
-        self.made.insert(id, made);
+        self.cached.insert(id, cached);
         true
     }
 
@@ -93,7 +93,7 @@ impl TlsConfigs {
     }
 }
 
-fn make(
+fn build(
     frontend: &Frontend,
     tls: &FrontendTls,
     keys: &[NamedKey],

@@ -25,8 +25,8 @@ pub fn frontend_config(
     alpn: &[&[u8]],
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let keys = keys.iter();
-    let keys: Vec<Named> = keys
-        .map(|(id, key)| signing(id, key).map(Named::new))
+    let keys: Vec<NamedCertificate> = keys
+        .map(|(id, key)| signing(id, key).map(NamedCertificate::new))
         .collect::<Result<_, _>>()?;
     let builder =
         ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
@@ -34,7 +34,7 @@ pub fn frontend_config(
         None => builder.with_no_client_auth(),
         Some(validation) => builder.with_client_cert_verifier(verifier(validation)?),
     };
-    let mut config = builder.with_cert_resolver(Arc::new(Certificates(keys)));
+    let mut config = builder.with_cert_resolver(Arc::new(CertificateResolver(keys)));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
     // What a client may come back with is sealed by keys of this configuration alone: no session goes on at another listener, nor after certificates
     // or the validation of clients have changed.
@@ -46,7 +46,7 @@ pub fn frontend_config(
 
 fn verifier(validation: &ClientValidation) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     if validation.mode == FrontendValidationMode::AllowInsecureFallback {
-        return Ok(Arc::new(AnyClient(provider())));
+        return Ok(Arc::new(AcceptAnyClient(provider())));
     }
     let roots = Arc::new(authorities(&validation.authorities)?);
     WebPkiClientVerifier::builder_with_provider(roots, provider())
@@ -58,46 +58,51 @@ fn verifier(validation: &ClientValidation) -> Result<Arc<dyn ClientCertVerifier>
 /// The certificates of a listener: the first that carries the name asked for and that the client can verify, else the first
 /// that it can verify.
 #[derive(Debug)]
-struct Certificates(Vec<Named>);
+struct CertificateResolver(Vec<NamedCertificate>);
 
 /// A certificate and the DNS names that it carries, read once.
 #[derive(Debug)]
-struct Named {
+struct NamedCertificate {
     key: Arc<CertifiedKey>,
     names: Vec<String>,
 }
 
-impl Named {
+impl NamedCertificate {
     fn new(key: Arc<CertifiedKey>) -> Self {
-        let carried = key.cert.first().map(|leaf| names(leaf));
-        let carried = carried.unwrap_or_default();
-        let names = carried.dns.iter().map(|name| (*name).to_owned()).collect();
-        Named { key, names }
+        let present = key.cert.first().map(|leaf| names(leaf));
+        let present = present.unwrap_or_default();
+        let names = present.dns.iter().map(|name| (*name).to_owned()).collect();
+        NamedCertificate { key, names }
     }
 }
 
-impl ResolvesServerCert for Certificates {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let usable = |named: &&Named| {
-            let scheme = named.key.key.choose_scheme(hello.signature_schemes());
+        let usable = |certificate: &&NamedCertificate| {
+            let scheme = certificate.key.key.choose_scheme(hello.signature_schemes());
             scheme.is_some()
         };
-        let wanted = hello.server_name();
-        let carries = |named: &&Named| {
-            wanted.is_some_and(|wanted| named.names.iter().any(|name| dns_matches(wanted, name)))
+        let server_name = hello.server_name();
+        let carries = |certificate: &&NamedCertificate| {
+            server_name.is_some_and(|server_name| {
+                certificate
+                    .names
+                    .iter()
+                    .any(|name| dns_matches(server_name, name))
+            })
         };
         let mut keys = self.0.iter().filter(usable);
         let found = keys.clone().find(carries).or_else(|| keys.next());
-        found.map(|named| named.key.clone())
+        found.map(|certificate| certificate.key.clone())
     }
 }
 
 /// Asks for a client's certificate and lets everybody in (mode AllowInsecureFallback). Who shows a certificate still has to have its
 /// key.
 #[derive(Debug)]
-struct AnyClient(Arc<CryptoProvider>);
+struct AcceptAnyClient(Arc<CryptoProvider>);
 
-impl ClientCertVerifier for AnyClient {
+impl ClientCertVerifier for AcceptAnyClient {
     fn client_auth_mandatory(&self) -> bool {
         false
     }

@@ -4,9 +4,9 @@
 //! system's authorities come in as an argument: loading them is I/O.
 
 mod backend;
+pub mod client_hello;
 mod configs;
 mod frontend;
-pub mod hello;
 
 use std::sync::Arc;
 

@@ -113,7 +113,7 @@ impl Http1Connection {
         let link = Box::new(PersistentConnection {
             reader,
             writer,
-            responses: ResponseReader::new(worker.limits().of_responses()),
+            responses: ResponseReader::new(worker.limits().for_responses()),
             settings_version,
             _counted: ConnectionGuard::new(upstream, file),
         });

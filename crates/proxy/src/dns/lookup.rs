@@ -15,60 +15,65 @@ use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, TokioResolver, lookup::Lookup};
 
 /// How long an entry of the hosts file is used before the file is looked at again.
-const HOSTS_LIVE: Duration = Duration::from_secs(5);
+const HOSTS_TTL: Duration = Duration::from_secs(5);
 
 /// What was found for one family of addresses.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum DnsResponse {
     /// These, to be used for so long.
     Addresses(Vec<IpAddr>, Duration),
     /// That there are none.
-    None,
+    NoRecords,
     /// Nothing.
     Failed(String),
 }
 
 /// The files, and what was in them last.
-pub(crate) struct Source {
-    hosts: Watched<Hosts>,
-    servers: Watched<Result<TokioResolver, String>>,
+pub(crate) struct LookupSource {
+    hosts: CachedFile<Hosts>,
+    servers: CachedFile<Result<TokioResolver, String>>,
 }
 
-impl Source {
+impl LookupSource {
     /// The system's.
     pub(crate) fn system() -> Self {
-        Source::of("/etc/hosts".into(), "/etc/resolv.conf".into(), 53)
+        LookupSource::new("/etc/hosts".into(), "/etc/resolv.conf".into(), 53)
     }
 
     /// Those in these files; name servers are asked at this port.
-    pub(crate) fn of(hosts: PathBuf, servers: PathBuf, port: u16) -> Self {
-        Source {
-            hosts: Watched::new(hosts, Box::new(read_hosts)),
-            servers: Watched::new(servers, Box::new(move |path| read_servers(path, port))),
+    pub(crate) fn new(hosts: PathBuf, servers: PathBuf, port: u16) -> Self {
+        LookupSource {
+            hosts: CachedFile::new(hosts, Box::new(read_hosts)),
+            servers: CachedFile::new(servers, Box::new(move |path| read_servers(path, port))),
         }
     }
 
     /// The addresses of a name, IPv4 and IPv6. If the hosts file has any, no server is asked.
-    pub(crate) async fn look_up(&self, name: &str) -> (Answer, Answer) {
-        let failed = |error: String| (Answer::Failed(error.clone()), Answer::Failed(error));
-        let mut asked = match Name::from_utf8(name) {
-            Ok(asked) => asked,
+    pub(crate) async fn look_up(&self, name: &str) -> (DnsResponse, DnsResponse) {
+        let failed = |error: String| {
+            (
+                DnsResponse::Failed(error.clone()),
+                DnsResponse::Failed(error),
+            )
+        };
+        let mut query = match Name::from_utf8(name) {
+            Ok(query) => query,
             Err(error) => return failed(error.to_string()),
         };
         let hosts = self.hosts.get();
-        let entry = |kind| hosts.lookup_static_host(&Query::query(asked.clone(), kind));
+        let entry = |kind| hosts.lookup_static_host(&Query::query(query.clone(), kind));
         match (entry(RecordType::A), entry(RecordType::AAAA)) {
             (None, None) => {}
-            (four, six) => return (from_hosts(four), from_hosts(six)),
+            (v4, v6) => return (from_hosts(v4), from_hosts(v6)),
         }
         // A name with a dot in it is meant as it stands: it is somebody else's, and not to be sought in the domains of this machine.
-        asked.set_fqdn(asked.num_labels() > 1);
+        query.set_fqdn(query.num_labels() > 1);
         let servers = self.servers.get();
         match &*servers {
             Err(error) => failed(error.clone()),
             Ok(resolver) => tokio::join!(
-                async { from_servers(resolver.lookup(asked.clone(), RecordType::A).await) },
-                async { from_servers(resolver.lookup(asked.clone(), RecordType::AAAA).await) },
+                async { from_servers(resolver.lookup(query.clone(), RecordType::A).await) },
+                async { from_servers(resolver.lookup(query.clone(), RecordType::AAAA).await) },
             ),
         }
     }
@@ -79,27 +84,28 @@ fn addresses(lookup: &Lookup) -> Vec<IpAddr> {
     records.filter_map(|record| record.data.ip_addr()).collect()
 }
 
-fn from_hosts(found: Option<Lookup>) -> Answer {
+fn from_hosts(found: Option<Lookup>) -> DnsResponse {
     match found {
-        Some(lookup) => Answer::Addresses(addresses(&lookup), HOSTS_LIVE),
-        None => Answer::None,
+        Some(lookup) => DnsResponse::Addresses(addresses(&lookup), HOSTS_TTL),
+        None => DnsResponse::NoRecords,
     }
 }
 
-fn from_servers(found: Result<Lookup, NetError>) -> Answer {
+fn from_servers(found: Result<Lookup, NetError>) -> DnsResponse {
     match found {
         Ok(lookup) => {
             // The names on the way to the addresses count too.
             let ttl = lookup.answers().iter().map(|record| record.ttl).min();
             match addresses(&lookup) {
-                none if none.is_empty() => Answer::None,
-                some => {
-                    Answer::Addresses(some, Duration::from_secs(ttl.unwrap_or_default().into()))
-                }
+                none if none.is_empty() => DnsResponse::NoRecords,
+                some => DnsResponse::Addresses(
+                    some,
+                    Duration::from_secs(ttl.unwrap_or_default().into()),
+                ),
             }
         }
-        Err(error) if error.is_no_records_found() => Answer::None,
-        Err(error) => Answer::Failed(error.to_string()),
+        Err(error) if error.is_no_records_found() => DnsResponse::NoRecords,
+        Err(error) => DnsResponse::Failed(error.to_string()),
     }
 }
 
@@ -113,9 +119,9 @@ fn read_hosts(path: &Path) -> Hosts {
 }
 
 fn read_servers(path: &Path, port: u16) -> Result<TokioResolver, String> {
-    let wrong = |error: NetError| format!("{}: {error}", path.display());
-    let text = fs::read(path).map_err(|error| wrong(error.into()))?;
-    let (mut config, mut options) = parse_resolv_conf(text).map_err(wrong)?;
+    let failed = |error: NetError| format!("{}: {error}", path.display());
+    let text = fs::read(path).map_err(|error| failed(error.into()))?;
+    let (mut config, mut options) = parse_resolv_conf(text).map_err(failed)?;
     for server in &mut config.name_servers {
         for connection in &mut server.connections {
             connection.port = port;
@@ -125,22 +131,22 @@ fn read_servers(path: &Path, port: u16) -> Result<TokioResolver, String> {
     options.cache_size = 0;
     let provider = TokioRuntimeProvider::default();
     let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
-    builder.build().map_err(wrong)
+    builder.build().map_err(failed)
 }
 
 /// What is in a file, read again when that is another one.
-struct Watched<T> {
+struct CachedFile<T> {
     path: PathBuf,
     read: Box<dyn Fn(&Path) -> T>,
-    last: RefCell<Option<(Option<Stamp>, Rc<T>)>>,
+    last: RefCell<Option<(Option<FileStamp>, Rc<T>)>>,
 }
 
 /// What tells one version of a file from another.
-type Stamp = (Option<SystemTime>, u64, u64);
+type FileStamp = (Option<SystemTime>, u64, u64);
 
-impl<T> Watched<T> {
+impl<T> CachedFile<T> {
     fn new(path: PathBuf, read: Box<dyn Fn(&Path) -> T>) -> Self {
-        Watched {
+        CachedFile {
             path,
             read,
             last: RefCell::default(),
@@ -162,7 +168,7 @@ impl<T> Watched<T> {
 }
 
 /// None if there is no such file.
-fn stamp(path: &Path) -> Option<Stamp> {
+fn stamp(path: &Path) -> Option<FileStamp> {
     use std::os::unix::fs::MetadataExt;
     let file = fs::metadata(path).ok()?;
     Some((file.modified().ok(), file.len(), file.ino()))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pointsman_proxy::tls::hello::{Hello, MOST, MOST_READ, Unread, read};
+use pointsman_proxy::tls::client_hello::{ClientHello, HelloError, MAX_LEN, MAX_READ, read};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use rustls::pki_types::ServerName;
@@ -36,8 +36,8 @@ fn some_hello() -> Vec<u8> {
     )
 }
 
-fn hello(name: Option<&str>, protocols: &[&[u8]]) -> Hello {
-    Hello {
+fn hello(name: Option<&str>, protocols: &[&[u8]]) -> ClientHello {
+    ClientHello {
         server_name: name.map(str::to_owned),
         protocols: protocols.iter().map(|name| name.to_vec()).collect(),
     }
@@ -115,7 +115,7 @@ fn of_every_beginning_more_is_wanted() {
         for end in 0..bytes.len() {
             assert_eq!(
                 read(&bytes[..end]),
-                Err(Unread::More),
+                Err(HelloError::Incomplete),
                 "{end} of {}",
                 bytes.len()
             );
@@ -136,15 +136,15 @@ fn what_is_not_tls_is_told_at_once() {
         b"SSH-2.0",
         b"\x15\x03\x01\x00\x02\x01\x00",
     ] {
-        assert_eq!(read(bytes), Err(Unread::NotTls), "{bytes:?}");
+        assert_eq!(read(bytes), Err(HelloError::NotTls), "{bytes:?}");
     }
     // A ServerHello.
-    assert_eq!(read(&record(&[2])), Err(Unread::NotTls));
+    assert_eq!(read(&record(&[2])), Err(HelloError::NotTls));
 }
 
 #[test]
 fn names_are_validated() {
-    let broken = Err(Unread::Broken("its server name is none"));
+    let broken = Err(HelloError::Malformed("its server name is none"));
     let named = |name: &str| Ok(hello(Some(name), &[]));
     let none = Ok(hello(None, &[]));
     let long = [
@@ -157,7 +157,7 @@ fn names_are_validated() {
         &[b'd'; 61],
     ]
     .concat();
-    let table: [(&[u8], Result<Hello, Unread>); 22] = [
+    let table: [(&[u8], Result<ClientHello, HelloError>); 22] = [
         (b"example.com", named("example.com")),
         (b"EXAMPLE.Com", named("example.com")),
         (b"example.com.", named("example.com")),
@@ -195,7 +195,7 @@ fn names_are_validated() {
 fn what_stands_twice_is_refused() {
     let name = server_name(b"a.example");
     let protocols = counted(b"\x02h2");
-    let twice = Err(Unread::Broken("an extension comes twice"));
+    let twice = Err(HelloError::Malformed("an extension comes twice"));
     assert_eq!(
         read(&with_extensions(&[(0, name.clone()), (0, name.clone())])),
         twice
@@ -219,7 +219,7 @@ fn what_stands_twice_is_refused() {
     let names = counted(&[entry.clone(), entry].concat());
     assert_eq!(
         read(&with_extensions(&[(0, names)])),
-        Err(Unread::Broken("not one server name"))
+        Err(HelloError::Malformed("not one server name"))
     );
 }
 
@@ -243,7 +243,7 @@ fn what_does_not_fit_is_broken() {
     for extension in extensions {
         let found = read(&with_extensions(std::slice::from_ref(&extension)));
         assert!(
-            matches!(found, Err(Unread::Broken(_))),
+            matches!(found, Err(HelloError::Malformed(_))),
             "{extension:?}: {found:?}"
         );
     }
@@ -280,7 +280,7 @@ fn what_does_not_fit_is_broken() {
     ] {
         let found = read(&whole(body));
         assert!(
-            matches!(found, Err(Unread::Broken(_))),
+            matches!(found, Err(HelloError::Malformed(_))),
             "{body:?}: {found:?}"
         );
     }
@@ -294,34 +294,34 @@ fn records_that_can_not_be_are_broken() {
     alert[45] = 21;
     assert_eq!(
         read(&alert),
-        Err(Unread::Broken("another record comes before its end"))
+        Err(HelloError::Malformed("another record comes before its end"))
     );
     assert_eq!(
         read(&[22, 3, 1, 0, 0]),
-        Err(Unread::Broken("an empty record"))
+        Err(HelloError::Malformed("an empty record"))
     );
     assert_eq!(
         read(&[22, 3, 1, 0x40, 1]),
-        Err(Unread::Broken("a record that is too long"))
+        Err(HelloError::Malformed("a record that is too long"))
     );
     let empty = [&split[..45], &[22, 3, 1, 0, 0], &split[45..]].concat();
-    assert_eq!(read(&empty), Err(Unread::Broken("an empty record")));
+    assert_eq!(read(&empty), Err(HelloError::Malformed("an empty record")));
 }
 
 #[test]
 fn what_is_too_long_is_told_at_once() {
     let mut head = vec![1];
-    head.extend(&(MOST as u32 + 1).to_be_bytes()[1..]);
-    assert_eq!(read(&record(&head)), Err(Unread::TooLong));
+    head.extend(&(MAX_LEN as u32 + 1).to_be_bytes()[1..]);
+    assert_eq!(read(&record(&head)), Err(HelloError::TooLong));
     // As long as it may be, and split so that its records' heads take too much room.
-    let filler = MOST - 2 - 32 - 1 - 4 - 2 - 2 - 4;
+    let filler = MAX_LEN - 2 - 32 - 1 - 4 - 2 - 2 - 4;
     let longest = with_extensions(&[(21, vec![0; filler])]);
     assert_eq!(read(&longest), Ok(hello(None, &[])));
     let message: Vec<u8> = [&longest[5..5 + (1 << 14)], &longest[10 + (1 << 14)..]].concat();
     let tiny: Vec<u8> = message.chunks(1).flat_map(record).collect();
-    assert_eq!(read(&tiny), Err(Unread::TooLong));
-    assert_eq!(read(&tiny[..MOST_READ - 1]), Err(Unread::More));
-    assert_eq!(read(&tiny[..MOST_READ]), Err(Unread::TooLong));
+    assert_eq!(read(&tiny), Err(HelloError::TooLong));
+    assert_eq!(read(&tiny[..MAX_READ - 1]), Err(HelloError::Incomplete));
+    assert_eq!(read(&tiny[..MAX_READ]), Err(HelloError::TooLong));
 }
 
 /// What is settled by some bytes is not changed by more of them.
@@ -331,7 +331,7 @@ fn settles(bytes: &[u8]) -> Result<(), TestCaseError> {
     for end in 0..=bytes.len() {
         let found = read(&bytes[..end]);
         prop_assert!(!settled || found == all, "{end}: {found:?}, then {all:?}");
-        settled |= found != Err(Unread::More);
+        settled |= found != Err(HelloError::Incomplete);
     }
     Ok(())
 }
