@@ -1,4 +1,4 @@
-//! Hostile bytes for the reader of ClientHellos: nothing panics, what is settled stays settled, and a name that is read is one.
+//! Fuzzes the ClientHello parser: it never panics, more bytes do not change a final result, and server names are normalized.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

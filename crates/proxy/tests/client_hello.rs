@@ -144,7 +144,7 @@ fn what_is_not_tls_is_told_at_once() {
 
 #[test]
 fn names_are_validated() {
-    let broken = Err(HelloError::Malformed("its server name is none"));
+    let broken = Err(HelloError::Malformed("invalid server name"));
     let named = |name: &str| Ok(hello(Some(name), &[]));
     let none = Ok(hello(None, &[]));
     let long = [
@@ -195,7 +195,7 @@ fn names_are_validated() {
 fn what_stands_twice_is_refused() {
     let name = server_name(b"a.example");
     let protocols = counted(b"\x02h2");
-    let twice = Err(HelloError::Malformed("an extension comes twice"));
+    let twice = Err(HelloError::Malformed("duplicate extension"));
     assert_eq!(
         read(&with_extensions(&[(0, name.clone()), (0, name.clone())])),
         twice
@@ -219,7 +219,7 @@ fn what_stands_twice_is_refused() {
     let names = counted(&[entry.clone(), entry].concat());
     assert_eq!(
         read(&with_extensions(&[(0, names)])),
-        Err(HelloError::Malformed("not one server name"))
+        Err(HelloError::Malformed("not exactly one server name"))
     );
 }
 
@@ -294,18 +294,18 @@ fn records_that_can_not_be_are_broken() {
     alert[45] = 21;
     assert_eq!(
         read(&alert),
-        Err(HelloError::Malformed("another record comes before its end"))
+        Err(HelloError::Malformed("interrupted by another record"))
     );
     assert_eq!(
         read(&[22, 3, 1, 0, 0]),
-        Err(HelloError::Malformed("an empty record"))
+        Err(HelloError::Malformed("empty record"))
     );
     assert_eq!(
         read(&[22, 3, 1, 0x40, 1]),
-        Err(HelloError::Malformed("a record that is too long"))
+        Err(HelloError::Malformed("oversized record"))
     );
     let empty = [&split[..45], &[22, 3, 1, 0, 0], &split[45..]].concat();
-    assert_eq!(read(&empty), Err(HelloError::Malformed("an empty record")));
+    assert_eq!(read(&empty), Err(HelloError::Malformed("empty record")));
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! What came from elsewhere, made harmless: no line can be forged, no terminal told what to do.
+//! Escaping of untrusted values, against forged log entries and terminal escape sequences.
 
 use std::io::Write;
 
-/// For a line of text: printable ASCII stays; spaces, quotes, backslashes and all else are written `\xNN`, so that a value is one word.
+/// Escapes a value for the text format: printable ASCII stays; spaces, quotes, backslashes and everything else become `\xNN`, so that a value is one word.
 pub(crate) fn escape_text(bytes: &[u8], out: &mut Vec<u8>) {
     if bytes.is_empty() {
-        // A column is never empty.
+        // A column must not be empty.
         out.extend_from_slice(b"\"\"");
     }
     for byte in bytes {
@@ -18,11 +18,11 @@ pub(crate) fn escape_text(bytes: &[u8], out: &mut Vec<u8>) {
 }
 
 fn push_hex(byte: u8, out: &mut Vec<u8>) {
-    // A vector can be written to.
+    // Writing to a vector can't fail.
     let _ = write!(out, "\\x{byte:02x}");
 }
 
-/// For a JSON string. What is not UTF-8 becomes U+FFFD.
+/// Escapes a value for a JSON string. Invalid UTF-8 becomes U+FFFD.
 pub(crate) fn escape_json(bytes: &[u8], out: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(bytes).chars() {
         match c {

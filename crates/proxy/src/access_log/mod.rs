@@ -1,8 +1,8 @@
-//! One line for each request, stream or UDP session, written by a thread of its own.
+//! Access log: one entry per request, stream or UDP session, written by a thread of its own.
 //!
-//! A worker writes its lines into its [`Lane`]; ten times a second, or sooner if much has come together, the writer takes what is in every
-//! lane and puts it where it belongs. A lane holds so much and no more: what comes while it is full is dropped and counted, for a disk must
-//! not slow traffic. A lane's lock is held by the writer only to exchange it for an empty one, so a worker does not wait for the disk.
+//! Each worker appends entries to a [`LogQueue`]. The writer thread empties all queues ten times a second, or sooner if one is filling up. Queues are bounded:
+//! entries that do not fit are dropped and counted, because a slow disk must not slow down traffic. The writer holds a queue's lock only to exchange its contents
+//! for an empty batch, so workers never wait for the disk.
 
 mod escape;
 mod record;
@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -22,17 +22,18 @@ pub(crate) use record::{LogRecord, LoggedRule};
 
 use crate::metrics::WorkerSeries;
 use crate::options::{AccessLogFormat, AccessLogOptions};
+use crate::sync::lock;
 
-/// From so many bytes on that wait for the writer, of each worker, lines are dropped.
+/// Bytes in a worker's queue from which on entries are dropped.
 const MAX_QUEUE_BYTES: usize = 1024 * 1024;
-/// From so many on, the writer is woken.
+/// Bytes in a queue that wake the writer.
 const WAKE_BYTES: usize = 128 * 1024;
-/// How long a line waits at most.
+/// Interval at which the writer empties the queues.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(100);
-/// How often it is said that lines are lost.
+/// Interval between warnings about lost entries.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The access log. Dropping it writes what is there and ends its thread.
+/// The access log. Dropping it writes all queued entries and stops the writer.
 #[derive(Debug)]
 pub(crate) struct AccessLog {
     format: AccessLogFormat,
@@ -45,40 +46,35 @@ pub(crate) struct AccessLog {
 #[derive(Debug, Default)]
 struct LogQueues {
     queues: Mutex<Vec<Arc<LogQueue>>>,
-    /// A file to go on in.
-    next: Mutex<Option<File>>,
-    end: AtomicBool,
+    /// The reopened file, until the writer takes it.
+    reopened: Mutex<Option<File>>,
+    shutdown: AtomicBool,
 }
 
-/// What waits between a worker and the writer.
+/// Entries of a worker that wait for the writer.
 #[derive(Debug)]
 struct LogQueue {
-    lines: Mutex<Batch>,
+    batch: Mutex<Batch>,
     series: Arc<WorkerSeries>,
 }
 
-/// Whole lines.
+/// Complete entries.
 #[derive(Debug, Default)]
 struct Batch {
     bytes: Vec<u8>,
     count: u64,
 }
 
-/// Lines are whole between any two steps, so a panic elsewhere does not spoil them.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl AccessLog {
     /// Opens the file and starts the writer.
     pub(crate) fn open(options: &AccessLogOptions) -> io::Result<AccessLog> {
-        let sink = match &options.file {
+        let output = match &options.file {
             Some(path) => LogOutput::File(append(path)?),
             None => LogOutput::Stdout,
         };
         let shared = Arc::new(LogQueues::default());
         let writer = LogWriter {
-            sink,
+            output,
             shared: shared.clone(),
             dropped: 0,
             warned: None,
@@ -95,10 +91,10 @@ impl AccessLog {
         })
     }
 
-    /// What a worker writes to. Lines that are dropped are counted there.
+    /// Creates the queue of a worker. Dropped entries are counted in `series`.
     pub(crate) fn worker(&self, series: &Arc<WorkerSeries>) -> WorkerLog {
         let queue = Arc::new(LogQueue {
-            lines: Mutex::default(),
+            batch: Mutex::default(),
             series: series.clone(),
         });
         lock(&self.shared.queues).push(queue.clone());
@@ -109,10 +105,10 @@ impl AccessLog {
         }
     }
 
-    /// Opens the file anew, by its name: lines that come from now on go there. Nothing changes if that fails.
+    /// Reopens the file by its name, for entries from now on. If that fails, the old file stays in use.
     pub(crate) fn reopen(&self) -> io::Result<()> {
         if let Some(path) = &self.file {
-            *lock(&self.shared.next) = Some(append(path)?);
+            *lock(&self.shared.reopened) = Some(append(path)?);
         }
         Ok(())
     }
@@ -128,16 +124,16 @@ fn append(path: &Path) -> io::Result<File> {
 
 impl Drop for AccessLog {
     fn drop(&mut self) {
-        self.shared.end.store(true, Ordering::Release);
+        self.shared.shutdown.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             self.writer.unpark();
-            // It has no way to panic that is worth telling here.
+            // The writer does not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// What a worker writes to.
+/// A worker's end of its queue.
 #[derive(Debug)]
 pub(crate) struct WorkerLog {
     format: AccessLogFormat,
@@ -146,19 +142,19 @@ pub(crate) struct WorkerLog {
 }
 
 impl WorkerLog {
-    /// Writes a line, or counts that it was dropped.
+    /// Appends an entry, or counts it as dropped.
     pub(crate) fn write(&self, record: &LogRecord<'_>) {
-        let mut lines = lock(&self.queue.lines);
-        let before = lines.bytes.len();
+        let mut batch = lock(&self.queue.batch);
+        let before = batch.bytes.len();
         if before >= MAX_QUEUE_BYTES {
-            drop(lines);
+            drop(batch);
             self.queue.series.dropped_log_lines.add_shared(1);
             return;
         }
-        record.write(self.format, &mut lines.bytes);
-        lines.count += 1;
-        let now = lines.bytes.len();
-        drop(lines);
+        record.write(self.format, &mut batch.bytes);
+        batch.count += 1;
+        let now = batch.bytes.len();
+        drop(batch);
         if before < WAKE_BYTES && now >= WAKE_BYTES {
             self.writer.unpark();
         }
@@ -171,56 +167,56 @@ enum LogOutput {
     Stdout,
 }
 
-/// The thread that writes.
+/// The writer thread.
 #[derive(Debug)]
 struct LogWriter {
-    sink: LogOutput,
+    output: LogOutput,
     shared: Arc<LogQueues>,
-    /// How many dropped lines it knows of.
+    /// Dropped entries up to the last flush.
     dropped: u64,
     warned: Option<Instant>,
 }
 
 impl LogWriter {
     fn run(mut self) {
-        let mut lines = Batch::default();
+        let mut batch = Batch::default();
         loop {
-            // Asked before the lanes are emptied: what was there when the end was said is written.
-            let end = self.shared.end.load(Ordering::Acquire);
-            self.flush_queues(&mut lines);
-            if end {
+            // Read before the queues are emptied: entries from before the shutdown are still written.
+            let shutdown = self.shared.shutdown.load(Ordering::Acquire);
+            self.flush_queues(&mut batch);
+            if shutdown {
                 return;
             }
             thread::park_timeout(FLUSH_INTERVAL);
         }
     }
 
-    /// Empties every lane once.
-    fn flush_queues(&mut self, lines: &mut Batch) {
+    /// Empties every queue once.
+    fn flush_queues(&mut self, batch: &mut Batch) {
         let queues = {
             let mut queues = lock(&self.shared.queues);
             let all = queues.clone();
-            // A lane that its worker has left is emptied for the last time. Here and in `all` it is held too.
+            // After this flush, forgets queues whose workers are gone: only `queues` and `all` refer to them.
             queues.retain(|queue| Arc::strong_count(queue) > 2);
             all
         };
         let mut dropped = 0;
         for queue in &queues {
-            mem::swap(&mut *lock(&queue.lines), lines);
-            // The file is changed between the lines that were there when it was opened anew and those that came later, or a little sooner.
-            if let Some(file) = lock(&self.shared.next).take() {
-                self.sink = LogOutput::File(file);
+            mem::swap(&mut *lock(&queue.batch), batch);
+            // Entries that were queued before the file was reopened may go to either file.
+            if let Some(file) = lock(&self.shared.reopened).take() {
+                self.output = LogOutput::File(file);
             }
-            if let Err(error) = self.write(&lines.bytes) {
-                queue.series.dropped_log_lines.add_shared(lines.count);
+            if let Err(error) = self.write(&batch.bytes) {
+                queue.series.dropped_log_lines.add_shared(batch.count);
                 self.warn(&format!("can't write the access log: {error}"));
             }
-            lines.bytes.clear();
-            lines.count = 0;
+            batch.bytes.clear();
+            batch.count = 0;
             dropped += queue.series.dropped_log_lines.get();
         }
         if dropped > self.dropped {
-            self.warn("the access log can't keep up: lines are dropped");
+            self.warn("the access log can't keep up; entries are dropped");
         }
         self.dropped = dropped;
     }
@@ -229,7 +225,7 @@ impl LogWriter {
         if bytes.is_empty() {
             return Ok(());
         }
-        match &mut self.sink {
+        match &mut self.output {
             LogOutput::File(file) => file.write_all(bytes),
             LogOutput::Stdout => {
                 let mut out = io::stdout().lock();
@@ -243,13 +239,10 @@ impl LogWriter {
         clippy::disallowed_methods,
         reason = "the writer is a thread of its own"
     )]
-    fn warn(&mut self, what: &str) {
-        if self
-            .warned
-            .is_none_or(|when| when.elapsed() >= WARN_INTERVAL)
-        {
+    fn warn(&mut self, message: &str) {
+        if self.warned.is_none_or(|at| at.elapsed() >= WARN_INTERVAL) {
             self.warned = Some(Instant::now());
-            tracing::warn!("{what}");
+            tracing::warn!("{message}");
         }
     }
 }

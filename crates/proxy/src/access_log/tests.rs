@@ -1,4 +1,4 @@
-//! Every line is whole, harmless and written in time.
+//! Tests of the entries' formats, of escaping, and of the writer thread.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests wait no longer than a deadline"
@@ -15,10 +15,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A folder of its own for each test, gone with it.
-struct Folder(PathBuf);
+/// A temporary directory for a test, deleted on drop.
+struct TempDir(PathBuf);
 
-impl Folder {
+impl TempDir {
     fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!(
@@ -28,7 +28,7 @@ impl Folder {
         );
         let path = std::env::temp_dir().join(name);
         fs::create_dir_all(&path).unwrap();
-        Folder(path)
+        TempDir(path)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -36,7 +36,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
@@ -49,15 +49,15 @@ fn options(path: &Path) -> AccessLogOptions {
     }
 }
 
-/// Waits until a file holds what is wanted; fails after half a minute.
+/// Waits until a file's content satisfies a condition; fails after half a minute.
 fn eventually(path: &Path, wanted: impl Fn(&str) -> bool) -> String {
-    let begin = Instant::now();
+    let start = Instant::now();
     loop {
         let text = fs::read_to_string(path).unwrap_or_default();
         if wanted(&text) {
             return text;
         }
-        assert!(begin.elapsed() < Duration::from_secs(30), "{text}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{text}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -72,7 +72,7 @@ fn service() -> ObjectKey {
     ObjectKey::new(Kind::Service, "shop", "cart")
 }
 
-/// Calls with a record that has everything.
+/// Calls a function with an entry that has all fields.
 fn full<T>(then: impl FnOnce(&LogRecord<'_>) -> T) -> T {
     let listener = FrontendId::Listener {
         gateway: Name::new("infra", "edge"),
@@ -109,7 +109,7 @@ fn full<T>(then: impl FnOnce(&LogRecord<'_>) -> T) -> T {
 }
 
 #[test]
-fn a_line_of_text_is_for_people() {
+fn the_text_format_has_columns_and_named_fields() {
     assert_eq!(
         full(|record| line(AccessLogFormat::Text, record)),
         "2026-03-01T12:00:00.250Z 127.0.0.1:50000 infra/edge/http HTTP/1.1 GET shop.example /cart?id=1 200 12.345 3 4096 \
@@ -127,7 +127,7 @@ fn a_line_of_text_is_for_people() {
 }
 
 #[test]
-fn a_line_of_json_is_for_tools() {
+fn the_json_format_has_one_object_per_line() {
     assert_eq!(
         full(|record| line(AccessLogFormat::Json, record)),
         concat!(
@@ -145,7 +145,7 @@ fn a_line_of_json_is_for_tools() {
 }
 
 #[test]
-fn the_list_of_fields_is_the_lines() {
+fn the_list_of_fields_matches_the_entries() {
     let text = full(|record| line(AccessLogFormat::Json, record));
     let value: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&text).unwrap();
     let names: Vec<&str> = value.keys().map(String::as_str).collect();
@@ -153,7 +153,7 @@ fn the_list_of_fields_is_the_lines() {
 }
 
 #[test]
-fn listeners_are_told_apart() {
+fn listeners_have_distinct_names() {
     let set = FrontendId::Listener {
         gateway: Name::new("infra", "edge"),
         owner: ObjectKey::new(Kind::ListenerSet, "team", "more"),
@@ -183,7 +183,7 @@ fn listeners_are_told_apart() {
 }
 
 #[test]
-fn times_are_right() {
+fn times_are_formatted_as_in_rfc_3339() {
     let table = [
         (0, "1970-01-01T00:00:00.000Z"),
         (951_782_399_999, "2000-02-28T23:59:59.999Z"),
@@ -206,7 +206,7 @@ fn times_are_right() {
 }
 
 #[test]
-fn no_line_can_be_forged() {
+fn entries_can_not_be_forged() {
     let record = LogRecord {
         authority: Some(b""),
         path: Some(b"/ 200\r\n\"\\\x1b[2J\xff\xc2\x9b"),
@@ -227,7 +227,7 @@ fn no_line_can_be_forged() {
 
 proptest! {
     #[test]
-    fn whatever_is_sent_a_line_is_one_line(path: Vec<u8>, authority: Vec<u8>, id: Vec<u8>, reason: String) {
+    fn an_entry_is_one_line_whatever_a_client_sends(path: Vec<u8>, authority: Vec<u8>, id: Vec<u8>, reason: String) {
         let record = LogRecord {
             path: Some(&path),
             authority: Some(&authority),
@@ -248,8 +248,8 @@ proptest! {
 }
 
 #[test]
-fn lines_are_written_soon_and_all_of_them_at_the_end() {
-    let folder = Folder::new();
+fn entries_are_written_soon_and_completely_on_shutdown() {
+    let folder = TempDir::new();
     let path = folder.file("log");
     let log = AccessLog::open(&options(&path)).unwrap();
     let worker = log.worker(&Arc::default());
@@ -276,8 +276,8 @@ fn lines_are_written_soon_and_all_of_them_at_the_end() {
 }
 
 #[test]
-fn a_file_that_was_moved_away_is_made_anew() {
-    let folder = Folder::new();
+fn a_file_that_was_moved_away_is_created_again_on_reopen() {
+    let folder = TempDir::new();
     let (path, old) = (folder.file("log"), folder.file("log.1"));
     let log = AccessLog::open(&options(&path)).unwrap();
     let worker = log.worker(&Arc::default());
@@ -297,23 +297,23 @@ fn a_file_that_was_moved_away_is_made_anew() {
     let text = eventually(&path, |text| text.contains("third"));
     assert!(!text.contains("second"), "{text}");
     assert!(!fs::read_to_string(&old).unwrap().contains("third"));
-    // What can't be opened changes nothing.
+    // A failed reopen changes nothing.
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
     assert!(log.reopen().is_err());
 }
 
 #[test]
-fn a_file_that_can_not_be_opened_is_an_error_that_names_it() {
-    let folder = Folder::new();
+fn the_error_for_a_file_that_can_not_be_opened_names_it() {
+    let folder = TempDir::new();
     let path = folder.file("missing").join("log");
     let error = AccessLog::open(&options(&path)).unwrap_err().to_string();
     assert!(error.contains(&path.display().to_string()), "{error}");
 }
 
 #[test]
-fn a_log_that_stands_still_stops_nobody_and_what_is_lost_is_counted() {
-    let folder = Folder::new();
+fn a_blocked_log_does_not_block_workers_and_dropped_entries_are_counted() {
+    let folder = TempDir::new();
     let path = folder.file("pipe");
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -323,7 +323,7 @@ fn a_log_that_stands_still_stops_nobody_and_what_is_lost_is_counted() {
         0,
     )
     .unwrap();
-    // A pipe that nobody reads holds 64 KiB; whoever writes more has to wait.
+    // A pipe that nobody reads holds 64 KiB; further writes block.
     let mut reader = OpenOptions::new()
         .read(true)
         .write(true)
@@ -333,13 +333,13 @@ fn a_log_that_stands_still_stops_nobody_and_what_is_lost_is_counted() {
     let series: Arc<WorkerSeries> = Arc::default();
     let worker = log.worker(&series);
     let mut written = 0;
-    let begin = Instant::now();
+    let start = Instant::now();
     while series.dropped_log_lines.get() == 0 {
         full(|record| worker.write(record));
         written += 1;
-        assert!(begin.elapsed() < Duration::from_secs(30), "{written} lines");
+        assert!(start.elapsed() < Duration::from_secs(30), "{written} lines");
     }
-    // Once someone reads, all that was not dropped arrives.
+    // Once the pipe is read, all entries that were not dropped arrive.
     drop(worker);
     let dropped = series.dropped_log_lines.get();
     let length = full(|record| line(AccessLogFormat::Text, record)).len() as u64;
@@ -358,7 +358,7 @@ fn a_log_that_stands_still_stops_nobody_and_what_is_lost_is_counted() {
 }
 
 #[test]
-fn writing_that_fails_is_counted() {
+fn entries_that_can_not_be_written_are_counted() {
     let full_device = Path::new("/dev/full");
     if !full_device.exists() {
         return;
@@ -374,7 +374,7 @@ fn writing_that_fails_is_counted() {
 }
 
 #[test]
-fn the_clock_may_stand_before_1970() {
+fn a_clock_before_1970_is_harmless() {
     let record = LogRecord {
         time: SystemTime::UNIX_EPOCH - Duration::from_secs(1),
         ..LogRecord::default()
@@ -383,7 +383,7 @@ fn the_clock_may_stand_before_1970() {
 }
 
 #[test]
-fn docs_observing_md_has_every_field() {
+fn docs_observing_md_lists_every_field() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/observing.md");
     let text = fs::read_to_string(path).unwrap();
     let section = text
@@ -394,6 +394,6 @@ fn docs_observing_md_has_every_field() {
         .lines()
         .filter(|line| line.starts_with("| `"))
         .collect();
-    let wanted = record::FIELDS.map(|(name, what)| format!("| `{name}` | {what} |"));
+    let wanted = record::FIELDS.map(|(name, description)| format!("| `{name}` | {description} |"));
     assert_eq!(rows, wanted, "the rows should be:\n{}", wanted.join("\n"));
 }

@@ -1,4 +1,4 @@
-//! Where addresses come from: the system's hosts file, then the name servers that it is set to. Both files are read again when they change.
+//! Lookup of addresses in the hosts file and with the configured name servers. Both files are read again when they change.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
@@ -14,33 +14,33 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hickory_resolver::system_conf::parse_resolv_conf;
 use hickory_resolver::{Hosts, TokioResolver, lookup::Lookup};
 
-/// How long an entry of the hosts file is used before the file is looked at again.
+/// TTL of entries of the hosts file.
 const HOSTS_TTL: Duration = Duration::from_secs(5);
 
-/// What was found for one family of addresses.
+/// The response for one address family.
 #[derive(Debug)]
 pub(crate) enum DnsResponse {
-    /// These, to be used for so long.
+    /// Addresses and their TTL.
     Addresses(Vec<IpAddr>, Duration),
-    /// That there are none.
+    /// The name exists or not, but has no address of this family.
     NoRecords,
-    /// Nothing.
+    /// The lookup failed.
     Failed(String),
 }
 
-/// The files, and what was in them last.
+/// The hosts file and the name servers.
 pub(crate) struct LookupSource {
     hosts: CachedFile<Hosts>,
     servers: CachedFile<Result<TokioResolver, String>>,
 }
 
 impl LookupSource {
-    /// The system's.
+    /// The files of the system.
     pub(crate) fn system() -> Self {
         LookupSource::new("/etc/hosts".into(), "/etc/resolv.conf".into(), 53)
     }
 
-    /// Those in these files; name servers are asked at this port.
+    /// These files, with name servers at this port.
     pub(crate) fn new(hosts: PathBuf, servers: PathBuf, port: u16) -> Self {
         LookupSource {
             hosts: CachedFile::new(hosts, Box::new(read_hosts)),
@@ -48,7 +48,7 @@ impl LookupSource {
         }
     }
 
-    /// The addresses of a name, IPv4 and IPv6. If the hosts file has any, no server is asked.
+    /// Resolves a name to IPv4 and IPv6 addresses. Name servers are queried only if the hosts file has no entry.
     pub(crate) async fn look_up(&self, name: &str) -> (DnsResponse, DnsResponse) {
         let failed = |error: String| {
             (
@@ -66,7 +66,7 @@ impl LookupSource {
             (None, None) => {}
             (v4, v6) => return (from_hosts(v4), from_hosts(v6)),
         }
-        // A name with a dot in it is meant as it stands: it is somebody else's, and not to be sought in the domains of this machine.
+        // A name with a dot is fully qualified: the search domains of this machine do not apply to names in manifests.
         query.set_fqdn(query.num_labels() > 1);
         let servers = self.servers.get();
         match &*servers {
@@ -94,7 +94,7 @@ fn from_hosts(found: Option<Lookup>) -> DnsResponse {
 fn from_servers(found: Result<Lookup, NetError>) -> DnsResponse {
     match found {
         Ok(lookup) => {
-            // The names on the way to the addresses count too.
+            // Includes the TTLs of CNAME records.
             let ttl = lookup.answers().iter().map(|record| record.ttl).min();
             match addresses(&lookup) {
                 none if none.is_empty() => DnsResponse::NoRecords,
@@ -109,11 +109,11 @@ fn from_servers(found: Result<Lookup, NetError>) -> DnsResponse {
     }
 }
 
-/// A file that can't be read has no entries.
+/// Reads the hosts file. One that can't be read counts as empty.
 fn read_hosts(path: &Path) -> Hosts {
     let mut hosts = Hosts::default();
     if let Err(error) = File::open(path).and_then(|file| hosts.read_hosts_conf(file)) {
-        tracing::debug!(path = %path.display(), %error, "no hosts are read");
+        tracing::debug!(path = %path.display(), %error, "can't read the hosts file");
     }
     hosts
 }
@@ -127,21 +127,21 @@ fn read_servers(path: &Path, port: u16) -> Result<TokioResolver, String> {
             connection.port = port;
         }
     }
-    // What is known is kept elsewhere, and asked for when it is to be asked for.
+    // No cache: `NameState` has the addresses and decides when to query again.
     options.cache_size = 0;
     let provider = TokioRuntimeProvider::default();
     let builder = TokioResolver::builder_with_config(config, provider).with_options(options);
     builder.build().map_err(failed)
 }
 
-/// What is in a file, read again when that is another one.
+/// The parsed contents of a file, read again when the file changes.
 struct CachedFile<T> {
     path: PathBuf,
     read: Box<dyn Fn(&Path) -> T>,
     last: RefCell<Option<(Option<FileStamp>, Rc<T>)>>,
 }
 
-/// What tells one version of a file from another.
+/// Distinguishes versions of a file: modification time, size and inode.
 type FileStamp = (Option<SystemTime>, u64, u64);
 
 impl<T> CachedFile<T> {
@@ -167,7 +167,7 @@ impl<T> CachedFile<T> {
     }
 }
 
-/// None if there is no such file.
+/// `None` if the file does not exist.
 fn stamp(path: &Path) -> Option<FileStamp> {
     use std::os::unix::fs::MetadataExt;
     let file = fs::metadata(path).ok()?;

@@ -1,7 +1,7 @@
-//! Backends that are named by a DNS name: their addresses, looked up off the request path.
+//! Resolution of backends' DNS names, off the request path.
 //!
-//! A [`Resolver`] has a thread of its own. It is told which names are wanted and tells when the addresses of one change. A name is looked up again
-//! when what is known of it has lived as long as its records say. What fails keeps what was known, and is tried again, each time a little later.
+//! A [`Resolver`] has a thread of its own. It is given the set of names and reports each change of a name's addresses. A name is resolved again when the TTL of
+//! its records has elapsed. A failed lookup keeps the known addresses in effect and is retried with increasing delays.
 
 mod lookup;
 #[cfg(test)]
@@ -20,31 +20,30 @@ use tokio::task::{AbortHandle, LocalSet, spawn_local};
 
 use lookup::{DnsResponse, LookupSource};
 
-/// How long an answer is used at least and at most, whatever its records say.
+/// Bounds of the time for which records are used, whatever their TTL.
 const MIN_TTL: Duration = Duration::from_secs(1);
 const MAX_TTL: Duration = Duration::from_secs(300);
 
-/// How long is waited after the first failure; twice as long after each further one, but never longer than this.
+/// Bounds of the delay after a failure. It doubles with each further failure.
 const MIN_RETRY: Duration = Duration::from_secs(1);
 const MAX_RETRY: Duration = Duration::from_secs(30);
 
-/// Hears of a name's addresses.
+/// Called with the new addresses of a name.
 type OnChange = dyn Fn(&Arc<str>, Vec<IpAddr>);
 
-/// Names that are wanted.
+/// Names to resolve.
 type Names = BTreeSet<Arc<str>>;
 
-/// Keeps the addresses of names up to date. Dropping it ends it.
+/// Keeps the addresses of names up to date. Dropping it stops its thread.
 #[derive(Debug)]
 pub(crate) struct Resolver {
-    /// None only while it ends.
+    /// `None` only while it stops.
     wanted: Option<watch::Sender<Names>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Resolver {
-    /// Starts with no names. `changed` is called on the resolver's own thread whenever a name has other addresses than before, in order and each
-    /// once; it must not drop the resolver.
+    /// Starts without names. `changed` is called on the resolver's thread with each change of a name's addresses, in order; it must not drop the resolver.
     pub(crate) fn start(
         changed: impl Fn(&Arc<str>, Vec<IpAddr>) + Send + 'static,
     ) -> io::Result<Resolver> {
@@ -73,7 +72,7 @@ impl Resolver {
         })
     }
 
-    /// These names are wanted from now on, and no others. One that was not wanted before is looked up at once.
+    /// Replaces the set of names. New names are resolved at once.
     pub(crate) fn set_names(&self, names: Names) {
         if let Some(wanted) = &self.wanted {
             wanted.send_if_modified(|old| {
@@ -89,13 +88,13 @@ impl Drop for Resolver {
     fn drop(&mut self) {
         self.wanted = None;
         if let Some(thread) = self.thread.take() {
-            // It has no way to panic that is worth telling here.
+            // The thread does not panic.
             let _ = thread.join();
         }
     }
 }
 
-/// Looks after one name for each that is wanted, until nobody can want any.
+/// Runs one task per name, until the resolver is dropped.
 async fn refresh_names(mut names: watch::Receiver<Names>, refresher: Rc<Refresher>) {
     let mut tasks: BTreeMap<Arc<str>, AbortHandle> = BTreeMap::new();
     loop {
@@ -120,55 +119,55 @@ async fn refresh_names(mut names: watch::Receiver<Names>, refresher: Rc<Refreshe
     }
 }
 
-/// What all names share.
+/// Resources shared by the tasks.
 struct Refresher {
     source: LookupSource,
     changed: Box<OnChange>,
 }
 
 impl Refresher {
-    /// Keeps one name up to date, for ever.
+    /// Keeps one name up to date.
     async fn refresh_forever(self: Rc<Self>, name: Arc<str>) {
         let mut state = NameState::default();
         loop {
             let (v4, v6) = self.source.look_up(&name).await;
             let refresh = state.update([v4, v6]);
             if let Some(addresses) = refresh.changed {
-                tracing::debug!(%name, ?addresses, "a backend's name has other addresses");
+                tracing::debug!(%name, ?addresses, "the addresses of a backend's DNS name changed");
                 (self.changed)(&name, addresses);
             }
             if let Some(error) = refresh.failed {
-                tracing::warn!(%name, %error, "a backend's name can't be looked up; what is state of it stays");
+                tracing::warn!(%name, %error, "can't resolve a backend's DNS name; its known addresses stay in effect");
             }
             tokio::time::sleep(refresh.wait).await;
         }
     }
 }
 
-/// What is known of a name.
+/// State of a name.
 #[derive(Debug, Default)]
 struct NameState {
-    /// Its addresses of either family.
+    /// IPv4 and IPv6 addresses.
     families: [Vec<IpAddr>; 2],
-    /// What was told of them.
+    /// Addresses as last reported.
     reported: Vec<IpAddr>,
-    /// Tries since one succeeded.
+    /// Consecutive failures.
     failures: u32,
 }
 
-/// What comes of an answer.
+/// The result of updating a name.
 struct Refresh {
-    /// The addresses, if they are others than before.
+    /// The addresses, if they changed.
     changed: Option<Vec<IpAddr>>,
-    /// The first failure after a success.
+    /// The error, if it is the first one after a success.
     failed: Option<String>,
-    /// How long to wait for the next try.
+    /// Time until the next lookup.
     wait: Duration,
 }
 
 impl NameState {
-    /// Takes the answers for both families. A family whose question failed keeps what it had; so does a name that has no address at all any more:
-    /// that is far more often a mistake in its zone than meant.
+    /// Applies the responses for both address families. A family whose lookup failed keeps its addresses; so does a name without any addresses, which is far more
+    /// often a mistake in its zone than intended.
     fn update(&mut self, answers: [DnsResponse; 2]) -> Refresh {
         let mut min_ttl = MAX_TTL;
         let mut error = None;

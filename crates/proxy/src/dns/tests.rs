@@ -1,8 +1,5 @@
-//! Names are looked up, kept up to date, and not lost when their server is.
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests wait no longer than a deadline"
-)]
+//! Tests of resolution, refreshing, and failures of name servers.
+#![allow(clippy::disallowed_methods, reason = "tests have deadlines")]
 
 use std::collections::HashMap;
 use std::fs;
@@ -18,26 +15,26 @@ use hickory_resolver::proto::rr::{Name, RData, Record, RecordType, rdata::CNAME}
 
 use super::*;
 
-/// How long anything may take, on however slow a machine.
+/// Deadline of every step, generous for slow machines.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A name server on loopback, for as long as it lives.
+/// A name server on loopback.
 struct Server {
     address: SocketAddr,
     state: Arc<ServerState>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A record's data and how long it lives.
+/// The data of a record and its TTL.
 type Data = (RData, u32);
 
 #[derive(Default)]
 struct ServerState {
     records: Mutex<HashMap<(String, RecordType), Vec<Data>>>,
-    /// All questions are answered with SERVFAIL.
+    /// Responds to all queries with SERVFAIL.
     broken: AtomicBool,
     end: AtomicBool,
-    /// Who asked for what when.
+    /// Queries with their times.
     asked: Mutex<Vec<(String, RecordType, Instant)>>,
 }
 
@@ -46,14 +43,14 @@ impl Server {
         Server::with_socket(UdpSocket::bind(loopback()).unwrap())
     }
 
-    /// Two servers on one port, of two addresses.
+    /// Starts two servers with the same port and different addresses.
     fn pair() -> [Server; 2] {
         let bind = || {
             let first = UdpSocket::bind(loopback())?;
             let port = first.local_addr()?.port();
             io::Result::Ok([first, UdpSocket::bind(("127.0.0.2", port))?])
         };
-        // The port may be taken at the second address; another one is not.
+        // The port may be in use at the second address; then another one is tried.
         let found = (0..100).find_map(|_| bind().ok());
         found.expect("a port").map(Server::with_socket)
     }
@@ -72,7 +69,7 @@ impl Server {
         }
     }
 
-    /// Its answers from now on.
+    /// Sets the addresses of a name.
     fn set(&self, name: &str, addresses: &[&str], ttl: u32) {
         let mut records = self.state.records.lock().unwrap();
         for kind in [RecordType::A, RecordType::AAAA] {
@@ -90,7 +87,7 @@ impl Server {
         self.state.broken.store(broken, Ordering::Relaxed);
     }
 
-    /// When it was asked for the IPv4 addresses of a name.
+    /// Times of the queries for the IPv4 addresses of a name.
     fn asked(&self, name: &str) -> Vec<Instant> {
         let asked = self.state.asked.lock().unwrap();
         asked
@@ -104,7 +101,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.state.end.store(true, Ordering::Relaxed);
-        // Anything wakes it.
+        // Any datagram wakes the thread.
         let waker = UdpSocket::bind((self.address.ip(), 0)).unwrap();
         let _ = waker.send_to(&[], self.address);
         if let Some(thread) = self.thread.take() {
@@ -119,39 +116,39 @@ fn serve(socket: &UdpSocket, state: &ServerState) {
         if state.end.load(Ordering::Relaxed) {
             return;
         }
-        let Ok(question) = Message::from_vec(&buffer[..length]) else {
+        let Ok(request) = Message::from_vec(&buffer[..length]) else {
             continue;
         };
-        let query = question.queries[0].clone();
+        let query = request.queries[0].clone();
         let name = query.name().to_lowercase().to_string();
         let kind = query.query_type();
         let asked = (name.clone(), kind, Instant::now());
         state.asked.lock().unwrap().push(asked);
-        let mut answer = Message::response(question.metadata.id, question.metadata.op_code);
-        answer.metadata.message_type = MessageType::Response;
-        answer.metadata.recursion_desired = true;
-        answer.metadata.recursion_available = true;
-        answer.add_query(query.clone());
+        let mut response = Message::response(request.metadata.id, request.metadata.op_code);
+        response.metadata.message_type = MessageType::Response;
+        response.metadata.recursion_desired = true;
+        response.metadata.recursion_available = true;
+        response.add_query(query.clone());
         let records = state.records.lock().unwrap_or_else(PoisonError::into_inner);
         if state.broken.load(Ordering::Relaxed) {
-            answer.metadata.response_code = ResponseCode::ServFail;
+            response.metadata.response_code = ResponseCode::ServFail;
         } else {
             match records.get(&(name, kind)) {
-                None => answer.metadata.response_code = ResponseCode::NXDomain,
+                None => response.metadata.response_code = ResponseCode::NXDomain,
                 Some(found) => {
                     for (data, ttl) in found {
                         let record = Record::from_rdata(query.name().clone(), *ttl, data.clone());
-                        answer.add_answer(record);
+                        response.add_answer(record);
                     }
                 }
             }
         }
         drop(records);
-        let _ = socket.send_to(&answer.to_vec().unwrap(), from);
+        let _ = socket.send_to(&response.to_vec().unwrap(), from);
     }
 }
 
-/// The two files, in a folder of their own.
+/// A hosts file and a `resolv.conf` in a directory of their own.
 struct Files(PathBuf);
 
 impl Files {
@@ -169,7 +166,7 @@ impl Files {
         files
     }
 
-    /// Asked once and for long: a server that is slow is not asked twice.
+    /// Sets the name server, with a long timeout and without retries, so that a slow server is queried only once.
     fn set_server(&self, server: SocketAddr) {
         let text = format!(
             "nameserver {}\noptions timeout:30 attempts:1\n",
@@ -178,11 +175,11 @@ impl Files {
         self.write("resolv.conf", &text);
     }
 
-    /// As programs do that change it: a new file in the place of the old one.
+    /// Replaces a file by renaming a new one over it, as programs do.
     fn write(&self, name: &str, text: &str) {
-        let fresh = self.0.join(format!("{name}.new"));
-        fs::write(&fresh, text).unwrap();
-        fs::rename(&fresh, self.0.join(name)).unwrap();
+        let new = self.0.join(format!("{name}.new"));
+        fs::write(&new, text).unwrap();
+        fs::rename(&new, self.0.join(name)).unwrap();
     }
 
     fn resolver(&self, port: u16) -> (Resolver, Changes) {
@@ -204,7 +201,7 @@ impl Drop for Files {
     }
 }
 
-/// What the resolver tells.
+/// Changes reported by the resolver.
 struct Changes(Receiver<(Arc<str>, Vec<IpAddr>)>);
 
 impl Changes {
@@ -251,7 +248,7 @@ fn both_families_are_found() {
 }
 
 #[test]
-fn a_change_is_seen_when_the_records_have_lived() {
+fn a_change_is_reported_when_the_ttl_has_elapsed() {
     let server = Server::start();
     server.set("api.example.com", &["192.0.2.1"], 2);
     let files = Files::new("", server.address);
@@ -261,14 +258,14 @@ fn a_change_is_seen_when_the_records_have_lived() {
     server.set("api.example.com", &["192.0.2.9"], 2);
     assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.9"]));
     let asked = server.asked("api.example.com");
-    // An answer was given after it was asked for, and used for two seconds.
+    // Each response was sent after its query, and used for two seconds.
     for two in asked.windows(2) {
         assert!(two[1] - two[0] >= Duration::from_secs(2), "{asked:?}");
     }
 }
 
 #[test]
-fn what_fails_keeps_what_is_known_and_is_tried_again() {
+fn a_failure_keeps_the_addresses_and_is_retried() {
     let server = Server::start();
     server.set("api.example.com", &["192.0.2.1"], 1);
     let files = Files::new("", server.address);
@@ -278,25 +275,22 @@ fn what_fails_keeps_what_is_known_and_is_tried_again() {
     server.set_broken(true);
     let before = server.asked("api.example.com").len();
     wait_until(|| server.asked("api.example.com").len() >= before + 2);
-    assert!(
-        changes.0.try_recv().is_err(),
-        "nothing is reported of a failure"
-    );
+    assert!(changes.0.try_recv().is_err(), "a failure is not a change");
     server.set("api.example.com", &["192.0.2.2"], 1);
     server.set_broken(false);
     assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.2"]));
 }
 
 fn wait_until(done: impl Fn() -> bool) {
-    let begin = Instant::now();
+    let start = Instant::now();
     while !done() {
-        assert!(begin.elapsed() < DEADLINE, "not in time");
+        assert!(start.elapsed() < DEADLINE, "not in time");
         thread::sleep(Duration::from_millis(5));
     }
 }
 
 #[test]
-fn the_hosts_file_comes_first_and_is_read_again() {
+fn the_hosts_file_has_precedence_and_is_read_again() {
     let server = Server::start();
     server.set("api.example.com", &["192.0.2.1"], 60);
     let files = Files::new("192.0.2.77 api.example.com other\n", server.address);
@@ -304,12 +298,12 @@ fn the_hosts_file_comes_first_and_is_read_again() {
     resolver.set_names(names(&["api.example.com"]));
     assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.77"]));
     assert!(server.asked("api.example.com").is_empty());
-    files.write("hosts", "# nothing is left\n");
+    files.write("hosts", "# no entries\n");
     assert_eq!(changes.next(), reported("api.example.com", &["192.0.2.1"]));
 }
 
 #[test]
-fn another_server_is_used_once_the_file_names_it() {
+fn another_name_server_is_used_once_resolv_conf_names_it() {
     let [first, second] = Server::pair();
     first.set("api.example.com", &["192.0.2.1"], 1);
     second.set("api.example.com", &["192.0.2.2"], 1);
@@ -322,7 +316,7 @@ fn another_server_is_used_once_the_file_names_it() {
 }
 
 #[test]
-fn what_is_not_wanted_any_more_is_not_looked_up_any_more() {
+fn a_removed_name_is_no_longer_resolved() {
     let server = Server::start();
     server.set("a.example", &["192.0.2.1"], 1);
     server.set("b.example", &["192.0.2.2"], 1);
@@ -332,18 +326,18 @@ fn what_is_not_wanted_any_more_is_not_looked_up_any_more() {
     assert_eq!(changes.next(), reported("a.example", &["192.0.2.1"]));
     resolver.set_names(names(&["b.example"]));
     assert_eq!(changes.next(), reported("b.example", &["192.0.2.2"]));
-    // A question for `a` may have been on its way. Were it still kept, it would be asked for as often as `b`.
+    // One query for `a` may have been in flight. If it were still refreshed, it would be queried as often as `b`.
     let before = server.asked("a.example").len();
     let others = server.asked("b.example").len();
     wait_until(|| server.asked("b.example").len() >= others + 4);
     assert!(server.asked("a.example").len() <= before + 1);
-    // Wanted again, it is told again.
+    // When it is added again, it is reported again.
     resolver.set_names(names(&["a.example", "b.example"]));
     assert_eq!(changes.next(), reported("a.example", &["192.0.2.1"]));
 }
 
 #[test]
-fn the_names_on_the_way_count_too() {
+fn aliases_are_followed() {
     let server = Server::start();
     {
         let mut records = server.state.records.lock().unwrap();
@@ -360,7 +354,7 @@ fn the_names_on_the_way_count_too() {
 }
 
 #[test]
-fn without_any_server_nothing_is_told_and_it_can_still_end() {
+fn without_a_name_server_nothing_is_reported_and_the_resolver_can_stop() {
     let files = Files::new("", loopback());
     fs::remove_file(files.0.join("resolv.conf")).unwrap();
     let (resolver, changes) = files.resolver(53);
@@ -379,7 +373,7 @@ fn failed() -> DnsResponse {
 }
 
 #[test]
-fn an_answer_lives_a_second_at_least_and_five_minutes_at_most() {
+fn a_ttl_is_at_least_a_second_and_at_most_five_minutes() {
     for (ttl, wanted) in [(0, 1), (1, 1), (60, 60), (86_400, 300)] {
         let refresh =
             NameState::default().update([found(&["192.0.2.1"], ttl), DnsResponse::NoRecords]);
@@ -391,7 +385,7 @@ fn an_answer_lives_a_second_at_least_and_five_minutes_at_most() {
 }
 
 #[test]
-fn failures_are_tried_again_later_each_time_and_said_once() {
+fn failures_are_retried_with_increasing_delays_and_reported_once() {
     let mut state = NameState::default();
     let mut waits = Vec::new();
     for number in 0..7 {
@@ -416,10 +410,10 @@ fn a_family_that_fails_keeps_its_addresses() {
     let refresh = state.update([v4(), failed()]);
     assert!(refresh.changed.is_none());
     assert_eq!(refresh.wait.as_secs(), 1);
-    // One that has none any more loses them.
+    // A family without records loses its addresses.
     let refresh = state.update([v4(), DnsResponse::NoRecords]);
     assert_eq!(refresh.changed, Some(vec!["192.0.2.1".parse().unwrap()]));
-    // A name that has none at all keeps them.
+    // A name without any records keeps them.
     let refresh = state.update([DnsResponse::NoRecords, DnsResponse::NoRecords]);
     assert!(refresh.changed.is_none() && refresh.failed.is_some());
     let refresh = state.update([failed(), found(&["2001:db8::1"], 60)]);

@@ -1,9 +1,9 @@
-//! Every limit can be set by its name, and is documented.
+//! Tests of setting limits by name, and of their documentation.
 
 use super::*;
 
 #[test]
-fn every_limit_takes_its_own_default() {
+fn every_limit_accepts_its_own_default() {
     for limit in Limits::all() {
         let mut limits = Limits::default();
         limits.set(limit.name, &limit.default_text()).unwrap();
@@ -12,7 +12,7 @@ fn every_limit_takes_its_own_default() {
 }
 
 #[test]
-fn values_are_read_as_they_are_meant() {
+fn values_are_parsed_with_their_units() {
     let mut limits = Limits::default();
     let table = [
         ("header-bytes", "128KiB"),
@@ -53,62 +53,62 @@ fn values_are_read_as_they_are_meant() {
 }
 
 #[test]
-fn an_error_names_the_limit_what_was_found_and_what_would_be_right() {
+fn an_error_names_the_limit_the_value_and_the_allowed_values() {
     let table = [
         (
             "headers",
             "many",
-            "limit `headers` can't be `many`: write a number from 1 to 256",
+            "invalid value `many` for limit `headers`: write a number from 1 to 256",
         ),
         (
             "headers",
             "0",
-            "limit `headers` can't be `0`: write a number from 1 to 256",
+            "invalid value `0` for limit `headers`: write a number from 1 to 256",
         ),
         (
             "headers",
             "257",
-            "limit `headers` can't be `257`: write a number from 1 to 256",
+            "invalid value `257` for limit `headers`: write a number from 1 to 256",
         ),
         (
             "headers",
             "+5",
-            "limit `headers` can't be `+5`: write a number from 1 to 256",
+            "invalid value `+5` for limit `headers`: write a number from 1 to 256",
         ),
         (
             "headers",
             "",
-            "limit `headers` can't be ``: write a number from 1 to 256",
+            "invalid value `` for limit `headers`: write a number from 1 to 256",
         ),
         (
             "headers",
             "none",
-            "limit `headers` can't be `none`: write a number from 1 to 256",
+            "invalid value `none` for limit `headers`: write a number from 1 to 256",
         ),
         (
             "header-bytes",
             "64kb",
-            "limit `header-bytes` can't be `64kb`: write a number of bytes (such as 65536 or 64KiB) from 1KiB to 1MiB",
+            "invalid value `64kb` for limit `header-bytes`: write a number of bytes (such as 65536 or 64KiB) from 1KiB to 1MiB",
         ),
         (
             "header-bytes",
             "99999999999999999999GiB",
-            "limit `header-bytes` can't be `99999999999999999999GiB`: write a number of bytes (such as 65536 or 64KiB) from 1KiB to 1MiB",
+            "invalid value `99999999999999999999GiB` for limit `header-bytes`: write a number of bytes (such as 65536 or 64KiB) from 1KiB to 1MiB",
         ),
         (
             "head-time",
             "10",
-            "limit `head-time` can't be `10`: write a time (such as 10s or 500ms) from 10ms to 1h",
+            "invalid value `10` for limit `head-time`: write a time (such as 10s or 500ms) from 10ms to 1h",
         ),
         (
             "head-time",
             "0s",
-            "limit `head-time` can't be `0s`: write a time (such as 10s or 500ms) from 10ms to 1h",
+            "invalid value `0s` for limit `head-time`: write a time (such as 10s or 500ms) from 10ms to 1h",
         ),
         (
             "body-bytes",
             "-1",
-            "limit `body-bytes` can't be `-1`: write a number of bytes (such as 65536 or 64KiB) from 0, or `none`",
+            "invalid value `-1` for limit `body-bytes`: write a number of bytes (such as 65536 or 64KiB) from 0, or `none`",
         ),
     ];
     for (name, value, wanted) in table {
@@ -121,23 +121,23 @@ fn an_error_names_the_limit_what_was_found_and_what_would_be_right() {
 }
 
 #[test]
-fn an_unknown_limit_is_told_the_known_ones() {
+fn the_error_for_an_unknown_limit_lists_the_known_ones() {
     let error = |name| Limits::default().set(name, "1").unwrap_err();
     let near = error("header_byte");
     assert!(
-        near.starts_with("there is no limit `header_byte`; did you mean `header-bytes`? they are: header-bytes, headers, uri-bytes, "),
+        near.starts_with("unknown limit `header_byte`; did you mean `header-bytes`? known limits: header-bytes, headers, uri-bytes, "),
         "{near}"
     );
     let far = error("memory");
     assert!(
-        far.starts_with("there is no limit `memory`; they are: header-bytes, "),
+        far.starts_with("unknown limit `memory`; known limits: header-bytes, "),
         "{far}"
     );
-    assert!(error(&"x".repeat(1000)).contains("they are"));
+    assert!(error(&"x".repeat(1000)).contains("known limits"));
 }
 
 #[test]
-fn amounts_are_written_as_they_are_read() {
+fn values_are_formatted_as_they_are_parsed() {
     let table = [
         (LimitUnit::Bytes, 0, "0"),
         (LimitUnit::Bytes, 1023, "1023"),
@@ -165,10 +165,13 @@ fn docs_limits_md_has_exactly_these_rows() {
     let wanted: Vec<String> = Limits::all()
         .map(|limit| {
             let Limit {
-                name, what, beyond, ..
+                name,
+                description,
+                effect,
+                ..
             } = limit;
             let default = limit.default_text();
-            format!("| `{name}` | {default} | {what} | {beyond} |")
+            format!("| `{name}` | {default} | {description} | {effect} |")
         })
         .collect();
     assert_eq!(rows, wanted, "the table should be:\n{}", wanted.join("\n"));

@@ -1,4 +1,4 @@
-//! What a backend must show, and what it is shown.
+//! TLS configurations for connections to backends.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use rustls::{
 
 use super::{TlsError, authorities, provider, signing};
 
-/// How to speak TLS to a backend.
+/// A TLS client configuration for a backend.
 #[derive(Clone, Debug)]
 pub struct BackendConfig {
-    /// For rustls.
+    /// Configuration for rustls.
     pub config: Arc<ClientConfig>,
-    /// The name to ask for.
+    /// Server name for SNI and, unless other names are configured, for verification.
     pub server_name: ServerName<'static>,
 }
 
-/// The configuration towards a backend, offering these protocols, the preferred one first.
+/// Builds the configuration for a backend. `alpn` lists the protocols in order of preference.
 ///
-/// `gateway` is the certificate that the Gateway presents where the backend's own settings name none, and `secret` finds certificates.
-/// `system` are the trust anchors of the operating system.
+/// `gateway` is the certificate that the Gateway presents unless the backend's own settings name one, and `secret` looks up certificates. `system` are the trust
+/// anchors of the operating system.
 pub fn backend_config(
     tls: &BackendTls,
     gateway: Option<&SecretId>,
@@ -65,8 +65,8 @@ pub fn backend_config(
     })
 }
 
-/// Verifies a backend's certificate: signed by someone trusted, and carrying the name asked for; or, where other names are
-/// given, one of those and never the name asked for ("hostname MUST NOT be used for authentication" then).
+/// Verifies a backend's certificate: it must be issued by a trusted authority and be valid for the server name or, if other names are configured, for one of
+/// those instead ("hostname MUST NOT be used for authentication" then).
 #[derive(Debug)]
 struct BackendVerifier {
     roots: Arc<RootCertStore>,

@@ -1,44 +1,44 @@
-//! What a client says before TLS begins: the name it asks for and the protocols it offers, read out of its ClientHello without ending its TLS.
+//! Server name and ALPN protocols of a ClientHello, without terminating TLS.
 //!
-//! [`read`] looks at the bytes that have come so far and takes none of them: whoever ends the TLS, here or behind a backend, reads them again.
+//! [`read`] inspects received bytes without consuming them: the endpoint that terminates TLS, here or behind a backend, reads them again.
 
 use std::borrow::Cow;
 
 use rustls::pki_types::DnsName;
 
-/// How long a ClientHello may be. Those of browsers, with keys against quantum computers, have about 2 KiB.
+/// Maximum length of a ClientHello. Those of browsers with post-quantum key shares have about 2 KiB.
 pub const MAX_LEN: usize = 16 * 1024;
 
-/// How many bytes are looked at: a ClientHello may come in many records, each of which costs five more.
+/// Maximum number of bytes inspected: a ClientHello may be split over many records, each with a header of five bytes.
 pub const MAX_READ: usize = 2 * MAX_LEN;
 
-/// What a client says.
+/// The contents of a ClientHello that select a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientHello {
-    /// The name that it asks for: lower case, no dot at its end; none if it names none.
+    /// Server name in lower case and without a trailing dot; `None` without SNI.
     pub server_name: Option<String>,
-    /// The protocols that it offers, the most wanted first.
+    /// ALPN protocols in order of preference.
     pub protocols: Vec<Vec<u8>>,
 }
 
-/// Why there is no [`Hello`].
+/// The reason for which there is no [`ClientHello`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HelloError {
-    /// More bytes have to come.
-    #[error("the ClientHello has not come whole")]
+    /// More bytes are needed.
+    #[error("the ClientHello is incomplete")]
     Incomplete,
-    /// This is not TLS, or not its beginning.
-    #[error("what came is no ClientHello")]
+    /// The bytes are not the beginning of a TLS connection.
+    #[error("not a TLS ClientHello")]
     NotTls,
-    /// It goes on beyond [`MOST`].
+    /// The message is longer than [`MAX_LEN`].
     #[error("the ClientHello is longer than {MAX_LEN} bytes")]
     TooLong,
-    /// TLS it is, but broken.
-    #[error("the ClientHello is broken: {0}")]
+    /// The message violates the protocol.
+    #[error("malformed ClientHello: {0}")]
     Malformed(&'static str),
 }
 
-/// Reads a ClientHello at the beginning of these bytes. If more have to come, it is to be called again with all of them.
+/// Reads the ClientHello at the start of these bytes. If more bytes are needed, it has to be called again with all of them.
 pub fn read(bytes: &[u8]) -> Result<ClientHello, HelloError> {
     let available = &bytes[..bytes.len().min(MAX_READ)];
     match message(available) {
@@ -48,17 +48,17 @@ pub fn read(bytes: &[u8]) -> Result<ClientHello, HelloError> {
     }
 }
 
-/// The type of a record that carries handshake messages.
+/// Content type of handshake records.
 const HANDSHAKE: u8 = 22;
-/// The type of the handshake message.
+/// Handshake message type.
 const CLIENT_HELLO: u8 = 1;
-/// The length of a record, at most (RFC 8446, 5.1).
+/// Maximum length of a record (RFC 8446, 5.1).
 const MAX_RECORD: usize = 1 << 14;
-/// The lengths of what comes before a record and before a message.
+/// Lengths of the headers of a record and of a message.
 const RECORD_HEADER: usize = 5;
 const MESSAGE_HEADER: usize = 4;
 
-/// The body of the first handshake message, put together out of the records that it came in.
+/// Returns the body of the first handshake message, reassembled from its records.
 fn message(mut bytes: &[u8]) -> Result<Cow<'_, [u8]>, HelloError> {
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
@@ -69,7 +69,7 @@ fn message(mut bytes: &[u8]) -> Result<Cow<'_, [u8]>, HelloError> {
         } else {
             message.to_mut().extend_from_slice(part);
         }
-        // RFC 8446, 4: type and length come first. What is wrong with them is known before the rest comes.
+        // RFC 8446, 4: the type and the length come first, so errors in them are found before the rest arrives.
         if message.first().is_some_and(|kind| *kind != CLIENT_HELLO) {
             return Err(HelloError::NotTls);
         }
@@ -96,14 +96,14 @@ fn message(mut bytes: &[u8]) -> Result<Cow<'_, [u8]>, HelloError> {
     }
 }
 
-/// What has come of the record at the beginning of these bytes, and whether that is all of it.
+/// Returns the available bytes of the record at the start of these bytes, and whether the record is complete.
 fn record(bytes: &[u8], first: bool) -> Result<(&[u8], bool), HelloError> {
-    // RFC 8446, 5.1: the type, a version that is to be ignored but always began with 3, and the length.
+    // RFC 8446, 5.1: the type; a legacy version, to be ignored, whose first byte has always been 3; the length.
     let expected = |at: usize, wanted: u8| bytes.get(at).is_none_or(|byte| *byte == wanted);
     if !expected(0, HANDSHAKE) || !expected(1, 3) {
         return Err(match first {
             true => HelloError::NotTls,
-            false => HelloError::Malformed("another record comes before its end"),
+            false => HelloError::Malformed("interrupted by another record"),
         });
     }
     let [_, _, _, a, b, rest @ ..] = bytes else {
@@ -112,13 +112,13 @@ fn record(bytes: &[u8], first: bool) -> Result<(&[u8], bool), HelloError> {
     let length = usize::from(u16::from_be_bytes([*a, *b]));
     match length {
         // "Implementations MUST NOT send zero-length fragments of Handshake types".
-        0 => Err(HelloError::Malformed("an empty record")),
+        0 => Err(HelloError::Malformed("empty record")),
         1..=MAX_RECORD => Ok((&rest[..rest.len().min(length)], rest.len() >= length)),
-        _ => Err(HelloError::Malformed("a record that is too long")),
+        _ => Err(HelloError::Malformed("oversized record")),
     }
 }
 
-/// A part of a message that is read from its beginning. Every length in it is held against what is there.
+/// Decodes a message from its start and checks every length against the available bytes.
 struct Decoder<'m>(&'m [u8]);
 
 impl<'m> Decoder<'m> {
@@ -126,7 +126,7 @@ impl<'m> Decoder<'m> {
         let (taken, rest) = self
             .0
             .split_at_checked(length)
-            .ok_or(HelloError::Malformed("a length that goes beyond its end"))?;
+            .ok_or(HelloError::Malformed("length out of bounds"))?;
         self.0 = rest;
         Ok(taken)
     }
@@ -140,13 +140,13 @@ impl<'m> Decoder<'m> {
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    /// What a length of one byte announces.
+    /// Reads a vector with a length of one byte.
     fn u8_prefixed(&mut self) -> Result<Decoder<'m>, HelloError> {
         let length = self.u8()?;
         self.take(length.into()).map(Decoder)
     }
 
-    /// What a length of two bytes announces.
+    /// Reads a vector with a length of two bytes.
     fn u16_prefixed(&mut self) -> Result<Decoder<'m>, HelloError> {
         let length = self.u16()?;
         self.take(length.into()).map(Decoder)
@@ -157,14 +157,14 @@ impl<'m> Decoder<'m> {
     }
 }
 
-/// RFC 8446, 4.1.2.
+/// Decodes the body of the message (RFC 8446, 4.1.2).
 fn client_hello(body: &[u8]) -> Result<ClientHello, HelloError> {
     let mut body = Decoder(body);
     let mut hello = ClientHello {
         server_name: None,
         protocols: Vec::new(),
     };
-    // The version, and what the client rolled.
+    // The legacy version and the random.
     body.take(2 + 32)?;
     let session = body.u8_prefixed()?;
     let ciphers = body.u16_prefixed()?;
@@ -174,15 +174,15 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, HelloError> {
         || ciphers.0.len() % 2 == 1
         || compressions.is_empty()
     {
-        return Err(HelloError::Malformed("a list that can not be so long"));
+        return Err(HelloError::Malformed("invalid vector length"));
     }
-    // Before TLS 1.3 there may be no extensions at all.
+    // Before TLS 1.3 the extensions are optional.
     if body.is_empty() {
         return Ok(hello);
     }
     let mut extensions = body.u16_prefixed()?;
     if !body.is_empty() {
-        return Err(HelloError::Malformed("more than belongs to it"));
+        return Err(HelloError::Malformed("trailing bytes"));
     }
     let mut kinds = Vec::new();
     while !extensions.is_empty() {
@@ -198,47 +198,46 @@ fn client_hello(body: &[u8]) -> Result<ClientHello, HelloError> {
     // RFC 8446, 4.2: "There MUST NOT be more than one extension of the same type".
     kinds.sort_unstable();
     match kinds.windows(2).any(|two| two[0] == two[1]) {
-        true => Err(HelloError::Malformed("an extension comes twice")),
+        true => Err(HelloError::Malformed("duplicate extension")),
         false => Ok(hello),
     }
 }
 
-/// RFC 6066, 3: a list of names, of which only one kind was ever defined, and no two of a kind.
+/// Decodes the server name extension (RFC 6066, 3): a list with at most one name of each type, of which only one was ever defined.
 fn server_name(mut extension: Decoder<'_>) -> Result<Option<String>, HelloError> {
     let mut list = extension.u16_prefixed()?;
     let kind = list.u8()?;
     let name = list.u16_prefixed()?.0;
     if kind != 0 || !list.is_empty() || !extension.is_empty() {
-        return Err(HelloError::Malformed("not one server name"));
+        return Err(HelloError::Malformed("not exactly one server name"));
     }
-    let text =
-        str::from_utf8(name).map_err(|_| HelloError::Malformed("its server name is none"))?;
-    // "Literal IPv4 and IPv6 addresses are not permitted": who sends one all the same names no server.
+    let text = str::from_utf8(name).map_err(|_| HelloError::Malformed("invalid server name"))?;
+    // "Literal IPv4 and IPv6 addresses are not permitted"; one that is sent anyway counts as no name.
     let bare = text.trim_start_matches('[').trim_end_matches(']');
     if bare.parse::<std::net::IpAddr>().is_ok() {
         return Ok(None);
     }
     if DnsName::try_from(text).is_err() {
-        return Err(HelloError::Malformed("its server name is none"));
+        return Err(HelloError::Malformed("invalid server name"));
     }
-    // The name is to be sent without the dot at its end. Who sends it means the same.
+    // A trailing dot is not permitted, but has the same meaning.
     let name = text.strip_suffix('.').unwrap_or(text);
     Ok(Some(name.to_ascii_lowercase()))
 }
 
-/// RFC 7301, 3.1: a list of names, none of them empty.
+/// Decodes the ALPN extension (RFC 7301, 3.1): a list of non-empty names.
 fn protocols(mut extension: Decoder<'_>) -> Result<Vec<Vec<u8>>, HelloError> {
     let mut list = extension.u16_prefixed()?;
     let mut protocols = Vec::new();
     while !list.is_empty() {
         let name = list.u8_prefixed()?.0;
         if name.is_empty() {
-            return Err(HelloError::Malformed("a protocol without a name"));
+            return Err(HelloError::Malformed("empty protocol name"));
         }
         protocols.push(name.to_vec());
     }
     match protocols.is_empty() || !extension.is_empty() {
-        true => Err(HelloError::Malformed("a list of protocols that is none")),
+        true => Err(HelloError::Malformed("invalid protocol list")),
         false => Ok(protocols),
     }
 }

@@ -1,4 +1,4 @@
-//! The TLS configurations of all listeners, made when what they present or demand changes, and shared by all workers.
+//! The TLS configurations of all listeners, rebuilt when their inputs change and shared by all workers.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use rustls::ServerConfig;
 use super::{NamedKey, frontend_config};
 use crate::changed::Changed;
 
-/// A listener's configuration with everything that it was made of.
+/// The configuration of a listener, with its inputs.
 #[derive(Debug)]
 struct CachedConfig {
     tls: Arc<FrontendTls>,
@@ -23,13 +23,13 @@ struct CachedConfig {
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfigs {
     cached: HashMap<FrontendId, CachedConfig>,
-    /// Listeners whose TLS can't be made.
+    /// Listeners with an invalid TLS configuration.
     faulty: BTreeMap<FrontendId, String>,
     usable: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
 }
 
 impl TlsConfigs {
-    /// Makes the configurations of changed listeners, and of those whose certificates changed.
+    /// Rebuilds the configurations of changed listeners and of listeners with changed certificates.
     pub(crate) fn update(&mut self, tables: &Tables, changed: &Changed) {
         let mut affected: BTreeSet<FrontendId> = changed.frontends.clone();
         if !changed.secrets.is_empty() {
@@ -56,7 +56,7 @@ impl TlsConfigs {
         }
     }
 
-    /// Makes the configuration of a listener if need be. Returns whether it differs from before.
+    /// Rebuilds the configuration of a listener if its inputs changed. Returns true if it did.
     fn update_listener(&mut self, tables: &Tables, id: FrontendId) -> bool {
         let frontend = tables.frontend(&id).map(|table| table.frontend());
         let Some((frontend, tls)) = frontend.and_then(|f| Some((f, f.tls.as_ref()?))) else {
@@ -82,12 +82,12 @@ impl TlsConfigs {
         true
     }
 
-    /// Listeners whose TLS can't be made of what they name, and why.
+    /// Listeners with an invalid TLS configuration, with the error.
     pub(crate) fn faulty(&self) -> &BTreeMap<FrontendId, String> {
         &self.faulty
     }
 
-    /// Those that could be made.
+    /// The valid configurations.
     pub(crate) fn usable(&self) -> Arc<HashMap<FrontendId, Arc<ServerConfig>>> {
         self.usable.clone()
     }
@@ -99,7 +99,7 @@ fn build(
     keys: &[NamedKey],
 ) -> Result<Arc<ServerConfig>, String> {
     let alpn: &[&[u8]] = match frontend.protocol {
-        // Plain HTTP stands in the TLS of a mesh.
+        // `Http` frontends have TLS inside a mesh with mutual TLS.
         Protocol::Https | Protocol::Http => &[b"h2", b"http/1.1"],
         _ => &[],
     };

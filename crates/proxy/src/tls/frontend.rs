@@ -1,4 +1,4 @@
-//! What a listener shows to clients, and asks of them.
+//! TLS configurations of listeners.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureSc
 
 use super::{NamedKey, TlsError, authorities, provider, signing};
 
-/// The configuration of a listener that ends TLS, offering these protocols, the preferred one first.
+/// Builds the configuration of a listener that terminates TLS. `alpn` lists the protocols in order of preference.
 pub fn frontend_config(
     keys: &[NamedKey],
     clients: Option<&ClientValidation>,
@@ -36,8 +36,8 @@ pub fn frontend_config(
     };
     let mut config = builder.with_cert_resolver(Arc::new(CertificateResolver(keys)));
     config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
-    // What a client may come back with is sealed by keys of this configuration alone: no session goes on at another listener, nor after certificates
-    // or the validation of clients have changed.
+    // Tickets are encrypted with keys of this configuration alone, so no session can be resumed at another listener, or after certificates or client validation have
+    // changed.
     config.ticketer = Ticketer::new()?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 1;
@@ -55,12 +55,11 @@ fn verifier(validation: &ClientValidation) -> Result<Arc<dyn ClientCertVerifier>
         .map_err(|error| TlsError::Authorities(error.to_string()))
 }
 
-/// The certificates of a listener: the first that carries the name asked for and that the client can verify, else the first
-/// that it can verify.
+/// Selects a certificate: the first that is valid for the SNI and whose signature scheme the client supports, otherwise the first that it supports.
 #[derive(Debug)]
 struct CertificateResolver(Vec<NamedCertificate>);
 
-/// A certificate and the DNS names that it carries, read once.
+/// A certificate with its DNS names.
 #[derive(Debug)]
 struct NamedCertificate {
     key: Arc<CertifiedKey>,
@@ -97,8 +96,7 @@ impl ResolvesServerCert for CertificateResolver {
     }
 }
 
-/// Asks for a client's certificate and lets everybody in (mode AllowInsecureFallback). Who shows a certificate still has to have its
-/// key.
+/// Requests a client certificate and accepts any, or none (mode AllowInsecureFallback). The client still has to prove possession of the key.
 #[derive(Debug)]
 struct AcceptAnyClient(Arc<CryptoProvider>);
 

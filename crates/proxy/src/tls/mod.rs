@@ -1,7 +1,7 @@
-//! TLS on both sides: what a listener shows and asks of clients, what a backend must show and is shown.
+//! TLS configurations of listeners and backends.
 //!
-//! Configurations are made when the bound form changes and shared by all connections; nothing here runs per request. The
-//! system's authorities come in as an argument: loading them is I/O.
+//! They are built when the bound form changes and shared by all connections; nothing here runs per request. The system's trust anchors are an argument, because
+//! loading them is I/O.
 
 mod backend;
 pub mod client_hello;
@@ -20,40 +20,40 @@ pub use backend::{BackendConfig, backend_config};
 pub(crate) use configs::TlsConfigs;
 pub use frontend::frontend_config;
 
-/// Why a configuration can't be made.
+/// The reason for which a configuration can't be built.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A key that can't be used, or that is not its certificate's.
+    /// The key is unusable or does not belong to the certificate.
     #[error("{secret}: {error}")]
     Key {
-        /// The certificate.
+        /// Name of the certificate.
         secret: String,
-        /// What is wrong.
+        /// The error.
         error: KeyError,
     },
-    /// A certificate that is not there.
+    /// A referenced certificate does not exist.
     #[error("{0} is missing")]
     Missing(String),
-    /// Authorities that can't be trusted.
-    #[error("certificates of authorities: {0}")]
+    /// A certificate authority is invalid.
+    #[error("CA certificates: {0}")]
     Authorities(String),
-    /// A server name that is none.
+    /// The server name is invalid.
     #[error("`{0}` is not a server name")]
     Name(String),
-    /// Anything else that rustls refuses.
+    /// Another error of rustls.
     #[error(transparent)]
     Other(#[from] rustls::Error),
 }
 
-/// A certificate with its key, and its id for messages.
+/// A certificate with its key and id.
 pub type NamedKey = (SecretId, Arc<CertifiedKey>);
 
-/// The cryptography in use.
+/// The cryptographic provider.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
-/// A certificate and key in the form that rustls signs with. Fails if the key is not the certificate's.
+/// Converts a certificate and key for rustls. Fails if they do not belong together.
 fn signing(id: &SecretId, key: &CertifiedKey) -> Result<Arc<rustls::sign::CertifiedKey>, TlsError> {
     x509::signing_key(key).map_err(|error| TlsError::Key {
         secret: id.to_string(),
@@ -61,7 +61,7 @@ fn signing(id: &SecretId, key: &CertifiedKey) -> Result<Arc<rustls::sign::Certif
     })
 }
 
-/// A store of these authorities.
+/// Creates a store of these authorities.
 fn authorities(list: &[Arc<[u8]>]) -> Result<RootCertStore, TlsError> {
     let mut store = RootCertStore::empty();
     for der in list {

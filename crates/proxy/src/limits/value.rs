@@ -1,10 +1,10 @@
-//! How much a limit may be, as it is written and as it is kept.
+//! Values of limits: parsing, formatting and storage.
 
 use std::time::Duration;
 
 use pointsman_binding::bound::duration;
 
-/// What a limit is measured in. Amounts are in bytes, in ones, or in milliseconds.
+/// The unit of a limit. Values are in bytes, without a unit, or in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LimitUnit {
     Bytes,
@@ -12,14 +12,14 @@ pub(crate) enum LimitUnit {
     Time,
 }
 
-/// Powers of 1024, the largest first.
+/// Suffixes of sizes, largest first.
 const SIZES: [(&str, u64); 3] = [("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
 
-/// Parts of time, the largest first (GEP-2257).
+/// Units of durations, largest first (GEP-2257).
 const TIMES: [(&str, u64); 4] = [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 impl LimitUnit {
-    /// The amount that is written so.
+    /// Parses a value.
     pub(crate) fn parse(self, text: &str) -> Option<u64> {
         match self {
             LimitUnit::Number => parse_digits(text),
@@ -30,13 +30,13 @@ impl LimitUnit {
                 });
                 sized.or_else(|| parse_digits(text))
             }
-            // GEP-2257: no more than four numbers of five digits with their units.
+            // GEP-2257: at most four numbers of up to five digits with units.
             LimitUnit::Time if text.len() <= 28 => u64::try_from(duration(text)?.as_millis()).ok(),
             LimitUnit::Time => None,
         }
     }
 
-    /// As it is written.
+    /// Formats a value.
     pub(crate) fn format(self, amount: u64) -> String {
         match self {
             LimitUnit::Number => amount.to_string(),
@@ -64,7 +64,7 @@ impl LimitUnit {
         }
     }
 
-    /// What is to be written, for people.
+    /// Describes the expected syntax, for error messages.
     pub(crate) fn expected(self) -> &'static str {
         match self {
             LimitUnit::Bytes => "a number of bytes (such as 65536 or 64KiB)",
@@ -74,23 +74,23 @@ impl LimitUnit {
     }
 }
 
-/// Digits and nothing else: `+1` is no number here.
+/// Parses digits only, so `+1` is rejected.
 fn parse_digits(text: &str) -> Option<u64> {
     text.bytes()
         .all(|byte| byte.is_ascii_digit())
         .then(|| text.parse().ok())?
 }
 
-/// How a limit's amount is kept.
+/// A type in which a limit is stored.
 pub(crate) trait LimitValue {
-    /// The amount; none if it is without end.
+    /// The value; `None` if unlimited.
     fn get(&self) -> Option<u64>;
 
-    /// Takes an amount; false if it can't be one.
+    /// Sets the value. Returns false if the type can't represent it.
     fn set(&mut self, amount: Option<u64>) -> bool;
 }
 
-/// Numbers that always are.
+/// Implements [`LimitValue`] for types that can't be unlimited.
 macro_rules! numbers {
     ($($type:ty)*) => {$(
         impl LimitValue for $type {
@@ -120,7 +120,7 @@ impl LimitValue for Duration {
     }
 }
 
-/// What may be without end.
+/// Optional limits.
 impl<T: LimitValue + Default> LimitValue for Option<T> {
     fn get(&self) -> Option<u64> {
         self.as_ref()?.get()
