@@ -26,6 +26,8 @@ pub enum EncodeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoder {
     kind: Kind,
+    /// Trailers are sent, where the framing has a place for them.
+    trailers: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,9 +43,14 @@ enum Kind {
 }
 
 impl Encoder {
-    /// For a request to an HTTP/1.1 backend, with the client's framing.
+    /// Creates the encoder of a request to an HTTP/1.1 backend, with the client's framing. It drops trailers: some origins merge them into the header
+    /// section of this request or of the next one on the connection, others take them for a request. RFC 9112 §7.1.2: "A recipient that removes the
+    /// chunked coding from a message MAY selectively retain or discard the received trailer fields."
     pub fn request(framing: Framing) -> Self {
-        Encoder::response(framing, Version::Http11)
+        Encoder {
+            trailers: false,
+            ..Encoder::response(framing, Version::Http11)
+        }
     }
 
     /// For a response to a client of this version, with the backend's framing.
@@ -54,7 +61,10 @@ impl Encoder {
             Framing::Chunked | Framing::UntilClose if to == Version::Http11 => Kind::Chunked,
             Framing::Chunked | Framing::UntilClose => Kind::Close,
         };
-        Encoder { kind }
+        Encoder {
+            kind,
+            trailers: true,
+        }
     }
 
     /// For a response without a body whose head may still say how long one would be: to HEAD, and 304. Not for 1xx and 204, which RFC 9110
@@ -62,6 +72,7 @@ impl Encoder {
     pub fn bodiless(content_length: Option<u64>) -> Self {
         Encoder {
             kind: Kind::None(content_length),
+            trailers: false,
         }
     }
 
@@ -83,7 +94,7 @@ impl Encoder {
 
     /// Whether trailers can be sent.
     pub fn carries_trailers(&self) -> bool {
-        self.kind == Kind::Chunked
+        self.trailers && self.kind == Kind::Chunked
     }
 
     /// Whether bytes of the body need nothing around them.
@@ -134,7 +145,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Writes the end of the body. Trailers are dropped where the framing has no place for them (RFC 9110 §6.5.1 allows it).
+    /// Writes the end of the body. Trailers of requests are dropped, and those for which the framing has no place.
     pub fn end<'f>(
         &mut self,
         trailers: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
@@ -145,7 +156,7 @@ impl Encoder {
             Kind::Chunked => {
                 let start = out.len();
                 out.extend_from_slice(b"0\r\n");
-                for (name, value) in trailers {
+                for (name, value) in trailers.into_iter().take_while(|_| self.trailers) {
                     if let Err(error) = write_field(name, value, out) {
                         out.truncate(start);
                         return Err(error.into());

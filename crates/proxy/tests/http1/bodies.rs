@@ -186,6 +186,12 @@ fn framing_that_goes_out_is_our_own() {
         encode(Encoder::request(Framing::Length(0)), &[], &[]).unwrap(),
         "content-length: 0\r\n\r\n"
     );
+    let chunked = Encoder::request(Framing::Chunked);
+    assert!(!chunked.carries_trailers());
+    assert_eq!(
+        encode(chunked, hello, trailers).unwrap(),
+        "transfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
+    );
 }
 
 #[test]
@@ -200,7 +206,7 @@ fn a_body_that_does_not_fit_its_head_is_noticed() {
         encode(Encoder::bodiless(Some(5)), &["a"], &[]),
         Err(EncodeError::TooLong)
     );
-    let chunked = Encoder::request(Framing::Chunked);
+    let chunked = Encoder::response(Framing::Chunked, Version::Http11);
     assert_eq!(
         encode(chunked, &[], &[(b"a", b"b\r\nc")]),
         Err(EncodeError::Trailer(WriteError::Value))

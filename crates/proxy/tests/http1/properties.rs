@@ -87,7 +87,10 @@ impl Message {
             Framing::None if !as_request => Framing::Length(0),
             framing => framing,
         };
-        let mut encoder = Encoder::request(framing);
+        let mut encoder = match as_request {
+            true => Encoder::request(framing),
+            false => Encoder::response(framing, Version::Http11),
+        };
         let mut head = if as_request {
             let mut head =
                 HeadWriter::request(out, method.as_bytes(), target.as_bytes(), Version::Http11)
@@ -122,7 +125,12 @@ impl Message {
         if !data.is_empty() {
             said.push(Said::Data(data));
         }
-        said.push(Said::End(self.trailers.clone()));
+        // A request goes to a backend without its trailers.
+        let trailers = match as_request {
+            true => Vec::new(),
+            false => self.trailers.clone(),
+        };
+        said.push(Said::End(trailers));
         said
     }
 }
