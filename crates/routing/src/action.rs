@@ -237,14 +237,23 @@ impl<'r> Forward<'r> {
         }
     }
 
-    /// Edits the request's header fields, `host` among them: the rule's edits, then the backend's.
+    /// Edits the request's header fields, `host` among them: the rule's edits, then the backend's. Fields of the client that an origin may take for edited
+    /// ones are removed first.
     pub fn edit_request<'e, F>(&'e self, fields: &mut Vec<F>)
     where
         F: Field + From<(&'e str, &'e str)>,
     {
+        let edited = self.filters.map(|filters| &filters.edited);
+        headers::remove_ambiguous(fields, edited);
         if let Some(filters) = self.filters {
             headers::apply(&filters.request, fields);
         }
+    }
+
+    /// Reports whether a filter sets, adds or removes the request header field that an origin may take a field of this name for.
+    pub fn edits_request_field(&self, name: &[u8]) -> bool {
+        self.filters
+            .is_some_and(|filters| filters.edited.contains(name))
     }
 
     /// Edits the response's header fields: what CORS says, then the rule's edits, then the backend's.

@@ -87,6 +87,26 @@ fn set(name: &str, value: &str) -> Arc<HeaderModifier> {
 }
 
 #[test]
+fn names_with_underscores_that_read_as_edited_ones_do_not_reach_the_backend() {
+    let mut edited = filtered(
+        prefix("/"),
+        vec![Filter::RequestHeaders(set("X-User", "guest"))],
+    );
+    edited.backends = vec![backend("v1", 1)];
+    let tables = with_rules(vec![edited]);
+    let query = with(
+        url("http://shop.example/"),
+        &[
+            ("X_User", "admin"),
+            ("X_Forwarded_For", "6.6.6.6"),
+            ("x_kept", "1"),
+        ],
+    );
+    let wanted = json!({"host": "shop.example", "x-user": "guest", "x_kept": "1"});
+    assert_eq!(ask(&tables, &query)["request"]["headers"], wanted);
+}
+
+#[test]
 fn a_forward_is_told_whole() {
     let mut canary = rule(
         vec![exact("/no"), prefix("/v1").with_header("x-env", "canary")],

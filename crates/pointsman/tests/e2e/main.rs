@@ -22,6 +22,7 @@ mod kuma_examples;
 mod kuma_external;
 mod limits;
 mod mesh;
+mod origins;
 mod paths;
 mod retries;
 mod routing;

@@ -1,5 +1,6 @@
 //! What a rule does to a request: what backends receive, what clients are answered.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -48,8 +49,8 @@ impl ErrorFormat {
     }
 }
 
-/// The request as a backend receives it.
-pub(crate) fn received(query: &Query, forward: &Forward<'_>) -> Received {
+/// The request as a backend receives it. Without a [`Forward`] its bytes are carried as they are.
+pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received {
     let authority = query.authority();
     let mut fields: Vec<TextField<'_>> = query
         .headers
@@ -59,13 +60,16 @@ pub(crate) fn received(query: &Query, forward: &Forward<'_>) -> Received {
     if !query.has_header("host") {
         fields.insert(0, TextField::from(("host", authority.as_str())));
     }
-    forward.edit_request(&mut fields);
+    if let Some(forward) = forward {
+        forward.edit_request(&mut fields);
+    }
     let mut headers: BTreeMap<String, String> = BTreeMap::new();
     for field in &fields {
         join(&mut headers, &field.name.to_ascii_lowercase(), &field.value);
     }
     let host = headers.get("host").map_or("", String::as_str);
-    let path = forward.path(&query.target.path);
+    let path = &query.target.path;
+    let path = forward.map_or(Cow::Borrowed(&**path), |forward| forward.path(path));
     let mut url = format!("{}://{host}{path}", query.target.scheme.as_str());
     if let Some(query) = &query.target.query {
         url.extend(["?", query]);

@@ -79,7 +79,7 @@ pub fn explain(
             });
             explanation.backends = vec![effect::implicit(backend, endpoints, format)];
             if format != ErrorFormat::Stream {
-                explanation.request = Some(effect::received(query, &Forward::unchanged()));
+                explanation.request = Some(effect::received(query, None));
             }
             let arrival = Arrival::<Seen<'_>>::Stream(None);
             let others = refused(&backend.id);
@@ -95,7 +95,7 @@ pub fn explain(
             let mut explanation = Explanation::new(why, Outcome::Forward);
             explanation.backends = vec![effect::workload(owner, address)];
             if query.target.scheme.is_http() {
-                explanation.request = Some(effect::received(query, &Forward::unchanged()));
+                explanation.request = Some(effect::received(query, None));
             }
             explanation
         }
@@ -297,7 +297,7 @@ fn forwarded(
     let shown = |forward: &Forward<'_>| {
         let changes = effect::changes(forward);
         let changes = Some(changes).filter(|changes| *changes != Response::default());
-        (Some(effect::received(query, forward)), changes)
+        (Some(effect::received(query, Some(forward))), changes)
     };
     let of_rule = rule.filters.map(|filters| forward.with(&filters.rule));
     let common = of_rule.as_ref().unwrap_or(forward);

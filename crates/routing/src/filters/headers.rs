@@ -44,6 +44,70 @@ pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
     })
 }
 
+/// Names of the request header fields that a rule's filters edit, as origins read them that take `_` for `-` (CGI and its kin).
+#[derive(Clone, Debug, Default)]
+pub struct EditedNames(Vec<(Box<str>, bool)>);
+
+impl EditedNames {
+    /// Collects the names of edits.
+    pub fn of(edits: &[Edit]) -> Self {
+        let mut names: Vec<(Box<str>, bool)> = Vec::new();
+        for edit in edits {
+            let name = edit.name().to_ascii_lowercase().replace('_', "-");
+            let replaced = !matches!(edit, Edit::Add(..));
+            match names.iter_mut().find(|(known, _)| **known == *name) {
+                Some((_, known)) => *known |= replaced,
+                None => names.push((name.into(), replaced)),
+            }
+        }
+        EditedNames(names)
+    }
+
+    /// Reports whether a filter sets, adds or removes the field that an origin may take this one for.
+    pub fn contains(&self, name: &[u8]) -> bool {
+        self.0.iter().any(|(known, _)| reads_as(name, known))
+    }
+
+    /// Reports whether a filter sets or removes the field that an origin may take this one for.
+    fn replaces(&self, name: &[u8]) -> bool {
+        let mut names = self.0.iter();
+        names.any(|(known, replaced)| *replaced && reads_as(name, known))
+    }
+}
+
+/// Names with a `-` that Pointsman sets or removes in every request, or that frame it.
+const OWN_NAMES: [&str; 11] = [
+    "content-length",
+    "transfer-encoding",
+    "keep-alive",
+    "proxy-connection",
+    "http2-settings",
+    "sec-websocket-key",
+    "sec-websocket-version",
+    "x-forwarded-for",
+    "x-forwarded-host",
+    "x-forwarded-proto",
+    "x-request-id",
+];
+
+/// Reports whether an origin that takes `_` for `-` takes a field's name for this one, which is in lower case and has no `_`.
+pub fn reads_as(name: &[u8], known: &str) -> bool {
+    let same = |(byte, known): (&u8, &u8)| match byte {
+        b'_' => *known == b'-',
+        byte => byte.to_ascii_lowercase() == *known,
+    };
+    name.len() == known.len() && name.iter().zip(known.as_bytes()).all(same)
+}
+
+/// Removes fields with a `_` in their name that an origin may take for a field that Pointsman or a filter sets or removes, or for framing.
+pub fn remove_ambiguous<F: Field>(fields: &mut Vec<F>, edited: Option<&EditedNames>) {
+    let is_ambiguous = |name: &[u8]| {
+        OWN_NAMES.iter().any(|own| reads_as(name, own))
+            || edited.is_some_and(|edited| edited.replaces(name))
+    };
+    fields.retain(|field| !(field.name().contains(&b'_') && is_ambiguous(field.name())));
+}
+
 /// A header field in whatever form its owner keeps it.
 pub trait Field {
     /// The name, in any case.
@@ -152,6 +216,44 @@ mod tests {
             line("x-add", "two"),
         ];
         assert_eq!(headers, wanted);
+    }
+
+    #[test]
+    fn a_name_with_underscores_that_reads_as_one_that_is_set_or_removed_is_removed() {
+        let edits = [
+            Edit::Set("x-set".into(), "1".into()),
+            Edit::Add("x-added".into(), "1".into()),
+            Edit::Remove("x-re_moved".into()),
+        ];
+        let edited = EditedNames::of(&edits);
+        let table = [
+            ("x_set", true),
+            ("X_Set", true),
+            ("x-set", false),
+            ("x_added", false),
+            ("x_re-moved", true),
+            ("x-re-moved", false),
+            ("x_other", false),
+            ("X_Forwarded-For", true),
+            ("x_forwarded_port", false),
+            ("Transfer_Encoding", true),
+            ("content_length", true),
+            ("content_type", false),
+            ("x_request_id", true),
+            ("_", false),
+        ];
+        for (name, removed) in table {
+            let mut fields = vec![TextField::from((name, "client"))];
+            remove_ambiguous(&mut fields, Some(&edited));
+            assert_eq!(fields.is_empty(), removed, "{name}");
+        }
+        for name in ["x-set", "X_SET", "x_added", "x-re-moved", "X_Re_Moved"] {
+            assert!(edited.contains(name.as_bytes()), "{name}");
+        }
+        assert!(!edited.contains(b"x-other"));
+        let mut fields = vec![TextField::from(("x_set", "client"))];
+        remove_ambiguous(&mut fields, None);
+        assert_eq!(fields.len(), 1);
     }
 
     // "If multiple entries specify equivalent header names, the first entry with an equivalent name MUST be considered […].

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::{BoundRule, Dialect, DirectResponse, Filter, Mirror, PathPredicate};
 
 use cors::CorsPolicy;
-use headers::{Edit, edits};
+use headers::{Edit, EditedNames, edits};
 use redirect::Redirect;
 use rewrite::PathRewrite;
 
@@ -45,6 +45,8 @@ pub enum ReplyFilter {
 pub struct Forwarding {
     /// Edits of the request's headers. A rewritten host is one: it sets `host`.
     pub request: Vec<Edit>,
+    /// Names of the headers that those edits concern.
+    pub edited: EditedNames,
     /// A new path for the request. A backend's replaces its rule's.
     pub path: Option<PathRewrite>,
     /// Edits of the response's headers.
@@ -148,6 +150,7 @@ impl Forwarding {
                 Filter::Redirect(_) | Filter::DirectResponse(_) | Filter::Cors(_) => {}
             }
         }
+        self.edited = EditedNames::of(&self.request);
     }
 
     /// Whether nothing changes what a backend receives.
