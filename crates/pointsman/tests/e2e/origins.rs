@@ -1,9 +1,14 @@
 //! Requests that origin servers read differently from Pointsman: trailers, header names with underscores, methods in another case, ambiguous paths.
 
+use bytes::Bytes;
+
 use crate::support::backend::{Backend, Saw, status};
-use crate::support::gateway::Gateway;
+use crate::support::gateway::{Gateway, HTTP};
+use crate::support::http1::Http1;
+use crate::support::http2::{Http2, finish};
 use crate::support::manifests::*;
 use crate::support::message::*;
+use crate::support::within;
 
 /// Filters that set, add and remove headers at the rule, and set one at the backend; `more` are further filters of the rule.
 fn edits(more: &str) -> String {
@@ -25,6 +30,95 @@ backendRefs:
 fn manifests(protocol: &str, backend: &Backend, rule: &str) -> String {
     let service = service_as("web", protocol, &[backend]);
     [plain(), service, route("web", &[rule])].concat()
+}
+
+/// Sends a request with trailers over either version.
+async fn send_trailers(gateway: &Gateway, http2: bool, trailers: &[(&str, &str)]) -> Response {
+    if http2 {
+        let client = Http2::connect(gateway.at(HTTP)).await;
+        let (response, mut body) = client.open(&ask("POST", "/")).await;
+        body.send_data(Bytes::from_static(b"body"), false)
+            .expect("sent");
+        let own = |(name, value): &(&str, &str)| (name.to_ascii_lowercase(), (*value).to_owned());
+        let trailers: Fields = trailers.iter().map(own).collect();
+        body.send_trailers(to_map(&trailers)).expect("sent");
+        return within("a response", finish(response))
+            .await
+            .expect("a response");
+    }
+    let mut client = Http1::connect(gateway.at(HTTP)).await;
+    let lines: String = trailers
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let head = "POST / HTTP/1.1\r\nHost: example.com\r\nTransfer-Encoding: chunked\r\n\r\n";
+    client
+        .send(format!("{head}4\r\nbody\r\n0\r\n{lines}\r\n"))
+        .await;
+    client.response().await
+}
+
+/// RFC 9112 §7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or discard the received trailer fields." Some origins
+/// merge them into headers, or take them for the next request.
+#[tokio::test]
+async fn no_trailer_of_a_request_reaches_a_backend_or_a_mirror_over_http1() {
+    let (web, copy) = (Backend::http1("web").await, Backend::http1("copy").await);
+    let mirror = "{type: RequestMirror, requestMirror: {backendRef: {name: copy, port: 80}}}";
+    let rule = filtered(mirror, "web");
+    let manifests = manifests("http", &web, &rule) + &service("copy", &[&copy]);
+    let gateway = Gateway::of(&manifests).await;
+    for http2 in [false, true] {
+        let response = send_trailers(&gateway, http2, &[("X-Sum", "7"), ("X-User", "admin")]).await;
+        assert_eq!(response.status, 200);
+    }
+    for backend in [&web, &copy] {
+        for saw in backend.saw(2).await {
+            assert_eq!(saw.text(), "body");
+            assert_eq!(saw.trailers, Fields::new(), "{}", backend.name);
+            assert_eq!(saw.header("x-user"), None);
+        }
+    }
+}
+
+/// RFC 9110 §6.5.1: "Many fields cannot be processed outside the header section because their evaluation is necessary prior to receiving the content".
+#[tokio::test]
+async fn no_trailer_that_headers_decide_on_reaches_a_backend_or_a_mirror_over_http2() {
+    let web = Backend::http2_with("web", |_| status(200)).await;
+    let copy = Backend::http2_with("copy", |_| status(200)).await;
+    let mirror = "\n- {type: RequestMirror, requestMirror: {backendRef: {name: copy, port: 80}}}";
+    let h2c = "kubernetes.io/h2c";
+    let manifests = manifests(h2c, &web, &edits(mirror)) + &service_as("copy", h2c, &[&copy]);
+    let gateway = Gateway::of(&manifests).await;
+    let trailers = [
+        ("X-Sum", "7"),
+        ("x_other", "8"),
+        ("X-Set", "client"),
+        ("x_set", "client"),
+        ("x_add", "client"),
+        ("X-Gone", "client"),
+        ("x-own", "client"),
+        ("X-Forwarded-For", "6.6.6.6"),
+        ("x_forwarded_proto", "https"),
+        ("x-forwarded-client-cert", "client"),
+        ("x-request-id", "client"),
+        ("Content-Type", "client"),
+        ("content_length", "9"),
+        ("authorization", "client"),
+        ("if-match", "client"),
+    ];
+    for http2 in [false, true] {
+        let response = send_trailers(&gateway, http2, &trailers).await;
+        assert_eq!(response.status, 200);
+    }
+    for backend in [&web, &copy] {
+        for saw in backend.saw(2).await {
+            let mut names: Vec<&str> = saw.trailers.iter().map(|(name, _)| &**name).collect();
+            names.sort_unstable();
+            assert_eq!(names, ["x-sum", "x_other"], "{}", backend.name);
+            assert_eq!(saw.all("x-set"), ["rule"]);
+            assert_eq!(saw.all("x-forwarded-for"), ["127.0.0.1"]);
+        }
+    }
 }
 
 /// Sends a request with headers that have underscores over both versions, and returns what the backend saw.

@@ -138,7 +138,8 @@ impl Attempt<'_> {
         } = near;
         let worker = self.tries.worker;
         let sink = &mut far.sink;
-        let upload = pin!(send(worker, source, sink, tap, up, self.outbound.websocket));
+        let (forward, websocket) = (self.tries.forward, self.outbound.websocket);
+        let upload = pin!(send(worker, forward, source, sink, tap, up, websocket));
         let mut upload = Upload::new(upload);
         let mut response = Response {
             attempt: self,

@@ -144,8 +144,21 @@ async fn bulk(
     Ok(())
 }
 
-/// Moves a body to its end, trailers included. What is gathered leaves whenever nothing more is there to be gathered.
+/// Moves a message's body to its end, trailers included.
 pub(crate) async fn carry(
+    worker: &Worker,
+    source: &mut Source<'_>,
+    sink: &mut Sink<'_>,
+    progress: &Progress,
+) -> Result<(), FlowError> {
+    carry_data(worker, source, sink, None, progress).await?;
+    sink.finish(source.trailers()).await?;
+    progress.end();
+    Ok(())
+}
+
+/// Moves the data of a body to its end. Data that is gathered leaves whenever no more is there to be gathered.
+pub(crate) async fn carry_data(
     worker: &Worker,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
@@ -172,7 +185,7 @@ pub(crate) async fn carry(
             }
         };
         if !there {
-            break;
+            return Ok(());
         }
         progress.add(source.piece().len());
         if let Some(tap) = &mut tap {
@@ -183,11 +196,4 @@ pub(crate) async fn carry(
             tap.passed();
         }
     }
-    let trailers = source.trailers();
-    if let Some(tap) = &mut tap {
-        tap.end(trailers.as_deref());
-    }
-    sink.finish(trailers).await?;
-    progress.end();
-    Ok(())
 }

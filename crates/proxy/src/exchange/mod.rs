@@ -21,6 +21,7 @@ mod response;
 pub(crate) mod sink;
 pub(crate) mod source;
 mod tap;
+mod trailers;
 mod tries;
 mod upload;
 mod websocket;

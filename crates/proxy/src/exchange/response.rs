@@ -183,7 +183,7 @@ impl Response<'_, '_, '_, '_> {
             let mut body = self.returning.body(worker.limits().buffer_bytes);
             let download = pin!(async {
                 match &mut sink {
-                    Some(sink) => carry(worker, &mut body, sink, None, &timing.down).await,
+                    Some(sink) => carry(worker, &mut body, sink, &timing.down).await,
                     None => Ok(()),
                 }
             });

@@ -4,11 +4,14 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use pointsman_routing::action::Forward;
+
 use super::failure::{Failure, client_fault};
-use super::flow::{FlowError, Progress, carry};
+use super::flow::{FlowError, Progress, carry_data};
 use super::sink::Sink;
 use super::source::Source;
 use super::tap::Tap;
+use super::trailers;
 use crate::worker::Worker;
 
 /// The request's body on its way.
@@ -68,6 +71,7 @@ impl<'u, F: SendBody> Upload<'u, F> {
 /// Sends the request's body: what was kept of it by an earlier try, then the rest. What comes of a WebSocket waits until both sides have agreed; its head is sent.
 pub(super) async fn send(
     worker: &Worker,
+    forward: &Forward<'_>,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
     tap: &mut Tap,
@@ -90,7 +94,12 @@ pub(super) async fn send(
         }
         match tap.ended() {
             Some(trailers) => Ok(sink.finish(trailers).await?),
-            None => carry(worker, source, sink, Some(tap), progress).await,
+            None => {
+                carry_data(worker, source, sink, Some(tap), progress).await?;
+                let trailers = trailers::forwarded(source.trailers(), forward);
+                tap.end(trailers.as_deref());
+                Ok(sink.finish(trailers).await?)
+            }
         }
     }
     .await;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::attempt::{Far, Near};
-use super::flow::{Progress, carry};
+use super::flow::{Progress, carry_data};
 use super::report::Tally;
 use crate::worker::Worker;
 
@@ -28,14 +28,19 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
     let mut back = far.returning.stream(worker.limits().buffer_bytes);
     let (sink, progress) = (&mut far.sink, &up);
     let upload = async {
-        carry(worker, source, sink, None, progress).await?;
+        carry_data(worker, source, sink, None, progress).await?;
+        // RFC 9113 §8.5: a tunnel has data and no trailers.
+        sink.finish(None).await?;
+        progress.end();
         sink.close().await
     };
     let download = async {
         let Some(mut sink) = client.stream() else {
             return Ok(());
         };
-        carry(worker, &mut back, &mut sink, None, &down).await?;
+        carry_data(worker, &mut back, &mut sink, None, &down).await?;
+        sink.finish(None).await?;
+        down.end();
         sink.close().await
     };
     let carried = {

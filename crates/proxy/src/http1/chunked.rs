@@ -5,7 +5,7 @@
 
 use super::body::Decoded;
 use super::error::Fault;
-use super::field::{Field, Fields, Known};
+use super::field::{Field, Fields, is_forbidden_trailer};
 use super::limits::Limits;
 use super::lines::{self, Search};
 
@@ -196,7 +196,7 @@ impl Chunks {
             };
         lines::take_fields(&bytes[..end], at, end, parsed, &mut self.trailers)?;
         for trailer in &mut self.trailers {
-            trailer.named = is_forbidden(trailer.name.get(bytes));
+            trailer.named = is_forbidden_trailer(trailer.name.get(bytes));
         }
         self.trailers_end = end - 2;
         self.state = State::Done;
@@ -234,33 +234,4 @@ fn plain_size(bytes: &[u8]) -> Option<(u64, usize)> {
         }
     }
     None
-}
-
-/// RFC 9110 §6.5.1: fields for framing, routing, request modifiers, authentication or content format do not belong into trailers. They are
-/// taken and not passed on.
-fn is_forbidden(name: &[u8]) -> bool {
-    const FORBIDDEN: [&[u8]; 14] = [
-        b"age",
-        b"authorization",
-        b"cache-control",
-        b"cookie",
-        b"forwarded",
-        b"max-forwards",
-        b"proxy-authorization",
-        b"range",
-        b"set-cookie",
-        b"vary",
-        b"www-authenticate",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-proto",
-    ];
-    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-    let starts = |prefix: &[u8]| {
-        name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
-    };
-    // Expect and Host are known to the codec, as are hop-by-hop fields; Content-* but Content-Digest (RFC 9530) is about format.
-    Known::of(name) != Known::Other
-        || (starts(b"content-") && !is(b"content-digest"))
-        || FORBIDDEN.into_iter().any(is)
 }

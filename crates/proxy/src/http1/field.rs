@@ -102,6 +102,37 @@ pub(crate) fn is_forwarded(name: &[u8]) -> bool {
     !known.is_hop_by_hop() && known != Known::Host
 }
 
+/// Reports whether a field of this name may not be a trailer. RFC 9110 §6.5.1: "Many fields cannot be processed outside the header section because their
+/// evaluation is necessary prior to receiving the content, such as those that describe message framing, routing, authentication, request modifiers,
+/// response controls, or content format." Such trailers are dropped.
+pub(crate) fn is_forbidden_trailer(name: &[u8]) -> bool {
+    const FORBIDDEN: [&[u8]; 13] = [
+        b"age",
+        b"authorization",
+        b"cache-control",
+        b"cookie",
+        b"forwarded",
+        b"max-forwards",
+        b"pragma",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"range",
+        b"set-cookie",
+        b"vary",
+        b"www-authenticate",
+    ];
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let starts = |prefix: &[u8]| {
+        name.len() > prefix.len() && name[..prefix.len()].eq_ignore_ascii_case(prefix)
+    };
+    // Expect and Host are known to the codec, as are hop-by-hop fields; Content-* but Content-Digest (RFC 9530) is about format.
+    Known::of(name) != Known::Other
+        || (starts(b"content-") && !is(b"content-digest"))
+        || starts(b"if-")
+        || starts(b"x-forwarded-")
+        || FORBIDDEN.into_iter().any(is)
+}
+
 /// Where a field's name and value are in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
