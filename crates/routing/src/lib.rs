@@ -27,7 +27,7 @@ pub use entry::{Entry, Hit, Miss, Recorder};
 pub use expression::{CompiledMatch, Expression};
 pub use path::{PathError, normalize_path};
 pub use precedence::{Criterion, Rank, tried_order};
-pub use request::{Parameters, Request, is_http};
+pub use request::{Parameters, Request, is_http, is_method_in_another_case};
 pub use route::CompiledRoute;
 pub use shadow::{Extent, Shadow, shadowed};
 pub use split::Split;

@@ -114,6 +114,58 @@ fn form_decoded(text: &str) -> Cow<'_, str> {
     Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
 }
 
+/// The methods of the IANA registry (RFC 9110 §16.1), sorted.
+const REGISTERED_METHODS: [&str; 40] = [
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "CONNECT",
+    "COPY",
+    "DELETE",
+    "GET",
+    "HEAD",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "OPTIONS",
+    "ORDERPATCH",
+    "PATCH",
+    "POST",
+    "PRI",
+    "PROPFIND",
+    "PROPPATCH",
+    "PUT",
+    "QUERY",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "TRACE",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UPDATE",
+    "UPDATEREDIRECTREF",
+    "VERSION-CONTROL",
+];
+
+/// Reports whether a method differs from a registered one only in case; such a request gets 400. RFC 9110 §9.1: "The method token is case-sensitive", but
+/// some origins take `delete` for DELETE, which rules for DELETE do not match, or answer `head` without a body.
+pub fn is_method_in_another_case(method: &str) -> bool {
+    let mut registered = REGISTERED_METHODS.iter();
+    method.bytes().any(|byte| byte.is_ascii_lowercase())
+        && registered.any(|other| method.eq_ignore_ascii_case(other))
+}
+
 /// Reports whether the first bytes of a connection look like an HTTP request: a method and a space.
 pub fn is_http(bytes: &[u8]) -> bool {
     let method = bytes.iter().position(|byte| *byte == b' ');
@@ -124,6 +176,16 @@ pub fn is_http(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_registered_method_in_another_case_is_recognized() {
+        for method in ["get", "Get", "hEAD", "delete", "connect", "version-Control"] {
+            assert!(is_method_in_another_case(method), "{method}");
+        }
+        for method in ["GET", "VERSION-CONTROL", "purge", "Foo", "gets", ""] {
+            assert!(!is_method_in_another_case(method), "{method}");
+        }
+    }
 
     #[test]
     fn names_and_values_are_decoded_and_the_first_of_a_name_counts() {

@@ -173,3 +173,38 @@ async fn a_name_with_underscores_never_stands_for_one_that_is_set_or_removed_or_
         assert_eq!(kept(&saw), wanted);
     }
 }
+
+/// RFC 9110 §9.1: "The method token is case-sensitive". Some origins answer `head` without a body, or do `delete`, which no rule for DELETE has matched.
+#[tokio::test]
+async fn a_registered_method_in_another_case_is_400() {
+    let (web, guarded) = (Backend::http1("web").await, Backend::http1("guarded").await);
+    let guard = matching("{method: DELETE}", "guarded");
+    let manifests = [
+        plain(),
+        service("web", &[&web]),
+        service("guarded", &[&guarded]),
+        route("web", &[&guard, &to("web")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    for method in ["delete", "hEAD", "Get", "patch", "propfind", "connect"] {
+        let mut client = Http1::connect(gateway.at(HTTP)).await;
+        let response = client.ask(&ask(method, "/")).await;
+        assert_eq!(
+            (response.status, response.reason()),
+            (400, Some("MethodCase")),
+            "{method}"
+        );
+        client.ended().await;
+        let response = gateway.ask_http2(ask(method, "/")).await;
+        assert_eq!(response.status, 400, "{method} over HTTP/2");
+    }
+    assert_eq!(web.count() + guarded.count(), 0);
+    for (number, method) in ["purge", "Link2", "GET"].into_iter().enumerate() {
+        assert_eq!(gateway.ask(ask(method, "/")).await.status, 200);
+        assert_eq!(web.saw(number + 1).await[number].method, method);
+    }
+    assert_eq!(
+        gateway.ask(ask("DELETE", "/")).await.backend(),
+        Some("guarded")
+    );
+}

@@ -87,6 +87,8 @@ faults! {
     TooManyFields = 431, "too many fields";
     /// More than 64 bytes of method.
     MethodTooLong = 501, "the method is longer than any known";
+    /// A registered method in another case.
+    MethodCase = 400, "the method differs from a registered one only in case";
     /// Neither HTTP/1.0 nor HTTP/1.1.
     BadVersion = 505, "HTTP version not supported";
     /// Characters that no URI has, a scheme other than http and https, or a form that the method does not have.

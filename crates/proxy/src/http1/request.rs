@@ -2,6 +2,8 @@
 
 use std::mem::MaybeUninit;
 
+use pointsman_routing::is_method_in_another_case;
+
 use super::body::Framing;
 use super::control::{Control, Expect};
 use super::error::{Error, Fault};
@@ -124,6 +126,9 @@ impl RequestHead {
         let line_end = target.end as usize + VERSION_BYTES;
         if method.len() > MOST_METHOD_BYTES {
             return Err(Fault::MethodTooLong);
+        }
+        if is_method_in_another_case(method) {
+            return Err(Fault::MethodCase);
         }
         if target.range().len() > limits.target_bytes {
             return Err(Fault::TargetTooLong);

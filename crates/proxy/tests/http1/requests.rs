@@ -379,13 +379,15 @@ fn target_forms() {
     }
     let bad = [
         ("GET", "*", BadTarget),
-        ("options", "*", BadTarget),
+        ("OPTION", "*", BadTarget),
+        ("options", "*", MethodCase),
         ("OPTIONS", "**", AuthorityForm),
         ("GET", "a.example:80", AuthorityForm),
         ("GET", "a", AuthorityForm),
         ("CONNECT", "a.example:80", Connect),
         ("CONNECT", "/", Connect),
-        ("connect", "a.example:80", Connect),
+        ("connect", "a.example:80", MethodCase),
+        ("connect", "/", MethodCase),
         ("GET", "ftp://a/", BadTarget),
         ("GET", "http:/a", BadTarget),
         ("GET", "http:a", AuthorityForm),

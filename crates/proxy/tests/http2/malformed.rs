@@ -123,7 +123,10 @@ async fn targets_and_hosts_are_read_as_in_http1() {
             block(&[(":method", "CONNECT"), (":authority", "shop.example:443")]),
             "501",
         ),
-        ("connect", asked("connect", "/", host), "501"),
+        // RFC 9110 §9.1: "The method token is case-sensitive".
+        ("connect", asked("connect", "/", host), "400"),
+        ("delete", asked("delete", "/", host), "400"),
+        ("hEAD", asked("hEAD", "/", host), "400"),
         (
             "another protocol",
             block(&[

@@ -7,6 +7,7 @@ use h2::ext::Protocol;
 use http::header::COOKIE;
 use http::request::Parts;
 use http::{HeaderMap, Method};
+use pointsman_routing::is_method_in_another_case;
 
 use crate::exchange::answer::Answer;
 use crate::exchange::lines::{Line, Lines};
@@ -88,8 +89,8 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
             None => Err(Fault::Connect.into()),
         };
     }
-    if method.eq_ignore_ascii_case("connect") {
-        return Err(Fault::Connect.into());
+    if is_method_in_another_case(method) {
+        return Err(Fault::MethodCase.into());
     }
     match method.len() > MOST_METHOD_BYTES {
         true => Err(Fault::MethodTooLong.into()),
