@@ -39,6 +39,8 @@ async fn framing_that_can_be_read_in_two_ways_is_400_and_closed() {
         "Content-Length: -5",
         "Content-Length:",
         "Content-Length: 5 5",
+        "Content-Length: 9223372036854775808",
+        "Content-Length: 18446744073709551615",
         "Content-Length: 99999999999999999999",
         "Transfer-Encoding: chunked, chunked",
         "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",

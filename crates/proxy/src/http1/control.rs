@@ -151,15 +151,16 @@ impl Control {
     }
 }
 
-/// RFC 9110 §8.6: `Content-Length = 1*DIGIT`. No sign, no list, nothing that doesn't fit.
-fn content_length(value: &[u8]) -> Option<u64> {
+/// RFC 9110 §8.6: `Content-Length = 1*DIGIT`. No sign, no list, nothing above 2^63-1: origins that keep it as a signed number read something else.
+pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 20 {
         return None;
     }
-    value.iter().try_fold(0u64, |sum, byte| {
+    let length = value.iter().try_fold(0u64, |sum, byte| {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         sum.checked_mul(10)?.checked_add(digit)
-    })
+    });
+    length.filter(|length| *length <= i64::MAX as u64)
 }
 
 /// RFC 6455 §4.2.1: "a base64-encoded value that, when decoded, is 16 bytes in length".

@@ -105,7 +105,7 @@ faults! {
     DuplicateHost = 400, "more than one Host";
     /// Not a host and an optional port.
     BadHost = 400, "malformed host";
-    /// Not one field of digits that fit 64 bits.
+    /// Not one field of digits, or more than 2^63-1.
     BadContentLength = 400, "malformed or duplicate Content-Length";
     /// Not one field that says `chunked` and nothing else, or any in HTTP/1.0 or in a response that can't have it.
     BadTransferEncoding = 400, "Transfer-Encoding other than one chunked";

@@ -27,6 +27,7 @@ mod target;
 mod write;
 
 pub use body::{BodyDecoder, Decoded, Framing};
+pub(crate) use control::content_length;
 pub use encode::{EncodeError, Encoder};
 pub use error::{Error, Fault};
 pub use field::{Field, Fields, Known};

@@ -174,6 +174,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
             ":",
             "\0",
             "Content-Length: 5\r\n",
+            "Content-Length: 9223372036854775808\r\n",
             "Transfer-Encoding: chunked\r\n",
             "5\r\nhello\r\n",
             "0\r\n",
@@ -256,6 +257,9 @@ proptest! {
             prop_assert_eq!(lines, text.iter().filter(|byte| **byte == b'\r').count());
             prop_assert!(!text.contains(&0));
             prop_assert_ne!(head.view(&bytes).method(), "gET");
+            if let Framing::Length(length) = head.framing() {
+                prop_assert!(i64::try_from(length).is_ok());
+            }
         }
     }
 }

@@ -195,6 +195,15 @@ async fn lengths_match_the_data() {
         assert_eq!(fate, "reset 1", "{value}");
     }
     assert_eq!(fate(&plane, &length("5")).await, "reset 1");
+    // Origins that keep a length as a signed number read something else.
+    for (value, wanted) in [
+        ("9223372036854775808", "400"),
+        ("18446744073709551615", "reset 1"),
+    ] {
+        let mut raw = Raw::new(plane.address).await;
+        raw.frame(1, 4, 1, &length(value)).await;
+        assert_eq!(raw.fate(1).await, wanted, "{value}");
+    }
     let two = request_block(&[("content-length", "0"), ("content-length", "0")]);
     assert_eq!(fate(&plane, &two).await, "400");
 }

@@ -12,7 +12,7 @@ use pointsman_routing::is_method_in_another_case;
 use crate::exchange::answer::Answer;
 use crate::exchange::lines::{Line, Lines};
 use crate::exchange::request::{Request, Spoken};
-use crate::http1::{Error, Fault, Framing, Known, is_authority, is_path, is_query};
+use crate::http1::{Error, Fault, Framing, Known, content_length, is_authority, is_path, is_query};
 use crate::limits::Limits;
 
 /// As long as HTTP/1 takes them.
@@ -215,10 +215,7 @@ impl<'r> Fields<'r> {
     }
 
     fn content_length(&mut self, value: &[u8]) -> Result<(), Fault> {
-        let digits = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
-        let length = std::str::from_utf8(value).ok().filter(|_| digits);
-        let length = length.and_then(|value| value.parse().ok());
-        match (self.length, length) {
+        match (self.length, content_length(value)) {
             (None, Some(length)) => self.length = Some(length),
             _ => return Err(Fault::BadContentLength),
         }
