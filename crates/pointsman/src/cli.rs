@@ -10,7 +10,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pointsman_binding::{EndpointPolicy, Network};
 use pointsman_control::{ContentAccess, Permissions};
 use pointsman_proxy::placement::AddressPool;
-use pointsman_proxy::{AccessLogFormat, AccessLogOptions};
+use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Options};
+use pointsman_routing::PathPolicy;
 
 /// Binds routes and carries traffic: Kubernetes Gateway API and Kuma, at the edge and in the mesh.
 #[derive(Parser)]
@@ -82,6 +83,17 @@ pub struct Run {
     #[arg(long, value_name = "NAME")]
     pub admin_host: Vec<String>,
 
+    #[command(flatten)]
+    pub data_plane: DataPlaneArgs,
+
+    /// Say nothing but what is wrong: `demo` has told already.
+    #[arg(skip)]
+    pub quiet: bool,
+}
+
+/// Options of a data plane, whatever feeds it.
+#[derive(Args)]
+pub struct DataPlaneArgs {
     /// Threads that carry traffic; one per core if left out.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
@@ -89,6 +101,10 @@ pub struct Run {
     /// Whose word on X-Forwarded-* is believed. Several are separated by commas; may be repeated.
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
+
+    /// Which paths are served.
+    #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
+    pub path_policy: Paths,
 
     /// Log every request: `text` or `json`, to standard output or to a file: `json:/var/log/requests`.
     #[arg(long, value_name = "FORMAT[:FILE]", value_parser = access_log)]
@@ -101,10 +117,45 @@ pub struct Run {
     /// How long what runs may go on after SIGTERM, such as 30s or 1m30s.
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub drain: Duration,
+}
 
-    /// Say nothing but what is wrong: `demo` has told already.
-    #[arg(skip)]
-    pub quiet: bool,
+impl DataPlaneArgs {
+    /// The options that these arguments set. Fails for a limit that is unknown or out of range.
+    pub fn options(&self) -> Result<Options> {
+        let mut limits = Limits::default();
+        for (name, value) in &self.limits {
+            if let Err(why) = limits.set(name, value) {
+                bail!("--limit {name}={value}: {why}");
+            }
+        }
+        Ok(Options {
+            workers: self.workers.map(usize::from),
+            limits,
+            trusted_proxies: self.trusted_proxies.clone(),
+            paths: self.path_policy.policy(),
+            access_log: self.access_log.clone(),
+            ..Options::default()
+        })
+    }
+}
+
+/// Paths that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Paths {
+    /// All.
+    Any,
+    /// None with %2F, %5C, // or ; in a segment, which some origins take for another path: the client gets 400
+    Strict,
+}
+
+impl Paths {
+    /// The policy that this value stands for.
+    pub fn policy(self) -> PathPolicy {
+        match self {
+            Paths::Any => PathPolicy::Any,
+            Paths::Strict => PathPolicy::Strict,
+        }
+    }
 }
 
 /// Where the admin server listens; nowhere if none.
@@ -282,6 +333,10 @@ pub struct Explain {
     /// A header of the request. May be repeated.
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
+
+    /// Which paths the data plane serves; what `run --paths` says there.
+    #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
+    pub path_policy: Paths,
 
     /// http://, https://, grpc://host/pkg.Service/Method, tls://name, tcp://host:port or udp://host:port
     pub url: String,

@@ -83,6 +83,7 @@ pub fn query(arguments: &Explain) -> Result<Query> {
         });
     }
     query.sni = arguments.sni.clone();
+    query.paths = arguments.path_policy.policy();
     Ok(query)
 }
 

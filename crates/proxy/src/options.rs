@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use pointsman_binding::{EndpointPolicy, Network};
+use pointsman_routing::PathPolicy;
 
 use crate::limits::Limits;
 use crate::sockets::SocketFactory;
@@ -17,6 +18,8 @@ pub struct Options {
     pub limits: Limits,
     /// Proxies whose `x-forwarded-*` headers are trusted.
     pub trusted_proxies: Vec<Network>,
+    /// Paths that are served.
+    pub paths: PathPolicy,
     /// Creates listening and upstream sockets.
     pub sockets: SocketFactory,
     /// Addresses that DNS names of backends may resolve to.

@@ -25,7 +25,7 @@ mod tables;
 
 pub use entry::{Entry, Hit, Miss, Recorder};
 pub use expression::{CompiledMatch, Expression};
-pub use path::{PathError, normalize_path};
+pub use path::{PathError, PathPolicy, normalize_path};
 pub use precedence::{Criterion, Rank, tried_order};
 pub use request::{Parameters, Request, is_http, is_method_in_another_case};
 pub use route::CompiledRoute;

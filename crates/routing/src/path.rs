@@ -11,6 +11,54 @@ pub enum PathError {
     /// A NUL, written plainly or as `%00`.
     #[error("the path has a NUL")]
     Nul,
+    /// `%2F`, with [`PathPolicy::Strict`].
+    #[error("the path has `%2F`, which --paths strict rejects")]
+    EscapedSlash,
+    /// `%5C`, with [`PathPolicy::Strict`].
+    #[error("the path has `%5C`, which --paths strict rejects")]
+    EscapedBackslash,
+    /// `//`, with [`PathPolicy::Strict`].
+    #[error("the path has `//`, which --paths strict rejects")]
+    EmptySegment,
+    /// `;`, with [`PathPolicy::Strict`].
+    #[error("the path has `;`, which --paths strict rejects")]
+    Parameter,
+}
+
+/// Paths that are served.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PathPolicy {
+    /// All that can be normalized.
+    #[default]
+    Any,
+    /// None that some origins take for another path: many decode `%2F` and `%5C`, some merge slashes, and some drop what follows `;` in a segment.
+    Strict,
+}
+
+impl PathPolicy {
+    /// Normalizes a path as [`normalize_path`] does, if the policy permits the path.
+    pub fn normalize(self, path: &str) -> Result<Cow<'_, str>, PathError> {
+        match self {
+            PathPolicy::Strict => ambiguity(path).map_or(Ok(()), Err)?,
+            PathPolicy::Any => {}
+        }
+        normalize_path(path)
+    }
+}
+
+/// The first part of a path that origins read differently.
+fn ambiguity(path: &str) -> Option<PathError> {
+    let bytes = path.as_bytes();
+    bytes.iter().enumerate().find_map(|(at, byte)| match byte {
+        b';' => Some(PathError::Parameter),
+        b'/' if bytes.get(at + 1) == Some(&b'/') => Some(PathError::EmptySegment),
+        b'%' => match escape(&bytes[at..]) {
+            Some(b'/') => Some(PathError::EscapedSlash),
+            Some(b'\\') => Some(PathError::EscapedBackslash),
+            _ => None,
+        },
+        _ => None,
+    })
 }
 
 /// The path as it is matched and forwarded (RFC 3986, 6.2.2): unreserved characters are decoded, then dot segments removed.
@@ -162,6 +210,33 @@ mod tests {
         ];
         for (path, wanted) in table {
             assert_eq!(normalize_path(path), Err(wanted), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_strict_policy_rejects_paths_that_origins_read_differently() {
+        let table = [
+            ("/a%2Fb", Err(PathError::EscapedSlash)),
+            ("/a%2fb", Err(PathError::EscapedSlash)),
+            ("/a%5Cb", Err(PathError::EscapedBackslash)),
+            ("/%5c", Err(PathError::EscapedBackslash)),
+            ("//a", Err(PathError::EmptySegment)),
+            // Before dot segments are removed: the result is /a/b.
+            ("/a//../b", Err(PathError::EmptySegment)),
+            ("/a/..//", Err(PathError::EmptySegment)),
+            ("/a;x=1/b", Err(PathError::Parameter)),
+            ("/..;/a", Err(PathError::Parameter)),
+            ("/a/%zz", Err(PathError::Escape)),
+            ("/a/../b/", Ok("/b/")),
+            ("/a%20b%3B/%252F", Ok("/a%20b%3B/%252F")),
+            ("/", Ok("/")),
+            ("*", Ok("*")),
+        ];
+        for (path, wanted) in table {
+            let strict = PathPolicy::Strict.normalize(path);
+            assert_eq!(strict.as_deref(), wanted.as_ref().copied(), "{path}");
+            let any = PathPolicy::Any.normalize(path);
+            assert_eq!(any, normalize_path(path), "{path}");
         }
     }
 

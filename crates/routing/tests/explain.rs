@@ -12,7 +12,7 @@ use pointsman_resources::route::{
 };
 use pointsman_resources::{Kind, ObjectKey};
 use pointsman_routing::explain::{Directory, MeshParent, Query, RefusedCandidate, explain};
-use pointsman_routing::{Criterion, Tables};
+use pointsman_routing::{Criterion, PathPolicy, Tables};
 use serde_json::{Value, json};
 
 fn ask(tables: &Tables, query: &Query) -> Value {
@@ -84,6 +84,57 @@ fn set(name: &str, value: &str) -> Arc<HeaderModifier> {
         set: vec![header],
         ..HeaderModifier::default()
     })
+}
+
+// RFC 9110 §9.1: "The method token is case-sensitive".
+#[test]
+fn a_registered_method_in_another_case_is_400_whatever_the_rules() {
+    let tables = with_rules(vec![rule(vec![prefix("/").with_method("DELETE")], "v1")]);
+    let query = |method: &str, to: &str| Query {
+        method: method.into(),
+        ..url(to)
+    };
+    for to in ["http://shop.example/", "http://shop.example:81/"] {
+        let answer = ask(&tables, &query("delete", to));
+        let reached = to.ends_with("example/");
+        let wanted = if reached { json!(400) } else { Value::Null };
+        assert_eq!(answer["status"], wanted, "{answer:#}");
+    }
+    let answer = ask(&tables, &query("delete", "http://shop.example/"));
+    assert_eq!(answer["outcome"], "respond");
+    let reason = "the method differs from a registered one only in case";
+    assert_eq!(answer["reason"], reason);
+    assert_eq!(answer.get("rule"), None);
+    let answer = ask(&tables, &query("DELETE", "http://shop.example/"));
+    assert_eq!(answer["outcome"], "forward");
+}
+
+#[test]
+fn the_strict_policy_rejects_paths_that_origins_read_differently() {
+    let tables = with_rules(vec![rule(vec![prefix("/")], "v1")]);
+    let table = [
+        ("/a%2Fb", Some("`%2F`")),
+        ("/a%5cb", Some("`%5C`")),
+        ("/a//../b", Some("`//`")),
+        ("/a;x/b", Some("`;`")),
+        ("/a?x=//;%2F", None),
+    ];
+    for (path, found) in table {
+        let mut query = url(&format!("http://shop.example{path}"));
+        assert_eq!(ask(&tables, &query)["outcome"], "forward", "{path}");
+        query.paths = PathPolicy::Strict;
+        let answer = ask(&tables, &query);
+        let Some(found) = found else {
+            assert_eq!(answer["outcome"], "forward", "{path}");
+            continue;
+        };
+        assert_eq!(
+            (&answer["outcome"], &answer["status"]),
+            (&json!("respond"), &json!(400))
+        );
+        let reason = format!("the path has {found}, which --paths strict rejects");
+        assert_eq!(answer["reason"], reason, "{path}");
+    }
 }
 
 #[test]

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 use pointsman_control::{Snapshots, clock};
 use pointsman_proxy::{DataPlane, MetricsReader, SocketsReader};
 
+use crate::cli::Paths;
+
 /// Connections at once.
 const CONNECTIONS: usize = 64;
 /// Bytes of a head.
@@ -37,16 +39,19 @@ pub struct AdminState {
     pub sockets: SocketsReader,
     /// Metrics of the data plane.
     pub metrics: MetricsReader,
+    /// Paths that the data plane serves.
+    pub paths: Paths,
     ready: AtomicBool,
 }
 
 impl AdminState {
     /// Joins snapshots of the control plane with a data plane.
-    pub fn new(snapshots: Arc<Snapshots>, data_plane: &DataPlane) -> Self {
+    pub fn new(snapshots: Arc<Snapshots>, data_plane: &DataPlane, paths: Paths) -> Self {
         AdminState {
             snapshots,
             sockets: data_plane.sockets(),
             metrics: data_plane.metrics(),
+            paths,
             ready: AtomicBool::new(false),
         }
     }

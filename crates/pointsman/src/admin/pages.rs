@@ -4,7 +4,7 @@ use pointsman_control::explain::explain as control_explain;
 use pointsman_routing::explain::Query;
 
 use super::{AdminState, Answer, Body, config};
-use crate::cli::{Explain, Format, Reach, Sources};
+use crate::cli::{Explain, Format, Paths, Reach, Sources};
 use crate::explain;
 use crate::output::Paint;
 
@@ -35,7 +35,7 @@ pub fn answer(target: &str, state: &AdminState) -> Answer {
             200,
             config::render(&state.snapshots.latest(), &state.sockets.current()).to_string(),
         ),
-        "/explain" => match question(query) {
+        "/explain" => match question(query, state.paths) {
             Ok((asked, mut query)) => {
                 let snapshot = state.snapshots.latest();
                 let explained = state.snapshots.with_binder(&snapshot, |binder| {
@@ -81,7 +81,7 @@ fn metrics(state: &AdminState) -> Answer {
 }
 
 /// The question of `/explain?url=…&method=…&header=…&gateway=…&from=…&sni=…&output=…`, as the command line would ask it.
-fn question(query: &str) -> Result<(Explain, Query), String> {
+fn question(query: &str, paths: Paths) -> Result<(Explain, Query), String> {
     let mut explain = Explain {
         sources: Sources {
             paths: Vec::new(),
@@ -93,6 +93,7 @@ fn question(query: &str) -> Result<(Explain, Query), String> {
         sni: None,
         method: None,
         headers: Vec::new(),
+        path_policy: paths,
         url: String::new(),
     };
     for part in query.split('&').filter(|part| !part.is_empty()) {
@@ -155,7 +156,13 @@ mod tests {
 
     #[test]
     fn a_question_names_what_is_wrong_with_it() {
-        assert!(question("url=http%3A%2F%2Fa%2Fb&header=x%3A+y&method=PUT").is_ok());
+        assert!(
+            question(
+                "url=http%3A%2F%2Fa%2Fb&header=x%3A+y&method=PUT",
+                Paths::Any
+            )
+            .is_ok()
+        );
         for (query, says) in [
             ("", "url is missing"),
             ("url=http://a/&colour=red", "`colour` is none of"),
@@ -163,7 +170,7 @@ mod tests {
             ("url=http://a/&header=x", "a header is written"),
             ("url=ftp://a/", "none of http"),
         ] {
-            let why = question(query).err().unwrap_or_default();
+            let why = question(query, Paths::Any).err().unwrap_or_default();
             assert!(why.contains(says), "{query}: {why}");
         }
     }

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use pointsman_binding::status::CONTROLLER_NAME;
 use pointsman_control::{FileSource, Inbox, Reconciler, Snapshot, Snapshots, status_log};
 use pointsman_proxy::placement::{AddressPolicy, DataplaneFilter, Placement};
-use pointsman_proxy::{DataPlane, Limits, Options, Proxy, SocketFactory};
+use pointsman_proxy::{DataPlane, Proxy, SocketFactory};
 use pointsman_resources::Kind;
 
 use crate::admin::{AdminServer, AdminState};
@@ -25,7 +25,7 @@ use in_process::{InProcess, lock};
 /// Runs `run`.
 pub fn run(arguments: &Run) -> Result<ExitCode> {
     log(arguments.quiet);
-    let mut options = options(arguments)?;
+    let mut options = arguments.data_plane.options()?;
     let mut permissions = arguments.reach.permissions()?;
     let mut source = FileSource::new(&arguments.paths).context("files can't be watched")?;
     let first = source.read_all();
@@ -50,7 +50,8 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     let proxy = Proxy::start(options).context("the data plane can't be started")?;
     let data_plane = DataPlane::new(proxy, listeners(arguments));
     let snapshots: Arc<Snapshots> = Arc::default();
-    let state = Arc::new(AdminState::new(snapshots.clone(), &data_plane));
+    let paths = arguments.data_plane.path_policy;
+    let state = Arc::new(AdminState::new(snapshots.clone(), &data_plane, paths));
     if let Some(admin) = admin {
         admin.start(state.clone(), &arguments.admin_host)?;
     }
@@ -75,9 +76,10 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     reconciler.run(&inbox);
 
     state.set_ready(false);
-    tracing::info!("ending: what runs may go on for {:?}", arguments.drain);
+    let drain = arguments.data_plane.drain;
+    tracing::info!("ending: what runs may go on for {drain:?}");
     drop(reconciler);
-    let cut = lock(&data_plane).drain(arguments.drain);
+    let cut = lock(&data_plane).drain(drain);
     if cut > 0 {
         tracing::warn!("{cut} connections were cut");
     }
@@ -133,22 +135,6 @@ fn why_idle(snapshot: &Snapshot) -> String {
         problems.push(format!("\n    and {more} more"));
     }
     format!("no listener can serve traffic{}", problems.concat())
-}
-
-fn options(arguments: &Run) -> Result<Options> {
-    let mut limits = Limits::default();
-    for (name, value) in &arguments.limits {
-        if let Err(why) = limits.set(name, value) {
-            bail!("--limit {name}={value}: {why}");
-        }
-    }
-    Ok(Options {
-        workers: arguments.workers.map(usize::from),
-        limits,
-        trusted_proxies: arguments.trusted_proxies.clone(),
-        access_log: arguments.access_log.clone(),
-        ..Options::default()
-    })
 }
 
 /// Logs to standard error what `RUST_LOG` asks for: by default our own few lines, and what others warn of.

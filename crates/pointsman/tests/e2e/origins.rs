@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use crate::agree::encoded;
 use crate::support::backend::{Backend, Saw, status};
 use crate::support::gateway::{Gateway, HTTP};
 use crate::support::http1::Http1;
@@ -207,4 +208,80 @@ async fn a_registered_method_in_another_case_is_400() {
         gateway.ask(ask("DELETE", "/")).await.backend(),
         Some("guarded")
     );
+}
+
+const AMBIGUOUS: [&str; 8] = [
+    "/a%2Fb",
+    "/a%2fb",
+    "/a%5Cb",
+    "//a",
+    "/a//../b",
+    "/a/..;/b",
+    "/a;x=1",
+    "/a/%2f/?x",
+];
+const CLEAR: [&str; 4] = ["/a/../b", "/a?x=//;%2F", "/%252F", "/a%20b"];
+
+#[tokio::test]
+async fn the_strict_paths_are_400_for_what_origins_read_differently() {
+    let backend = Backend::http1("web").await;
+    let rule = to("web");
+    let setup = Gateway::setup(&manifests("http", &backend, &rule));
+    let gateway = setup.argument("--paths", "strict").start().await;
+    for target in AMBIGUOUS {
+        for response in [
+            gateway.ask(get(target)).await,
+            gateway.ask_http2(get(target)).await,
+        ] {
+            let got = (response.status, response.reason());
+            assert_eq!(got, (400, Some("BadPath")), "{target}");
+        }
+    }
+    assert_eq!(backend.count(), 0);
+    for target in CLEAR {
+        assert_eq!(gateway.ask(get(target)).await.status, 200, "{target}");
+        assert_eq!(gateway.ask_http2(get(target)).await.status, 200, "{target}");
+    }
+    // As the Gateway API expects, they are served unless the operator says otherwise.
+    let gateway = Gateway::of(&manifests("http", &backend, &rule)).await;
+    for target in AMBIGUOUS.into_iter().chain(CLEAR) {
+        assert_eq!(gateway.ask(get(target)).await.status, 200, "{target}");
+        assert_eq!(gateway.ask_http2(get(target)).await.status, 200, "{target}");
+    }
+}
+
+#[tokio::test]
+async fn explain_agrees_on_methods_paths_and_names_with_underscores() {
+    let backend = Backend::http1("web").await;
+    let mut seen = 0;
+    for (paths, rejected) in [("strict", 400), ("any", 200)] {
+        let setup = Gateway::setup(&manifests("http", &backend, &edits("")));
+        let gateway = setup.argument("--paths", paths).start().await;
+        let explain = async |method: &str, target: &str| {
+            let url = encoded(&format!("http://example.com:8080{target}"));
+            let header = encoded("X_Set: client");
+            let query = format!("/explain?method={method}&url={url}&header={header}");
+            gateway.ask_admin(&query).await.json()
+        };
+        let mut cases = vec![("delete", "/", 400), ("purge", "/", 200)];
+        cases.extend(AMBIGUOUS.map(|target| ("GET", target, rejected)));
+        cases.extend(CLEAR.map(|target| ("GET", target, 200)));
+        for (method, target, status) in cases {
+            let ask = ask(method, target).header("X_Set", "client");
+            assert_eq!(gateway.ask(ask).await.status, status, "{method} {target}");
+            let explained = explain(method, target).await;
+            let about = || format!("{paths}: {method} {target}: {explained:#}");
+            if status == 200 {
+                seen += 1;
+                let saw = backend.saw(seen).await.remove(seen - 1);
+                assert_eq!(explained["outcome"], "forward", "{}", about());
+                let received = &explained["request"]["headers"];
+                assert_eq!(received.get("x_set"), None, "{}", about());
+                assert_eq!(received["x-set"], saw.all("x-set").concat(), "{}", about());
+            } else {
+                assert_eq!(explained["outcome"], "respond", "{}", about());
+                assert_eq!(explained["status"], 400, "{}", about());
+            }
+        }
+    }
 }

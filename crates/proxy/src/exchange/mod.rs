@@ -33,7 +33,6 @@ use std::task::Poll;
 use std::time::Instant;
 
 use pointsman_routing::action::Action;
-use pointsman_routing::normalize_path;
 
 use crate::downstream::ClientConnection;
 use crate::io::deadline::DeadlineTimer;
@@ -126,7 +125,9 @@ async fn answer(
     client: &mut Client<'_>,
     report: &mut Report,
 ) -> Result<(), Answer> {
-    let path = normalize_path(request.path)
+    let paths = worker.shared.options.paths;
+    let path = paths
+        .normalize(request.path)
         .map_err(|error| Answer::new(400, "BadPath", error.to_string()))?;
     let host = request.host();
     let seen = Seen {

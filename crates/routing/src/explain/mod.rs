@@ -45,17 +45,24 @@ pub fn explain(
     match choose(tables, directory, query) {
         Chosen::Nowhere { why, status } => {
             let mut explanation = Explanation::new(why, Outcome::NoFrontend);
-            match (status, ErrorFormat::of(query, false)) {
-                (Some(Status::Http(status)), format) => explanation.answer(format, status),
-                (status, _) => explanation.status = status,
+            let format = ErrorFormat::of(query, false);
+            match status {
+                Some(Status::Http(status)) => {
+                    if !explanation.answer_rejected(query, format) {
+                        explanation.answer(format, status);
+                    }
+                }
+                status => explanation.status = status,
             }
             explanation
         }
         Chosen::Misdirected { table, why } => {
             let mut explanation = Explanation::new(why, Outcome::Respond);
             explanation.frontend = Some(reference(table.frontend()));
-            let fault = misdirected(&table.frontend().id);
-            explanation.fail(ErrorFormat::of(query, false), fault);
+            let format = ErrorFormat::of(query, false);
+            if !explanation.answer_rejected(query, format) {
+                explanation.fail(format, misdirected(&table.frontend().id));
+            }
             let others = refused(&called(table));
             explanation.candidates = others_of(tables, table, query, None, others);
             explanation
@@ -139,6 +146,17 @@ impl Explanation {
         (self.status, self.grpc_status) = format.status(status);
     }
 
+    /// Answers a request that is rejected wherever requests are seen. Returns whether it is.
+    fn answer_rejected(&mut self, query: &Query, format: ErrorFormat) -> bool {
+        let Some(reason) = query.rejected() else {
+            return false;
+        };
+        self.outcome = Outcome::Respond;
+        self.answer(format, 400);
+        self.reason = Some(reason);
+        true
+    }
+
     fn fail(&mut self, format: ErrorFormat, fault: &Fault) {
         self.answer(format, fault.status);
         self.reason = Some(fault.message.clone());
@@ -205,11 +223,15 @@ fn at_frontend(
         explanation.candidates = others_of(tables, table, query, None, refused);
         return explanation;
     }
+    let format = ErrorFormat::of(query, streams);
+    if !streams && explanation.answer_rejected(query, format) {
+        explanation.candidates = others_of(tables, table, query, None, refused);
+        return explanation;
+    }
     let hit = match streams {
         true => table.lookup_stream(query.sni().as_deref()),
         false => table.lookup(&Seen::new(query)),
     };
-    let format = ErrorFormat::of(query, streams);
     match &hit {
         None => explanation.fail(format, no_route()),
         Some(hit) => taken(&mut explanation, tables, table, query, hit, format),

@@ -7,8 +7,8 @@ use pointsman_binding::bound::{Backend, Endpoints, Transport};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::filters::redirect::default_port;
-use crate::path::{PathError, normalize_path};
-use crate::request::Request;
+use crate::path::{PathError, PathPolicy};
+use crate::request::{Request, is_method_in_another_case};
 
 /// A request that may never be sent, and where it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub struct Query {
     pub without_identity: bool,
     /// The SNI; the host of the URL if none.
     pub sni: Option<String>,
+    /// Paths that the data plane serves.
+    pub paths: PathPolicy,
 }
 
 /// What is spoken.
@@ -95,6 +97,8 @@ pub struct Target {
     pub port: Option<u16>,
     /// The path, normalised.
     pub path: String,
+    /// The reason for which [`PathPolicy::Strict`] rejects the path.
+    pub ambiguity: Option<PathError>,
     /// The query.
     pub query: Option<String>,
 }
@@ -154,7 +158,8 @@ impl Target {
             scheme,
             host: host.to_ascii_lowercase(),
             port,
-            path: normalize_path(path)?.into_owned(),
+            path: PathPolicy::Any.normalize(path)?.into_owned(),
+            ambiguity: PathPolicy::Strict.normalize(path).err(),
             query,
         })
     }
@@ -192,6 +197,7 @@ impl Query {
             dataplane: None,
             without_identity: false,
             sni: None,
+            paths: PathPolicy::default(),
         })
     }
 
@@ -236,6 +242,19 @@ impl Query {
             Some(sni) => Some(sni.to_ascii_lowercase()),
             None => Some(self.target.host.clone()).filter(|host| host.parse::<IpAddr>().is_err()),
         }
+    }
+
+    /// The reason for which the request gets 400 wherever requests are seen, whatever the rules.
+    pub(crate) fn rejected(&self) -> Option<String> {
+        if !self.target.scheme.is_http() {
+            return None;
+        }
+        if is_method_in_another_case(&self.method) {
+            let message = "the method differs from a registered one only in case";
+            return Some(message.to_owned());
+        }
+        let ambiguity = self.target.ambiguity?;
+        (self.paths == PathPolicy::Strict).then(|| ambiguity.to_string())
     }
 
     /// Whether it is a gRPC call.
@@ -388,6 +407,7 @@ mod tests {
             host: "shop.example".into(),
             port: Some(8443),
             path: "/b".into(),
+            ambiguity: None,
             query: Some("q=1&r".into()),
         };
         assert_eq!(target, wanted);
