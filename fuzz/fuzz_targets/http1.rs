@@ -5,6 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use pointsman_proxy::http1::*;
+use pointsman_routing::is_method_in_another_case;
 
 /// What was taken, and whether the rest was refused.
 #[derive(Debug, Default, PartialEq)]
@@ -116,6 +117,10 @@ fn forward(bytes: &[u8]) {
         return;
     };
     let request = head.view(bytes);
+    assert!(!is_method_in_another_case(request.method()));
+    if let Framing::Length(length) = head.framing() {
+        assert!(i64::try_from(length).is_ok());
+    }
     let mut out = Vec::new();
     let mut writer = HeadWriter::request(
         &mut out,
@@ -128,8 +133,15 @@ fn forward(bytes: &[u8]) {
         .field(b"host", request.authority().unwrap_or("none").as_bytes())
         .expect("so can its authority");
     writer.forward(&request.fields(), |_| true);
-    Encoder::request(head.framing()).announce(&mut writer);
+    let mut encoder = Encoder::request(head.framing());
+    encoder.announce(&mut writer);
     writer.finish();
+    if head.framing() == Framing::Chunked {
+        let mut end = Vec::new();
+        let trailers = request.fields().forwarded();
+        encoder.end(trailers, &mut end).expect("the body is whole");
+        assert_eq!(end, b"0\r\n\r\n", "a backend gets no trailers");
+    }
     let mut again = RequestHead::new();
     let length = again.parse(
         &out,

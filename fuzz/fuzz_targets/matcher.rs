@@ -8,7 +8,7 @@ use pointsman_binding::{Binder, Change};
 use pointsman_resources::Name;
 use pointsman_resources::read::ManifestReader;
 use pointsman_routing::explain::Target;
-use pointsman_routing::{FrontendTable, Parameters, Request, Tables, normalize_path};
+use pointsman_routing::{FrontendTable, Parameters, PathPolicy, Request, Tables, normalize_path};
 
 /// Method, host, path, query and headers, a line each.
 struct Lines<'d> {
@@ -102,9 +102,20 @@ fuzz_target!(|data: &str| {
     if let Some(query) = query {
         let _ = Parameters::parse(query).get("q");
     }
+    let strict = PathPolicy::Strict.normalize(path);
     let Ok(path) = normalize_path(path) else {
+        assert!(strict.is_err());
         return;
     };
+    if let Ok(strict) = strict {
+        assert_eq!(strict, path);
+        let lower = strict.to_ascii_lowercase();
+        let ambiguous = ["%2f", "%5c", "//", ";"];
+        assert!(
+            !ambiguous.iter().any(|part| lower.contains(part)),
+            "{strict}"
+        );
+    }
     let again = normalize_path(&path).expect("a normal path is a good one");
     assert_eq!(again, path, "normal once is normal for good");
     let headers = lines.filter_map(|line| line.split_once(':')).collect();
