@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+import socket
 import ssl
 import subprocess
 import sys
@@ -13,14 +14,21 @@ import traceback
 import urllib.request
 from concurrent import futures
 
+import cheroot.wsgi
 import grpc
+import h2.config
+import h2.connection
+import h2.events
 import trustme
 import websockets
+from aiohttp import web
 from websockets.asyncio.client import connect
 from websockets.asyncio.server import serve
 
 ADDRESS = f"127.88.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
 HTTP, HTTPS, ADMIN = f"{ADDRESS}:8080", f"{ADDRESS}:8443", f"{ADDRESS}:15000"
+# Clients of an address in 127.0.0.0/8 have 127.0.0.1.
+ADDRESS_OF_CLIENT = "127.0.0.1"
 LARGE = 8 << 20
 MESSAGES = [("grpc.max_receive_message_length", 2 * LARGE), ("grpc.max_send_message_length", 2 * LARGE)]
 
@@ -119,6 +127,52 @@ class WebSockets:
         return server.sockets[0].getsockname()[1]
 
 
+class Origins:
+    """HTTP/1 origins that note the requests they take: method, path, and headers as an application sees them."""
+
+    def __init__(self, world_loop):
+        self.seen = {"aiohttp": [], "cheroot": []}
+        self.ports = {"aiohttp": world_loop.run(self.aiohttp()), "cheroot": self.cheroot()}
+
+    async def aiohttp(self):
+        async def note(request):
+            await request.read()
+            self.seen["aiohttp"].append((request.method, request.path, [(name.upper().replace("-", "_"), value) for name, value in request.headers.items()]))
+            return web.Response(text="noted")
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", note)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        return site._server.sockets[0].getsockname()[1]
+
+    def cheroot(self):
+        def note(environment, begin):
+            environment["wsgi.input"].read()
+            headers = [(name.removeprefix("HTTP_"), value) for name, value in environment.items() if name.startswith("HTTP_")]
+            self.seen["cheroot"].append((environment["REQUEST_METHOD"], environment["PATH_INFO"], headers))
+            begin("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "5")])
+            return [b"noted"]
+
+        server = cheroot.wsgi.Server(("127.0.0.1", 0), note)
+        server.prepare()
+        threading.Thread(target=server.serve, daemon=True).start()
+        return server.bind_addr[1]
+
+    def take(self, name):
+        """The requests since the last call, without what only carries them."""
+        taken, self.seen[name][:] = list(self.seen[name]), []
+        carried = ("HOST", "CONTENT_LENGTH", "TRANSFER_ENCODING")
+        requests = []
+        for method, path, headers in taken:
+            own = [(name, value) for name, value in headers if name not in carried]
+            equal(sorted(dict(own).items()), sorted(own))
+            requests.append((method, path, dict(own)))
+        return requests
+
+
 # -------------------------------------------------------------- Pointsman
 
 
@@ -176,6 +230,18 @@ spec:
   parentRefs: [{{name: edge}}]
   hostnames: [web.test]
   rules: [{{backendRefs: [{{name: web, port: 80}}]}}]
+"""
+    for origin in ["aiohttp", "cheroot"]:
+        text += f"""---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {{name: {origin}, namespace: default}}
+spec:
+  parentRefs: [{{name: edge}}]
+  hostnames: [{origin}.test]
+  rules:
+  - filters: [{{type: RequestHeaderModifier, requestHeaderModifier: {{set: [{{name: X-User, value: guest}}], remove: [X-Gone]}}}}]
+    backendRefs: [{{name: {origin}, port: 80}}]
 """
     for name, (port, protocol) in ports.items():
         text += f"""---
@@ -430,6 +496,72 @@ def many_websockets_at_once(world):
     world.websockets.run(all())
 
 
+def over_http1(host, head, body):
+    """Sends bytes of HTTP/1 and reads the response to them."""
+    with socket.create_connection((ADDRESS, 8080), timeout=10) as connection:
+        connection.sendall(f"{head}\r\nHost: {host}\r\n".encode() + body)
+        response = b""
+        while b"noted" not in response:
+            piece = connection.recv(65536)
+            assert piece, f"no answer: {response!r}"
+            response += piece
+        equal(response.split(b" ")[1], b"200")
+
+
+def over_http2(host, path, headers, trailers):
+    """Sends a request over HTTP/2, with a body and trailers, and reads the response to it."""
+    names = [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", host)]
+    speaker = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False))
+    speaker.initiate_connection()
+    speaker.send_headers(1, names + headers)
+    speaker.send_data(1, b"body", end_stream=not trailers)
+    if trailers:
+        speaker.send_headers(1, trailers, end_stream=True)
+    with socket.create_connection((ADDRESS, 8080), timeout=10) as connection:
+        connection.sendall(speaker.data_to_send())
+        while True:
+            for event in speaker.receive_data(connection.recv(65536)):
+                if isinstance(event, h2.events.ResponseReceived):
+                    equal(dict(event.headers)[b":status"], b"200")
+                    return
+
+
+def own(seen):
+    """Requests without the headers that Pointsman adds; those are checked."""
+    for _, _, headers in seen:
+        equal((headers.pop("X_FORWARDED_FOR"), headers.pop("X_FORWARDED_PROTO")), (ADDRESS_OF_CLIENT, "http"))
+        assert headers.pop("X_FORWARDED_HOST").endswith(".test")
+        equal(len(headers.pop("X_REQUEST_ID")), 32)
+    return seen
+
+
+@tried
+def request_trailers_are_neither_requests_nor_headers_of_origins(world):
+    # A request line to cheroot, which does not read trailers; to aiohttp headers of the next request on the connection.
+    trailers = [("1", "/shut/smuggled HTTP/1.1"), ("X-User", "admin"), ("X-Forwarded-For", "6.6.6.6")]
+    lines = "".join(f"{name}: {value}\r\n" for name, value in trailers)
+    chunked = f"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n{lines}\r\n".encode()
+    for origin in world.origins.ports:
+        host = f"{origin}.test"
+        for number in range(5):
+            over_http1(host, f"POST /{number} HTTP/1.1", chunked)
+            over_http1(host, f"GET /{number} HTTP/1.1", b"\r\n")
+            over_http2(host, f"/{number}", [], [(name.lower(), value) for name, value in trailers])
+        wanted = [(method, f"/{number}", {"X_USER": "guest"}) for number in range(5) for method in ["POST", "GET", "POST"]]
+        equal(own(world.origins.take(origin)), wanted)
+
+
+@tried
+def names_with_underscores_stand_for_no_header_that_is_set_or_removed(world):
+    names = ["X_User", "x_gone", "X_Forwarded_For", "X_Forwarded-Proto", "x_forwarded_host", "X_Request_Id", "Transfer_Encoding", "Content_Length"]
+    for origin in world.origins.ports:
+        host = f"{origin}.test"
+        lines = "".join(f"{name}: chunked\r\n" for name in names) + "Content-Length: 4\r\n\r\nbody"
+        over_http1(host, "POST /1 HTTP/1.1", lines.encode())
+        over_http2(host, "/2", [(name.lower(), "chunked") for name in names], [])
+        equal(own(world.origins.take(origin)), [("POST", "/1", {"X_USER": "guest"}), ("POST", "/2", {"X_USER": "guest"})])
+
+
 def curl(world, *arguments, **more):
     command = ["curl", "-sS", "--max-time", "20", "--cacert", str(world.root)]
     for name in ["calls.test:8080", "calls.test:8443", "none.test:8080", "none.test:8443"]:
@@ -475,6 +607,7 @@ def main():
     first, first_port = grpc_server(world.first)
     second, second_port = grpc_server(world.second)
     world.websockets = WebSockets()
+    world.origins = Origins(world.websockets)
     wrong = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
@@ -482,6 +615,7 @@ def main():
         authority.cert_pem.write_to_path(str(world.root))
         h2c = "kubernetes.io/h2c"
         ports = {"first": (first_port, h2c), "second": (second_port, h2c), "nobody": (None, h2c), "web": (world.websockets.port, "kubernetes.io/ws")}
+        ports.update({name: (port, "http") for name, port in world.origins.ports.items()})
         pointsman = start(folder, manifests(certificate, ports))
         try:
             for one in TRIES:
