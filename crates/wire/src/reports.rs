@@ -75,7 +75,7 @@ impl From<&Observation> for proto::GatewayObservation {
             unassigned,
             unbound,
             faulty,
-            places,
+            cross_mesh_addresses,
         } = seen;
         let mut listeners: BTreeMap<&FrontendId, proto::ListenerReport> = BTreeMap::new();
         let report = |id: &FrontendId| proto::ListenerReport {
@@ -90,7 +90,7 @@ impl From<&Observation> for proto::GatewayObservation {
             let listener = listeners.entry(id).or_insert_with(|| report(id));
             listener.faulty = Some(why.clone());
         }
-        for (id, sockets) in places {
+        for (id, sockets) in cross_mesh_addresses {
             let listener = listeners.entry(id).or_insert_with(|| report(id));
             listener.addresses = sockets.iter().map(ToString::to_string).collect();
         }
@@ -131,7 +131,8 @@ impl TryFrom<proto::GatewayObservation> for Observation {
                 let sockets = listener.addresses.iter();
                 let sockets =
                     sockets.map(|text| parse(text, "ListenerReport.addresses", "a socket address"));
-                seen.places.insert(id, sockets.collect::<Result<_, _>>()?);
+                seen.cross_mesh_addresses
+                    .insert(id, sockets.collect::<Result<_, _>>()?);
             }
         }
         Ok(seen)
@@ -176,7 +177,7 @@ mod tests {
                 (listener("b"), "old".to_owned()),
             ]
             .into(),
-            places: [(
+            cross_mesh_addresses: [(
                 listener("c"),
                 vec!["127.0.0.1:80".parse().expect("an address")],
             )]

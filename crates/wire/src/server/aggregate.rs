@@ -212,8 +212,15 @@ fn join(reports: &[(&str, &Observation)]) -> Option<Observation> {
             joined.faulty.insert(id.clone(), why);
         }
     }
-    for (id, sockets) in reports.iter().flat_map(|(_, seen)| &seen.places) {
-        joined.places.entry(id.clone()).or_default().extend(sockets);
+    for (id, sockets) in reports
+        .iter()
+        .flat_map(|(_, seen)| &seen.cross_mesh_addresses)
+    {
+        joined
+            .cross_mesh_addresses
+            .entry(id.clone())
+            .or_default()
+            .extend(sockets);
     }
     joined.addresses = addresses.into_iter().collect();
     Some(joined)
