@@ -1,7 +1,7 @@
-//! Files to resources: documents are parsed, filled with defaults, checked and typed, and every mistake is reported.
+//! Reads manifests: parses documents, applies defaults, validates them, and converts them to typed resources.
 //!
-//! A document with a mistake is left out and its neighbours are kept. What is refused here is what the API server would
-//! refuse from the CRDs; a field that nobody knows is a warning.
+//! Validation follows the API server and the CRDs; an unknown field is a warning. All errors of all documents are reported, and a rejected
+//! document does not affect others.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,80 +11,77 @@ use serde_json::Value as Json;
 use crate::document::{self, Node, Position, Value};
 use crate::kuma;
 use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP, KUMA_GROUP, Kind, ObjectKey, POINTSMAN_GROUP};
-use crate::schema::{self, validate};
+use crate::schema::{self, MISSING, validate};
 use crate::{Finding, Resource, Severity};
 
-/// What was read.
+/// The contents of manifests.
 #[derive(Clone, Debug, Default)]
 pub struct Manifests {
-    /// The documents without mistakes, in the order of the input.
+    /// Valid documents, in the order of the input.
     pub documents: Vec<Document>,
-    /// Everything that was found, in the order of the input.
+    /// Errors and warnings, in the order of the input.
     pub findings: Vec<Finding>,
-    /// How many objects of each kind that is not ours were passed over, by `apiVersion/kind`.
+    /// Numbers of ignored objects of unsupported kinds, by `apiVersion/kind`.
     pub ignored: BTreeMap<String, usize>,
-    /// Every object that is named, valid or not; of those that share a name, the first.
+    /// Objects with a readable name, valid or not. Of several objects with the same name, only the first is listed.
     pub declared: Vec<DeclaredObject>,
-    /// Whether something stands there that can't be told to be a certain object, as it can't be parsed or has no name.
+    /// True if there are documents that can't be attributed to an object, because they can't be parsed or have no readable name.
     pub has_unidentified: bool,
 }
 
-/// An object that a text names, valid or not.
+/// An object whose name could be read, valid or not.
 #[derive(Clone, Debug)]
 pub struct DeclaredObject {
-    /// Which one.
+    /// Identity of the object.
     pub key: ObjectKey,
-    /// Where it begins.
+    /// Position of the object.
     pub at: Position,
-    /// The field of its name, and where that stands.
+    /// Field path of the object's name.
     pub field: String,
-    /// Where its name stands.
+    /// Position of the object's name.
     pub name_at: Position,
-    /// Where its first error stands, if it was rejected.
+    /// Position of the first error, if the object was rejected.
     pub rejected_at: Option<Position>,
 }
 
-/// A valid object and where it stands.
+/// A valid object and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// The file, as its reader named it.
+    /// File name that was passed to the reader.
     pub file: Arc<str>,
-    /// The line at which it begins, from 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The column at which it begins, from 1.
+    /// Column in characters, from 1.
     pub column: usize,
-    /// What it says.
+    /// The typed object.
     pub resource: Resource,
-    /// The object as written, as JSON text: it is asked for seldom, and there are many.
+    /// The object as JSON. It is needed rarely, and text takes less memory than a parsed value.
     text: Box<str>,
-    /// The places of all nodes of the object, parents before their parts.
+    /// Positions of the object's nodes in pre-order.
     positions: Box<[Position]>,
 }
 
 impl Document {
-    /// The object as written, with defaults, fields that nobody knows, and status.
+    /// Returns the object as written, with defaults, unknown fields and status.
     pub fn object(&self) -> Json {
         serde_json::from_str(&self.text).unwrap_or_default()
     }
 
-    /// Line and column of a field such as `spec.rules[0]`, or of the nearest parent that exists.
+    /// Returns the line and column of a field such as `spec.rules[0]`, or of its nearest existing ancestor.
     pub fn position(&self, field: &str) -> (usize, usize) {
         let object = self.object();
         let mut value = &object;
         let mut index = 0;
-        for step in steps(field) {
+        for segment in segments(field) {
             let found = match value {
-                Json::Object(map) => map.keys().position(|key| key == step),
-                Json::Array(items) => step
-                    .parse()
-                    .ok()
-                    .filter(|&place: &usize| place < items.len()),
+                Json::Object(map) => map.keys().position(|key| key == segment),
+                Json::Array(items) => segment.parse().ok().filter(|&at: &usize| at < items.len()),
                 _ => None,
             };
-            let Some(place) = found else { break };
-            index += 1 + parts(value).take(place).map(size).sum::<usize>();
-            match parts(value).nth(place) {
-                Some(part) => value = part,
+            let Some(at) = found else { break };
+            index += 1 + children(value).take(at).map(size).sum::<usize>();
+            match children(value).nth(at) {
+                Some(child) => value = child,
                 None => break,
             }
         }
@@ -93,21 +90,21 @@ impl Document {
     }
 }
 
-/// The steps of a path: names after dots, and indexes or keys in brackets.
-fn steps(mut path: &str) -> impl Iterator<Item = &str> {
+/// Splits a field path into names, indexes and keys in brackets.
+fn segments(mut path: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
-        let (step, rest) = if let Some(inner) = path.strip_prefix('[') {
+        let (segment, rest) = if let Some(inner) = path.strip_prefix('[') {
             inner.split_once(']').unwrap_or((inner, ""))
         } else {
             let path = path.strip_prefix('.').unwrap_or(path);
             path.split_at(path.find(['.', '[']).unwrap_or(path.len()))
         };
         path = rest;
-        (!step.is_empty()).then_some(step)
+        (!segment.is_empty()).then_some(segment)
     })
 }
 
-fn parts(value: &Json) -> Box<dyn Iterator<Item = &Json> + '_> {
+fn children(value: &Json) -> Box<dyn Iterator<Item = &Json> + '_> {
     match value {
         Json::Array(items) => Box::new(items.iter()),
         Json::Object(map) => Box::new(map.values()),
@@ -116,66 +113,74 @@ fn parts(value: &Json) -> Box<dyn Iterator<Item = &Json> + '_> {
 }
 
 fn size(value: &Json) -> usize {
-    1 + parts(value).map(size).sum::<usize>()
+    1 + children(value).map(size).sum::<usize>()
 }
 
-/// Reads texts one after another.
+/// Reads manifests from any number of files.
 #[derive(Default)]
 pub struct ManifestReader {
-    input: Manifests,
-    /// Where each object stands, so that a second one of the same name can be told.
+    manifests: Manifests,
+    /// File and position of each object, for detecting duplicates.
     seen: HashMap<ObjectKey, (Arc<str>, Position)>,
     input_order: u64,
 }
 
 impl ManifestReader {
-    /// Nothing read yet.
+    /// Creates a reader.
     pub fn new() -> Self {
         ManifestReader::default()
     }
 
-    /// Reads a text. `file` is its name in findings; texts are read in the order in which they stand for age.
+    /// Reads the contents of a file. `file` is its name in findings. The order of calls determines the age of objects without a
+    /// `creationTimestamp`.
     pub fn read(&mut self, file: &str, bytes: &[u8]) {
         let file: Arc<str> = file.into();
         for document in document::parse(bytes) {
             match document {
-                Ok(node) => self.take(&file, node, "", None),
+                Ok(node) => self.read_object(&file, node, "", None),
                 Err(error) => self.unidentified(&file, error.at, String::new(), error.message),
             }
         }
     }
 
-    /// What all texts hold together.
+    /// Returns the contents of all files.
     pub fn finish(self) -> Manifests {
-        self.input
+        self.manifests
     }
 
-    /// Takes an object; `prefix` is its place in a list, `inherited` its apiVersion and kind if the list says it.
-    fn take(&mut self, file: &Arc<str>, node: Node, prefix: &str, inherited: Option<(&str, &str)>) {
+    /// Reads an object. `prefix` is the field path of an item of a list; `inherited` are the item's apiVersion and kind if the kind of the
+    /// list determines them.
+    fn read_object(
+        &mut self,
+        file: &Arc<str>,
+        node: Node,
+        prefix: &str,
+        inherited: Option<(&str, &str)>,
+    ) {
         if !matches!(node.value, Value::Map(_)) {
-            let message = format!("this is {}, not an object", node.describe());
+            let message = format!("must be an object, found {}", node.type_name());
             let field = prefix.trim_end_matches('.').to_owned();
             return self.unidentified(file, node.at, field, message);
         }
-        if let Some(kind) = universal(&node).filter(|_| inherited.is_none()) {
+        if let Some(kind) = universal_type(&node).filter(|_| inherited.is_none()) {
             let kind = kind.to_owned();
             let found = Kind::find_universal(&kind);
             return match found.and_then(|kind| Some((kind, schema::universal(kind)?))) {
-                Some((kind, schema)) => self.keep(file, node, prefix, kind, schema),
+                Some((kind, schema)) => self.validate_object(file, node, prefix, kind, schema),
                 None => {
-                    *self.input.ignored.entry(kind.clone()).or_default() += 1;
-                    self.suggest(file, &node, prefix, KUMA_GROUP, "type", &kind);
+                    *self.manifests.ignored.entry(kind.clone()).or_default() += 1;
+                    self.suggest_kind(file, &node, prefix, KUMA_GROUP, "type", &kind);
                 }
             };
         }
-        let api_version = self.word(
+        let api_version = self.type_field(
             file,
             &node,
             prefix,
             "apiVersion",
             inherited.map(|(version, _)| version),
         );
-        let kind = self.word(file, &node, prefix, "kind", inherited.map(|(_, kind)| kind));
+        let kind = self.type_field(file, &node, prefix, "kind", inherited.map(|(_, kind)| kind));
         let (Some(api_version), Some(kind)) = (api_version, kind) else {
             return;
         };
@@ -187,23 +192,23 @@ impl ManifestReader {
             let known = Kind::find(group, item).is_some();
             if known || (item.is_empty() && group.is_empty()) {
                 let inherited = known.then_some((api_version.as_str(), item));
-                return self.unpack(file, node, prefix, inherited);
+                return self.read_list(file, node, prefix, inherited);
             }
         }
         match Kind::find(group, &kind) {
-            None => self.pass_over(file, &node, prefix, group, &api_version, &kind),
+            None => self.ignore(file, &node, prefix, group, &api_version, &kind),
             Some(found) => match schema::of(found, version) {
-                Some(schema) => self.keep(file, node, prefix, found, schema),
+                Some(schema) => self.validate_object(file, node, prefix, found, schema),
                 None => {
-                    let read: Vec<_> = found
+                    let supported: Vec<_> = found
                         .versions()
                         .iter()
                         .map(|known| join(group, known))
                         .collect();
                     let at = node.get("apiVersion").map_or(node.at, |node| node.at);
                     let message = format!(
-                        "{kind} is read in {}, not in `{api_version}`",
-                        read.join(", ")
+                        "unsupported API version `{api_version}` of {kind}; supported versions: {}",
+                        supported.join(", ")
                     );
                     self.unidentified(file, at, format!("{prefix}apiVersion"), message);
                 }
@@ -211,8 +216,8 @@ impl ManifestReader {
         }
     }
 
-    /// The text of `apiVersion` or `kind`.
-    fn word(
+    /// Returns the value of `apiVersion` or `kind`, or reports that it is missing or invalid.
+    fn type_field(
         &mut self,
         file: &Arc<str>,
         node: &Node,
@@ -224,20 +229,21 @@ impl ManifestReader {
         let (at, message) = match (found, inherited) {
             (Some(found), _) => match found.as_str() {
                 Some(text) if !text.is_empty() => return Some(text.to_owned()),
-                Some(_) => (found.at, "this is empty".to_owned()),
+                Some(_) => (found.at, "must not be empty".to_owned()),
                 None => (
                     found.at,
-                    format!("this is {}, not a string", found.describe()),
+                    format!("must be a string, found {}", found.type_name()),
                 ),
             },
             (None, Some(inherited)) => return Some(inherited.to_owned()),
-            (None, None) => (node.at, "this required field is missing".to_owned()),
+            (None, None) => (node.at, MISSING.to_owned()),
         };
         self.unidentified(file, at, format!("{prefix}{field}"), message);
         None
     }
 
-    fn unpack(
+    /// Reads the items of a List.
+    fn read_list(
         &mut self,
         file: &Arc<str>,
         mut node: Node,
@@ -251,18 +257,21 @@ impl ManifestReader {
         match std::mem::replace(&mut items.value, Value::Null) {
             Value::List(items) => {
                 for (index, item) in items.into_iter().enumerate() {
-                    self.take(file, item, &format!("{prefix}items[{index}]."), inherited);
+                    let prefix = format!("{prefix}items[{index}].");
+                    self.read_object(file, item, &prefix, inherited);
                 }
             }
             Value::Null => {}
             value => {
-                let message = format!("this is {}, not a list", Node { at, value }.describe());
+                let found = Node { at, value };
+                let message = format!("must be a list, found {}", found.type_name());
                 self.unidentified(file, at, format!("{prefix}items"), message);
             }
         }
     }
 
-    fn pass_over(
+    /// Counts an object of an unsupported kind. Warns if a supported kind was probably meant.
+    fn ignore(
         &mut self,
         file: &Arc<str>,
         node: &Node,
@@ -272,29 +281,29 @@ impl ManifestReader {
         kind: &str,
     ) {
         *self
-            .input
+            .manifests
             .ignored
             .entry(format!("{api_version}/{kind}"))
             .or_default() += 1;
-        // A kind that is ours, in a group of Kubernetes that does not have it, is meant to be ours.
+        // A supported kind in another API group of Kubernetes is most likely a wrong apiVersion.
         let other = Kind::ALL.iter().find(|known| known.name() == kind);
         if let Some(known) = other.filter(|_| group.is_empty() || group.ends_with("k8s.io")) {
             let at = node.get("apiVersion").map_or(node.at, |node| node.at);
-            let meant = known.api_version();
+            let suggestion = known.api_version();
             let message = format!(
-                "{kind} is not known in `{api_version}` and passed over; did you mean `{meant}`?"
+                "unknown kind {kind} in `{api_version}`: the object is ignored; did you mean `{suggestion}`?"
             );
             let field = format!("{prefix}apiVersion");
             self.add(Severity::Warning, file, at, field, message);
         }
-        // Within our groups a kind that nobody knows is probably mistyped.
+        // An unknown kind in a supported group is most likely misspelled.
         if [GATEWAY_GROUP, GATEWAY_X_GROUP, POINTSMAN_GROUP, KUMA_GROUP].contains(&group) {
-            self.suggest(file, node, prefix, group, "kind", kind);
+            self.suggest_kind(file, node, prefix, group, "kind", kind);
         }
     }
 
-    /// Warns of a kind that is passed over if it is nearly one of the group's.
-    fn suggest(
+    /// Warns about an ignored object if its kind has a replacement or resembles a kind of the group.
+    fn suggest_kind(
         &mut self,
         file: &Arc<str>,
         node: &Node,
@@ -307,11 +316,13 @@ impl ManifestReader {
             .iter()
             .filter(|known| known.group() == group)
             .map(|known| known.name());
-        let instead = kuma::replacement_for(kind).filter(|_| group == KUMA_GROUP);
-        let message = match (instead, validate::closest(kind, names)) {
-            (Some(instead), _) => Some(format!("a {kind} is not carried out; {instead}")),
-            (None, Some(meant)) => Some(format!(
-                "`{kind}` is not known and passed over; did you mean `{meant}`?"
+        let replacement = kuma::replacement_for(kind).filter(|_| group == KUMA_GROUP);
+        let message = match (replacement, validate::closest(kind, names)) {
+            (Some(replacement), _) => Some(format!(
+                "{kind} is not supported and is ignored; {replacement}"
+            )),
+            (None, Some(suggestion)) => Some(format!(
+                "unknown kind `{kind}`: the object is ignored; did you mean `{suggestion}`?"
             )),
             (None, None) => None,
         };
@@ -322,7 +333,8 @@ impl ManifestReader {
         }
     }
 
-    fn keep(
+    /// Applies defaults to an object, validates it and stores it if it is valid.
+    fn validate_object(
         &mut self,
         file: &Arc<str>,
         mut node: Node,
@@ -331,8 +343,8 @@ impl ManifestReader {
         schema: &schema::Schema,
     ) {
         self.input_order += 1;
-        if universal(&node).is_none() {
-            self.settle_namespace(file, &mut node, prefix, kind);
+        if universal_type(&node).is_none() {
+            self.normalize_namespace(file, &mut node, prefix, kind);
         }
         kuma::spelling::normalize(&mut node, kind);
         validate::apply_defaults(&mut node, schema);
@@ -351,28 +363,28 @@ impl ManifestReader {
                 found.message,
             );
         }
-        let mut named = named(&node, prefix, kind);
-        self.input.has_unidentified |= named.is_none();
-        if let Some(second) = named.take_if(|named| self.seen.contains_key(&named.key)) {
+        let mut declared = declared_object(&node, prefix, kind);
+        self.manifests.has_unidentified |= declared.is_none();
+        if let Some(second) = declared.take_if(|declared| self.seen.contains_key(&declared.key)) {
             let (first, at) = &self.seen[&second.key];
             let message = second.duplicate_message(first, *at);
             return self.error(file, second.name_at, second.field, message);
         }
         if rejected_at.is_none() {
-            rejected_at = self.document(file, &node, prefix, kind).err();
+            rejected_at = self.store_document(file, &node, prefix, kind).err();
         }
-        if let Some(named) = named {
-            let place = (file.clone(), named.at);
-            self.seen.insert(named.key.clone(), place);
-            self.input.declared.push(DeclaredObject {
+        if let Some(declared) = declared {
+            let first = (file.clone(), declared.at);
+            self.seen.insert(declared.key.clone(), first);
+            self.manifests.declared.push(DeclaredObject {
                 rejected_at,
-                ..named
+                ..declared
             });
         }
     }
 
-    /// Keeps a valid document. Returns the place of the error if its type can't hold it.
-    fn document(
+    /// Stores a valid document. Returns its position as an error if it can't be deserialized.
+    fn store_document(
         &mut self,
         file: &Arc<str>,
         node: &Node,
@@ -385,8 +397,8 @@ impl ManifestReader {
             Ok(mut resource) => {
                 resource.meta_mut().input_order = self.input_order;
                 let mut positions = Vec::new();
-                gather(node, &mut positions);
-                self.input.documents.push(Document {
+                collect_positions(node, &mut positions);
+                self.manifests.documents.push(Document {
                     file: file.clone(),
                     line: at.line as usize,
                     column: at.column as usize,
@@ -397,31 +409,31 @@ impl ManifestReader {
                 Ok(())
             }
             Err(error) => {
-                let message = format!("this {kind} is valid but can't be read: {error}");
+                let message = format!("this {kind} is valid but can't be deserialized: {error}");
                 self.error(file, at, prefix.trim_end_matches('.').to_owned(), message);
                 Err(at)
             }
         }
     }
 
-    /// An object of a namespaced kind is in `default` unless it says otherwise; one of another kind is in none.
-    fn settle_namespace(&mut self, file: &Arc<str>, node: &mut Node, prefix: &str, kind: Kind) {
+    /// Sets the namespace of an object to `default` if its kind is namespaced and it has none; removes it if its kind is cluster-scoped.
+    fn normalize_namespace(&mut self, file: &Arc<str>, node: &mut Node, prefix: &str, kind: Kind) {
         let Some(metadata) = node.get_mut("metadata") else {
             return;
         };
         let Value::Map(entries) = &mut metadata.value else {
             return;
         };
-        // Empty is how Kubernetes writes "none".
+        // Kubernetes treats an empty namespace as unset.
         entries.retain(|entry| {
             entry.key != "namespace"
                 || !matches!(entry.node.value, Value::Null) && entry.node.as_str() != Some("")
         });
-        let stated = entries.iter().position(|entry| entry.key == "namespace");
-        match (kind.is_cluster_scoped(), stated) {
+        let namespace = entries.iter().position(|entry| entry.key == "namespace");
+        match (kind.is_cluster_scoped(), namespace) {
             (true, Some(index)) => {
                 let at = entries.remove(index).at;
-                let message = format!("a {kind} is in no namespace; this is ignored");
+                let message = format!("{kind} is cluster-scoped; the namespace is ignored");
                 self.add(
                     Severity::Warning,
                     file,
@@ -444,9 +456,9 @@ impl ManifestReader {
         }
     }
 
-    /// An error of something that can't be told to be a certain object.
+    /// Reports an error of a document that can't be attributed to an object.
     fn unidentified(&mut self, file: &Arc<str>, at: Position, field: String, message: String) {
-        self.input.has_unidentified = true;
+        self.manifests.has_unidentified = true;
         self.error(file, at, field, message);
     }
 
@@ -463,7 +475,7 @@ impl ManifestReader {
         message: String,
     ) {
         let (line, column) = (at.line as usize, at.column as usize);
-        self.input.findings.push(Finding {
+        self.manifests.findings.push(Finding {
             severity,
             file: file.clone(),
             line,
@@ -475,16 +487,16 @@ impl ManifestReader {
 }
 
 impl DeclaredObject {
-    /// What is said of a second object of the same name.
+    /// Returns the error message for another object with the same name. The first one is in the file `first` at the position `at`.
     pub fn duplicate_message(&self, first: &str, at: Position) -> String {
         let Position { line, column } = at;
-        format!("{} stands at {first}:{line}:{column} already", self.key)
+        format!("{} is already defined at {first}:{line}:{column}", self.key)
     }
 }
 
-/// Which object this is; none if its name can't be read.
-fn named(node: &Node, prefix: &str, kind: Kind) -> Option<DeclaredObject> {
-    if universal(node).is_some() {
+/// Returns the identity of an object, or `None` if its name can't be read.
+fn declared_object(node: &Node, prefix: &str, kind: Kind) -> Option<DeclaredObject> {
+    if universal_type(node).is_some() {
         let name = node.get("name")?;
         let mesh = node.get("mesh").map(|mesh| mesh.as_str().map(kuma::scope));
         return Some(DeclaredObject {
@@ -510,12 +522,12 @@ fn named(node: &Node, prefix: &str, kind: Kind) -> Option<DeclaredObject> {
     })
 }
 
-/// The kind of a document in Kuma's own form: it has `type` and `name` where Kubernetes has `apiVersion` and `kind`.
-fn universal(node: &Node) -> Option<&str> {
-    let foreign = node.get("apiVersion").is_none() && node.get("kind").is_none();
-    let kind = node.get("type").filter(|_| foreign)?.as_str()?;
-    let named = node.get("name").is_some_and(|name| name.as_str().is_some());
-    (named || Kind::find_universal(kind).is_some()).then_some(kind)
+/// Returns the `type` of a Kuma universal document, which has `type` and `name` instead of `apiVersion` and `kind`.
+fn universal_type(node: &Node) -> Option<&str> {
+    let is_kubernetes = node.get("apiVersion").is_some() || node.get("kind").is_some();
+    let kind = node.get("type").filter(|_| !is_kubernetes)?.as_str()?;
+    let has_name = node.get("name").is_some_and(|name| name.as_str().is_some());
+    (has_name || Kind::find_universal(kind).is_some()).then_some(kind)
 }
 
 fn join(group: &str, version: &str) -> String {
@@ -526,13 +538,15 @@ fn join(group: &str, version: &str) -> String {
     }
 }
 
-fn gather(node: &Node, positions: &mut Vec<Position>) {
+fn collect_positions(node: &Node, positions: &mut Vec<Position>) {
     positions.push(node.at);
     match &node.value {
-        Value::List(items) => items.iter().for_each(|item| gather(item, positions)),
+        Value::List(items) => items
+            .iter()
+            .for_each(|item| collect_positions(item, positions)),
         Value::Map(entries) => entries
             .iter()
-            .for_each(|entry| gather(&entry.node, positions)),
+            .for_each(|entry| collect_positions(&entry.node, positions)),
         _ => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Whatever the bytes, reading ends, says the same twice, and never panics.
+//! Property tests: reading arbitrary input terminates, is deterministic and never panics.
 
 use pointsman_resources::read::{ManifestReader, Manifests};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ const VALID: &[&str] = &[
     UNIVERSAL,
 ];
 
-/// A document of Kuma's own form, in the spelling of MADR 011.
+/// Universal documents of Kuma, in the syntax of MADR 011.
 const UNIVERSAL: &str = "type: MeshHTTPRoute
 mesh: default
 name: a
@@ -31,7 +31,7 @@ name: a
 networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}
 ";
 
-/// What documents are made of, so that mutations go deeper than the first line.
+/// Fragments of documents, with which mutations get past the first line.
 const PIECES: &[&str] = &[
     "---\n",
     "...\n",
@@ -75,7 +75,7 @@ const PIECES: &[&str] = &[
 fn read(bytes: &[u8]) -> Manifests {
     let mut reader = ManifestReader::new();
     reader.read("first", bytes);
-    // A second time every object is there already.
+    // In the second file, every object is a duplicate.
     reader.read("second", bytes);
     reader.finish()
 }

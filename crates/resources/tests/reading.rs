@@ -1,4 +1,4 @@
-//! Files to resources, as a user sees it.
+//! Tests of reading manifests: findings as users see them, and the resulting resources.
 
 use pointsman_resources::read::{ManifestReader, Manifests};
 use pointsman_resources::{Kind, Severity};
@@ -11,7 +11,7 @@ fn read(files: &[(&str, &str)]) -> Manifests {
     reader.finish()
 }
 
-/// Every finding in one line.
+/// Formats each finding as a line.
 fn lines(input: &Manifests) -> Vec<String> {
     input.findings.iter().map(ToString::to_string).collect()
 }
@@ -36,19 +36,19 @@ spec:
 ";
 
 #[test]
-fn all_mistakes_of_all_documents_are_reported_at_once() {
+fn all_errors_of_all_documents_are_reported() {
     let broken = format!("{ROUTE}---\na: [\n---\n{CLASS}---\nkind: Gateway\n---\n- 1\n");
     let input = read(&[("a.yaml", &broken), ("b.yaml", "text")]);
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:8:20: error: spec.rules[0].matches[0].path.type: `Prefix` is none of Exact, PathPrefix, RegularExpression",
-            "a.yaml:10:7: error: spec.rules[0].backendRefs[0].port: a reference to a Service needs `port`",
-            "a.yaml:11:7: warning: spec.rules[0].backendRefs[0].prot: this field is unknown; did you mean `port`?",
+            "a.yaml:8:20: error: spec.rules[0].matches[0].path.type: unsupported value `Prefix`; supported values: Exact, PathPrefix, RegularExpression",
+            "a.yaml:10:7: error: spec.rules[0].backendRefs[0].port: `port` is required when kind is Service",
+            "a.yaml:11:7: warning: spec.rules[0].backendRefs[0].prot: unknown field; did you mean `port`?",
             "a.yaml:14:1: error: while parsing a node, did not find expected node content",
-            "a.yaml:20:1: error: apiVersion: this required field is missing",
-            "a.yaml:22:1: error: this is a list, not an object",
-            "b.yaml:1:1: error: this is a string, not an object",
+            "a.yaml:20:1: error: apiVersion: required field is missing",
+            "a.yaml:22:1: error: must be an object, found a list",
+            "b.yaml:1:1: error: must be an object, found a string",
         ]
     );
     assert_eq!(input.documents.len(), 1);
@@ -60,7 +60,7 @@ fn all_mistakes_of_all_documents_are_reported_at_once() {
 }
 
 #[test]
-fn unknown_fields_are_warnings_and_stay_in_the_object() {
+fn unknown_fields_cause_warnings_and_are_kept_in_the_object() {
     let input = read(&[(
         "a.yaml",
         &CLASS.replace("spec: {", "spec: {Description: x, wholly: z, "),
@@ -68,37 +68,37 @@ fn unknown_fields_are_warnings_and_stay_in_the_object() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:4:8: warning: spec.Description: this field is unknown; did you mean `description`?",
-            "a.yaml:4:24: warning: spec.wholly: this field is unknown",
+            "a.yaml:4:8: warning: spec.Description: unknown field; did you mean `description`?",
+            "a.yaml:4:24: warning: spec.wholly: unknown field",
         ]
     );
     assert_eq!(input.documents[0].object()["spec"]["wholly"], "z");
 }
 
 #[test]
-fn a_version_that_is_not_read_is_an_error_that_names_those_that_are() {
+fn an_unsupported_version_is_an_error_that_lists_the_supported_versions() {
     let input = read(&[("a.yaml", &ROUTE.replace("k8s.io/v1", "k8s.io/v1alpha2"))]);
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:1:13: error: apiVersion: HTTPRoute is read in gateway.networking.k8s.io/v1, \
-          gateway.networking.k8s.io/v1beta1, not in `gateway.networking.k8s.io/v1alpha2`"
+            "a.yaml:1:13: error: apiVersion: unsupported API version `gateway.networking.k8s.io/v1alpha2` of HTTPRoute; supported \
+             versions: gateway.networking.k8s.io/v1, gateway.networking.k8s.io/v1beta1"
         ]
     );
 }
 
 #[test]
-fn kinds_that_are_not_ours_are_passed_over_and_counted() {
+fn unsupported_kinds_are_ignored_and_counted() {
     let text = "{apiVersion: apps/v1, kind: Deployment}\n---\n{apiVersion: apps/v1, kind: Deployment}\n---\n\
                 {apiVersion: gateway.networking.k8s.io/v1, kind: HttpRoute}\n---\n{apiVersion: v2, kind: Gateway}\n";
     let input = read(&[("a.yaml", text)]);
-    let passed: Vec<_> = input
+    let ignored: Vec<_> = input
         .ignored
         .iter()
         .map(|(kind, count)| (kind.as_str(), *count))
         .collect();
     assert_eq!(
-        passed,
+        ignored,
         [
             ("apps/v1/Deployment", 2),
             ("gateway.networking.k8s.io/v1/HttpRoute", 1),
@@ -108,21 +108,21 @@ fn kinds_that_are_not_ours_are_passed_over_and_counted() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:5:50: warning: kind: `HttpRoute` is not known and passed over; did you mean `HTTPRoute`?",
-            "a.yaml:7:14: warning: apiVersion: Gateway is not known in `v2` and passed over; did you mean `gateway.networking.k8s.io/v1`?"
+            "a.yaml:5:50: warning: kind: unknown kind `HttpRoute`: the object is ignored; did you mean `HTTPRoute`?",
+            "a.yaml:7:14: warning: apiVersion: unknown kind Gateway in `v2`: the object is ignored; did you mean `gateway.networking.k8s.io/v1`?"
         ]
     );
 }
 
-// Kuma's own form has `type` and `name` where Kubernetes has `apiVersion` and `kind`.
+// Universal documents have `type` and `name` instead of `apiVersion` and `kind`.
 #[test]
-fn kinds_of_kuma_that_are_not_ours_are_passed_over_in_both_forms() {
+fn unsupported_kinds_of_kuma_are_ignored_in_both_forms() {
     let text = "{apiVersion: kuma.io/v1alpha1, kind: MeshTimeout}\n---\n{type: MeshTimeout, name: a, mesh: default}\n---\n\
                 {type: MeshHttpRoute, name: a}\n";
     let input = read(&[("a.yaml", text)]);
-    let passed: Vec<&str> = input.ignored.keys().map(String::as_str).collect();
+    let ignored: Vec<&str> = input.ignored.keys().map(String::as_str).collect();
     assert_eq!(
-        passed,
+        ignored,
         [
             "MeshHttpRoute",
             "MeshTimeout",
@@ -132,25 +132,25 @@ fn kinds_of_kuma_that_are_not_ours_are_passed_over_in_both_forms() {
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:5:8: warning: type: `MeshHttpRoute` is not known and passed over; did you mean `MeshHTTPRoute`?"
+            "a.yaml:5:8: warning: type: unknown kind `MeshHttpRoute`: the object is ignored; did you mean `MeshHTTPRoute`?"
         ]
     );
 }
 
 #[test]
-fn a_kind_of_ours_in_another_group_of_kubernetes_is_passed_over_with_a_warning() {
+fn a_supported_kind_in_another_kubernetes_api_group_causes_a_warning() {
     let text = "{apiVersion: networking.k8s.io/v1, kind: HTTPRoute}\n---\n{apiVersion: networking.istio.io/v1, kind: Gateway}\n";
     assert_eq!(
         lines(&read(&[("a.yaml", text)])),
         [
-            "a.yaml:1:14: warning: apiVersion: HTTPRoute is not known in `networking.k8s.io/v1` and passed over; \
-          did you mean `gateway.networking.k8s.io/v1`?"
+            "a.yaml:1:14: warning: apiVersion: unknown kind HTTPRoute in `networking.k8s.io/v1`: the object is ignored; \
+             did you mean `gateway.networking.k8s.io/v1`?"
         ]
     );
 }
 
 #[test]
-fn lists_are_unpacked() {
+fn the_items_of_lists_are_read() {
     let class = "{metadata: {name: b}, spec: {controllerName: example.com/c}}";
     let text = format!(
         "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {{name: shop}}\n- {{apiVersion: v1}}\n\
@@ -169,32 +169,34 @@ fn lists_are_unpacked() {
     let found = lines(&input);
     assert_eq!(found.len(), 3, "{found:#?}");
     assert!(
-        found[0].starts_with("a.yaml:7:3: error: items[1].kind: this required"),
+        found[0].starts_with("a.yaml:7:3: error: items[1].kind: required field"),
         "{found:#?}"
     );
     assert!(
-        found[1].starts_with("a.yaml:10:62: error: items[2].items[0].metadata.name: `UPPER`"),
+        found[1].starts_with(
+            "a.yaml:10:62: error: items[2].items[0].metadata.name: invalid value `UPPER`"
+        ),
         "{found:#?}"
     );
     assert!(
-        found[2].starts_with("a.yaml:19:40: error: items: this is an integer, not a list"),
+        found[2].starts_with("a.yaml:19:40: error: items: must be a list, found an integer"),
         "{found:#?}"
     );
 }
 
 #[test]
-fn the_second_object_of_a_name_is_an_error_that_names_the_first() {
+fn a_duplicate_object_is_an_error_with_the_position_of_the_first() {
     let other = CLASS.replace("example.com/controller", "example.com/other");
     let input = read(&[("a.yaml", &format!("---\n{CLASS}")), ("b.yaml", &other)]);
     assert_eq!(
         lines(&input),
-        ["b.yaml:3:18: error: metadata.name: GatewayClass class stands at a.yaml:2:1 already"]
+        ["b.yaml:3:18: error: metadata.name: GatewayClass class is already defined at a.yaml:2:1"]
     );
     assert_eq!(
         input.documents[0].object()["spec"]["controllerName"],
         "example.com/controller"
     );
-    // Another namespace is another object, and `default` is the one left out.
+    // Objects in different namespaces are different. The namespace defaults to `default`.
     let pod =
         |namespace| format!("{{apiVersion: v1, kind: Pod, metadata: {{name: a{namespace}}}}}");
     let input = read(&[
@@ -204,12 +206,12 @@ fn the_second_object_of_a_name_is_an_error_that_names_the_first() {
     ]);
     assert_eq!(
         lines(&input),
-        ["c:1:46: error: metadata.name: Pod default/a stands at a:1:1 already"]
+        ["c:1:46: error: metadata.name: Pod default/a is already defined at a:1:1"]
     );
 }
 
 #[test]
-fn namespaces_are_settled() {
+fn namespaces_are_defaulted_or_ignored_by_the_scope_of_the_kind() {
     let input = read(&[
         (
             "a",
@@ -222,7 +224,9 @@ fn namespaces_are_settled() {
     ]);
     assert_eq!(
         lines(&input),
-        ["b:3:25: warning: metadata.namespace: a GatewayClass is in no namespace; this is ignored"]
+        [
+            "b:3:25: warning: metadata.namespace: GatewayClass is cluster-scoped; the namespace is ignored"
+        ]
     );
     let names: Vec<_> = input
         .documents
@@ -238,28 +242,23 @@ fn namespaces_are_settled() {
 }
 
 #[test]
-fn metadata_is_checked() {
+fn metadata_is_validated() {
     let long = "a".repeat(254);
     // (kind, metadata, field, message)
     let cases = [
-        (
-            "Pod",
-            "{}",
-            "metadata.name",
-            "this required field is missing",
-        ),
+        ("Pod", "{}", "metadata.name", "required field is missing"),
         (
             "Pod",
             "{generateName: a-}",
             "metadata.name",
-            "`generateName` is for the API server",
+            "`generateName` is not supported in files",
         ),
-        ("Pod", "{name: ''}", "metadata.name", "this is empty"),
+        ("Pod", "{name: ''}", "metadata.name", "must not be empty"),
         (
             "Pod",
             "{name: A}",
             "metadata.name",
-            "`A` is not a lowercase DNS name",
+            "invalid value `A`: must be an RFC 1123 subdomain",
         ),
         (
             "Pod",
@@ -271,13 +270,13 @@ fn metadata_is_checked() {
             "Pod",
             "{name: 5}",
             "metadata.name",
-            "this is an integer, not a string; quotes make it one",
+            "must be a string, found an integer; enclose the value in quotes",
         ),
         (
             "Namespace",
             "{name: a.b}",
             "metadata.name",
-            "is not a DNS label",
+            "must be an RFC 1123 label",
         ),
         (
             "Namespace",
@@ -289,52 +288,52 @@ fn metadata_is_checked() {
             "Pod",
             "{name: a, namespace: a.b}",
             "metadata.namespace",
-            "is not a DNS label",
+            "must be an RFC 1123 label",
         ),
         (
             "Pod",
             "{name: a, labels: {a b: c}}",
             "metadata.labels[a b]",
-            "the key `a b` is not",
+            "invalid key `a b`: must be a qualified name",
         ),
         (
             "Pod",
             "{name: a, labels: {a: b c}}",
             "metadata.labels[a]",
-            "is not a label's value",
+            "must be a label value",
         ),
         (
             "Pod",
             "{name: a, labels: {a: yes}}",
             "metadata.labels[a]",
-            "this is a boolean, not a string",
+            "must be a string, found a boolean",
         ),
         (
             "Pod",
             "{name: a, annotations: {'': c}}",
             "metadata.annotations[]",
-            "is not a key",
+            "invalid key ``: must be a qualified name",
         ),
         (
             "Pod",
             "{name: a, annotations: []}",
             "metadata.annotations",
-            "this is a list, not an object",
+            "must be an object, found a list",
         ),
         (
             "Pod",
             "{name: a, creationTimestamp: yesterday}",
             "metadata.creationTimestamp",
-            "is not a time",
+            "must be an RFC 3339 time",
         ),
         (
             "Pod",
             "{name: a, generation: one}",
             "metadata.generation",
-            "this is a string, not an integer",
+            "must be an integer, found a string",
         ),
-        ("Pod", "[]", "metadata", "this is a list, not an object"),
-        ("Pod", "~", "metadata", "this required field is missing"),
+        ("Pod", "[]", "metadata", "must be an object, found a list"),
+        ("Pod", "~", "metadata", "required field is missing"),
     ];
     for (kind, metadata, field, message) in cases {
         let input = read(&[(
@@ -349,17 +348,17 @@ fn metadata_is_checked() {
             "{metadata}: {found:#?}"
         );
     }
-    let fine = "{name: a.b, uid: x, managedFields: [5], ownerReferences: 7, creationTimestamp: null, labels: null, \
+    let valid = "{name: a.b, uid: x, managedFields: [5], ownerReferences: 7, creationTimestamp: null, labels: null, \
                 annotations: {Example.com/X: ''}}";
     let input = read(&[(
         "a",
-        &format!("{{apiVersion: v1, kind: Pod, metadata: {fine}}}"),
+        &format!("{{apiVersion: v1, kind: Pod, metadata: {valid}}}"),
     )]);
     assert_eq!(lines(&input), Vec::<String>::new());
 }
 
 #[test]
-fn core_kinds_are_checked_where_they_are_used() {
+fn the_fields_in_use_of_core_kinds_are_validated() {
     let service = |spec: &str| {
         format!("{{apiVersion: v1, kind: Service, metadata: {{name: a}}, spec: {spec}}}")
     };
@@ -371,36 +370,36 @@ fn core_kinds_are_checked_where_they_are_used() {
     let secret =
         |rest: &str| format!("{{apiVersion: v1, kind: Secret, metadata: {{name: a}}, {rest}}}");
     let cases = [
-        ("{apiVersion: v1, kind: Service, metadata: {name: 1a}, spec: {clusterIP: None}}".to_owned(), "metadata.name", "beginning with a letter"),
-        (service("{}"), "spec.ports", "needs at least one port"),
-        (service("{ports: []}"), "spec.ports", "needs at least one port"),
-        (service("{ports: [{port: 0}]}"), "spec.ports[0].port", "0 is not between 1 and 65535"),
-        (service("{ports: [{port: 1, protocol: HTTP}]}"), "spec.ports[0].protocol", "none of TCP, UDP, SCTP"),
-        (service("{ports: [{port: 1, name: a}, {port: 2}]}"), "spec.ports[1].name", "each needs a name"),
-        (service("{ports: [{port: 1, name: a}, {port: 2, name: a}]}"), "spec.ports[1].name", "has the name `a` too"),
-        (service("{ports: [{port: 1, name: a}, {port: 1, name: b}]}"), "spec.ports[1]", "number 1 and protocol TCP too"),
-        (service("{ports: [{port: 1, name: A}]}"), "spec.ports[0].name", "is not a DNS label"),
-        (service("{ports: [{port: 1, targetPort: 70000}]}"), "spec.ports[0].targetPort", "70000 is not between"),
-        (service("{ports: [{port: 1, targetPort: '80'}]}"), "spec.ports[0].targetPort", "with a letter among them"),
-        (service("{ports: [{port: 1, targetPort: true}]}"), "spec.ports[0].targetPort", "not an integer or a string"),
-        (service("{type: Cluster, ports: [{port: 1}]}"), "spec.type", "none of ClusterIP, NodePort"),
-        (service("{clusterIP: a, ports: [{port: 1}]}"), "spec.clusterIP", "`a` is not an IP address"),
-        (service("{type: ExternalName}"), "spec.externalName", "needs `externalName`"),
-        (service("{type: ExternalName, externalName: A_B}"), "spec.externalName", "is not a lowercase DNS name"),
-        (service("{clusterIP: None, selector: {a: 5}}"), "spec.selector[a]", "not a string"),
-        (slice("endpoints: []"), "addressType", "this required field is missing"),
-        (slice("addressType: IPv4, endpoints: [{addresses: ['::1']}]"), "endpoints[0].addresses[0]", "is not of addressType IPv4"),
-        (slice("addressType: IPv6, endpoints: [{addresses: [1.2.3.4]}]"), "endpoints[0].addresses[0]", "is not of addressType IPv6"),
-        (slice("addressType: FQDN, endpoints: [{addresses: [A]}]"), "endpoints[0].addresses[0]", "is not of addressType FQDN"),
-        (slice("addressType: IPv4, endpoints: [{addresses: []}]"), "endpoints[0].addresses", "this is empty"),
-        (slice("addressType: IPv4, ports: [{port: 65536}]"), "ports[0].port", "65536 is not between"),
-        (slice("addressType: IPv4, ports: [{name: a}, {name: a}]"), "ports[1].name", "has the name `a` too"),
-        (secret("data: {a: 'not base64'}"), "data[a]", "is not base64"),
-        (secret("data: {a b: ''}"), "data[a b]", "the key is not"),
-        (secret("type: kubernetes.io/tls, data: {tls.crt: ''}"), "data[tls.key]", "needs `tls.key`"),
-        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: 5}}".to_owned(), "data[a]", "not a string"),
+        ("{apiVersion: v1, kind: Service, metadata: {name: 1a}, spec: {clusterIP: None}}".to_owned(), "metadata.name", "starting with a letter"),
+        (service("{}"), "spec.ports", "at least one port is required"),
+        (service("{ports: []}"), "spec.ports", "at least one port is required"),
+        (service("{ports: [{port: 0}]}"), "spec.ports[0].port", "must be between 1 and 65535, found 0"),
+        (service("{ports: [{port: 1, protocol: HTTP}]}"), "spec.ports[0].protocol", "supported values: TCP, UDP, SCTP"),
+        (service("{ports: [{port: 1, name: a}, {port: 2}]}"), "spec.ports[1].name", "must name each of them"),
+        (service("{ports: [{port: 1, name: a}, {port: 2, name: a}]}"), "spec.ports[1].name", "duplicate name `a`"),
+        (service("{ports: [{port: 1, name: a}, {port: 1, name: b}]}"), "spec.ports[1]", "duplicate port 1 with protocol TCP"),
+        (service("{ports: [{port: 1, name: A}]}"), "spec.ports[0].name", "must be an RFC 1123 label"),
+        (service("{ports: [{port: 1, targetPort: 70000}]}"), "spec.ports[0].targetPort", "found 70000"),
+        (service("{ports: [{port: 1, targetPort: '80'}]}"), "spec.ports[0].targetPort", "with at least one letter"),
+        (service("{ports: [{port: 1, targetPort: true}]}"), "spec.ports[0].targetPort", "must be an integer or a string, found a boolean"),
+        (service("{type: Cluster, ports: [{port: 1}]}"), "spec.type", "did you mean `ClusterIP`?"),
+        (service("{clusterIP: a, ports: [{port: 1}]}"), "spec.clusterIP", "invalid value `a`: must be empty, `None` or an IP address"),
+        (service("{type: ExternalName}"), "spec.externalName", "`externalName` is required"),
+        (service("{type: ExternalName, externalName: A_B}"), "spec.externalName", "must be an RFC 1123 subdomain"),
+        (service("{clusterIP: None, selector: {a: 5}}"), "spec.selector[a]", "must be a string"),
+        (slice("endpoints: []"), "addressType", "required field is missing"),
+        (slice("addressType: IPv4, endpoints: [{addresses: ['::1']}]"), "endpoints[0].addresses[0]", "must be an IPv4 address when addressType is IPv4"),
+        (slice("addressType: IPv6, endpoints: [{addresses: [1.2.3.4]}]"), "endpoints[0].addresses[0]", "must be an IPv6 address when addressType is IPv6"),
+        (slice("addressType: FQDN, endpoints: [{addresses: [A]}]"), "endpoints[0].addresses[0]", "must be a lowercase DNS name when addressType is FQDN"),
+        (slice("addressType: IPv4, endpoints: [{addresses: []}]"), "endpoints[0].addresses", "must not be empty"),
+        (slice("addressType: IPv4, ports: [{port: 65536}]"), "ports[0].port", "found 65536"),
+        (slice("addressType: IPv4, ports: [{name: a}, {name: a}]"), "ports[1].name", "duplicate name `a`"),
+        (secret("data: {a: 'not base64'}"), "data[a]", "must be base64-encoded data"),
+        (secret("data: {a b: ''}"), "data[a b]", "invalid key `a b`: must be a key of letters"),
+        (secret("type: kubernetes.io/tls, data: {tls.crt: ''}"), "data[tls.key]", "`tls.key` is required"),
+        ("{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {a: 5}}".to_owned(), "data[a]", "must be a string"),
         ("{apiVersion: certificates.k8s.io/v1beta1, kind: ClusterTrustBundle, metadata: {name: a}, spec: {}}".to_owned(), "spec.trustBundle", "missing"),
-        ("{apiVersion: multicluster.x-k8s.io/v1alpha1, kind: ServiceImport, metadata: {name: a}, spec: {type: X}}".to_owned(), "spec.type", "none of ClusterSetIP, Headless"),
+        ("{apiVersion: multicluster.x-k8s.io/v1alpha1, kind: ServiceImport, metadata: {name: a}, spec: {type: X}}".to_owned(), "spec.type", "supported values: ClusterSetIP, Headless"),
     ];
     for (text, field, message) in cases {
         let input = read(&[("a", &text)]);
@@ -418,7 +417,7 @@ fn core_kinds_are_checked_where_they_are_used() {
 }
 
 #[test]
-fn a_document_knows_the_places_of_its_fields() {
+fn a_document_has_the_positions_of_its_fields() {
     let text = ROUTE
         .replace("Prefix", "PathPrefix")
         .replace("prot", "port")
@@ -426,39 +425,39 @@ fn a_document_knows_the_places_of_its_fields() {
     let input = read(&[("a.yaml", &format!("# comment\n---\n{text}"))]);
     assert_eq!(lines(&input), Vec::<String>::new());
     let document = &input.documents[0];
-    for (field, place) in [
+    for (field, position) in [
         ("", (3, 1)),
         ("kind", (4, 7)),
         ("metadata.labels[example.com/a]", (7, 27)),
         ("spec.rules[0]", (10, 5)),
         ("spec.rules[0].backendRefs[0].port", (14, 13)),
-        // A default stands at its parent, and what is not there falls back to the nearest parent that is.
+        // A default has the position of its parent. A missing field has the position of its nearest existing ancestor.
         ("spec.rules[0].backendRefs[0].weight", (13, 7)),
         ("spec.rules[0].backendRefs[1].name", (13, 7)),
         ("spec.rules[7].backendRefs[0]", (10, 5)),
         ("status.parents", (3, 1)),
     ] {
-        assert_eq!(document.position(field), place, "{field}");
+        assert_eq!(document.position(field), position, "{field}");
     }
 }
 
 #[test]
-fn places_count_over_all_texts_and_stand_for_age() {
+fn the_input_order_spans_all_files() {
     let pod = |name| format!("{{apiVersion: v1, kind: Pod, metadata: {{name: {name}}}}}");
     let input = read(&[
         ("a", &format!("{}\n---\n{}", pod("a"), pod("b"))),
         ("b", &pod("c")),
     ]);
-    let places: Vec<_> = input
+    let order: Vec<_> = input
         .documents
         .iter()
         .map(|document| document.resource.meta().input_order)
         .collect();
-    assert!(places.is_sorted_by(|a, b| a < b), "{places:?}");
+    assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
 }
 
 #[test]
-fn severities_are_ordered_and_shown() {
+fn severities_are_ordered_and_displayed() {
     assert!(Severity::Error < Severity::Warning);
     assert_eq!(
         format!("{} {}", Severity::Error, Severity::Warning),

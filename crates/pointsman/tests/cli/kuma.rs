@@ -28,7 +28,7 @@ spec:
     for said in [
         "error: -:5:16: spec.to[0].targetRef.name: name or labels must be set when kind is MeshService",
         "error: -:7:50: spec.to[0].rules[0].matches[0].path.value: does not need a trailing slash",
-        "warning: -:8:17: spec.to[0].rules[0].default.filtres: this field is unknown; did you mean `filters`?",
+        "warning: -:8:17: spec.to[0].rules[0].default.filtres: unknown field; did you mean `filters`?",
         "error: -:15:23: spec.to[0].targetRef.kind: value 'Mesh' is not supported",
     ] {
         assert!(printed.contains(said), "{said}\n{printed}");

@@ -207,9 +207,9 @@ fn kinds_that_would_route_are_told_of() {
     assert_eq!(output.status.code(), Some(0));
     let printed = text(&output);
     for said in [
-        "warning: -:1:8: type: a TrafficRoute is not carried out; a MeshHTTPRoute or MeshTCPRoute says how requests or streams go",
-        "warning: -:3:38: kind: a MeshGatewayRoute is not carried out",
-        "warning: -:5:8: type: a MeshTrafficRoute is not carried out",
+        "warning: -:1:8: type: TrafficRoute is not supported and is ignored; use a MeshHTTPRoute or MeshTCPRoute instead",
+        "warning: -:3:38: kind: MeshGatewayRoute is not supported and is ignored",
+        "warning: -:5:8: type: MeshTrafficRoute is not supported and is ignored",
     ] {
         assert!(printed.contains(said), "{said}\n{printed}");
     }

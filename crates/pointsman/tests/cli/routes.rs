@@ -194,7 +194,7 @@ fn parents_named_by_different_fields_are_told_which_these_are() {
     assert_eq!(code, Some(2));
     assert!(
         printed.contains(
-            "spec.parentRefs[1]: this and item 0 name the same object and need the same fields: this one sets port, that one sectionName"
+            "spec.parentRefs[1]: item 0 refers to the same object; both must set the same fields, but this item sets port and item 0 sets sectionName"
         ),
         "{printed}"
     );

@@ -1,13 +1,11 @@
-//! JSON with places. Several values may follow one another in a text, as kubectl reads them.
+//! JSON parser that records positions. A text may contain several values in succession, as kubectl accepts them.
 
 use std::collections::HashSet;
 
-use super::{MAX_DEPTH, MapEntry, Node, Position, SyntaxError, Value, scalar};
+use super::{MAX_DEPTH, MapEntry, Node, Position, Value, scalar};
 
-type Result<T> = std::result::Result<T, SyntaxError>;
-
-/// All values of a text.
-pub(super) fn parse(text: &str, first_line: u32) -> Result<Vec<Node>> {
+/// Parses all values of a text. Returns `None` if it is not valid JSON; the caller then parses it as YAML, which reports the error.
+pub(super) fn parse(text: &str, first_line: u32) -> Option<Vec<Node>> {
     let mut cursor = Cursor {
         rest: text,
         at: Position {
@@ -21,7 +19,7 @@ pub(super) fn parse(text: &str, first_line: u32) -> Result<Vec<Node>> {
         nodes.push(cursor.value(0)?);
         cursor.skip_space();
     }
-    Ok(nodes)
+    Some(nodes)
 }
 
 struct Cursor<'a> {
@@ -30,10 +28,6 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn fail<T>(&self, message: &str) -> Result<T> {
-        Err(SyntaxError::new(self.at, message))
-    }
-
     fn peek(&self) -> Option<char> {
         self.rest.chars().next()
     }
@@ -61,165 +55,156 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes a character if it is the next one.
-    fn take(&mut self, wanted: char) -> bool {
-        let found = self.peek() == Some(wanted);
+    /// Consumes the next character if it is the expected one.
+    fn eat(&mut self, expected: char) -> bool {
+        let found = self.peek() == Some(expected);
         if found {
             self.next();
         }
         found
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node> {
+    fn value(&mut self, depth: usize) -> Option<Node> {
         if depth >= MAX_DEPTH {
-            return self.fail("the document is nested too deeply");
+            return None;
         }
         let at = self.at;
         let value = match self.peek() {
             Some('{') => self.object(depth)?,
             Some('[') => self.array(depth)?,
             Some('"') => Value::String(self.string()?),
-            _ => self.word()?,
+            _ => self.literal()?,
         };
-        Ok(Node { at, value })
+        Some(Node { at, value })
     }
 
-    fn object(&mut self, depth: usize) -> Result<Value> {
+    fn object(&mut self, depth: usize) -> Option<Value> {
         self.next();
         let mut entries = Vec::new();
         let mut seen = HashSet::new();
         self.skip_space();
-        if self.take('}') {
-            return Ok(Value::Map(entries));
+        if self.eat('}') {
+            return Some(Value::Map(entries));
         }
         loop {
             self.skip_space();
             let at = self.at;
             let key = self.string()?;
             if !seen.insert(key.clone()) {
-                return Err(SyntaxError::new(
-                    at,
-                    format!("the key `{key}` stands here twice"),
-                ));
+                return None;
             }
             self.skip_space();
-            if !self.take(':') {
-                return self.fail("a `:` is missing after the key");
+            if !self.eat(':') {
+                return None;
             }
             self.skip_space();
             let node = self.value(depth + 1)?;
             entries.push(MapEntry { key, at, node });
             self.skip_space();
-            if self.take('}') {
-                return Ok(Value::Map(entries));
+            if self.eat('}') {
+                return Some(Value::Map(entries));
             }
-            if !self.take(',') {
-                return self.fail("a `,` or `}` is missing");
+            if !self.eat(',') {
+                return None;
             }
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Value> {
+    fn array(&mut self, depth: usize) -> Option<Value> {
         self.next();
         let mut items = Vec::new();
         self.skip_space();
-        if self.take(']') {
-            return Ok(Value::List(items));
+        if self.eat(']') {
+            return Some(Value::List(items));
         }
         loop {
             self.skip_space();
             items.push(self.value(depth + 1)?);
             self.skip_space();
-            if self.take(']') {
-                return Ok(Value::List(items));
+            if self.eat(']') {
+                return Some(Value::List(items));
             }
-            if !self.take(',') {
-                return self.fail("a `,` or `]` is missing");
+            if !self.eat(',') {
+                return None;
             }
         }
     }
 
-    fn string(&mut self) -> Result<String> {
-        if !self.take('"') {
-            return self.fail("a string is missing");
+    fn string(&mut self) -> Option<String> {
+        if !self.eat('"') {
+            return None;
         }
         let mut text = String::new();
         loop {
-            match self.next() {
-                Some('"') => return Ok(text),
-                Some('\\') => text.push(self.escape()?),
-                Some(c) if c >= ' ' => text.push(c),
-                _ => return self.fail("the string has no end"),
+            match self.next()? {
+                '"' => return Some(text),
+                '\\' => text.push(self.escape()?),
+                c if c >= ' ' => text.push(c),
+                _ => return None,
             }
         }
     }
 
-    fn escape(&mut self) -> Result<char> {
-        Ok(match self.next() {
-            Some(c @ ('"' | '\\' | '/')) => c,
-            Some('b') => '\u{8}',
-            Some('f') => '\u{c}',
-            Some('n') => '\n',
-            Some('r') => '\r',
-            Some('t') => '\t',
-            Some('u') => self.unicode()?,
-            _ => return self.fail("an unknown escape"),
+    fn escape(&mut self) -> Option<char> {
+        Some(match self.next()? {
+            c @ ('"' | '\\' | '/') => c,
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'n' => '\n',
+            'r' => '\r',
+            't' => '\t',
+            'u' => self.unicode()?,
+            _ => return None,
         })
     }
 
-    /// A character as `\u` and four digits, or as a surrogate pair of two such.
-    fn unicode(&mut self) -> Result<char> {
+    /// Parses the digits of a `\u` escape, and the escape of the low surrogate that completes a pair.
+    fn unicode(&mut self) -> Option<char> {
         let first = self.four_digits()?;
         if !(0xd800..0xdc00).contains(&first) {
-            // A lone surrogate is replaced, as Go's decoder does.
-            return Ok(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER));
+            // Lone surrogates are replaced, as by Go's decoder.
+            return Some(char::from_u32(first).unwrap_or(char::REPLACEMENT_CHARACTER));
         }
         let Some(rest) = self.rest.strip_prefix("\\u") else {
-            return Ok(char::REPLACEMENT_CHARACTER);
+            return Some(char::REPLACEMENT_CHARACTER);
         };
         let second = rest
             .get(..4)
             .and_then(|digits| u32::from_str_radix(digits, 16).ok());
         let Some(low) = second.filter(|low| (0xdc00..0xe000).contains(low)) else {
-            return Ok(char::REPLACEMENT_CHARACTER);
+            return Some(char::REPLACEMENT_CHARACTER);
         };
         for _ in 0..6 {
             self.next();
         }
         let code = 0x10000 + ((first - 0xd800) << 10) + (low - 0xdc00);
-        Ok(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
+        Some(char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    fn four_digits(&mut self) -> Result<u32> {
+    fn four_digits(&mut self) -> Option<u32> {
         let mut code = 0;
         for _ in 0..4 {
-            match self.next().and_then(|c| c.to_digit(16)) {
-                Some(digit) => code = code * 16 + digit,
-                None => return self.fail("`\\u` needs four hexadecimal digits"),
-            }
+            code = code * 16 + self.next()?.to_digit(16)?;
         }
-        Ok(code)
+        Some(code)
     }
 
-    /// `null`, `true`, `false` or a number.
-    fn word(&mut self) -> Result<Value> {
+    /// Parses `null`, `true`, `false` or a number.
+    fn literal(&mut self) -> Option<Value> {
         let end = self
             .rest
             .find(|c: char| !c.is_ascii_alphanumeric() && !matches!(c, '-' | '+' | '.'))
             .unwrap_or(self.rest.len());
-        let word = &self.rest[..end];
-        let value = match word {
+        let literal = &self.rest[..end];
+        let value = match literal {
             "null" => Value::Null,
             "true" => Value::Bool(true),
             "false" => Value::Bool(false),
-            _ => match serde_json::from_str::<serde_json::Number>(word) {
-                Ok(number) => scalar::number(&number),
-                Err(_) => return self.fail("this is no JSON value"),
-            },
+            _ => scalar::number(&serde_json::from_str(literal).ok()?),
         };
-        for _ in 0..word.len() {
+        for _ in 0..literal.len() {
             self.next();
         }
-        Ok(value)
+        Some(value)
     }
 }

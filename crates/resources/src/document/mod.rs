@@ -1,8 +1,7 @@
-//! Text to trees: YAML and JSON documents whose every node knows its line and column.
+//! Parser for YAML and JSON documents whose nodes carry their line and column.
 //!
-//! A file is cut at its `---` lines before anything is parsed, so a mistake in one document leaves its neighbours whole.
-//! Scalars mean what they mean to kubectl (YAML 1.1 booleans, octal numbers). No bytes make it panic or run away:
-//! depth is bounded, and so is what aliases expand to.
+//! A file is split at its `---` lines before it is parsed, so that a syntax error affects one document only. Scalars have the types that
+//! kubectl assigns to them (YAML 1.1 booleans, octal numbers). Input is untrusted: nesting depth and the expansion of aliases are limited.
 
 mod json;
 mod scalar;
@@ -11,31 +10,31 @@ mod yaml;
 
 use serde_json::{Number, Value as Json};
 
-/// How deep a document may be nested. No Kubernetes object comes near; what recurses over a tree relies on it.
+/// Maximum nesting depth of a document, far above that of any Kubernetes object. Recursive functions over nodes rely on it.
 pub const MAX_DEPTH: usize = 100;
 
-/// How many nodes the aliases of one document may add to it.
+/// Maximum number of nodes that anchors and aliases may add to a document.
 pub const MAX_ALIASED: usize = 100_000;
 
-/// A place in a text, counted from 1, columns in characters.
+/// A position in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// The line.
+    /// Line number, from 1.
     pub line: u32,
-    /// The column.
+    /// Column in characters, from 1.
     pub column: u32,
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where it begins.
+    /// Position of the first character.
     pub at: Position,
-    /// What it is.
+    /// Value of the node.
     pub value: Value,
 }
 
-/// What a [`Node`] is.
+/// The value of a [`Node`].
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "named as in JSON")]
 pub enum Value {
@@ -45,28 +44,28 @@ pub enum Value {
     Float(f64),
     String(String),
     List(Vec<Node>),
-    /// In the order of the text, without duplicate keys.
+    /// Entries in the order of the document, without duplicate keys.
     Map(Vec<MapEntry>),
 }
 
-/// A key and its value.
+/// A key of a map and its value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MapEntry {
-    /// The key.
+    /// Key as text.
     pub key: String,
-    /// Where the key begins.
+    /// Position of the key.
     pub at: Position,
-    /// The value.
+    /// Value of the entry.
     pub node: Node,
 }
 
-/// Why a document can't be read.
+/// A document could not be parsed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}:{}: {message}", at.line, at.column)]
 pub struct SyntaxError {
-    /// Where reading stopped.
+    /// Position of the error.
     pub at: Position,
-    /// What was found there.
+    /// Description of the error.
     pub message: String,
 }
 
@@ -79,7 +78,7 @@ impl SyntaxError {
     }
 }
 
-/// All documents of a file in their order, each whole or with the error that spoils it. Empty documents are left out.
+/// Parses the documents of a file. Each result is a document or its syntax error; empty documents are omitted.
 pub fn parse(bytes: &[u8]) -> Vec<Result<Node, SyntaxError>> {
     let mut documents = Vec::new();
     for (line, part) in split::parts(bytes) {
@@ -87,10 +86,7 @@ pub fn parse(bytes: &[u8]) -> Vec<Result<Node, SyntaxError>> {
             Ok(text) => parse_part(text, line, &mut documents),
             Err(error) => {
                 let at = split::position(part, error.valid_up_to(), line);
-                documents.push(Err(SyntaxError::new(
-                    at,
-                    "the text is not UTF-8 from here on",
-                )));
+                documents.push(Err(SyntaxError::new(at, "invalid UTF-8")));
             }
         }
     }
@@ -99,10 +95,10 @@ pub fn parse(bytes: &[u8]) -> Vec<Result<Node, SyntaxError>> {
 
 fn parse_part(text: &str, line: u32, documents: &mut Vec<Result<Node, SyntaxError>>) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    // JSON is YAML but for tabs, surrogate pairs and long keys, so it has a parser of its own; what is not quite JSON
-    // may still be YAML in braces.
+    // JSON differs from YAML in tabs, surrogate pairs and long keys, so it has a parser of its own. Text in braces that is not valid JSON
+    // may be a YAML flow collection.
     if text.trim_start().starts_with(['{', '['])
-        && let Ok(nodes) = json::parse(text, line)
+        && let Some(nodes) = json::parse(text, line)
     {
         documents.extend(nodes.into_iter().map(Ok));
         return;
@@ -111,7 +107,7 @@ fn parse_part(text: &str, line: u32, documents: &mut Vec<Result<Node, SyntaxErro
 }
 
 impl Node {
-    /// The value under a key, if this is a map that has it.
+    /// Returns the value of a key, if this is a map that has the key.
     pub fn get(&self, key: &str) -> Option<&Node> {
         self.entries()
             .iter()
@@ -119,7 +115,7 @@ impl Node {
             .map(|entry| &entry.node)
     }
 
-    /// The value under a key, to be changed.
+    /// Returns the value of a key for modification, if this is a map that has the key.
     pub fn get_mut(&mut self, key: &str) -> Option<&mut Node> {
         match &mut self.value {
             Value::Map(entries) => entries
@@ -130,7 +126,7 @@ impl Node {
         }
     }
 
-    /// The entries of a map; none if this is no map.
+    /// Returns the entries of a map; empty for other values.
     pub fn entries(&self) -> &[MapEntry] {
         match &self.value {
             Value::Map(entries) => entries,
@@ -138,7 +134,7 @@ impl Node {
         }
     }
 
-    /// The items of a list; none if this is no list.
+    /// Returns the items of a list; empty for other values.
     pub fn items(&self) -> &[Node] {
         match &self.value {
             Value::List(items) => items,
@@ -146,7 +142,7 @@ impl Node {
         }
     }
 
-    /// The text, if this is a string.
+    /// Returns the text, if this is a string.
     pub fn as_str(&self) -> Option<&str> {
         match &self.value {
             Value::String(text) => Some(text),
@@ -154,7 +150,7 @@ impl Node {
         }
     }
 
-    /// The number, if this is a whole one.
+    /// Returns the number, if this is an integer.
     pub fn as_int(&self) -> Option<i64> {
         match self.value {
             Value::Int(number) => Some(number),
@@ -162,7 +158,7 @@ impl Node {
         }
     }
 
-    /// Puts a value under a key, in place of one that is there.
+    /// Sets the value of a key of a map.
     pub fn set(&mut self, key: &str, node: Node) {
         if let Some(old) = self.get_mut(key) {
             *old = node;
@@ -175,8 +171,8 @@ impl Node {
         }
     }
 
-    /// What this is, in a word with its article.
-    pub fn describe(&self) -> &'static str {
+    /// Returns the type of the value with an indefinite article, for messages.
+    pub fn type_name(&self) -> &'static str {
         match &self.value {
             Value::Null => "null",
             Value::Bool(_) => "a boolean",
@@ -188,13 +184,13 @@ impl Node {
         }
     }
 
-    /// The value without its places.
+    /// Converts the value to JSON, without positions.
     pub fn to_json(&self) -> Json {
         match &self.value {
             Value::Null => Json::Null,
             Value::Bool(value) => Json::Bool(*value),
             Value::Int(value) => Json::Number((*value).into()),
-            // JSON has no infinities; the API server gets none either.
+            // JSON can't represent infinities; kubectl can't send them either.
             Value::Float(value) => Number::from_f64(*value).map_or(Json::Null, Json::Number),
             Value::String(value) => Json::String(value.clone()),
             Value::List(items) => Json::Array(items.iter().map(Node::to_json).collect()),
@@ -207,7 +203,7 @@ impl Node {
         }
     }
 
-    /// A value that stands nowhere of its own: all of it gets the place `at`.
+    /// Converts JSON to a node. All nodes get the position `at`.
     pub fn from_json(json: &Json, at: Position) -> Node {
         let value = match json {
             Json::Null => Value::Null,
@@ -230,7 +226,7 @@ impl Node {
         Node { at, value }
     }
 
-    /// How many nodes this is, itself included.
+    /// Returns the number of nodes in this tree.
     fn size(&self) -> usize {
         1 + match &self.value {
             Value::List(items) => items.iter().map(Node::size).sum(),
@@ -239,7 +235,7 @@ impl Node {
         }
     }
 
-    /// How many levels lie below this, itself included.
+    /// Returns the number of levels in this tree.
     fn depth(&self) -> usize {
         1 + match &self.value {
             Value::List(items) => items.iter().map(Node::depth).max().unwrap_or(0),

@@ -1,10 +1,10 @@
-//! What a plain scalar means: the rules of the YAML library under kubectl, which are those of YAML 1.1 in most parts.
+//! Types of scalars, resolved as by the YAML library of kubectl, which mostly follows YAML 1.1.
 
 use serde_json::Number;
 
 use super::Value;
 
-/// The value of a plain, untagged scalar.
+/// Resolves a plain scalar without a tag.
 pub(super) fn plain(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
@@ -21,7 +21,7 @@ pub(super) fn plain(text: &str) -> Value {
         ".nan" | ".NaN" | ".NAN" => return Value::Float(f64::NAN),
         _ => {}
     }
-    // Most scalars are words: told by their first byte.
+    // Fast path for words, which are most scalars.
     if !text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) {
         return Value::String(text.to_owned());
     }
@@ -32,7 +32,7 @@ pub(super) fn plain(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// The value of a scalar with a tag of YAML's own, such as `!!str`.
+/// Resolves a scalar with a tag of the YAML core schema, such as `!!str`. Returns `None` if the text does not have the type of the tag.
 pub(super) fn tagged(tag: &str, text: &str) -> Option<Value> {
     let value = plain(text);
     match (tag, &value) {
@@ -43,7 +43,7 @@ pub(super) fn tagged(tag: &str, text: &str) -> Option<Value> {
     }
 }
 
-/// The value of a JSON number.
+/// Converts a JSON number to a value.
 pub(super) fn number(number: &Number) -> Value {
     match (number.as_i64(), number.as_f64()) {
         (Some(integer), _) => Value::Int(integer),
@@ -52,9 +52,9 @@ pub(super) fn number(number: &Number) -> Value {
     }
 }
 
-/// A number without a fraction is an integer however it is written, as it is to the API server.
+/// Converts a number without a fractional part to an integer, as the API server does.
 fn whole_or_float(float: f64) -> Value {
-    // The first float beyond the range of i64 on either side is a power of two and so exact.
+    // The bounds of i64 are powers of two, which floats represent exactly.
     const LIMIT: f64 = (1_u64 << 63) as f64;
     if float.fract() == 0.0 && (-LIMIT..LIMIT).contains(&float) {
         Value::Int(float as i64)
@@ -63,7 +63,7 @@ fn whole_or_float(float: f64) -> Value {
     }
 }
 
-/// Decimal, `0x1f`, `0o17`, `017` and `0b1`, each with a sign.
+/// Parses a decimal, hexadecimal (`0x1f`), octal (`0o17`, `017`) or binary (`0b1`) integer with an optional sign.
 fn integer(text: &str) -> Option<i64> {
     let (negative, digits) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
@@ -77,7 +77,7 @@ fn integer(text: &str) -> Option<i64> {
         [b'0', _, ..] => (&digits[1..], 8),
         _ => (digits, 10),
     };
-    // `from_str_radix` takes a sign of its own.
+    // Reject a second sign, which `from_str_radix` would accept.
     if !digits.starts_with(|c: char| c.is_ascii_hexdigit()) {
         return None;
     }
@@ -86,11 +86,11 @@ fn integer(text: &str) -> Option<i64> {
 }
 
 fn float(text: &str) -> Option<f64> {
-    let looks_like_one = text
+    let is_numeric = text
         .bytes()
         .all(|b| b.is_ascii_digit() || matches!(b, b'-' | b'+' | b'.' | b'e' | b'E'))
         && text.bytes().any(|b| b.is_ascii_digit());
-    looks_like_one
+    is_numeric
         .then(|| text.parse().ok())?
         .filter(|float: &f64| float.is_finite())
 }

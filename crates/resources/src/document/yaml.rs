@@ -1,4 +1,4 @@
-//! YAML events to trees, without recursion: open collections lie on a stack.
+//! Builds trees from YAML events. Open collections are kept on an explicit stack instead of recursing.
 
 use std::collections::HashSet;
 
@@ -8,19 +8,22 @@ use super::{MAX_ALIASED, MAX_DEPTH, MapEntry, Node, Position, SyntaxError, Value
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
-/// Reads all documents of a text; at the first error its document ends and so does the reading.
+/// Parses the documents of a text, up to the first error.
 pub(super) fn parse(text: &str, first_line: u32, documents: &mut Vec<Result<Node>>) {
     let mut parser = Parser::new_from_str(text);
     let mut builder = Builder::default();
-    let place = |mark: &saphyr_parser::Marker| Position {
+    let position = |mark: &saphyr_parser::Marker| Position {
         line: first_line + split::number(mark.line().saturating_sub(1)),
         column: split::number(mark.col()) + 1,
     };
     while let Some(event) = parser.next_event() {
         let step = match event {
             Ok((Event::StreamEnd, _)) => return,
-            Ok((event, Span { start, .. })) => builder.take(event, place(&start)),
-            Err(error) => Err(SyntaxError::new(place(error.marker()), said(error.info()))),
+            Ok((event, Span { start, .. })) => builder.handle(event, position(&start)),
+            Err(error) => Err(SyntaxError::new(
+                position(error.marker()),
+                message(error.info()),
+            )),
         };
         match step {
             Ok(None) => {}
@@ -36,15 +39,15 @@ pub(super) fn parse(text: &str, first_line: u32, documents: &mut Vec<Result<Node
     }
 }
 
-/// What the parser says, with a hint where people who mean a hostname such as `*.example.com` end up.
-fn said(info: &str) -> String {
+/// Adds a hint to the error that an unquoted wildcard hostname such as `*.example.com` causes.
+fn message(info: &str) -> String {
     match info.contains("unknown anchor") {
-        true => format!("{info}; a text that begins with `*` needs quotes"),
+        true => format!("{info}; enclose values that begin with `*` in quotes"),
         false => info.to_owned(),
     }
 }
 
-/// A collection whose end has not been seen.
+/// A collection whose end event is outstanding.
 struct OpenCollection {
     at: Position,
     anchor: usize,
@@ -65,14 +68,14 @@ enum CollectionKind {
 struct Builder {
     open: Vec<OpenCollection>,
     anchors: std::collections::HashMap<usize, Node>,
-    /// How many nodes were copied.
+    /// Number of nodes that were copied for anchors and aliases.
     aliased: usize,
     root: Option<Node>,
 }
 
 impl Builder {
-    /// Takes one event; gives the document when it is complete.
-    fn take(&mut self, event: Event<'_>, at: Position) -> Result<Option<Node>> {
+    /// Handles an event. Returns the document when it is complete.
+    fn handle(&mut self, event: Event<'_>, at: Position) -> Result<Option<Node>> {
         match event {
             Event::DocumentStart(_) => *self = Builder::default(),
             Event::DocumentEnd => return Ok(self.root.take()),
@@ -85,8 +88,8 @@ impl Builder {
                     at,
                     value: scalar_value(&text, style, tag.as_deref(), at)?,
                 };
-                self.remember(anchor, &node)?;
-                if self.wants_key() {
+                self.store_anchor(anchor, &node)?;
+                if self.expects_key() {
                     self.key(&text, style, node)?;
                 } else {
                     self.add(node)?;
@@ -111,7 +114,7 @@ impl Builder {
             Event::SequenceEnd | Event::MappingEnd => {
                 if let Some(open) = self.open.pop() {
                     let (anchor, node) = close(open)?;
-                    self.remember(anchor, &node)?;
+                    self.store_anchor(anchor, &node)?;
                     self.add(node)?;
                 }
             }
@@ -121,23 +124,20 @@ impl Builder {
     }
 
     fn push(&mut self, open: OpenCollection) -> Result<()> {
-        if self.wants_key() {
+        if self.expects_key() {
             return Err(SyntaxError::new(
                 open.at,
-                "a list or an object can't be a key",
+                "a key must be a scalar, found a list or an object",
             ));
         }
         if self.open.len() >= MAX_DEPTH {
-            return Err(SyntaxError::new(
-                open.at,
-                "the document is nested too deeply",
-            ));
+            return Err(too_deep(open.at));
         }
         self.open.push(open);
         Ok(())
     }
 
-    fn wants_key(&self) -> bool {
+    fn expects_key(&self) -> bool {
         matches!(
             self.open.last(),
             Some(OpenCollection {
@@ -147,21 +147,21 @@ impl Builder {
         )
     }
 
-    fn remember(&mut self, anchor: usize, node: &Node) -> Result<()> {
+    fn store_anchor(&mut self, anchor: usize, node: &Node) -> Result<()> {
         if anchor > 0 {
-            self.count(node)?;
+            self.count_copy(node)?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(())
     }
 
-    /// Copies of nodes are paid for, whether they are kept for aliases or stand in their place.
-    fn count(&mut self, node: &Node) -> Result<()> {
+    /// Counts a copy, stored for an anchor or inserted for an alias, towards [`MAX_ALIASED`].
+    fn count_copy(&mut self, node: &Node) -> Result<()> {
         self.aliased += node.size();
         if self.aliased > MAX_ALIASED {
             return Err(SyntaxError::new(
                 node.at,
-                "anchors and aliases expand to too much",
+                format!("anchors and aliases expand to more than {MAX_ALIASED} nodes"),
             ));
         }
         Ok(())
@@ -171,17 +171,17 @@ impl Builder {
         let Some(node) = self.anchors.get(&anchor) else {
             return Err(SyntaxError::new(
                 at,
-                "the alias stands within what it names",
+                "an alias can't refer to a node that contains it",
             ));
         };
         if self.open.len() + node.depth() > MAX_DEPTH {
-            return Err(SyntaxError::new(at, "the document is nested too deeply"));
+            return Err(too_deep(at));
         }
         let node = Node {
             at,
             value: node.value.clone(),
         };
-        self.count(&node)?;
+        self.count_copy(&node)?;
         Ok(node)
     }
 
@@ -194,25 +194,22 @@ impl Builder {
             return Ok(());
         };
         let merge = text == "<<" && style == ScalarStyle::Plain;
-        // A key is a string, as it is in JSON: kubectl writes `on:` as `"true":`.
+        // Keys are strings, as in JSON: kubectl converts `on:` to `"true":`.
         let name = match node.value {
             Value::String(text) => text,
             Value::Bool(value) => value.to_string(),
             Value::Int(value) => value.to_string(),
             Value::Float(value) => value.to_string(),
-            _ => return Err(SyntaxError::new(node.at, "a key can't be null")),
+            _ => return Err(SyntaxError::new(node.at, "a key must not be null")),
         };
         if !merge && !keys.insert(name.clone()) {
-            return Err(SyntaxError::new(
-                node.at,
-                format!("the key `{name}` stands here twice"),
-            ));
+            return Err(SyntaxError::new(node.at, format!("duplicate key `{name}`")));
         }
         *key = Some((if merge { MERGE.to_owned() } else { name }, node.at));
         Ok(())
     }
 
-    /// Puts a finished node into what is open.
+    /// Adds a complete node to the innermost open collection, or makes it the root.
     fn add(&mut self, node: Node) -> Result<()> {
         match self.open.last_mut() {
             None => self.root = Some(node),
@@ -243,11 +240,15 @@ impl Builder {
     }
 }
 
-/// Stands for the key `<<`; NUL can't be in a YAML text.
+/// Internal representation of the merge key `<<`. A YAML text can't contain NUL, so no other key is equal to it.
 const MERGE: &str = "\0<<";
 
-/// The node of a collection that has ended, with its merge keys carried out: what is written wins over what is merged,
-/// and what is merged first over what is merged later.
+fn too_deep(at: Position) -> SyntaxError {
+    let message = format!("the document exceeds the maximum nesting depth of {MAX_DEPTH}");
+    SyntaxError::new(at, message)
+}
+
+/// Completes a collection and resolves its merge keys. Its own keys take precedence over merged ones, and earlier merges over later ones.
 fn close(open: OpenCollection) -> Result<(usize, Node)> {
     let value = match open.kind {
         CollectionKind::List(items) => Value::List(items),
@@ -263,7 +264,10 @@ fn close(open: OpenCollection) -> Result<(usize, Node)> {
             });
             for source in sources {
                 let Value::Map(merged) = source.value else {
-                    return Err(SyntaxError::new(source.at, "`<<` merges objects only"));
+                    return Err(SyntaxError::new(
+                        source.at,
+                        "the value of `<<` must be an object",
+                    ));
                 };
                 for entry in merged {
                     if keys.insert(entry.key.clone()) {
@@ -279,12 +283,15 @@ fn close(open: OpenCollection) -> Result<(usize, Node)> {
 
 fn scalar_value(text: &str, style: ScalarStyle, tag: Option<&Tag>, at: Position) -> Result<Value> {
     match tag {
-        // `!` alone says that the text is meant as it stands, and of a foreign tag nobody knows better.
+        // The tag `!` marks a string, and the values of application-specific tags are kept as strings.
         Some(tag) if !tag.is_yaml_core_schema() => Ok(Value::String(text.to_owned())),
         Some(tag) => scalar::tagged(&tag.suffix, text).ok_or_else(|| {
             SyntaxError::new(
                 at,
-                format!("`{text}` is not what its tag `!!{}` says", tag.suffix),
+                format!(
+                    "`{text}` does not have the type of its tag `!!{}`",
+                    tag.suffix
+                ),
             )
         }),
         None if style == ScalarStyle::Plain => Ok(scalar::plain(text)),

@@ -1,10 +1,11 @@
-//! Kubernetes' own kinds: the fields in use are checked, all others pass.
+//! Schemas of core Kubernetes kinds. Only the fields in use are validated; other fields are accepted silently.
 
 use serde_json::json;
 
 use super::gateway::is_ip;
 use super::patterns::{BASE64, DATA_KEY, LABEL, LABEL_VALUE, PORT_NAME, QUALIFIED_NAME, SUBDOMAIN};
 use super::rules::{items, qualified_keys, text, unique_names};
+use super::validate::range_message;
 use super::{
     Findings, Schema, Shape, boolean, int_or_string, integer, list, map, one_of, open_object,
     string,
@@ -14,7 +15,7 @@ use crate::meta::Kind;
 
 const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 
-/// Adds a kind's fields to those that every object has.
+/// Adds the fields of a kind to those that every object has.
 pub(super) fn fields(kind: Kind, mut object: Schema) -> Schema {
     if let Shape::Object { open, .. } = &mut object.shape {
         *open = true;
@@ -47,8 +48,8 @@ fn service() -> Schema {
         )
         .field("externalName", string().max(253))
         .rule(external_name)
-        .rule(ports_needed)
-        .rule(headless_is_internal)
+        .rule(ports_required)
+        .rule(headless_is_not_published)
 }
 
 fn service_import() -> Schema {
@@ -70,33 +71,33 @@ fn service_ports() -> Schema {
         .field("targetPort", int_or_string().rule(target_port));
     list(port)
         .rule(unique_names)
-        .rule(several_ports_have_names)
-        .rule(distinct_ports)
+        .rule(names_of_several_ports)
+        .rule(unique_ports)
 }
 
-/// An empty name is none.
+/// An empty name counts as unset.
 fn port_name(node: &Node, findings: &mut Findings<'_>) {
     if let Some(name) = node
         .as_str()
         .filter(|name| !name.is_empty() && !LABEL.matches(name))
     {
-        findings.error(node, format!("`{name}` is not {}", LABEL.description));
+        findings.error(node, LABEL.message(name));
     }
 }
 
 fn target_port(node: &Node, findings: &mut Findings<'_>) {
     match (node.as_int(), node.as_str()) {
         (Some(number), _) if !(1..=65535).contains(&number) => {
-            findings.error(node, format!("{number} is not between 1 and 65535"));
+            findings.error(node, range_message(number, 1, 65535));
         }
         (_, Some(name)) if !PORT_NAME.matches(name) => {
-            findings.error(node, format!("`{name}` is not {}", PORT_NAME.description));
+            findings.error(node, PORT_NAME.message(name));
         }
         _ => {}
     }
 }
 
-fn several_ports_have_names(node: &Node, findings: &mut Findings<'_>) {
+fn names_of_several_ports(node: &Node, findings: &mut Findings<'_>) {
     for (index, port) in node
         .items()
         .iter()
@@ -107,13 +108,13 @@ fn several_ports_have_names(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{index}].name"),
                 port,
-                "where there are several ports, each needs a name",
+                "required field is missing: a Service with several ports must name each of them",
             );
         }
     }
 }
 
-fn distinct_ports(node: &Node, findings: &mut Findings<'_>) {
+fn unique_ports(node: &Node, findings: &mut Findings<'_>) {
     let key = |port: &Node| {
         Some((
             port.get("port")?.as_int()?,
@@ -129,10 +130,7 @@ fn distinct_ports(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{index}]"),
                 port,
-                format!(
-                    "an earlier port has the number {} and protocol {} too",
-                    ours.0, ours.1
-                ),
+                format!("duplicate port {} with protocol {}", ours.0, ours.1),
             );
         }
     }
@@ -143,7 +141,10 @@ fn cluster_ip(node: &Node, findings: &mut Findings<'_>) {
         .as_str()
         .filter(|ip| !ip.is_empty() && *ip != "None" && !is_ip(ip))
     {
-        findings.error(node, format!("`{address}` is not an IP address or `None`"));
+        findings.error(
+            node,
+            format!("invalid value `{address}`: must be empty, `None` or an IP address"),
+        );
     }
 }
 
@@ -155,21 +156,17 @@ fn external_name(node: &Node, findings: &mut Findings<'_>) {
         None | Some("") => findings.error_in(
             ".externalName",
             node,
-            "type ExternalName needs `externalName`",
+            "`externalName` is required when type is ExternalName",
         ),
         Some(name) if !SUBDOMAIN.matches(name) => {
-            findings.error_in(
-                ".externalName",
-                node,
-                format!("`{name}` is not {}", SUBDOMAIN.description),
-            );
+            findings.error_in(".externalName", node, SUBDOMAIN.message(name));
         }
         _ => {}
     }
 }
 
-/// A Service has ports unless it has no address to have them on.
-fn ports_needed(node: &Node, findings: &mut Findings<'_>) {
+/// A Service with a virtual address must have ports.
+fn ports_required(node: &Node, findings: &mut Findings<'_>) {
     let kind = text(node, "type");
     if kind.is_some_and(|kind| kind != "ExternalName")
         && text(node, "clusterIP") != Some("None")
@@ -181,20 +178,20 @@ fn ports_needed(node: &Node, findings: &mut Findings<'_>) {
         findings.error_in(
             ".ports",
             node,
-            "a Service with an address needs at least one port",
+            "at least one port is required, unless the Service is headless or of type ExternalName",
         );
     }
 }
 
-/// What has no address within the cluster can't be published outside it.
-fn headless_is_internal(node: &Node, findings: &mut Findings<'_>) {
+/// A headless Service can't be published outside the cluster.
+fn headless_is_not_published(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(kind @ ("NodePort" | "LoadBalancer")), Some("None")) =
         (text(node, "type"), text(node, "clusterIP"))
     {
         findings.error_in(
             ".clusterIP",
             node,
-            format!("type {kind} needs an address, so not `None`"),
+            format!("must not be `None` when type is {kind}"),
         );
     }
 }
@@ -216,34 +213,46 @@ fn endpoint_slice(object: Schema) -> Schema {
         .required("addressType", one_of(&["IPv4", "IPv6", "FQDN"]))
         .field("endpoints", list(endpoint).max(1000))
         .field("ports", list(port).max(20_000).rule(unique_names))
-        .rule(addresses_fit_type)
+        .rule(addresses_of_type)
 }
 
-/// In files an address may also be a loopback one, which the API server refuses: without a cluster it is often the only one.
-fn addresses_fit_type(node: &Node, findings: &mut Findings<'_>) {
+/// The addresses must have the address type of the slice. Loopback addresses, which the API server rejects, are accepted for use without a
+/// cluster.
+fn addresses_of_type(node: &Node, findings: &mut Findings<'_>) {
     let Some(kind) = text(node, "addressType") else {
         return;
     };
-    let fits: fn(&str) -> bool = match kind {
-        "IPv4" => |text| text.parse::<std::net::Ipv4Addr>().is_ok(),
-        "IPv6" => |text| text.parse::<std::net::Ipv6Addr>().is_ok(),
-        "FQDN" => |text| SUBDOMAIN.matches(text.strip_suffix('.').unwrap_or(text)),
+    let (is_valid, required): (fn(&str) -> bool, &str) = match kind {
+        "IPv4" => (
+            |text| text.parse::<std::net::Ipv4Addr>().is_ok(),
+            "an IPv4 address",
+        ),
+        "IPv6" => (
+            |text| text.parse::<std::net::Ipv6Addr>().is_ok(),
+            "an IPv6 address",
+        ),
+        "FQDN" => (
+            |text| SUBDOMAIN.matches(text.strip_suffix('.').unwrap_or(text)),
+            "a lowercase DNS name",
+        ),
         _ => return,
     };
     for (index, endpoint) in items(node, "endpoints") {
-        for (place, address) in items(endpoint, "addresses") {
-            if let Some(wrong) = address.as_str().filter(|address| !fits(address)) {
+        for (number, address) in items(endpoint, "addresses") {
+            if let Some(text) = address.as_str().filter(|address| !is_valid(address)) {
                 findings.error_in(
-                    &format!(".endpoints[{index}].addresses[{place}]"),
+                    &format!(".endpoints[{index}].addresses[{number}]"),
                     address,
-                    format!("`{wrong}` is not of addressType {kind}"),
+                    format!(
+                        "invalid value `{text}`: must be {required} when addressType is {kind}"
+                    ),
                 );
             }
         }
     }
 }
 
-/// Of a Pod's spec the ports of its containers are read, for Services that refer to them by name.
+/// The spec of a Pod: only container ports, to which Services can refer by name.
 fn pod_spec() -> Schema {
     let container = || {
         let port = open_object()
@@ -259,7 +268,7 @@ fn pod_spec() -> Schema {
         .field("initContainers", list(container()))
 }
 
-/// The status of a Pod is read, unlike that of other kinds.
+/// The status of a Pod, which is the only status that is read.
 pub(super) fn pod_status() -> Schema {
     let condition = open_object()
         .required("type", string())
@@ -288,13 +297,13 @@ fn data_keys(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{}]", entry.key),
                 &entry.node,
-                format!("the key is not {}", DATA_KEY.description),
+                DATA_KEY.key_message(&entry.key),
             );
         }
     }
 }
 
-/// A Secret for TLS holds a certificate and its key.
+/// A Secret of type `kubernetes.io/tls` must contain a certificate and its key.
 fn tls_secret(node: &Node, findings: &mut Findings<'_>) {
     if text(node, "type") != Some("kubernetes.io/tls") {
         return;
@@ -308,7 +317,7 @@ fn tls_secret(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!(".data[{key}]"),
                 node,
-                format!("type kubernetes.io/tls needs `{key}`"),
+                format!("`{key}` is required when type is kubernetes.io/tls"),
             );
         }
     }

@@ -1,12 +1,12 @@
-//! Filters of HTTPRoute and GRPCRoute.
+//! Schemas of the filters of HTTPRoute and GRPCRoute.
 
 use serde_json::json;
 
 use super::patterns::ORIGIN;
-use super::rules::{Union, items, lone_star, text, union};
+use super::rules::{Union, items, text, union, wildcard_alone};
 use super::shared::{
-    backend_reference, external_auth, header_name, headers, local_reference, part_of, port,
-    precise_hostname,
+    backend_reference, external_auth, header_name, headers, local_reference, port,
+    precise_hostname, request_fraction,
 };
 use super::{Findings, Schema, boolean, int32, integer, list, number_of, object, one_of, string};
 use crate::document::{Node, Value};
@@ -98,7 +98,7 @@ fn mirror() -> Schema {
     object()
         .required("backendRef", backend_reference())
         .field("percent", integer(0..=100))
-        .field("fraction", part_of())
+        .field("fraction", request_fraction())
         .rule(percent_or_fraction)
 }
 
@@ -107,7 +107,7 @@ fn percent_or_fraction(node: &Node, findings: &mut Findings<'_>) {
         findings.error_in(
             ".fraction",
             fraction,
-            "either `percent` or `fraction` is allowed, not both",
+            "`percent` and `fraction` must not both be set",
         );
     }
 }
@@ -148,13 +148,16 @@ fn cors() -> Schema {
             list(string().size(1..=253).like(&ORIGIN))
                 .max(64)
                 .set()
-                .rule(lone_star),
+                .rule(wildcard_alone),
         )
         .field("allowCredentials", boolean())
-        .field("allowMethods", list(method).max(9).set().rule(lone_star))
+        .field(
+            "allowMethods",
+            list(method).max(9).set().rule(wildcard_alone),
+        )
         .field(
             "allowHeaders",
-            list(header_name()).max(64).set().rule(lone_star),
+            list(header_name()).max(64).set().rule(wildcard_alone),
         )
         .field("exposeHeaders", list(header_name()).max(64).set())
         .field("maxAge", int32(1).default(json!(5)))
@@ -169,12 +172,12 @@ fn redirect_or_rewrite(node: &Node, findings: &mut Findings<'_>) {
     if has("RequestRedirect") && has("URLRewrite") {
         findings.error(
             node,
-            "either a RequestRedirect or a URLRewrite filter is allowed, not both",
+            "RequestRedirect and URLRewrite filters must not be used together",
         );
     }
 }
 
-/// Filters of these types stand at most once.
+/// Rejects repeated filters of these types.
 fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Findings<'_>) {
     move |node, findings| {
         for wanted in types {
@@ -187,22 +190,22 @@ fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Findings<'_>) {
                 findings.error_in(
                     &format!("[{index}]"),
                     filter,
-                    format!("a {wanted} filter stands here twice"),
+                    format!("duplicate filter: {wanted} must not be repeated"),
                 );
             }
         }
     }
 }
 
-/// Replacing a prefix needs exactly one match, and that of a prefix: otherwise there is nothing to replace.
+/// Replacing a prefix requires exactly one match, with a path of type PathPrefix.
 ///
-/// The CRD looks at backendRefs only if exactly one of them replaces a prefix. So do we: a file and a cluster agree.
+/// Like the CRD, this validates the filters of backendRefs only if exactly one of them replaces a prefix.
 pub(super) fn prefix_to_replace(node: &Node, findings: &mut Findings<'_>) {
     let matches = node.get("matches").map(|matches| &matches.value);
     match matches {
         Some(Value::List(matches)) if matches.len() == 1 => {
             let kind = matches[0].get("path").and_then(|path| text(path, "type"));
-            // What is no type of path has its own finding.
+            // An unsupported type is reported separately.
             if !matches!(kind, Some("Exact" | "RegularExpression")) {
                 return;
             }
@@ -221,13 +224,13 @@ pub(super) fn prefix_to_replace(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &part,
                 path,
-                "ReplacePrefixMatch needs exactly one match in the rule, with a path of type PathPrefix",
+                "ReplacePrefixMatch requires the rule to have exactly one match, with a path of type PathPrefix",
             );
         }
     }
 }
 
-/// The one filter that replaces a prefix, in a rule or backendRef.
+/// Returns the filter that replaces a prefix, if the rule or backendRef has exactly one.
 fn replaced_prefix<'n>(holder: &'n Node, field: &str) -> Option<(String, &'n Node)> {
     let mut found = items(holder, "filters").filter_map(|(index, filter)| {
         let path = filter.get(field)?.get("path")?;
@@ -238,7 +241,7 @@ fn replaced_prefix<'n>(holder: &'n Node, field: &str) -> Option<(String, &'n Nod
     found.next().filter(|_| found.next().is_none())
 }
 
-/// A rule that redirects sends nothing on.
+/// Rejects backendRefs in a rule that redirects.
 pub(super) fn redirect_without_backends(node: &Node, findings: &mut Findings<'_>) {
     if items(node, "backendRefs").next().is_none() {
         return;
@@ -248,7 +251,7 @@ pub(super) fn redirect_without_backends(node: &Node, findings: &mut Findings<'_>
             findings.error_in(
                 &format!(".filters[{index}].requestRedirect"),
                 redirect,
-                "a rule with a RequestRedirect filter takes no `backendRefs`",
+                "RequestRedirect must not be used together with `backendRefs`",
             );
         }
     }

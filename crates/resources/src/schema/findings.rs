@@ -1,22 +1,22 @@
-//! Where findings about one document are gathered: the path to the value at hand, and what was said so far.
+//! Collects the findings about a document, with the field path of the current value.
 
 use std::fmt::Write;
 
 use crate::document::{Node, Position};
 use crate::finding::Severity;
 
-/// A step from a value to one of its parts.
+/// A segment of a field path.
 #[derive(Clone, Copy)]
 pub(crate) enum PathSegment<'a> {
     /// A field of an object.
     Field(&'a str),
-    /// A key of a map, where any key may stand.
+    /// A key of a map with arbitrary keys.
     Key(&'a str),
     /// An item of a list.
     Index(usize),
 }
 
-/// A finding before it is known which file it belongs to.
+/// A finding without its file.
 #[derive(Debug, PartialEq)]
 pub(crate) struct FieldFinding {
     pub(crate) severity: Severity,
@@ -25,7 +25,7 @@ pub(crate) struct FieldFinding {
     pub(crate) message: String,
 }
 
-/// What is found while a document is checked.
+/// Findings about a document, in the order in which they are added.
 #[derive(Default)]
 pub(crate) struct Findings<'a> {
     path: Vec<PathSegment<'a>>,
@@ -33,38 +33,38 @@ pub(crate) struct Findings<'a> {
 }
 
 impl<'a> Findings<'a> {
-    /// Checks a part of the value at hand.
-    pub(crate) fn within(&mut self, step: PathSegment<'a>, check: impl FnOnce(&mut Self)) {
-        self.path.push(step);
-        check(self);
+    /// Runs a validation with the segment appended to the field path.
+    pub(crate) fn within(&mut self, segment: PathSegment<'a>, validate: impl FnOnce(&mut Self)) {
+        self.path.push(segment);
+        validate(self);
         self.path.pop();
     }
 
-    /// Refuses the value at hand.
+    /// Adds an error about the current value.
     pub(crate) fn error(&mut self, node: &Node, message: impl Into<String>) {
         self.error_in("", node, message);
     }
 
-    /// Refuses a part of the value at hand; `part` is a path such as `.tls` or `[2].name`.
+    /// Adds an error about a part of the current value. `part` is a relative path such as `.tls` or `[2].name`.
     pub(crate) fn error_in(&mut self, part: &str, node: &Node, message: impl Into<String>) {
         self.error_at(part, node.at, message);
     }
 
-    /// Refuses a part of the value at hand that stands at this place.
+    /// Adds an error about a part of the current value, at an explicit position.
     pub(crate) fn error_at(&mut self, part: &str, at: Position, message: impl Into<String>) {
         self.add(Severity::Error, part, at, message.into());
     }
 
-    /// Warns about a part of the value at hand.
+    /// Adds a warning about a part of the current value.
     pub(crate) fn warn(&mut self, part: &str, at: Position, message: impl Into<String>) {
         self.add(Severity::Warning, part, at, message.into());
     }
 
     fn add(&mut self, severity: Severity, part: &str, at: Position, message: String) {
         let mut field = String::new();
-        for step in &self.path {
+        for segment in &self.path {
             // Writing to a string can't fail.
-            let _ = match step {
+            let _ = match segment {
                 PathSegment::Field(name) if field.is_empty() => write!(field, "{name}"),
                 PathSegment::Field(name) => write!(field, ".{name}"),
                 PathSegment::Key(key) => write!(field, "[{key}]"),

@@ -1,4 +1,4 @@
-//! GatewayClass, Gateway and ListenerSet.
+//! Schemas of GatewayClass, Gateway and ListenerSet.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -71,7 +71,7 @@ fn listeners(listener: Schema) -> Schema {
     list(listener)
         .size(1..=64)
         .keyed(&["name"])
-        .rule(distinct_listeners)
+        .rule(unique_listeners)
 }
 
 fn listener() -> Schema {
@@ -104,8 +104,8 @@ fn listener() -> Schema {
         .field("tls", listener_tls())
         .field("allowedRoutes", allowed)
         .field("filters", object().field("requests", list(filter).max(16)))
-        .rule(tls_fits_protocol)
-        .rule(hostname_fits_protocol)
+        .rule(tls_of_protocol)
+        .rule(hostname_of_protocol)
 }
 
 fn listener_tls() -> Schema {
@@ -116,20 +116,23 @@ fn listener_tls() -> Schema {
         )
         .field("certificateRefs", list(secret_reference()).max(64))
         .field("options", options())
-        .rule(termination_needs_certificates)
+        .rule(certificates_required)
 }
 
-fn termination_needs_certificates(node: &Node, findings: &mut Findings<'_>) {
-    let filled = |field| {
+fn certificates_required(node: &Node, findings: &mut Findings<'_>) {
+    let has = |field| {
         node.get(field)
             .is_some_and(|node| !node.items().is_empty() || !node.entries().is_empty())
     };
-    if text(node, "mode") == Some("Terminate") && !filled("certificateRefs") && !filled("options") {
-        findings.error(node, "mode Terminate needs `certificateRefs` or `options`");
+    if text(node, "mode") == Some("Terminate") && !has("certificateRefs") && !has("options") {
+        findings.error(
+            node,
+            "`certificateRefs` or `options` is required when mode is Terminate",
+        );
     }
 }
 
-fn tls_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
+fn tls_of_protocol(node: &Node, findings: &mut Findings<'_>) {
     let Some(protocol) = text(node, "protocol") else {
         return;
     };
@@ -139,40 +142,36 @@ fn tls_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 ".tls",
                 tls,
-                format!("a listener with protocol {protocol} takes no `tls`"),
+                format!("`tls` must not be set when protocol is {protocol}"),
             );
         }
-        ("TLS", None) => findings.error_in(
-            ".tls",
-            node,
-            "a listener with protocol TLS needs `tls` with a mode",
-        ),
+        ("TLS", None) => findings.error_in(".tls", node, "`tls` is required when protocol is TLS"),
         ("HTTPS", Some(tls)) if text(tls, "mode") == Some("Passthrough") => {
             let mode = tls.get("mode").unwrap_or(tls);
             findings.error_in(
                 ".tls.mode",
                 mode,
-                "a listener with protocol HTTPS has tls mode Terminate",
+                "must be Terminate when protocol is HTTPS",
             );
         }
         _ => {}
     }
 }
 
-fn hostname_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
+fn hostname_of_protocol(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(protocol @ ("TCP" | "UDP")), Some(name)) =
         (text(node, "protocol"), node.get("hostname"))
     {
         findings.error_in(
             ".hostname",
             name,
-            format!("a listener with protocol {protocol} takes no `hostname`"),
+            format!("`hostname` must not be set when protocol is {protocol}"),
         );
     }
 }
 
-/// Port, protocol and hostname together tell listeners apart.
-fn distinct_listeners(node: &Node, findings: &mut Findings<'_>) {
+/// The combination of port, protocol and hostname must be unique.
+fn unique_listeners(node: &Node, findings: &mut Findings<'_>) {
     let address = |listener: &Node| {
         let port = listener.get("port")?.as_int()?;
         Some((
@@ -192,7 +191,9 @@ fn distinct_listeners(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{index}]"),
                 listener,
-                format!("listener {earlier} has the same port, protocol and hostname"),
+                format!(
+                    "duplicate listener: item {earlier} has the same port, protocol and hostname"
+                ),
             );
         }
     }
@@ -210,7 +211,7 @@ fn addresses() -> Schema {
         .field("value", string().max(253))
         .field("routability", string().max(253).rule(routability))
         .rule(address_value);
-    list(address).max(16).rule(distinct_addresses)
+    list(address).max(16).rule(unique_addresses)
 }
 
 fn address_value(node: &Node, findings: &mut Findings<'_>) {
@@ -222,25 +223,25 @@ fn address_value(node: &Node, findings: &mut Findings<'_>) {
     };
     match text(node, "type") {
         Some("IPAddress") if !is_ip(address) && !is_padded_ip(address) => {
-            findings.error_in(".value", value, format!("`{address}` is not an IP address"));
-        }
-        Some("Hostname") if !HOSTNAME.matches(address) => {
             findings.error_in(
                 ".value",
                 value,
-                format!("`{address}` is not {}", HOSTNAME.description),
+                format!("invalid value `{address}`: must be an IP address when type is IPAddress"),
             );
+        }
+        Some("Hostname") if !HOSTNAME.matches(address) => {
+            findings.error_in(".value", value, HOSTNAME.message(address));
         }
         _ => {}
     }
 }
 
-/// Whether a text is an IP address.
+/// Returns whether a text is an IP address.
 pub(super) fn is_ip(text: &str) -> bool {
     text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv6Addr>().is_ok()
 }
 
-/// An IPv4 address with zeros before its numbers, which the API server accepts as well.
+/// Returns whether a text is an IPv4 address with leading zeros, which the API server accepts.
 fn is_padded_ip(text: &str) -> bool {
     let number = |part: &str| {
         part.bytes().all(|b| b.is_ascii_digit()) && part.parse::<u64>().is_ok_and(|n| n <= 255)
@@ -248,7 +249,7 @@ fn is_padded_ip(text: &str) -> bool {
     text.split('.').count() == 4 && text.split('.').all(number)
 }
 
-fn distinct_addresses(node: &Node, findings: &mut Findings<'_>) {
+fn unique_addresses(node: &Node, findings: &mut Findings<'_>) {
     for (index, address) in node.items().iter().enumerate() {
         let (Some(kind @ ("IPAddress" | "Hostname")), Some(value)) =
             (text(address, "type"), text(address, "value"))
@@ -262,30 +263,30 @@ fn distinct_addresses(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{index}].value"),
                 address,
-                format!("the {kind} `{value}` stands here twice"),
+                format!("duplicate {kind} `{value}`"),
             );
         }
     }
 }
 
-/// Empty, `Cluster`, or a name of some implementation under a domain that is not Kubernetes' own.
+/// Must be empty, `Cluster`, or an implementation-specific name with a domain prefix outside k8s.io.
 fn routability(node: &Node, findings: &mut Findings<'_>) {
     let Some(value) = node.as_str() else { return };
-    let own = value.split_once('/').is_some_and(|(domain, rest)| {
+    let is_prefixed = value.split_once('/').is_some_and(|(domain, rest)| {
         let reserved = domain == "k8s.io" || domain.ends_with(".k8s.io");
         !rest.is_empty() && domain.len() <= 253 && SUBDOMAIN.matches(domain) && !reserved
     });
-    if !value.is_empty() && value != "Cluster" && !own {
+    if !value.is_empty() && value != "Cluster" && !is_prefixed {
         findings.error(
             node,
             format!(
-                "`{value}` is not `Cluster` or a name such as `example.com/zone` outside k8s.io"
+                "invalid value `{value}`: must be `Cluster` or a domain-prefixed name such as `example.com/zone` outside k8s.io"
             ),
         );
     }
 }
 
-/// Keys are label keys, and their prefix is shorter than 253.
+/// Keys must be label keys whose prefix is shorter than 253 characters.
 fn label_keys(node: &Node, findings: &mut Findings<'_>) {
     for entry in node.entries() {
         let prefix = entry.key.split('/').next().unwrap_or_default();
@@ -293,13 +294,13 @@ fn label_keys(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{}]", entry.key),
                 &entry.node,
-                format!("the key is not {}", LABEL_KEY.description),
+                LABEL_KEY.key_message(&entry.key),
             );
         } else if prefix.chars().count() >= 253 {
             findings.error_in(
                 &format!("[{}]", entry.key),
                 &entry.node,
-                "the part of the key before `/` has more than 252 characters",
+                "invalid key: the prefix before `/` must have at most 252 characters",
             );
         }
     }
@@ -341,13 +342,13 @@ fn bundles_have_no_namespace(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{index}].namespace"),
                 namespace,
-                "a ClusterTrustBundle is in no namespace",
+                "`namespace` must not be set: ClusterTrustBundle is cluster-scoped",
             );
         }
     }
 }
 
-/// Who may attach routes to Services, in [`crate::policy::MeshSettings`].
+/// Namespaces whose routes may attach to Services, in [`crate::policy::MeshSettings`].
 pub(super) fn mesh_namespaces() -> Schema {
     object()
         .field(

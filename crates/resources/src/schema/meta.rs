@@ -1,19 +1,19 @@
-//! `metadata` of every kind.
+//! Schema of `metadata`.
 
 use super::patterns::{
     BUNDLE_NAME, LABEL, LABEL_KEY, LABEL_VALUE, SERVICE_NAME, SUBDOMAIN, TIME, is_qualified_name,
 };
-use super::{Findings, Schema, integer, map, open_object, string};
+use super::{Findings, MISSING, Schema, integer, map, open_object, string};
 use crate::document::Node;
 use crate::meta::Kind;
 
-/// The most bytes that all annotations of an object may have together.
+/// Maximum total size of an object's annotations, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// The metadata of a kind. `managedFields` and the like are nobody's business here.
+/// The metadata of a kind. Fields such as `managedFields` are accepted silently.
 pub(super) fn metadata(kind: Kind) -> Schema {
     open_object()
-        // That it is missing is said by a rule, which knows of `generateName`.
+        // Required by a rule, which has a message of its own for `generateName`.
         .field("name", name(kind))
         .field("namespace", string().max(63).like(&LABEL))
         .field("labels", labels())
@@ -22,12 +22,12 @@ pub(super) fn metadata(kind: Kind) -> Schema {
             map(string()).rule(annotation_keys).rule(annotations_size),
         )
         .field("creationTimestamp", string().like(&TIME))
-        // The API server counts by itself and takes no notice of what a document says.
+        // Any value is valid: the API server overwrites it.
         .field("generation", integer(i64::MIN..=i64::MAX))
-        .rule(named)
+        .rule(name_required)
 }
 
-/// Labels of an object.
+/// Labels of an object, or of a universal document.
 pub(super) fn labels() -> Schema {
     map(string().max(63).like(&LABEL_VALUE)).rule(label_keys)
 }
@@ -41,7 +41,7 @@ fn name(kind: Kind) -> Schema {
     }
 }
 
-fn named(node: &Node, findings: &mut Findings<'_>) {
+fn name_required(node: &Node, findings: &mut Findings<'_>) {
     if node.get("name").is_some() {
         return;
     }
@@ -49,8 +49,8 @@ fn named(node: &Node, findings: &mut Findings<'_>) {
         ".name",
         node,
         match node.get("generateName") {
-            Some(_) => "this required field is missing; `generateName` is for the API server, files need a name",
-            None => "this required field is missing",
+            Some(_) => "required field is missing; `generateName` is not supported in files",
+            None => MISSING,
         },
     );
 }
@@ -59,7 +59,7 @@ fn label_keys(node: &Node, findings: &mut Findings<'_>) {
     keys(node, findings, is_qualified_name);
 }
 
-/// The keys of annotations may be written in any case.
+/// The prefix of an annotation key may contain uppercase letters.
 fn annotation_keys(node: &Node, findings: &mut Findings<'_>) {
     keys(node, findings, |key| is_qualified_name(&key.to_lowercase()));
 }
@@ -69,7 +69,7 @@ fn keys(node: &Node, findings: &mut Findings<'_>, valid: fn(&str) -> bool) {
         findings.error_in(
             &format!("[{}]", entry.key),
             &entry.node,
-            format!("the key `{}` is not {}", entry.key, LABEL_KEY.description),
+            LABEL_KEY.key_message(&entry.key),
         );
     }
 }
@@ -83,7 +83,7 @@ fn annotations_size(node: &Node, findings: &mut Findings<'_>) {
     if size > MAX_ANNOTATIONS {
         findings.error(
             node,
-            format!("the annotations have {size} bytes; at most {MAX_ANNOTATIONS} are allowed"),
+            format!("must have at most {MAX_ANNOTATIONS} bytes in total, found {size}"),
         );
     }
 }

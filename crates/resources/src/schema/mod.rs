@@ -1,7 +1,7 @@
-//! The schema of every kind as data: fields, limits, defaults and rules, as the CRDs have them.
+//! Schemas of all kinds: fields, limits, defaults and validation rules, as in the CRDs.
 //!
-//! A schema is written with the small builder below, once per kind and version, in the modules named after the kinds;
-//! [`check`] carries it out. What one field demands of another (CEL in the CRDs) is a [`ValidationRule`], one function each.
+//! The modules named after the kinds define the schema of each kind and version with the builder below; [`validate`] applies it to a
+//! document. Constraints between fields, which the CRDs express in CEL, are [`ValidationRule`]s.
 
 mod core;
 mod filters;
@@ -27,30 +27,33 @@ use crate::meta::{KUMA_GROUP, Kind};
 pub(crate) use findings::Findings;
 pub(crate) use patterns::Pattern;
 
-/// What a value must be.
+/// Error message for a required field that is missing.
+pub(crate) const MISSING: &str = "required field is missing";
+
+/// The schema of a value.
 pub(crate) struct Schema {
     pub(crate) shape: Shape,
     pub(crate) default: Option<Json>,
     pub(crate) rules: Vec<ValidationRule>,
-    /// What is said where the value is needed and missing, or out of its bounds, if a dialect has words of its own.
+    /// Replaces the standard message for a missing or out-of-range value, where Kuma has a message of its own.
     pub(crate) message: Option<&'static str>,
-    /// Fields that people write here and that stand elsewhere, and where.
+    /// Fields that belong elsewhere, and the error messages for them.
     pub(crate) misplaced: Vec<(&'static str, &'static str)>,
 }
 
-/// A demand beyond type and limits. It runs where the value has the right type, and reads its inputs carefully: a part
-/// that is missing or of the wrong type has its own finding already, so the rule passes over it.
+/// A constraint beyond type and limits. It runs only if the value has the right type. Parts that are missing or have the wrong type must be
+/// tolerated, because they are reported separately.
 pub(crate) type ValidationRule = Box<dyn Fn(&Node, &mut Findings<'_>) + Send + Sync>;
 
 /// The type of a value, with its limits.
 pub(crate) enum Shape {
-    /// Named fields. An open object may have others that nobody looks at.
+    /// Named fields. An open object may have other fields, which are not validated. At least `min` fields must be set.
     Object {
         fields: Vec<FieldSchema>,
         open: bool,
         min: usize,
     },
-    /// Any keys, values of one schema.
+    /// Arbitrary keys, with values of one schema.
     Map {
         values: Box<Schema>,
         min: usize,
@@ -62,7 +65,7 @@ pub(crate) enum Shape {
         max: usize,
         unique: Unique,
     },
-    /// Lengths are counted in characters.
+    /// Lengths are in characters.
     String {
         min: usize,
         max: usize,
@@ -75,21 +78,21 @@ pub(crate) enum Shape {
         one_of: &'static [i64],
     },
     Bool,
-    /// A number or a name.
+    /// A port number or name, for example.
     IntOrString,
     Any,
 }
 
-/// Which items of a list must differ.
+/// Uniqueness constraint on the items of a list.
 pub(crate) enum Unique {
     No,
-    /// All.
+    /// No two items are equal.
     Items,
-    /// Those with the same values in all of these fields.
+    /// No two items have equal values in all of these fields.
     Keys(&'static [&'static str]),
 }
 
-/// A field of an object.
+/// The schema of a field of an object.
 pub(crate) struct FieldSchema {
     pub(crate) name: &'static str,
     pub(crate) required: bool,
@@ -107,31 +110,31 @@ impl Schema {
         }
     }
 
-    /// What the value is if it is left out.
+    /// Sets the default value.
     fn default(mut self, default: Json) -> Self {
         self.default = Some(default);
         self
     }
 
-    /// A dialect's own words for a value that is missing or out of its bounds.
+    /// Sets the message for a missing or out-of-range value.
     fn message(mut self, message: &'static str) -> Self {
         self.message = Some(message);
         self
     }
 
-    /// A field that stands elsewhere: it is refused, and `says` tells where.
+    /// Adds a field that belongs elsewhere. It is rejected with the message.
     fn misplaced(mut self, name: &'static str, message: &'static str) -> Self {
         self.misplaced.push((name, message));
         self
     }
 
-    /// One more rule.
+    /// Adds a validation rule.
     fn rule(mut self, rule: impl Fn(&Node, &mut Findings<'_>) + Send + Sync + 'static) -> Self {
         self.rules.push(Box::new(rule));
         self
     }
 
-    /// Bounds: characters of a string, items of a list, entries of a map.
+    /// Limits the number of characters of a string, items of a list or entries of a map.
     fn size(mut self, range: std::ops::RangeInclusive<usize>) -> Self {
         match &mut self.shape {
             Shape::String { min, max, .. }
@@ -144,20 +147,20 @@ impl Schema {
         self
     }
 
-    /// At most so many.
+    /// Limits the size to at most `max`.
     fn max(self, max: usize) -> Self {
         self.size(0..=max)
     }
 
-    /// What a string must look like.
-    fn like(mut self, wanted: &'static Pattern) -> Self {
+    /// Requires a string to match a pattern.
+    fn like(mut self, required: &'static Pattern) -> Self {
         if let Shape::String { pattern, .. } = &mut self.shape {
-            *pattern = Some(wanted);
+            *pattern = Some(required);
         }
         self
     }
 
-    /// No two items of the list are the same.
+    /// Requires the items of a list to be unique.
     fn set(mut self) -> Self {
         if let Shape::List { unique, .. } = &mut self.shape {
             *unique = Unique::Items;
@@ -165,7 +168,7 @@ impl Schema {
         self
     }
 
-    /// No two items of the list are the same in these fields.
+    /// Requires the items of a list to be unique in the combination of these fields.
     fn keyed(mut self, keys: &'static [&'static str]) -> Self {
         if let Shape::List { unique, .. } = &mut self.shape {
             *unique = Unique::Keys(keys);
@@ -173,7 +176,7 @@ impl Schema {
         self
     }
 
-    /// One more field, which may be left out.
+    /// Adds an optional field.
     fn field(mut self, name: &'static str, schema: Schema) -> Self {
         if let Shape::Object { fields, .. } = &mut self.shape {
             fields.push(FieldSchema {
@@ -185,7 +188,7 @@ impl Schema {
         self
     }
 
-    /// One more field, which must be there.
+    /// Adds a required field.
     fn required(mut self, name: &'static str, schema: Schema) -> Self {
         if let Shape::Object { fields, .. } = &mut self.shape {
             fields.push(FieldSchema {
@@ -197,7 +200,7 @@ impl Schema {
         self
     }
 
-    /// At least so many fields must be set.
+    /// Requires at least `count` fields of an object to be set.
     fn at_least(mut self, count: usize) -> Self {
         if let Shape::Object { min, .. } = &mut self.shape {
             *min = count;
@@ -206,7 +209,7 @@ impl Schema {
     }
 }
 
-/// An object with the fields that are added to it; others are warned about.
+/// Creates the schema of an object with named fields. Other fields cause a warning.
 fn object() -> Schema {
     Schema::new(Shape::Object {
         fields: Vec::new(),
@@ -215,7 +218,7 @@ fn object() -> Schema {
     })
 }
 
-/// An object of which only the fields that are added to it are looked at.
+/// Creates the schema of an object with named fields. Other fields are accepted silently.
 fn open_object() -> Schema {
     Schema::new(Shape::Object {
         fields: Vec::new(),
@@ -267,7 +270,7 @@ fn integer(range: std::ops::RangeInclusive<i64>) -> Schema {
     })
 }
 
-/// An integer of 32 bits that is at least `min`.
+/// Creates the schema of a 32-bit integer that is at least `min`.
 fn int32(min: i64) -> Schema {
     integer(min..=i64::from(i32::MAX))
 }
@@ -292,7 +295,7 @@ fn any() -> Schema {
     Schema::new(Shape::Any)
 }
 
-/// The schemas of all kinds in all versions that are read, built once.
+/// The schemas of all kinds in all supported versions.
 static ALL: LazyLock<HashMap<(Kind, &'static str), Schema>> = LazyLock::new(|| {
     let all = Kind::ALL.into_iter();
     all.flat_map(|kind| {
@@ -303,13 +306,13 @@ static ALL: LazyLock<HashMap<(Kind, &'static str), Schema>> = LazyLock::new(|| {
     .collect()
 });
 
-/// The schema of a kind in one of its versions.
+/// Returns the schema of a kind in one of its versions.
 pub(crate) fn of(kind: Kind, version: &str) -> Option<&'static Schema> {
     let known = kind.versions().iter().find(|&&known| known == version)?;
     ALL.get(&(kind, *known))
 }
 
-/// The schemas of Kuma's universal documents, built once.
+/// The schemas of Kuma's universal documents.
 static UNIVERSAL: LazyLock<HashMap<Kind, Schema>> = LazyLock::new(|| {
     let all = Kind::ALL.into_iter();
     all.filter(|kind| kind.has_universal_form())
@@ -317,7 +320,7 @@ static UNIVERSAL: LazyLock<HashMap<Kind, Schema>> = LazyLock::new(|| {
         .collect()
 });
 
-/// The schema of a universal document, if the kind has that form.
+/// Returns the schema of a kind's universal documents, if the kind has that form.
 pub(crate) fn universal(kind: Kind) -> Option<&'static Schema> {
     UNIVERSAL.get(&kind)
 }

@@ -1,4 +1,4 @@
-//! What strings must look like: each pattern once, with words for it, compiled when it is first used.
+//! String patterns, each with a description for error messages. Regular expressions are compiled on first use.
 
 use std::sync::LazyLock;
 
@@ -7,12 +7,12 @@ use regex::Regex;
 use super::validate::shorten;
 use crate::meta::rfc3339;
 
-/// A form that a string must have.
+/// A constraint on the form of a string.
 pub(crate) struct Pattern {
-    /// The form in words, to stand after "is not".
+    /// Describes valid strings; follows "must be".
     pub(crate) description: &'static str,
     form: StringForm,
-    /// What is said of other texts, where a dialect has words of its own.
+    /// Builds the message for an invalid string, where Kuma has a message of its own.
     message: Option<fn(&str) -> String>,
 }
 
@@ -37,7 +37,7 @@ impl Pattern {
         }
     }
 
-    /// A form of a dialect that has words of its own for what it refuses.
+    /// Creates a pattern with an error message of its own.
     pub(super) const fn with_message(
         function: fn(&str) -> bool,
         message: fn(&str) -> String,
@@ -49,12 +49,25 @@ impl Pattern {
         }
     }
 
-    /// What is said of a text that has another form.
+    /// Returns the error message for a text that does not match.
     pub(crate) fn message(&self, text: &str) -> String {
         match self.message {
             Some(message) => message(text),
-            None => format!("`{}` is not {}", shorten(text), self.description),
+            None => format!(
+                "invalid value `{}`: must be {}",
+                shorten(text),
+                self.description
+            ),
         }
+    }
+
+    /// Returns the error message for a map key that does not match.
+    pub(crate) fn key_message(&self, key: &str) -> String {
+        format!(
+            "invalid key `{}`: must be {}",
+            shorten(key),
+            self.description
+        )
     }
 }
 
@@ -67,7 +80,7 @@ macro_rules! patterns {
                 Regex::new($regex).expect("a constant expression that a test compiles")
             })),
         };)*
-        /// Every pattern, for the test that compiles them.
+        /// All patterns, for the test that compiles them.
         #[cfg(test)]
         pub(crate) static ALL: &[&Pattern] = &[$(&$name),*];
     };
@@ -75,27 +88,27 @@ macro_rules! patterns {
 
 patterns! {
     GROUP = r"^$|^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        "an API group: a lowercase DNS name such as `gateway.networking.k8s.io`, or empty";
+        "an API group: empty, or a lowercase DNS name such as `gateway.networking.k8s.io`";
     KIND = r"^[a-zA-Z]([-a-zA-Z0-9]*[a-zA-Z0-9])?$",
-        "a kind: letters, digits and `-`, beginning with a letter";
+        "a kind: letters, digits and `-`, starting with a letter";
     LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
-        "a DNS label: lowercase letters, digits and `-`, beginning and ending with a letter or digit";
+        "an RFC 1123 label: lowercase letters, digits and `-`, starting and ending with a letter or digit";
     SERVICE_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$",
-        "a Service's name: lowercase letters, digits and `-`, beginning with a letter and not ending with `-`";
+        "an RFC 1035 label: lowercase letters, digits and `-`, starting with a letter and ending with a letter or digit";
     SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        "a lowercase DNS name such as `shop.example.com`";
+        "an RFC 1123 subdomain: a lowercase DNS name such as `shop.example.com`";
     BUNDLE_NAME = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?:)*[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
-        "a lowercase DNS name, perhaps after its signer and `:`";
+        "a lowercase DNS name, optionally prefixed with the name of its signer and `:`";
     HOSTNAME = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
         "a lowercase hostname such as `shop.example.com` or `*.example.com`";
     ADDRESS_TYPE = r"^Hostname|IPAddress|NamedAddress|[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$",
-        "IPAddress, Hostname, NamedAddress, or a type such as `example.com/type`";
+        "IPAddress, Hostname, NamedAddress or a domain-prefixed type such as `example.com/type`";
     PROTOCOL = r"^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$|[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9]+$",
         "a protocol such as HTTP, HTTPS, TLS, TCP, UDP or `example.com/protocol`";
     CONTROLLER = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\/[A-Za-z0-9\/\-._~%!$&'()*+,;=:]+$",
-        "a controller's name: a DNS name, `/` and a path, such as `example.com/controller`";
+        "a domain-prefixed path such as `example.com/gateway-controller`";
     HEADER_NAME = r"^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$",
-        "a name of letters, digits and the marks that HTTP allows in header names";
+        "an HTTP header name: letters, digits and any of !#$%&'*+-.^_`|~";
     HEADER_VALUE = r"^[!-~]+([\t ]?[!-~]+)*$",
         "a header value: visible ASCII characters, with single spaces or tabs only between them";
     ORIGIN = r"(^\*$)|(^(http(s)?):\/\/(((\*\.)?([a-zA-Z0-9\-]+\.)*[a-zA-Z0-9-]+|\*)(:([0-9]{1,5}))?)$)",
@@ -103,51 +116,51 @@ patterns! {
     DURATION = r"^([0-9]{1,5}(h|m|s|ms)){1,4}$",
         "a duration such as `10s`, `500ms` or `1h30m`";
     PATH = r"^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$",
-        "a path: letters, digits, `-/._~!$&'()*+,;=:@` and bytes written as `%2E`";
+        "a path of letters, digits, `-/._~!$&'()*+,;=:@` and percent-encoded bytes such as `%2E`";
     GRPC_SERVICE = r"^(?i)\.?[a-z_][a-z_0-9]*(\.[a-z_][a-z_0-9]*)*$",
-        "a gRPC service such as `shop.v1.Cart`";
+        "a gRPC service name such as `shop.v1.Cart`";
     GRPC_METHOD = r"^[A-Za-z_][A-Za-z_0-9]*$",
-        "a gRPC method: letters, digits and `_`, not beginning with a digit";
+        "a gRPC method name: letters, digits and `_`, not starting with a digit";
     LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$",
-        "a label's value: letters, digits, `-`, `_` and `.`, beginning and ending with a letter or digit";
+        "a label value: letters, digits, `-`, `_` and `.`, starting and ending with a letter or digit";
     LABEL_KEY = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]$",
-        "a key: at most 63 letters, digits, `-`, `_` and `.`, perhaps after a DNS name and `/`";
+        "a qualified name: at most 63 letters, digits, `-`, `_` and `.`, optionally prefixed with a DNS name and `/`";
     URI = r"^(([^:/?#]+):)(//([^/?#]*))([^?#]*)(\?([^#]*))?(#(.*))?",
-        "a URI with scheme and host, such as `spiffe://example.com/ns/shop`";
+        "a URI with a scheme and an authority, such as `spiffe://example.com/ns/shop`";
     WELL_KNOWN = r"^(System|([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]))$",
-        "`System` or a name such as `example.com/roots`";
+        "`System` or a domain-prefixed name such as `example.com/roots`";
     ATTRIBUTE_NAME = r"^[a-zA-Z0-9_.:/-]+$",
         "a name of letters, digits and `_.:/-`";
     SPAN_NAME = r"^[a-zA-Z0-9_.:/-]+( [a-zA-Z0-9_.:/-]+)*$",
         "a name of letters, digits and `_.:/-`, with single spaces between words";
     ATTRIBUTE_KEY = r"^[a-z0-9_.-]+$",
-        "an attribute's key: lowercase letters, digits and `_.-`";
+        "an attribute key of lowercase letters, digits and `_.-`";
     DATA_KEY = r"^[-._a-zA-Z0-9]+$",
         "a key of letters, digits, `-`, `_` and `.`";
 }
 
-/// A time as `metadata.creationTimestamp` has it.
+/// A timestamp such as `metadata.creationTimestamp`.
 pub(crate) static TIME: Pattern = Pattern::function(
     |text| rfc3339(text).is_some(),
-    "a time such as `2026-01-31T12:00:00Z`",
+    "an RFC 3339 time such as `2026-01-31T12:00:00Z`",
 );
 
-/// Data of a Secret.
-pub(crate) static BASE64: Pattern = Pattern::function(is_base64, "base64");
+/// A value of a Secret's `data`.
+pub(crate) static BASE64: Pattern = Pattern::function(is_base64, "base64-encoded data");
 
-/// The application's protocol of a port.
+/// The `appProtocol` of a port.
 pub(crate) static QUALIFIED_NAME: Pattern = Pattern::function(
     is_qualified_name,
-    "a name such as `http` or `kubernetes.io/h2c`",
+    "a qualified name such as `http` or `kubernetes.io/h2c`",
 );
 
-/// A port of a Pod by its name.
+/// The name of a container port.
 pub(crate) static PORT_NAME: Pattern = Pattern::function(
     is_port_name,
-    "a port's name: at most 15 lowercase letters, digits and single `-`, with a letter among them",
+    "a port name: at most 15 lowercase letters, digits and single `-`, with at least one letter",
 );
 
-/// A key of labels and annotations with its prefix no longer than a DNS name may be.
+/// Returns whether the text is a valid key of labels and annotations, including the length of its prefix.
 pub(crate) fn is_qualified_name(key: &str) -> bool {
     LABEL_KEY.matches(key)
         && key
@@ -156,7 +169,7 @@ pub(crate) fn is_qualified_name(key: &str) -> bool {
 }
 
 fn is_base64(text: &str) -> bool {
-    // Go's decoder skips line ends.
+    // Go's decoder ignores line endings.
     let symbols = text.bytes().filter(|b| !matches!(b, b'\r' | b'\n')).count();
     let padding = text
         .trim_end_matches(['\r', '\n'])
@@ -182,7 +195,7 @@ fn is_port_name(text: &str) -> bool {
         && !text.contains("--")
 }
 
-/// Milliseconds of a [`DURATION`].
+/// Converts a [`DURATION`] to milliseconds.
 pub(crate) fn milliseconds(text: &str) -> Option<u64> {
     if !DURATION.matches(text) {
         return None;
@@ -219,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_add_up() {
+    fn the_parts_of_a_duration_are_added() {
         assert_eq!(milliseconds("1h30m2s5ms"), Some(5_402_005));
         assert_eq!(milliseconds("10s"), Some(10_000));
         assert_eq!(milliseconds("0ms"), Some(0));
@@ -227,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_told_from_other_text() {
+    fn base64_is_distinguished_from_other_text() {
         for right in ["", "YQ==", "YWI=", "YWJj", "YW\nJj\n"] {
             assert!(is_base64(right), "{right}");
         }

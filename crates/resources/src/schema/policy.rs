@@ -1,10 +1,10 @@
-//! Policies and backends: ReferenceGrant, BackendTLSPolicy, XBackend, XBackendTrafficPolicy, MeshSettings.
+//! Schemas of ReferenceGrant, BackendTLSPolicy, XBackend, XBackendTrafficPolicy and MeshSettings.
 
 use serde_json::json;
 
 use super::gateway::mesh_namespaces;
 use super::patterns::LABEL_VALUE;
-use super::rules::{lasts, needed_with, only_with, qualified_keys, text, union};
+use super::rules::{duration_in, only_with, qualified_keys, required_with, text, union};
 use super::shared::{
     backend_validation, distinct, duration, group, kind, local_reference, namespace, object_name,
     options, port, precise_hostname, secret_reference, section_name, session_persistence,
@@ -12,6 +12,7 @@ use super::shared::{
 use super::{Findings, Schema, integer, list, map, object, one_of, string};
 use crate::document::Node;
 
+/// One hour in milliseconds.
 const HOUR: u64 = 3_600_000;
 
 /// The spec of a ReferenceGrant.
@@ -68,7 +69,7 @@ pub(super) fn backend() -> Schema {
                 ("EndpointSelector", "endpointSelector"),
             ],
         ))
-        .rule(tls_fits_protocol)
+        .rule(tls_of_protocol)
         .rule(only_with(
             "sessionPersistence",
             "type",
@@ -82,7 +83,7 @@ fn backend_tls_settings() -> Schema {
         .field("validation", backend_validation())
         .field("clientCertificateRef", secret_reference())
         .default(json!({"mode": "None"}))
-        .rule(needed_with(
+        .rule(required_with(
             "clientCertificateRef",
             "mode",
             &["ClientAndServer"],
@@ -92,7 +93,7 @@ fn backend_tls_settings() -> Schema {
             "mode",
             &["ClientAndServer"],
         ))
-        .rule(needed_with(
+        .rule(required_with(
             "validation",
             "mode",
             &["ServerOnly", "ClientAndServer"],
@@ -104,7 +105,7 @@ fn backend_tls_settings() -> Schema {
         ))
 }
 
-fn tls_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
+fn tls_of_protocol(node: &Node, findings: &mut Findings<'_>) {
     let (Some(protocol), Some(tls)) = (text(node, "protocol"), node.get("tls")) else {
         return;
     };
@@ -115,16 +116,18 @@ fn tls_fits_protocol(node: &Node, findings: &mut Findings<'_>) {
         ("H2C", "ServerOnly" | "ClientAndServer") => findings.error_in(
             ".tls.mode",
             tls,
-            "protocol H2C goes without TLS; HTTP2 is HTTP/2 with TLS",
+            "must be None when protocol is H2C; for HTTP/2 with TLS, use protocol HTTP2",
         ),
         ("HTTP2", "None") => {
             findings.error_in(
                 ".tls.mode",
                 tls,
-                "protocol HTTP2 needs TLS; H2C is HTTP/2 without TLS",
+                "must not be None when protocol is HTTP2; for HTTP/2 without TLS, use protocol H2C",
             );
         }
-        ("WSS", "None") => findings.error_in(".tls.mode", tls, "protocol WSS needs TLS"),
+        ("WSS", "None") => {
+            findings.error_in(".tls.mode", tls, "must not be None when protocol is WSS");
+        }
         _ => {}
     }
 }
@@ -136,7 +139,7 @@ fn outside_the_cluster(node: &Node, findings: &mut Findings<'_>) {
     {
         findings.error(
             node,
-            "a name within the cluster (.cluster.local) is not an external hostname",
+            "must be a hostname outside the cluster, without the suffix `.cluster.local`",
         );
     }
 }
@@ -147,22 +150,16 @@ pub(super) fn backend_traffic() -> Schema {
         .field("percent", integer(0..=100).default(json!(20)))
         .field(
             "interval",
-            duration().default(json!("10s")).rule(lasts(
-                1_000,
-                HOUR,
-                "at least one second and at most one hour is allowed",
-            )),
+            duration()
+                .default(json!("10s"))
+                .rule(duration_in(1_000, HOUR, "between 1s and 1h")),
         )
         .default(json!({"percent": 20, "interval": "10s"}));
     let rate = object()
         .field("count", integer(1..=1_000_000))
         .field(
             "interval",
-            duration().rule(lasts(
-                1,
-                HOUR,
-                "more than 0 and at most one hour is allowed",
-            )),
+            duration().rule(duration_in(1, HOUR, "greater than 0s and at most 1h")),
         )
         .default(json!({"count": 10, "interval": "1s"}));
     object()

@@ -1,4 +1,4 @@
-//! The five route kinds.
+//! Schemas of the Gateway API's route kinds.
 
 use serde_json::{Value as Json, json};
 
@@ -13,7 +13,7 @@ use super::shared::{
 use super::{Findings, Schema, integer, list, object, one_of, string};
 use crate::document::Node;
 
-/// The most matches that all rules of a route may have together.
+/// Maximum number of matches in all rules of a route.
 const MAX_MATCHES: usize = 128;
 
 /// The spec of an HTTPRoute.
@@ -35,7 +35,7 @@ pub(super) fn http() -> Schema {
         .size(1..=16)
         .default(json!([{"matches": any_path()}]))
         .rule(unique_names)
-        .rule(few_matches);
+        .rule(total_matches);
     route()
         .field("hostnames", list(hostname()).max(16))
         .field("rules", rules)
@@ -58,13 +58,13 @@ pub(super) fn grpc() -> Schema {
             list(weighted().field("filters", filters::grpc())).max(16),
         )
         .field("sessionPersistence", session_persistence());
-    let rules = list(rule).max(16).rule(unique_names).rule(few_matches);
+    let rules = list(rule).max(16).rule(unique_names).rule(total_matches);
     route()
         .field("hostnames", list(hostname()).max(16))
         .field("rules", rules)
 }
 
-/// The spec of a TLSRoute. Before v1alpha3 hostnames were optional and rules up to 16.
+/// The spec of a TLSRoute. In v1alpha2, hostnames are optional and up to 16 rules are allowed.
 pub(super) fn tls(version: &str) -> Schema {
     let hostnames = list(hostname());
     match version {
@@ -73,7 +73,7 @@ pub(super) fn tls(version: &str) -> Schema {
     }
 }
 
-/// The spec of a TCPRoute or UDPRoute. Before v1 there were up to 16 rules.
+/// The spec of a TCPRoute or UDPRoute. In v1alpha2, up to 16 rules are allowed.
 pub(super) fn l4(version: &str) -> Schema {
     let rule = object()
         .field("name", section_name())
@@ -108,7 +108,7 @@ fn http_match() -> Schema {
         )
         .field("value", string().max(1024).default(json!("/")))
         .default(json!({"type": "PathPrefix", "value": "/"}))
-        .rule(plain_path);
+        .rule(literal_path);
     let parameters = list(value_match(string().size(1..=1024)))
         .max(16)
         .keyed(&["name"]);
@@ -132,8 +132,8 @@ fn value_match(value: Schema) -> Schema {
         .required("value", value)
 }
 
-/// A path that is compared as it stands is absolute and has nothing in it that a server might take away.
-fn plain_path(node: &Node, findings: &mut Findings<'_>) {
+/// A path of type Exact or PathPrefix must be absolute and normalized.
+fn literal_path(node: &Node, findings: &mut Findings<'_>) {
     let (Some(kind @ ("Exact" | "PathPrefix")), Some(node)) =
         (text(node, "type"), node.get("value"))
     else {
@@ -143,13 +143,13 @@ fn plain_path(node: &Node, findings: &mut Findings<'_>) {
     let inside = ["//", "/./", "/../", "%2f", "%2F", "#"];
     let at_end = ["/..", "/."];
     let message = if !value.starts_with('/') {
-        "must begin with `/`".to_owned()
+        "must start with `/`".to_owned()
     } else if let Some(part) = inside.iter().find(|part| value.contains(*part)) {
         format!("must not contain `{part}`")
     } else if let Some(part) = at_end.iter().find(|part| value.ends_with(*part)) {
         format!("must not end with `{part}`")
     } else if !PATH.matches(value) {
-        format!("is not {}", PATH.description)
+        format!("must be {}", PATH.description)
     } else {
         return;
     };
@@ -157,7 +157,7 @@ fn plain_path(node: &Node, findings: &mut Findings<'_>) {
     findings.error_in(
         ".value",
         node,
-        format!("`{value}`: a path of type {kind} {message}"),
+        format!("invalid value `{value}`: {message} when type is {kind}"),
     );
 }
 
@@ -175,7 +175,7 @@ fn grpc_method() -> Schema {
 
 fn service_or_method(node: &Node, findings: &mut Findings<'_>) {
     if node.get("service").is_none() && node.get("method").is_none() {
-        findings.error(node, "`service` or `method` or both must be set");
+        findings.error(node, "at least one of `service` and `method` is required");
     }
 }
 
@@ -188,16 +188,12 @@ fn exact_names(node: &Node, findings: &mut Findings<'_>) {
             continue;
         };
         if let Some(value) = node.as_str().filter(|value| !pattern.matches(value)) {
-            findings.error_in(
-                &format!(".{field}"),
-                node,
-                format!("`{value}` is not {}", pattern.description),
-            );
+            findings.error_in(&format!(".{field}"), node, pattern.message(value));
         }
     }
 }
 
-fn few_matches(node: &Node, findings: &mut Findings<'_>) {
+fn total_matches(node: &Node, findings: &mut Findings<'_>) {
     let matches = |rule: &Node| {
         rule.get("matches")
             .map_or(0, |matches| matches.items().len())
@@ -206,7 +202,7 @@ fn few_matches(node: &Node, findings: &mut Findings<'_>) {
     if total > MAX_MATCHES {
         findings.error(
             node,
-            format!("the rules have {total} matches together; at most {MAX_MATCHES} are allowed"),
+            format!("must have at most {MAX_MATCHES} matches in all rules, found {total}"),
         );
     }
 }
@@ -215,11 +211,11 @@ fn timeouts() -> Schema {
     object()
         .field("request", duration())
         .field("backendRequest", duration())
-        .rule(one_try_fits)
+        .rule(attempt_within_request)
 }
 
-/// One try lasts no longer than the whole request; 0 is no limit.
-fn one_try_fits(node: &Node, findings: &mut Findings<'_>) {
+/// The timeout of an attempt must not exceed that of the request. 0 disables a timeout.
+fn attempt_within_request(node: &Node, findings: &mut Findings<'_>) {
     let time = |field| text(node, field).and_then(milliseconds);
     let (Some(request), Some(backend)) = (time("request"), time("backendRequest")) else {
         return;
@@ -229,7 +225,7 @@ fn one_try_fits(node: &Node, findings: &mut Findings<'_>) {
         findings.error_in(
             ".backendRequest",
             node,
-            "`backendRequest` is longer than `request`",
+            "`backendRequest` must not be longer than `request`",
         );
     }
 }
@@ -247,7 +243,7 @@ fn no_addresses(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{index}]"),
                 name,
-                format!("`{address}` is an IP address, not a hostname"),
+                format!("invalid value `{address}`: must be a hostname, not an IP address"),
             );
         }
     }

@@ -1,16 +1,16 @@
-//! Rules that several kinds share, made from data: unions, conditions, uniqueness.
+//! Validation rules shared by several kinds: unions, conditional fields, uniqueness.
 
 use crate::document::Node;
 
 use super::Findings;
 use super::patterns::{LABEL_KEY, is_qualified_name, milliseconds};
 
-/// The text of a field.
+/// Returns the value of a string field.
 pub(super) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
     node.get(field)?.as_str()
 }
 
-/// The items of a field with their places in it.
+/// Iterates over the items of a list field with their indexes.
 pub(super) fn items<'n>(node: &'n Node, field: &str) -> impl Iterator<Item = (usize, &'n Node)> {
     node.get(field)
         .map(Node::items)
@@ -19,30 +19,29 @@ pub(super) fn items<'n>(node: &'n Node, field: &str) -> impl Iterator<Item = (us
         .enumerate()
 }
 
-/// A field that says which one of other fields is set, and those: `(word, field)`.
+/// Members of a union: the value of the discriminator, and the field that is set with it.
 pub(super) type Union = &'static [(&'static str, &'static str)];
 
-/// The field that belongs to the tag's value must be set and the others must not.
-pub(super) fn union(tag: &'static str, members: Union) -> impl Fn(&Node, &mut Findings<'_>) {
+/// Requires the union member that belongs to the value of the discriminator, and rejects all others.
+pub(super) fn union(
+    discriminator: &'static str,
+    members: Union,
+) -> impl Fn(&Node, &mut Findings<'_>) {
     move |node, findings| {
-        let Some(value) = text(node, tag) else { return };
-        // A value that is not allowed has its own finding.
-        if !members.iter().any(|(word, _)| *word == value) {
+        let Some(value) = text(node, discriminator) else {
+            return;
+        };
+        // An unsupported value is reported separately.
+        if !members.iter().any(|(member, _)| *member == value) {
             return;
         }
-        for &(word, field) in members {
+        for &(member, field) in members {
             match node.get(field) {
-                Some(set) if word != value => findings.error_in(
-                    &format!(".{field}"),
-                    set,
-                    format!("`{field}` goes with {tag} {word} only, but {tag} is {value}"),
-                ),
-                None if word == value => {
-                    findings.error_in(
-                        &format!(".{field}"),
-                        node,
-                        format!("{tag} {value} needs `{field}`"),
-                    );
+                Some(set) if member != value => {
+                    misused(findings, set, field, discriminator, &[member], value);
+                }
+                None if member == value => {
+                    missing(findings, node, field, discriminator, value);
                 }
                 _ => {}
             }
@@ -50,7 +49,26 @@ pub(super) fn union(tag: &'static str, members: Union) -> impl Fn(&Node, &mut Fi
     }
 }
 
-/// A field may be set only where another has one of these values.
+fn misused(
+    findings: &mut Findings<'_>,
+    node: &Node,
+    field: &str,
+    other: &str,
+    values: &[&str],
+    value: &str,
+) {
+    let values = values.join(" or ");
+    let message =
+        format!("`{field}` is allowed only when {other} is {values}, but {other} is {value}");
+    findings.error_in(&format!(".{field}"), node, message);
+}
+
+fn missing(findings: &mut Findings<'_>, node: &Node, field: &str, other: &str, value: &str) {
+    let message = format!("`{field}` is required when {other} is {value}");
+    findings.error_in(&format!(".{field}"), node, message);
+}
+
+/// Rejects a field unless another field has one of these values.
 pub(super) fn only_with(
     field: &'static str,
     other: &'static str,
@@ -60,20 +78,13 @@ pub(super) fn only_with(
         if let (Some(set), Some(value)) = (node.get(field), text(node, other))
             && !values.contains(&value)
         {
-            findings.error_in(
-                &format!(".{field}"),
-                set,
-                format!(
-                    "`{field}` goes with {other} {} only, but {other} is {value}",
-                    values.join(" or ")
-                ),
-            );
+            misused(findings, set, field, other, values, value);
         }
     }
 }
 
-/// A field must be set where another has one of these values.
-pub(super) fn needed_with(
+/// Requires a field if another field has one of these values.
+pub(super) fn required_with(
     field: &'static str,
     other: &'static str,
     values: &'static [&'static str],
@@ -82,17 +93,13 @@ pub(super) fn needed_with(
         if let (None, Some(value)) = (node.get(field), text(node, other))
             && values.contains(&value)
         {
-            findings.error_in(
-                &format!(".{field}"),
-                node,
-                format!("{other} {value} needs `{field}`"),
-            );
+            missing(findings, node, field, other, value);
         }
     }
 }
 
-/// The star stands alone or not at all.
-pub(super) fn lone_star(node: &Node, findings: &mut Findings<'_>) {
+/// Rejects `*` beside other items.
+pub(super) fn wildcard_alone(node: &Node, findings: &mut Findings<'_>) {
     let items = node.items();
     if let Some(index) = items
         .iter()
@@ -102,12 +109,12 @@ pub(super) fn lone_star(node: &Node, findings: &mut Findings<'_>) {
         findings.error_in(
             &format!("[{index}]"),
             &items[index],
-            "`*` stands for all and goes with no other",
+            "`*` must be the only item",
         );
     }
 }
 
-/// A part is no more than its whole.
+/// Rejects fractions greater than 1.
 pub(super) fn fraction(node: &Node, findings: &mut Findings<'_>) {
     let number = |field| node.get(field).and_then(Node::as_int);
     if let (Some(numerator), Some(denominator)) = (number("numerator"), number("denominator"))
@@ -115,29 +122,28 @@ pub(super) fn fraction(node: &Node, findings: &mut Findings<'_>) {
     {
         findings.error(
             node,
-            format!("the numerator {numerator} is more than the denominator {denominator}"),
+            format!(
+                "the numerator {numerator} must not be greater than the denominator {denominator}"
+            ),
         );
     }
 }
 
-/// A duration lies between two, in milliseconds.
-pub(super) fn lasts(
+/// Limits a duration to a range in milliseconds. `range` describes it in the error message.
+pub(super) fn duration_in(
     min: u64,
     max: u64,
-    message: &'static str,
+    range: &'static str,
 ) -> impl Fn(&Node, &mut Findings<'_>) {
     move |node, findings| {
-        if let Some(time) = node
-            .as_str()
-            .and_then(milliseconds)
-            .filter(|time| !(min..=max).contains(time))
-        {
-            findings.error(node, format!("this is {time} ms; {message}"));
+        let Some(text) = node.as_str() else { return };
+        if milliseconds(text).is_some_and(|time| !(min..=max).contains(&time)) {
+            findings.error(node, format!("must be {range}, found {text}"));
         }
     }
 }
 
-/// Named items of a list have different names.
+/// Rejects items of a list with the name of an earlier item.
 pub(super) fn unique_names(node: &Node, findings: &mut Findings<'_>) {
     for (index, item) in node.items().iter().enumerate() {
         let Some(name) = text(item, "name") else {
@@ -150,13 +156,13 @@ pub(super) fn unique_names(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(
                 &format!("[{index}].name"),
                 item.get("name").unwrap_or(item),
-                format!("an earlier item has the name `{name}` too"),
+                format!("duplicate name `{name}`"),
             );
         }
     }
 }
 
-/// Keys are those that labels may have.
+/// Requires map keys to be valid label keys.
 pub(super) fn qualified_keys(node: &Node, findings: &mut Findings<'_>) {
     for entry in node
         .entries()
@@ -166,7 +172,7 @@ pub(super) fn qualified_keys(node: &Node, findings: &mut Findings<'_>) {
         findings.error_in(
             &format!("[{}]", entry.key),
             &entry.node,
-            format!("the key is not {}", LABEL_KEY.description),
+            LABEL_KEY.key_message(&entry.key),
         );
     }
 }

@@ -1,4 +1,4 @@
-//! What several kinds share: references, selectors, headers, session persistence, trust.
+//! Schemas shared by several kinds: references, selectors, headers, session persistence, certificate validation.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ pub(super) fn kind() -> Schema {
     string().size(1..=63).like(&KIND)
 }
 
-/// The name of another object. Its form depends on its kind, so it is open.
+/// The name of another object. Its form is not restricted, because it depends on the kind.
 pub(super) fn object_name() -> Schema {
     string().size(1..=253)
 }
@@ -36,7 +36,7 @@ pub(super) fn port() -> Schema {
     integer(1..=65535)
 }
 
-/// A hostname that may begin with a wildcard.
+/// A hostname that may start with a wildcard label.
 pub(super) fn hostname() -> Schema {
     string().size(1..=253).like(&HOSTNAME)
 }
@@ -57,7 +57,7 @@ pub(super) fn header_value() -> Schema {
     string().size(1..=4096).like(&HEADER_VALUE)
 }
 
-/// Headers with values, at most 16.
+/// A list of at most 16 headers with values.
 pub(super) fn headers() -> Schema {
     list(
         object()
@@ -68,7 +68,7 @@ pub(super) fn headers() -> Schema {
     .keyed(&["name"])
 }
 
-/// Settings of some implementation.
+/// Implementation-specific options.
 pub(super) fn options() -> Schema {
     map(string().max(4096)).max(16)
 }
@@ -92,7 +92,7 @@ pub(super) fn secret_reference() -> Schema {
         .field("namespace", namespace())
 }
 
-/// A backend without a weight.
+/// A reference to a backend, without a weight.
 pub(super) fn backend_reference() -> Schema {
     object()
         .field("group", group().default(json!("")))
@@ -100,25 +100,25 @@ pub(super) fn backend_reference() -> Schema {
         .required("name", object_name())
         .field("namespace", namespace())
         .field("port", port())
-        .rule(service_needs_port)
-        .rule(backend_has_port_of_its_own)
+        .rule(port_of_service)
+        .rule(port_of_x_backend)
 }
 
-fn service_needs_port(node: &Node, findings: &mut Findings<'_>) {
+fn port_of_service(node: &Node, findings: &mut Findings<'_>) {
     let is_service = text(node, "group") == Some("") && text(node, "kind") == Some("Service");
     if is_service && node.get("port").is_none() {
-        findings.error_in(".port", node, "a reference to a Service needs `port`");
+        findings.error_in(".port", node, "`port` is required when kind is Service");
     }
 }
 
-fn backend_has_port_of_its_own(node: &Node, findings: &mut Findings<'_>) {
+fn port_of_x_backend(node: &Node, findings: &mut Findings<'_>) {
     let is_backend =
         text(node, "group") == Some(GATEWAY_X_GROUP) && text(node, "kind") == Some("XBackend");
     if let Some(port) = node.get("port").filter(|_| is_backend) {
         findings.error_in(
             ".port",
             port,
-            "a reference to an XBackend takes no `port`: the XBackend has its own",
+            "`port` must not be set when kind is XBackend, which defines the port itself",
         );
     }
 }
@@ -144,7 +144,8 @@ pub(super) fn parent_references() -> Schema {
     })
 }
 
-/// Items that name the same object tell themselves apart: all by the same of the `parts`, and each by other values.
+/// Requires references to the same object to be distinct: they must set the same fields of `parts`, with different values. The fields `same`
+/// identify the object.
 pub(super) fn distinct(node: &Node, findings: &mut Findings<'_>, same: &[&str], parts: &[&str]) {
     let value = |item: &Node, field: &&str| item.get(field).map(|node| node.value.clone());
     let object = |item: &Node| {
@@ -160,7 +161,7 @@ pub(super) fn distinct(node: &Node, findings: &mut Findings<'_>, same: &[&str], 
     };
     let items = node.items();
     for (index, item) in items.iter().enumerate() {
-        // A name that is missing has its own finding.
+        // A missing name is reported separately.
         if text(item, "name").is_none() {
             continue;
         }
@@ -173,7 +174,7 @@ pub(super) fn distinct(node: &Node, findings: &mut Findings<'_>, same: &[&str], 
             let (ours, theirs) = (part(item), part(other));
             if ours == theirs {
                 return Some(format!(
-                    "this names the same as item {other_index}; they must differ in {names}"
+                    "duplicate reference: item {other_index} refers to the same object; {names} must be different"
                 ));
             }
             let set = |values: &[Option<Value>]| {
@@ -184,14 +185,14 @@ pub(super) fn distinct(node: &Node, findings: &mut Findings<'_>, same: &[&str], 
                 set.map(|(name, _)| *name).collect::<Vec<_>>().join(" and ")
             };
             let (ours, theirs) = (set(&ours), set(&theirs));
-            let both = format!("this and item {other_index} name the same object");
+            let both = format!("item {other_index} refers to the same object");
             if ours == theirs {
                 None
             } else if ours.is_empty() || theirs.is_empty() {
-                Some(format!("{both}; both must set {names}, or neither"))
+                Some(format!("{both}; either both or neither must set {names}"))
             } else {
                 Some(format!(
-                    "{both} and need the same fields: this one sets {ours}, that one {theirs}"
+                    "{both}; both must set the same fields, but this item sets {ours} and item {other_index} sets {theirs}"
                 ))
             }
         });
@@ -201,7 +202,7 @@ pub(super) fn distinct(node: &Node, findings: &mut Findings<'_>, same: &[&str], 
     }
 }
 
-/// A selector of labels. The CRDs leave the operator open; what uses the selector says what it makes of it.
+/// A label selector. The CRDs do not restrict the operator, so an invalid one is reported where the selector is used.
 pub(super) fn label_selector() -> Schema {
     let expression = object()
         .required("key", string())
@@ -212,7 +213,7 @@ pub(super) fn label_selector() -> Schema {
         .field("matchExpressions", list(expression))
 }
 
-/// A choice of namespaces.
+/// A selection of namespaces.
 pub(super) fn namespaces(from: &'static [&'static str], default: &'static str) -> Schema {
     object()
         .field("from", one_of(from).default(json!(default)))
@@ -220,8 +221,8 @@ pub(super) fn namespaces(from: &'static [&'static str], default: &'static str) -
         .default(json!({"from": default}))
 }
 
-/// A part of a whole.
-pub(super) fn part_of() -> Schema {
+/// A fraction of requests.
+pub(super) fn request_fraction() -> Schema {
     object()
         .required("numerator", int32(0))
         .field("denominator", int32(1).default(json!(100)))
@@ -245,10 +246,10 @@ pub(super) fn session_persistence() -> Schema {
         .field("cookie", cookie)
         .field("header", object().required("name", header_name()))
         .rule(union("type", &[("Cookie", "cookie"), ("Header", "header")]))
-        .rule(permanent_needs_timeout)
+        .rule(timeout_of_permanent_cookie)
 }
 
-fn permanent_needs_timeout(node: &Node, findings: &mut Findings<'_>) {
+fn timeout_of_permanent_cookie(node: &Node, findings: &mut Findings<'_>) {
     let lifetime = node
         .get("cookie")
         .and_then(|cookie| text(cookie, "lifetimeType"));
@@ -256,12 +257,12 @@ fn permanent_needs_timeout(node: &Node, findings: &mut Findings<'_>) {
         findings.error_in(
             ".absoluteTimeout",
             node,
-            "a cookie with lifetimeType Permanent needs `absoluteTimeout`",
+            "`absoluteTimeout` is required when lifetimeType of the cookie is Permanent",
         );
     }
 }
 
-/// How a backend's certificate is verified.
+/// The validation of a backend's certificate.
 pub(super) fn backend_validation() -> Schema {
     let alternative_name = object()
         .required("type", one_of(&["Hostname", "URI"]))
@@ -287,18 +288,18 @@ fn one_source_of_trust(node: &Node, findings: &mut Findings<'_>) {
         (Some(_), Some(_)) => {
             findings.error(
                 node,
-                "either `caCertificateRefs` or `wellKnownCACertificates` is allowed, not both",
+                "`caCertificateRefs` and `wellKnownCACertificates` must not both be set",
             );
         }
         (None, None) => findings.error(
             node,
-            "one of `caCertificateRefs` and `wellKnownCACertificates` is needed",
+            "either `caCertificateRefs` or `wellKnownCACertificates` is required",
         ),
         _ => {}
     }
 }
 
-/// Asks another service whether a request may pass.
+/// External authorization of requests.
 pub(super) fn external_auth() -> Schema {
     let allowed = || list(string()).max(64).set();
     let http = object()

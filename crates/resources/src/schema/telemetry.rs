@@ -1,17 +1,17 @@
-//! XTelemetryPolicy.
+//! Schema of XTelemetryPolicy.
 
 use serde_json::json;
 
 use super::patterns::{ATTRIBUTE_KEY, ATTRIBUTE_NAME, SPAN_NAME};
-use super::rules::{needed_with, only_with, union};
-use super::shared::{backend_reference, header_name, headers, local_reference, part_of};
+use super::rules::{only_with, required_with, union};
+use super::shared::{backend_reference, header_name, headers, local_reference, request_fraction};
 use super::{Schema, list, object, one_of, string};
 
 const MODES: &[&str] = &["Enabled", "Disabled", "ImplementationDefault"];
 
 /// The spec of an XTelemetryPolicy.
 pub(super) fn telemetry() -> Schema {
-    // The CRD says "at least one of [tracing]", which is a required field for as long as there is one.
+    // The CRD requires "at least one of [tracing]", which is equivalent to a required field.
     object()
         .required("targetRefs", list(local_reference()).size(1..=16))
         .required("tracing", tracing())
@@ -20,7 +20,7 @@ pub(super) fn telemetry() -> Schema {
 fn tracing() -> Schema {
     let sampling = object()
         .field("mode", mode())
-        .field("samplingRate", part_of())
+        .field("samplingRate", request_fraction())
         .rule(only_with("samplingRate", "mode", &["Enabled"]));
     let provider = object()
         .required("backendRef", backend_reference())
@@ -28,12 +28,12 @@ fn tracing() -> Schema {
     let tracing = object()
         .field("mode", mode())
         .field("provider", provider)
-        .field("samplingRate", part_of())
+        .field("samplingRate", request_fraction())
         .field("parentBasedSampling", sampling)
         .field("serviceName", string().size(1..=253).like(&ATTRIBUTE_NAME))
         .field("spanName", string().size(1..=256).like(&SPAN_NAME))
         .field("attributes", list(attribute()).keyed(&["name"]))
-        .rule(needed_with("provider", "mode", &["Enabled"]));
+        .rule(required_with("provider", "mode", &["Enabled"]));
     [
         "provider",
         "samplingRate",

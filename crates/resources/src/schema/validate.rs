@@ -1,15 +1,15 @@
-//! Carries a schema out on a document: first defaults, then demands.
+//! Applies the defaults of a schema to a document, and validates the document.
 //!
-//! Both as the API server has them: a `null` counts as left out, the default of a field applies where its parent is
-//! present, and a default is itself filled with defaults. Nothing cascades: a value of the wrong type gets that one finding.
+//! Both work as in the API server: `null` counts as unset, the default of a field applies if its parent is set, and defaults are applied
+//! within a default value. Errors don't cascade: a value of the wrong type causes a single finding.
 
 use std::collections::HashSet;
 
 use super::findings::{FieldFinding, PathSegment};
-use super::{FieldSchema, Findings, Schema, Shape, Unique};
+use super::{FieldSchema, Findings, MISSING, Schema, Shape, Unique};
 use crate::document::{MapEntry, Node, Value};
 
-/// Drops the nulls and fills in the defaults.
+/// Removes null values and adds defaults.
 pub(crate) fn apply_defaults(node: &mut Node, schema: &Schema) {
     match (&schema.shape, &mut node.value) {
         (Shape::Object { fields, open, .. }, Value::Map(entries)) => {
@@ -46,8 +46,8 @@ pub(crate) fn apply_defaults(node: &mut Node, schema: &Schema) {
     }
 }
 
-/// Whether a field counts as left out. In Kubernetes' own kinds, whose objects are open, so does a zero where there is
-/// a default: they are structs in Go.
+/// Returns whether a field counts as unset. In core kinds, which have open objects and are Go structs in the API server, zero values of
+/// fields with a default count as unset too.
 fn is_absent(node: &Node, schema: &Schema, open: bool) -> bool {
     let defaulted = schema.default.is_some() || matches!(schema.shape, Shape::IntOrString);
     match &node.value {
@@ -58,7 +58,7 @@ fn is_absent(node: &Node, schema: &Schema, open: bool) -> bool {
     }
 }
 
-/// Everything that is wrong with a document whose defaults are filled in.
+/// Validates a document whose defaults have been applied.
 pub(crate) fn validate(node: &Node, schema: &Schema) -> Vec<FieldFinding> {
     let mut findings = Findings::default();
     visit(node, schema, &mut findings);
@@ -121,12 +121,16 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, findings: &mut Findings<'a>) {
         (Shape::Integer { min, max, one_of }, Value::Int(number)) => {
             if !one_of.is_empty() && !one_of.contains(number) {
                 let allowed: Vec<_> = one_of.iter().map(i64::to_string).collect();
-                findings.error(node, format!("{number} is none of {}", allowed.join(", ")));
+                let allowed = allowed.join(", ");
+                findings.error(
+                    node,
+                    format!("unsupported value {number}; supported values: {allowed}"),
+                );
                 false
             } else if !(*min..=*max).contains(number) {
-                let own = schema.message.map(str::to_owned);
-                let range = || format!("{number} is not {}", range(*min, *max));
-                findings.error(node, own.unwrap_or_else(range));
+                let custom = schema.message.map(str::to_owned);
+                let message = custom.unwrap_or_else(|| range_message(*number, *min, *max));
+                findings.error(node, message);
                 false
             } else {
                 true
@@ -138,13 +142,17 @@ fn visit<'a>(node: &'a Node, schema: &'a Schema, findings: &mut Findings<'a>) {
         (shape, _) => {
             let hint = match (shape, &node.value) {
                 (Shape::String { .. }, Value::Bool(_) | Value::Int(_) | Value::Float(_)) => {
-                    "; quotes make it one"
+                    "; enclose the value in quotes"
                 }
                 _ => "",
             };
             findings.error(
                 node,
-                format!("this is {}, not {}{hint}", node.describe(), wanted(shape)),
+                format!(
+                    "must be {}, found {}{hint}",
+                    type_name(shape),
+                    node.type_name()
+                ),
             );
             false
         }
@@ -171,27 +179,27 @@ fn visit_object<'a>(
                 });
             }
             None if field.required => {
-                let message = field
-                    .schema
-                    .message
-                    .unwrap_or("this required field is missing");
+                let message = field.schema.message.unwrap_or(MISSING);
                 findings.error_in(&format!(".{}", field.name), node, message);
             }
             None => {}
         }
     }
-    // Fields that nobody knows don't count: the API server drops them first.
+    // Unknown fields don't count: the API server drops them before it validates.
     let known = |entry: &&MapEntry| fields.iter().any(|field| field.name == entry.key);
     if min > 0 && entries.iter().filter(known).count() < min {
         let names: Vec<_> = fields.iter().map(|field| field.name).collect();
         findings.error(
             node,
-            format!("at least {min} of {} must be set", names.join(", ")),
+            format!(
+                "at least {min} of these fields must be set: {}",
+                names.join(", ")
+            ),
         );
     }
 }
 
-/// Fields that nobody knows are warned of; those that are known to stand elsewhere are refused, as what they say would be lost.
+/// Warns about unknown fields. Rejects fields that are known to belong elsewhere, because their configuration would be lost.
 fn visit_unknown(
     entries: &[MapEntry],
     fields: &[FieldSchema],
@@ -205,11 +213,11 @@ fn visit_unknown(
             findings.error_at(&part, entry.at, *message);
             continue;
         }
-        let meant = closest(&entry.key, fields.iter().map(|field| field.name));
-        let hint = meant
+        let suggestion = closest(&entry.key, fields.iter().map(|field| field.name));
+        let hint = suggestion
             .map(|name| format!("; did you mean `{name}`?"))
             .unwrap_or_default();
-        findings.warn(&part, entry.at, format!("this field is unknown{hint}"));
+        findings.warn(&part, entry.at, format!("unknown field{hint}"));
     }
 }
 
@@ -229,17 +237,21 @@ fn visit_string(node: &Node, text: &str, schema: &Schema, findings: &mut Finding
             .unwrap_or_default();
         findings.error(
             node,
-            format!("`{}` is none of {}{hint}", shorten(text), one_of.join(", ")),
+            format!(
+                "unsupported value `{}`; supported values: {}{hint}",
+                shorten(text),
+                one_of.join(", ")
+            ),
         );
         return false;
     }
     let before = findings.list.len();
-    // Counting is cheap when the bytes fit already.
+    // Characters are counted only if the length in bytes is out of range.
     if text.len() < *min || text.len() > *max {
         let (have, words) = (text.chars().count(), ["character", "characters"]);
         count(node, have, (*min, *max), words, schema.message, findings);
     }
-    // An empty text where none may be has been said already.
+    // An empty string that is too short has been reported already.
     if let Some(pattern) = pattern.filter(|_| findings.list.len() == before || !text.is_empty())
         && !pattern.matches(text)
     {
@@ -251,28 +263,30 @@ fn visit_string(node: &Node, text: &str, schema: &Schema, findings: &mut Finding
 fn visit_unique(nodes: &[Node], unique: &Unique, findings: &mut Findings<'_>) {
     let mut seen = HashSet::new();
     for (index, node) in nodes.iter().enumerate() {
-        let (key, what) = match unique {
+        let (key, fields) = match unique {
             Unique::No => return,
-            Unique::Items => (part(node), String::new()),
+            Unique::Items => (scalar(node), String::new()),
             Unique::Keys(keys) => {
-                let parts: Option<Vec<_>> = keys.iter().map(|key| part(node.get(key)?)).collect();
+                let parts: Option<Vec<_>> = keys.iter().map(|key| scalar(node.get(key)?)).collect();
                 (parts.map(|parts| parts.join("\u{1}")), keys.join(", "))
             }
         };
-        // Parts that are missing or no scalars have findings of their own.
+        // Values that are missing or of the wrong type are reported separately.
         let Some(key) = key else { continue };
         if !seen.insert(key.clone()) {
             let shown = shorten(&key.replace('\u{1}', ", "));
-            let message = match what.as_str() {
-                "" => format!("`{shown}` stands in this list twice"),
-                what => format!("an earlier item has the same {what} (`{shown}`)"),
+            let message = match fields.as_str() {
+                "" => format!("duplicate value `{shown}`"),
+                fields => {
+                    format!("duplicate item: an earlier item has the same {fields} (`{shown}`)")
+                }
             };
             findings.error_in(&format!("[{index}]"), node, message);
         }
     }
 }
 
-fn part(node: &Node) -> Option<String> {
+fn scalar(node: &Node) -> Option<String> {
     match &node.value {
         Value::String(text) => Some(text.clone()),
         Value::Int(number) => Some(number.to_string()),
@@ -295,26 +309,23 @@ fn count(
         return findings.error(node, message);
     }
     let noun = |n: usize| if n == 1 { one } else { many };
-    let allowed = if have < min {
-        format!("at least {min} must be there")
-    } else {
-        format!("at most {max} are allowed")
-    };
-    let message = match have {
-        0 => format!("this is empty; at least {min} {} must be there", noun(min)),
-        _ => format!("this has {have} {}; {allowed}", noun(have)),
+    let message = match (have, min) {
+        (0, 1) => "must not be empty".to_owned(),
+        _ if have < min => format!("must have at least {min} {}, found {have}", noun(min)),
+        _ => format!("must have at most {max} {}, found {have}", noun(max)),
     };
     findings.error(node, message);
 }
 
-fn range(min: i64, max: i64) -> String {
-    match (min, max) {
-        (min, i64::MAX) => format!("{min} or more"),
-        (min, max) => format!("between {min} and {max}"),
+/// Returns the error message for an integer that is out of range.
+pub(super) fn range_message(number: i64, min: i64, max: i64) -> String {
+    match max {
+        i64::MAX => format!("must be at least {min}, found {number}"),
+        _ => format!("must be between {min} and {max}, found {number}"),
     }
 }
 
-fn wanted(shape: &Shape) -> &'static str {
+fn type_name(shape: &Shape) -> &'static str {
     match shape {
         Shape::Object { .. } | Shape::Map { .. } => "an object",
         Shape::List { .. } => "a list",
@@ -326,7 +337,7 @@ fn wanted(shape: &Shape) -> &'static str {
     }
 }
 
-/// A text short enough for a message.
+/// Truncates a text to 60 characters, for use in a message.
 pub(crate) fn shorten(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}…", &text[..end]),
@@ -334,7 +345,7 @@ pub(crate) fn shorten(text: &str) -> String {
     }
 }
 
-/// The word that was probably meant: the same but for case, or a typing mistake away.
+/// Returns the known word that is most similar to a word, if they differ only in case or by one or two typing errors.
 pub fn closest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let allowed = (word.chars().count() / 3).min(2);
     known
@@ -349,8 +360,8 @@ pub fn closest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&
         .map(|(_, candidate)| candidate)
 }
 
-/// How many insertions, deletions, replacements and swaps of neighbours lie between two words; beyond `limit` it is not
-/// counted exactly.
+/// Returns the edit distance between two words: insertions, deletions, substitutions and transpositions (Damerau-Levenshtein). Any result
+/// above `limit` means only that the limit is exceeded.
 fn distance(a: &str, b: &str, limit: usize) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     if a.len().abs_diff(b.len()) > limit {

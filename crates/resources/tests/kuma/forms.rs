@@ -1,9 +1,9 @@
-//! A Kubernetes object and a universal document that say the same are the same.
+//! Tests that Kubernetes objects and universal documents are equivalent.
 
 use pointsman_resources::kuma::{Filter, HeaderTest, TargetKind};
 use pointsman_resources::{Kind, ObjectKey, Resource};
 
-use super::{fine, lines, read, route};
+use super::{lines, read, read_valid, route};
 
 const SPEC: &str = "spec:
   targetRef: {kind: MeshSubset, tags: {version: v1}, proxyTypes: [Sidecar]}
@@ -21,7 +21,7 @@ const SPEC: &str = "spec:
 ";
 
 #[test]
-fn both_forms_of_a_policy_are_the_same_but_for_where_they_stand() {
+fn both_forms_of_a_policy_differ_only_in_their_identity() {
     let kubernetes = route(&format!(
         "apiVersion: kuma.io/v1alpha1\nkind: MeshHTTPRoute\n\
          metadata: {{name: a, namespace: shop, labels: {{kuma.io/mesh: demo}}}}\n{SPEC}"
@@ -48,8 +48,8 @@ fn both_forms_of_a_policy_are_the_same_but_for_where_they_stand() {
 }
 
 #[test]
-fn an_object_that_names_no_mesh_is_in_default() {
-    let documents = fine(
+fn an_object_without_a_mesh_belongs_to_the_default_mesh() {
+    let documents = read_valid(
         "{apiVersion: kuma.io/v1alpha1, kind: Dataplane, metadata: {name: a}, spec: {networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}}\n---\n\
          {type: Dataplane, name: a, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n---\n\
          {type: Dataplane, mesh: other, name: a, networking: {address: 10.0.0.1, inbound: [{port: 80, tags: {kuma.io/service: a}}]}}\n---\n\
@@ -85,10 +85,9 @@ fn an_object_that_names_no_mesh_is_in_default() {
     assert_eq!(kubernetes.spec, universal.spec);
 }
 
-/// All universal documents in one text, with the same in Kubernetes' form.
 #[test]
-fn both_forms_of_every_kind_are_the_same() {
-    // (kind, has `spec` in its universal form, spec)
+fn both_forms_of_every_kind_are_equivalent() {
+    // (kind, whether the universal form has `spec`, spec)
     let cases = [
         (
             Kind::Mesh,
@@ -145,9 +144,12 @@ fn both_forms_of_every_kind_are_the_same() {
             true => format!("{{type: {kind}, name: a, spec: {{{spec}}}}}"),
             false => format!("{{type: {kind}, name: a, {spec}}}"),
         };
-        let mut both = [fine(&kubernetes).remove(0), fine(&universal).remove(0)];
+        let mut both = [
+            read_valid(&kubernetes).remove(0),
+            read_valid(&universal).remove(0),
+        ];
         assert!(both.iter().all(|resource| resource.kind() == kind));
-        // They differ in where they stand, and in nothing else.
+        // The forms differ only in the namespace.
         both.iter_mut()
             .for_each(|resource| resource.meta_mut().namespace = "".into());
         assert_eq!(both[0], both[1]);
@@ -155,21 +157,21 @@ fn both_forms_of_every_kind_are_the_same() {
 }
 
 #[test]
-fn a_universal_document_is_told_by_its_mesh_and_name() {
+fn a_universal_document_is_identified_by_its_mesh_and_name() {
     let text = "{type: Mesh, name: a}\n---\n{type: Mesh, name: a}\n---\n\
                 {type: MeshGatewayInstance, name: a, spec: {}}\n---\n{type: MeshGatewayInstance, mesh: b, name: a, spec: {}}\n---\n\
                 {type: MeshGatewayInstance, mesh: default, name: a, spec: {}}\n";
     assert_eq!(
         lines(&read(text)),
         [
-            "a.yaml:3:20: error: name: Mesh a stands at a.yaml:1:1 already",
-            "a.yaml:9:50: error: name: MeshGatewayInstance mesh:default/a stands at a.yaml:5:1 already",
+            "a.yaml:3:20: error: name: Mesh a is already defined at a.yaml:1:1",
+            "a.yaml:9:50: error: name: MeshGatewayInstance mesh:default/a is already defined at a.yaml:5:1",
         ]
     );
 }
 
 #[test]
-fn mistakes_of_universal_documents_name_their_own_fields() {
+fn errors_in_universal_documents_refer_to_their_own_fields() {
     let text = "type: MeshGateway
 mesh: Default
 labels: {a: b c}
@@ -191,12 +193,12 @@ networking: {}
             "a.yaml:1:1: error: name: cannot be empty",
             "a.yaml:1:1: error: selectors: must have at least one element",
             "a.yaml:2:7: error: mesh: invalid characters: must consist of lower case alphanumeric characters, '-', '.' and '_'.",
-            "a.yaml:3:13: error: labels[a]: `b c` is not a label's value: letters, digits, `-`, `_` and `.`, beginning and ending \
-             with a letter or digit",
-            "a.yaml:4:1: warning: selector: this field is unknown; did you mean `selectors`?",
+            "a.yaml:3:13: error: labels[a]: invalid value `b c`: must be a label value: letters, digits, `-`, `_` and `.`, starting and \
+             ending with a letter or digit",
+            "a.yaml:4:1: warning: selector: unknown field; did you mean `selectors`?",
             "a.yaml:7:12: error: conf.listeners[0].port: port must be in the range [1, 65535]",
-            "a.yaml:7:31: warning: conf.listeners[0].hostnam: this field is unknown; did you mean `hostname`?",
-            "a.yaml:9:1: error: spec: this required field is missing",
+            "a.yaml:7:31: warning: conf.listeners[0].hostnam: unknown field; did you mean `hostname`?",
+            "a.yaml:9:1: error: spec: required field is missing",
             "a.yaml:13:7: error: name: cannot be empty",
             "a.yaml:14:13: error: networking.address: address can't be empty",
         ]
@@ -204,7 +206,7 @@ networking: {}
 }
 
 #[test]
-fn a_document_knows_the_places_of_its_fields_in_either_spelling() {
+fn a_document_has_the_positions_of_its_fields_in_either_syntax() {
     let text = "type: MeshHTTPRoute
 name: a
 spec:
@@ -220,17 +222,17 @@ spec:
 ";
     let input = read(text);
     let rule = "spec.to[0].rules[0]";
-    for (field, place) in [
+    for (field, position) in [
         (rule.to_owned(), (7, 7)),
         (format!("{rule}.matches[0].path.value"), (9, 19)),
         (format!("{rule}.default.filters[0].urlRewrite"), (12, 23)),
     ] {
-        assert_eq!(input.documents[0].position(&field), place, "{field}");
+        assert_eq!(input.documents[0].position(&field), position, "{field}");
     }
 }
 
 #[test]
-fn what_is_left_out_is_told_from_what_is_empty() {
+fn unset_lists_are_distinguished_from_empty_lists() {
     let conf = |conf: &str| {
         let text = format!(
             "{{type: MeshHTTPRoute, name: a, spec: {{to: [{{targetRef: {{kind: MeshService, name: a}}, rules: [\
@@ -245,9 +247,9 @@ fn what_is_left_out_is_told_from_what_is_empty() {
     assert_eq!(conf("backendRefs: []").backend_refs, Some(Vec::new()));
 }
 
-/// The kinds of what a text holds, which has no findings.
-fn kinds(text: &str) -> Vec<String> {
-    let all = fine(text);
+/// Reads resources and returns their keys.
+fn keys(text: &str) -> Vec<String> {
+    let all = read_valid(text);
     all.iter()
         .map(|resource| resource.key().to_string())
         .collect()
@@ -256,7 +258,7 @@ fn kinds(text: &str) -> Vec<String> {
 #[test]
 fn a_small_mesh_is_read_in_either_form() {
     assert_eq!(
-        kinds(include_str!("universal.yaml")),
+        keys(include_str!("universal.yaml")),
         [
             "Mesh default",
             "Dataplane mesh:default/backend-v2-1",
@@ -267,7 +269,7 @@ fn a_small_mesh_is_read_in_either_form() {
         ]
     );
     assert_eq!(
-        kinds(include_str!("kubernetes.yaml")),
+        keys(include_str!("kubernetes.yaml")),
         [
             "Service kuma-demo/backend",
             "MeshHTTPRoute kuma-demo/backend-canary",
@@ -279,11 +281,11 @@ fn a_small_mesh_is_read_in_either_form() {
 }
 
 #[test]
-fn a_gateway_may_be_wished_for_without_saying_how() {
+fn the_spec_of_a_mesh_gateway_instance_is_optional() {
     let kubernetes =
         "{apiVersion: kuma.io/v1alpha1, kind: MeshGatewayInstance, metadata: {name: a}}";
     for text in [kubernetes, "{type: MeshGatewayInstance, name: a}"] {
-        let [Resource::MeshGatewayInstance(instance)] = &fine(text)[..] else {
+        let [Resource::MeshGatewayInstance(instance)] = &read_valid(text)[..] else {
             panic!()
         };
         assert_eq!(instance.spec.replicas, 1);
@@ -291,23 +293,23 @@ fn a_gateway_may_be_wished_for_without_saying_how() {
 }
 
 #[test]
-fn a_mesh_is_named_by_label_field_or_annotation() {
+fn the_mesh_of_an_object_is_set_by_label_field_or_annotation() {
     let mesh = |rest: &str| {
         let text = format!(
             "{{apiVersion: kuma.io/v1alpha1, kind: Dataplane, {rest}, spec: {{networking: {{address: a, gateway: \
              {{tags: {{kuma.io/service: a}}}}}}}}}}"
         );
-        match fine(&text).remove(0) {
+        match read_valid(&text).remove(0) {
             Resource::Dataplane(dataplane) => dataplane.mesh.to_string(),
             other => panic!("{other:?}"),
         }
     };
-    for (rest, named) in [
+    for (rest, expected) in [
         ("metadata: {name: a}", "default"),
         ("metadata: {name: a, labels: {kuma.io/mesh: b}}", "b"),
         ("metadata: {name: a}, mesh: c", "c"),
         ("metadata: {name: a, annotations: {kuma.io/mesh: d}}", "d"),
     ] {
-        assert_eq!(mesh(rest), named, "{rest}");
+        assert_eq!(mesh(rest), expected, "{rest}");
     }
 }

@@ -1,4 +1,4 @@
-//! The examples of MADR 011 and MADR 045, as they are written there but for `apiVersion` and `kind`, which MADR 011 leaves out.
+//! Tests with the examples of MADR 011 and MADR 045, unchanged except for `apiVersion` and `kind`, which MADR 011 omits.
 
 use pointsman_resources::Kind;
 use pointsman_resources::kuma::{
@@ -22,7 +22,7 @@ fn prefix(value: &str) -> Vec<Match> {
     }]
 }
 
-/// A MeshHTTPRoute whose one rule has this text below `matches` and this below `default`.
+/// Returns a MeshHTTPRoute with a single rule.
 fn rule(matched: &str, conf: &str) -> String {
     format!(
         "{{type: MeshHTTPRoute, name: a, spec: {{to: [{{targetRef: {{kind: MeshService, name: b}}, \
@@ -39,7 +39,7 @@ fn the_policies_of_011s_merging_example_are_read() {
     };
     assert_eq!(owner.spec.target_ref.kind, TargetKind::Mesh);
     let rules = &owner.spec.to[0].rules;
-    // The second is written without a dash.
+    // The matches of the second rule are not a list.
     assert_eq!(rules[0].matches, prefix("/v1"));
     assert_eq!(rules[1].matches, prefix("/v2"));
     assert_eq!(rules[1].matches, consumer.spec.to[0].rules[0].matches);
@@ -66,7 +66,7 @@ fn the_policies_of_011s_merging_example_are_read() {
 
 // MADR 011: "each rule needs to be explicitly overriden".
 #[test]
-fn empty_lists_of_011s_overriding_example_are_kept() {
+fn empty_lists_in_011s_overriding_example_are_preserved() {
     let consumer = route(include_str!("madr/011-overriding.yaml"));
     for rule in &consumer.spec.to[0].rules {
         assert_eq!(rule.default.filters, Some(vec![]));
@@ -74,31 +74,31 @@ fn empty_lists_of_011s_overriding_example_are_kept() {
     }
 }
 
-// MADR 011, "Surprising behavior of top level `default`", shows what was not chosen.
+// MADR 011, "Surprising behavior of top level `default`", shows a rejected alternative.
 #[test]
-fn rules_below_a_default_of_their_own_are_refused() {
+fn a_top_level_default_is_rejected() {
     let input = read(include_str!("madr/011-top-level-default.yaml"));
     assert_eq!(
         lines(&input),
         [
-            "a.yaml:12:5: error: spec.to[0].default: this has no place here: `rules` stand beside `targetRef`, each with a `default` of its own",
+            "a.yaml:12:5: error: spec.to[0].default: not allowed here: set `default` in each item of `rules`",
         ]
     );
-    // The results of merging are shown without `default`; they are no documents.
+    // The results of merging, which the MADR shows without `default`, are not valid documents.
     let input = read(include_str!("madr/011-without-default.yaml"));
     assert_eq!(
         lines(&input),
         [
             "a.yaml:14:8: error: spec.to[0].rules[0].default: must be defined",
-            "a.yaml:17:8: error: spec.to[0].rules[0].filters: this stands in the rule's `default`",
-            "a.yaml:22:8: error: spec.to[0].rules[0].backendRefs: this stands in the rule's `default`",
+            "a.yaml:17:8: error: spec.to[0].rules[0].filters: not allowed here: set this field in the rule's `default`",
+            "a.yaml:22:8: error: spec.to[0].rules[0].backendRefs: not allowed here: set this field in the rule's `default`",
         ]
     );
 }
 
 // MADR 011, "`MeshGatewayHTTPRoute`": "This new resource attaches directly to a `MeshGateway` via `spec.targetRef`".
 #[test]
-fn a_mesh_gateway_http_route_has_hostnames_and_rules_of_its_own() {
+fn a_mesh_gateway_http_route_has_hostnames_and_rules_at_the_top_level() {
     let text = |wildcard: &str| {
         format!(
             "apiVersion: kuma.io/v1alpha1\nkind: MeshGatewayHTTPRoute\nmetadata: {{name: a}}\nspec:\n targetRef:\n  \
@@ -115,7 +115,7 @@ fn a_mesh_gateway_http_route_has_hostnames_and_rules_of_its_own() {
     assert_eq!(to.hostnames, ["example.com", "*.example.net"]);
     assert_eq!(to.rules[0].matches, prefix("/v1"));
     assert_eq!(gateway.rule_field(0, 0), "spec.rules[0]");
-    // As the MADR writes it, without quotes, it is no YAML.
+    // Without quotes, as in the MADR, the wildcard is not valid YAML.
     let found = lines(&read(&text("*.example.net")));
     assert_eq!(found.len(), 1, "{found:#?}");
     assert!(found[0].starts_with("a.yaml:10:5: error: "), "{found:#?}");
@@ -170,7 +170,7 @@ fn every_match_of_011_is_read() {
     }
 }
 
-/// The filters of 011's list, one rule each: two of a kind don't go together.
+/// Reads the filters of MADR 011's list. Each is in a rule of its own, because some can't be combined.
 fn filters() -> Vec<Filter> {
     let text = include_str!("madr/011-filters.yaml");
     let lists = text
@@ -246,16 +246,16 @@ fn every_filter_of_011_is_read_without_its_type() {
         panic!()
     };
     assert_eq!(rewrite.path.as_ref().unwrap().kind, "ReplacePrefixMatch");
-    let answer = |status, body| Filter::DirectResponse(DirectResponse { status, body });
-    let word = str::to_owned;
+    let response = |status, body| Filter::DirectResponse(DirectResponse { status, body });
+    let text = str::to_owned;
     assert_eq!(
         all[7..],
         [
-            answer(200, Some(DataSource::InlineBytes(word("aGVsbG8=")))),
-            answer(200, Some(DataSource::InlineString(word("hello")))),
-            answer(200, Some(DataSource::Filename(word("/etc/hello")))),
-            answer(200, Some(DataSource::EnvironmentVariable(word("HELLO")))),
-            answer(204, None),
+            response(200, Some(DataSource::InlineBytes(text("aGVsbG8=")))),
+            response(200, Some(DataSource::InlineString(text("hello")))),
+            response(200, Some(DataSource::Filename(text("/etc/hello")))),
+            response(200, Some(DataSource::EnvironmentVariable(text("HELLO")))),
+            response(204, None),
         ]
     );
 }
@@ -273,9 +273,9 @@ fn the_backends_of_011s_split_are_read() {
     );
 }
 
-// MADR 011, "`MeshGateway` as `to.targetRef`", was not chosen.
+// MADR 011, "`MeshGateway` as `to.targetRef`", is a rejected alternative.
 #[test]
-fn a_target_of_any_kind_is_none() {
+fn the_target_kinds_of_rejected_alternatives_are_not_supported() {
     let text = "{type: MeshHTTPRoute, name: a, spec: {targetRef: {kind: Any}, to: [{targetRef: {kind: MeshGateway, name: edge}, rules: []}]}}";
     assert_eq!(
         lines(&read(text)),
@@ -308,11 +308,11 @@ fn the_routes_of_045_are_read() {
 #[test]
 fn the_routes_of_045s_merging_examples_are_read() {
     let written = include_str!("madr/045-merging.yaml");
-    // Without quotes a star begins an alias.
+    // An unquoted `*` starts an alias.
     assert_eq!(
         lines(&read(written)),
         [
-            "a.yaml:39:7: error: while parsing node, found unknown anchor; a text that begins with `*` needs quotes"
+            "a.yaml:39:7: error: while parsing node, found unknown anchor; enclose values that begin with `*` in quotes"
         ]
     );
     let quoted = written.replace("*.example.com", "'*.example.com'");

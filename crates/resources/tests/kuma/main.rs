@@ -1,4 +1,4 @@
-//! Kuma's resources, as a user writes them.
+//! Tests of reading Kuma's resources.
 
 mod forms;
 mod madr;
@@ -13,13 +13,13 @@ fn read(text: &str) -> Manifests {
     reader.finish()
 }
 
-/// Every finding in one line.
+/// Formats each finding as a line.
 fn lines(input: &Manifests) -> Vec<String> {
     input.findings.iter().map(ToString::to_string).collect()
 }
 
-/// What was read without findings.
-fn fine(text: &str) -> Vec<Resource> {
+/// Reads resources and asserts that there are no findings.
+fn read_valid(text: &str) -> Vec<Resource> {
     let input = read(text);
     assert_eq!(lines(&input), [] as [&str; 0], "{text}");
     let documents = input.documents.into_iter();
@@ -27,7 +27,7 @@ fn fine(text: &str) -> Vec<Resource> {
 }
 
 fn routes(text: &str) -> Vec<MeshRoute> {
-    let documents = fine(text).into_iter();
+    let documents = read_valid(text).into_iter();
     documents
         .map(|resource| match resource {
             Resource::MeshRoute(route) => (*route).clone(),

@@ -1,4 +1,4 @@
-//! Dataplane.
+//! Schema of Dataplane.
 
 use super::super::rules::{items, text};
 use super::super::{
@@ -7,7 +7,7 @@ use super::super::{
 use super::patterns::{
     ADDRESS, LISTEN_ADDRESS, NAME, NO_OUTBOUND_KIND, OUTBOUND_KIND, SERVICE_ADDRESS,
 };
-use super::tags::{PROTOCOLS, key, names_a_service, tags};
+use super::tags::{PROTOCOLS, key, service_tag_required, tags};
 use crate::document::Node;
 use crate::kuma::PROTOCOL_TAG;
 
@@ -16,7 +16,7 @@ pub(super) fn dataplane() -> Schema {
     let gateway = object()
         .field("type", one_of(&["DELEGATED", "BUILTIN"]))
         .field("tags", tags().rule(protocol_of_gateway))
-        .rule(builtin_names_a_service);
+        .rule(service_of_builtin);
     let address = string().like(&ADDRESS).message("address can't be empty");
     let networking = object()
         .required("address", address)
@@ -26,8 +26,8 @@ pub(super) fn dataplane() -> Schema {
         .field("outbound", list(outbound()))
         .field("transparentProxying", any())
         .field("admin", any())
-        .rule(sidecar_or_gateway)
-        .rule(another_address);
+        .rule(ports_of_gateway)
+        .rule(service_address_differs);
     object()
         .required("networking", networking.message("must be defined"))
         .field("metrics", any())
@@ -61,22 +61,22 @@ fn outbound() -> Schema {
         .field("name", string().like(&NAME))
         .field("labels", map(string()))
         .field("port", port())
-        .rule(named_or_labelled)
-        .rule(port_needed);
+        .rule(name_or_labels)
+        .rule(port_required);
     object()
         .field("address", string().like(&LISTEN_ADDRESS))
         .required("port", port())
         .field("tags", tags())
         .field("service", string())
         .field("backendRef", backend)
-        .rule(destination)
-        .rule(one_destination)
+        .rule(destination_required)
+        .rule(single_destination)
 }
 
-/// MeshGateways find builtin gateways by their service. Nobody has to find a delegated one so.
-fn builtin_names_a_service(gateway: &Node, findings: &mut Findings<'_>) {
+/// A builtin gateway must have a service tag, by which MeshGateways select it.
+fn service_of_builtin(gateway: &Node, findings: &mut Findings<'_>) {
     if text(gateway, "type") == Some("BUILTIN") {
-        names_a_service("tags")(gateway, findings);
+        service_tag_required("tags")(gateway, findings);
     }
 }
 
@@ -120,20 +120,20 @@ fn is_builtin(networking: &Node) -> bool {
     gateway.and_then(|gateway| text(gateway, "type")) == Some("BUILTIN")
 }
 
-/// A sidecar may have inbounds (as of Kuma 3.0 it needs none). A gateway has none, and a builtin one, whose ports its MeshGateway says, no
+/// Inbounds are for sidecars only (and optional as of Kuma 3.0). A builtin gateway, whose ports are those of its MeshGateway, must not have
 /// outbounds either.
-fn sidecar_or_gateway(node: &Node, findings: &mut Findings<'_>) {
-    let some = |field| node.get(field).filter(|list| !list.items().is_empty());
+fn ports_of_gateway(node: &Node, findings: &mut Findings<'_>) {
+    let non_empty = |field| node.get(field).filter(|list| !list.items().is_empty());
     let kind = match node.get("gateway") {
         Some(_) if is_builtin(node) => "builtin",
         Some(_) => "delegated",
         None => return,
     };
-    if let Some(inbound) = some("inbound") {
+    if let Some(inbound) = non_empty("inbound") {
         let message = format!("inbound cannot be defined for {kind} gateways");
         findings.error_in(".inbound", inbound, message);
     }
-    if let Some(outbound) = some("outbound").filter(|_| kind == "builtin") {
+    if let Some(outbound) = non_empty("outbound").filter(|_| kind == "builtin") {
         findings.error_in(
             ".outbound",
             outbound,
@@ -154,8 +154,8 @@ fn no_probes(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// An inbound that leads to itself would go round for ever.
-fn another_address(node: &Node, findings: &mut Findings<'_>) {
+/// An inbound must not forward to itself, which would be an infinite loop.
+fn service_address_differs(node: &Node, findings: &mut Findings<'_>) {
     for (index, inbound) in items(node, "inbound") {
         let own = text(inbound, "address").or(text(node, "address"));
         let number = |field| inbound.get(field).and_then(Node::as_int);
@@ -174,7 +174,7 @@ fn another_address(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn named_or_labelled(node: &Node, findings: &mut Findings<'_>) {
+fn name_or_labels(node: &Node, findings: &mut Findings<'_>) {
     let set = |field| {
         node.get(field)
             .is_some_and(|value| value.as_str() != Some(""))
@@ -184,21 +184,21 @@ fn named_or_labelled(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// A MeshExternalService has one port only.
-fn port_needed(node: &Node, findings: &mut Findings<'_>) {
-    let one = text(node, "kind") == Some("MeshExternalService");
-    if node.get("port").is_none() && !one {
+/// The port is required except for a MeshExternalService, which has a single port.
+fn port_required(node: &Node, findings: &mut Findings<'_>) {
+    let is_external = text(node, "kind") == Some("MeshExternalService");
+    if node.get("port").is_none() && !is_external {
         findings.error_in(".port", node, "port must be in the range [1, 65535]");
     }
 }
 
-fn destination(node: &Node, findings: &mut Findings<'_>) {
+fn destination_required(node: &Node, findings: &mut Findings<'_>) {
     if node.get("backendRef").is_none() && node.get("service").is_none() {
-        names_a_service("tags")(node, findings);
+        service_tag_required("tags")(node, findings);
     }
 }
 
-fn one_destination(node: &Node, findings: &mut Findings<'_>) {
+fn single_destination(node: &Node, findings: &mut Findings<'_>) {
     let tags = node
         .get("tags")
         .is_some_and(|tags| !tags.entries().is_empty());

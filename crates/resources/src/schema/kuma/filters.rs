@@ -1,4 +1,4 @@
-//! Filters of MeshHTTPRoute and MeshGatewayHTTPRoute.
+//! Schemas of the filters of MeshHTTPRoute and MeshGatewayHTTPRoute.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use crate::document::{Node, Value};
 use crate::kuma::fraction;
 use crate::kuma::spelling::{FILTERS, PATH_MODIFIERS};
 
-/// Where the body of an answer comes from.
+/// Sources of the body of a direct response.
 const BODIES: &[&str] = &[
     "inlineBytes",
     "inlineString",
@@ -41,21 +41,27 @@ pub(super) fn filters() -> Schema {
         .field("requestRedirect", redirect())
         .field("urlRewrite", rewrite())
         .field("directResponse", direct_response())
-        .misplaced("requestHeader", "this is written `requestHeaderModifier`")
-        .misplaced("responseHeader", "this is written `responseHeaderModifier`")
-        .rule(type_needed)
+        .misplaced(
+            "requestHeader",
+            "unknown field; use `requestHeaderModifier`",
+        )
+        .misplaced(
+            "responseHeader",
+            "unknown field; use `responseHeaderModifier`",
+        )
+        .rule(type_required)
         .rule(settings_of_type);
-    list(filter).rule(redirect_or_rewrite).rule(one_answer)
+    list(filter).rule(redirect_or_rewrite).rule(single_response)
 }
 
-/// A type may be left out where one field is set, and is filled in then.
-fn type_needed(node: &Node, findings: &mut Findings<'_>) {
+/// The type is required. If exactly one field is set, it has been inferred before validation.
+fn type_required(node: &Node, findings: &mut Findings<'_>) {
     if node.get("type").is_none() {
         findings.error_in(".type", node, "must be defined");
     }
 }
 
-/// The settings of a filter's type are there, and those of no other.
+/// The field of the filter's type must be set, and no other.
 fn settings_of_type(node: &Node, findings: &mut Findings<'_>) {
     let kind = text(node, "type").unwrap_or_default();
     if !FILTERS.iter().any(|(known, _)| *known == kind) {
@@ -90,27 +96,29 @@ fn redirect_or_rewrite(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// A request is answered once.
-fn one_answer(node: &Node, findings: &mut Findings<'_>) {
-    let answers = |filter: &Node| {
-        matches!(
-            text(filter, "type"),
-            Some("RequestRedirect" | "DirectResponse")
-        )
-    };
+/// Returns whether the filter responds to a request instead of forwarding it.
+pub(super) fn is_response(filter: &Node) -> bool {
+    matches!(
+        text(filter, "type"),
+        Some("RequestRedirect" | "DirectResponse")
+    )
+}
+
+/// At most one filter may respond to a request.
+fn single_response(node: &Node, findings: &mut Findings<'_>) {
     let mut all = node
         .items()
         .iter()
         .enumerate()
-        .filter(|(_, filter)| answers(filter));
+        .filter(|(_, filter)| is_response(filter));
     if let Some((index, filter)) = all.nth(1) {
-        let message = "an earlier filter answers already; only one `requestRedirect` or `directResponse` is allowed";
+        let message = "only one `requestRedirect` or `directResponse` is allowed, and an earlier filter is one";
         findings.error_in(&format!("[{index}]"), filter, message);
     }
 }
 
 /// MADR 011: "it's not a valid configuration to have a `requestRedirect` or `directResponse` and `backendRefs` specified".
-pub(super) fn answer_without_backends(conf: &Node, findings: &mut Findings<'_>) {
+pub(super) fn response_without_backends(conf: &Node, findings: &mut Findings<'_>) {
     let backends = conf
         .get("backendRefs")
         .filter(|backends| !backends.items().is_empty());
@@ -130,9 +138,9 @@ pub(super) fn answer_without_backends(conf: &Node, findings: &mut Findings<'_>) 
     }
 }
 
-/// A prefix can be replaced where one was matched.
+/// Replacing a prefix requires all matches to match a prefix.
 pub(super) fn prefix_to_replace(rule: &Node, findings: &mut Findings<'_>) {
-    // What is no match, or no type of path, has its own finding.
+    // Invalid matches and path types are reported separately.
     let is_other = |matched: &Node| match matched.get("path") {
         None => is_map(matched),
         Some(path) => matches!(text(path, "type"), Some("Exact" | "RegularExpression")),
@@ -166,11 +174,11 @@ fn header_modifier() -> Schema {
         .field("set", list(header()).max(16))
         .field("add", list(header()).max(16))
         .field("remove", list(header_name()).max(16))
-        .rule(some_change)
-        .rule(headers_once)
+        .rule(non_empty_modifier)
+        .rule(unique_headers)
 }
 
-fn some_change(node: &Node, findings: &mut Findings<'_>) {
+fn non_empty_modifier(node: &Node, findings: &mut Findings<'_>) {
     if ["set", "add", "remove"]
         .iter()
         .all(|field| node.get(field).is_none_or(is_empty))
@@ -183,8 +191,8 @@ fn is_empty(list: &Node) -> bool {
     matches!(&list.value, Value::List(items) if items.is_empty())
 }
 
-/// HTTP makes no difference between cases, so neither is it made here.
-fn headers_once(node: &Node, findings: &mut Findings<'_>) {
+/// Header names must be unique. They are compared without regard to case, as in HTTP.
+fn unique_headers(node: &Node, findings: &mut Findings<'_>) {
     let mut seen = std::collections::HashSet::new();
     for field in ["set", "add", "remove"] {
         for (index, item) in items(node, field) {
@@ -239,10 +247,10 @@ fn rewrite() -> Schema {
         .field("hostname", string().like(&PRECISE_HOSTNAME))
         .field("path", path_modifier())
         .field("hostToBackendHostname", boolean())
-        .rule(one_hostname)
+        .rule(single_hostname)
 }
 
-fn one_hostname(node: &Node, findings: &mut Findings<'_>) {
+fn single_hostname(node: &Node, findings: &mut Findings<'_>) {
     if let (Some(set), Some(_)) = (node.get("hostToBackendHostname"), node.get("hostname"))
         && set.value == Value::Bool(true)
     {
@@ -259,7 +267,7 @@ fn path_modifier() -> Schema {
         .field("type", one_of(&["ReplaceFullPath", "ReplacePrefixMatch"]))
         .field("replaceFullPath", string().like(&NEW_PATH))
         .field("replacePrefixMatch", string().like(&NEW_PREFIX))
-        .rule(type_needed)
+        .rule(type_required)
         .rule(union("type", PATH_MODIFIERS))
 }
 
@@ -276,19 +284,19 @@ fn direct_response() -> Schema {
             integer(200..=599).message("must be in inclusive range [200, 599]"),
         )
         .field("body", body)
-        .rule(no_content)
+        .rule(status_without_content)
 }
 
-/// RFC 9110: responses of some statuses have no content.
-fn no_content(node: &Node, findings: &mut Findings<'_>) {
+/// Responses with some status codes have no content (RFC 9110 §15).
+fn status_without_content(node: &Node, findings: &mut Findings<'_>) {
     let status = node.get("status").and_then(Node::as_int);
     if let (Some(status @ (204 | 205 | 304)), Some(body)) = (status, node.get("body")) {
-        let message = format!("a response of status {status} has no body");
+        let message = format!("must not be set when status is {status}");
         findings.error_in(".body", body, message);
     }
 }
 
-/// One of some fields is set.
+/// Requires exactly one of the fields to be set.
 pub(super) fn exactly_one(
     entity: &'static str,
     fields: &'static [&'static str],

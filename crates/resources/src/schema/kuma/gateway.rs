@@ -1,4 +1,4 @@
-//! MeshGateway and MeshGatewayInstance.
+//! Schemas of MeshGateway and MeshGatewayInstance.
 
 use std::collections::BTreeSet;
 
@@ -9,27 +9,29 @@ use super::super::{
 };
 use super::filters::exactly_one;
 use super::patterns::SERVED_HOSTNAME;
-use super::tags::{is_map, listener_tags, names_a_service, selector, selects_something, tags};
+use super::tags::{
+    is_map, listener_tags, non_empty_selector, selector, service_tag_required, tags,
+};
 use crate::document::{Node, Value};
 
-/// Where a certificate comes from.
+/// Sources of a certificate.
 const CERTIFICATES: &[&str] = &["secret", "file", "inline", "inlineString"];
 
 /// The spec of a MeshGateway.
 pub(super) fn mesh_gateway() -> Schema {
-    let one = object()
-        .field("match", selector().rule(selects_something))
-        .rule(names_a_service("match"));
-    let selectors = list(one)
+    let dataplanes = object()
+        .field("match", selector().rule(non_empty_selector))
+        .rule(service_tag_required("match"));
+    let selectors = list(dataplanes)
         .size(1..=usize::MAX)
         .message("must have at least one element");
     let listeners = list(listener())
         .size(1..=usize::MAX)
         .message("cannot be empty")
-        .rule(one_protocol)
-        .rule(different_hostnames)
-        .rule(one_limit)
-        .rule(one_audience);
+        .rule(protocol_of_port)
+        .rule(hostnames_of_port)
+        .rule(limit_of_port)
+        .rule(cross_mesh_of_port);
     object()
         .required("selectors", selectors)
         .field("tags", listener_tags())
@@ -39,7 +41,7 @@ pub(super) fn mesh_gateway() -> Schema {
                 .required("listeners", listeners)
                 .message("cannot be empty"),
         )
-        .rule(one_selector)
+        .rule(selector_of_cross_mesh)
 }
 
 fn listener() -> Schema {
@@ -59,11 +61,11 @@ fn listener() -> Schema {
             object().field("connectionLimit", integer(0..=4_294_967_295)),
         )
         .rule(protocol_of_cross_mesh)
-        .rule(tls_needed)
-        .rule(ends_at_the_gateway)
-        .rule(mode_needed)
+        .rule(tls_required)
+        .rule(mode_of_https)
+        .rule(mode_required)
         .rule(certificates)
-        .rule(no_tls_of_its_own)
+        .rule(tls_of_cross_mesh)
 }
 
 fn tls() -> Schema {
@@ -84,7 +86,7 @@ fn is_cross_mesh(listener: &Node) -> bool {
     field.is_some_and(|field| field.value == Value::Bool(true))
 }
 
-/// The TLS of a listener that is not for other meshes: theirs is the mesh's.
+/// Returns the TLS configuration of a listener. Cross-mesh listeners use the mTLS of the mesh and have none of their own.
 fn own_tls(listener: &Node) -> Option<&Node> {
     let tls = listener.get("tls").filter(|tls| is_map(tls))?;
     (!is_cross_mesh(listener)).then_some(tls)
@@ -101,14 +103,15 @@ fn protocol_of_cross_mesh(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn tls_needed(node: &Node, findings: &mut Findings<'_>) {
-    let needs = matches!(text(node, "protocol"), Some("HTTPS" | "TLS")) && !is_cross_mesh(node);
-    if needs && node.get("tls").is_none() {
+fn tls_required(node: &Node, findings: &mut Findings<'_>) {
+    let is_required =
+        matches!(text(node, "protocol"), Some("HTTPS" | "TLS")) && !is_cross_mesh(node);
+    if is_required && node.get("tls").is_none() {
         findings.error_in(".tls", node, "cannot be empty");
     }
 }
 
-fn ends_at_the_gateway(node: &Node, findings: &mut Findings<'_>) {
+fn mode_of_https(node: &Node, findings: &mut Findings<'_>) {
     let mode = own_tls(node).and_then(|tls| tls.get("mode"));
     if let (Some("HTTPS"), Some(mode)) = (text(node, "protocol"), mode)
         && mode.as_str() == Some("PASSTHROUGH")
@@ -121,13 +124,13 @@ fn ends_at_the_gateway(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn mode_needed(node: &Node, findings: &mut Findings<'_>) {
+fn mode_required(node: &Node, findings: &mut Findings<'_>) {
     if let Some(tls) = own_tls(node).filter(|tls| tls.get("mode").is_none()) {
         findings.error_in(".tls.mode", tls, "cannot be empty");
     }
 }
 
-/// One certificate, or one RSA and one ECDSA.
+/// TLS termination requires one or two certificates. Two are for RSA and ECDSA.
 fn certificates(node: &Node, findings: &mut Findings<'_>) {
     let Some(tls) = own_tls(node).filter(|tls| text(tls, "mode") == Some("TERMINATE")) else {
         return;
@@ -142,7 +145,7 @@ fn certificates(node: &Node, findings: &mut Findings<'_>) {
     findings.error_in(".tls.certificates", certificates.unwrap_or(tls), message);
 }
 
-fn no_tls_of_its_own(node: &Node, findings: &mut Findings<'_>) {
+fn tls_of_cross_mesh(node: &Node, findings: &mut Findings<'_>) {
     let Some(tls) = node.get("tls").filter(|_| is_cross_mesh(node)) else {
         return;
     };
@@ -152,20 +155,20 @@ fn no_tls_of_its_own(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// A listener for other meshes has one service that they know it by.
-fn one_selector(node: &Node, findings: &mut Findings<'_>) {
+/// A gateway with cross-mesh listeners must have a single selector, whose service other meshes refer to.
+fn selector_of_cross_mesh(node: &Node, findings: &mut Findings<'_>) {
     let conf = node.get("conf");
-    let crosses = conf
+    let has_cross_mesh = conf
         .is_some_and(|conf| items(conf, "listeners").any(|(_, listener)| is_cross_mesh(listener)));
-    for (index, selector) in items(node, "selectors").skip(1).filter(|_| crosses) {
+    for (index, selector) in items(node, "selectors").skip(1).filter(|_| has_cross_mesh) {
         let message = "there can be at most one selector";
         findings.error_in(&format!(".selectors[{index}]"), selector, message);
     }
 }
 
-/// Listeners with the port of one of them, itself included.
-fn on_port<'n>(listeners: &'n Node, of: &Node) -> impl Iterator<Item = &'n Node> {
-    let port = of.get("port").and_then(Node::as_int);
+/// Iterates over the listeners with the same port as `listener`, including itself.
+fn on_port<'n>(listeners: &'n Node, listener: &Node) -> impl Iterator<Item = &'n Node> {
+    let port = listener.get("port").and_then(Node::as_int);
     let all = listeners.items().iter();
     all.filter(move |other| port.is_some() && other.get("port").and_then(Node::as_int) == port)
 }
@@ -184,7 +187,7 @@ fn each_listener(
     }
 }
 
-fn one_protocol(node: &Node, findings: &mut Findings<'_>) {
+fn protocol_of_port(node: &Node, findings: &mut Findings<'_>) {
     let message = "protocol conflicts with other listeners on this port";
     each_listener(node, findings, "", message, |listener| {
         let protocols: BTreeSet<_> = on_port(node, listener)
@@ -194,8 +197,8 @@ fn one_protocol(node: &Node, findings: &mut Findings<'_>) {
     });
 }
 
-fn different_hostnames(node: &Node, findings: &mut Findings<'_>) {
-    // An empty hostname is all, as `*` is; what is no text has its own finding.
+fn hostnames_of_port(node: &Node, findings: &mut Findings<'_>) {
+    // An empty hostname matches all hostnames, as `*` does. A hostname of the wrong type is reported separately.
     let hostname = |listener: &Node| match listener.get("hostname") {
         Some(hostname) => {
             let name = hostname.as_str()?;
@@ -211,8 +214,8 @@ fn different_hostnames(node: &Node, findings: &mut Findings<'_>) {
     });
 }
 
-/// Listeners of one port share its connections; 0 is no limit.
-fn one_limit(node: &Node, findings: &mut Findings<'_>) {
+/// Listeners on the same port share its connections and must have the same limit. 0 means no limit.
+fn limit_of_port(node: &Node, findings: &mut Findings<'_>) {
     let limit = |listener: &Node| {
         let limit = listener.get("resources")?.get("connectionLimit")?;
         limit.as_int().filter(|limit| *limit != 0)
@@ -227,16 +230,16 @@ fn one_limit(node: &Node, findings: &mut Findings<'_>) {
     });
 }
 
-/// A port is for the proxies of meshes or for everybody.
-fn one_audience(node: &Node, findings: &mut Findings<'_>) {
+/// Cross-mesh and other listeners must not share a port.
+fn cross_mesh_of_port(node: &Node, findings: &mut Findings<'_>) {
     let message = "conflicting values for this port";
     each_listener(node, findings, ".crossMesh", message, |listener| {
-        let audiences: BTreeSet<bool> = on_port(node, listener).map(is_cross_mesh).collect();
-        audiences.len() > 1
+        let kinds: BTreeSet<bool> = on_port(node, listener).map(is_cross_mesh).collect();
+        kinds.len() > 1
     });
 }
 
-/// The spec of a MeshGatewayInstance: what routing uses of it.
+/// The spec of a MeshGatewayInstance, reduced to the fields that routing uses.
 pub(super) fn instance() -> Schema {
     open_object()
         .field("tags", tags())

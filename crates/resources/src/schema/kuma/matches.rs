@@ -1,4 +1,4 @@
-//! Which requests a rule takes.
+//! Schemas of the matches of a rule.
 
 use serde_json::json;
 
@@ -16,13 +16,16 @@ pub(super) fn matches() -> Schema {
             one_of(&["Exact", "PathPrefix", "RegularExpression"]),
         )
         .required("value", string().size(1..=usize::MAX))
-        .rule(absolute)
+        .rule(absolute_path)
         .rule(no_trailing_slash);
     let matched = object()
         .field("path", path)
         .field("method", one_of(METHODS))
         .field("headers", list(header()))
-        .field("queryParams", list(query_parameter()).rule(different_names));
+        .field(
+            "queryParams",
+            list(query_parameter()).rule(unique_parameters),
+        );
     list(matched).size(1..=usize::MAX)
 }
 
@@ -32,8 +35,8 @@ fn header() -> Schema {
         .field("type", one_of(types).default(json!("Exact")))
         .required("name", header_name())
         .field("value", string())
-        .rule(no_value)
-        .rule(value_needed)
+        .rule(value_not_allowed)
+        .rule(value_required)
 }
 
 fn query_parameter() -> Schema {
@@ -43,9 +46,9 @@ fn query_parameter() -> Schema {
         .required("value", string())
 }
 
-fn absolute(node: &Node, findings: &mut Findings<'_>) {
-    let compared = matches!(text(node, "type"), Some("Exact" | "PathPrefix"));
-    if let Some(value) = node.get("value").filter(|_| compared)
+fn absolute_path(node: &Node, findings: &mut Findings<'_>) {
+    let is_literal = matches!(text(node, "type"), Some("Exact" | "PathPrefix"));
+    if let Some(value) = node.get("value").filter(|_| is_literal)
         && value
             .as_str()
             .is_some_and(|path| !path.is_empty() && !path.starts_with('/'))
@@ -65,7 +68,7 @@ fn no_trailing_slash(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn no_value(node: &Node, findings: &mut Findings<'_>) {
+fn value_not_allowed(node: &Node, findings: &mut Findings<'_>) {
     if let (Some("Present" | "Absent"), Some(value)) = (text(node, "type"), node.get("value"))
         && value.as_str().is_some_and(|value| !value.is_empty())
     {
@@ -73,15 +76,15 @@ fn no_value(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// A prefix may be empty: then the header is there with any value.
-fn value_needed(node: &Node, findings: &mut Findings<'_>) {
-    let compared = matches!(text(node, "type"), Some("Exact" | "RegularExpression"));
-    if compared && node.get("value").is_none() {
+/// The types Exact and RegularExpression require a value. A missing prefix matches any value.
+fn value_required(node: &Node, findings: &mut Findings<'_>) {
+    let is_required = matches!(text(node, "type"), Some("Exact" | "RegularExpression"));
+    if is_required && node.get("value").is_none() {
         findings.error_in(".value", node, "must be defined");
     }
 }
 
-fn different_names(node: &Node, findings: &mut Findings<'_>) {
+fn unique_parameters(node: &Node, findings: &mut Findings<'_>) {
     let name = |item| text(item, "name");
     for (index, item) in node.items().iter().enumerate() {
         let earlier = &node.items()[..index];

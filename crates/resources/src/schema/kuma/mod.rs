@@ -1,7 +1,7 @@
-//! Kuma's kinds in both forms, with Kuma's own messages.
+//! Schemas of Kuma's kinds, as Kubernetes objects and as universal documents. Error messages are Kuma's own, where it has one.
 //!
-//! A Kubernetes object has `metadata` and `spec`; a universal document has `type`, `mesh` and `name`, and then either
-//! `spec` or, for the kinds that are older than policies, the fields of the spec itself.
+//! A Kubernetes object has `metadata` and `spec`. A universal document has `type`, `mesh` and `name`, and either `spec` or, in kinds that
+//! predate policies, the fields of the spec at the top level.
 
 mod dataplane;
 mod filters;
@@ -24,17 +24,17 @@ use crate::kuma::DEFAULT_MESH;
 use crate::meta::Kind;
 use patterns::{NAME, SERVICE_NAME};
 
-/// Adds a kind's fields to those that every Kubernetes object has.
+/// Adds the fields of a kind to those that every Kubernetes object has.
 pub(super) fn fields(kind: Kind, object: Schema) -> Schema {
     let object = match kind {
         Kind::Dataplane | Kind::MeshGateway => object.field("mesh", name()),
-        Kind::MeshHTTPRoute | Kind::MeshTCPRoute => object.rule(route::one_role),
+        Kind::MeshHTTPRoute | Kind::MeshTCPRoute => object.rule(route::single_role),
         _ => object,
     };
     with_spec(kind, object)
 }
 
-/// All that a Mesh or a MeshGatewayInstance says may be left out.
+/// Adds the spec, which is optional in a Mesh and a MeshGatewayInstance.
 fn with_spec(kind: Kind, object: Schema) -> Schema {
     match kind {
         Kind::Mesh | Kind::MeshGatewayInstance => object.field("spec", spec(kind)),
@@ -42,9 +42,9 @@ fn with_spec(kind: Kind, object: Schema) -> Schema {
     }
 }
 
-/// The schema of a universal document.
+/// Returns the schema of a kind's universal documents.
 pub(super) fn universal(kind: Kind) -> Schema {
-    let called = match kind {
+    let object_name = match kind {
         Kind::MeshService | Kind::MeshExternalService | Kind::MeshMultiZoneService => {
             let name = string().size(1..=usize::MAX).like(&SERVICE_NAME);
             name.message("cannot be empty")
@@ -53,7 +53,7 @@ pub(super) fn universal(kind: Kind) -> Schema {
     };
     let object = object()
         .field("type", string())
-        .required("name", called)
+        .required("name", object_name)
         .field("labels", labels())
         .field("creationTime", string().like(&TIME))
         .field("modificationTime", string())
@@ -64,20 +64,20 @@ pub(super) fn universal(kind: Kind) -> Schema {
         _ => object.field("mesh", name().default(json!(DEFAULT_MESH))),
     };
     match kind {
-        Kind::Mesh | Kind::Dataplane | Kind::MeshGateway => joined(object, spec(kind)),
+        Kind::Mesh | Kind::Dataplane | Kind::MeshGateway => merge(object, spec(kind)),
         Kind::Secret => object.field("data", string().like(&BASE64)),
         _ => with_spec(kind, object),
     }
 }
 
-/// The name of an object or a mesh in a universal document.
+/// The name of a universal document, or of a mesh.
 fn name() -> Schema {
     let name = string().size(1..=usize::MAX).like(&NAME);
     name.message("cannot be empty")
 }
 
-/// One object with the fields and rules of both.
-fn joined(mut object: Schema, spec: Schema) -> Schema {
+/// Combines the fields and rules of two objects.
+fn merge(mut object: Schema, spec: Schema) -> Schema {
     if let (
         Shape::Object { fields, open, .. },
         Shape::Object {
@@ -128,23 +128,23 @@ fn enabled_backend(node: &Node, findings: &mut Findings<'_>) {
     else {
         return;
     };
-    // What is of the wrong type has its own finding.
+    // A value of the wrong type is reported separately.
     let is_list = |backends: &Node| matches!(backends.value, Value::List(_));
-    let odd = node
+    let has_wrong_type = node
         .get("backends")
         .is_some_and(|backends| !is_list(backends));
     let known = items(node, "backends").any(|(_, backend)| match backend.get("name") {
         Some(name) => name.as_str().is_none() || name.as_str() == enabled.as_str(),
         None => !matches!(backend.value, Value::Map(_)),
     });
-    let known = known || odd;
+    let known = known || has_wrong_type;
     if enabled.as_str().is_some() && !known {
         let message = "has to be set to one of the backends in the mesh";
         findings.error_in(".enabledBackend", enabled, message);
     }
 }
 
-/// A Mesh: what routing uses of it. The rest is for others.
+/// The spec of a Mesh, reduced to the fields that routing uses.
 fn mesh() -> Schema {
     let modes = &["Everywhere", "ReachableBackends", "Exclusive", "Disabled"];
     open_object().field("mtls", mtls()).field(

@@ -1,17 +1,17 @@
-//! What strings must look like to Kuma, in its own words.
+//! String patterns of Kuma, with Kuma's own error messages where it has one.
 
 use super::super::gateway::is_ip;
 use super::super::patterns::{HOSTNAME, Pattern, SUBDOMAIN};
 use super::tags::PROTOCOLS;
 use crate::kuma::TargetKind;
 
-/// What a reference refers to.
+/// The kind of a reference.
 pub(super) static TARGET_KIND: Pattern = Pattern::with_message(
     |text| TargetKind::find(text).is_some(),
     |text| format!("value '{text}' is not supported"),
 );
 
-/// The name of an object. The Gateway API's controller of Kuma calls a backend that is not there by the other one.
+/// The name of an object. `kuma.io/unresolved-backend` is the name that Kuma's Gateway API controller gives to a missing backend.
 pub(super) static NAME: Pattern = Pattern::with_message(
     |text| text.bytes().all(is_name) || text == "kuma.io/unresolved-backend",
     |_| {
@@ -20,38 +20,38 @@ pub(super) static NAME: Pattern = Pattern::with_message(
     },
 );
 
-/// A host that requests are sent to.
+/// A hostname without a wildcard.
 pub(super) static PRECISE_HOSTNAME: Pattern = Pattern::with_message(
     |text| precise_hostname(text).is_none(),
     |text| precise_hostname(text).unwrap_or_default().to_owned(),
 );
 
-/// The value of a header.
+/// A header value.
 pub(super) static HEADER_VALUE: Pattern = Pattern::with_message(
     |text| text.bytes().all(|b| b == b'\t' || b >= b' ' && b != 0x7f),
-    |_| "must not have line breaks or other control characters".to_owned(),
+    |_| "must not contain line breaks or other control characters".to_owned(),
 );
 
-/// A path that takes the place of another.
+/// A replacement for a path.
 pub(super) static NEW_PATH: Pattern = Pattern::with_message(
     |text| new_path(text).is_none(),
     |text| new_path(text).unwrap_or_default().to_owned(),
 );
 
-/// A path that takes the place of a prefix; none is how a prefix is cut off.
+/// A replacement for a path prefix. An empty replacement removes the prefix.
 pub(super) static NEW_PREFIX: Pattern = Pattern::with_message(
     |text| text.is_empty() || new_path(text).is_none(),
     |text| new_path(text).unwrap_or_default().to_owned(),
 );
 
-/// A host that requests on a gateway may have, `*` for all, or all hosts below one. Kuma looks at none of it; here what no request can
-/// have is refused.
+/// A hostname of requests to a gateway, possibly `*` or with a wildcard label. Kuma does not validate these; Pointsman rejects hostnames that
+/// no request can match.
 pub(super) static REQUESTED_HOSTNAME: Pattern = Pattern::with_message(
     |text| requested_hostname(text).is_none(),
     |text| requested_hostname(text).unwrap_or_default().to_owned(),
 );
 
-/// A host that is served, `*` for all, or all hosts below one.
+/// A hostname of a listener, possibly `*` or with a wildcard label.
 pub(super) static SERVED_HOSTNAME: Pattern = Pattern::with_message(
     |text| served_hostname(text).is_none(),
     |text| served_hostname(text).unwrap_or_default().to_owned(),
@@ -72,22 +72,23 @@ pub(super) static SERVICE_ADDRESS: Pattern = Pattern::with_message(is_ip, |_| {
     "serviceAddress has to be valid IP address".to_owned()
 });
 
-/// Where a MeshExternalService is. Kuma knows unix paths too.
+/// The address of an endpoint of a MeshExternalService. Unlike Kuma, this rejects unix socket paths.
 pub(super) static EXTERNAL_ADDRESS: Pattern = Pattern::with_message(
     |text| is_ip(text) || is_domain(text),
     |text| match text.starts_with("unix://") {
-        true => "a unix path is not supported: address has to be a valid IP or hostname".to_owned(),
+        true => "unix socket paths are not supported: address has to be a valid IP or hostname"
+            .to_owned(),
         false => "address has to be a valid IP or hostname".to_owned(),
     },
 );
 
-/// What an outbound may lead to by reference.
+/// The kind of an outbound's backendRef.
 pub(super) static OUTBOUND_KIND: Pattern = Pattern::with_message(
     |text| ["MeshExternalService", "MeshMultiZoneService", "MeshService"].contains(&text),
     |_| NO_OUTBOUND_KIND.to_owned(),
 );
 
-/// What is said of others.
+/// Kuma's message for other kinds.
 pub(super) const NO_OUTBOUND_KIND: &str =
     "invalid value. Available values are: MeshExternalService,MeshMultiZoneService,MeshService";
 
@@ -97,7 +98,7 @@ pub(super) static APP_PROTOCOL: Pattern = Pattern::with_message(
     |_| format!("must be one of [{}]", PROTOCOLS.join(", ")),
 );
 
-/// The name of a service within a mesh, which becomes a part of hostnames.
+/// The name of a service within a mesh. It is limited to 63 characters because it becomes a label of hostnames.
 pub(super) static SERVICE_NAME: Pattern = Pattern::with_message(
     |text| text.chars().count() <= 63 && text.bytes().all(is_name),
     |text| match text.chars().count() <= 63 {
@@ -106,7 +107,7 @@ pub(super) static SERVICE_NAME: Pattern = Pattern::with_message(
     },
 );
 
-/// How a MeshExternalService is known within the mesh.
+/// The match type of a MeshExternalService.
 pub(super) static MATCH_TYPE: Pattern = Pattern::with_message(
     |text| text == "HostnameGenerator",
     |text| format!("unrecognized type '{text}' - only 'HostnameGenerator' is supported"),
@@ -122,7 +123,7 @@ const TLS_VERSIONS: [&str; 5] = ["TLSAuto", "TLS10", "TLS11", "TLS12", "TLS13"];
 
 fn no_version(field: &str, text: &str, not_supported: &str) -> String {
     match TLS_VERSIONS.contains(&text) {
-        true => format!("{text} is not supported here: {not_supported}"),
+        true => format!("{text} is not supported: {not_supported}"),
         false => {
             let all = TLS_VERSIONS
                 .map(|version| format!("{version:?}"))
@@ -132,25 +133,25 @@ fn no_version(field: &str, text: &str, not_supported: &str) -> String {
     }
 }
 
-/// The lowest version of TLS: 1.2 is always spoken, and none below.
+/// The minimum TLS version. TLS 1.2 is always enabled, and older versions never are.
 pub(super) static LOWEST_TLS: Pattern = Pattern::with_message(
     |text| TLS_VERSIONS[..4].contains(&text),
-    |text| no_version("min", text, "TLS 1.2 is always spoken"),
+    |text| no_version("min", text, "TLS 1.2 is always enabled"),
 );
 
-/// The highest: 1.3 is always spoken.
+/// The maximum TLS version. TLS 1.3 is always enabled.
 pub(super) static HIGHEST_TLS: Pattern = Pattern::with_message(
     |text| ["TLSAuto", "TLS13"].contains(&text),
-    |text| no_version("max", text, "TLS 1.3 is always spoken"),
+    |text| no_version("max", text, "TLS 1.3 is always enabled"),
 );
 
 const MODES: [&str; 4] = ["SkipSAN", "SkipCA", "Secured", "SkipAll"];
 
-/// How much of a certificate is verified: all of it.
+/// The verification mode. Only full verification is supported.
 pub(super) static VERIFICATION: Pattern = Pattern::with_message(
     |text| text == "Secured",
     |text| match MODES.contains(&text) {
-        true => format!("{text} is not supported here: certificates are always verified"),
+        true => format!("{text} is not supported: certificates are always verified"),
         false => {
             let all = MODES.map(|mode| format!("{mode:?}")).join(", ");
             format!("\"mode\" must be one of [{all}]")
@@ -183,12 +184,12 @@ fn precise_hostname(text: &str) -> Option<&'static str> {
 }
 
 fn new_path(text: &str) -> Option<&'static str> {
-    let plain = |b: u8| (b'!'..=b'~').contains(&b) && b != b'?' && b != b'#';
+    let is_path = |b: u8| (b'!'..=b'~').contains(&b) && b != b'?' && b != b'#';
     if !text.starts_with('/') {
         Some("must be an absolute path")
-    } else if !text.bytes().all(plain) {
+    } else if !text.bytes().all(is_path) {
         Some(
-            "must be a path alone: no `?`, `#`, spaces, control characters, or letters beyond ASCII that are not percent-encoded",
+            "must not contain `?`, `#`, spaces, control characters or non-ASCII characters; percent-encode them",
         )
     } else {
         None

@@ -1,15 +1,15 @@
-//! MeshHTTPRoute, MeshTCPRoute and MeshGatewayHTTPRoute.
+//! Schemas of MeshHTTPRoute, MeshTCPRoute and MeshGatewayHTTPRoute.
 
 use super::super::rules::{items, text};
 use super::super::{Findings, Schema, list, object, string};
-use super::filters::{answer_without_backends, filters, prefix_to_replace};
+use super::filters::{filters, is_response, prefix_to_replace, response_without_backends};
 use super::matches::matches;
 use super::patterns::REQUESTED_HOSTNAME;
 use super::target::{backend_ref, no_inbound, refuse_kind, target_ref};
 use crate::document::{Node, Value};
 use crate::kuma::{KubernetesService, SYSTEM_NAMESPACE};
 
-/// Proxies that a policy may be for.
+/// Kinds of proxies that a policy may configure.
 const PROXIES: &[&str] = &[
     "Mesh",
     "Dataplane",
@@ -19,10 +19,10 @@ const PROXIES: &[&str] = &[
     "MeshServiceSubset",
 ];
 
-/// Destinations of requests from sidecars.
+/// Kinds of destinations for sidecars.
 const DESTINATIONS: &[&str] = &["MeshService", "MeshExternalService", "MeshMultiZoneService"];
 
-/// All destinations, gateways' included. Which of them depends on the proxies.
+/// Kinds of destinations for sidecars and gateways.
 const TO: &[&str] = &[
     "Mesh",
     "MeshService",
@@ -30,13 +30,12 @@ const TO: &[&str] = &[
     "MeshMultiZoneService",
 ];
 
-/// What MADR 011 looked at and did not take, and where things stand instead.
-const RULES_HERE: &str =
-    "this has no place here: `rules` stand beside `targetRef`, each with a `default` of its own";
-const IN_TO: &str = "this stands in `to`, beside its `targetRef`";
-const IN_DEFAULT: &str = "this stands in the rule's `default`";
+// Messages for fields of alternatives that MADR 011 rejected.
+const DEFAULT_IN_RULES: &str = "not allowed here: set `default` in each item of `rules`";
+const IN_TO: &str = "not allowed here: set this field in an item of `to`, beside `targetRef`";
+const IN_DEFAULT: &str = "not allowed here: set this field in the rule's `default`";
 const NO_FROM: &str =
-    "there is no `from`: `targetRef` says whose requests, and `to` where they are going";
+    "not supported: select the proxies with `targetRef` and the destinations with `to`";
 
 /// The spec of a MeshHTTPRoute.
 pub(super) fn http() -> Schema {
@@ -44,7 +43,7 @@ pub(super) fn http() -> Schema {
         .required("targetRef", target_ref(TO).message("must be defined"))
         .field("hostnames", hostnames())
         .field("rules", list(http_rule()))
-        .misplaced("default", RULES_HERE);
+        .misplaced("default", DEFAULT_IN_RULES);
     object()
         .field("targetRef", target_ref(PROXIES).rule(no_inbound))
         .field("to", list(to))
@@ -53,9 +52,9 @@ pub(super) fn http() -> Schema {
         .misplaced("rules", IN_TO)
         .misplaced("hostnames", IN_TO)
         .rule(destinations)
-        .rule(hostnames_on_gateways)
-        .rule(backends_on_gateways)
-        .rule(backend_hostname_on_gateways)
+        .rule(hostnames_for_gateways)
+        .rule(backends_for_gateways)
+        .rule(backend_hostname_for_gateways)
 }
 
 /// The spec of a MeshGatewayHTTPRoute.
@@ -64,16 +63,13 @@ pub(super) fn gateway_http() -> Schema {
     object()
         .required("targetRef", gateway)
         .field("hostnames", hostnames())
-        .field("rules", list(http_rule().rule(backends_needed)))
+        .field("rules", list(http_rule().rule(backends_required)))
         .misplaced("from", NO_FROM)
         .misplaced(
             "to",
-            "a gateway's rules stand in `rules`: where requests go is in their `backendRefs`",
+            "not supported in a MeshGatewayHTTPRoute: set `rules`, and the destinations in their `backendRefs`",
         )
-        .misplaced(
-            "default",
-            "a gateway's rules stand in `rules`, each with a `default` of its own",
-        )
+        .misplaced("default", DEFAULT_IN_RULES)
 }
 
 /// The spec of a MeshTCPRoute.
@@ -88,7 +84,7 @@ pub(super) fn tcp() -> Schema {
     let to = object()
         .required("targetRef", target_ref(TO).message("must be defined"))
         .field("rules", list(rule).max(1))
-        .misplaced("default", RULES_HERE);
+        .misplaced("default", DEFAULT_IN_RULES);
     object()
         .field("targetRef", target_ref(PROXIES).rule(no_inbound))
         .field("to", list(to).size(1..=usize::MAX))
@@ -106,7 +102,7 @@ fn http_rule() -> Schema {
     let conf = object()
         .field("filters", filters())
         .field("backendRefs", list(backend_ref()))
-        .rule(answer_without_backends);
+        .rule(response_without_backends);
     object()
         .required("matches", matches())
         .required("default", conf.message("must be defined"))
@@ -120,7 +116,7 @@ fn is_for_gateways(spec: &Node) -> bool {
     target.and_then(|target| text(target, "kind")) == Some("MeshGateway")
 }
 
-/// MADR 045: "This MADR proposes requiring `spec.to[].targetRef.kind: Mesh`", on gateways. A sidecar's requests go somewhere.
+/// MADR 045: "This MADR proposes requiring `spec.to[].targetRef.kind: Mesh`", on gateways. Routes for sidecars must name a destination.
 fn destinations(spec: &Node, findings: &mut Findings<'_>) {
     let supported = if is_for_gateways(spec) {
         &["Mesh"]
@@ -141,7 +137,8 @@ fn destinations(spec: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn hostnames_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
+/// Hostnames are supported on gateways only.
+fn hostnames_for_gateways(spec: &Node, findings: &mut Findings<'_>) {
     if is_for_gateways(spec) {
         return;
     }
@@ -160,38 +157,33 @@ fn hostnames_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
 }
 
 /// MADR 045: "Require `backendRefs` to be set", on gateways.
-fn backends_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
+fn backends_for_gateways(spec: &Node, findings: &mut Findings<'_>) {
     if !is_for_gateways(spec) {
         return;
     }
     for (index, to) in items(spec, "to") {
-        for (place, rule) in items(to, "rules") {
-            needs_backends(rule, findings, &format!(".to[{index}].rules[{place}]"));
+        for (number, rule) in items(to, "rules") {
+            require_backends(rule, findings, &format!(".to[{index}].rules[{number}]"));
         }
     }
 }
 
-fn backends_needed(rule: &Node, findings: &mut Findings<'_>) {
-    needs_backends(rule, findings, "");
+fn backends_required(rule: &Node, findings: &mut Findings<'_>) {
+    require_backends(rule, findings, "");
 }
 
-/// A rule of a gateway that does not answer by itself says where requests go.
-fn needs_backends(rule: &Node, findings: &mut Findings<'_>, part: &str) {
+/// Requires backends in a gateway's rule, unless a filter responds to the request.
+fn require_backends(rule: &Node, findings: &mut Findings<'_>, part: &str) {
     let Some(conf) = rule.get("default") else {
         return;
     };
-    let none = match conf.get("backendRefs").map(|backends| &backends.value) {
+    let is_empty = match conf.get("backendRefs").map(|backends| &backends.value) {
         Some(Value::List(backends)) => backends.is_empty(),
         Some(_) => false,
         None => matches!(conf.value, Value::Map(_)),
     };
-    let answers = items(conf, "filters").any(|(_, filter)| {
-        matches!(
-            text(filter, "type"),
-            Some("RequestRedirect" | "DirectResponse")
-        )
-    });
-    if none && !answers {
+    let responds = items(conf, "filters").any(|(_, filter)| is_response(filter));
+    if is_empty && !responds {
         findings.error_in(
             &format!("{part}.default.backendRefs"),
             conf,
@@ -200,22 +192,22 @@ fn needs_backends(rule: &Node, findings: &mut Findings<'_>, part: &str) {
     }
 }
 
-/// Only a gateway is called by a name that its backends don't have.
-fn backend_hostname_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
+/// `hostToBackendHostname` is supported on gateways only.
+fn backend_hostname_for_gateways(spec: &Node, findings: &mut Findings<'_>) {
     if is_for_gateways(spec) {
         return;
     }
     for (index, to) in items(spec, "to") {
-        for (place, rule) in items(to, "rules") {
+        for (number, rule) in items(to, "rules") {
             let Some(conf) = rule.get("default") else {
                 continue;
             };
-            for (number, filter) in items(conf, "filters") {
+            for (filter_index, filter) in items(conf, "filters") {
                 let rewrite = filter.get("urlRewrite");
                 let field = rewrite.and_then(|rewrite| rewrite.get("hostToBackendHostname"));
                 if let Some(field) = field.filter(|field| field.value == Value::Bool(true)) {
                     let part = format!(
-                        ".to[{index}].rules[{place}].default.filters[{number}].urlRewrite.hostToBackendHostname"
+                        ".to[{index}].rules[{number}].default.filters[{filter_index}].urlRewrite.hostToBackendHostname"
                     );
                     findings.error_in(&part, field, "can only be set with MeshGateway");
                 }
@@ -224,8 +216,9 @@ fn backend_hostname_on_gateways(spec: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// On Kubernetes a policy is its namespace's own for all clients (producer), or for the namespace's clients (consumer).
-pub(super) fn one_role(object: &Node, findings: &mut Findings<'_>) {
+/// On Kubernetes, a policy is either a producer policy, for all clients of a service in its namespace, or a consumer policy, for the clients in
+/// its namespace.
+pub(super) fn single_role(object: &Node, findings: &mut Findings<'_>) {
     let namespace = object
         .get("metadata")
         .and_then(|metadata| text(metadata, "namespace"));
@@ -235,11 +228,12 @@ pub(super) fn one_role(object: &Node, findings: &mut Findings<'_>) {
     let is_producer = |to: &Node| {
         to.get("targetRef").is_some_and(|target| {
             let name = text(target, "name");
-            let older = name.and_then(KubernetesService::parse);
-            let of = text(target, "namespace").or(older.map(|service| service.namespace));
+            let service = name.and_then(KubernetesService::parse);
+            let target_namespace =
+                text(target, "namespace").or(service.map(|service| service.namespace));
             text(target, "kind") == Some("MeshService")
                 && target.get("name").is_some()
-                && of.is_none_or(|of| of == namespace)
+                && target_namespace.is_none_or(|target| target == namespace)
         })
     };
     let producers = items(spec, "to").filter(|(_, to)| is_producer(to)).count();

@@ -1,4 +1,4 @@
-//! MeshService, MeshExternalService and MeshMultiZoneService.
+//! Schemas of MeshService, MeshExternalService and MeshMultiZoneService.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ use super::patterns::{
 use super::tags::selector;
 use crate::document::{Node, Value};
 
-/// Where a certificate or key comes from: the older form, then the newer, which has a type beside it.
+/// Sources of a certificate or key: those without a `type`, then those of the newer form with a `type`.
 const SOURCES: &[&str] = &[
     "secret",
     "inline",
@@ -26,8 +26,9 @@ const SOURCES: &[&str] = &[
     "envVar",
 ];
 
-/// What is said of endpoints that would be used only where others fail.
-const ONE_PRIORITY: &str = "a priority above 0 is not supported: all endpoints are used alike";
+/// Message for endpoints that would be used only if others fail.
+const SINGLE_PRIORITY: &str =
+    "a priority above 0 is not supported: all endpoints have the same priority";
 
 /// The spec of a MeshService.
 pub(super) fn mesh_service() -> Schema {
@@ -38,7 +39,7 @@ pub(super) fn mesh_service() -> Schema {
             object().required("name", string().size(1..=usize::MAX)),
         )
         .field("dataplaneLabels", label_selector())
-        .rule(one_selector);
+        .rule(single_selector);
     let port = service_port(string()).field("targetPort", int_or_string().rule(port_or_name));
     object()
         .field("selector", selector)
@@ -47,7 +48,7 @@ pub(super) fn mesh_service() -> Schema {
         .field("state", string())
 }
 
-fn one_selector(node: &Node, findings: &mut Findings<'_>) {
+fn single_selector(node: &Node, findings: &mut Findings<'_>) {
     let fields = ["dataplaneTags", "dataplaneRef", "dataplaneLabels"];
     if fields
         .iter()
@@ -61,15 +62,15 @@ fn one_selector(node: &Node, findings: &mut Findings<'_>) {
 }
 
 fn port_or_name(node: &Node, findings: &mut Findings<'_>) {
-    let fits = match &node.value {
+    let is_valid = match &node.value {
         Value::Int(number) => (1..=65535).contains(number),
         Value::String(name) => PORT_NAME.matches(name),
         _ => true,
     };
-    if !fits {
+    if !is_valid {
         findings.error(
             node,
-            "must be a port between 1 and 65535, or the name of an inbound",
+            "must be a port number between 1 and 65535 or the name of an inbound",
         );
     }
 }
@@ -86,7 +87,7 @@ pub(super) fn external() -> Schema {
     let endpoint = object()
         .required("address", string().like(&EXTERNAL_ADDRESS))
         .required("port", port())
-        .field("priority", integer(0..=0).message(ONE_PRIORITY));
+        .field("priority", integer(0..=0).message(SINGLE_PRIORITY));
     let extension = object()
         .required(
             "type",
@@ -100,8 +101,8 @@ pub(super) fn external() -> Schema {
         .field("tls", tls())
 }
 
-/// How TLS is spoken with what is outside. Versions below 1.2 are never spoken and certificates always verified, so what
-/// asks for less or more than that is refused.
+/// TLS configuration of connections to a MeshExternalService. TLS 1.2 and 1.3 are always enabled and certificates are always verified, so
+/// other settings are rejected.
 fn tls() -> Schema {
     let version = object()
         .field("min", string().like(&LOWEST_TLS))

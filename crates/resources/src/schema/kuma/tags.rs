@@ -1,13 +1,13 @@
-//! Tags: what proxies and listeners are, and what selects them.
+//! Schemas of tags, which describe and select proxies and listeners.
 
 use super::super::{Findings, Schema, map, string};
 use crate::document::Node;
 use crate::kuma::{PROTOCOL_TAG, SERVICE_TAG};
 
-/// Protocols of inbounds and ports.
+/// Supported protocols of inbounds and ports.
 pub(super) const PROTOCOLS: [&str; 5] = ["grpc", "http", "http2", "kafka", "tcp"];
 
-/// Tags that say what Dataplanes are, which listeners must not say again.
+/// Tags that belong to Dataplanes and are not allowed on listeners.
 const RESERVED: [&str; 4] = [
     "kuma.io/external-service-name",
     PROTOCOL_TAG,
@@ -15,27 +15,27 @@ const RESERVED: [&str; 4] = [
     "kuma.io/zone",
 ];
 
-/// What something is.
+/// Tags of a Dataplane, inbound or outbound.
 pub(super) fn tags() -> Schema {
     map(string()).rule(names).rule(values)
 }
 
-/// What something must be; the value `*` is any.
+/// Tags of a selector. The value `*` matches any value.
 pub(super) fn selector() -> Schema {
     map(string()).rule(names).rule(selector_values)
 }
 
-/// What a listener is.
+/// Tags of a listener.
 pub(super) fn listener_tags() -> Schema {
     selector().rule(not_reserved)
 }
 
-/// A tag in a path, as Kuma writes it.
+/// Formats a tag as a segment of a field path, as Kuma does.
 pub(super) fn key(tag: &str) -> String {
     format!("[\"{tag}\"]")
 }
 
-fn is_plain(b: u8) -> bool {
+fn is_tag_character(b: u8) -> bool {
     b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b':')
 }
 
@@ -44,7 +44,7 @@ fn names(node: &Node, findings: &mut Findings<'_>) {
         let part = key(&entry.key);
         if entry.key.is_empty() {
             findings.error(node, "tag name must be non-empty");
-        } else if !entry.key.bytes().all(|b| is_plain(b) || b == b'/') {
+        } else if !entry.key.bytes().all(|b| is_tag_character(b) || b == b'/') {
             let message = "tag name must consist of alphanumeric characters, dots, dashes, slashes and underscores";
             findings.error_in(&part, &entry.node, message);
         }
@@ -55,14 +55,14 @@ fn values(node: &Node, findings: &mut Findings<'_>) {
     each_value(node, findings, |value| {
         let message =
             "tag value must consist of alphanumeric characters, dots, dashes and underscores";
-        (!value.bytes().all(is_plain)).then_some(message)
+        (!value.bytes().all(is_tag_character)).then_some(message)
     });
 }
 
 fn selector_values(node: &Node, findings: &mut Findings<'_>) {
     each_value(node, findings, |value| {
         let message = "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"";
-        let fits = value == "*" || value.bytes().all(|b| is_plain(b) || b == b'/');
+        let fits = value == "*" || value.bytes().all(|b| is_tag_character(b) || b == b'/');
         (!fits).then_some(message)
     });
 }
@@ -89,8 +89,8 @@ fn not_reserved(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// The tags in `field` name a service.
-pub(super) fn names_a_service(field: &'static str) -> impl Fn(&Node, &mut Findings<'_>) {
+/// Requires the tags in `field` to contain the service tag.
+pub(super) fn service_tag_required(field: &'static str) -> impl Fn(&Node, &mut Findings<'_>) {
     move |node, findings| {
         let tags = node.get(field);
         if tags.is_none_or(|tags| is_map(tags) && tags.get(SERVICE_TAG).is_none()) {
@@ -103,14 +103,14 @@ pub(super) fn names_a_service(field: &'static str) -> impl Fn(&Node, &mut Findin
     }
 }
 
-/// A selector asks for something.
-pub(super) fn selects_something(node: &Node, findings: &mut Findings<'_>) {
+/// Requires a selector to have at least one tag.
+pub(super) fn non_empty_selector(node: &Node, findings: &mut Findings<'_>) {
     if node.entries().is_empty() {
         findings.error(node, "must have at least one tag");
     }
 }
 
-/// Whether this is an object; what is not has its own finding.
+/// Returns whether the value is an object. Other values are reported separately.
 pub(super) fn is_map(node: &Node) -> bool {
     matches!(node.value, crate::document::Value::Map(_))
 }

@@ -1,4 +1,4 @@
-//! References of policies: which fields go with which kind.
+//! Schemas of references in policies.
 
 use serde_json::json;
 
@@ -9,9 +9,9 @@ use super::patterns::{NAME, TARGET_KIND};
 use super::tags::{is_map, selector};
 use crate::document::{Node, Value};
 
-/// The fields of a reference that go with each kind, beside `kind`.
+/// Fields of a reference that are allowed with each kind, besides `kind`.
 const FIELDS: &[(&str, &[&str])] = &[
-    // `name` and `sectionName` have words of their own.
+    // Rules with their own messages restrict `name` of a Mesh and `sectionName` of a Dataplane.
     ("Mesh", &["name", "proxyTypes"]),
     ("Dataplane", &["name", "namespace", "labels", "sectionName"]),
     ("MeshSubset", &["tags", "proxyTypes"]),
@@ -28,10 +28,10 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("MeshServiceSubset", &["name", "tags"]),
 ];
 
-/// Kinds that are referred to by a name only.
+/// Kinds that are referred to by name only.
 const BY_NAME: [&str; 2] = ["MeshServiceSubset", "MeshGateway"];
 
-/// Kinds that are referred to by a name or by labels.
+/// Kinds that are referred to by name or by labels.
 const BY_NAME_OR_LABELS: [&str; 3] = ["MeshService", "MeshExternalService", "MeshMultiZoneService"];
 
 /// Kinds of backends.
@@ -64,8 +64,8 @@ pub(super) fn target_ref(supported: &'static [&'static str]) -> Schema {
         .rule(supported_kind(supported))
         .rule(fields_of_kind)
         .rule(mesh_without_name)
-        .rule(named)
-        .rule(named_or_labelled)
+        .rule(name_required)
+        .rule(name_or_labels)
 }
 
 fn weight() -> Schema {
@@ -79,7 +79,7 @@ pub(super) fn backend_ref() -> Schema {
     target_ref(BACKENDS)
         .field("weight", weight())
         .field("port", port())
-        .rule(multi_zone_needs_port)
+        .rule(port_of_multi_zone)
 }
 
 fn supported_kind(supported: &'static [&'static str]) -> impl Fn(&Node, &mut Findings<'_>) {
@@ -88,7 +88,7 @@ fn supported_kind(supported: &'static [&'static str]) -> impl Fn(&Node, &mut Fin
     }
 }
 
-/// Refuses a reference to another kind than these; a kind that nobody knows has its own finding.
+/// Rejects a reference to a kind other than these. Unknown kinds are reported separately.
 pub(super) fn refuse_kind(
     node: &Node,
     findings: &mut Findings<'_>,
@@ -108,7 +108,7 @@ pub(super) fn refuse_kind(
     }
 }
 
-/// Whether a field is set, as Kuma sees it: empty is not.
+/// Returns whether a value counts as set. Like Kuma, this treats empty values as unset.
 fn is_set(node: &Node) -> bool {
     match &node.value {
         Value::String(text) => !text.is_empty(),
@@ -154,7 +154,7 @@ fn mesh_without_name(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn named(node: &Node, findings: &mut Findings<'_>) {
+fn name_required(node: &Node, findings: &mut Findings<'_>) {
     let Some(kind) = text(node, "kind").filter(|kind| BY_NAME.contains(kind)) else {
         return;
     };
@@ -166,9 +166,9 @@ fn named(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn named_or_labelled(node: &Node, findings: &mut Findings<'_>) {
+fn name_or_labels(node: &Node, findings: &mut Findings<'_>) {
     let kind = text(node, "kind").unwrap_or_default();
-    // Without either it is every Dataplane.
+    // A Dataplane reference without either refers to all Dataplanes.
     if !BY_NAME_OR_LABELS.contains(&kind) && kind != "Dataplane" {
         return;
     }
@@ -179,9 +179,13 @@ fn named_or_labelled(node: &Node, findings: &mut Findings<'_>) {
             findings.error_in(".labels", labels, message);
         }
         (None, _) if set(node, "name").is_none() && kind != "Dataplane" => {
-            // What is of the wrong type has its own finding.
-            let odd = |field, right: fn(&Node) -> bool| node.get(field).is_some_and(|n| !right(n));
-            if !odd("name", |name| name.as_str().is_some()) && !odd("labels", is_map) {
+            // Values of the wrong type are reported separately.
+            let has_wrong_type = |field, is_valid: fn(&Node) -> bool| {
+                node.get(field).is_some_and(|value| !is_valid(value))
+            };
+            if !has_wrong_type("name", |name| name.as_str().is_some())
+                && !has_wrong_type("labels", is_map)
+            {
                 let message = format!("name or labels must be set when kind is {kind}");
                 findings.error_in(".name", node, message);
             }
@@ -190,7 +194,7 @@ fn named_or_labelled(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-/// A Dataplane's ports are for policies on what it is sent.
+/// `sectionName` of a Dataplane refers to an inbound, which routes don't apply to.
 pub(super) fn no_inbound(node: &Node, findings: &mut Findings<'_>) {
     if let (Some("Dataplane"), Some(section)) = (text(node, "kind"), set(node, "sectionName")) {
         let message = "can only be used with inbound policies";
@@ -198,7 +202,7 @@ pub(super) fn no_inbound(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn multi_zone_needs_port(node: &Node, findings: &mut Findings<'_>) {
+fn port_of_multi_zone(node: &Node, findings: &mut Findings<'_>) {
     if text(node, "kind") == Some("MeshMultiZoneService") && node.get("port").is_none() {
         let message = "must be defined with kind MeshMultiZoneService";
         findings.error_in(".port", node, message);

@@ -1,7 +1,7 @@
-//! The same documents to a real API server: it must accept and refuse what we do.
+//! Compares validation and defaults with a real API server.
 //!
-//! Runs only where `KUBECONFIG_COMPARE` names the kubeconfig of a cluster with the CRDs of the experimental channel
-//! (Gateway API v1.7.0). `KUBECTL` is the command, `kubectl` if it is not set. Nothing is written: all is a dry run.
+//! Runs only if `KUBECONFIG_COMPARE` is the path of a kubeconfig for a cluster with the CRDs of the experimental channel (Gateway API
+//! v1.7.0). `KUBECTL` overrides the command `kubectl`. All requests are dry runs.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -12,10 +12,10 @@ use serde_json::{Value as Json, json};
 use super::{errors, kinds, limits, read, rules, valid};
 use crate::meta::{KUMA_GROUP, POINTSMAN_GROUP};
 
-/// Groups whose CRDs the cluster does not have.
+/// API groups whose CRDs the cluster does not have.
 const OTHERS: [&str; 2] = [POINTSMAN_GROUP, KUMA_GROUP];
 
-/// All documents that the other tests try, but those that change what an object is called.
+/// Returns the documents of the other tests, except those that change the identity of an object.
 fn documents() -> Vec<(String, Json)> {
     let mut all = Vec::new();
     for (kind, version) in kinds().filter(|(kind, _)| !OTHERS.contains(&kind.group())) {
@@ -25,24 +25,24 @@ fn documents() -> Vec<(String, Json)> {
                 .map(|object| (format!("{kind} {version}: valid"), object)),
         );
         all.extend(limits::cases(kind, version).into_iter().filter_map(|case| {
-            let named = [
+            let identity = [
                 "metadata",
                 "metadata.name",
                 "metadata.namespace",
                 "apiVersion",
                 "kind",
             ];
-            let what = format!("{kind} {version}: {}: {:?}", case.field, case.message);
-            (!named.contains(&case.field.as_str())).then_some((what, case.object))
+            let title = format!("{kind} {version}: {}: {:?}", case.field, case.message);
+            (!identity.contains(&case.field.as_str())).then_some((title, case.object))
         }));
     }
-    let cases = rules::broken().into_iter().chain(rules::kept());
+    let cases = rules::broken().into_iter().chain(rules::accepted());
     let cases = cases.filter(|case| !OTHERS.contains(&case.kind.group()));
     all.extend(cases.map(|case| (format!("{}: {}", case.kind, case.change), case.object)));
     all
 }
 
-/// What the API server would store of each document, by its name, and what it said of the others.
+/// Submits the documents to the API server. Returns the objects that it would store, by name, and its error messages for the others.
 fn store(kubeconfig: &OsStr, documents: &[(String, Json)]) -> (HashMap<String, Json>, String) {
     let folder = std::env::temp_dir().join(format!("pointsman-compare-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder for the documents");
@@ -65,8 +65,8 @@ fn store(kubeconfig: &OsStr, documents: &[(String, Json)]) -> (HashMap<String, J
         .arg(&folder)
         .output()
         .expect("kubectl runs");
-    std::fs::remove_dir_all(&folder).expect("the folder is ours");
-    // One value after another, or all in one list.
+    std::fs::remove_dir_all(&folder).expect("the folder was created here");
+    // kubectl prints either a sequence of objects or a single List.
     let values = serde_json::Deserializer::from_slice(&output.stdout).into_iter::<Json>();
     let objects = values.flat_map(|value| {
         let mut value = value.expect("kubectl writes JSON");
@@ -90,7 +90,7 @@ fn store(kubeconfig: &OsStr, documents: &[(String, Json)]) -> (HashMap<String, J
 }
 
 #[test]
-fn the_api_server_gives_the_same_verdict_and_the_same_defaults() {
+fn validation_and_defaults_are_those_of_the_api_server() {
     let Some(kubeconfig) = std::env::var_os("KUBECONFIG_COMPARE") else {
         return;
     };
@@ -103,32 +103,32 @@ fn the_api_server_gives_the_same_verdict_and_the_same_defaults() {
             .expect("an object")
             .remove("namespace");
     }
-    let (stored, refused) = store(&kubeconfig, &documents);
-    assert!(stored.len() > 50, "{refused}");
+    let (stored, rejections) = store(&kubeconfig, &documents);
+    assert!(stored.len() > 50, "{rejections}");
     let mut differences = Vec::new();
-    for (number, (what, object)) in documents.iter().enumerate() {
+    for (number, (title, object)) in documents.iter().enumerate() {
         let input = read(object);
         let theirs = stored.get(&format!("case-{number}"));
         match (input.documents.first(), theirs) {
             (Some(ours), Some(theirs)) => {
-                // What nobody knows is kept by us, with a warning, and dropped by the API server.
+                // Pointsman keeps unknown fields, with a warning; the API server drops them.
                 if input.findings.is_empty() && ours.object()["spec"] != theirs["spec"] {
                     let (ours, theirs) = (&ours.object()["spec"], &theirs["spec"]);
-                    differences.push(format!("{what}: ours {ours}, theirs {theirs}"));
+                    differences.push(format!("{title}: Pointsman: {ours}, API server: {theirs}"));
                 }
             }
             (None, None) => {}
             (Some(_), None) => {
                 let file = format!("case-{number}.json");
-                let why = refused
+                let reason = rejections
                     .lines()
                     .find(|line| line.contains(&file))
                     .unwrap_or_default();
-                differences.push(format!("{what}: we accept, the API server refuses: {why}"));
+                differences.push(format!("{title}: only the API server rejects it: {reason}"));
             }
             (None, Some(_)) => {
-                let why = errors(&input)[0];
-                differences.push(format!("{what}: we refuse, the API server accepts: {why}"));
+                let reason = errors(&input)[0];
+                differences.push(format!("{title}: only Pointsman rejects it: {reason}"));
             }
         }
     }

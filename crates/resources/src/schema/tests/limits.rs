@@ -1,4 +1,5 @@
-//! Each limit of each field, broken once in a document that is valid otherwise. Made by walking schema and document.
+//! Violates each limit of each field once, in a document that is valid otherwise. The cases are generated from the schemas and the valid
+//! documents.
 
 use std::collections::BTreeSet;
 
@@ -6,60 +7,62 @@ use serde_json::{Value as Json, json};
 
 use super::{errors, kinds, of, read, valid};
 use crate::Severity;
-use crate::schema::{FieldSchema, Schema, Shape, Unique};
+use crate::schema::{FieldSchema, MISSING, Schema, Shape, Unique};
 
 /// A document with one change.
 pub(super) struct Case {
     pub(super) object: Json,
-    /// The field that a finding must name.
+    /// Field of the expected finding.
     pub(super) field: String,
-    /// What the finding must say; nothing where the verdict follows from rules that are tested elsewhere.
+    /// Part of the expected message. `None` if the result depends on rules that are tested elsewhere.
     pub(super) message: Option<String>,
     pub(super) severity: Severity,
 }
 
-/// All cases of a kind in a version.
+/// Generates all cases of a kind in a version.
 pub(super) fn cases(kind: crate::Kind, version: &str) -> Vec<Case> {
-    let schema = of(kind, version).expect("a version that is read");
-    let mut maker = Maker {
+    let schema = of(kind, version).expect("a supported version");
+    let mut generator = Generator {
         cases: Vec::new(),
         seen: BTreeSet::new(),
         base: Json::Null,
     };
     for object in valid(kind, version) {
-        maker.base = object.clone();
-        maker.walk(schema, &object, &Place::default());
+        generator.base = object.clone();
+        generator.walk(schema, &object, &FieldPath::default());
     }
-    // MADR 011 has a text for the path of Kuma's redirects.
-    let is_fine = |case: &Case| {
+    // In the syntax of MADR 011, the path of a redirect is a string.
+    let is_valid = |case: &Case| {
         kind.is_mesh_route()
             && case.field.ends_with("requestRedirect.path")
-            && case.message.as_deref() == Some("this is a string, not an object")
+            && case.message.as_deref() == Some("must be an object, found a string")
     };
-    maker.cases.retain(|case| !is_fine(case));
-    maker.cases
+    generator.cases.retain(|case| !is_valid(case));
+    generator.cases
 }
 
 #[derive(Clone, Default)]
-struct Place {
+struct FieldPath {
+    /// JSON pointer.
     pointer: String,
+    /// Path as in findings.
     field: String,
-    /// The field without indexes: each is broken once.
+    /// Path without indexes. Each pattern is tested once.
     pattern: String,
 }
 
-impl Place {
-    fn field(&self, name: &str) -> Place {
+impl FieldPath {
+    fn field(&self, name: &str) -> FieldPath {
         let dot = if self.field.is_empty() { "" } else { "." };
-        Place {
+        FieldPath {
             pointer: format!("{}/{name}", self.pointer),
             field: format!("{}{dot}{name}", self.field),
             pattern: format!("{}.{name}", self.pattern),
         }
     }
 
-    fn part(&self, key: &str) -> Place {
-        Place {
+    fn part(&self, key: &str) -> FieldPath {
+        FieldPath {
             pointer: format!(
                 "{}/{}",
                 self.pointer,
@@ -71,19 +74,19 @@ impl Place {
     }
 }
 
-struct Maker {
+struct Generator {
     cases: Vec<Case>,
     seen: BTreeSet<String>,
     base: Json,
 }
 
-impl Maker {
-    /// A case in which the value at a place is another one.
-    fn put(&mut self, at: &Place, value: Json, message: impl Into<String>) {
+impl Generator {
+    /// Adds a case with another value at a path.
+    fn put(&mut self, at: &FieldPath, value: Json, message: impl Into<String>) {
         let mut object = self.base.clone();
         *object
             .pointer_mut(&at.pointer)
-            .expect("a place in the document") = value;
+            .expect("a path in the document") = value;
         self.cases.push(Case {
             object,
             field: at.field.clone(),
@@ -92,19 +95,19 @@ impl Maker {
         });
     }
 
-    fn walk(&mut self, schema: &Schema, value: &Json, at: &Place) {
+    fn walk(&mut self, schema: &Schema, value: &Json, at: &FieldPath) {
         let new = self.seen.insert(at.pattern.clone()) && !at.pointer.is_empty();
         match (&schema.shape, value) {
             (Shape::Object { fields, open, .. }, Json::Object(map)) => {
                 for field in fields {
-                    let place = at.field(field.name);
+                    let path = at.field(field.name);
                     if map.contains_key(field.name)
-                        && self.seen.insert(format!("{}?", place.pattern))
+                        && self.seen.insert(format!("{}?", path.pattern))
                     {
-                        self.leave_out(&place, field);
+                        self.unset(&path, field);
                     }
                     if let Some(value) = map.get(field.name) {
-                        self.walk(&field.schema, value, &place);
+                        self.walk(&field.schema, value, &path);
                     }
                 }
                 if new && !open {
@@ -116,7 +119,7 @@ impl Maker {
                     case.severity = Severity::Warning;
                 }
                 if new {
-                    self.put(at, json!("x"), "this is a string, not an object");
+                    self.put(at, json!("x"), "must be an object, found a string");
                 }
             }
             (Shape::Map { values, min, max }, Json::Object(map)) => {
@@ -124,16 +127,16 @@ impl Maker {
                     self.walk(values, value, &at.part(key));
                 }
                 if new {
-                    self.put(at, json!([]), "this is a list, not an object");
+                    self.put(at, json!([]), "must be an object, found a list");
                     if *min > 0 {
-                        self.put(at, json!({}), schema.message.unwrap_or("this is empty"));
+                        self.put(at, json!({}), schema.message.unwrap_or(EMPTY));
                     }
                     if *max < 1000 {
                         let value = map.values().next().expect("an entry");
                         let many = (0..=*max)
                             .map(|n| (format!("key{n}"), value.clone()))
                             .collect();
-                        self.put(at, Json::Object(many), format!("at most {max} are allowed"));
+                        self.put(at, Json::Object(many), format!("must have at most {max} "));
                     }
                 }
             }
@@ -150,18 +153,17 @@ impl Maker {
         }
     }
 
-    fn leave_out(&mut self, place: &Place, field: &FieldSchema) {
+    fn unset(&mut self, path: &FieldPath, field: &FieldSchema) {
         let required = field.required;
         for null in [true, false] {
-            let missing = "this required field is missing";
-            let message = field.schema.message.unwrap_or(missing);
-            self.put(place, Json::Null, message);
+            let message = field.schema.message.unwrap_or(MISSING);
+            self.put(path, Json::Null, message);
             let case = self.cases.last_mut().expect("just put");
             if !required {
                 case.message = None;
             }
             if !null {
-                let (parent, name) = place.pointer.rsplit_once('/').expect("a field's place");
+                let (parent, name) = path.pointer.rsplit_once('/').expect("the path of a field");
                 let parent = case
                     .object
                     .pointer_mut(parent)
@@ -171,23 +173,23 @@ impl Maker {
         }
     }
 
-    fn list(&mut self, schema: &Schema, list: &[Json], at: &Place) {
+    fn list(&mut self, schema: &Schema, list: &[Json], at: &FieldPath) {
         let Shape::List {
             min, max, unique, ..
         } = &schema.shape
         else {
             return;
         };
-        self.put(at, json!("x"), "this is a string, not a list");
+        self.put(at, json!("x"), "must be a list, found a string");
         let mut with_null = list.to_vec();
         with_null.push(Json::Null);
         if list.len() < *max {
-            self.put(at, Json::Array(with_null), "this is null");
+            self.put(at, Json::Array(with_null), "found null");
             self.cases.last_mut().expect("just put").field =
                 format!("{}[{}]", at.field, list.len());
         }
         if *min > 0 {
-            self.put(at, json!([]), schema.message.unwrap_or("this is empty"));
+            self.put(at, json!([]), schema.message.unwrap_or(EMPTY));
         }
         if *max < 5000 {
             self.put(
@@ -195,24 +197,24 @@ impl Maker {
                 Json::Array(vec![list[0].clone(); max + 1]),
                 schema
                     .message
-                    .map_or(format!("at most {max} are allowed"), str::to_owned),
+                    .map_or(format!("must have at most {max} "), str::to_owned),
             );
         }
         if !matches!(unique, Unique::No) {
-            let mut twice = list.to_vec();
-            twice.push(list[0].clone());
+            let mut repeated = list.to_vec();
+            repeated.push(list[0].clone());
             let message = if matches!(unique, Unique::Items) {
-                "twice"
+                "duplicate value"
             } else {
-                "has the same"
+                "duplicate item: an earlier item has the same"
             };
-            self.put(at, Json::Array(twice), message);
+            self.put(at, Json::Array(repeated), message);
             self.cases.last_mut().expect("just put").field =
                 format!("{}[{}]", at.field, list.len());
         }
     }
 
-    fn scalar(&mut self, schema: &Schema, at: &Place) {
+    fn scalar(&mut self, schema: &Schema, at: &FieldPath) {
         match &schema.shape {
             Shape::String {
                 min,
@@ -220,47 +222,56 @@ impl Maker {
                 pattern,
                 one_of,
             } => {
-                self.put(at, json!(5), "this is an integer, not a string");
+                self.put(at, json!(5), "must be a string, found an integer");
                 if !one_of.is_empty() {
-                    self.put(at, json!("Nonsense"), "`Nonsense` is none of ");
+                    self.put(
+                        at,
+                        json!("Nonsense"),
+                        "unsupported value `Nonsense`; supported values: ",
+                    );
                 }
                 if *min > 0 {
-                    self.put(at, json!(""), schema.message.unwrap_or("this is empty"));
+                    self.put(at, json!(""), schema.message.unwrap_or(EMPTY));
                 }
                 if *max < 5000 {
-                    // Characters count, not bytes.
+                    // Length is in characters, not bytes.
                     self.put(
                         at,
                         json!("ü".repeat(max + 1)),
-                        format!("at most {max} are allowed"),
+                        format!("must have at most {max} character"),
                     );
                 }
                 if let Some(pattern) = pattern {
-                    let wrong = "\u{7f}ü";
-                    self.put(at, json!(wrong), pattern.message(wrong));
+                    let invalid = "\u{7f}ü";
+                    self.put(at, json!(invalid), pattern.message(invalid));
                 }
             }
             Shape::Integer { min, max, one_of } => {
-                self.put(at, json!("5"), "this is a string, not an integer");
-                self.put(at, json!(5.5), "this is a number, not an integer");
+                self.put(at, json!("5"), "must be an integer, found a string");
+                self.put(at, json!(5.5), "must be an integer, found a number");
                 if let [number, ..] = one_of {
-                    self.put(at, json!(number - 1), "is none of");
+                    self.put(at, json!(number - 1), "supported values: ");
                 }
-                if *min > i64::MIN {
-                    self.put(at, json!(min - 1), schema.message.unwrap_or("is not"));
-                }
-                if *max < i64::MAX {
-                    self.put(at, json!(max + 1), schema.message.unwrap_or("is not"));
+                for number in [min.checked_sub(1), max.checked_add(1)]
+                    .into_iter()
+                    .flatten()
+                {
+                    let found = format!(", found {number}");
+                    let message = schema.message.map_or(found, str::to_owned);
+                    self.put(at, json!(number), message);
                 }
             }
-            Shape::Bool => self.put(at, json!("true"), "this is a string, not a boolean"),
+            Shape::Bool => self.put(at, json!("true"), "must be a boolean, found a string"),
             _ => {}
         }
     }
 }
 
+/// Part of the message for an empty value.
+const EMPTY: &str = "must not be empty";
+
 #[test]
-fn every_limit_of_every_field_is_kept() {
+fn every_limit_of_every_field_is_enforced() {
     let mut count = 0;
     for (kind, version) in kinds() {
         for Case {
@@ -299,7 +310,7 @@ fn a_value_of_the_wrong_type_has_one_finding() {
             ..
         } in cases(kind, version)
         {
-            if message.is_some_and(|message| message.starts_with("this is a")) {
+            if message.is_some_and(|message| message.contains(", found a")) {
                 let input = read(&object);
                 assert_eq!(
                     errors(&input).len(),

@@ -1,4 +1,4 @@
-//! Valid documents of every kind, and what each limit and rule does to them.
+//! Tests of the schemas with valid documents of every kind, and with documents that violate each limit and rule.
 
 mod api_server;
 mod limits;
@@ -111,8 +111,8 @@ const VALID: &[(Kind, &str)] = &[
     ),
 ];
 
-/// Fields of Kuma's references that are known only to be refused with words of their own.
-const REFUSED: &[&str] = &[
+/// Fields of Kuma's references that are in the schema only to be rejected with a message of their own.
+const REJECTED: &[&str] = &[
     ".spec.targetRef.sectionName",
     "argetRef.mesh",
     "ackendRefs[].mesh",
@@ -125,10 +125,10 @@ const REFUSED: &[&str] = &[
     "MeshGatewayHTTPRoute.spec.targetRef.proxyTypes",
 ];
 
-/// Kubernetes' own kinds.
+/// Documents of core kinds.
 const CORE: &str = include_str!("../../../tests/valid/core.yaml");
 
-/// The valid documents of a kind, in one of its versions.
+/// Returns the valid documents of a kind, in one of its versions.
 fn valid(kind: Kind, version: &str) -> Vec<Json> {
     let (_, text) = VALID
         .iter()
@@ -162,7 +162,7 @@ fn errors(input: &Manifests) -> Vec<&Finding> {
         .collect()
 }
 
-/// Every kind of the Gateway API and our own, in every version that is read.
+/// Iterates over the kinds in [`VALID`] and their supported versions.
 fn kinds() -> impl Iterator<Item = (Kind, &'static str)> {
     VALID
         .iter()
@@ -170,7 +170,7 @@ fn kinds() -> impl Iterator<Item = (Kind, &'static str)> {
 }
 
 #[test]
-fn valid_documents_are_read_without_findings_in_every_version() {
+fn valid_documents_have_no_findings_in_any_version() {
     for (kind, version) in kinds() {
         for object in valid(kind, version) {
             let input = read(&object);
@@ -186,7 +186,7 @@ fn valid_documents_are_read_without_findings_in_every_version() {
     }
 }
 
-/// The paths of a schema, with `[]` for items and `{}` for entries.
+/// Collects the field paths of a schema, with `[]` for items and `{}` for entries.
 fn paths(schema: &Schema, path: &str, found: &mut BTreeSet<String>) {
     found.insert(path.to_owned());
     match &schema.shape {
@@ -229,9 +229,9 @@ fn set_paths(schema: &Schema, value: &Json, path: &str, found: &mut BTreeSet<Str
 }
 
 #[test]
-fn the_valid_documents_set_every_field_of_their_kind() {
+fn the_valid_documents_of_a_kind_set_all_of_its_fields() {
     for (kind, version) in kinds() {
-        let schema = of(kind, version).expect("a version that is read");
+        let schema = of(kind, version).expect("a supported version");
         let (mut all, mut set) = (BTreeSet::new(), BTreeSet::new());
         paths(schema, "", &mut all);
         valid(kind, version)
@@ -242,14 +242,14 @@ fn the_valid_documents_set_every_field_of_their_kind() {
             .filter(|path| !path.starts_with(".metadata") && *path != ".status")
             .filter(|path| {
                 let path = format!("{kind}{path}");
-                !REFUSED.iter().any(|refused| path.contains(refused))
+                !REJECTED.iter().any(|rejected| path.contains(rejected))
             })
             .collect();
         assert!(missing.is_empty(), "{kind} {version}: {missing:?}");
     }
 }
 
-/// A document with every field of a schema set, whatever its rules say of that.
+/// Builds a document with every field of a schema set, without regard to its rules.
 fn maximal(schema: &Schema) -> Json {
     let samples = [
         "a",
@@ -308,10 +308,10 @@ fn maximal(schema: &Schema) -> Json {
 }
 
 #[test]
-fn whatever_fits_a_schema_fits_the_types() {
+fn documents_that_match_a_schema_can_be_deserialized() {
     for kind in Kind::ALL {
         for version in kind.versions() {
-            let object = maximal(of(kind, version).expect("a version that is read"));
+            let object = maximal(of(kind, version).expect("a supported version"));
             let resource = Resource::from_json(kind, &object);
             assert!(resource.is_ok(), "{kind} {version}: {resource:?}");
         }
@@ -354,7 +354,7 @@ fn a_document_without_optional_fields_gets_the_defaults() {
 }
 
 #[test]
-fn a_default_object_is_itself_filled_with_defaults() {
+fn defaults_are_applied_within_default_values() {
     let spec = |rules: Json| {
         let object = json!({
             "apiVersion": "gateway.networking.x-k8s.io/v1alpha1", "kind": "XBackendTrafficPolicy",

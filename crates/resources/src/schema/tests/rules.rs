@@ -1,4 +1,4 @@
-//! Each demand of one field on another: broken once, and almost broken.
+//! Violates each validation rule once, and tests documents that barely comply.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::meta::Kind;
 use crate::schema::validate::apply_defaults;
 use crate::schema::{Findings, Schema, Shape};
 
-/// A valid document with changes, and the finding that they must cause.
+/// A valid document with changes, and the finding that they cause.
 pub(super) struct Case {
     pub(super) kind: Kind,
     pub(super) object: Json,
@@ -19,16 +19,16 @@ pub(super) struct Case {
     message: String,
 }
 
-/// Documents that break one rule each.
+/// Returns documents that violate one rule each.
 pub(super) fn broken() -> Vec<Case> {
     let mut all = cases(include_str!("../../../tests/broken-rules.yaml"));
     all.extend(cases(include_str!("../../../tests/kuma-broken-rules.yaml")));
     all
 }
 
-/// Documents that come close to breaking a rule and don't.
-pub(super) fn kept() -> Vec<Case> {
-    cases(include_str!("../../../tests/kept-rules.yaml"))
+/// Returns documents that barely comply with a rule.
+pub(super) fn accepted() -> Vec<Case> {
+    cases(include_str!("../../../tests/accepted-rules.yaml"))
 }
 
 fn cases(text: &str) -> Vec<Case> {
@@ -39,22 +39,22 @@ fn cases(text: &str) -> Vec<Case> {
             let kinds = case["kinds"].as_array().expect("kinds").iter();
             kinds.map(|name| {
                 let kind = Kind::ALL.into_iter().find(|kind| kind.name() == name);
-                let kind = kind.expect("one of our kinds");
+                let kind = kind.expect("a supported kind");
                 let document = case["document"].as_u64().unwrap_or(0) as usize;
-                let word = |field: &str| case[field].as_str().unwrap_or_default().to_owned();
+                let text = |field: &str| case[field].as_str().unwrap_or_default().to_owned();
                 Case {
                     kind,
                     object: changed(kind, kind.versions()[0], document, &case["put"]),
                     change: case["put"].to_string(),
-                    field: word("field"),
-                    message: word("message"),
+                    field: text("field"),
+                    message: text("message"),
                 }
             })
         })
         .collect()
 }
 
-/// One of the valid documents of a kind with values put at some paths.
+/// Returns one of the valid documents of a kind with other values at some paths.
 fn changed(kind: Kind, version: &str, document: usize, changes: &Json) -> Json {
     let mut object = valid(kind, version).swap_remove(document);
     for (path, value) in changes.as_object().expect("paths and values") {
@@ -80,7 +80,7 @@ fn changed(kind: Kind, version: &str, document: usize, changes: &Json) -> Json {
 }
 
 #[test]
-fn every_rule_is_kept_and_its_breach_names_the_field() {
+fn a_violated_rule_is_reported_at_the_field() {
     for Case {
         kind,
         object,
@@ -103,13 +103,13 @@ fn every_rule_is_kept_and_its_breach_names_the_field() {
 }
 
 #[test]
-fn what_only_comes_close_to_breaking_a_rule_is_accepted() {
+fn documents_that_barely_comply_are_accepted() {
     for Case {
         kind,
         object,
         change,
         ..
-    } in kept()
+    } in accepted()
     {
         let input = read(&object);
         assert_eq!(
@@ -128,7 +128,7 @@ fn older_versions_have_their_own_rules() {
         || json!({"spec.rules[1]": {"name": "first", "backendRefs": [{"name": "a", "port": 1}]}});
     let no_hostnames = || json!({"spec.hostnames": null});
     let address = || json!({"spec.hostnames[0]": "192.0.2.1"});
-    // The last word is whether it is accepted.
+    // (kind, version, changes, accepted)
     let cases = [
         (Kind::TLSRoute, "v1", second_rule(), false),
         (Kind::TLSRoute, "v1alpha3", second_rule(), false),
@@ -156,7 +156,7 @@ fn older_versions_have_their_own_rules() {
     }
 }
 
-/// A route whose rules have so many matches.
+/// Returns a route whose rules have these numbers of matches.
 fn with_matches(kind: Kind, counts: &[usize]) -> Json {
     let mut object = valid(kind, "v1").swap_remove(0);
     let header = |n: usize| json!({"headers": [{"name": "x", "value": n.to_string()}]});
@@ -172,14 +172,14 @@ fn all_rules_of_a_route_have_at_most_128_matches() {
         let input = read(&with_matches(kind, &[64, 64, 1]));
         assert_eq!(errors(&input)[0].field, "spec.rules");
         assert!(
-            errors(&input)[0].message.contains("129 matches"),
+            errors(&input)[0].message.contains("found 129"),
             "{:?}",
             input.findings
         );
     }
 }
 
-/// Which rules stand in a schema, and which of them find something in a document.
+/// Collects the rules of a schema, and those that a document violates.
 fn run(
     schema: &Schema,
     node: &Node,
@@ -222,7 +222,7 @@ fn run(
 }
 
 #[test]
-fn every_rule_in_every_place_is_broken_by_some_document() {
+fn every_occurrence_of_every_rule_is_violated_by_some_document() {
     let mut documents: Vec<_> = broken()
         .into_iter()
         .map(|case| (case.kind, case.object))
