@@ -11,16 +11,16 @@ use crate::id::ResourceId;
 use crate::resource::{Resource, ResourceType, changes};
 use crate::xds::discovery::{self, DeltaDiscoveryResponse};
 
-/// Changes that were decoded, and resources that could not be.
+/// Decoded changes, and resources that could not be decoded.
 #[derive(Debug, Default)]
 pub struct Decoded {
     /// Changes that can be applied.
     pub delta: Delta,
-    /// Resources that were left out. They never affect the others.
+    /// Resources that could not be decoded. They never affect the others.
     pub rejected: Vec<Rejection>,
 }
 
-/// A resource that was left out.
+/// A resource that could not be decoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rejection {
     /// Name of the resource.

@@ -1,4 +1,4 @@
-//! Errors of decoding, and the checks that most messages share.
+//! Decoding errors, and checks that most messages share.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// A resource that can't be decoded. The sender is at fault, or newer than this version; sending it again does not help.
+/// An error in a received resource. The sender is at fault, or newer than this version; retrying does not help.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DecodeError {
     /// A required field or `oneof` is not set. A newer sender may have set a case that this version does not know.
-    #[error("{0} is not set, or to something that this version does not know")]
+    #[error("{0} is not set, or its value is not supported by this version")]
     Unset(&'static str),
     /// The bytes are not a message of the resource's type.
     #[error("not a valid message: {0}")]
@@ -28,7 +28,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// Reports a value that is out of range.
+    /// Creates an error for a value that is out of range.
     pub(crate) fn invalid(
         field: &'static str,
         found: impl Display,
@@ -71,7 +71,7 @@ pub(crate) fn optional<P, T: TryFrom<P, Error = DecodeError>>(
     value.map(T::try_from).transpose()
 }
 
-/// Checks a number that has 16 bits: a port or a status code.
+/// Checks a 16-bit number: a port or a status code.
 pub(crate) fn small(value: u32, field: &'static str) -> Result<u16, DecodeError> {
     u16::try_from(value).map_err(|_| DecodeError::invalid(field, value, "0 to 65535"))
 }
@@ -100,7 +100,7 @@ pub(crate) fn parse_ips(
     parsed.collect()
 }
 
-/// Encodes a duration. Durations of the bound form are far below the limit of the message.
+/// Encodes a duration. Durations of the bound form never exceed the range of the message.
 pub(crate) fn encode_duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),

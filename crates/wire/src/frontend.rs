@@ -12,7 +12,7 @@ use crate::proto;
 
 impl From<&Frontend> for proto::Frontend {
     fn from(frontend: &Frontend) -> Self {
-        // Sent apart, as the resource's id.
+        // The id is sent as that of the resource.
         let Frontend {
             id: _,
             protocol,

@@ -62,7 +62,7 @@ impl TryFrom<proto::RouteKind> for Kind {
 fn find_kind(group: &str, kind: &str) -> Result<Kind, DecodeError> {
     let unknown = || {
         let found = format!("{group}/{kind}");
-        DecodeError::invalid("kind", found, "a kind that this version knows")
+        DecodeError::invalid("kind", found, "a kind that this version supports")
     };
     Kind::find(group, kind).ok_or_else(unknown)
 }
@@ -90,7 +90,7 @@ impl TryFrom<proto::Age> for Age {
     }
 }
 
-/// Decodes an age, which every message that has one requires.
+/// Decodes an age, which is required in every message that has one.
 pub(crate) fn decode_age(age: Option<proto::Age>) -> Result<Age, DecodeError> {
     convert(age, "age")
 }

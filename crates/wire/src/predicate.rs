@@ -1,4 +1,4 @@
-//! Matches of rules. An unknown predicate rejects its rule: without it the rule would match too much.
+//! Matches of rules. An unknown predicate rejects its rule, which would match too many requests without it.
 
 use pointsman_binding::bound::{
     BoundMatch, GrpcPredicate, PathPredicate, Pattern, StringPredicate, ValuePredicate,
@@ -142,5 +142,6 @@ impl TryFrom<proto::StringPredicate> for StringPredicate {
 }
 
 fn pattern(text: &str) -> Result<Pattern, DecodeError> {
-    Pattern::new(text).map_err(|_| DecodeError::invalid("regex", text, "an expression of RE2"))
+    Pattern::new(text)
+        .map_err(|_| DecodeError::invalid("regex", text, "a regular expression in RE2 syntax"))
 }

@@ -1,4 +1,4 @@
-//! Rules: filters, weighted backends and faults. A filter or target that this version does not know answers 500 instead.
+//! Rules: filters, weighted backends and faults. A filter or target that this version does not know is replaced by a fault that answers 500.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ impl proto::Rule {
     }
 }
 
-/// Replies in place of something that this version does not know.
+/// Creates a fault that replaces a part of a rule that this version does not know.
 pub(crate) fn unknown(what: &str) -> Fault {
     let message = format!("the control plane sent a {what} that this version does not know");
     Fault::new(500, FaultReason::UnsupportedValue, message)
@@ -86,7 +86,7 @@ fn timeout(
     decoded.transpose()
 }
 
-/// Decodes filters. Returns `None` if one of them is unknown: what they do together is then unknown too.
+/// Decodes filters. Returns `None` if one of them is unknown, because the others may have no meaning without it.
 fn decode_filters(filters: Vec<proto::Filter>) -> Result<Option<Vec<Filter>>, DecodeError> {
     let known = filters.into_iter().map(|message| message.filter);
     let known: Option<Vec<proto::filter::Filter>> = known.collect();

@@ -1,4 +1,4 @@
-//! Secrets: the only messages with private keys. Errors never contain them.
+//! Secrets, the only messages that contain private keys. Errors never contain a key.
 
 use pointsman_binding::bound::{CertifiedKey, PrivateKey, SecretId};
 

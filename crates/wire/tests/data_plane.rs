@@ -1,4 +1,4 @@
-//! A data plane that receives decoded copies keeps what it has learned. Here every resource is sent again after each request.
+//! A data plane keeps its connections and statistics when it receives resources again. These tests resend every resource after each request.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -66,7 +66,7 @@ fn answer(mut stream: TcpStream, requests: &AtomicUsize) {
     }
 }
 
-/// Reads up to the end of a head. Returns whether there was one.
+/// Reads to the end of a message head. Returns false at the end of the stream.
 fn read_head(stream: &mut TcpStream) -> bool {
     let (mut head, mut byte) = (Vec::new(), [0]);
     while !head.ends_with(b"\r\n\r\n") {
@@ -78,16 +78,16 @@ fn read_head(stream: &mut TcpStream) -> bool {
     true
 }
 
-/// A data plane to which the same resources are sent again and again.
-struct Plane {
+/// A data plane that receives the same resources repeatedly.
+struct DataPlane {
     proxy: Proxy,
     tables: Tables,
     message: Vec<u8>,
     listener: SocketAddr,
 }
 
-impl Plane {
-    fn start(listener: SocketAddr, yaml: &str) -> Plane {
+impl DataPlane {
+    fn start(listener: SocketAddr, yaml: &str) -> DataPlane {
         let mut reader = ManifestReader::new();
         reader.read("test.yaml", yaml.as_bytes());
         let input = reader.finish();
@@ -99,7 +99,7 @@ impl Plane {
             workers: Some(1),
             ..Options::default()
         };
-        let mut plane = Plane {
+        let mut plane = DataPlane {
             proxy: Proxy::start(options).expect("a data plane"),
             tables: Tables::default(),
             message: pointsman_wire::encode(&delta),
@@ -109,7 +109,7 @@ impl Plane {
         plane
     }
 
-    /// Decodes all resources and puts them in effect.
+    /// Decodes and applies all resources.
     fn receive(&mut self) {
         let decoded = pointsman_wire::decode(&self.message).expect("a message");
         assert_eq!(decoded.rejected, []);
@@ -138,7 +138,7 @@ impl Plane {
         let mut stream = TcpStream::connect(self.listener).expect("a connection");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         let request = b"GET / HTTP/1.1\r\nhost: shop.example\r\n\r\n";
-        stream.write_all(request).expect("it is read");
+        stream.write_all(request).expect("the request is sent");
         assert!(read_head(&mut stream), "no response");
     }
 }
@@ -151,7 +151,7 @@ fn free(host: u8) -> SocketAddr {
     probe.local_addr().expect("an address")
 }
 
-/// A Gateway whose route forwards to Services with these endpoints, all with the same weight.
+/// Returns a Gateway whose route forwards to Services with these endpoints, each with the same weight.
 fn manifests(services: &[&[SocketAddr]]) -> String {
     let mut yaml = r#"
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: pointsman}, spec: {controllerName: pointsman.io/controller}}
@@ -180,9 +180,9 @@ fn manifests(services: &[&[SocketAddr]]) -> String {
 }
 
 #[test]
-fn connections_to_backends_outlive_resources_that_are_sent_again() {
+fn resent_resources_do_not_close_connections_to_backends() {
     let backend = Backend::start(free(1), true);
-    let mut plane = Plane::start(free(2), &manifests(&[&[backend.address]]));
+    let mut plane = DataPlane::start(free(2), &manifests(&[&[backend.address]]));
     for _ in 0..20 {
         plane.get();
         plane.receive();
@@ -191,11 +191,11 @@ fn connections_to_backends_outlive_resources_that_are_sent_again() {
 }
 
 #[test]
-fn weights_hold_across_resources_that_are_sent_again() {
+fn resent_resources_do_not_reset_weighted_selection() {
     let backends = [3, 4, 5].map(|host| Backend::start(free(host), true));
     let endpoints = backends.each_ref().map(|backend| [backend.address]);
     let services = endpoints.each_ref().map(|endpoints| endpoints.as_slice());
-    let mut plane = Plane::start(free(6), &manifests(&services));
+    let mut plane = DataPlane::start(free(6), &manifests(&services));
     for _ in 0..30 {
         plane.get();
         plane.receive();
@@ -210,17 +210,17 @@ fn weights_hold_across_resources_that_are_sent_again() {
 }
 
 #[test]
-fn failed_endpoints_stay_set_aside_when_resources_are_sent_again() {
+fn resent_resources_do_not_reset_ejected_endpoints() {
     let (good, bad) = (
         Backend::start(free(7), true),
         Backend::start(free(8), false),
     );
-    let mut plane = Plane::start(free(9), &manifests(&[&[good.address, bad.address]]));
+    let mut plane = DataPlane::start(free(9), &manifests(&[&[good.address, bad.address]]));
     for _ in 0..100 {
         plane.get();
         plane.receive();
     }
-    // Without memory of failures every second request would be tried there first.
+    // Without ejection every second request would go to the failing endpoint first.
     assert!(bad.connections() < 25, "{}", bad.connections());
     assert!(good.requests() > 75, "{}", good.requests());
 }
