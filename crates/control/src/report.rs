@@ -1,4 +1,4 @@
-//! What there is to say of a set of resources, in the form that tools read: for `check`, and for `/status` while running.
+//! The report on a set of resources, for `check` and for `/status`: statuses, errors and warnings, among them rules that are unreachable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use pointsman_routing::{Extent, FrontendTable, Shadow, Tables, shadowed};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Everything that is legal but surprising: what reading found, what binding found, and rules that lose requests to others.
+/// Returns all warnings: those found while reading and binding, and rules that lose requests to others.
 pub fn warnings<'a>(
     findings: &[Finding],
     bound: Vec<Warning>,
@@ -49,7 +49,7 @@ pub fn warnings<'a>(
     warnings
 }
 
-/// A `List` of what something is said of, with what was found beside it.
+/// A Kubernetes `List` of objects with their status, extended by findings.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct List<'a, T> {
@@ -58,15 +58,16 @@ pub struct List<'a, T> {
     items: Vec<T>,
     errors: Vec<Value>,
     warnings: Vec<Value>,
-    passed_over: &'a BTreeMap<String, usize>,
+    #[serde(rename = "passedOver")]
+    ignored_kinds: &'a BTreeMap<String, usize>,
 }
 
-/// Puts such a list together.
+/// Creates a list.
 pub fn list<'a, T>(
     items: Vec<T>,
     errors: &[&Finding],
     warnings: &[Finding],
-    passed_over: &'a BTreeMap<String, usize>,
+    ignored_kinds: &'a BTreeMap<String, usize>,
 ) -> List<'a, T> {
     List {
         api_version: "v1",
@@ -74,11 +75,11 @@ pub fn list<'a, T>(
         items,
         errors: errors.iter().copied().map(finding_value).collect(),
         warnings: warnings.iter().map(finding_value).collect(),
-        passed_over,
+        ignored_kinds,
     }
 }
 
-/// Findings are told from top to bottom of each file.
+/// Sort key of a finding: from top to bottom of each file.
 fn order(finding: &Finding) -> (&str, usize, usize, &str) {
     let Finding {
         file,
@@ -100,127 +101,142 @@ fn finding_value(finding: &Finding) -> Value {
     })
 }
 
-/// A match of a rule as its author wrote it: the route, the place of the `to` of a policy of Kuma's, of the rule and of the match.
-type Written = (ObjectKey, Option<usize>, usize, usize);
+/// A match as its author wrote it: the route, the index of the `to` of a Kuma policy, of the rule, and of the match.
+type MatchSource = (ObjectKey, Option<usize>, usize, usize);
 
-fn written(route: &BoundRoute, rule: &BoundRule, matched: usize) -> Written {
+fn match_source(route: &BoundRoute, rule: &BoundRule, match_index: usize) -> MatchSource {
     let (object, index) = route.source(rule);
     let to = rule.from.first().and_then(|source| source.to);
-    (object.clone(), to, index, matched)
+    (object.clone(), to, index, match_index)
 }
 
-/// How often each of these matches stands in a frontend: one of a policy with several hostnames does so under each.
-fn present(table: &FrontendTable, wanted: &BTreeSet<Written>) -> BTreeMap<Written, usize> {
-    let mut found = BTreeMap::new();
+fn loser(shadow: &Shadow) -> MatchSource {
+    match_source(&shadow.route, &shadow.rule, shadow.match_index)
+}
+
+fn winner(shadow: &Shadow) -> MatchSource {
+    match_source(&shadow.by_route, &shadow.by, shadow.by_match)
+}
+
+/// Counts how often each of these matches occurs in a frontend. A match of a policy with several hostnames occurs once for each.
+fn count_occurrences(
+    table: &FrontendTable,
+    wanted: &BTreeSet<MatchSource>,
+) -> BTreeMap<MatchSource, usize> {
+    let mut counts = BTreeMap::new();
     for route in table.routes() {
         for rule in &route.rules {
             let matches = rule.matches.iter().map(|matched| matched.index);
-            // A rule of a stream has no match and takes everything.
+            // A rule for connections or datagrams has no matches and matches all of them.
             let stream = rule.matches.is_empty().then_some(0);
-            for matched in matches.chain(stream) {
-                let written = written(route, rule, matched);
-                if wanted.contains(&written) {
-                    *found.entry(written).or_default() += 1;
+            for match_index in matches.chain(stream) {
+                let source = match_source(route, rule, match_index);
+                if wanted.contains(&source) {
+                    *counts.entry(source).or_default() += 1;
                 }
             }
         }
     }
-    found
+    counts
 }
 
-/// Rules that lose requests to others: object, field and message.
+/// Matches that lose requests to others: object, field and message of a warning for each.
 fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
-    // What the same policies govern is looked at once, for however many proxies.
-    let mut known = BTreeSet::new();
-    let tables: Vec<&Arc<FrontendTable>> = tables
-        .frontends()
-        .filter(
+    // Proxies with the same policies share their routes, so each set of routes is examined once.
+    let mut seen = BTreeSet::new();
+    let tables =
+        tables.frontends().filter(
             |table| match (&table.frontend().id, table.routes().next()) {
-                (FrontendId::Outbound(_), Some(route)) => known.insert(Arc::as_ptr(route).addr()),
+                (FrontendId::Outbound(_), Some(route)) => seen.insert(Arc::as_ptr(route).addr()),
                 _ => true,
             },
-        )
-        .collect();
-    let shadows: Vec<Vec<Shadow>> = tables.iter().map(|table| shadowed(table)).collect();
-    let of = |shadow: &Shadow| written(&shadow.route, &shadow.rule, shadow.match_index);
-    let wanted: BTreeSet<Written> = shadows.iter().flatten().map(of).collect();
+        );
+    let found: Vec<(&Arc<FrontendTable>, Vec<Shadow>)> =
+        tables.map(|table| (table, shadowed(table))).collect();
+    let all = found.iter().flat_map(|(_, shadows)| shadows);
+    let wanted: BTreeSet<MatchSource> = all.map(loser).collect();
     if wanted.is_empty() {
         return BTreeSet::new();
     }
-    let (mut attached, mut lost) = (BTreeMap::new(), BTreeMap::new());
-    let mut found = Vec::new();
-    for (table, shadows) in tables.into_iter().zip(&shadows) {
-        let mut left = present(table, &wanted);
-        for written in left.keys() {
-            *attached.entry(written.clone()).or_insert(0usize) += 1;
+    // Numbers of frontends in which a match occurs, and in which it receives nothing.
+    let (mut attached, mut unreachable) = (BTreeMap::new(), BTreeMap::new());
+    let mut reported = Vec::new();
+    for (table, shadows) in &found {
+        let mut reachable = count_occurrences(table, &wanted);
+        for source in reachable.keys() {
+            *attached.entry(source.clone()).or_insert(0usize) += 1;
         }
-        for shadow in shadows
-            .iter()
-            .filter(|shadow| shadow.extent == Extent::Fully)
-        {
-            if let Some(count) = left.get_mut(&of(shadow)) {
+        let fully = shadows.iter().filter(|s| s.extent == Extent::Fully);
+        for shadow in fully {
+            if let Some(count) = reachable.get_mut(&loser(shadow)) {
                 *count = count.saturating_sub(1);
             }
         }
-        for (written, _) in left.iter().filter(|(_, count)| **count == 0) {
-            *lost.entry(written.clone()).or_insert(0usize) += 1;
+        for (source, _) in reachable.iter().filter(|(_, count)| **count == 0) {
+            *unreachable.entry(source.clone()).or_insert(0usize) += 1;
         }
         for shadow in shadows {
-            let by = written(&shadow.by_route, &shadow.by, shadow.by_match);
-            let own = of(shadow);
-            // Under another of its hostnames it gets them, or is itself what takes them.
-            let elsewhere = shadow.extent == Extent::Fully && left.get(&own) != Some(&0);
-            if by != own && !elsewhere {
-                found.push((&table.frontend().id, own, by, shadow));
+            let source = loser(shadow);
+            // It may still be reachable under another of its hostnames, where it may even be the winner.
+            let elsewhere = shadow.extent == Extent::Fully && reachable.get(&source) != Some(&0);
+            if winner(shadow) != source && !elsewhere {
+                reported.push((&table.frontend().id, shadow));
             }
         }
     }
-    let told = found.into_iter().map(|(frontend, own, by, shadow)| {
-        let winner = match by.0 == own.0 {
-            true => format!("rule {}", by.2),
-            false => format!("rule {} of {}", by.2, by.0),
-        };
-        let (one, many) = units(shadow);
-        let loss = match shadow.extent {
-            Extent::Partly => format!("{winner} takes some of its {many}"),
-            Extent::Fully => {
-                // What is lost here may be had elsewhere.
-                let place = match lost.get(&own) == attached.get(&own) {
-                    true => String::new(),
-                    false => place(frontend),
-                };
-                format!("{place}it never gets a {one}: {winner} takes them all")
-            }
-        };
-        let (object, to, rule, matched) = own;
-        let to = to.map_or(String::new(), |to| format!("to[{to}]."));
-        let mut field = format!("spec.{to}rules[{rule}]");
-        if !shadow.rule.matches.is_empty() {
-            field += &format!(".matches[{matched}]");
-        }
-        let ignored = match (frontend, object.kind) {
-            (FrontendId::Mesh { .. }, Kind::TLSRoute) => "; hostnames are ignored in the mesh",
-            _ => "",
-        };
-        (
-            object,
-            field,
-            format!("{loss} ({}{ignored})", shadow.detail),
-        )
+    let warnings = reported.into_iter().map(|(frontend, shadow)| {
+        let source = loser(shadow);
+        let everywhere = unreachable.get(&source) == attached.get(&source);
+        shadow_warning(frontend, shadow, everywhere)
     });
-    told.collect()
+    warnings.collect()
 }
 
-/// What a rule takes, one and many.
-fn units(shadow: &Shadow) -> (&'static str, &'static str) {
+/// Creates the warning for a match that loses requests on a frontend. `everywhere`: it receives nothing on any frontend.
+fn shadow_warning(
+    frontend: &FrontendId,
+    shadow: &Shadow,
+    everywhere: bool,
+) -> (ObjectKey, String, String) {
+    let (object, to, rule, match_index) = loser(shadow);
+    let (by, _, by_rule, _) = winner(shadow);
+    let by = match by == object {
+        true => format!("rule {by_rule}"),
+        false => format!("rule {by_rule} of {by}"),
+    };
+    let traffic = traffic_noun(shadow);
+    let loss = match shadow.extent {
+        Extent::Partly => format!("{by} takes precedence for some of its {traffic}"),
+        Extent::Fully => {
+            let place = match everywhere {
+                true => String::new(),
+                false => frontend_prefix(frontend),
+            };
+            format!("{place}receives no {traffic}: {by} takes precedence for all of them")
+        }
+    };
+    let to = to.map_or(String::new(), |to| format!("to[{to}]."));
+    let mut field = format!("spec.{to}rules[{rule}]");
+    if !shadow.rule.matches.is_empty() {
+        field += &format!(".matches[{match_index}]");
+    }
+    let note = match (frontend, object.kind) {
+        (FrontendId::Mesh { .. }, Kind::TLSRoute) => "; hostnames are ignored in the mesh",
+        _ => "",
+    };
+    (object, field, format!("{loss} ({}{note})", shadow.detail))
+}
+
+/// Noun for the traffic that a rule matches.
+fn traffic_noun(shadow: &Shadow) -> &'static str {
     match shadow.route.id.route.kind {
-        Kind::UDPRoute => ("datagram", "datagrams"),
-        _ if shadow.rule.matches.is_empty() => ("connection", "connections"),
-        _ => ("request", "requests"),
+        Kind::UDPRoute => "datagrams",
+        _ if shadow.rule.matches.is_empty() => "connections",
+        _ => "requests",
     }
 }
 
-fn place(frontend: &FrontendId) -> String {
+fn frontend_prefix(frontend: &FrontendId) -> String {
     match frontend {
         FrontendId::Listener { listener, .. } => format!("on listener {listener}: "),
         FrontendId::Mesh { port, .. } => format!("on port {port}: "),

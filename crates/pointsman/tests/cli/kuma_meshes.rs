@@ -274,7 +274,7 @@ fn a_rule_with_several_hostnames_does_not_shadow_itself() {
     assert_eq!(code, Some(1), "{printed}");
     assert!(
         printed
-            .contains("it never gets a request: rule 0 of MeshHTTPRoute mesh:m/g takes them all"),
+            .contains("receives no requests: rule 0 of MeshHTTPRoute mesh:m/g takes precedence for all of them"),
         "{printed}"
     );
 }

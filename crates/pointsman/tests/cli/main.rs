@@ -471,11 +471,11 @@ spec:
             .unwrap_or_default()
             .to_owned()
     };
-    let all = "HTTPRoute shop/web: it never gets a request: rule 0 of HTTPRoute shop/older takes them all";
+    let all = "HTTPRoute shop/web: receives no requests: rule 0 of HTTPRoute shop/older takes precedence for all of them";
     let once = format!("{WELL}{older}");
     assert!(warned(&once).starts_with(all), "{}", warned(&once));
     let twice = once.replacen("---\napiVersion: v1\nkind: Service", second, 1);
-    let here = all.replace("web: it", "web: on listener http: it");
+    let here = all.replace("web: ", "web: on listener http: ");
     assert!(warned(&twice).starts_with(&here), "{}", warned(&twice));
 }
 

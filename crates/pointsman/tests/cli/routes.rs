@@ -58,17 +58,17 @@ fn a_second_stream_route_on_a_listener_or_service_port_never_gets_a_connection()
     let udp_service = "{group: '', kind: Service, name: db, port: 53}";
     let host = "hostnames: [a.example], ";
     for (kind, parent, hostnames, port, unit) in [
-        ("TCPRoute", edge, "", 5432, "connection"),
-        ("TCPRoute", service, "", 5432, "connection"),
-        ("UDPRoute", edge, "", 53, "datagram"),
-        ("UDPRoute", udp_service, "", 53, "datagram"),
-        ("TLSRoute", edge, host, 5432, "connection"),
-        ("TLSRoute", service, host, 5432, "connection"),
+        ("TCPRoute", edge, "", 5432, "connections"),
+        ("TCPRoute", service, "", 5432, "connections"),
+        ("UDPRoute", edge, "", 53, "datagrams"),
+        ("UDPRoute", udp_service, "", 53, "datagrams"),
+        ("TLSRoute", edge, host, 5432, "connections"),
+        ("TLSRoute", service, host, 5432, "connections"),
     ] {
         let one = |name: &str| route(kind, name, parent, hostnames, port);
         let found = warnings(&format!("{STREAMS}{}{}", one("one"), one("two")));
         let never = format!(
-            "{kind} shop/two: it never gets a {unit}: rule 0 of {kind} shop/one takes them all"
+            "{kind} shop/two: receives no {unit}: rule 0 of {kind} shop/one takes precedence for all of them"
         );
         let told = found
             .iter()
@@ -110,7 +110,7 @@ fn tls_routes_for_different_names_share_a_listener_but_not_a_service_port() {
     );
     // "GAMMA implementations SHOULD NOT infer any functionality from the hostnames field on xRoutes."
     let (found, printed) = both("{group: '', kind: Service, name: db, port: 5432}");
-    let message = "TLSRoute shop/two: it never gets a connection: rule 0 of TLSRoute shop/one takes them all (route shop/one is older; hostnames are ignored in the mesh)";
+    let message = "TLSRoute shop/two: receives no connections: rule 0 of TLSRoute shop/one takes precedence for all of them (route shop/one is older; hostnames are ignored in the mesh)";
     assert!(found.iter().any(|(_, m)| m == message), "{found:#?}");
     assert!(
         printed.contains(
@@ -132,7 +132,7 @@ fn a_tls_route_that_loses_one_of_its_names_loses_some_connections() {
         of("one", "a.example"),
         of("two", "a.example, b.example")
     ));
-    let message = "TLSRoute shop/two: rule 0 of TLSRoute shop/one takes some of its connections";
+    let message = "TLSRoute shop/two: rule 0 of TLSRoute shop/one takes precedence for some of its connections";
     assert!(
         found.iter().any(|(_, m)| m.starts_with(message)),
         "{found:#?}"
