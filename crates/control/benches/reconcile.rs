@@ -1,4 +1,4 @@
-//! What a change costs from source update to published snapshot, at 5,000 routes on one Gateway, without a proxy.
+//! Time from a source update to the published snapshot, with 5,000 routes on one Gateway and no proxy.
 //!
 //! `cargo bench -p pointsman-control`
 
@@ -42,12 +42,12 @@ fn reconcile(criterion: &mut Criterion) {
     let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
     let routes: String = (0..ROUTES).map(|index| route(index, 1)).collect();
     reconciler.apply_changes(update(&(BASE.to_owned() + &routes)));
-    // Two forms of one route, in turn.
-    let forms = [update(&route(7, 1)), update(&route(7, 2))];
+    // Two versions of one route, applied alternately.
+    let versions = [update(&route(7, 1)), update(&route(7, 2))];
     let mut turn = 0;
     let mut change = |reconciler: &mut Reconciler| {
         turn += 1;
-        reconciler.apply_changes(forms[turn % 2].clone());
+        reconciler.apply_changes(versions[turn % 2].clone());
     };
     criterion.bench_function("one changed route at 5,000", |bencher| {
         bencher.iter(|| change(&mut reconciler));

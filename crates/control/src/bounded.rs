@@ -1,4 +1,4 @@
-//! Reads files whose path or content somebody else chooses: regular files only, opened without waiting, up to a size.
+//! Safe reads of files whose path or content is chosen by somebody else: regular files only, up to a size, without blocking on open.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Error, ErrorKind, Read};
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// Flags for opening a file that may turn out to be something else: a FIFO does not wait for its writer, a terminal does not become the process's own.
+/// Flags for opening a path that may not be a regular file: opening a FIFO does not block, and a terminal does not become the controlling terminal.
 pub const FLAGS: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 
-/// Reads the regular file at a path, following links.
+/// Reads the regular file at a path. Follows links.
 pub fn read_file(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
-    // Some devices act when they are opened, so others than regular files are not.
+    // Opening some devices has side effects, so the type is checked before.
     require_regular(path.metadata()?.file_type())?;
     let mut options = OpenOptions::new();
     let file = options.read(true).custom_flags(FLAGS.bits() as i32);
@@ -29,7 +29,7 @@ pub fn read_opened(file: File, limit: usize) -> io::Result<Vec<u8>> {
     read_stream(file, limit)
 }
 
-/// Reads to the end, or fails as soon as there is more than the limit.
+/// Reads a stream to its end. Fails once it exceeds the limit.
 pub fn read_stream(stream: impl Read, limit: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream.take(limit as u64 + 1).read_to_end(&mut bytes)?;
@@ -40,25 +40,25 @@ pub fn read_stream(stream: impl Read, limit: usize) -> io::Result<Vec<u8>> {
 }
 
 fn require_regular(kind: FileType) -> io::Result<()> {
-    let what = match kind {
+    let found = match kind {
         kind if kind.is_file() => return Ok(()),
         kind if kind.is_dir() => "a directory",
         kind if kind.is_fifo() => "a pipe",
         kind if kind.is_socket() => "a socket",
         _ => "a device",
     };
-    let message = format!("this is {what}; only regular files are read");
+    let message = format!("this is {found}; only regular files are read");
     Err(Error::new(ErrorKind::InvalidInput, message))
 }
 
-/// Reports whether a file was not read because it is not a regular one.
+/// Reports whether a read failed because the file is not a regular one.
 pub fn is_irregular(error: &Error) -> bool {
     error.kind() == ErrorKind::InvalidInput
 }
 
 fn too_large(limit: usize) -> Error {
     let limit = limit / (1024 * 1024);
-    let message = format!("larger than {limit} MiB, which is the most that is read");
+    let message = format!("larger than {limit} MiB, the largest size that is read");
     Error::new(ErrorKind::FileTooLarge, message)
 }
 
@@ -67,14 +67,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_up_to_its_limit() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("file");
+    fn a_file_larger_than_the_limit_is_not_read() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("file");
         std::fs::write(&path, [b'x'; 8]).expect("written");
         assert_eq!(read_file(&path, 8).expect("read").len(), 8);
         let error = read_file(&path, 7).expect_err("it is larger");
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);
-        // A file of the kernel's has no size that could be known before.
+        // Files in /proc have no size in their metadata.
         assert_eq!(
             read_file(Path::new("/proc/self/maps"), 8)
                 .expect_err("it is larger")

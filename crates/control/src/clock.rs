@@ -1,19 +1,19 @@
-//! The time of day, for status.
+//! Access to the clocks. No other module of this crate reads the time.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Now, for how long something takes.
+/// Returns the monotonic time, for durations.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
 pub fn instant() -> Instant {
     Instant::now()
 }
 
-/// Now, as Kubernetes writes it.
+/// Returns the current time in the format of Kubernetes' timestamps.
 pub fn now() -> String {
     pointsman_resources::meta::to_rfc3339(unix_seconds())
 }
 
-/// Now, in Unix seconds.
+/// Returns the current time in seconds since the Unix epoch.
 pub fn unix_seconds() -> i64 {
     #[allow(clippy::disallowed_methods, reason = "this is the one place")]
     let since = SystemTime::now()

@@ -1,5 +1,5 @@
-//! Files and environment variables that manifests may name, as the operator allows. By default there are none: the author of a manifest may be
-//! somebody who has no access to this machine.
+//! Files and environment variables that manifests may refer to, as far as the operator allows. By default none: the author of a manifest may have no
+//! access to this machine.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,10 +16,10 @@ use crate::bounded;
 /// Largest file in bytes. Response bodies are kept in memory.
 const CONTENT_SIZE: usize = 1024 * 1024;
 
-/// Attempts to open a file while directories on the way to it are renamed.
+/// Attempts to open a file while directories along its path are being renamed.
 const ATTEMPTS: usize = 16;
 
-/// Directories and environment variables that manifests may read from.
+/// Directories and environment variables whose content manifests may use.
 #[derive(Clone, Debug, Default)]
 pub struct ContentAccess {
     /// Absolute paths.
@@ -28,7 +28,7 @@ pub struct ContentAccess {
 }
 
 impl ContentAccess {
-    /// Allows the files below some directories, and some environment variables. Fails if a directory can't be opened.
+    /// Allows the files below these directories and these environment variables. Fails if a directory can't be opened.
     pub fn new(directories: &[PathBuf], variables: &[String]) -> Result<Self, String> {
         let check = |path: &PathBuf| {
             let found = open_directory(path).and_then(|_| absolute(path));
@@ -40,7 +40,7 @@ impl ContentAccess {
         })
     }
 
-    /// Reads a file. A relative name is looked up in each directory in turn.
+    /// Reads a file. A relative name is looked up in each allowed directory in turn.
     pub fn file(&self, name: &str) -> Content {
         if self.directories.is_empty() {
             return Err(format!(
@@ -49,14 +49,14 @@ impl ContentAccess {
         }
         let mut problem = format!("file `{name}` is in no directory that --content-dir allows");
         for directory in &self.directories {
-            let Some(inner) = inside(directory, Path::new(name)) else {
+            let Some(inner) = relative_to(directory, Path::new(name)) else {
                 continue;
             };
             match open_beneath(directory, &inner)
                 .and_then(|file| bounded::read_opened(file, CONTENT_SIZE))
             {
                 Ok(bytes) => return Ok(bytes.into()),
-                Err(error) if leaves(&error) => {
+                Err(error) if escapes(&error) => {
                     problem = format!(
                         "file `{name}` is not read: its path leads out of the directory that --content-dir allows"
                     );
@@ -81,8 +81,8 @@ impl ContentAccess {
     }
 }
 
-/// The part of a path below a directory, however the operator has written the directory. `None` if the path is elsewhere.
-fn inside(directory: &Path, path: &Path) -> Option<PathBuf> {
+/// Returns the part of a path below a directory, which the operator may have given as a link. `None` if the path is elsewhere.
+fn relative_to(directory: &Path, path: &Path) -> Option<PathBuf> {
     if path.is_relative() {
         return Some(path.to_owned());
     }
@@ -95,15 +95,15 @@ fn open_directory(path: &Path) -> io::Result<rustix::fd::OwnedFd> {
     Ok(open(path, flags, Mode::empty())?)
 }
 
-/// Opens a file below a directory. The kernel resolves the path and refuses every step out of the directory, be it `..` or a link, also if somebody
-/// changes the directory meanwhile.
+/// Opens a file below a directory. The kernel resolves the path and rejects every step out of the directory, by `..` or by a link, even if the directory
+/// changes at the same time.
 fn open_beneath(directory: &Path, inner: &Path) -> io::Result<File> {
     let directory = open_directory(directory)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | bounded::FLAGS;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     for _ in 0..ATTEMPTS {
         match openat2(&directory, inner, flags, Mode::empty(), resolve) {
-            // Something was renamed meanwhile, so that the kernel can't tell.
+            // The kernel could not rule out an escape because of a concurrent rename.
             Err(Errno::AGAIN) => continue,
             opened => return Ok(opened?.into()),
         }
@@ -111,7 +111,7 @@ fn open_beneath(directory: &Path, inner: &Path) -> io::Result<File> {
     Err(Errno::AGAIN.into())
 }
 
-fn leaves(error: &io::Error) -> bool {
+fn escapes(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::XDEV.raw_os_error())
 }
 
@@ -122,35 +122,35 @@ mod tests {
 
     use super::*;
 
-    /// A folder with a secret beside an allowed directory.
-    fn folder() -> (tempfile::TempDir, ContentAccess) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name);
-        std::fs::create_dir_all(path("allowed/deep")).expect("a folder");
+    /// Creates a directory that contains an allowed directory and, beside it, a secret.
+    fn setup() -> (tempfile::TempDir, ContentAccess) {
+        let root = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| root.path().join(name);
+        std::fs::create_dir_all(path("allowed/deep")).expect("a directory");
         std::fs::write(path("allowed/body"), "body").expect("written");
         std::fs::write(path("allowed/deep/inner"), "inner").expect("written");
         std::fs::write(path("secret"), "secret").expect("written");
-        let access = ContentAccess::new(&[path("allowed")], &[]).expect("it is there");
-        (folder, access)
+        let access = ContentAccess::new(&[path("allowed")], &[]).expect("it exists");
+        (root, access)
     }
 
-    fn why(access: &ContentAccess, name: &str) -> String {
+    fn denial(access: &ContentAccess, name: &str) -> String {
         access.file(name).expect_err(name)
     }
 
     #[test]
-    fn without_a_flag_nothing_is_read() {
+    fn nothing_is_read_by_default() {
         let access = ContentAccess::default();
-        assert!(why(&access, "/etc/hostname").contains("--content-dir"));
-        let why = access.variable("PATH").expect_err("it is not allowed");
-        assert!(why.contains("--content-env PATH"), "{why}");
+        assert!(denial(&access, "/etc/hostname").contains("--content-dir"));
+        let denial = access.variable("PATH").expect_err("it is not allowed");
+        assert!(denial.contains("--content-env PATH"), "{denial}");
     }
 
     #[test]
     fn files_below_the_directory_are_read_by_relative_and_absolute_names() {
-        let (folder, access) = folder();
-        symlink("deep/inner", folder.path().join("allowed/link")).expect("linked");
-        let whole = folder.path().join("allowed/body");
+        let (root, access) = setup();
+        symlink("deep/inner", root.path().join("allowed/link")).expect("linked");
+        let whole = root.path().join("allowed/body");
         let whole = whole.to_str().expect("text");
         for (name, text) in [
             ("body", "body"),
@@ -162,16 +162,16 @@ mod tests {
             assert_eq!(access.file(name).as_deref(), Ok(text.as_bytes()), "{name}");
         }
         // The operator may have written the directory as a link.
-        symlink("allowed", folder.path().join("alias")).expect("linked");
-        let alias = folder.path().join("alias");
-        let access = ContentAccess::new(&[alias], &[]).expect("it is there");
+        symlink("allowed", root.path().join("alias")).expect("linked");
+        let alias = root.path().join("alias");
+        let access = ContentAccess::new(&[alias], &[]).expect("it exists");
         assert!(access.file(whole).is_ok(), "{:?}", access.file(whole));
     }
 
     #[test]
     fn no_path_leads_out_of_the_directory() {
-        let (folder, access) = folder();
-        let path = |name: &str| folder.path().join(name);
+        let (root, access) = setup();
+        let path = |name: &str| root.path().join(name);
         symlink("../secret", path("allowed/up")).expect("linked");
         symlink(path("secret"), path("allowed/away")).expect("linked");
         symlink("..", path("allowed/folder")).expect("linked");
@@ -184,24 +184,27 @@ mod tests {
             "folder/secret",
             above.to_str().expect("text"),
         ] {
-            assert!(why(&access, name).contains("leads out"), "{name}");
+            assert!(denial(&access, name).contains("leads out"), "{name}");
         }
         let secret = path("secret");
         for name in ["/etc/passwd", secret.to_str().expect("text")] {
-            let why = why(&access, name);
-            assert!(why.contains("in no directory that --content-dir"), "{why}");
+            let denial = denial(&access, name);
+            assert!(
+                denial.contains("in no directory that --content-dir"),
+                "{denial}"
+            );
         }
-        // A neighbour whose name begins the same.
-        std::fs::create_dir(path("allowed-not")).expect("a folder");
+        // A directory whose name begins with that of the allowed one.
+        std::fs::create_dir(path("allowed-not")).expect("a directory");
         std::fs::write(path("allowed-not/x"), "x").expect("written");
         let neighbour = path("allowed-not/x");
-        assert!(why(&access, neighbour.to_str().expect("text")).contains("in no directory"));
+        assert!(denial(&access, neighbour.to_str().expect("text")).contains("in no directory"));
     }
 
     #[test]
-    fn a_link_that_is_swapped_meanwhile_does_not_lead_out() {
-        let (folder, access) = folder();
-        let path = |name: &str| folder.path().join(name);
+    fn a_link_that_changes_during_a_read_does_not_lead_out() {
+        let (root, access) = setup();
+        let path = |name: &str| root.path().join(name);
         symlink("body", path("allowed/swapped")).expect("linked");
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -227,22 +230,22 @@ mod tests {
     }
 
     #[test]
-    fn only_regular_files_of_a_size_are_read_and_none_is_waited_for() {
-        let (folder, access) = folder();
-        let path = folder.path().join("allowed/pipe");
+    fn only_regular_files_up_to_the_size_limit_are_read_without_blocking() {
+        let (root, access) = setup();
+        let path = root.path().join("allowed/pipe");
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.expect("mkfifo").success());
-        assert!(why(&access, "pipe").contains("this is a pipe"));
-        assert!(why(&access, "deep").contains("this is a directory"));
-        let large = File::create(folder.path().join("allowed/large")).expect("a file");
+        assert!(denial(&access, "pipe").contains("this is a pipe"));
+        assert!(denial(&access, "deep").contains("this is a directory"));
+        let large = File::create(root.path().join("allowed/large")).expect("a file");
         large.set_len(1024 * 1024 + 1).expect("sparse");
-        assert!(why(&access, "large").contains("larger than 1 MiB"));
-        let devices = ContentAccess::new(&["/dev".into()], &[]).expect("it is there");
-        assert!(why(&devices, "zero").contains("this is a device"));
+        assert!(denial(&access, "large").contains("larger than 1 MiB"));
+        let devices = ContentAccess::new(&["/dev".into()], &[]).expect("it exists");
+        assert!(denial(&devices, "zero").contains("this is a device"));
     }
 
     #[test]
-    fn a_directory_that_is_not_there_is_an_error_at_the_start() {
+    fn a_missing_directory_is_an_error_at_startup() {
         let error = ContentAccess::new(&["/nonexistent".into()], &[]).expect_err("it is missing");
         assert!(error.starts_with("--content-dir /nonexistent: "), "{error}");
     }

@@ -1,5 +1,5 @@
-//! Data that objects of Kuma's name: files and environment variables with certificates and response bodies. They are read here when an object is
-//! applied, because binding does no I/O, as far as the operator allows ([`ContentAccess`]).
+//! Data sources of Kuma's objects: files and environment variables with certificates and response bodies. Binding does no I/O, so they are read here when an
+//! object is applied, as far as the operator allows ([`ContentAccess`]).
 
 use pointsman_binding::{Binder, Change, Content, certificate_of};
 use pointsman_resources::Resource;
@@ -7,7 +7,7 @@ use pointsman_resources::kuma::{DataSource, Filter};
 
 use crate::ContentAccess;
 
-/// Reads everything that an object names.
+/// Reads the files and environment variables that an object names.
 pub fn read_all(resource: &Resource, access: &ContentAccess) -> Vec<(DataSource, Content)> {
     let sources = sources(resource).into_iter();
     sources
@@ -15,51 +15,55 @@ pub fn read_all(resource: &Resource, access: &ContentAccess) -> Vec<(DataSource,
         .collect()
 }
 
-/// Changes that follow from what was read for an object. A certificate that can't be read any more keeps its last valid content in effect.
+/// Returns the changes for data that was read for an object. A certificate that has become unreadable or invalid keeps its last valid content in effect.
 pub fn changes(
     resource: &Resource,
     read: Vec<(DataSource, Content)>,
     binder: &Binder,
 ) -> Vec<Change> {
-    let keeps = !matches!(resource, Resource::MeshRoute(_));
+    let retains = !matches!(resource, Resource::MeshRoute(_));
     let mut changes = Vec::new();
     for (source, content) in read {
-        // A file may be read while it is written.
-        let broken = match (&content, resource) {
-            (Err(why), _) => Some(why.clone()),
-            (Ok(bytes), Resource::MeshGateway(_)) => unusable(bytes, &source),
+        // A file may be read while it is being written.
+        let problem = match (&content, resource) {
+            (Err(error), _) => Some(error.clone()),
+            (Ok(bytes), Resource::MeshGateway(_)) => certificate_problem(bytes, &source),
             (Ok(_), _) => None,
         };
-        match broken.filter(|_| keeps && binder.has_read(&source)) {
-            Some(why) => tracing::warn!("{}: {why}; what was read before stays", resource.key()),
+        match problem.filter(|_| retains && binder.has_read(&source)) {
+            Some(problem) => tracing::warn!(
+                "{}: {problem}; its last valid content stays in effect",
+                resource.key()
+            ),
             None => changes.push(Change::Content(source, Some(content))),
         }
     }
     changes
 }
 
-/// Reason why a certificate can't be served: it is incomplete, or the key is not its own.
-fn unusable(pem: &[u8], source: &DataSource) -> Option<String> {
+/// Returns the reason why a certificate can't be served, such as a key that does not belong to it.
+fn certificate_problem(pem: &[u8], source: &DataSource) -> Option<String> {
     let usable = certificate_of(pem);
-    let what = match source {
+    let name = match source {
         DataSource::Filename(name) => format!("file `{name}`"),
         _ => "its certificate".to_owned(),
     };
-    usable.err().map(|why| format!("{what}: {why}"))
+    usable.err().map(|error| format!("{name}: {error}"))
 }
 
-/// Changes that drop data which only a deleted object named.
-pub fn released(gone: &Resource, binder: &Binder) -> Vec<Change> {
-    let own = sources(gone).into_iter();
+/// Returns the changes that drop data which only a deleted object names.
+pub fn drop_unused(deleted: &Resource, binder: &Binder) -> Vec<Change> {
+    let own = sources(deleted).into_iter();
     let own: Vec<&DataSource> = own.filter(|source| binder.has_read(source)).collect();
     if own.is_empty() {
         return Vec::new();
     }
-    let key = gone.key();
+    let key = deleted.key();
     let others = binder.objects().filter(|(other, _)| *other != key);
-    let asked: Vec<&DataSource> = others.flat_map(|(_, other)| sources(other)).collect();
-    let idle = own.into_iter().filter(|source| !asked.contains(source));
-    idle.map(|source| Change::Content(source.clone(), None))
+    let in_use: Vec<&DataSource> = others.flat_map(|(_, other)| sources(other)).collect();
+    let unused = own.into_iter().filter(|source| !in_use.contains(source));
+    unused
+        .map(|source| Change::Content(source.clone(), None))
         .collect()
 }
 
@@ -90,7 +94,7 @@ fn sources(resource: &Resource) -> Vec<&DataSource> {
     }
 }
 
-/// Bytes of a data source outside the object; `None` for inline data and secrets.
+/// Reads a data source outside the object. `None` for inline data and secrets.
 fn read(source: &DataSource, access: &ContentAccess) -> Option<Content> {
     match source {
         DataSource::Filename(name) => Some(access.file(name)),

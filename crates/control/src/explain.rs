@@ -1,4 +1,4 @@
-//! Explanations of requests: joins the tables, which know what happens, with the binder, which knows why other routes have no say.
+//! Explanations of requests. The tables know which rule a request matches; the binder knows why other routes were rejected or overridden.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use pointsman_routing::explain::{
 };
 use pointsman_routing::{Criterion, Tables};
 
-/// Explains what becomes of a request.
+/// Explains how a request is routed.
 pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
     explain::explain(tables, &directory(binder), query, |called| {
         let parent = &called.object;
@@ -38,7 +38,7 @@ pub fn explain(binder: &Binder, tables: &Tables, query: &Query) -> Explanation {
     })
 }
 
-/// Index, name and number of matches of a route's rules, or of one of them.
+/// Returns index, name and number of matches of a route's rules, or of the rule `only`.
 fn rules(
     binder: &Binder,
     route: &ObjectKey,
@@ -57,7 +57,7 @@ fn rules(
     }
 }
 
-/// Services, ServiceImports and Pods that a URL may name, and outbounds that lead nowhere.
+/// Lists the Services, ServiceImports and Pods that a URL may name, and outbounds without a destination.
 fn directory(binder: &Binder) -> Directory {
     let mut objects: Vec<(ObjectKey, &Resource)> = binder.objects().collect();
     objects.sort_by_key(|(key, object)| (object.meta().age(), key.clone()));
@@ -76,7 +76,7 @@ fn directory(binder: &Binder) -> Directory {
     }
 }
 
-/// A Service or ServiceImport as clients find it.
+/// Returns the addresses and backends of a Service or ServiceImport.
 fn mesh_parent(binder: &Binder, object: ObjectKey, resource: &Resource) -> Option<MeshParent> {
     let (ports, addresses): (_, Vec<&String>) = match resource {
         Resource::Service(service) => {

@@ -1,7 +1,7 @@
-//! Identities of meshes with mutual TLS: for each mesh an authority, and a certificate that its proxies present to each other.
+//! Identities of meshes with mutual TLS. Each mesh has a certificate authority and a certificate that its proxies present to each other.
 //!
-//! Both are issued when the mesh first appears and live as long as this process: they are used between proxies of this process only, so no client
-//! needs to trust them.
+//! Both are issued when the mesh first appears and exist as long as this process. They are used only between proxies of this process, so no client needs to
+//! trust them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,34 +12,34 @@ use pointsman_resources::kuma::Mesh;
 use pointsman_resources::{Kind, ObjectKey, Resource};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, SanType};
 
-/// Identities by the name of their mesh.
+/// Identities by mesh name.
 #[derive(Default)]
 pub struct MeshIdentities(HashMap<Arc<str>, Arc<MeshIdentity>>);
 
 impl MeshIdentities {
-    /// Change that follows from an applied object, or from a deleted one.
+    /// Returns the change that follows from an applied object, or from a deleted one if `object` is `None`.
     pub fn update(&mut self, key: &ObjectKey, object: Option<&Resource>) -> Option<Change> {
         if key.kind != Kind::Mesh {
             return None;
         }
         let has_mtls = |mesh: &Mesh| mesh.spec.has_mtls();
-        let wanted = matches!(object, Some(Resource::Mesh(mesh)) if has_mtls(mesh));
+        let required = matches!(object, Some(Resource::Mesh(mesh)) if has_mtls(mesh));
         let mesh = &key.name.name;
-        let identity = wanted.then(|| self.of(mesh));
+        let identity = required.then(|| self.get_or_issue(mesh));
         Some(Change::Identity(mesh.clone(), identity))
     }
 
-    fn of(&mut self, mesh: &Arc<str>) -> Identity {
+    fn get_or_issue(&mut self, mesh: &Arc<str>) -> Identity {
         if let Some(known) = self.0.get(mesh) {
             return Ok(known.clone());
         }
-        let made = Arc::new(make(mesh).map_err(|error| error.to_string())?);
-        self.0.insert(mesh.clone(), made.clone());
-        Ok(made)
+        let issued = Arc::new(issue(mesh).map_err(|error| error.to_string())?);
+        self.0.insert(mesh.clone(), issued.clone());
+        Ok(issued)
     }
 }
 
-fn make(mesh: &str) -> Result<MeshIdentity, rcgen::Error> {
+fn issue(mesh: &str) -> Result<MeshIdentity, rcgen::Error> {
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     let name = format!("Authority of mesh {mesh}");

@@ -1,5 +1,5 @@
-//! Everything that the reconciler has told its binder, as maps that share structure between versions: a copy is made in constant time, and the
-//! difference of two costs what differs.
+//! The inputs of the reconciler's binder, in maps that share structure between versions: a copy takes constant time, and comparing two versions costs only
+//! what differs between them.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use pointsman_binding::bound::BackendId;
 use pointsman_resources::kuma::DataSource;
 use pointsman_resources::{Name, ObjectKey, Resource};
 
-/// Input of a binder.
+/// All inputs of a binder.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     objects: OrdMap<ObjectKey, Input<Resource>>,
-    /// The rest, which is little.
+    /// Inputs that are not objects. There are few.
     facts: OrdMap<FactKey, Input<Change>>,
     version: u64,
 }
 
-/// A value with the version that it came with. Equal versions mean equal values.
+/// A value with the version in which it was recorded. Equal versions mean equal values.
 #[derive(Clone, Debug)]
 struct Input<T> {
     version: u64,
@@ -46,7 +46,7 @@ enum FactKey {
 }
 
 impl FactKey {
-    /// The change that takes the input away.
+    /// Returns the change that removes the input.
     fn removal(&self) -> Change {
         match self.clone() {
             FactKey::Observation(gateway) => Change::Observe(gateway, None),
@@ -66,7 +66,7 @@ impl Inputs {
     pub fn record(&mut self, change: &Change) {
         self.version += 1;
         let version = self.version;
-        let (key, is_there) = match change {
+        let (key, is_set) = match change {
             Change::Put(resource) => {
                 let value = resource.clone();
                 let input = Input { version, value };
@@ -74,10 +74,10 @@ impl Inputs {
                 return;
             }
             Change::Delete(key) => return drop(self.objects.remove(key)),
-            Change::Observe(gateway, seen) => {
-                (FactKey::Observation(gateway.clone()), seen.is_some())
+            Change::Observe(gateway, observation) => {
+                (FactKey::Observation(gateway.clone()), observation.is_some())
             }
-            Change::Reject(key, place) => (FactKey::Rejection(key.clone()), place.is_some()),
+            Change::Reject(key, position) => (FactKey::Rejection(key.clone()), position.is_some()),
             Change::Need(id, needed) => (FactKey::Need(id.clone()), *needed),
             Change::Content(source, content) => {
                 (FactKey::Content(source.clone()), content.is_some())
@@ -85,15 +85,15 @@ impl Inputs {
             Change::Identity(mesh, identity) => {
                 (FactKey::Identity(mesh.clone()), identity.is_some())
             }
-            Change::RetainSecret(name, why) => {
-                (FactKey::RetainedSecret(name.clone()), why.is_some())
+            Change::RetainSecret(name, reason) => {
+                (FactKey::RetainedSecret(name.clone()), reason.is_some())
             }
             Change::EndpointPolicy(_) => (FactKey::EndpointPolicy, true),
             Change::RefusedResolution(name, refused) => {
                 (FactKey::Resolution(name.clone()), !refused.is_empty())
             }
         };
-        match is_there {
+        match is_set {
             true => {
                 let value = change.clone();
                 drop(self.facts.insert(key, Input { version, value }));
@@ -102,7 +102,7 @@ impl Inputs {
         }
     }
 
-    /// Changes that lead from `old` to these inputs.
+    /// Returns the changes that lead from `old` to these inputs.
     pub fn changes_since(&self, old: &Inputs) -> Vec<Change> {
         let objects = old.objects.diff(&self.objects).map(|item| match item {
             DiffItem::Add(_, new) | DiffItem::Update { new: (_, new), .. } => {

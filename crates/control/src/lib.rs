@@ -1,4 +1,4 @@
-//! The control plane: changes come in from sources, statuses and data-plane resources go out to sinks.
+//! The control plane: receives changes from sources, and sends statuses and data-plane resources to sinks.
 //!
 //! ```text
 //!  FileSource ──► Inbox ──► Reconciler ──► Sink (a proxy in this process)
@@ -6,15 +6,15 @@
 //!                               └──► Snapshots ──► admin pages, /status, live explain
 //! ```
 //!
-//! - `reconciler` owns the binder and drives everything else. It knows no source and no sink.
-//! - [`source`] and [`sink`] are the seams on both sides; [`mailbox`] hands values between threads.
+//! - `reconciler` owns the binder and drives everything else. It depends on no particular source or sink.
+//! - [`source`] and [`sink`] are the interfaces on both sides; [`mailbox`] passes values between threads.
 //! - [`files`] is the source for manifests. Only it reads and watches them.
-//! - `bounded` opens files that others choose. [`Permissions`] are what the operator lets manifests reach.
+//! - `bounded` opens files that others choose. [`Permissions`] define what manifests may access.
 //! - `data_sources` reads files and environment variables that objects name, such as certificates of Kuma's gateways.
 //! - `identities` issues the certificates that proxies of a mesh present to each other.
-//! - `journal` holds statuses as they are written, with times. [`report`] renders them, with warnings.
-//! - [`status_log`] logs problems as they appear and are resolved, and a line for each change.
-//! - [`snapshot`] publishes what is in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
+//! - `journal` holds statuses with their transition times. [`report`] renders them, with warnings.
+//! - [`status_log`] logs each change, and problems as they appear and are resolved.
+//! - [`snapshot`] publishes the configuration in effect to readers, which never delay a change; `inputs` makes that cheap. [`explain`] explains requests.
 //! - [`offline`] reads and binds manifests once, for commands that carry no traffic.
 //! - [`clock`] is the only module that reads the time.
 //!

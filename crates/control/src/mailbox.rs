@@ -1,38 +1,39 @@
-//! Hands values from one thread to another. What has not been taken yet is merged, so that a slow receiver costs no more memory than the merged value.
+//! A slot that passes values between threads. Values that the receiver has not taken yet are merged, so a slow receiver costs no more memory than the
+//! merged value.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clock;
 
-/// A slot that senders merge values into and one receiver empties.
+/// A slot into which senders merge values and from which one receiver takes them.
 #[derive(Debug, Default)]
 pub struct Mailbox<T> {
-    state: Mutex<State<T>>,
+    state: Mutex<MailboxState<T>>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State<T> {
+struct MailboxState<T> {
     content: Option<T>,
-    /// Counts what was put.
+    /// Number of calls of [`Mailbox::put`].
     puts: u64,
     closed: bool,
 }
 
-/// Why a receiver woke up.
+/// Reason for which a receiver woke up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// There is something to take.
+    /// The mailbox has content.
     Content,
-    /// The time has come.
+    /// The time limit has passed.
     Timeout,
     /// The mailbox is closed.
     Closed,
 }
 
 impl<T: Default> Mailbox<T> {
-    /// Merges something into the content. Returns false if the mailbox is closed.
+    /// Merges a value into the content. Returns false if the mailbox is closed.
     pub fn put(&self, merge: impl FnOnce(&mut T)) -> bool {
         let mut state = self.lock();
         if state.closed {
@@ -44,18 +45,18 @@ impl<T: Default> Mailbox<T> {
         true
     }
 
-    /// Closes the mailbox: the receiver is to end.
+    /// Closes the mailbox and wakes the receiver.
     pub fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
     }
 
-    /// Whether the mailbox is closed.
+    /// Reports whether the mailbox is closed.
     pub fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Waits until there is something to take, at most until a time.
+    /// Waits until the mailbox has content or is closed, at most until a time.
     pub fn wait(&self, until: Option<Instant>) -> Wake {
         let mut state = self.lock();
         loop {
@@ -77,9 +78,9 @@ impl<T: Default> Mailbox<T> {
         }
     }
 
-    /// Waits until a burst is over: until nothing was put for `quiet`, for `most` in all.
-    pub fn settle(&self, quiet: Duration, most: Duration) {
-        let end = clock::instant() + most;
+    /// Waits until nothing was put for `quiet`, at most for `limit` in all.
+    pub fn wait_until_quiet(&self, quiet: Duration, limit: Duration) {
+        let end = clock::instant() + limit;
         let mut state = self.lock();
         loop {
             let before = state.puts;
@@ -96,15 +97,15 @@ impl<T: Default> Mailbox<T> {
         self.lock().content.take()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, MailboxState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wait_for<'a>(
         &self,
-        state: MutexGuard<'a, State<T>>,
+        state: MutexGuard<'a, MailboxState<T>>,
         time: Duration,
-    ) -> MutexGuard<'a, State<T>> {
+    ) -> MutexGuard<'a, MailboxState<T>> {
         let woken = self.changed.wait_timeout(state, time);
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_before_it_is_taken_is_merged() {
+    fn values_are_merged_until_they_are_taken() {
         let mailbox: Mailbox<Vec<u8>> = Mailbox::default();
         assert_eq!(mailbox.take(), None);
         assert!(mailbox.put(|all| all.push(1)));
@@ -126,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_mailbox_wakes_its_receiver_and_refuses_more() {
+    fn a_closed_mailbox_wakes_its_receiver_and_rejects_values() {
         let mailbox: Mailbox<Vec<u8>> = Mailbox::default();
         std::thread::scope(|scope| {
             let receiver = scope.spawn(|| mailbox.wait(None));

@@ -1,4 +1,4 @@
-//! Manifests read and bound once, for commands that carry no traffic.
+//! One-time loading of manifests, for commands that carry no traffic.
 
 use std::path::PathBuf;
 
@@ -9,20 +9,20 @@ use pointsman_routing::Tables;
 use crate::files::Files;
 use crate::{Permissions, data_sources};
 
-/// What was read, and what came of it.
-pub struct World {
-    /// The documents.
+/// Manifests and the configuration that they result in.
+pub struct LoadedManifests {
+    /// The manifests.
     pub files: Files,
-    /// What is wrong with them.
+    /// Errors and warnings about the manifests as such.
     pub findings: Vec<Finding>,
-    /// The documents, bound.
+    /// Binder to which all objects were applied.
     pub binder: Binder,
-    /// The tables made of that.
+    /// Routing tables.
     pub tables: Tables,
 }
 
-/// Reads everything that the paths name, and binds it. What can't be read is a finding like any other.
-pub fn load(paths: &[PathBuf], permissions: &Permissions) -> World {
+/// Reads and binds all manifests below some paths. An unreadable file is reported among the findings.
+pub fn load(paths: &[PathBuf], permissions: &Permissions) -> LoadedManifests {
     let mut files = Files::new(paths, None);
     files.scan(true);
     let mut binder = Binder::new();
@@ -35,10 +35,10 @@ pub fn load(paths: &[PathBuf], permissions: &Permissions) -> World {
         read.chain([Change::Put(document.resource.clone())])
     });
     let rejected = files.rejected();
-    let rejected = rejected.map(|(key, place)| Change::Reject(key, Some(place)));
+    let rejected = rejected.map(|(key, position)| Change::Reject(key, Some(position)));
     let changes = [policy].into_iter().chain(changes).chain(rejected);
     tables.apply(&binder.apply(changes));
-    World {
+    LoadedManifests {
         findings: files.findings(),
         files,
         binder,

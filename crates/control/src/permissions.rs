@@ -1,4 +1,4 @@
-//! What the operator permits the authors of manifests.
+//! Permissions that the operator gives to authors of manifests.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use pointsman_binding::EndpointPolicy;
 
 use crate::ContentAccess;
 
-/// What manifests may reach. The default reads no files for them and lets every address be an endpoint, as is right for manifests that the operator has
-/// written.
+/// Files, variables and addresses that manifests may use. The default allows no files or variables and all addresses, which suits manifests that the operator
+/// wrote.
 #[derive(Clone, Debug, Default)]
 pub struct Permissions {
-    /// Files and environment variables.
+    /// Files and environment variables that manifests may read.
     pub content: ContentAccess,
-    /// Addresses of endpoints.
+    /// Addresses that endpoints may have.
     pub endpoints: Arc<EndpointPolicy>,
 }

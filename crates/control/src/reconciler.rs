@@ -1,6 +1,7 @@
-//! The reconciler: applies updates of sources to the binder, hands what changed to the sinks, and publishes statuses and a snapshot.
+//! The reconciler: applies updates from sources to the binder, passes the resulting changes to the sinks, and publishes statuses and a snapshot.
 //!
-//! It owns the binder and knows no source and no sink: updates arrive in an [`Inbox`], changes leave through [`Sink`]. One update is applied after another, on one thread.
+//! It owns the binder and depends on no particular source or sink: updates arrive in an [`Inbox`], and changes leave through [`Sink`]. Updates are applied one
+//! after another, on one thread.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::source::{Findings, Inbox, SourceUpdate};
 use crate::status_log::StatusLog;
 use crate::{ContentAccess, Permissions, clock, data_sources};
 
-/// Interval between retries of what a sink could not do.
+/// Interval between retries of operations that failed in a sink.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Interval between checks whether certificates have expired.
@@ -47,7 +48,7 @@ pub struct Reconciler {
 }
 
 impl Reconciler {
-    /// Creates a reconciler that knows no object.
+    /// Creates a reconciler without objects.
     pub fn new(sinks: Vec<Box<dyn Sink>>, snapshots: Arc<Snapshots>) -> Self {
         Reconciler {
             binder: Binder::new(),
@@ -64,7 +65,7 @@ impl Reconciler {
         }
     }
 
-    /// Sets what objects may reach.
+    /// Sets the files and addresses that objects may use.
     pub fn with_permissions(mut self, permissions: Permissions) -> Self {
         self.content = permissions.content;
         self.bind(vec![Change::EndpointPolicy(permissions.endpoints)]);
@@ -115,7 +116,7 @@ impl Reconciler {
         if reload {
             self.sinks.iter_mut().for_each(|sink| sink.reload());
         }
-        // An object that was never known is not deleted.
+        // A deletion of an unknown object is no change.
         objects.retain(|key, document| document.is_some() || self.binder.object(key).is_some());
         let has_findings = findings.is_some();
         if let Some(findings) = findings {
@@ -125,7 +126,7 @@ impl Reconciler {
         if !objects.is_empty() || !rejected.is_empty() || has_findings {
             let mut changes = self.changes(&objects);
             let rejected = rejected.into_iter();
-            changes.extend(rejected.map(|(key, place)| Change::Reject(key, place)));
+            changes.extend(rejected.map(|(key, position)| Change::Reject(key, position)));
             self.apply(changes, &objects, true);
         }
         if reload {
@@ -136,7 +137,7 @@ impl Reconciler {
         }
     }
 
-    /// Changes to the binder's input. Deletions come first: data that a deleted object named may be named by a new one.
+    /// Translates changed objects into changes of the binder's inputs. Deletions come first, because a new object may name the same data as a deleted one.
     fn changes(&mut self, objects: &Objects) -> Vec<Change> {
         let mut changes = Vec::new();
         for (key, _) in objects.iter().filter(|(_, document)| document.is_none()) {
@@ -145,7 +146,7 @@ impl Reconciler {
                 changes.push(Change::RetainSecret(key.name.clone(), None));
             }
             if let Some(object) = self.binder.object(key) {
-                changes.extend(data_sources::released(object, &self.binder));
+                changes.extend(data_sources::drop_unused(object, &self.binder));
             }
             changes.extend(self.identities.update(key, None));
         }
@@ -164,12 +165,12 @@ impl Reconciler {
         changes
     }
 
-    /// Changes for a new version of a Secret. One without a valid certificate does not replace one with a valid certificate: it may be half written, and the
-    /// listeners that use it would go down.
+    /// Returns the changes for a new version of a Secret. An invalid certificate does not replace a valid one: the Secret may be half written, and listeners
+    /// that use it would stop serving.
     fn secret_changes(&self, secret: &Arc<Secret>) -> Vec<Change> {
         let name = secret.metadata.key();
         match self.binder.invalidates(secret) {
-            Some(why) => vec![Change::RetainSecret(name, Some(why))],
+            Some(reason) => vec![Change::RetainSecret(name, Some(reason))],
             None => {
                 let was_retained = self.binder.is_retained(&name);
                 let newest = was_retained.then_some(Change::RetainSecret(name, None));
@@ -179,7 +180,7 @@ impl Reconciler {
         }
     }
 
-    /// Reads files and environment variables that objects name again.
+    /// Rereads the files and environment variables that objects name.
     fn reread_data_sources(&mut self) {
         let mut changes = Vec::new();
         for (_, object) in self.binder.objects() {
@@ -202,13 +203,13 @@ impl Reconciler {
         self.sinks.iter().any(|sink| sink.wants_retry())
     }
 
-    /// Carries changes through binder and sinks, and publishes the result if there is any; in any case if `always`.
+    /// Applies changes to the binder and the sinks, and publishes the result. Without an effect, publishes only if `always` is set.
     fn apply(&mut self, changes: Vec<Change>, objects: &Objects, always: bool) {
         let start = clock::instant();
         let mut touched: BTreeSet<ObjectKey> = objects.keys().cloned().collect();
         let mut affects_traffic = self.stage(changes, &mut touched);
         let mut reports = self.commit();
-        // Reports mostly change statuses only; what else they change takes effect too.
+        // Most reports change only statuses. Other changes have to be committed as well.
         while !reports.is_empty() && self.stage(reports, &mut touched) {
             affects_traffic = true;
             reports = self.commit();
@@ -219,7 +220,7 @@ impl Reconciler {
         self.publish_status(&touched, objects);
         self.publish_snapshot();
         let took = clock::instant() - start;
-        // Not `touched`: each route that comes or goes touches the status of its Gateway.
+        // Not `touched`, which contains the Gateway of each route that is added or removed.
         let concerns_certificates = |key: &ObjectKey| CERTIFICATE_KINDS.contains(&key.kind);
         if objects.keys().any(concerns_certificates) {
             self.check_certificates();
@@ -230,7 +231,7 @@ impl Reconciler {
         }
     }
 
-    /// Records which certificates have expired, or will soon.
+    /// Records warnings for certificates that have expired or will expire soon.
     fn check_certificates(&mut self) {
         let warnings = self.binder.certificate_warnings(clock::unix_seconds());
         let warnings = warnings.into_iter().map(|warning| {
@@ -240,10 +241,10 @@ impl Reconciler {
         self.log.record_certificates(warnings);
     }
 
-    /// Binds changes and hands the result to the sinks, until they have nothing more to report. Adds the objects whose status has changed to `touched`.
-    /// Returns whether something other than statuses has changed.
+    /// Binds changes and passes the result to the sinks, until they report no further changes. Adds the objects whose status has changed to `touched`.
+    /// Returns whether anything but statuses has changed.
     ///
-    /// This ends because reports change statuses and backends, and sinks report on changed listeners, Services and addresses only.
+    /// This terminates because reports change only statuses and backends, whereas sinks report only on changed listeners, Services and addresses.
     fn stage(&mut self, mut changes: Vec<Change>, touched: &mut BTreeSet<ObjectKey>) -> bool {
         let mut affects_traffic = false;
         loop {
@@ -272,7 +273,7 @@ impl Reconciler {
         sinks.flat_map(|sink| sink.commit(tables)).collect()
     }
 
-    /// Records the statuses of objects that were touched.
+    /// Records the statuses of the objects in `touched`.
     fn publish_status(&mut self, touched: &BTreeSet<ObjectKey>, objects: &Objects) {
         let now = clock::now();
         for key in touched.iter().filter(|key| has_status(key.kind)) {

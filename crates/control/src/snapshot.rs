@@ -1,8 +1,8 @@
-//! Snapshots: what is in effect, as readers see it. The reconciler publishes one after each change and never touches it again.
+//! Snapshots: immutable views of the configuration in effect. The reconciler publishes one after each change.
 //!
-//! A snapshot holds maps that share structure with the one before, so making it costs what the change touched. Readers that need the binder, such as `/status` and
-//! live `explain`, use a binder of their own. It is brought up to the snapshot's inputs when somebody reads, on the reader's thread: a reader, however slow, may
-//! delay other readers and never a change.
+//! The maps of a snapshot share structure with those of the previous one, so that creating it costs only what the change touched. Readers that need a binder, such as
+//! `/status` and live `explain`, share one of their own, which is brought up to the snapshot's inputs on the reader's thread. A slow reader may delay other readers,
+//! but never a change.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -20,21 +20,21 @@ use crate::journal::Entries;
 use crate::report;
 use crate::source::Findings;
 
-/// One version of everything that readers may ask for.
+/// The configuration in effect at one time.
 #[derive(Default)]
 pub struct Snapshot {
-    /// Number of snapshots before this one.
+    /// Number of snapshots published before this one.
     pub version: u64,
-    /// Tables in effect.
+    /// Routing tables.
     pub tables: Tables,
-    /// Statuses, by the place of their objects in the input.
+    /// Statuses, by the position of their objects in the input.
     pub entries: Entries,
     /// Findings of the source.
     pub findings: Findings,
     pub(crate) inputs: Inputs,
 }
 
-/// The latest snapshot, and what readers have derived from it.
+/// The latest snapshot, and values derived from it for readers.
 #[derive(Default)]
 pub struct Snapshots {
     latest: RwLock<Arc<Snapshot>>,
@@ -46,12 +46,12 @@ pub struct Snapshots {
 /// A rendered `/status`.
 struct Rendered {
     version: u64,
-    /// Time of its warnings about certificates, in minutes.
+    /// Time in minutes since the Unix epoch, on which warnings about certificates depend.
     minute: i64,
     text: Arc<str>,
 }
 
-/// The readers' binder. It gives the same answers as the reconciler's because binding is a function of its inputs.
+/// The readers' binder. It agrees with the reconciler's because binding is a function of its inputs.
 #[derive(Default)]
 struct Replica {
     binder: Binder,
@@ -59,7 +59,7 @@ struct Replica {
 }
 
 impl Snapshots {
-    /// The latest snapshot.
+    /// Returns the latest snapshot.
     pub fn latest(&self) -> Arc<Snapshot> {
         let latest = self.latest.read();
         latest.unwrap_or_else(PoisonError::into_inner).clone()
@@ -71,7 +71,7 @@ impl Snapshots {
         *latest.unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
-    /// Reads from a binder that has exactly the inputs of a snapshot. Readers wait for each other.
+    /// Calls `read` with a binder that has exactly the inputs of a snapshot. Readers block each other.
     pub fn with_binder<T>(&self, snapshot: &Snapshot, read: impl FnOnce(&Binder) -> T) -> T {
         let replica = self.replica.lock();
         let mut replica = replica.unwrap_or_else(PoisonError::into_inner);
@@ -81,7 +81,7 @@ impl Snapshots {
         read(&replica.binder)
     }
 
-    /// What `check -o json` prints, for what is in effect. Rendered once per version and minute.
+    /// Returns the body of `/status`: the output of `check -o json` for the configuration in effect. Rendered at most once per version and minute.
     pub fn status(&self) -> Arc<str> {
         let mut last = self.status.lock().unwrap_or_else(PoisonError::into_inner);
         let snapshot = self.latest();
@@ -114,13 +114,13 @@ impl Snapshots {
         let find = |key: &ObjectKey| documents.get(key).copied();
         let Findings {
             findings,
-            passed_over,
+            ignored_kinds,
         } = &snapshot.findings;
         let warnings = report::warnings(findings, bound, &snapshot.tables, find);
         let is_error = |finding: &&Finding| finding.severity == Severity::Error;
         let errors: Vec<&Finding> = findings.iter().filter(is_error).collect();
         let items: Vec<&RawValue> = entries().map(|entry| entry.item()).collect();
-        let list = report::list(items, &errors, &warnings, passed_over);
+        let list = report::list(items, &errors, &warnings, ignored_kinds);
         serde_json::to_string(&list).unwrap_or_else(|_| Value::Null.to_string())
     }
 }

@@ -1,5 +1,5 @@
-//! The seam to sources. A source watches where configuration is kept (files, later the Kubernetes API) and puts a [`SourceUpdate`] into the
-//! reconciler's [`Inbox`] whenever something changes. It decides itself what belongs together and when a missing object counts as deleted.
+//! The interface to sources. A source watches the origin of the configuration, such as files, and puts a [`SourceUpdate`] into the reconciler's [`Inbox`]
+//! whenever something changes. The source decides which changes form one update, and when a missing object counts as deleted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use pointsman_resources::{Finding, ObjectKey};
 
 use crate::mailbox::Mailbox;
 
-/// Updates on their way to the reconciler. They are merged per object, so that its size is bounded by the number of objects.
+/// Pending updates for the reconciler. They are merged per object, so their number is bounded by that of the objects.
 pub type Inbox = Mailbox<SourceUpdate>;
 
 /// Changes that a source reports together and that take effect together.
@@ -17,13 +17,13 @@ pub type Inbox = Mailbox<SourceUpdate>;
 pub struct SourceUpdate {
     /// Changed objects. A value of `None` is a deletion.
     pub objects: BTreeMap<ObjectKey, Option<Arc<Document>>>,
-    /// Where validation rejected objects that have no valid version in effect. A value of `None` means that it does not any more.
+    /// Positions at which validation rejected objects that have no valid version in effect. A value of `None` means that the object is no longer rejected.
     pub rejected: BTreeMap<ObjectKey, Option<Arc<str>>>,
     /// Findings, if they have changed.
     pub findings: Option<Findings>,
-    /// Whether an operator asked for a reload: data that objects name is read again, and sockets that could not be bound are retried.
+    /// True if an operator requested a reload: data that objects name is read again, and sockets that could not be bound are retried.
     pub reload: bool,
-    /// Whether a sink has something to report.
+    /// True if a sink has something to report.
     pub reports: bool,
 }
 
@@ -32,8 +32,8 @@ pub struct SourceUpdate {
 pub struct Findings {
     /// Errors and warnings, in the order of the input.
     pub findings: Arc<Vec<Finding>>,
-    /// Number of objects of each kind that Pointsman does not use.
-    pub passed_over: Arc<BTreeMap<String, usize>>,
+    /// Number of ignored objects of each kind that Pointsman does not use.
+    pub ignored_kinds: Arc<BTreeMap<String, usize>>,
 }
 
 impl SourceUpdate {
@@ -46,7 +46,7 @@ impl SourceUpdate {
         self.reports |= later.reports;
     }
 
-    /// Whether there is nothing to do.
+    /// Reports whether the update changes nothing.
     pub fn is_empty(&self) -> bool {
         self.objects.is_empty()
             && self.rejected.is_empty()

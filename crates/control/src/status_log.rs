@@ -1,7 +1,8 @@
-//! The status log: a line for each change of the configuration, for each problem that appears, and for each that is resolved.
+//! The status log: one line for each change of the configuration, for each problem that appears, and for each problem that is resolved.
 //!
-//! Problems are those that `check` reports: errors in the input, and conditions that report something as rejected, unresolved or not in effect. The log knows the problems of
-//! every object, compares only those that a change touched, and writes at most [`MAX_LINES`] of each sort; `/status` has them all.
+//! Problems are those that `check` reports: errors in the input, and conditions that report an object as rejected, unresolved or not in effect. The log keeps the
+//! problems of every object, compares only those of objects that a change touched, and writes at most [`MAX_LINES`] that appeared and as many that were resolved.
+//! `/status` lists all of them.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,37 +16,37 @@ use pointsman_resources::{Finding, ObjectKey, Severity};
 
 use crate::journal::StatusEntry;
 
-/// Most problems that one change logs as new, and as resolved.
+/// Problems that one change may log as new, and as resolved.
 const MAX_LINES: usize = 10;
 
-/// Source of problems. Those of one source are replaced together.
+/// Origin of problems. Those of one origin are replaced together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     /// The input as a whole, such as a file that can't be parsed.
     Input,
     /// The status of an object.
     Status(ObjectKey),
-    /// Certificates in use.
+    /// The certificates in use.
     Certificates,
 }
 
-/// Kind of a problem: how it is counted and at which level it is logged.
+/// Level of a problem, which determines how it is counted and logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Level {
-    /// Input that can't be used. Logged as an error.
+    /// Invalid input. Logged as an error.
     Error,
     /// A condition of a status. Logged as a warning.
     Condition,
-    /// Something legal but surprising. Logged as a warning.
+    /// Valid but surprising configuration. Logged as a warning.
     Warning,
 }
 
-/// A problem with its place. Ordered as problems are logged: the worst first, then from top to bottom of each file.
+/// A problem and its position. The order is that of the log: by level, then from top to bottom of each file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Problem {
     level: Level,
     file: Arc<str>,
-    /// Line and column, from 1; 0 if not known.
+    /// Line and column, starting at 1; 0 if unknown.
     line: usize,
     column: usize,
     text: String,
@@ -64,7 +65,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Problems of one source, by file and text: the line changes with every edit further up in the file.
+/// Problems of one origin, by file and text. The line is not part of the key because every edit further up in the file changes it.
 type Problems = BTreeMap<(Arc<str>, String), Problem>;
 
 fn by_text(problems: impl Iterator<Item = Problem>) -> Problems {
@@ -72,7 +73,7 @@ fn by_text(problems: impl Iterator<Item = Problem>) -> Problems {
     keyed.collect()
 }
 
-/// The problems that are known, and those that have changed since they were last logged.
+/// Current problems, and those that appeared or were resolved since they were last logged.
 #[derive(Default)]
 pub struct StatusLog {
     known: BTreeMap<Origin, Problems>,
@@ -101,7 +102,7 @@ impl StatusLog {
         self.replace(Origin::Input, by_text(problems));
     }
 
-    /// Replaces the problems of an object; `None` if it is gone.
+    /// Replaces the problems of an object. `None` if the object was deleted.
     pub fn record_status(&mut self, key: &ObjectKey, entry: Option<&StatusEntry>) {
         let found = entry.and_then(|entry| Some((&entry.document, entry.status.as_ref()?)));
         let problems = found.into_iter().flat_map(|(document, status)| {
@@ -162,7 +163,7 @@ impl StatusLog {
         }
     }
 
-    /// Logs the first configuration.
+    /// Logs the initial configuration.
     pub fn log_start(&mut self, resources: usize) {
         let resources = counted(resources, "resource");
         tracing::info!("{resources}, {}", self.counts());
@@ -187,7 +188,7 @@ impl StatusLog {
             }
         }
         if let more @ 1.. = appeared.len().saturating_sub(MAX_LINES) {
-            tracing::warn!("{more} more; /status has them all");
+            tracing::warn!("{more} more; /status lists all of them");
         }
         let resolved = std::mem::take(&mut self.resolved);
         for problem in resolved.iter().take(MAX_LINES) {
@@ -208,12 +209,12 @@ impl StatusLog {
     }
 }
 
-fn counted(number: usize, what: &str) -> String {
+fn counted(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{plural}")
+    format!("{number} {noun}{plural}")
 }
 
-/// A message without the manifest that may follow it on lines of its own.
+/// Returns the first line of a message. A suggested manifest may follow on further lines.
 fn in_one_line(text: &str) -> Cow<'_, str> {
     match text.split_once('\n') {
         Some((line, _)) => format!("{line} see /status").into(),
@@ -221,21 +222,21 @@ fn in_one_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The problems that a status reports, one for each listener, parent or ancestor that has any.
+/// Returns the problems that a status reports, in one text for each listener, parent or ancestor.
 pub fn problems(status: &Status) -> Vec<String> {
     let conditions = status.conditions();
-    let mut by_place: Vec<(&str, Vec<&Condition>)> = Vec::new();
-    for (place, condition) in &conditions {
+    let mut by_section: Vec<(&str, Vec<&Condition>)> = Vec::new();
+    for (section, condition) in &conditions {
         if !condition.is_problem() {
             continue;
         }
-        match by_place.iter_mut().find(|(known, _)| known == place) {
+        match by_section.iter_mut().find(|(known, _)| known == section) {
             Some((_, conditions)) => conditions.push(condition),
-            None => by_place.push((place, vec![condition])),
+            None => by_section.push((section, vec![condition])),
         }
     }
-    // A Gateway repeats that some of its listeners have problems, and listeners repeat those of their Gateway.
-    let has_parts = by_place.iter().any(|(place, _)| !place.is_empty());
+    // A Gateway summarizes the problems of its listeners, and listeners repeat those of their Gateway.
+    let has_parts = by_section.iter().any(|(section, _)| !section.is_empty());
     let is_summary = |condition: &Condition| {
         has_parts
             && matches!(
@@ -243,29 +244,29 @@ pub fn problems(status: &Status) -> Vec<String> {
                 "ListenersNotValid" | "ListenersNotResolved"
             )
     };
-    let own = by_place.iter().find(|(place, _)| place.is_empty());
+    let own = by_section.iter().find(|(section, _)| section.is_empty());
     let own = own.map_or_else(Vec::new, |(_, conditions)| conditions.clone());
     let repeats = |condition: &Condition| {
         let message = &condition.message;
         !message.is_empty() && own.iter().any(|own| own.message == *message)
     };
-    let problems = by_place.into_iter().map(|(place, mut conditions)| {
-        conditions.retain(|condition| match place.is_empty() {
+    let problems = by_section.into_iter().map(|(section, mut conditions)| {
+        conditions.retain(|condition| match section.is_empty() {
             true => !is_summary(condition),
             false => !repeats(condition),
         });
-        (place, conditions)
+        (section, conditions)
     });
     let problems = problems.filter(|(_, conditions)| !conditions.is_empty());
     problems
-        .map(|(place, conditions)| match place {
+        .map(|(section, conditions)| match section {
             "" => sentence(&conditions),
-            place => format!("{place}: {}", sentence(&conditions)),
+            section => format!("{section}: {}", sentence(&conditions)),
         })
         .collect()
 }
 
-/// Conditions with their messages, a shared message once.
+/// Joins conditions with their messages. A message that several conditions share appears once.
 fn sentence(conditions: &[&Condition]) -> String {
     let mut messages: Vec<(&str, Vec<String>)> = Vec::new();
     for condition in conditions {
@@ -277,7 +278,7 @@ fn sentence(conditions: &[&Condition]) -> String {
             None => messages.push((message, vec![head])),
         }
     }
-    // A manifest ends its message, so what has one comes last.
+    // A message with a manifest comes last, because the manifest ends its line.
     messages.sort_by_key(|(message, _)| message.contains('\n'));
     let parts = messages.into_iter().map(|(message, heads)| match message {
         "" => heads.join(", "),

@@ -1,4 +1,4 @@
-//! The reconciler between a source and a sink that are made for the test.
+//! The reconciler, with a source and a sink that are test doubles.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{BASE, Harness, key, route, update};
 use pointsman_control::{Inbox, Reconciler, Snapshots, SourceUpdate};
 
 #[test]
-fn a_slow_reader_delays_no_change() {
+fn a_slow_reader_does_not_delay_a_change() {
     let mut harness = Harness::new(BASE);
     let snapshots = harness.snapshots.clone();
     let (entered, is_inside) = channel();
@@ -19,8 +19,8 @@ fn a_slow_reader_delays_no_change() {
         let reader = scope.spawn(move || {
             let snapshot = snapshots.latest();
             snapshots.with_binder(&snapshot, |binder| {
-                entered.send(()).expect("somebody waits");
-                // Long enough for any machine: it ends only if the change waits for the reader.
+                entered.send(()).expect("the test is waiting");
+                // Expires only if the change waits for the reader.
                 let _ = released.recv_timeout(Duration::from_secs(20));
                 binder.object(&key("HTTPRoute shop/new")).is_some()
             })
@@ -32,20 +32,20 @@ fn a_slow_reader_delays_no_change() {
         let is_still_reading = release.send(()).is_ok();
         assert!(is_still_reading, "the change did not wait for the reader");
         let seen = reader.join().expect("the reader ends");
-        assert!(!seen, "the reader sees the state that it began with");
+        assert!(!seen, "the reader sees the snapshot that it started with");
     });
 }
 
 #[test]
-fn a_reader_of_an_old_snapshot_gets_old_answers() {
+fn a_reader_of_an_old_snapshot_sees_its_state() {
     let mut harness = Harness::new(BASE);
     let old = harness.snapshots.latest();
     harness.apply(&route("new", "edge"));
     let new = harness.snapshots.latest();
     let new_route = key("HTTPRoute shop/new");
-    for (snapshot, is_there) in [(&new, true), (&old, false), (&new, true)] {
+    for (snapshot, exists) in [(&new, true), (&old, false), (&new, true)] {
         let read = |binder: &pointsman_binding::Binder| binder.status(&new_route).is_some();
-        assert_eq!(harness.snapshots.with_binder(snapshot, read), is_there);
+        assert_eq!(harness.snapshots.with_binder(snapshot, read), exists);
     }
 }
 
@@ -58,21 +58,25 @@ fn reports_of_staging_are_bound_before_the_change_is_committed() {
         ["stage", "report", "stage", "commit", "report", "stage"],
         "the address is reported while staging, the port while committing; neither changes traffic"
     );
-    assert_eq!(log.backends_at_commit, [1], "the needed backend is there");
+    assert_eq!(
+        log.backends_at_commit,
+        [1],
+        "the needed backend is in the tables"
+    );
     let status = harness.snapshots.status();
     assert!(status.contains("127.0.64.9"), "{status}");
 }
 
 #[test]
-fn where_an_object_was_rejected_reaches_statuses_and_readers() {
+fn the_position_of_a_rejected_object_appears_in_statuses() {
     let text = BASE.to_owned() + &route("r", "away");
     let mut harness = Harness::new(&text);
     let mut update = SourceUpdate::default();
-    let place = Some(Arc::from("a.yaml:3:7"));
-    update.rejected.insert(key("Gateway shop/away"), place);
+    let position = Some(Arc::from("a.yaml:3:7"));
+    update.rejected.insert(key("Gateway shop/away"), position);
     harness.reconciler.apply_changes(update);
-    let wanted = "was rejected as invalid at a.yaml:3:7";
-    assert!(harness.snapshots.status().contains(wanted));
+    let expected = "was rejected as invalid at a.yaml:3:7";
+    assert!(harness.snapshots.status().contains(expected));
     let mut update = SourceUpdate::default();
     update.rejected.insert(key("Gateway shop/away"), None);
     harness.reconciler.apply_changes(update);
@@ -82,7 +86,7 @@ fn where_an_object_was_rejected_reaches_statuses_and_readers() {
 }
 
 #[test]
-fn an_object_whose_generation_goes_back_gets_a_new_status() {
+fn an_object_whose_generation_decreases_gets_a_new_status() {
     let with = |generation: u32| {
         let text = route("r", "edge");
         text.replace("name: r,", &format!("name: r, generation: {generation},"))
@@ -101,7 +105,7 @@ fn an_object_whose_generation_goes_back_gets_a_new_status() {
 }
 
 #[test]
-fn deleting_an_object_that_was_never_known_publishes_nothing() {
+fn deleting_an_unknown_object_publishes_nothing() {
     let mut harness = Harness::new(BASE);
     let before = harness.snapshots.latest().version;
     let mut update = SourceUpdate::default();
@@ -111,7 +115,7 @@ fn deleting_an_object_that_was_never_known_publishes_nothing() {
 }
 
 #[test]
-fn a_deleted_object_leaves_status_and_tables() {
+fn a_deleted_object_is_removed_from_status_and_tables() {
     let mut harness = Harness::new(&(BASE.to_owned() + &route("r", "edge")));
     assert_eq!(harness.attached(), 1);
     harness.delete("HTTPRoute shop/r");
@@ -120,7 +124,7 @@ fn a_deleted_object_leaves_status_and_tables() {
 }
 
 #[test]
-fn updates_that_wait_are_merged_and_applied_until_the_inbox_is_closed() {
+fn pending_updates_are_merged_and_applied_as_one_change() {
     let snapshots: Arc<Snapshots> = Arc::default();
     let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
     let inbox = Inbox::default();
@@ -135,7 +139,10 @@ fn updates_that_wait_are_merged_and_applied_until_the_inbox_is_closed() {
         inbox.close();
     });
     let snapshot = snapshots.latest();
-    assert_eq!(snapshot.version, 1, "what waited was applied as one change");
+    assert_eq!(
+        snapshot.version, 1,
+        "pending updates were applied as one change"
+    );
     let objects: Vec<String> = snapshot
         .entries
         .values()

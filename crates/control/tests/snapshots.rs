@@ -1,4 +1,4 @@
-//! Random changes with readers in between: the binder that a reader gets is the reconciler's.
+//! Random changes interleaved with reads: the readers' binder agrees with the reconciler's.
 
 mod common;
 
@@ -10,11 +10,11 @@ use proptest::prelude::*;
 enum Step {
     Put(usize),
     Delete(usize),
-    /// Reads the snapshot of so many changes ago.
+    /// Reads the snapshot from this many changes ago.
     Read(usize),
 }
 
-/// Objects in two forms each; the first three are those of the base.
+/// Returns a manifest and its key. The first three are those of the base; routes come in two forms each.
 fn form(index: usize) -> (String, String) {
     let documents: Vec<&str> = BASE.split("---").collect();
     let keys = [
@@ -40,7 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..24)
 }
 
-/// Statuses that a binder has, of objects that may have one.
+/// Returns the statuses of all objects that may have one.
 fn statuses(binder: &Binder) -> Vec<String> {
     let objects = binder.objects().map(|(key, _)| key);
     let mut all: Vec<String> = objects
@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_reader_gets_the_answers_of_its_snapshot(steps in steps()) {
+    fn a_reader_sees_the_statuses_of_its_snapshot(steps in steps()) {
         let mut harness = Harness::new(BASE);
         let mut history = vec![harness.snapshots.latest()];
         for step in steps {
@@ -65,13 +65,13 @@ proptest! {
                 Step::Read(age) => {
                     let snapshot = &history[history.len().saturating_sub(age + 1)];
                     let read = harness.snapshots.with_binder(snapshot, statuses);
-                    let mut written: Vec<String> = snapshot
+                    let mut recorded: Vec<String> = snapshot
                         .entries
                         .values()
                         .map(|entry| format!("{} {:?}", entry.document.resource.key(), entry.status.as_ref()))
                         .collect();
-                    written.sort();
-                    prop_assert_eq!(read, written);
+                    recorded.sort();
+                    prop_assert_eq!(read, recorded);
                 }
             }
             history.push(harness.snapshots.latest());

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use pointsman_binding::status::{Condition, Status, StatusBody};
-use pointsman_control::offline::{self, World};
+use pointsman_control::offline::{self, LoadedManifests};
 use pointsman_control::{clock, report};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
@@ -65,7 +65,7 @@ impl Entry<'_> {
 }
 
 impl<'a> Report<'a> {
-    fn new(world: &'a World) -> Self {
+    fn new(world: &'a LoadedManifests) -> Self {
         let findings = &world.findings;
         let is_error = |finding: &&Finding| finding.severity == Severity::Error;
         let documents = world.files.documents();
@@ -93,7 +93,7 @@ impl<'a> Report<'a> {
             warnings,
             entries,
             number,
-            passed_over: world.files.passed_over(),
+            passed_over: world.files.ignored_kinds(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use pointsman_binding::bound::{RuleSource, policy_names};
 use pointsman_binding::{MergedRule, MergedRules};
-use pointsman_control::offline::World;
+use pointsman_control::offline::LoadedManifests;
 use pointsman_resources::Severity;
 use pointsman_routing::tried_order;
 use serde::Serialize;
@@ -43,7 +43,7 @@ struct Rule {
 }
 
 /// Runs `check --for`.
-pub fn run(world: &World, name: &str, format: Format) -> Result<ExitCode> {
+pub fn run(world: &LoadedManifests, name: &str, format: Format) -> Result<ExitCode> {
     let mut findings = world.findings.iter();
     for error in findings.clone().filter(|f| f.severity == Severity::Error) {
         output::complain(&error.to_string());
@@ -69,7 +69,7 @@ pub fn run(world: &World, name: &str, format: Format) -> Result<ExitCode> {
 }
 
 /// The rules of a destination, those first whose matches are tried first.
-fn destination(world: &World, merged: MergedRules) -> Destination {
+fn destination(world: &LoadedManifests, merged: MergedRules) -> Destination {
     let tried = merged.route.as_deref().map(tried_order).unwrap_or_default();
     let order = |rule: &MergedRule| -> Vec<usize> {
         let own = tried.iter().enumerate();
@@ -87,7 +87,7 @@ fn destination(world: &World, merged: MergedRules) -> Destination {
     }
 }
 
-fn shown(world: &World, rule: &MergedRule, order: Vec<usize>) -> Rule {
+fn shown(world: &LoadedManifests, rule: &MergedRule, order: Vec<usize>) -> Rule {
     let list = |source: Option<&RuleSource>, field: &str| {
         let found = source.and_then(|source| written(world, source));
         let found = found.and_then(|rule| rule.pointer(field).cloned());
@@ -103,7 +103,7 @@ fn shown(world: &World, rule: &MergedRule, order: Vec<usize>) -> Rule {
 }
 
 /// A rule as its author wrote it.
-fn written(world: &World, source: &RuleSource) -> Option<Value> {
+fn written(world: &LoadedManifests, source: &RuleSource) -> Option<Value> {
     let object = world.files.document(&source.policy)?.object();
     let place = match source.to {
         Some(to) => format!("/spec/to/{to}/rules/{}", source.rule),

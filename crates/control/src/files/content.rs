@@ -1,7 +1,7 @@
-//! What one file holds, and what is kept of what it held when it breaks.
+//! Content of one file, and what remains in effect when the file breaks.
 //!
-//! An object that is broken keeps the form that worked, as long as the file still names it. Where something stands that nobody can put
-//! a name to, everything that the file no longer names is kept, as it may be that. A file that can't be read keeps all.
+//! A broken object keeps its last valid version in effect as long as the file still names the object. If the file contains a document whose name can't be
+//! read, that document may be any of the objects that the file no longer names, so all of those stay in effect. An unreadable file keeps everything.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -12,24 +12,24 @@ use pointsman_resources::{Finding, ObjectKey, Severity};
 
 use super::order;
 
-/// What a file holds.
+/// Content of a file.
 #[derive(Default)]
-pub struct Content {
-    /// The objects in effect.
+pub struct FileContent {
+    /// Objects in effect.
     pub documents: HashMap<ObjectKey, Arc<Document>>,
-    /// Every object that is named, and those that are kept.
-    pub named: HashMap<ObjectKey, DeclaredObject>,
-    /// What is wrong with it.
+    /// Objects that the file names, and those that stay in effect although it no longer does.
+    pub declared: HashMap<ObjectKey, DeclaredObject>,
+    /// Errors and warnings.
     pub findings: Vec<Finding>,
-    /// How many objects of each kind that is not ours were passed over.
-    pub passed_over: BTreeMap<String, usize>,
-    /// Whether its bytes could be had.
+    /// Number of ignored objects of each kind that Pointsman does not use.
+    pub ignored: BTreeMap<String, usize>,
+    /// True if the file could be read.
     pub was_read: bool,
 }
 
-impl Content {
-    /// What these bytes hold, where `old` stood before.
-    pub fn read(name: &str, bytes: &[u8], label: u64, old: &Content) -> Content {
+impl FileContent {
+    /// Parses the bytes of a file whose content was `old` before.
+    pub fn parse(name: &str, bytes: &[u8], label: u64, old: &FileContent) -> FileContent {
         let mut reader = ManifestReader::new();
         reader.read(name, bytes);
         let Manifests {
@@ -41,78 +41,83 @@ impl Content {
         } = reader.finish();
         let documents = documents.into_iter().map(|mut document| {
             let meta = document.resource.meta_mut();
-            meta.input_order = order::in_file(label, meta.input_order);
+            meta.input_order = order::position(label, meta.input_order);
             let key = document.resource.key();
-            // What is the same stays the same thing, so that nobody looks at it again.
+            // An unchanged document keeps its allocation, so that it does not count as a change.
             let same = old.documents.get(&key).filter(|old| ***old == document);
             let document = same.cloned().unwrap_or_else(|| Arc::new(document));
             (key, document)
         });
-        let mut content = Content {
+        let mut content = FileContent {
             documents: documents.collect(),
-            named: declared.into_iter().map(|n| (n.key.clone(), n)).collect(),
+            declared: declared.into_iter().map(|n| (n.key.clone(), n)).collect(),
             findings,
-            passed_over: ignored,
+            ignored,
             was_read: true,
         };
-        content.keep(name, old, has_unidentified);
+        content.retain_last_valid(name, old, has_unidentified);
         content
     }
 
-    /// Takes over of the old content what this one has broken.
-    fn keep(&mut self, name: &str, old: &Content, has_unidentified: bool) {
-        let mut kept: Vec<&ObjectKey> = old
+    /// Keeps the last valid version of each broken object in effect, with a warning.
+    fn retain_last_valid(&mut self, name: &str, old: &FileContent, has_unidentified: bool) {
+        let mut retained: Vec<&ObjectKey> = old
             .documents
             .keys()
             .filter(|key| !self.documents.contains_key(key))
-            .filter(|key| has_unidentified || self.named.contains_key(key))
+            .filter(|key| has_unidentified || self.declared.contains_key(key))
             .collect();
-        kept.sort();
-        for key in kept {
-            let (Some(document), Some(before)) = (old.documents.get(key), old.named.get(key))
+        retained.sort();
+        for key in retained {
+            let (Some(document), Some(before)) = (old.documents.get(key), old.declared.get(key))
             else {
                 continue;
             };
             self.documents.insert(key.clone(), document.clone());
-            let named = self.named.entry(key.clone());
-            let at = named.or_insert_with(|| before.clone()).at;
+            let declared = self.declared.entry(key.clone());
+            let at = declared.or_insert_with(|| before.clone()).at;
             self.findings.push(Finding {
                 severity: Severity::Warning,
                 file: name.into(),
                 line: at.line as usize,
                 column: at.column as usize,
                 field: String::new(),
-                message: format!("{key}: what stood here before stays in effect"),
+                message: format!("{key}: its last valid version stays in effect"),
             });
         }
     }
 
-    /// What a file holds that can't be read: what it held.
-    pub fn unreadable(path: &Path, error: &str, old: &Content) -> Content {
-        let mut message = error.to_owned();
-        if !old.documents.is_empty() {
-            message += "; what was read there stays in effect";
-        }
-        Content {
+    /// Creates the content of a file that can't be read: its last content stays in effect.
+    pub fn unreadable(path: &Path, error: &str, old: &FileContent) -> FileContent {
+        let message = unreadable_message(error, !old.documents.is_empty());
+        FileContent {
             documents: old.documents.clone(),
-            named: old.named.clone(),
+            declared: old.declared.clone(),
             findings: vec![unreadable(path, message)],
-            passed_over: old.passed_over.clone(),
+            ignored: old.ignored.clone(),
             was_read: false,
         }
     }
 
-    /// Gives all objects their places in a file of another number. Returns which they are.
-    pub fn move_to(&mut self, label: u64) -> Vec<ObjectKey> {
+    /// Updates the positions of all objects for a new label of their file. Returns their keys.
+    pub fn relabel(&mut self, label: u64) -> Vec<ObjectKey> {
         for document in self.documents.values_mut() {
             let meta = Arc::make_mut(document).resource.meta_mut();
-            meta.input_order = order::in_file(label, meta.input_order & 0xf_ffff);
+            meta.input_order = order::position(label, order::index(meta.input_order));
         }
         self.documents.keys().cloned().collect()
     }
 }
 
-/// That a file or folder could not be read at all. It has no line to point at.
+/// Error message for a path that can't be read.
+pub fn unreadable_message(error: &str, is_in_effect: bool) -> String {
+    match is_in_effect {
+        true => format!("{error}; its last content stays in effect"),
+        false => error.to_owned(),
+    }
+}
+
+/// Creates an error for a file or directory that can't be read. It has no line.
 pub fn unreadable(path: &Path, message: String) -> Finding {
     Finding {
         severity: Severity::Error,

@@ -1,32 +1,35 @@
-//! Where files really are, and the links on the way to them: several paths may lead to one file, and a link that changes changes what
-//! is behind it.
+//! Symbolic links: several paths may lead to one file, and a changed link changes what is behind it.
 
 use std::path::{Path, PathBuf};
 
 use super::{Dependent, FileId, Files};
 
 impl Files {
-    /// Notes where a file really is. Returns the files that have to be read again for it.
-    pub(super) fn really_at(&mut self, id: &FileId, real: Option<PathBuf>) -> Vec<FileId> {
+    /// Records the canonical path of a file. Returns the files that have to be read again because another path to them now comes first.
+    pub(super) fn set_canonical_path(
+        &mut self,
+        id: &FileId,
+        canonical: Option<PathBuf>,
+    ) -> Vec<FileId> {
         let Some(file) = self.files.get_mut(id) else {
             return Vec::new();
         };
-        if file.real == real {
+        if file.canonical == canonical {
             return Vec::new();
         }
         let mut again = Vec::new();
-        if let Some(old) = std::mem::replace(&mut file.real, real.clone())
-            && let Some(paths) = self.reals.get_mut(&old)
+        if let Some(old) = std::mem::replace(&mut file.canonical, canonical.clone())
+            && let Some(paths) = self.by_canonical_path.get_mut(&old)
         {
-            let had_it = paths.first() == Some(id);
+            let was_first = paths.first() == Some(id);
             paths.remove(id);
-            again.extend(paths.first().filter(|_| had_it).cloned());
+            again.extend(paths.first().filter(|_| was_first).cloned());
             if paths.is_empty() {
-                self.reals.remove(&old);
+                self.by_canonical_path.remove(&old);
             }
         }
-        if let Some(real) = real {
-            let paths = self.reals.entry(real).or_default();
+        if let Some(canonical) = canonical {
+            let paths = self.by_canonical_path.entry(canonical).or_default();
             let first = paths.first().cloned();
             paths.insert(id);
             again.extend(first.filter(|first| id < first));
@@ -34,38 +37,38 @@ impl Files {
         again
     }
 
-    /// Notes on which links something depends, and has their folders watched.
-    pub(super) fn follow(&mut self, dependent: Dependent, hops: &[PathBuf]) {
+    /// Records the links that a file or root depends on, and watches their directories.
+    pub(super) fn set_links(&mut self, dependent: Dependent, links: &[PathBuf]) {
         let old = match &dependent {
-            Dependent::File(id) => self.files.get_mut(id).map(|file| &mut file.hops),
+            Dependent::File(id) => self.files.get_mut(id).map(|file| &mut file.links),
             Dependent::Root(_) => None,
         };
-        for hop in old.map(std::mem::take).into_iter().flatten() {
-            if let Some(dependents) = self.links.get_mut(&hop) {
+        for link in old.map(std::mem::take).into_iter().flatten() {
+            if let Some(dependents) = self.links.get_mut(&link) {
                 dependents.remove(&dependent);
                 if dependents.is_empty() {
-                    self.links.remove(&hop);
+                    self.links.remove(&link);
                 }
             }
         }
-        for hop in hops {
-            let dependents = self.links.entry(hop.clone()).or_default();
+        for link in links {
+            let dependents = self.links.entry(link.clone()).or_default();
             if dependents.insert(dependent.clone()) {
-                self.watch_above(hop);
+                self.watch_parent(link);
             }
         }
     }
 
-    /// Has the folder watched that a path is in, or the nearest one above it that exists.
-    pub(super) fn watch_above(&mut self, path: &Path) {
-        let Some(watcher) = &mut self.watcher else {
+    /// Watches the directory that contains a path, or its nearest ancestor that exists.
+    pub(super) fn watch_parent(&mut self, path: &Path) {
+        let Some(watch) = &mut self.watch else {
             return;
         };
-        let real = |folder: &Path| folder.as_os_str().is_empty() || folder.is_dir();
+        let exists = |directory: &Path| directory.as_os_str().is_empty() || directory.is_dir();
         if path.file_name().is_some()
-            && let Some(folder) = path.ancestors().skip(1).find(|folder| real(folder))
+            && let Some(directory) = path.ancestors().skip(1).find(|directory| exists(directory))
         {
-            watcher(folder);
+            watch(directory);
         }
     }
 }

@@ -1,24 +1,24 @@
 //! Manifests: the files that paths name, the objects in each of them, and the source that watches them.
 //!
-//! Every file is read by itself and kept, so that a change costs what it touches. An object that several files name belongs to the first one, in the order of
-//! the input, as if all had been read at once; one-shot commands and the watching [`FileSource`] use the same reader. A broken document keeps its last valid
-//! version in effect (`content`). Only this module reads manifests.
+//! Each file is parsed on its own and its content is kept, so that a change costs only what it touches. An object that several files declare belongs to the first
+//! of them in the order of the input, as if all files had been read at once. One-shot commands and the watching [`FileSource`] use the same code. A broken document
+//! keeps its last valid version in effect (`content`). Only this module reads manifests.
 //!
-//! A folder's files are somebody else's: only regular ones are read, up to [`MANIFEST_SIZE`]. A pipe that `-f` names itself, such as a shell's `<(…)`, is
-//! read once, as standard input is.
+//! Files in a directory may belong to somebody else: only regular ones of at most [`MANIFEST_SIZE`] bytes are read. A pipe that `-f` names itself, such as a
+//! shell's `<(…)`, is read once, like standard input.
 
-mod claims;
 mod content;
-mod find;
+mod directory;
 mod links;
 mod order;
+mod ownership;
 mod source;
 #[cfg(test)]
 mod tests;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::fs::File as OpenedFile;
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -26,69 +26,78 @@ use std::sync::Arc;
 use pointsman_resources::{Finding, ObjectKey};
 
 use crate::bounded;
-use content::Content;
-use find::Stamp;
+use content::FileContent;
+use directory::{DirectoryScan, FileStamp};
 
 pub use source::{FileSource, Reloader};
 
 /// Largest file or stream of manifests in bytes.
 pub const MANIFEST_SIZE: usize = 16 * 1024 * 1024;
 
-/// A file: which of the paths led to it, and where it is. The order of files is the order of ages.
+/// Key of a file. The order of keys is the order of the input.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct FileId {
+    /// Index of the command-line path that the file was found under.
     root: usize,
     path: Arc<Path>,
 }
 
+impl FileId {
+    fn new(root: usize, path: &Path) -> Self {
+        FileId {
+            root,
+            path: path.into(),
+        }
+    }
+}
+
 /// A file that was found.
 #[derive(Default)]
-struct File {
-    /// Where it stands among the others.
+struct ManifestFile {
+    /// Position among the other files ([`order`]).
     label: u64,
-    /// How it looked when it was last read.
-    stamp: Option<Stamp>,
-    /// Where it really is.
-    real: Option<PathBuf>,
-    /// The links on the way to it.
-    hops: Vec<PathBuf>,
-    /// What it holds; nothing if an earlier path leads to the same file.
-    content: Content,
+    /// Stamp at the time of the last read.
+    stamp: Option<FileStamp>,
+    canonical: Option<PathBuf>,
+    /// Symbolic links along the path.
+    links: Vec<PathBuf>,
+    /// Empty if an earlier path leads to the same file.
+    content: FileContent,
 }
 
 /// A path of the command line.
 struct Root {
     path: PathBuf,
-    /// What could not be read of it, apart from its files.
+    /// Errors that concern the path or its directories.
     problems: Vec<Finding>,
-    /// Its folders, itself included.
-    folders: HashSet<PathBuf>,
+    /// Directories below the path, itself included.
+    directories: HashSet<PathBuf>,
     kind: RootKind,
 }
 
-/// What is known of a path of the command line.
+/// Kind of a command-line path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RootKind {
-    /// Nothing yet.
+    /// Not examined yet.
     New,
-    /// A file or folder, there or not.
+    /// A file or directory, which may be missing.
     Path,
-    /// Standard input, or a pipe or device that is named itself. It can be read only once.
+    /// Standard input, or a pipe or device named on the command line. It can be read only once.
     Stream,
 }
 
-/// What is concerned when a link changes.
+/// A file or root that has to be read again when a link changes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Dependent {
     File(FileId),
     Root(usize),
 }
 
-/// Files in their order. Mostly there is one, and there are many of these.
+/// A set of files in the order of the input. A sorted vector, because there are many of these and most have one file.
 #[derive(Default)]
-struct InOrder(Vec<FileId>);
+struct FileSet(Vec<FileId>);
 
-impl InOrder {
+impl FileSet {
     fn insert(&mut self, id: &FileId) {
         if let Err(at) = self.0.binary_search(id) {
             self.0.reserve_exact(1);
@@ -103,7 +112,7 @@ impl InOrder {
     }
 }
 
-impl std::ops::Deref for InOrder {
+impl std::ops::Deref for FileSet {
     type Target = [FileId];
 
     fn deref(&self) -> &[FileId] {
@@ -111,61 +120,61 @@ impl std::ops::Deref for InOrder {
     }
 }
 
-/// The objects that may have changed.
-pub type Changed = BTreeSet<ObjectKey>;
+/// Keys of objects that may have changed.
+pub type ChangedObjects = BTreeSet<ObjectKey>;
 
-/// Told of each folder before it is looked into.
-pub type Watcher = Box<dyn FnMut(&Path) + Send>;
+/// Starts to watch a directory. Called before the directory is read, so that no change is missed.
+pub type WatchDirectory = Box<dyn FnMut(&Path) + Send>;
 
-/// All files of some paths.
+/// All files below some command-line paths.
 pub struct Files {
     roots: Vec<Root>,
-    files: BTreeMap<FileId, File>,
-    /// The files that name each object; the first has it.
-    claims: HashMap<ObjectKey, InOrder>,
-    /// The objects that more than one file names.
-    contested: BTreeSet<ObjectKey>,
-    /// The paths that lead to each real file; the first has it.
-    reals: HashMap<PathBuf, InOrder>,
+    files: BTreeMap<FileId, ManifestFile>,
+    /// Files that declare each object; the first one owns it.
+    owners: HashMap<ObjectKey, FileSet>,
+    /// Objects that more than one file declares.
+    duplicates: BTreeSet<ObjectKey>,
+    /// Paths that lead to each file; the first one is used.
+    by_canonical_path: HashMap<PathBuf, FileSet>,
+    /// Dependents of symbolic links.
     links: HashMap<PathBuf, BTreeSet<Dependent>>,
-    watcher: Option<Watcher>,
-    /// Counts changes of what [`findings`](Self::findings) and [`passed_over`](Self::passed_over) say.
-    noted: u64,
+    watch: Option<WatchDirectory>,
+    findings_version: u64,
 }
 
 impl Files {
-    /// The files of these paths: files, folders, and `-` for standard input. Nothing is read yet.
-    pub fn new(paths: &[PathBuf], watcher: Option<Watcher>) -> Self {
+    /// Creates the set of files below some paths: files, directories, and `-` for standard input. Reads nothing yet.
+    pub fn new(paths: &[PathBuf], watch: Option<WatchDirectory>) -> Self {
         let root = |path: &PathBuf| Root {
             path: path.clone(),
             problems: Vec::new(),
-            folders: HashSet::new(),
+            directories: HashSet::new(),
             kind: RootKind::New,
         };
         Files {
             roots: paths.iter().map(root).collect(),
             files: BTreeMap::new(),
-            claims: HashMap::new(),
-            contested: BTreeSet::new(),
-            reals: HashMap::new(),
+            owners: HashMap::new(),
+            duplicates: BTreeSet::new(),
+            by_canonical_path: HashMap::new(),
             links: HashMap::new(),
-            watcher,
-            noted: 0,
+            watch,
+            findings_version: 0,
         }
     }
 
-    /// Looks for files and reads what is new or looks different; all of them if `anew`.
-    pub fn scan(&mut self, anew: bool) -> Changed {
-        let mut changed = Changed::new();
+    /// Finds files and reads those that are new or have another stamp; with `reread`, all of them.
+    pub fn scan(&mut self, reread: bool) -> ChangedObjects {
+        let mut changed = ChangedObjects::new();
         for root in 0..self.roots.len() {
-            self.scan_root(root, anew, &mut changed);
+            self.scan_root(root, reread, &mut changed);
         }
         changed
     }
 
-    /// Reads again what has to do with these paths, of which something was heard.
-    pub fn touch(&mut self, paths: &BTreeSet<PathBuf>) -> Changed {
-        let mut changed = Changed::new();
+    /// Reads everything again that depends on these paths, for which the kernel reported events.
+    pub fn refresh(&mut self, paths: &BTreeSet<PathBuf>) -> ChangedObjects {
+        let mut changed = ChangedObjects::new();
         let (mut reads, mut scans) = (BTreeSet::new(), BTreeSet::new());
         for path in paths {
             for dependent in self.links.get(path).into_iter().flatten() {
@@ -174,21 +183,18 @@ impl Files {
                     Dependent::Root(root) => drop(scans.insert(*root)),
                 }
             }
-            let paths = self.roots.iter().enumerate();
-            for (index, root) in paths.filter(|(_, root)| root.kind != RootKind::Stream) {
+            let roots = self.roots.iter().enumerate();
+            for (index, root) in roots.filter(|(_, root)| root.kind != RootKind::Stream) {
                 let concerns = root.path.starts_with(path) || path.starts_with(&root.path);
                 if root.path.starts_with(path) || (concerns && !root.problems.is_empty()) {
                     scans.insert(index);
                 } else if let Ok(inner) = path.strip_prefix(&root.path)
-                    && !find::is_hidden(inner)
+                    && !directory::is_hidden(inner)
                 {
-                    let id = FileId {
-                        root: index,
-                        path: path.as_path().into(),
-                    };
-                    if root.folders.contains(path) || path.is_dir() {
+                    let id = FileId::new(index, path);
+                    if root.directories.contains(path) || path.is_dir() {
                         scans.insert(index);
-                    } else if self.files.contains_key(&id) || find::is_manifest(path) {
+                    } else if self.files.contains_key(&id) || directory::is_manifest(path) {
                         reads.insert(id);
                     }
                 }
@@ -204,17 +210,15 @@ impl Files {
                     self.scan_root(id.root, false, &mut changed);
                 }
             } else if !scans.contains(&id.root) {
-                // The whole path is gone: its files are not what was taken away.
+                // The whole root is missing, which does not remove its files.
                 self.scan_root(id.root, false, &mut changed);
             }
         }
         changed
     }
 
-    fn scan_root(&mut self, index: usize, anew: bool, changed: &mut Changed) {
+    fn scan_root(&mut self, index: usize, reread: bool, changed: &mut ChangedObjects) {
         let path = self.roots[index].path.clone();
-        let known = self.of_root(index).map(|(id, _)| id.clone());
-        let known: BTreeSet<FileId> = known.collect();
         match self.roots[index].kind {
             RootKind::Stream => return,
             RootKind::New if is_stream(&path) => {
@@ -223,88 +227,81 @@ impl Files {
             }
             RootKind::New | RootKind::Path => self.roots[index].kind = RootKind::Path,
         }
-        let hops = find::hops(&path);
-        self.follow(Dependent::Root(index), &hops);
-        self.watch_above(&path);
-        let mut found = find::Found::default();
-        let mut ids = BTreeSet::new();
-        match path.metadata() {
-            Ok(metadata) if metadata.is_dir() => {
-                let watcher = &mut self.watcher;
-                found.folder(&path, &mut |folder| {
-                    if let Some(watcher) = watcher {
-                        watcher(folder);
-                    }
-                });
-                if found.files.is_empty() && found.problems.is_empty() {
-                    let message = "this folder holds no *.yaml, *.yml or *.json".to_owned();
-                    found.problems.push((path.clone(), message));
-                }
-                for path in &found.files {
-                    ids.insert(FileId {
-                        root: index,
-                        path: path.as_path().into(),
-                    });
-                }
-            }
-            Ok(_) => {
-                ids.insert(FileId {
-                    root: index,
-                    path: path.as_path().into(),
-                });
-            }
+        self.set_links(Dependent::Root(index), &directory::link_chain(&path));
+        self.watch_parent(&path);
+        let known: BTreeSet<FileId> = self.of_root(index).map(|(id, _)| id.clone()).collect();
+        let found = match self.find_files(&path) {
+            Ok(found) => found,
             Err(error) => {
-                let mut message = error.to_string();
-                if !known.is_empty() {
-                    message += "; what was read there stays in effect";
-                }
-                found.problems.push((path.clone(), message));
+                let message = content::unreadable_message(&error.to_string(), !known.is_empty());
+                let mut found = DirectoryScan::default();
+                found.problems.push((path, message));
                 return self.finish_scan(index, found);
             }
-        }
+        };
         for link in &found.links {
-            let hops = find::hops(link);
-            self.follow(Dependent::Root(index), &hops);
+            self.set_links(Dependent::Root(index), &directory::link_chain(link));
         }
+        let ids = found.files.iter().map(|path| FileId::new(index, path));
+        let ids: BTreeSet<FileId> = ids.collect();
         self.finish_scan(index, found);
         for id in known.difference(&ids) {
             self.remove(id, changed);
         }
         for id in ids {
             let file = self.files.get(&id);
-            let same =
-                file.is_some_and(|file| file.stamp.is_some() && file.stamp == Stamp::of(&id.path));
-            if anew || !same {
+            let same = file
+                .is_some_and(|file| file.stamp.is_some() && file.stamp == FileStamp::of(&id.path));
+            if reread || !same {
                 self.read(&id, changed);
             }
         }
     }
 
-    fn finish_scan(&mut self, index: usize, found: find::Found) {
+    /// Finds the files of a root: the manifests in a directory, or the file itself.
+    fn find_files(&mut self, path: &Path) -> std::io::Result<DirectoryScan> {
+        let mut found = DirectoryScan::default();
+        if !path.metadata()?.is_dir() {
+            found.files.push(path.to_owned());
+            return Ok(found);
+        }
+        let watch = &mut self.watch;
+        found.add(path, &mut |directory| {
+            if let Some(watch) = watch {
+                watch(directory);
+            }
+        });
+        if found.files.is_empty() && found.problems.is_empty() {
+            let message = "this directory contains no *.yaml, *.yml or *.json file".to_owned();
+            found.problems.push((path.to_owned(), message));
+        }
+        Ok(found)
+    }
+
+    fn finish_scan(&mut self, index: usize, found: DirectoryScan) {
         let problems: Vec<Finding> = found
             .problems
             .into_iter()
             .map(|(path, message)| content::unreadable(&path, message))
             .collect();
         let root = &mut self.roots[index];
-        root.folders = found.folders;
+        root.directories = found.directories;
         if root.problems != problems {
             root.problems = problems;
-            self.noted += 1;
+            self.findings_version += 1;
         }
     }
 
-    fn of_root(&self, root: usize) -> impl Iterator<Item = (&FileId, &File)> {
-        let path: Arc<Path> = Path::new("").into();
-        let files = self.files.range(FileId { root, path }..);
+    fn of_root(&self, root: usize) -> impl Iterator<Item = (&FileId, &ManifestFile)> {
+        let files = self.files.range(FileId::new(root, Path::new(""))..);
         files.take_while(move |(id, _)| id.root == root)
     }
 
-    /// Reads a file, new or known, or takes note that it is gone.
-    fn read(&mut self, id: &FileId, changed: &mut Changed) {
+    /// Reads a file, or removes it if it no longer exists. Also reads files whose canonical path this affects.
+    fn read(&mut self, id: &FileId, changed: &mut ChangedObjects) {
         let mut due = BTreeSet::from([id.clone()]);
         while let Some(id) = due.pop_first() {
-            let stamp = Stamp::of(&id.path);
+            let stamp = FileStamp::of(&id.path);
             let bytes = bounded::read_file(&id.path, MANIFEST_SIZE);
             if let Err(error) = &bytes
                 && error.kind() == ErrorKind::NotFound
@@ -314,101 +311,100 @@ impl Files {
                 self.remove(&id, changed);
                 continue;
             }
-            self.enter(&id, changed);
-            // Several names of one device are no names of one manifest.
+            self.insert(&id, changed);
+            // Several paths to one device are not several paths to one manifest.
             let is_manifest = !bytes.as_ref().is_err_and(bounded::is_irregular);
-            let real = id.path.canonicalize().ok().filter(|_| is_manifest);
-            due.extend(self.really_at(&id, real.clone()));
-            let hops = match id.path.is_symlink() {
-                true => find::hops(&id.path),
+            let canonical = id.path.canonicalize().ok().filter(|_| is_manifest);
+            due.extend(self.set_canonical_path(&id, canonical.clone()));
+            let links = match id.path.is_symlink() {
+                true => directory::link_chain(&id.path),
                 false => Vec::new(),
             };
-            self.follow(Dependent::File(id.clone()), &hops);
-            let is_first = real.is_none_or(|real| {
-                let first = self.reals.get(&real).and_then(|files| files.first());
+            self.set_links(Dependent::File(id.clone()), &links);
+            let is_first = canonical.is_none_or(|canonical| {
+                let paths = self.by_canonical_path.get(&canonical);
+                let first = paths.and_then(|files| files.first());
                 first.is_none_or(|first| *first == id)
             });
             let Some(file) = self.files.get_mut(&id) else {
                 continue;
             };
             file.stamp = stamp;
-            file.hops = hops;
+            file.links = links;
             let name = id.path.to_string_lossy();
             let old = &file.content;
             let content = match bytes {
-                _ if !is_first => Content::default(),
-                Ok(bytes) => Content::read(&name, &bytes, file.label, old),
-                Err(error) => Content::unreadable(&id.path, &error.to_string(), old),
+                _ if !is_first => FileContent::default(),
+                Ok(bytes) => FileContent::parse(&name, &bytes, file.label, old),
+                Err(error) => FileContent::unreadable(&id.path, &error.to_string(), old),
             };
             self.replace(&id, content, changed);
         }
     }
 
-    fn read_stream(&mut self, root: usize, path: &Path, changed: &mut Changed) {
-        let id = FileId {
-            root,
-            path: path.into(),
-        };
-        self.enter(&id, changed);
+    fn read_stream(&mut self, root: usize, path: &Path, changed: &mut ChangedObjects) {
+        let id = FileId::new(root, path);
+        self.insert(&id, changed);
         let label = self.files.get(&id).map_or(0, |file| file.label);
         let stream: std::io::Result<Box<dyn Read>> = match path.as_os_str() == "-" {
             true => Ok(Box::new(std::io::stdin())),
-            false => OpenedFile::open(path).map(|file| Box::new(file) as Box<dyn Read>),
+            false => File::open(path).map(|file| Box::new(file) as Box<dyn Read>),
         };
         let bytes = stream.and_then(|stream| bounded::read_stream(stream, MANIFEST_SIZE));
         let name = path.to_string_lossy();
+        let old = FileContent::default();
         let content = match bytes {
-            Ok(bytes) => Content::read(&name, &bytes, label, &Content::default()),
-            Err(error) => Content::unreadable(path, &error.to_string(), &Content::default()),
+            Ok(bytes) => FileContent::parse(&name, &bytes, label, &old),
+            Err(error) => FileContent::unreadable(path, &error.to_string(), &old),
         };
         self.replace(&id, content, changed);
     }
 
-    /// Makes sure that a file is known, and has its place among the others.
-    fn enter(&mut self, id: &FileId, changed: &mut Changed) {
+    /// Inserts a file that is not known yet, with a label that fits its position.
+    fn insert(&mut self, id: &FileId, changed: &mut ChangedObjects) {
         if self.files.contains_key(id) {
             return;
         }
-        self.files.insert(id.clone(), File::default());
-        for (id, label) in order::place(&self.files, id, |file| file.label) {
+        self.files.insert(id.clone(), ManifestFile::default());
+        for (id, label) in order::assign_labels(&self.files, id, |file| file.label) {
             if let Some(file) = self.files.get_mut(&id) {
                 file.label = label;
-                changed.extend(file.content.move_to(label));
+                changed.extend(file.content.relabel(label));
             }
         }
     }
 
-    fn remove(&mut self, id: &FileId, changed: &mut Changed) {
+    fn remove(&mut self, id: &FileId, changed: &mut ChangedObjects) {
         if !self.files.contains_key(id) {
             return;
         }
-        self.replace(id, Content::default(), changed);
-        self.follow(Dependent::File(id.clone()), &[]);
-        let again = self.really_at(id, None);
+        self.replace(id, FileContent::default(), changed);
+        self.set_links(Dependent::File(id.clone()), &[]);
+        let again = self.set_canonical_path(id, None);
         self.files.remove(id);
         for id in again {
             self.read(&id, changed);
         }
     }
 
-    /// A number that is another when findings or what was passed over are.
-    pub fn noted(&self) -> u64 {
-        self.noted
+    /// Version of [`findings`](Self::findings) and [`ignored_kinds`](Self::ignored_kinds). It increases when either changes.
+    pub fn findings_version(&self) -> u64 {
+        self.findings_version
     }
 
-    /// Whether some path led anywhere.
+    /// Reports whether at least one path could be read.
     pub fn is_readable(&self) -> bool {
-        let read = |file: &File| file.content.was_read || file.real.is_some();
-        let folders = self.roots.iter().any(|root| !root.folders.is_empty());
-        folders || self.files.values().any(read)
+        let was_read = |file: &ManifestFile| file.content.was_read || file.canonical.is_some();
+        let directories = self.roots.iter().any(|root| !root.directories.is_empty());
+        directories || self.files.values().any(was_read)
     }
 }
 
-/// Whether a path of the command line is standard input, a pipe or a device.
+/// Reports whether a command-line path is standard input, a pipe or a device.
 fn is_stream(path: &Path) -> bool {
-    let irregular = || {
+    let is_irregular = || {
         path.metadata()
             .is_ok_and(|data| !data.is_file() && !data.is_dir())
     };
-    path.as_os_str() == "-" || irregular()
+    path.as_os_str() == "-" || is_irregular()
 }

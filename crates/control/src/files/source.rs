@@ -1,4 +1,4 @@
-//! Manifests as a source: files are watched, and changed objects are pushed to the reconciler.
+//! The source for manifests: watches files and sends changed objects to the reconciler.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -8,54 +8,54 @@ use std::time::{Duration, Instant};
 
 use pointsman_resources::{Finding, ObjectKey, Severity};
 
-use super::{Changed, Files, watch};
+use super::{ChangedObjects, Files, watch};
 use crate::clock;
 use crate::mailbox::{Mailbox, Wake};
 use crate::source::{Findings, Inbox, SourceUpdate};
 
-/// A burst of events is over when none follows for this long.
+/// A burst of events ends when no event arrives for this long.
 const QUIET: Duration = Duration::from_millis(1);
-/// Longest time for which a burst is gathered.
+/// Longest time for which the events of a burst are collected.
 const BURST: Duration = Duration::from_millis(10);
-/// Time after which an object that is in no file any more counts as deleted: it may be on its way from one file to another, and an editor may move a
-/// file away before it writes the new one.
+/// Time after which an object that no file declares any more counts as deleted. It may be moving from one file to another, and some editors move a file
+/// away before they write the new one.
 const DELETE_GRACE: Duration = Duration::from_millis(50);
 
-/// Events of the file system, and reloads that an operator asked for.
+/// File system events, and reloads requested by an operator.
 #[derive(Debug, Default)]
 pub(super) struct FileEvents {
     /// Paths that were written, moved or removed.
     pub paths: BTreeSet<PathBuf>,
-    /// Whether the kernel dropped events, so that everything has to be scanned.
+    /// True if the kernel dropped events, so that everything has to be scanned.
     pub overflow: bool,
     reload: bool,
 }
 
-/// Files and folders of manifests, watched.
+/// Watched files and directories of manifests.
 pub struct FileSource {
     files: Files,
     events: Arc<Mailbox<FileEvents>>,
-    /// Objects that are in no file any more, and when they count as deleted.
+    /// Objects that no file declares any more, with the time at which they count as deleted.
     pending_deletes: BTreeMap<ObjectKey, Instant>,
     /// Objects that were reported as rejected.
     rejected: BTreeSet<ObjectKey>,
     /// Version of the findings that were last reported.
-    reported: Option<u64>,
+    reported_findings: Option<u64>,
 }
 
-/// Asks a running source to read everything again.
+/// A handle that makes a running source read everything again.
 #[derive(Clone)]
 pub struct Reloader(Arc<Mailbox<FileEvents>>);
 
 impl Reloader {
-    /// Reads everything again.
+    /// Requests a reload.
     pub fn reload(&self) {
         self.0.put(|events| events.reload = true);
     }
 }
 
 impl FileSource {
-    /// Starts to watch files, folders, and `-` for standard input. Nothing is read yet.
+    /// Starts to watch files, directories, and `-` for standard input. Reads nothing yet.
     pub fn new(paths: &[PathBuf]) -> io::Result<Self> {
         let events: Arc<Mailbox<FileEvents>> = Arc::default();
         let watcher = watch::start(events.clone())?;
@@ -64,7 +64,7 @@ impl FileSource {
             events,
             pending_deletes: BTreeMap::new(),
             rejected: BTreeSet::new(),
-            reported: None,
+            reported_findings: None,
         })
     }
 
@@ -74,7 +74,7 @@ impl FileSource {
         self.update(changed)
     }
 
-    /// Whether some path could be read.
+    /// Reports whether at least one path could be read.
     pub fn is_readable(&self) -> bool {
         self.files.is_readable()
     }
@@ -86,12 +86,12 @@ impl FileSource {
         findings
     }
 
-    /// A handle with which to ask for a reload.
+    /// Returns a handle for reloads.
     pub fn reloader(&self) -> Reloader {
         Reloader(self.events.clone())
     }
 
-    /// Pushes changes from a thread of its own, until the inbox is closed.
+    /// Sends changes from a new thread, until the inbox is closed.
     pub fn start(mut self, inbox: Arc<Inbox>) -> io::Result<()> {
         let run = move || {
             while self.step(&inbox) {}
@@ -101,7 +101,7 @@ impl FileSource {
         thread.spawn(run).map(drop)
     }
 
-    /// Waits for the next change and pushes it. Returns false when nobody receives it any more.
+    /// Waits for the next change and sends it. Returns false once the inbox is closed.
     fn step(&mut self, inbox: &Inbox) -> bool {
         let expires = self.pending_deletes.values().min().copied();
         let mut update = SourceUpdate::default();
@@ -113,8 +113,8 @@ impl FileSource {
             Wake::Closed => return false,
             Wake::Timeout => {}
             Wake::Content => {
-                // What is written together is put in effect together.
-                self.events.settle(QUIET, BURST);
+                // Files that are written together take effect together.
+                self.events.wait_until_quiet(QUIET, BURST);
                 if let Some(events) = self.events.take() {
                     update.merge(self.apply_events(&events));
                 }
@@ -126,11 +126,11 @@ impl FileSource {
 
     fn apply_events(&mut self, events: &FileEvents) -> SourceUpdate {
         if events.reload {
-            tracing::info!("reading everything again");
+            tracing::info!("reloading all files");
         }
         let changed = match events.reload || events.overflow {
             true => self.files.scan(events.reload),
-            false => self.files.touch(&events.paths),
+            false => self.files.refresh(&events.paths),
         };
         SourceUpdate {
             reload: events.reload,
@@ -138,7 +138,7 @@ impl FileSource {
         }
     }
 
-    fn update(&mut self, changed: Changed) -> SourceUpdate {
+    fn update(&mut self, changed: ChangedObjects) -> SourceUpdate {
         let mut update = SourceUpdate::default();
         let expires = clock::instant() + DELETE_GRACE;
         for key in changed {
@@ -157,11 +157,11 @@ impl FileSource {
                 None => drop(self.pending_deletes.entry(key).or_insert(expires)),
             }
         }
-        if self.reported != Some(self.files.noted()) {
-            self.reported = Some(self.files.noted());
+        if self.reported_findings != Some(self.files.findings_version()) {
+            self.reported_findings = Some(self.files.findings_version());
             update.findings = Some(Findings {
                 findings: Arc::new(self.files.findings()),
-                passed_over: Arc::new(self.files.passed_over()),
+                ignored_kinds: Arc::new(self.files.ignored_kinds()),
             });
         }
         update
@@ -190,9 +190,9 @@ mod tests {
     const SERVICE: &str =
         "{apiVersion: v1, kind: Service, metadata: {name: web}, spec: {ports: [{port: 80}]}}";
 
-    /// A folder with a Service in `a.yaml`, read.
+    /// Creates a directory with a Service in `a.yaml`, and a source that has read it.
     fn source() -> (tempfile::TempDir, FileSource) {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
         write(folder.path(), "a.yaml", SERVICE);
         let mut source = FileSource::new(&[folder.path().to_owned()]).expect("it is watched");
         let update = source.read_all();
@@ -205,7 +205,7 @@ mod tests {
         std::fs::write(folder.join(name), text).expect("written");
     }
 
-    fn touch(source: &mut FileSource, path: PathBuf) -> SourceUpdate {
+    fn refresh(source: &mut FileSource, path: PathBuf) -> SourceUpdate {
         source.apply_events(&FileEvents {
             paths: [path].into(),
             ..FileEvents::default()
@@ -221,7 +221,7 @@ mod tests {
         let (folder, mut source) = source();
         let path = folder.path().join("a.yaml");
         std::fs::remove_file(&path).expect("removed");
-        assert!(touch(&mut source, path).objects.is_empty());
+        assert!(refresh(&mut source, path).objects.is_empty());
         let expires = source.pending_deletes[&service()];
         let before = expires - Duration::from_millis(1);
         assert!(source.expire_pending_deletes(before).is_empty());
@@ -235,41 +235,41 @@ mod tests {
         let (folder, mut source) = source();
         let path = folder.path().join("a.yaml");
         std::fs::remove_file(&path).expect("removed");
-        touch(&mut source, path);
+        refresh(&mut source, path);
         write(folder.path(), "b.yaml", SERVICE);
-        let update = touch(&mut source, folder.path().join("b.yaml"));
+        let update = refresh(&mut source, folder.path().join("b.yaml"));
         assert!(matches!(update.objects.get(&service()), Some(Some(_))));
         assert!(source.pending_deletes.is_empty());
     }
 
     #[test]
-    fn a_rejected_object_is_reported_with_its_place_until_it_is_valid_or_gone() {
+    fn a_rejected_object_is_reported_with_its_position_until_it_is_valid() {
         let (folder, mut source) = source();
         let path = folder.path().join("b.yaml");
         let broken = "{apiVersion: v1, kind: Service, metadata: {name: other},\n spec: {ports: [{port: 0}]}}";
         let key = ObjectKey::new(Kind::Service, "default", "other");
-        let place =
+        let position =
             |line: u32, column: u32| Some(format!("{}:{line}:{column}", path.display()).into());
         write(folder.path(), "b.yaml", broken);
-        let update = touch(&mut source, path.clone());
-        assert_eq!(update.rejected, [(key.clone(), place(2, 24))].into());
+        let update = refresh(&mut source, path.clone());
+        assert_eq!(update.rejected, [(key.clone(), position(2, 24))].into());
         write(folder.path(), "b.yaml", &format!("\n{broken}"));
-        let update = touch(&mut source, path.clone());
-        assert_eq!(update.rejected, [(key.clone(), place(3, 24))].into());
+        let update = refresh(&mut source, path.clone());
+        assert_eq!(update.rejected, [(key.clone(), position(3, 24))].into());
         write(
             folder.path(),
             "b.yaml",
             &broken.replace("port: 0", "port: 1"),
         );
-        let update = touch(&mut source, path.clone());
+        let update = refresh(&mut source, path.clone());
         assert_eq!(update.rejected, [(key.clone(), None)].into());
-        // The valid version stays in effect, so nothing refers to what is rejected now.
+        // The valid version stays in effect, so the object is not reported as rejected.
         write(folder.path(), "b.yaml", broken);
-        assert!(touch(&mut source, path).rejected.is_empty());
+        assert!(refresh(&mut source, path).rejected.is_empty());
     }
 
     #[test]
-    fn a_reload_is_passed_on_and_findings_are_reported_once() {
+    fn a_reload_is_forwarded_and_findings_are_reported_once() {
         let (folder, mut source) = source();
         let reload = FileEvents {
             reload: true,
@@ -278,8 +278,8 @@ mod tests {
         let update = source.apply_events(&reload);
         assert!(update.reload && update.findings.is_none() && update.objects.is_empty());
         write(folder.path(), "b.yaml", "{kind: }");
-        let update = touch(&mut source, folder.path().join("b.yaml"));
-        let findings = update.findings.expect("there is something new");
+        let update = refresh(&mut source, folder.path().join("b.yaml"));
+        let findings = update.findings.expect("the findings have changed");
         assert!(!findings.findings.is_empty());
         assert!(!source.errors().is_empty());
     }

@@ -1,30 +1,30 @@
-//! Files that change between two looks.
+//! Files that change between two scans.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use pointsman_resources::{Kind, ObjectKey};
 
-use super::{Changed, Files};
+use super::{ChangedObjects, Files};
 
-struct Folder(tempfile::TempDir);
+struct ManifestDir(tempfile::TempDir);
 
-impl Folder {
-    fn new(files: &[(&str, &[&str])]) -> (Folder, Files) {
-        let folder = Folder(tempfile::tempdir().expect("a folder"));
+impl ManifestDir {
+    fn new(files: &[(&str, &[&str])]) -> (ManifestDir, Files) {
+        let directory = ManifestDir(tempfile::tempdir().expect("a directory"));
         for (name, services) in files {
-            folder.write(name, services);
+            directory.write(name, services);
         }
-        let mut files = Files::new(&[folder.0.path().to_owned()], None);
+        let mut files = Files::new(&[directory.0.path().to_owned()], None);
         files.scan(true);
-        (folder, files)
+        (directory, files)
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
-    /// Writes a file with a Service of each name.
+    /// Writes a file with one Service for each name.
     fn write(&self, name: &str, services: &[&str]) {
         let document = |name: &&str| {
             format!(
@@ -35,8 +35,8 @@ impl Folder {
         std::fs::write(self.path(name), text).expect("written");
     }
 
-    fn touch(&self, files: &mut Files, names: &[&str]) -> Changed {
-        files.touch(&names.iter().map(|name| self.path(name)).collect())
+    fn refresh(&self, files: &mut Files, names: &[&str]) -> ChangedObjects {
+        files.refresh(&names.iter().map(|name| self.path(name)).collect())
     }
 }
 
@@ -44,7 +44,7 @@ fn key(name: &str) -> ObjectKey {
     ObjectKey::new(Kind::Service, "default", name)
 }
 
-fn names(changed: &Changed) -> Vec<&str> {
+fn names(changed: &ChangedObjects) -> Vec<&str> {
     changed.iter().map(|key| &*key.name.name).collect()
 }
 
@@ -64,14 +64,14 @@ fn order(files: &Files) -> Vec<String> {
 }
 
 #[test]
-fn objects_are_ordered_by_their_files_whenever_these_come() {
-    let (folder, mut files) = Folder::new(&[("b.yaml", &["x", "w"]), ("d.yaml", &["z"])]);
+fn objects_are_ordered_by_file_regardless_of_when_files_appear() {
+    let (directory, mut files) = ManifestDir::new(&[("b.yaml", &["x", "w"]), ("d.yaml", &["z"])]);
     for name in ["c", "a", "bb", "cc"] {
-        folder.write(&format!("{name}.yaml"), &[name]);
-        let changed = folder.touch(&mut files, &[&format!("{name}.yaml")]);
+        directory.write(&format!("{name}.yaml"), &[name]);
+        let changed = directory.refresh(&mut files, &[&format!("{name}.yaml")]);
         assert_eq!(names(&changed), [name], "nothing else has changed");
     }
-    let wanted = [
+    let expected = [
         "a.yaml a",
         "b.yaml x",
         "b.yaml w",
@@ -80,54 +80,55 @@ fn objects_are_ordered_by_their_files_whenever_these_come() {
         "cc.yaml cc",
         "d.yaml z",
     ];
-    assert_eq!(order(&files), wanted);
-    let mut anew = Files::new(&[folder.0.path().to_owned()], None);
-    anew.scan(true);
-    assert_eq!(order(&anew), wanted);
+    assert_eq!(order(&files), expected);
+    let mut rescanned = Files::new(&[directory.0.path().to_owned()], None);
+    rescanned.scan(true);
+    assert_eq!(order(&rescanned), expected);
 }
 
 #[test]
-fn an_object_that_moves_within_one_burst_is_there_all_the_time() {
-    let (folder, mut files) = Folder::new(&[("a.yaml", &["x", "moving"]), ("b.yaml", &["w"])]);
-    folder.write("a.yaml", &["x"]);
-    folder.write("b.yaml", &["w", "moving"]);
-    let changed = folder.touch(&mut files, &["a.yaml", "b.yaml"]);
+fn an_object_that_moves_to_another_file_in_one_burst_is_never_deleted() {
+    let (directory, mut files) =
+        ManifestDir::new(&[("a.yaml", &["x", "moving"]), ("b.yaml", &["w"])]);
+    directory.write("a.yaml", &["x"]);
+    directory.write("b.yaml", &["w", "moving"]);
+    let changed = directory.refresh(&mut files, &["a.yaml", "b.yaml"]);
     assert_eq!(names(&changed), ["moving"]);
-    let document = files.document(&key("moving")).expect("it is there");
+    let document = files.document(&key("moving")).expect("it is declared");
     assert!(document.file.ends_with("b.yaml"));
 }
 
 #[test]
-fn what_is_written_anew_but_the_same_is_no_change() {
-    let (folder, mut files) = Folder::new(&[("a.yaml", &["x", "w"])]);
-    folder.write("a.yaml", &["x", "w"]);
-    assert!(folder.touch(&mut files, &["a.yaml"]).is_empty());
-    folder.write("a.yaml", &["x", "z"]);
-    let changed = folder.touch(&mut files, &["a.yaml"]);
+fn rewriting_a_file_with_the_same_content_changes_nothing() {
+    let (directory, mut files) = ManifestDir::new(&[("a.yaml", &["x", "w"])]);
+    directory.write("a.yaml", &["x", "w"]);
+    assert!(directory.refresh(&mut files, &["a.yaml"]).is_empty());
+    directory.write("a.yaml", &["x", "z"]);
+    let changed = directory.refresh(&mut files, &["a.yaml"]);
     assert_eq!(names(&changed), ["w", "z"]);
     assert!(files.document(&key("w")).is_none());
 }
 
 #[test]
-fn of_two_files_that_name_an_object_the_first_has_it() {
-    let (folder, mut files) = Folder::new(&[("b.yaml", &["x"]), ("c.yaml", &["x"])]);
+fn an_object_in_two_files_belongs_to_the_first_file() {
+    let (directory, mut files) = ManifestDir::new(&[("b.yaml", &["x"]), ("c.yaml", &["x"])]);
     let file = |files: &Files| {
-        let document = files.document(&key("x")).expect("it is there");
+        let document = files.document(&key("x")).expect("it is declared");
         document.file.rsplit('/').next().map(str::to_owned)
     };
     assert_eq!(
         (file(&files).as_deref(), files.findings().len()),
         (Some("b.yaml"), 1)
     );
-    folder.write("a.yaml", &["x"]);
-    folder.touch(&mut files, &["a.yaml"]);
+    directory.write("a.yaml", &["x"]);
+    directory.refresh(&mut files, &["a.yaml"]);
     assert_eq!(
         (file(&files).as_deref(), files.findings().len()),
         (Some("a.yaml"), 2)
     );
     for gone in ["a.yaml", "b.yaml"] {
-        std::fs::remove_file(folder.path(gone)).expect("removed");
-        folder.touch(&mut files, &[gone]);
+        std::fs::remove_file(directory.path(gone)).expect("removed");
+        directory.refresh(&mut files, &[gone]);
     }
     assert_eq!(
         (file(&files).as_deref(), files.findings().len()),
@@ -136,53 +137,53 @@ fn of_two_files_that_name_an_object_the_first_has_it() {
 }
 
 #[test]
-fn a_file_that_two_names_lead_to_is_the_first_ones() {
-    let (folder, mut files) = Folder::new(&[("b.yaml", &["x"])]);
-    std::os::unix::fs::symlink("b.yaml", folder.path("a.yaml")).expect("linked");
-    folder.touch(&mut files, &["a.yaml"]);
+fn a_file_with_two_paths_is_read_through_the_first_path() {
+    let (directory, mut files) = ManifestDir::new(&[("b.yaml", &["x"])]);
+    std::os::unix::fs::symlink("b.yaml", directory.path("a.yaml")).expect("linked");
+    directory.refresh(&mut files, &["a.yaml"]);
     assert_eq!(order(&files), ["a.yaml x"]);
     assert!(files.findings().is_empty());
-    // Of the link the file behind it is heard of only.
-    folder.write("b.yaml", &["w"]);
-    folder.touch(&mut files, &["b.yaml"]);
+    // The event names the target; the link depends on it.
+    directory.write("b.yaml", &["w"]);
+    directory.refresh(&mut files, &["b.yaml"]);
     assert_eq!(order(&files), ["a.yaml w"]);
-    std::fs::remove_file(folder.path("a.yaml")).expect("removed");
-    folder.touch(&mut files, &["a.yaml"]);
+    std::fs::remove_file(directory.path("a.yaml")).expect("removed");
+    directory.refresh(&mut files, &["a.yaml"]);
     assert_eq!(order(&files), ["b.yaml w"]);
 }
 
 #[test]
-fn folders_are_told_of_before_they_are_looked_into_and_links_where_they_lead() {
-    let folder = Folder(tempfile::tempdir().expect("a folder"));
-    std::fs::create_dir_all(folder.path("m/deep")).expect("a folder");
-    std::fs::create_dir_all(folder.path("far")).expect("a folder");
-    folder.write("far/x.yaml", &["x"]);
-    std::os::unix::fs::symlink("../far/x.yaml", folder.path("m/x.yaml")).expect("linked");
-    let heard = std::sync::Arc::new(std::sync::Mutex::new(BTreeSet::new()));
-    let told = heard.clone();
-    let watcher = move |path: &Path| {
-        told.lock().expect("a lock").insert(path.to_owned());
+fn directories_and_the_targets_of_links_are_watched() {
+    let directory = ManifestDir(tempfile::tempdir().expect("a directory"));
+    std::fs::create_dir_all(directory.path("m/deep")).expect("a directory");
+    std::fs::create_dir_all(directory.path("far")).expect("a directory");
+    directory.write("far/x.yaml", &["x"]);
+    std::os::unix::fs::symlink("../far/x.yaml", directory.path("m/x.yaml")).expect("linked");
+    let watched = std::sync::Arc::new(std::sync::Mutex::new(BTreeSet::new()));
+    let sender = watched.clone();
+    let watch = move |path: &Path| {
+        sender.lock().expect("a lock").insert(path.to_owned());
     };
-    let mut files = Files::new(&[folder.path("m")], Some(Box::new(watcher)));
+    let mut files = Files::new(&[directory.path("m")], Some(Box::new(watch)));
     files.scan(true);
-    let heard = heard.lock().expect("a lock");
-    for wanted in ["m", "m/deep", "far", ""] {
-        let path = folder.0.path().join(wanted);
+    let watched = watched.lock().expect("a lock");
+    for expected in ["m", "m/deep", "far", ""] {
+        let path = directory.0.path().join(expected);
         assert!(
-            heard
+            watched
                 .iter()
                 .any(|known| known.canonicalize().ok() == path.canonicalize().ok()),
-            "{wanted}: {heard:?}"
+            "{expected}: {watched:?}"
         );
     }
-    drop(heard);
-    folder.write("far/x.yaml", &["w"]);
-    let far = folder
+    drop(watched);
+    directory.write("far/x.yaml", &["w"]);
+    let far = directory
         .0
         .path()
         .canonicalize()
         .expect("a path")
         .join("far/x.yaml");
-    let paths = [far, folder.path("far/x.yaml")].into();
-    assert_eq!(names(&files.touch(&paths)), ["w", "x"]);
+    let paths = [far, directory.path("far/x.yaml")].into();
+    assert_eq!(names(&files.refresh(&paths)), ["w", "x"]);
 }

@@ -1,7 +1,7 @@
-//! Hearing of changes to files: inotify on every folder that is looked into.
+//! File system events, from inotify watches on every directory that is scanned.
 //!
-//! A file is spoken of when it is whole: when who wrote it closes it, when it is moved in, or when it is gone. One that is only just
-//! made is not, unless it is a link.
+//! A file is reported once it is complete: when its writer closes it, when it is moved into the directory, or when it is removed. A newly created file is
+//! not reported, unless it is a link.
 
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 
-use super::Watcher;
+use super::WatchDirectory;
 use super::source::FileEvents;
 use crate::mailbox::Mailbox;
 
-/// The folders behind each watch: the same one may be reached by several paths.
-type Folders = Arc<Mutex<HashMap<i32, BTreeSet<PathBuf>>>>;
+/// Paths of the directory of each watch. Several paths may lead to one directory.
+type WatchedPaths = Arc<Mutex<HashMap<i32, BTreeSet<PathBuf>>>>;
 
-/// Starts to listen. What is returned is to be told of each folder; what happens there is sent.
-pub fn start(events: Arc<Mailbox<FileEvents>>) -> io::Result<Watcher> {
-    let heard = Arc::new(inotify::init(CreateFlags::CLOEXEC)?);
-    let folders = Folders::default();
-    let listener = Listener {
-        heard: heard.clone(),
-        folders: folders.clone(),
+/// Starts a thread that sends events. Returns the function that adds a directory.
+pub fn start(events: Arc<Mailbox<FileEvents>>) -> io::Result<WatchDirectory> {
+    let inotify = Arc::new(inotify::init(CreateFlags::CLOEXEC)?);
+    let watched = WatchedPaths::default();
+    let reader = EventReader {
+        inotify: inotify.clone(),
+        watched: watched.clone(),
         events,
     };
     std::thread::Builder::new()
         .name("files".to_owned())
-        .spawn(move || listener.run())?;
+        .spawn(move || reader.run())?;
     let flags = WatchFlags::CLOSE_WRITE
         | WatchFlags::CREATE
         | WatchFlags::DELETE
@@ -42,45 +42,46 @@ pub fn start(events: Arc<Mailbox<FileEvents>>) -> io::Result<Watcher> {
         | WatchFlags::MOVE_SELF
         | WatchFlags::DELETE_SELF
         | WatchFlags::ONLYDIR;
-    Ok(Box::new(move |folder| {
-        let path = match folder.as_os_str().is_empty() {
+    Ok(Box::new(move |directory| {
+        let path = match directory.as_os_str().is_empty() {
             true => Path::new("."),
-            false => folder,
+            false => directory,
         };
-        // Held while the watch is made, so that nothing is heard of it before it is known.
-        let mut folders = folders.lock().unwrap_or_else(PoisonError::into_inner);
-        match inotify::add_watch(&*heard, path, flags) {
+        // Locked while the watch is added, so that its first event finds the path.
+        let mut watched = watched.lock().unwrap_or_else(PoisonError::into_inner);
+        match inotify::add_watch(&*inotify, path, flags) {
             Ok(watch) => {
-                folders.entry(watch).or_default().insert(folder.to_owned());
+                let paths = watched.entry(watch).or_default();
+                paths.insert(directory.to_owned());
             }
             Err(error) => tracing::warn!(
-                "{}: changes there are not noticed, only SIGHUP reads them: {error}",
+                "{}: can't be watched, changes there take effect only on SIGHUP: {error}",
                 path.display()
             ),
         }
     }))
 }
 
-struct Listener {
-    heard: Arc<OwnedFd>,
-    folders: Folders,
+struct EventReader {
+    inotify: Arc<OwnedFd>,
+    watched: WatchedPaths,
     events: Arc<Mailbox<FileEvents>>,
 }
 
-impl Listener {
+impl EventReader {
     fn run(self) {
         let mut buffer = [MaybeUninit::uninit(); 64 * 1024];
-        let mut reader = Reader::new(&*self.heard, &mut buffer);
+        let mut reader = Reader::new(&*self.inotify, &mut buffer);
         let mut paths = BTreeSet::new();
         loop {
             match reader.next() {
                 Ok(event) => {
                     let name = event.file_name().map(|name| name.to_bytes().to_vec());
-                    self.take(event.wd(), event.events(), name.as_deref(), &mut paths);
+                    self.handle(event.wd(), event.events(), name.as_deref(), &mut paths);
                 }
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => {
-                    return tracing::error!("changes to files are not noticed any more: {error}");
+                    return tracing::error!("files are no longer watched: {error}");
                 }
             }
             if reader.is_buffer_empty()
@@ -92,30 +93,31 @@ impl Listener {
         }
     }
 
-    fn take(
+    /// Adds the paths that an event concerns to `paths`.
+    fn handle(
         &self,
         watch: i32,
-        what: ReadFlags,
+        event: ReadFlags,
         name: Option<&[u8]>,
         paths: &mut BTreeSet<PathBuf>,
     ) {
-        if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+        if event.contains(ReadFlags::QUEUE_OVERFLOW) {
             self.events.put(|events| events.overflow = true);
             return;
         }
-        let mut folders = self.folders.lock().unwrap_or_else(PoisonError::into_inner);
-        if what.contains(ReadFlags::IGNORED) {
-            folders.remove(&watch);
-        } else if what.intersects(ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF) {
-            // It is no longer where it was; if it is found elsewhere, it is watched there.
-            if what.contains(ReadFlags::MOVE_SELF) {
-                let _ = inotify::remove_watch(&*self.heard, watch);
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        if event.contains(ReadFlags::IGNORED) {
+            watched.remove(&watch);
+        } else if event.intersects(ReadFlags::MOVE_SELF | ReadFlags::DELETE_SELF) {
+            // The directory is no longer at this path. If a scan finds it elsewhere, it is watched there.
+            if event.contains(ReadFlags::MOVE_SELF) {
+                let _ = inotify::remove_watch(&*self.inotify, watch);
             }
-            paths.extend(folders.remove(&watch).into_iter().flatten());
-        } else if let (Some(name), Some(folders)) = (name, folders.get(&watch)) {
-            for folder in folders {
-                let path = folder.join(OsStr::from_bytes(name));
-                if what.contains(ReadFlags::CREATE) && is_unfinished(&path) {
+            paths.extend(watched.remove(&watch).into_iter().flatten());
+        } else if let (Some(name), Some(directories)) = (name, watched.get(&watch)) {
+            for directory in directories {
+                let path = directory.join(OsStr::from_bytes(name));
+                if event.contains(ReadFlags::CREATE) && is_incomplete(&path) {
                     continue;
                 }
                 paths.insert(path);
@@ -124,8 +126,8 @@ impl Listener {
     }
 }
 
-/// Whether a file that was just made will be written to: folders, links and second names of files won't.
-fn is_unfinished(path: &Path) -> bool {
+/// Reports whether a newly created path will still be written to. Directories, symbolic links and hard links are complete at once.
+fn is_incomplete(path: &Path) -> bool {
     path.symlink_metadata()
         .is_ok_and(|data| data.is_file() && data.nlink() < 2)
 }

@@ -1,4 +1,4 @@
-//! A reconciler with a sink that records what it is asked, and manifests as strings.
+//! A reconciler with a sink that records calls, and manifests as strings.
 #![allow(
     dead_code,
     missing_docs,
@@ -15,7 +15,7 @@ use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, ObjectKey};
 use pointsman_routing::Tables;
 
-/// Our class, a Gateway `edge` for all namespaces and a Service.
+/// A GatewayClass, a Gateway `edge` and a Service.
 pub const BASE: &str = "
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: pointsman}, spec: {controllerName: pointsman.io/controller}}
 ---
@@ -24,14 +24,14 @@ pub const BASE: &str = "
 {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80}]}}
 ";
 
-/// An HTTPRoute in `shop`.
+/// Returns an HTTPRoute in `shop`.
 pub fn route(name: &str, gateway: &str) -> String {
     format!(
         "\n---\n{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: {name}, namespace: shop}}, spec: {{parentRefs: [{{name: {gateway}}}], rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}}}"
     )
 }
 
-/// The key of `Kind namespace/name`.
+/// Parses a key of the form `Kind namespace/name`.
 pub fn key(text: &str) -> ObjectKey {
     let (kind, name) = text.split_once(' ').expect("kind and name");
     let kind = Kind::ALL.iter().find(|known| known.name() == kind);
@@ -39,7 +39,7 @@ pub fn key(text: &str) -> ObjectKey {
     ObjectKey::new(*kind.expect("a kind"), namespace, name)
 }
 
-/// The documents of a text, as a source reports them.
+/// Parses documents into an update, as a source reports it.
 pub fn update(text: &str) -> SourceUpdate {
     let mut reader = ManifestReader::new();
     reader.read("test.yaml", text.as_bytes());
@@ -53,29 +53,29 @@ pub fn update(text: &str) -> SourceUpdate {
     }
 }
 
-/// What a sink was asked.
+/// Calls of a sink.
 #[derive(Default)]
-pub struct Log {
+pub struct SinkLog {
     pub events: Vec<&'static str>,
     /// Number of backends in the tables of each commit.
     pub backends_at_commit: Vec<usize>,
-    /// Whether the next commit reports that the Gateway's port can't be bound.
-    is_unbound: bool,
+    /// True once a commit has reported that the Gateway's port can't be bound.
+    has_reported: bool,
 }
 
-/// Gives every Gateway one address, needs every Service's port 80, and fails to bind one port.
-struct Recorder(Arc<Mutex<Log>>);
+/// A sink that assigns an address to every Gateway, needs port 80 of every Service, and fails to bind one port.
+struct RecordingSink(Arc<Mutex<SinkLog>>);
 
-impl Sink for Recorder {
+impl Sink for RecordingSink {
     fn stage(&mut self, delta: &Delta, _: &Tables) -> Vec<Change> {
         let mut log = lock(&self.0);
         log.events.push("stage");
         let gateways = delta.gateways.iter().map(|(gateway, request)| {
-            let seen = request.as_ref().map(|_| Observation {
+            let observation = request.as_ref().map(|_| Observation {
                 addresses: vec!["127.0.64.9".parse().expect("an address")],
                 ..Observation::default()
             });
-            Change::Observe(gateway.clone(), seen)
+            Change::Observe(gateway.clone(), observation)
         });
         let services = delta.services.iter().map(|(service, addresses)| {
             let id = BackendId::new(service.clone(), 80, Transport::Tcp);
@@ -92,7 +92,7 @@ impl Sink for Recorder {
         let mut log = lock(&self.0);
         log.events.push("commit");
         log.backends_at_commit.push(tables.backends().count());
-        if std::mem::replace(&mut log.is_unbound, true) {
+        if std::mem::replace(&mut log.has_reported, true) {
             return Vec::new();
         }
         log.events.push("report");
@@ -107,20 +107,20 @@ impl Sink for Recorder {
     }
 }
 
-fn lock(log: &Mutex<Log>) -> MutexGuard<'_, Log> {
-    log.lock().expect("no test panics with it")
+fn lock(log: &Mutex<SinkLog>) -> MutexGuard<'_, SinkLog> {
+    log.lock().expect("not poisoned")
 }
 
 pub struct Harness {
     pub reconciler: Reconciler,
     pub snapshots: Arc<Snapshots>,
-    log: Arc<Mutex<Log>>,
+    log: Arc<Mutex<SinkLog>>,
 }
 
 impl Harness {
     pub fn new(text: &str) -> Self {
-        let (snapshots, log): (Arc<Snapshots>, Arc<Mutex<Log>>) = Default::default();
-        let sink = Box::new(Recorder(log.clone()));
+        let (snapshots, log): (Arc<Snapshots>, Arc<Mutex<SinkLog>>) = Default::default();
+        let sink = Box::new(RecordingSink(log.clone()));
         let mut reconciler = Reconciler::new(vec![sink], snapshots.clone());
         reconciler.apply_changes(update(text));
         Harness {
@@ -140,18 +140,18 @@ impl Harness {
         self.reconciler.apply_changes(update);
     }
 
-    pub fn log(&self) -> MutexGuard<'_, Log> {
+    pub fn log(&self) -> MutexGuard<'_, SinkLog> {
         lock(&self.log)
     }
 
-    /// Number of routes in the tables of the latest snapshot.
+    /// Returns the number of attached routes in the latest snapshot.
     pub fn attached(&self) -> usize {
         let snapshot = self.snapshots.latest();
         let frontends = snapshot.tables.frontends();
         frontends.map(|table| table.routes().count()).sum()
     }
 
-    /// Whether a route's first parent has accepted it, by the latest snapshot.
+    /// Returns whether a route's first parent accepts it in the latest snapshot.
     pub fn accepted(&self, route: &str) -> Option<bool> {
         let (key, snapshot) = (key(route), self.snapshots.latest());
         let mut entries = snapshot.entries.values();

@@ -153,7 +153,7 @@ fn what_is_no_file_among_manifests_is_told_in_a_line_and_its_neighbours_are_read
         format!("error: {here}/a.yaml: this is a pipe; {regular}"),
         format!("error: {here}/c.yaml: this is a device; {regular}"),
         format!("error: {here}/d.json: this is a pipe; {regular}"),
-        format!("error: {here}/e.yml: larger than 16 MiB, which is the most that is read"),
+        format!("error: {here}/e.yml: larger than 16 MiB, the largest size that is read"),
         format!("error: {here}/f.yaml: this is a socket; {regular}"),
     ] {
         assert!(

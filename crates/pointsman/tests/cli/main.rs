@@ -395,7 +395,7 @@ fn what_cannot_be_read_hides_nothing_else() {
     );
     assert_eq!(
         errors[1]["message"],
-        "this folder holds no *.yaml, *.yml or *.json"
+        "this directory contains no *.yaml, *.yml or *.json file"
     );
     let output = pointsman(&["check", "-q", "-f", "no/such.yaml"], "");
     assert!(

@@ -456,7 +456,7 @@ async fn files_beside_the_manifests_are_read_again() {
     eventually("a word on it", || async {
         gateway
             .log()
-            .contains("a section has no end; what was read before stays")
+            .contains("a section has no end; its last valid content stays in effect")
     })
     .await;
     assert_eq!(shown(at, "a.example").await, second.leaf());
@@ -468,7 +468,7 @@ async fn files_beside_the_manifests_are_read_again() {
     gateway.signal("HUP");
     eventually("a word on it", || async {
         gateway.log().contains(
-            "the private key does not belong to the certificate; what was read before stays",
+            "the private key does not belong to the certificate; its last valid content stays in effect",
         )
     })
     .await;
@@ -476,7 +476,9 @@ async fn files_beside_the_manifests_are_read_again() {
     std::fs::remove_file(path("a.pem")).expect("removed");
     gateway.write("main.yaml", &(listeners(", tags: {more: tags}") + &tea));
     eventually("a word on it", || async {
-        gateway.log().contains("what was read before stays")
+        gateway
+            .log()
+            .contains("its last valid content stays in effect")
     })
     .await;
     assert_eq!(shown(at, "a.example").await, second.leaf());

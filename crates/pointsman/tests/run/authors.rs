@@ -28,7 +28,7 @@ fn what_is_no_file_never_stops_the_watcher() {
         [
             "m/a.yaml: this is a pipe; only regular files are read",
             "m/b.yaml: this is a device; only regular files are read",
-            "m/c.yaml: larger than 16 MiB, which is the most that is read",
+            "m/c.yaml: larger than 16 MiB, the largest size that is read",
         ]
     );
     // Neighbours are followed as before.
@@ -39,7 +39,7 @@ fn what_is_no_file_never_stops_the_watcher() {
     running.rename("new", "m/one.yaml");
     until("a word on it", || {
         let errors = running.told("errors").join("\n");
-        let kept = "m/one.yaml: this is a device; only regular files are read; what was read there stays in effect";
+        let kept = "m/one.yaml: this is a device; only regular files are read; its last content stays in effect";
         errors.contains(kept).then_some(())
     });
     running.signal("-HUP");

@@ -24,10 +24,7 @@ fn hangup_does_not_end_it() {
     let mut running = running();
     running.signal("-HUP");
     until("it says so", || {
-        running
-            .said()
-            .contains("reading everything again")
-            .then_some(())
+        running.said().contains("reloading all files").then_some(())
     });
     assert_eq!(running.get("/readyz").0, 200);
     running.signal("-TERM");

@@ -68,7 +68,7 @@ fn a_broken_file_keeps_what_worked_and_says_so() {
     assert_eq!(running.paths(), ["/one"]);
     let kept = running.told("warnings").join("\n");
     assert!(
-        kept.contains("HTTPRoute infra/one: what stood here before stays in effect"),
+        kept.contains("HTTPRoute infra/one: its last valid version stays in effect"),
         "{kept}"
     );
     assert!(running.said().contains("m/one.yaml"), "{}", running.said());

@@ -96,7 +96,7 @@ fn a_thousand_problems_are_a_count_and_the_first_ten() {
     let text = join(&[CLASS, &gateway("edge", free_port()), &join(&documents)]);
     let running = Running::start(&[("all.yaml", &text)]);
     until_logged(&running, "1002 resources, 1000 problems");
-    let log = until_logged(&running, "990 more; /status has them all");
+    let log = until_logged(&running, "990 more; /status lists all of them");
     let logged = lines(&log, "there is no Service");
     assert_eq!(logged.len(), 10, "{log}");
     let first = |text: &str| logged[0].contains(text) && logged[9].contains("infra/r9:");
@@ -141,10 +141,10 @@ fn an_unusable_address_pool_is_reported_once_however_often_it_is_retried() {
     until_logged(&running, line);
     for _ in 0..3 {
         // A reload retries what the timer does every five seconds.
-        let before = lines(&running.said(), "reading everything again").len();
+        let before = lines(&running.said(), "reloading all files").len();
         running.signal("-HUP");
         until("read again", || {
-            (lines(&running.said(), "reading everything again").len() > before).then_some(())
+            (lines(&running.said(), "reloading all files").len() > before).then_some(())
         });
     }
     // A change that is logged after the retries.
