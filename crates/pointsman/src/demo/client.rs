@@ -21,14 +21,14 @@ pub struct Get {
 
 /// What came back.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct DemoResponse {
     pub status: u16,
     pub reason: String,
     pub headers: Vec<(String, String)>,
     pub body: String,
 }
 
-impl Answer {
+impl DemoResponse {
     pub fn header(&self, name: &str) -> Option<&str> {
         let named = |(field, _): &&(String, String)| field.eq_ignore_ascii_case(name);
         self.headers
@@ -74,8 +74,8 @@ impl Get {
             .with_context(|| self.to.to_string())
     }
 
-    /// Sends it and reads the answer.
-    pub async fn send(&self) -> Result<Answer> {
+    /// Sends it and reads the response.
+    pub async fn send(&self) -> Result<DemoResponse> {
         let mut stream = self.connect().await?;
         let mut out = Vec::new();
         let target = self.target.as_bytes();
@@ -91,33 +91,33 @@ impl Get {
     }
 }
 
-async fn read(mut stream: TcpStream) -> Result<Answer> {
+async fn read(mut stream: TcpStream) -> Result<DemoResponse> {
     let mut reader = ResponseReader::new(Limits::default());
     reader.expect(Asked::default());
-    let (mut ahead, mut body, mut answer) = (Vec::new(), Vec::new(), Answer::default());
+    let (mut ahead, mut body, mut response) = (Vec::new(), Vec::new(), DemoResponse::default());
     loop {
         let event = reader.next(&ahead)?;
         match &event {
             Event::Head(_) => {
                 let head = reader.head().view(&ahead);
-                answer.status = head.status();
+                response.status = head.status();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-                answer.reason = text(head.reason());
+                response.reason = text(head.reason());
                 let fields = head.fields();
-                answer.headers = fields
+                response.headers = fields
                     .iter()
                     .map(|(name, value)| (text(name), text(value)))
                     .collect();
             }
             Event::Data(range) => body.extend_from_slice(&ahead[range.clone()]),
             Event::End { .. } => {
-                answer.body = String::from_utf8_lossy(&body).into_owned();
-                return Ok(answer);
+                response.body = String::from_utf8_lossy(&body).into_owned();
+                return Ok(response);
             }
             Event::More { consumed } => {
                 ahead.drain(..*consumed);
                 if stream.read_buf(&mut ahead).await? == 0 {
-                    bail!("the connection ended before the answer did");
+                    bail!("the connection ended before the response did");
                 }
                 continue;
             }
@@ -128,7 +128,7 @@ async fn read(mut stream: TcpStream) -> Result<Answer> {
 }
 
 /// Calls a gRPC method with one message; the message that came back is the body, the trailers are among the headers.
-pub async fn call(to: SocketAddr, host: &str, method: &str, message: &str) -> Result<Answer> {
+pub async fn call(to: SocketAddr, host: &str, method: &str, message: &str) -> Result<DemoResponse> {
     let stream = TcpStream::connect(to).await?;
     let (requests, connection) = h2::client::handshake(stream).await?;
     tokio::spawn(connection);
@@ -151,7 +151,7 @@ pub async fn call(to: SocketAddr, host: &str, method: &str, message: &str) -> Re
     }
     let trailers = body.trailers().await?.unwrap_or_default();
     let fields = head.headers.iter().chain(&trailers);
-    Ok(Answer {
+    Ok(DemoResponse {
         status: head.status.as_u16(),
         reason: String::new(),
         headers: fields

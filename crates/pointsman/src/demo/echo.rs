@@ -9,22 +9,22 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// What a backend speaks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum EchoProtocol {
     Http1,
     Http2,
 }
 
 /// Listens on a port of the system's choice and tells it.
-pub async fn start(name: &'static str, version: Version) -> Result<u16> {
+pub async fn start(name: &'static str, protocol: EchoProtocol) -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
     tokio::spawn(async move {
         loop {
             match listener.accept().await {
                 // How a client's connection ends is no concern of a sample.
-                Ok((stream, _)) => match version {
-                    Version::Http1 => drop(tokio::spawn(http1(stream, name))),
-                    Version::Http2 => drop(tokio::spawn(http2(stream, name))),
+                Ok((stream, _)) => match protocol {
+                    EchoProtocol::Http1 => drop(tokio::spawn(http1(stream, name))),
+                    EchoProtocol::Http2 => drop(tokio::spawn(http2(stream, name))),
                 },
                 Err(_) => tokio::time::sleep(std::time::Duration::from_millis(100)).await,
             }
@@ -33,7 +33,7 @@ pub async fn start(name: &'static str, version: Version) -> Result<u16> {
     Ok(port)
 }
 
-/// The text that an answer has as its body.
+/// The text that an response has as its body.
 fn seen<'a>(name: &str, line: &str, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
     let mut text = format!("{name} was sent\n{line}\n");
     for (field, value) in fields {
@@ -92,12 +92,12 @@ async fn http2(stream: TcpStream, name: &'static str) -> Result<()> {
     let mut connection = h2::server::handshake(stream).await?;
     while let Some(request) = connection.accept().await {
         let (request, respond) = request?;
-        tokio::spawn(http2_answer(request, respond, name));
+        tokio::spawn(respond_http2(request, respond, name));
     }
     Ok(())
 }
 
-async fn http2_answer(
+async fn respond_http2(
     request: http::Request<h2::RecvStream>,
     mut respond: h2::server::SendResponse<Bytes>,
     name: &str,
@@ -111,7 +111,7 @@ async fn http2_answer(
     if let Some(kind) = kind {
         response = response.header("content-type", kind);
     }
-    let mut answer = respond.send_response(response.body(())?, false)?;
+    let mut response = respond.send_response(response.body(())?, false)?;
     if !grpc {
         let line = format!("{} {} HTTP/2", head.method, head.uri);
         let fields = head.headers.iter();
@@ -120,16 +120,16 @@ async fn http2_answer(
             &line,
             fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())),
         );
-        answer.send_data(Bytes::from(text), true)?;
+        response.send_data(Bytes::from(text), true)?;
         return Ok(());
     }
     while let Some(data) = body.data().await {
         let data = data?;
         body.flow_control().release_capacity(data.len())?;
-        answer.send_data(data, false)?;
+        response.send_data(data, false)?;
     }
     let mut trailers = http::HeaderMap::new();
     trailers.insert("grpc-status", http::HeaderValue::from_static("0"));
-    answer.send_trailers(trailers)?;
+    response.send_trailers(trailers)?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 mod client;
 mod echo;
-mod tries;
+mod examples;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -15,13 +15,13 @@ use clap::Parser;
 
 use crate::cli::{Cli, Demo, Verb};
 use crate::output::print;
-use echo::Version;
+use echo::EchoProtocol;
 
 /// The cluster IP of the shop's cart, and the address of a Pod of another namespace. All of 127.0.0.0/8 is this machine.
 const MESH: Ipv4Addr = Ipv4Addr::new(127, 0, 77, 10);
 const POD: Ipv4Addr = Ipv4Addr::new(127, 0, 77, 21);
 
-/// The files of the folder, with places for addresses and ports.
+/// The files of the folder, with addresses for addresses and ports.
 const MANIFESTS: [(&str, &str); 3] = [
     ("gateway.yaml", include_str!("manifests/gateway.yaml")),
     ("routes.yaml", include_str!("manifests/routes.yaml")),
@@ -29,16 +29,16 @@ const MANIFESTS: [(&str, &str); 3] = [
 ];
 
 /// The shop's Services, and what each speaks.
-const SERVICES: [(&str, Version); 5] = [
-    ("web", Version::Http1),
-    ("web-beta", Version::Http1),
-    ("cart", Version::Http1),
-    ("cart-v2", Version::Http1),
-    ("catalog", Version::Http2),
+const SERVICES: [(&str, EchoProtocol); 5] = [
+    ("web", EchoProtocol::Http1),
+    ("web-beta", EchoProtocol::Http1),
+    ("cart", EchoProtocol::Http1),
+    ("cart-v2", EchoProtocol::Http1),
+    ("catalog", EchoProtocol::Http2),
 ];
 
 /// Where everything is.
-struct Places {
+struct DemoAddresses {
     front: SocketAddr,
     admin: SocketAddr,
     mesh: SocketAddr,
@@ -46,12 +46,12 @@ struct Places {
 
 /// Runs the demo: until it is ended, or with `--once` until all lines were tried.
 pub fn run(arguments: &Demo) -> Result<ExitCode> {
-    let places = Places {
+    let addresses = DemoAddresses {
         front: (Ipv4Addr::LOCALHOST, arguments.port).into(),
         admin: (Ipv4Addr::LOCALHOST, next(arguments.port, 1)?).into(),
         mesh: (MESH, next(arguments.port, 2)?).into(),
     };
-    for address in [places.front, places.admin, places.mesh] {
+    for address in [addresses.front, addresses.admin, addresses.mesh] {
         // Workers share their sockets, so a second demo would not be refused: it is here.
         TcpListener::bind(address)
             .with_context(|| format!("{address} can't be had; choose another with --port"))?;
@@ -61,12 +61,12 @@ pub fn run(arguments: &Demo) -> Result<ExitCode> {
         .worker_threads(1)
         .enable_all()
         .build()?;
-    write(&folder, &places, &runtime.block_on(backends())?)?;
+    write(&folder, &addresses, &runtime.block_on(backends())?)?;
     let outcome = if arguments.once {
-        once(&folder, &places, &runtime)
+        once(&folder, &addresses, &runtime)
     } else {
-        print(&tries::page(&places, &folder))?;
-        serve(&folder, &places)
+        print(&examples::page(&addresses, &folder))?;
+        serve(&folder, &addresses)
     };
     // Left over, it would only puzzle its finder.
     let _ = std::fs::remove_dir_all(&folder);
@@ -81,22 +81,22 @@ fn next(port: u16, by: u16) -> Result<u16> {
 /// Starts a backend for each Service and tells their ports.
 async fn backends() -> Result<Vec<(&'static str, u16)>> {
     let mut ports = Vec::new();
-    for (name, version) in SERVICES {
-        ports.push((name, echo::start(name, version).await?));
+    for (name, protocol) in SERVICES {
+        ports.push((name, echo::start(name, protocol).await?));
     }
     Ok(ports)
 }
 
 /// Writes the manifests.
-fn write(folder: &Path, places: &Places, backends: &[(&str, u16)]) -> Result<()> {
+fn write(folder: &Path, addresses: &DemoAddresses, backends: &[(&str, u16)]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let mut services =
         "# What the shop is made of. Each Service has one endpoint, which says what it was sent.\n"
             .to_owned();
-    for ((name, version), (_, endpoint)) in SERVICES.iter().zip(backends) {
-        let (port, protocol) = match version {
-            Version::Http1 => (80, "http"),
-            Version::Http2 => (9090, "kubernetes.io/h2c"),
+    for ((name, protocol), (_, endpoint)) in SERVICES.iter().zip(backends) {
+        let (port, protocol) = match protocol {
+            EchoProtocol::Http1 => (80, "http"),
+            EchoProtocol::Http2 => (9090, "kubernetes.io/h2c"),
         };
         services.push_str(&format!(
             "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: shop}}\nspec:\n  ports: [{{name: main, port: {port}, appProtocol: {protocol}}}]\n---\n\
@@ -107,9 +107,9 @@ fn write(folder: &Path, places: &Places, backends: &[(&str, u16)]) -> Result<()>
     std::fs::write(folder.join("services.yaml"), services)?;
     for (file, text) in MANIFESTS {
         let mut text = text
-            .replace("@port@", &places.front.port().to_string())
-            .replace("@mesh@", &places.mesh.ip().to_string())
-            .replace("@mesh-port@", &places.mesh.port().to_string())
+            .replace("@port@", &addresses.front.port().to_string())
+            .replace("@mesh@", &addresses.mesh.ip().to_string())
+            .replace("@mesh-port@", &addresses.mesh.port().to_string())
             .replace("@pod@", &POD.to_string());
         for (name, port) in backends {
             text = text.replace(&format!("@{name}@"), &port.to_string());
@@ -120,8 +120,8 @@ fn write(folder: &Path, places: &Places, backends: &[(&str, u16)]) -> Result<()>
 }
 
 /// What a user would type to have the same: `run` on the folder, until a signal ends it.
-fn serve(folder: &Path, places: &Places) -> Result<ExitCode> {
-    let admin = places.admin.to_string();
+fn serve(folder: &Path, addresses: &DemoAddresses) -> Result<ExitCode> {
+    let admin = addresses.admin.to_string();
     let line = [
         "pointsman",
         "run",
@@ -140,22 +140,26 @@ fn serve(folder: &Path, places: &Places) -> Result<ExitCode> {
 }
 
 /// Tries every line and shows what came.
-fn once(folder: &Path, places: &Places, runtime: &tokio::runtime::Runtime) -> Result<ExitCode> {
-    let (folder, served) = (folder.to_owned(), Places { ..*places });
+fn once(
+    folder: &Path,
+    addresses: &DemoAddresses,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<ExitCode> {
+    let (folder, served) = (folder.to_owned(), DemoAddresses { ..*addresses });
     let serving = std::thread::spawn(move || serve(&folder, &served));
     let ready = runtime.block_on(async {
-        let ready = ready(places.admin, &serving);
+        let ready = ready(addresses.admin, &serving);
         tokio::time::timeout(Duration::from_secs(30), ready).await
     });
     if !ready.context("not ready after 30 seconds")? {
         let ended = serving.join().map_err(|_| anyhow!("it panicked"))?;
         return ended.and_then(|_| bail!("it ended before it was ready"));
     }
-    let well = runtime.block_on(tries::run(places));
+    let succeeded = runtime.block_on(examples::run(addresses));
     // It ends as it would for a user, before its folder goes.
     signal_hook::low_level::raise(signal_hook::consts::SIGTERM)?;
     let _ = serving.join();
-    Ok(if well? {
+    Ok(if succeeded? {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

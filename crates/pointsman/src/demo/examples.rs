@@ -4,23 +4,23 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::client::{self, Answer};
-use super::{POD, Places};
+use super::client::{self, DemoResponse};
+use super::{DemoAddresses, POD};
 use crate::output::{Paint, Style, print};
 
 /// What all of it is.
 const SHOP: &str = "A shop with a canary, a beta, a redirect, a gRPC service and a mesh";
 
 /// One thing to try.
-struct Try {
+struct Example {
     /// What it shows.
     shows: &'static str,
     /// What to type.
     line: String,
 }
 
-fn tries(places: &Places) -> Vec<Try> {
-    let port = places.front.port();
+fn examples(addresses: &DemoAddresses) -> Vec<Example> {
+    let port = addresses.front.port();
     let shop = format!("http://shop.localhost:{port}");
     let table = [
         ("a page", format!("curl {shop}/")),
@@ -44,29 +44,29 @@ fn tries(places: &Places) -> Vec<Try> {
         ),
         (
             "the mesh: everyone's calls to the cart",
-            format!("curl http://{}/", places.mesh),
+            format!("curl http://{}/", addresses.mesh),
         ),
         (
             "the mesh: calls from namespace checkout take its own route",
-            format!("curl --interface {POD} http://{}/", places.mesh),
+            format!("curl --interface {POD} http://{}/", addresses.mesh),
         ),
         (
-            "no route: the answer says so",
+            "no route: the response says so",
             format!("curl -i http://nobody.localhost:{port}/"),
         ),
     ];
     table
         .into_iter()
-        .map(|(shows, line)| Try { shows, line })
+        .map(|(shows, line)| Example { shows, line })
         .collect()
 }
 
 /// What a person reads when the demo starts.
-pub fn page(places: &Places, folder: &Path) -> String {
+pub fn page(addresses: &DemoAddresses, folder: &Path) -> String {
     let paint = Paint::new();
     let shop = paint.paint(Style::Strong, SHOP);
     let mut text = format!("{shop} is running. Try, in another terminal:\n");
-    for Try { shows, line } in tries(places) {
+    for Example { shows, line } in examples(addresses) {
         text.push_str(&format!(
             "\n  {}\n  {}\n",
             paint.paint(Style::Faint, &format!("# {shows}")),
@@ -76,30 +76,30 @@ pub fn page(places: &Places, folder: &Path) -> String {
     text.push_str(&format!(
         "\nEdit a manifest in {} and call again: it is in effect at once.\nEverything at a glance: {}\nTo end: Ctrl-C\n",
         paint.paint(Style::Strong, &folder.display().to_string()),
-        paint.paint(Style::Strong, &format!("http://{}/", places.admin))
+        paint.paint(Style::Strong, &format!("http://{}/", addresses.admin))
     ));
     text
 }
 
 /// Tries each line as a client of its own and shows what came. Whether all was as it must be.
-pub async fn run(places: &Places) -> Result<bool> {
+pub async fn run(addresses: &DemoAddresses) -> Result<bool> {
     let paint = Paint::new();
-    let mut well = true;
+    let mut succeeded = true;
     let shop = paint.paint(Style::Strong, SHOP);
     print(&format!(
         "{shop}. Each line is tried here; without --once it goes on, for you to try.\n\n"
     ))?;
-    for (number, Try { shows, line }) in tries(places).into_iter().enumerate() {
+    for (number, Example { shows, line }) in examples(addresses).into_iter().enumerate() {
         let heading = paint.paint(Style::Faint, &format!("# {shows}"));
         let line = paint.paint(Style::Strong, &format!("$ {line}"));
         print(&format!("{heading}\n{line}\n"))?;
-        let (shown, wrong) = match one(number, places).await {
+        let (shown, wrong) = match one(number, addresses).await {
             Ok((shown, wrong)) => (shown, wrong),
             Err(error) => (String::new(), Some(format!("{error:#}"))),
         };
         print(&format!("{}\n", shown.trim_end()))?;
         if let Some(wrong) = wrong {
-            well = false;
+            succeeded = false;
             print(&format!(
                 "{}\n",
                 paint.paint(Style::Bad, &format!("✗ {wrong}"))
@@ -107,59 +107,60 @@ pub async fn run(places: &Places) -> Result<bool> {
         }
         print("\n")?;
     }
-    let end = match well {
+    let end = match succeeded {
         true => paint.paint(Style::Good, "all is as it should be"),
         false => paint.paint(Style::Bad, "something is not as it should be"),
     };
     print(&format!("{end}\n"))?;
-    Ok(well)
+    Ok(succeeded)
 }
 
 /// What came of a line, and what is wrong with it.
-async fn one(number: usize, places: &Places) -> Result<(String, Option<String>)> {
+async fn one(number: usize, addresses: &DemoAddresses) -> Result<(String, Option<String>)> {
     let shop = |target: &str| {
         client::get(
-            places.front,
-            &format!("shop.localhost:{}", places.front.port()),
+            addresses.front,
+            &format!("shop.localhost:{}", addresses.front.port()),
             target,
         )
     };
-    let inside = || client::get(places.mesh, &places.mesh.to_string(), "/");
+    let inside = || client::get(addresses.mesh, &addresses.mesh.to_string(), "/");
     Ok(match number {
         0 => from(&shop("/").send().await?, "web"),
         1 => {
-            let answer = shop("/").header("x-beta", "yes").send().await?;
-            let (_, wrong) = from(&answer, "web-beta");
-            let edition = expect("x-edition", answer.header("x-edition"), "beta");
-            (with_head(&answer), wrong.or(edition))
+            let response = shop("/").header("x-beta", "yes").send().await?;
+            let (_, wrong) = from(&response, "web-beta");
+            let edition = expect("x-edition", response.header("x-edition"), "beta");
+            (with_head(&response), wrong.or(edition))
         }
         2 => canary(&shop).await?,
         3 => {
-            let answer = shop("/basket/7").send().await?;
-            let wanted = format!("http://shop.localhost:{}/cart/7", places.front.port());
-            let wrong = expect("the status", Some(&answer.status.to_string()), "301");
+            let response = shop("/basket/7").send().await?;
+            let wanted = format!("http://shop.localhost:{}/cart/7", addresses.front.port());
+            let wrong = expect("the status", Some(&response.status.to_string()), "301");
             (
-                with_head(&answer),
-                wrong.or(expect("location", answer.header("location"), &wanted)),
+                with_head(&response),
+                wrong.or(expect("location", response.header("location"), &wanted)),
             )
         }
         4 => {
-            let host = format!("catalog.localhost:{}", places.front.port());
-            let answer = client::call(places.front, &host, "shop.v1.Catalog/Say", "hello").await?;
-            let wrong = expect("grpc-status", answer.header("grpc-status"), "0");
+            let host = format!("catalog.localhost:{}", addresses.front.port());
+            let response =
+                client::call(addresses.front, &host, "shop.v1.Catalog/Say", "hello").await?;
+            let wrong = expect("grpc-status", response.header("grpc-status"), "0");
             (
-                answer.body.clone(),
-                wrong.or(expect("the message", Some(&answer.body), "hello")),
+                response.body.clone(),
+                wrong.or(expect("the message", Some(&response.body), "hello")),
             )
         }
         5 => from(&inside().send().await?, "cart"),
         6 => from(&inside().from(POD).send().await?, "cart-v2"),
         _ => {
-            let host = format!("nobody.localhost:{}", places.front.port());
-            let answer = client::get(places.front, &host, "/").send().await?;
+            let host = format!("nobody.localhost:{}", addresses.front.port());
+            let response = client::get(addresses.front, &host, "/").send().await?;
             (
-                with_head(&answer),
-                expect("the status", Some(&answer.status.to_string()), "404"),
+                with_head(&response),
+                expect("the status", Some(&response.status.to_string()), "404"),
             )
         }
     })
@@ -169,16 +170,16 @@ async fn one(number: usize, places: &Places) -> Result<(String, Option<String>)>
 async fn canary(shop: &impl Fn(&str) -> client::Get) -> Result<(String, Option<String>)> {
     let (mut shown, mut new) = (String::new(), 0);
     for _ in 0..10 {
-        let answer = shop("/cart").send().await?;
-        if let (_, Some(wrong)) = from(&answer, "cart")
-            && answer.header("x-backend") != Some("cart-v2")
+        let response = shop("/cart").send().await?;
+        if let (_, Some(wrong)) = from(&response, "cart")
+            && response.header("x-backend") != Some("cart-v2")
         {
             return Ok((shown, Some(wrong)));
         }
-        new += usize::from(answer.header("x-backend") == Some("cart-v2"));
+        new += usize::from(response.header("x-backend") == Some("cart-v2"));
         shown.push_str(&format!(
             "{}\n",
-            answer.body.lines().next().unwrap_or_default()
+            response.body.lines().next().unwrap_or_default()
         ));
     }
     Ok((
@@ -188,20 +189,20 @@ async fn canary(shop: &impl Fn(&str) -> client::Get) -> Result<(String, Option<S
 }
 
 /// The body, which must be from that backend.
-fn from(answer: &Answer, backend: &str) -> (String, Option<String>) {
+fn from(response: &DemoResponse, backend: &str) -> (String, Option<String>) {
     (
-        answer.body.clone(),
-        expect("the backend", answer.header("x-backend"), backend),
+        response.body.clone(),
+        expect("the backend", response.header("x-backend"), backend),
     )
 }
 
 /// As `curl -i` shows it.
-fn with_head(answer: &Answer) -> String {
-    let mut text = format!("HTTP/1.1 {} {}\n", answer.status, answer.reason);
-    for (name, value) in &answer.headers {
+fn with_head(response: &DemoResponse) -> String {
+    let mut text = format!("HTTP/1.1 {} {}\n", response.status, response.reason);
+    for (name, value) in &response.headers {
         text.push_str(&format!("{name}: {value}\n"));
     }
-    text + "\n" + &answer.body
+    text + "\n" + &response.body
 }
 
 fn expect(what: &str, got: Option<&str>, wanted: &str) -> Option<String> {
