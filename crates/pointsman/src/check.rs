@@ -14,20 +14,20 @@ use pointsman_resources::{Finding, ObjectKey, Severity};
 use serde_json::Value;
 
 use crate::cli::{Check, Format};
-use crate::merged;
+use crate::merged_rules;
 use crate::output::{self, Paint, Style};
 
 /// How many proxies are named where a policy reaches many.
-const MOST: usize = 10;
+const MAX_PROXIES: usize = 10;
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
     let permissions = arguments.sources.reach.permissions()?;
-    let world = offline::load(&arguments.sources.paths, &permissions);
+    let loaded = offline::load(&arguments.sources.paths, &permissions);
     if let Some(name) = &arguments.name {
-        return merged::run(&world, name, arguments.sources.output);
+        return merged_rules::run(&loaded, name, arguments.sources.output);
     }
-    let report = Report::new(&world);
+    let report = CheckReport::new(&loaded);
     match arguments.sources.output {
         Format::Text => output::print(&report.text(arguments.quiet))?,
         format => output::structured(format, &report.list(&clock::now()))?,
@@ -36,23 +36,23 @@ pub fn run(arguments: &Check) -> Result<ExitCode> {
 }
 
 /// Everything that there is to say.
-struct Report<'a> {
+struct CheckReport<'a> {
     /// How many objects there are, whether or not something is said of them.
     number: usize,
-    passed_over: BTreeMap<String, usize>,
+    ignored_kinds: BTreeMap<String, usize>,
     errors: Vec<&'a Finding>,
     warnings: Vec<Finding>,
     /// Every object that something is said of, in the order of the input.
-    entries: Vec<Entry<'a>>,
+    objects: Vec<CheckedObject<'a>>,
 }
 
-struct Entry<'a> {
+struct CheckedObject<'a> {
     document: &'a Document,
     key: ObjectKey,
     status: Option<&'a Arc<Status>>,
 }
 
-impl Entry<'_> {
+impl CheckedObject<'_> {
     fn has_problem(&self) -> bool {
         let conditions = self
             .status
@@ -64,43 +64,43 @@ impl Entry<'_> {
     }
 }
 
-impl<'a> Report<'a> {
-    fn new(world: &'a LoadedManifests) -> Self {
-        let findings = &world.findings;
+impl<'a> CheckReport<'a> {
+    fn new(loaded: &'a LoadedManifests) -> Self {
+        let findings = &loaded.findings;
         let is_error = |finding: &&Finding| finding.severity == Severity::Error;
-        let documents = world.files.documents();
-        let mut bound = world.binder.warnings();
-        bound.extend(world.binder.certificate_warnings(clock::unix_seconds()));
-        let warnings = report::warnings(findings, bound, &world.tables, |key| {
-            world.files.document(key)
+        let documents = loaded.files.documents();
+        let mut bound = loaded.binder.warnings();
+        bound.extend(loaded.binder.certificate_warnings(clock::unix_seconds()));
+        let warnings = report::warnings(findings, bound, &loaded.tables, |key| {
+            loaded.files.document(key)
         });
         let number = documents.len();
-        let entries = documents
+        let objects = documents
             .into_iter()
             .map(|document| (&**document, document.resource.key()))
             .filter(|(_, key)| pointsman_binding::has_status(key.kind))
             .map(|(document, key)| {
-                let status = world.binder.status(&key);
-                Entry {
+                let status = loaded.binder.status(&key);
+                CheckedObject {
                     document,
                     key,
                     status,
                 }
             })
             .collect();
-        Report {
+        CheckReport {
             errors: findings.iter().filter(is_error).collect(),
             warnings,
-            entries,
+            objects,
             number,
-            passed_over: world.files.ignored_kinds(),
+            ignored_kinds: loaded.files.ignored_kinds(),
         }
     }
 
     fn exit(&self, strict: bool) -> u8 {
         if !self.errors.is_empty() {
             2
-        } else if self.entries.iter().any(Entry::has_problem)
+        } else if self.objects.iter().any(CheckedObject::has_problem)
             || (strict && !self.warnings.is_empty())
         {
             1
@@ -111,7 +111,7 @@ impl<'a> Report<'a> {
 
     /// A `List` of what something is said of, with the very status that would be written.
     fn list(&self, now: &str) -> report::List<'_, Value> {
-        let items = self.entries.iter().map(|entry| {
+        let items = self.objects.iter().map(|entry| {
             let mut object = entry.document.object();
             if let Some(status) = entry.status {
                 object["status"] = status.merge(entry.key.namespace(), object.get("status"), now);
@@ -119,7 +119,7 @@ impl<'a> Report<'a> {
             object
         });
         let items = items.collect::<Vec<_>>();
-        report::list(items, &self.errors, &self.warnings, &self.passed_over)
+        report::list(items, &self.errors, &self.warnings, &self.ignored_kinds)
     }
 
     fn text(&self, quiet: bool) -> String {
@@ -131,7 +131,7 @@ impl<'a> Report<'a> {
         if !self.errors.is_empty() {
             out.push('\n');
         }
-        for entry in self.entries.iter().filter(|entry| entry.has_problem()) {
+        for entry in self.objects.iter().filter(|entry| entry.has_problem()) {
             entry.block(&paint, &mut out);
         }
         for warning in &self.warnings {
@@ -141,7 +141,7 @@ impl<'a> Report<'a> {
             out.push('\n');
         }
         if !quiet {
-            for entry in self.entries.iter().filter(|entry| !entry.has_problem()) {
+            for entry in self.objects.iter().filter(|entry| !entry.has_problem()) {
                 entry.block(&paint, &mut out);
             }
         }
@@ -151,7 +151,7 @@ impl<'a> Report<'a> {
 
     fn summary(&self, paint: &Paint) -> String {
         let refused = self
-            .entries
+            .objects
             .iter()
             .filter(|entry| entry.has_problem())
             .count();
@@ -175,9 +175,9 @@ impl<'a> Report<'a> {
         if self.errors.is_empty() && refused == 0 && self.warnings.is_empty() {
             parts.push(paint.paint(Style::Good, "all is well"));
         }
-        let others: usize = self.passed_over.values().sum();
+        let others: usize = self.ignored_kinds.values().sum();
         if others > 0 {
-            let kinds: Vec<&str> = self.passed_over.keys().map(String::as_str).collect();
+            let kinds: Vec<&str> = self.ignored_kinds.keys().map(String::as_str).collect();
             parts.push(format!(
                 "{others} of other kinds passed over ({})",
                 kinds.join(", ")
@@ -187,7 +187,7 @@ impl<'a> Report<'a> {
     }
 }
 
-impl Entry<'_> {
+impl CheckedObject<'_> {
     /// The block of one resource: a heading, then its conditions by place.
     fn block(&self, paint: &Paint, out: &mut String) {
         let conditions = self
@@ -217,13 +217,13 @@ impl Entry<'_> {
         if let Some(StatusBody::Mesh { reaches, .. }) = self.status.map(|status| &status.body) {
             for reach in reaches {
                 let proxies = reach.proxies();
-                let named = proxies.iter().take(MOST).map(ToString::to_string);
+                let named = proxies.iter().take(MAX_PROXIES).map(ToString::to_string);
                 let named: Vec<String> = named.collect();
                 let mut line = match named.is_empty() {
                     true => format!("is for {}, which nobody serves", reach.to),
                     false => format!("reaches {} from {}", reach.to, named.join(", ")),
                 };
-                if let more @ 1.. = proxies.len().saturating_sub(MOST) {
+                if let more @ 1.. = proxies.len().saturating_sub(MAX_PROXIES) {
                     let _ = write!(line, " and {more} more");
                 }
                 let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &line));
@@ -231,16 +231,21 @@ impl Entry<'_> {
         }
         let attached = attached_routes(self.status);
         let mut last: Option<&str> = None;
-        for (where_, condition) in &conditions {
-            if last != Some(where_) && !where_.is_empty() {
-                let routes = attached.get(where_.as_str());
+        for (section, condition) in &conditions {
+            if last != Some(section) && !section.is_empty() {
+                let routes = attached.get(section.as_str());
                 let routes = routes
                     .map(|n| format!(" ({n} attached)"))
                     .unwrap_or_default();
-                let _ = writeln!(out, "    {where_}{routes}");
+                let _ = writeln!(out, "    {section}{routes}");
             }
-            last = Some(where_);
-            condition_lines(paint, condition, if where_.is_empty() { 4 } else { 6 }, out);
+            last = Some(section);
+            condition_lines(
+                paint,
+                condition,
+                if section.is_empty() { 4 } else { 6 },
+                out,
+            );
         }
         out.push('\n');
     }

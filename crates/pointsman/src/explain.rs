@@ -13,25 +13,25 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::explain::{Explanation, Outcome, Query, Received, RuleRef, Status};
 
 use crate::cli::{Explain, Format};
-use crate::naming;
+use crate::lookup;
 use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let mut query = query(arguments)?;
     let permissions = arguments.sources.reach.permissions()?;
-    let world = offline::load(&arguments.sources.paths, &permissions);
-    let errors = world
+    let loaded = offline::load(&arguments.sources.paths, &permissions);
+    let errors = loaded
         .findings
         .iter()
         .filter(|finding| finding.severity == pointsman_resources::Severity::Error);
     let mut unreadable = false;
     for error in errors {
-        output::complain(&error.to_string());
+        output::print_error(&error.to_string());
         unreadable = true;
     }
-    name_mesh_objects(&world.binder, arguments, &mut query)?;
-    let explanation = explain(&world.binder, &world.tables, &query);
+    resolve_mesh_names(&loaded.binder, arguments, &mut query)?;
+    let explanation = explain(&loaded.binder, &loaded.tables, &query);
     match arguments.sources.output {
         Format::Text => output::print(&text(&explanation, &Paint::new()))?,
         format => output::structured(format, &explanation)?,
@@ -88,7 +88,7 @@ pub fn query(arguments: &Explain) -> Result<Query> {
 }
 
 /// Finds the MeshGateway or Dataplane that a command line names.
-pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query) -> Result<()> {
+pub fn resolve_mesh_names(binder: &Binder, arguments: &Explain, query: &mut Query) -> Result<()> {
     let gateway_key = |name: &Name| ObjectKey {
         kind: Kind::Gateway,
         name: name.clone(),
@@ -97,7 +97,7 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
     if let (Some(given), Some((name, _))) = (&arguments.gateway, &query.gateway)
         && !is_gateway(name)
     {
-        match naming::mesh_gateway(binder, given).context("--gateway")? {
+        match lookup::mesh_gateway(binder, given).context("--gateway")? {
             Some((name, listener)) => {
                 // A port stands for all listeners that it has.
                 let port = listener
@@ -124,12 +124,12 @@ pub fn name_mesh_objects(binder: &Binder, arguments: &Explain, query: &mut Query
         &arguments.from,
         query.target.host.parse::<IpAddr>(),
     ) {
-        let found = naming::gateway_at(binder, address);
+        let found = lookup::gateway_at(binder, address);
         query.gateway = found.map(|name| (name, None));
     }
     let given = arguments.from.as_deref().unwrap_or_default();
     if given.starts_with("dataplane/") {
-        let key = naming::dataplane(binder, given).context("--from")?;
+        let key = lookup::dataplane(binder, given).context("--from")?;
         query.from = (key.kind == Kind::Pod)
             .then(|| (key.namespace().to_owned(), Some(key.name.name.to_string())));
         query.dataplane = Some(key);

@@ -5,8 +5,8 @@ mod check;
 mod cli;
 mod demo;
 mod explain;
-mod merged;
-mod naming;
+mod lookup;
+mod merged_rules;
 mod output;
 mod run;
 mod yaml;
@@ -23,13 +23,13 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // clap ends with 2 on a wrong command line, which is what unreadable input ends with too.
-    obey(&Cli::parse().verb).unwrap_or_else(|error| {
-        output::complain(&format!("pointsman: {error:#}"));
+    execute(&Cli::parse().verb).unwrap_or_else(|error| {
+        output::print_error(&format!("pointsman: {error:#}"));
         ExitCode::from(2)
     })
 }
 
-fn obey(verb: &Verb) -> Result<ExitCode> {
+fn execute(verb: &Verb) -> Result<ExitCode> {
     match verb {
         Verb::Check(arguments) => check::run(arguments),
         Verb::Demo(arguments) => demo::run(arguments),

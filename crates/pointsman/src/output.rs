@@ -74,6 +74,6 @@ pub fn print(text: &str) -> Result<()> {
 }
 
 /// Writes a line to standard error; there is nowhere to report a failure to.
-pub fn complain(text: &str) {
+pub fn print_error(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -39,7 +39,7 @@ pub fn answer(target: &str, state: &AdminState) -> Answer {
             Ok((asked, mut query)) => {
                 let snapshot = state.snapshots.latest();
                 let explained = state.snapshots.with_binder(&snapshot, |binder| {
-                    explain::name_mesh_objects(binder, &asked, &mut query)?;
+                    explain::resolve_mesh_names(binder, &asked, &mut query)?;
                     anyhow::Ok(control_explain(binder, &snapshot.tables, &query))
                 });
                 let explanation = match explained {

@@ -136,7 +136,7 @@ fn serve(folder: &Path, addresses: &DemoAddresses) -> Result<ExitCode> {
     if let Verb::Run(arguments) = &mut verb {
         arguments.quiet = true;
     }
-    crate::obey(&verb)
+    crate::execute(&verb)
 }
 
 /// Tries every line and shows what came.

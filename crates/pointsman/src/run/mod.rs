@@ -31,7 +31,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     let first = source.read_all();
     if !source.is_readable() {
         for error in source.errors() {
-            output::complain(&error.to_string());
+            output::print_error(&error.to_string());
         }
         bail!("nothing could be read: -f takes files and folders of manifests");
     }
@@ -154,6 +154,6 @@ fn log(quiet: bool) {
         .with_target(false)
         .try_init();
     if let Err(error) = logging {
-        output::complain(&format!("pointsman: nothing is logged: {error}"));
+        output::print_error(&format!("pointsman: nothing is logged: {error}"));
     }
 }

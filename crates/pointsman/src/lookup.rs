@@ -12,9 +12,11 @@ pub fn proxy_or_gateway(binder: &Binder, given: &str) -> Result<ObjectKey> {
     if given.starts_with("dataplane/") {
         return dataplane(binder, given);
     }
-    only(apart(binder, binder.named_proxies(given)), given, || {
-        "there is no Dataplane, no Pod in a mesh and no MeshGateway of this name".to_owned()
-    })
+    exactly_one(
+        without_gateway_proxies(binder, binder.named_proxies(given)),
+        given,
+        || "there is no Dataplane, no Pod in a mesh and no MeshGateway of this name".to_owned(),
+    )
 }
 
 /// The one Dataplane, or Pod that is one, that `dataplane/NAME` names.
@@ -22,16 +24,20 @@ pub fn dataplane(binder: &Binder, given: &str) -> Result<ObjectKey> {
     let name = given.strip_prefix("dataplane/").unwrap_or(given);
     let mut found = binder.named_proxies(name);
     found.retain(|key| key.kind != Kind::MeshGateway);
-    only(found, given, || format!("there is no Dataplane `{name}`"))
+    exactly_one(found, given, || format!("there is no Dataplane `{name}`"))
 }
 
 /// Leaves out proxies that serve a MeshGateway of the same name: they mean the same.
-fn apart(binder: &Binder, found: Vec<ObjectKey>) -> Vec<ObjectKey> {
+fn without_gateway_proxies(binder: &Binder, found: Vec<ObjectKey>) -> Vec<ObjectKey> {
     let serves = |proxy: &&ObjectKey| found.iter().any(|other| binder.serves(proxy, other));
     found.iter().filter(|key| !serves(key)).cloned().collect()
 }
 
-fn only(found: Vec<ObjectKey>, given: &str, none: impl FnOnce() -> String) -> Result<ObjectKey> {
+fn exactly_one(
+    found: Vec<ObjectKey>,
+    given: &str,
+    none: impl FnOnce() -> String,
+) -> Result<ObjectKey> {
     match &found[..] {
         [] => bail!("`{given}`: {}", none()),
         [only] => Ok(only.clone()),
@@ -53,12 +59,12 @@ pub fn mesh_gateway(binder: &Binder, given: &str) -> Result<Option<(Name, Option
         let Some(name) = parts.get(..length) else {
             continue;
         };
-        let mut found = apart(binder, binder.named_proxies(&name.join("/")));
+        let mut found = without_gateway_proxies(binder, binder.named_proxies(&name.join("/")));
         found.retain(|key| key.kind == Kind::MeshGateway || binder.gateway_name_of(key).is_some());
         if found.is_empty() {
             continue;
         }
-        let key = only(found, given, String::new)?;
+        let key = exactly_one(found, given, String::new)?;
         let name = binder.gateway_name_of(&key).unwrap_or(key.name);
         let listener = parts[length..].join("/");
         return Ok(Some((name, Some(listener).filter(|name| !name.is_empty()))));

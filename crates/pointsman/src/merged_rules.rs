@@ -13,26 +13,26 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::cli::Format;
-use crate::naming;
+use crate::lookup;
 use crate::output::{self, Paint, Style};
 
 /// The merged rules of one proxy.
 #[derive(Serialize)]
-struct Merged<'a> {
+struct MergedOutput<'a> {
     #[serde(rename = "for")]
     name: &'a str,
-    destinations: Vec<Destination>,
+    destinations: Vec<DestinationOutput>,
 }
 
 #[derive(Serialize)]
-struct Destination {
+struct DestinationOutput {
     destination: String,
-    rules: Vec<Rule>,
+    rules: Vec<RuleOutput>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Rule {
+struct RuleOutput {
     /// The places of its matches in the order in which all matches of the destination are tried, from 1. Empty for streams, and for a rule
     /// that can't be matched.
     order: Vec<usize>,
@@ -43,22 +43,22 @@ struct Rule {
 }
 
 /// Runs `check --for`.
-pub fn run(world: &LoadedManifests, name: &str, format: Format) -> Result<ExitCode> {
-    let mut findings = world.findings.iter();
+pub fn run(loaded: &LoadedManifests, name: &str, format: Format) -> Result<ExitCode> {
+    let mut findings = loaded.findings.iter();
     for error in findings.clone().filter(|f| f.severity == Severity::Error) {
-        output::complain(&error.to_string());
+        output::print_error(&error.to_string());
     }
-    let key = match naming::proxy_or_gateway(&world.binder, name) {
+    let key = match lookup::proxy_or_gateway(&loaded.binder, name) {
         Ok(key) => key,
         Err(why) => {
-            output::complain(&format!("--for {why}"));
+            output::print_error(&format!("--for {why}"));
             return Ok(ExitCode::from(2));
         }
     };
-    let rules = world.binder.merged_rules(&key).into_iter();
-    let merged = Merged {
+    let rules = loaded.binder.merged_rules(&key).into_iter();
+    let merged = MergedOutput {
         name,
-        destinations: rules.map(|rules| destination(world, rules)).collect(),
+        destinations: rules.map(|rules| destination(loaded, rules)).collect(),
     };
     match format {
         Format::Text => output::print(&text(&merged))?,
@@ -69,7 +69,7 @@ pub fn run(world: &LoadedManifests, name: &str, format: Format) -> Result<ExitCo
 }
 
 /// The rules of a destination, those first whose matches are tried first.
-fn destination(world: &LoadedManifests, merged: MergedRules) -> Destination {
+fn destination(loaded: &LoadedManifests, merged: MergedRules) -> DestinationOutput {
     let tried = merged.route.as_deref().map(tried_order).unwrap_or_default();
     let order = |rule: &MergedRule| -> Vec<usize> {
         let own = tried.iter().enumerate();
@@ -79,21 +79,23 @@ fn destination(world: &LoadedManifests, merged: MergedRules) -> Destination {
         own.into_iter().map(|(_, at)| at).collect()
     };
     let rules = merged.rules.iter();
-    let mut rules: Vec<Rule> = rules.map(|rule| shown(world, rule, order(rule))).collect();
+    let mut rules: Vec<RuleOutput> = rules
+        .map(|rule| rule_output(loaded, rule, order(rule)))
+        .collect();
     rules.sort_by_key(|rule| rule.order.iter().min().copied().unwrap_or(usize::MAX));
-    Destination {
+    DestinationOutput {
         destination: merged.destination,
         rules,
     }
 }
 
-fn shown(world: &LoadedManifests, rule: &MergedRule, order: Vec<usize>) -> Rule {
+fn rule_output(loaded: &LoadedManifests, rule: &MergedRule, order: Vec<usize>) -> RuleOutput {
     let list = |source: Option<&RuleSource>, field: &str| {
-        let found = source.and_then(|source| written(world, source));
+        let found = source.and_then(|source| source_rule(loaded, source));
         let found = found.and_then(|rule| rule.pointer(field).cloned());
         found.unwrap_or(Value::Array(Vec::new()))
     };
-    Rule {
+    RuleOutput {
         order,
         matches: list(rule.from.first(), "/matches"),
         filters: list(rule.filters.as_ref(), "/default/filters"),
@@ -103,8 +105,8 @@ fn shown(world: &LoadedManifests, rule: &MergedRule, order: Vec<usize>) -> Rule 
 }
 
 /// A rule as its author wrote it.
-fn written(world: &LoadedManifests, source: &RuleSource) -> Option<Value> {
-    let object = world.files.document(&source.policy)?.object();
+fn source_rule(loaded: &LoadedManifests, source: &RuleSource) -> Option<Value> {
+    let object = loaded.files.document(&source.policy)?.object();
     let place = match source.to {
         Some(to) => format!("/spec/to/{to}/rules/{}", source.rule),
         None => format!("/spec/rules/{}", source.rule),
@@ -112,7 +114,7 @@ fn written(world: &LoadedManifests, source: &RuleSource) -> Option<Value> {
     object.pointer(&place).cloned()
 }
 
-fn text(merged: &Merged<'_>) -> String {
+fn text(merged: &MergedOutput<'_>) -> String {
     let paint = Paint::new();
     let mut out = String::new();
     if merged.destinations.is_empty() {
