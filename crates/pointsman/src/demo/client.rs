@@ -1,4 +1,4 @@
-//! The client behind `--once`: one request over a connection of its own, HTTP/1 or gRPC.
+//! The client of `demo --once`: sends one HTTP/1 or gRPC request per connection.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use pointsman_proxy::http1::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// A GET to be sent.
+/// A GET request.
 pub struct Get {
     to: SocketAddr,
     from: Option<Ipv4Addr>,
@@ -19,7 +19,7 @@ pub struct Get {
     headers: Vec<(&'static str, &'static str)>,
 }
 
-/// What came back.
+/// A response to the client.
 #[derive(Debug, Default)]
 pub struct DemoResponse {
     pub status: u16,
@@ -49,13 +49,13 @@ pub fn get(to: SocketAddr, host: &str, target: &str) -> Get {
 }
 
 impl Get {
-    /// With a header.
+    /// Adds a header.
     pub fn header(mut self, name: &'static str, value: &'static str) -> Get {
         self.headers.push((name, value));
         self
     }
 
-    /// From this address of ours.
+    /// Sets the source address.
     pub fn from(self, address: Ipv4Addr) -> Get {
         Get {
             from: Some(address),
@@ -74,7 +74,7 @@ impl Get {
             .with_context(|| self.to.to_string())
     }
 
-    /// Sends it and reads the response.
+    /// Sends the request and reads the response.
     pub async fn send(&self) -> Result<DemoResponse> {
         let mut stream = self.connect().await?;
         let mut out = Vec::new();
@@ -94,12 +94,12 @@ impl Get {
 async fn read(mut stream: TcpStream) -> Result<DemoResponse> {
     let mut reader = ResponseReader::new(Limits::default());
     reader.expect(Asked::default());
-    let (mut ahead, mut body, mut response) = (Vec::new(), Vec::new(), DemoResponse::default());
+    let (mut buffer, mut body, mut response) = (Vec::new(), Vec::new(), DemoResponse::default());
     loop {
-        let event = reader.next(&ahead)?;
+        let event = reader.next(&buffer)?;
         match &event {
             Event::Head(_) => {
-                let head = reader.head().view(&ahead);
+                let head = reader.head().view(&buffer);
                 response.status = head.status();
                 let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 response.reason = text(head.reason());
@@ -109,25 +109,25 @@ async fn read(mut stream: TcpStream) -> Result<DemoResponse> {
                     .map(|(name, value)| (text(name), text(value)))
                     .collect();
             }
-            Event::Data(range) => body.extend_from_slice(&ahead[range.clone()]),
+            Event::Data(range) => body.extend_from_slice(&buffer[range.clone()]),
             Event::End { .. } => {
                 response.body = String::from_utf8_lossy(&body).into_owned();
                 return Ok(response);
             }
             Event::More { consumed } => {
-                ahead.drain(..*consumed);
-                if stream.read_buf(&mut ahead).await? == 0 {
-                    bail!("the connection ended before the response did");
+                buffer.drain(..*consumed);
+                if stream.read_buf(&mut buffer).await? == 0 {
+                    bail!("the connection was closed before the end of the response");
                 }
                 continue;
             }
             Event::Interim(_) | Event::Switched => {}
         }
-        ahead.drain(..event.consumed());
+        buffer.drain(..event.consumed());
     }
 }
 
-/// Calls a gRPC method with one message; the message that came back is the body, the trailers are among the headers.
+/// Calls a gRPC method with one message. The body of the result is the response message; trailers are among the headers.
 pub async fn call(to: SocketAddr, host: &str, method: &str, message: &str) -> Result<DemoResponse> {
     let stream = TcpStream::connect(to).await?;
     let (requests, connection) = h2::client::handshake(stream).await?;

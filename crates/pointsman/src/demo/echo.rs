@@ -1,5 +1,5 @@
-//! Backends that say who they are and what they were sent: one of HTTP/1, and one of HTTP/2 with prior knowledge, which is a gRPC service too: all its
-//! methods repeat what they hear.
+//! Echo backends, which respond with their name and the request. One serves HTTP/1; the other serves HTTP/2 with prior knowledge and gRPC, where every method
+//! echoes its message.
 
 use anyhow::Result;
 use bytes::Bytes;
@@ -7,21 +7,21 @@ use pointsman_proxy::http1::{Encoder, Event, Framing, HeadWriter, Limits, Reques
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What a backend speaks.
+/// Application protocol of a backend.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum EchoProtocol {
     Http1,
     Http2,
 }
 
-/// Listens on a port of the system's choice and tells it.
+/// Starts a backend on a free port. Returns the port.
 pub async fn start(name: &'static str, protocol: EchoProtocol) -> Result<u16> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
     tokio::spawn(async move {
         loop {
             match listener.accept().await {
-                // How a client's connection ends is no concern of a sample.
+                // Errors of a connection are ignored: they concern only its client.
                 Ok((stream, _)) => match protocol {
                     EchoProtocol::Http1 => drop(tokio::spawn(http1(stream, name))),
                     EchoProtocol::Http2 => drop(tokio::spawn(http2(stream, name))),
@@ -33,9 +33,13 @@ pub async fn start(name: &'static str, protocol: EchoProtocol) -> Result<u16> {
     Ok(port)
 }
 
-/// The text that an response has as its body.
-fn seen<'a>(name: &str, line: &str, fields: impl Iterator<Item = (&'a [u8], &'a [u8])>) -> String {
-    let mut text = format!("{name} was sent\n{line}\n");
+/// Renders a request as the body of its response.
+fn describe<'a>(
+    name: &str,
+    line: &str,
+    fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+) -> String {
+    let mut text = format!("request to {name}\n{line}\n");
     for (field, value) in fields {
         let (field, value) = (
             String::from_utf8_lossy(field),
@@ -48,14 +52,14 @@ fn seen<'a>(name: &str, line: &str, fields: impl Iterator<Item = (&'a [u8], &'a 
 
 async fn http1(mut stream: TcpStream, name: &str) -> Result<()> {
     let mut reader = RequestReader::new(Limits::default());
-    let (mut ahead, mut out, mut text) = (Vec::new(), Vec::new(), String::new());
+    let (mut buffer, mut out, mut text) = (Vec::new(), Vec::new(), String::new());
     loop {
-        let event = reader.next(&ahead)?;
+        let event = reader.next(&buffer)?;
         match &event {
             Event::Head(_) => {
-                let request = reader.head().view(&ahead);
+                let request = reader.head().view(&buffer);
                 let line = format!("{} {} HTTP/1.1", request.method(), request.target());
-                text = seen(name, &line, request.fields().iter());
+                text = describe(name, &line, request.fields().iter());
                 if reader.head().expects_continue() {
                     stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await?;
                 }
@@ -76,15 +80,15 @@ async fn http1(mut stream: TcpStream, name: &str) -> Result<()> {
                 }
             }
             Event::More { consumed } => {
-                ahead.drain(..*consumed);
-                if stream.read_buf(&mut ahead).await? == 0 {
+                buffer.drain(..*consumed);
+                if stream.read_buf(&mut buffer).await? == 0 {
                     return Ok(());
                 }
                 continue;
             }
             _ => {}
         }
-        ahead.drain(..event.consumed());
+        buffer.drain(..event.consumed());
     }
 }
 
@@ -103,19 +107,19 @@ async fn respond_http2(
     name: &str,
 ) -> Result<()> {
     let (head, mut body) = request.into_parts();
-    let kind = head.headers.get("content-type").cloned();
-    let grpc = kind
+    let content_type = head.headers.get("content-type").cloned();
+    let grpc = content_type
         .as_ref()
-        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        .is_some_and(|content_type| content_type.as_bytes().starts_with(b"application/grpc"));
     let mut response = http::Response::builder().header("x-backend", name);
-    if let Some(kind) = kind {
-        response = response.header("content-type", kind);
+    if let Some(content_type) = content_type {
+        response = response.header("content-type", content_type);
     }
     let mut response = respond.send_response(response.body(())?, false)?;
     if !grpc {
         let line = format!("{} {} HTTP/2", head.method, head.uri);
         let fields = head.headers.iter();
-        let text = seen(
+        let text = describe(
             name,
             &line,
             fields.map(|(name, value)| (name.as_str().as_bytes(), value.as_bytes())),

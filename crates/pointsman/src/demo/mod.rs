@@ -1,4 +1,4 @@
-//! `demo`: sample backends, sample manifests, and what to try with them. The traffic is carried by the very code of `run`.
+//! The command `demo`: sample backends and manifests, and commands to try with them. Traffic is carried by the code of `run`.
 
 mod client;
 mod echo;
@@ -17,18 +17,19 @@ use crate::cli::{Cli, Demo, Verb};
 use crate::output::print;
 use echo::EchoProtocol;
 
-/// The cluster IP of the shop's cart, and the address of a Pod of another namespace. All of 127.0.0.0/8 is this machine.
+/// Cluster IP of the Service in the mesh. All of 127.0.0.0/8 is this machine.
 const MESH: Ipv4Addr = Ipv4Addr::new(127, 0, 77, 10);
+/// Address of a Pod in another namespace.
 const POD: Ipv4Addr = Ipv4Addr::new(127, 0, 77, 21);
 
-/// The files of the folder, with addresses for addresses and ports.
+/// Manifests, with placeholders for addresses and ports.
 const MANIFESTS: [(&str, &str); 3] = [
     ("gateway.yaml", include_str!("manifests/gateway.yaml")),
     ("routes.yaml", include_str!("manifests/routes.yaml")),
     ("mesh.yaml", include_str!("manifests/mesh.yaml")),
 ];
 
-/// The shop's Services, and what each speaks.
+/// Services of the shop, with their protocol.
 const SERVICES: [(&str, EchoProtocol); 5] = [
     ("web", EchoProtocol::Http1),
     ("web-beta", EchoProtocol::Http1),
@@ -37,14 +38,14 @@ const SERVICES: [(&str, EchoProtocol); 5] = [
     ("catalog", EchoProtocol::Http2),
 ];
 
-/// Where everything is.
+/// Addresses on which the demo listens.
 struct DemoAddresses {
     front: SocketAddr,
     admin: SocketAddr,
     mesh: SocketAddr,
 }
 
-/// Runs the demo: until it is ended, or with `--once` until all lines were tried.
+/// Runs the demo until a signal stops it, or with `--once` until all examples were run.
 pub fn run(arguments: &Demo) -> Result<ExitCode> {
     let addresses = DemoAddresses {
         front: (Ipv4Addr::LOCALHOST, arguments.port).into(),
@@ -52,9 +53,10 @@ pub fn run(arguments: &Demo) -> Result<ExitCode> {
         mesh: (MESH, next(arguments.port, 2)?).into(),
     };
     for address in [addresses.front, addresses.admin, addresses.mesh] {
-        // Workers share their sockets, so a second demo would not be refused: it is here.
-        TcpListener::bind(address)
-            .with_context(|| format!("{address} can't be had; choose another with --port"))?;
+        // Workers bind with SO_REUSEPORT, so only this check detects that a second demo is running.
+        TcpListener::bind(address).with_context(|| {
+            format!("can't listen on {address}; choose another port with --port")
+        })?;
     }
     let folder = std::env::temp_dir().join(format!("pointsman-demo-{}", std::process::id()));
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -68,17 +70,17 @@ pub fn run(arguments: &Demo) -> Result<ExitCode> {
         print(&examples::page(&addresses, &folder))?;
         serve(&folder, &addresses)
     };
-    // Left over, it would only puzzle its finder.
+    // The manifests are useless without the demo's backends.
     let _ = std::fs::remove_dir_all(&folder);
     outcome
 }
 
 fn next(port: u16, by: u16) -> Result<u16> {
     port.checked_add(by)
-        .context("the port is too high: the next two are used too")
+        .context("the port is too high: the two ports above it are used as well")
 }
 
-/// Starts a backend for each Service and tells their ports.
+/// Starts a backend for each Service. Returns their ports.
 async fn backends() -> Result<Vec<(&'static str, u16)>> {
     let mut ports = Vec::new();
     for (name, protocol) in SERVICES {
@@ -91,8 +93,7 @@ async fn backends() -> Result<Vec<(&'static str, u16)>> {
 fn write(folder: &Path, addresses: &DemoAddresses, backends: &[(&str, u16)]) -> Result<()> {
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let mut services =
-        "# What the shop is made of. Each Service has one endpoint, which says what it was sent.\n"
-            .to_owned();
+        "# Services of the shop. Each has one endpoint, which echoes requests.\n".to_owned();
     for ((name, protocol), (_, endpoint)) in SERVICES.iter().zip(backends) {
         let (port, protocol) = match protocol {
             EchoProtocol::Http1 => (80, "http"),
@@ -119,7 +120,7 @@ fn write(folder: &Path, addresses: &DemoAddresses, backends: &[(&str, u16)]) -> 
     Ok(())
 }
 
-/// What a user would type to have the same: `run` on the folder, until a signal ends it.
+/// Serves the manifests with the command `run`, until a signal stops it.
 fn serve(folder: &Path, addresses: &DemoAddresses) -> Result<ExitCode> {
     let admin = addresses.admin.to_string();
     let line = [
@@ -139,7 +140,7 @@ fn serve(folder: &Path, addresses: &DemoAddresses) -> Result<ExitCode> {
     crate::execute(&verb)
 }
 
-/// Tries every line and shows what came.
+/// Runs every example and prints the responses.
 fn once(
     folder: &Path,
     addresses: &DemoAddresses,
@@ -151,12 +152,12 @@ fn once(
         let ready = ready(addresses.admin, &serving);
         tokio::time::timeout(Duration::from_secs(30), ready).await
     });
-    if !ready.context("not ready after 30 seconds")? {
-        let ended = serving.join().map_err(|_| anyhow!("it panicked"))?;
-        return ended.and_then(|_| bail!("it ended before it was ready"));
+    if !ready.context("`run` is not ready after 30 seconds")? {
+        let ended = serving.join().map_err(|_| anyhow!("`run` panicked"))?;
+        return ended.and_then(|_| bail!("`run` exited before it was ready"));
     }
     let succeeded = runtime.block_on(examples::run(addresses));
-    // It ends as it would for a user, before its folder goes.
+    // Shuts down like an interactive demo, before the manifests are removed.
     signal_hook::low_level::raise(signal_hook::consts::SIGTERM)?;
     let _ = serving.join();
     Ok(if succeeded? {
@@ -166,11 +167,11 @@ fn once(
     })
 }
 
-/// Waits until it serves; not if it ended first.
+/// Waits until the demo is ready. Returns false if it exits first.
 async fn ready(admin: SocketAddr, serving: &JoinHandle<Result<ExitCode>>) -> bool {
     while !serving.is_finished() {
-        let asked = client::get(admin, "localhost", "/readyz").send().await;
-        if asked.is_ok_and(|answer| answer.status == 200) {
+        let response = client::get(admin, "localhost", "/readyz").send().await;
+        if response.is_ok_and(|response| response.status == 200) {
             return true;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;

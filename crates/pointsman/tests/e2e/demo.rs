@@ -23,11 +23,11 @@ fn the_demo_tries_its_own_lines_and_is_satisfied() {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),
         );
-        if complained.contains("choose another with --port") {
+        if complained.contains("choose another port with --port") {
             continue;
         }
         assert_eq!(output.status.code(), Some(0), "{said}\n{complained}");
-        assert!(said.ends_with("all is as it should be\n"), "{said}");
+        assert!(said.ends_with("all responses are as expected\n"), "{said}");
         // Its folder is removed at the end, which nobody has to be warned of.
         assert_eq!(complained, "");
         return;
