@@ -1,4 +1,4 @@
-//! `check`: what a controller would say, offline.
+//! The command `check`: reports the status that a controller would write, without a cluster.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,12 +17,12 @@ use crate::cli::{Check, Format};
 use crate::merged_rules;
 use crate::output::{self, Paint, Style};
 
-/// How many proxies are named where a policy reaches many.
+/// Proxies that are listed for one destination of a Kuma policy.
 const MAX_PROXIES: usize = 10;
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
-    let permissions = arguments.sources.reach.permissions()?;
+    let permissions = arguments.sources.permissions.permissions()?;
     let loaded = offline::load(&arguments.sources.paths, &permissions);
     if let Some(name) = &arguments.name {
         return merged_rules::run(&loaded, name, arguments.sources.output);
@@ -32,17 +32,17 @@ pub fn run(arguments: &Check) -> Result<ExitCode> {
         Format::Text => output::print(&report.text(arguments.quiet))?,
         format => output::structured(format, &report.list(&clock::now()))?,
     }
-    Ok(ExitCode::from(report.exit(arguments.strict)))
+    Ok(ExitCode::from(report.exit_status(arguments.strict)))
 }
 
-/// Everything that there is to say.
+/// The report on a set of manifests.
 struct CheckReport<'a> {
-    /// How many objects there are, whether or not something is said of them.
+    /// Number of all objects, including kinds without a status.
     number: usize,
     ignored_kinds: BTreeMap<String, usize>,
     errors: Vec<&'a Finding>,
     warnings: Vec<Finding>,
-    /// Every object that something is said of, in the order of the input.
+    /// Objects of kinds that have a status, in the order of the input.
     objects: Vec<CheckedObject<'a>>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> CheckReport<'a> {
         }
     }
 
-    fn exit(&self, strict: bool) -> u8 {
+    fn exit_status(&self, strict: bool) -> u8 {
         if !self.errors.is_empty() {
             2
         } else if self.objects.iter().any(CheckedObject::has_problem)
@@ -109,14 +109,14 @@ impl<'a> CheckReport<'a> {
         }
     }
 
-    /// A `List` of what something is said of, with the very status that would be written.
+    /// Returns a `List` of the objects with the status that a controller would write.
     fn list(&self, now: &str) -> report::List<'_, Value> {
-        let items = self.objects.iter().map(|entry| {
-            let mut object = entry.document.object();
-            if let Some(status) = entry.status {
-                object["status"] = status.merge(entry.key.namespace(), object.get("status"), now);
+        let items = self.objects.iter().map(|object| {
+            let mut value = object.document.object();
+            if let Some(status) = object.status {
+                value["status"] = status.merge(object.key.namespace(), value.get("status"), now);
             }
-            object
+            value
         });
         let items = items.collect::<Vec<_>>();
         report::list(items, &self.errors, &self.warnings, &self.ignored_kinds)
@@ -131,8 +131,8 @@ impl<'a> CheckReport<'a> {
         if !self.errors.is_empty() {
             out.push('\n');
         }
-        for entry in self.objects.iter().filter(|entry| entry.has_problem()) {
-            entry.block(&paint, &mut out);
+        for object in self.objects.iter().filter(|object| object.has_problem()) {
+            object.block(&paint, &mut out);
         }
         for warning in &self.warnings {
             let _ = writeln!(out, "{}", located(&paint, Style::Warn, warning));
@@ -141,8 +141,8 @@ impl<'a> CheckReport<'a> {
             out.push('\n');
         }
         if !quiet {
-            for entry in self.objects.iter().filter(|entry| !entry.has_problem()) {
-                entry.block(&paint, &mut out);
+            for object in self.objects.iter().filter(|object| !object.has_problem()) {
+                object.block(&paint, &mut out);
             }
         }
         let _ = writeln!(out, "{}", self.summary(&paint));
@@ -150,10 +150,10 @@ impl<'a> CheckReport<'a> {
     }
 
     fn summary(&self, paint: &Paint) -> String {
-        let refused = self
+        let rejected = self
             .objects
             .iter()
-            .filter(|entry| entry.has_problem())
+            .filter(|object| object.has_problem())
             .count();
         let count = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
@@ -164,31 +164,24 @@ impl<'a> CheckReport<'a> {
                 parts.push(paint.paint(style, &count(number, one, many)));
             }
         };
-        add(
-            Style::Bad,
-            self.errors.len(),
-            "error in what was read",
-            "errors in what was read",
-        );
-        add(Style::Bad, refused, "with problems", "with problems");
+        add(Style::Bad, self.errors.len(), "input error", "input errors");
+        add(Style::Bad, rejected, "with problems", "with problems");
         add(Style::Warn, self.warnings.len(), "warning", "warnings");
-        if self.errors.is_empty() && refused == 0 && self.warnings.is_empty() {
-            parts.push(paint.paint(Style::Good, "all is well"));
+        if self.errors.is_empty() && rejected == 0 && self.warnings.is_empty() {
+            parts.push(paint.paint(Style::Good, "no problems"));
         }
         let others: usize = self.ignored_kinds.values().sum();
         if others > 0 {
             let kinds: Vec<&str> = self.ignored_kinds.keys().map(String::as_str).collect();
-            parts.push(format!(
-                "{others} of other kinds passed over ({})",
-                kinds.join(", ")
-            ));
+            let ignored = count(others, "object of another kind", "objects of other kinds");
+            parts.push(format!("{ignored} ignored ({})", kinds.join(", ")));
         }
         parts.join(", ")
     }
 }
 
 impl CheckedObject<'_> {
-    /// The block of one resource: a heading, then its conditions by place.
+    /// Writes the block of a resource: a heading, then its conditions by section.
     fn block(&self, paint: &Paint, out: &mut String) {
         let conditions = self
             .status
@@ -199,59 +192,56 @@ impl CheckedObject<'_> {
             (false, true) => ("✗", Style::Bad),
             (false, false) => ("✓", Style::Good),
         };
-        let place = format!("{}:{}", self.document.file, self.document.line);
+        let position = format!("{}:{}", self.document.file, self.document.line);
         let _ = writeln!(
             out,
             "{} {}  {}",
             paint.paint(style, mark),
             paint.paint(Style::Strong, &self.key.to_string()),
-            paint.paint(Style::Faint, &place),
+            paint.paint(Style::Faint, &position),
         );
         if conditions.is_empty() {
-            let _ = writeln!(
-                out,
-                "    {}",
-                paint.paint(Style::Faint, "nothing is said of it here")
-            );
+            let note = paint.paint(Style::Faint, "not managed by Pointsman");
+            let _ = writeln!(out, "    {note}");
         }
-        if let Some(StatusBody::Mesh { reaches, .. }) = self.status.map(|status| &status.body) {
-            for reach in reaches {
-                let proxies = reach.proxies();
-                let named = proxies.iter().take(MAX_PROXIES).map(ToString::to_string);
-                let named: Vec<String> = named.collect();
-                let mut line = match named.is_empty() {
-                    true => format!("is for {}, which nobody serves", reach.to),
-                    false => format!("reaches {} from {}", reach.to, named.join(", ")),
-                };
-                if let more @ 1.. = proxies.len().saturating_sub(MAX_PROXIES) {
-                    let _ = write!(line, " and {more} more");
-                }
-                let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &line));
-            }
-        }
+        self.policy_targets(paint, out);
         let attached = attached_routes(self.status);
         let mut last: Option<&str> = None;
         for (section, condition) in &conditions {
             if last != Some(section) && !section.is_empty() {
                 let routes = attached.get(section.as_str());
-                let routes = routes
-                    .map(|n| format!(" ({n} attached)"))
-                    .unwrap_or_default();
+                let routes = routes.map_or(String::new(), |n| format!(" ({n} attached)"));
                 let _ = writeln!(out, "    {section}{routes}");
             }
             last = Some(section);
-            condition_lines(
-                paint,
-                condition,
-                if section.is_empty() { 4 } else { 6 },
-                out,
-            );
+            let indent = if section.is_empty() { 4 } else { 6 };
+            condition_lines(paint, condition, indent, out);
         }
         out.push('\n');
     }
+
+    /// Writes the destinations and proxies to which a Kuma policy applies.
+    fn policy_targets(&self, paint: &Paint, out: &mut String) {
+        let Some(StatusBody::Mesh { reaches, .. }) = self.status.map(|status| &status.body) else {
+            return;
+        };
+        for reach in reaches {
+            let proxies = reach.proxies();
+            let named = proxies.iter().take(MAX_PROXIES).map(ToString::to_string);
+            let named: Vec<String> = named.collect();
+            let mut line = match named.is_empty() {
+                true => format!("applies to {}, which no proxy serves", reach.to),
+                false => format!("applies to {} on {}", reach.to, named.join(", ")),
+            };
+            if let more @ 1.. = proxies.len().saturating_sub(MAX_PROXIES) {
+                let _ = write!(line, " and {more} more");
+            }
+            let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &line));
+        }
+    }
 }
 
-/// How many routes are attached, by the place of a listener's conditions.
+/// Number of attached routes, by the section of a listener's conditions.
 fn attached_routes(status: Option<&Arc<Status>>) -> BTreeMap<String, usize> {
     match status.map(|status| &status.body) {
         Some(StatusBody::Gateway { listeners, .. }) => listeners

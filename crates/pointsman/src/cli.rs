@@ -13,7 +13,7 @@ use pointsman_proxy::placement::AddressPool;
 use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Options};
 use pointsman_routing::PathPolicy;
 
-/// Binds routes and carries traffic: Kubernetes Gateway API and Kuma, at the edge and in the mesh.
+/// Routing engine and proxy for the Kubernetes Gateway API, GAMMA and Kuma
 #[derive(Parser)]
 #[command(name = "pointsman", version, arg_required_else_help = true)]
 pub struct Cli {
@@ -23,109 +23,128 @@ pub struct Cli {
 
 #[derive(Subcommand)]
 pub enum Verb {
-    /// Say what a controller would say of every resource: statuses, conflicts, shadowed rules.
+    /// Report the status, conflicts and unreachable rules of every resource, without a cluster
     ///
-    /// Exit status: 0 when all is well, 1 when something is refused or unresolved (with --strict: or warned of), 2 when
-    /// something can't be read.
+    /// Prints the status that a controller would write, and warnings about configuration that is valid but has a surprising effect.
+    ///
+    /// Exit status: 0 if there are no problems; 1 if a resource is rejected or has an unresolved reference (with --strict, also if there is a warning); 2 if
+    /// an input is invalid or can't be read.
     Check(Check),
-    /// Start sample backends and sample manifests, and say what to try with curl.
+    /// Run sample backends and routes, and print curl commands to try
     ///
-    /// Exit status with --once: 0 when every answer is as it should be, 1 when one is not, 2 when it can't be started.
+    /// Listens on loopback addresses only, until it is interrupted.
+    ///
+    /// Exit status with --once: 0 if every response is as expected; 1 if one is not; 2 if the demo can't be started.
     Demo(Demo),
-    /// Say which rule takes a request and why, and why every other one does not.
+    /// Explain which rule a request matches, and why each other rule does not
     ///
-    /// Exit status: 0 when the request is forwarded or redirected, 1 when it is answered with an error or nobody listens, 2 when
-    /// something can't be read.
+    /// Prints the listener and rule that are selected, the request that the backend receives, the backends with their share of the traffic, and every rule
+    /// that is not selected with the criterion that decided.
+    ///
+    /// Exit status: 0 if the request is forwarded, redirected or answered with a status below 400; 1 if the client gets an error response or there is no listener for the request; 2 if an
+    /// input is invalid or can't be read.
     Explain(Explain),
-    /// Carry traffic: listen where the Gateways say, follow the files as they change.
+    /// Run a standalone proxy that is configured by manifests
     ///
-    /// Every Gateway gets an address of its own, on loopback unless told otherwise; where each listener is, is printed. Files are
-    /// watched: a change is in effect within milliseconds, and what is broken keeps what worked. SIGHUP reads everything again and opens the
-    /// access log's file anew; SIGTERM and SIGINT let what runs finish, a second one ends at once.
+    /// Listens for every Gateway, and prints the addresses. Each Gateway gets an address of its own, by default a loopback address. Files are watched: a
+    /// change takes effect within milliseconds, and a broken document keeps its last valid version in effect.
     ///
-    /// Exit status: 0 when everything that ran has finished, 1 when something was cut at the end of --drain, 2 for a wrong command line or
-    /// when nothing can be read at the start. RUST_LOG sets what is logged to standard error.
+    /// SIGHUP reloads all files and reopens the access log. SIGTERM and SIGINT shut down gracefully; a second signal exits immediately.
+    ///
+    /// Exit status: 0 after a graceful shutdown; 1 if connections had to be closed at the end of the --drain period; 2 if the command line is invalid or no
+    /// input can be read at startup. The environment variable RUST_LOG sets the log level, such as `debug`; logs go to standard error.
     Run(Box<Run>),
 }
 
-/// What `run` is told.
+/// Arguments of `run`.
 #[derive(Args)]
 pub struct Run {
-    /// A file, a folder (searched for *.yaml, *.yml and *.json, and watched), a pipe, or - for standard input. May be repeated.
+    /// File or directory of manifests to watch, or `-` for standard input; may be repeated
+    ///
+    /// Directories are searched recursively for *.yaml, *.yml and *.json files. A pipe is read once.
     #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
 
     #[command(flatten)]
-    pub reach: Reach,
+    pub permissions: PermissionArgs,
 
-    /// Give each Gateway that asks for no address one of these, the same one again after a restart.
+    /// Range from which each Gateway that requests no address gets one
+    ///
+    /// A Gateway gets the same address again after a restart.
     #[arg(long, value_name = "CIDR", default_value = "127.0.64.0/18")]
     pub address_pool: AddressPool,
 
-    /// Put all Gateways that ask for no address on this one.
+    /// Address that all Gateways share that request no address, instead of one each from the pool
     #[arg(long, value_name = "ADDRESS", conflicts_with = "address_pool")]
     pub address: Option<IpAddr>,
 
-    /// Add this to every port that is listened on, for who may not bind low ones: with 8000, port 80 is at 8080.
+    /// Number to add to every listener port, for users who can't bind low ports: with 8000, port 80 becomes 8080
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub port_offset: u16,
 
-    /// Be only these of Kuma's Dataplanes (or MeshGatewayInstances): listen on the outbounds and listeners of no other. May be repeated.
+    /// Kuma Dataplane or MeshGatewayInstance to serve; may be repeated [default: all]
+    ///
+    /// With this flag, the outbounds and listeners of other Dataplanes and MeshGatewayInstances are not opened.
     #[arg(long = "dataplane", value_name = "[MESH/]NAME")]
     pub dataplanes: Vec<String>,
 
-    /// Where /healthz, /readyz, /metrics, /status, /config, /explain and a page for people are served; `off` for nowhere.
+    /// Address of the admin server, or `off` to disable it
+    ///
+    /// The admin server serves a status page and /healthz, /readyz, /metrics, /status, /config and /explain. It has no authentication.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
-    pub admin: Admin,
+    pub admin: AdminAddress,
 
-    /// A name by which the admin server may be asked; without it only by address or as localhost, so that no web page can ask it under a name of its
-    /// own. May be repeated.
+    /// Host name that requests to the admin server may use; may be repeated [default: IP addresses and localhost only]
+    ///
+    /// Other host names are rejected, as a protection from DNS rebinding by web pages.
     #[arg(long, value_name = "NAME")]
     pub admin_host: Vec<String>,
 
     #[command(flatten)]
     pub data_plane: DataPlaneArgs,
 
-    /// Say nothing but what is wrong: `demo` has told already.
+    /// Log only warnings and errors, and print no addresses. Set by `demo`, which prints its own.
     #[arg(skip)]
     pub quiet: bool,
 }
 
-/// Options of a data plane, whatever feeds it.
+/// Options of a data plane.
 #[derive(Args)]
 pub struct DataPlaneArgs {
-    /// Threads that carry traffic; one per core if left out.
+    /// Number of threads that carry traffic [default: one per core]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
 
-    /// Whose word on X-Forwarded-* is believed. Several are separated by commas; may be repeated.
+    /// Range of client addresses whose X-Forwarded-* headers are trusted; may be repeated or separated by commas [default: none]
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
 
-    /// Which paths are served.
+    /// Paths that are served
     #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
     pub path_policy: Paths,
 
-    /// Log every request: `text` or `json`, to standard output or to a file: `json:/var/log/requests`.
+    /// Write an access log as `text` or `json`, to standard output or to a file: `json:/var/log/requests` [default: none]
     #[arg(long, value_name = "FORMAT[:FILE]", value_parser = access_log)]
     pub access_log: Option<AccessLogOptions>,
 
-    /// Change a limit; docs/limits.md has their names. May be repeated.
+    /// Change a limit, such as header-bytes=128KiB; may be repeated
+    ///
+    /// docs/limits.md lists the names and defaults of all limits.
     #[arg(long = "limit", value_name = "NAME=VALUE", value_parser = limit)]
     pub limits: Vec<(String, String)>,
 
-    /// How long what runs may go on after SIGTERM, such as 30s or 1m30s.
+    /// Time that active requests and connections have to finish after SIGTERM, such as 30s or 1m30s
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     pub drain: Duration,
 }
 
 impl DataPlaneArgs {
-    /// The options that these arguments set. Fails for a limit that is unknown or out of range.
+    /// Returns the options that these arguments set. Fails for a limit that is unknown or out of range.
     pub fn options(&self) -> Result<Options> {
         let mut limits = Limits::default();
         for (name, value) in &self.limits {
-            if let Err(why) = limits.set(name, value) {
-                bail!("--limit {name}={value}: {why}");
+            if let Err(error) = limits.set(name, value) {
+                bail!("--limit {name}={value}: {error}");
             }
         }
         Ok(Options {
@@ -142,14 +161,14 @@ impl DataPlaneArgs {
 /// Paths that are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Paths {
-    /// All.
+    /// All paths
     Any,
-    /// None with %2F, %5C, // or ; in a segment, which some origins take for another path: the client gets 400
+    /// No paths with %2F, %5C, // or ; in a segment, which some origins interpret as another path: the client gets 400
     Strict,
 }
 
 impl Paths {
-    /// The policy that this value stands for.
+    /// Returns the policy.
     pub fn policy(self) -> PathPolicy {
         match self {
             Paths::Any => PathPolicy::Any,
@@ -158,16 +177,16 @@ impl Paths {
     }
 }
 
-/// Where the admin server listens; nowhere if none.
-pub type Admin = Option<SocketAddr>;
+/// Address of the admin server; `None` disables it.
+pub type AdminAddress = Option<SocketAddr>;
 
-fn admin(text: &str) -> Result<Admin, String> {
+fn admin(text: &str) -> Result<AdminAddress, String> {
     if text == "off" {
         return Ok(None);
     }
     let address = text.parse();
     address.map(Some).map_err(|_| {
-        "write ADDRESS:PORT, such as 127.0.0.1:15000 or [::1]:15000, or `off`".to_owned()
+        "expected ADDRESS:PORT, such as 127.0.0.1:15000 or [::1]:15000, or `off`".to_owned()
     })
 }
 
@@ -181,12 +200,13 @@ fn access_log(text: &str) -> Result<AccessLogOptions, String> {
         "json" => AccessLogFormat::Json,
         _ => {
             return Err(
-                "write `text` or `json`, or with a file `json:/var/log/requests`".to_owned(),
+                "expected `text` or `json`, optionally with a file: `json:/var/log/requests`"
+                    .to_owned(),
             );
         }
     };
     if file == Some("") {
-        return Err("the name of the file is missing after the colon".to_owned());
+        return Err("the file name after the colon is missing".to_owned());
     }
     let file = file.map(PathBuf::from);
     Ok(AccessLogOptions { format, file })
@@ -195,47 +215,48 @@ fn access_log(text: &str) -> Result<AccessLogOptions, String> {
 fn limit(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
-        None => Err("write NAME=VALUE, such as header-bytes=65536".to_owned()),
+        None => Err("expected NAME=VALUE, such as header-bytes=65536".to_owned()),
     }
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    pointsman_binding::bound::duration(text)
-        .ok_or_else(|| "write a number and a unit (h, m, s or ms), such as 30s or 1m30s".to_owned())
+    pointsman_binding::bound::duration(text).ok_or_else(|| {
+        "expected numbers with a unit (h, m, s or ms), such as 30s or 1m30s".to_owned()
+    })
 }
 
-/// What manifests may reach beside what they say themselves.
+/// Files, environment variables and addresses that manifests may refer to.
 #[derive(Args, Default)]
-pub struct Reach {
-    /// Let Kuma's manifests name files of this directory (direct responses, certificates); without it they can name none. May be repeated.
+pub struct PermissionArgs {
+    /// Directory whose files Kuma resources may use for direct responses and certificates; may be repeated [default: none]
     #[arg(long, value_name = "DIR")]
     pub content_dir: Vec<PathBuf>,
 
-    /// Let Kuma's manifests name this environment variable. May be repeated.
+    /// Environment variable that Kuma resources may use for direct responses and certificates; may be repeated [default: none]
     #[arg(long, value_name = "NAME")]
     pub content_env: Vec<String>,
 
-    /// Which addresses may be endpoints.
+    /// Addresses that manifests may use as endpoints
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = EndpointAddresses::Any)]
     pub endpoint_addresses: EndpointAddresses,
 
-    /// With `--endpoint-addresses routable`, allow endpoints of this range too. May be repeated.
+    /// Range that endpoints may use in addition to routable addresses; requires `--endpoint-addresses routable`; may be repeated
     #[arg(long, value_name = "CIDR")]
     pub allow_endpoint_range: Vec<Network>,
 }
 
-/// Which addresses may be endpoints.
+/// Addresses that manifests may use as endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum EndpointAddresses {
-    /// All.
+    /// All addresses
     #[default]
     Any,
-    /// No loopback, link-local, unspecified or multicast ones, for manifests of people who are not trusted with this machine's own services
+    /// No loopback, link-local, unspecified or multicast addresses, to protect services on this machine from untrusted manifests
     Routable,
 }
 
-impl Reach {
-    /// What is permitted. Fails for a directory that is not there, or flags that have no effect.
+impl PermissionArgs {
+    /// Returns the permissions. Fails if a directory does not exist or a flag has no effect.
     pub fn permissions(&self) -> Result<Permissions> {
         let ranges = self.allow_endpoint_range.clone();
         let endpoints = match self.endpoint_addresses {
@@ -255,25 +276,27 @@ impl Reach {
 
 #[derive(Args)]
 pub struct Sources {
-    /// A file, a folder (searched for *.yaml, *.yml and *.json), a pipe, or - for standard input. May be repeated.
+    /// File or directory of manifests, or `-` for standard input; may be repeated
+    ///
+    /// Directories are searched recursively for *.yaml, *.yml and *.json files. A pipe is read once.
     #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
     pub paths: Vec<PathBuf>,
 
     #[command(flatten)]
-    pub reach: Reach,
+    pub permissions: PermissionArgs,
 
-    /// How to print.
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// For people.
+    /// Text for people, in color on a terminal
     Text,
-    /// For tools.
+    /// JSON
     Json,
-    /// For tools and people.
+    /// YAML
     Yaml,
 }
 
@@ -282,27 +305,28 @@ pub struct Check {
     #[command(flatten)]
     pub sources: Sources,
 
-    /// Count warnings as failures.
+    /// Exit with status 1 if there are warnings
     #[arg(long)]
     pub strict: bool,
 
-    /// Leave out what is well.
+    /// Print only resources with problems, and warnings
     #[arg(short, long)]
     pub quiet: bool,
 
-    /// Show the merged rules of Kuma's policies for one Dataplane, Pod or MeshGateway instead, in the order in which they are tried; with its mesh (on
-    /// Kubernetes its namespace) where several have the name.
+    /// Print only the merged rules of Kuma's policies for this Dataplane, Pod or MeshGateway, in order of evaluation
+    ///
+    /// Prefix the name with its mesh (on Kubernetes, with its namespace) if several objects have the name.
     #[arg(long = "for", value_name = "[MESH/]NAME")]
     pub name: Option<String>,
 }
 
 #[derive(Args)]
 pub struct Demo {
-    /// Try every line, show the answers, and end.
+    /// Run every sample command, print the responses, and exit
     #[arg(long)]
     pub once: bool,
 
-    /// Where the sample Gateway listens on loopback; the next two ports are used too.
+    /// Port of the sample Gateway on loopback; the two ports above it are used as well
     #[arg(long, value_name = "PORT", default_value_t = 18080)]
     pub port: u16,
 }
@@ -312,32 +336,35 @@ pub struct Explain {
     #[command(flatten)]
     pub sources: Sources,
 
-    /// The Gateway that the request is sent to, or a MeshGateway (or a Dataplane that serves one) by its name, before which may stand its mesh; chosen
-    /// by the URL if left out.
+    /// Gateway, and optionally listener, that receives the request [default: selected by the URL]
+    ///
+    /// A Kuma MeshGateway, or a Dataplane that serves one, is given by its NAME, optionally prefixed with its mesh.
     #[arg(long, value_name = "NAMESPACE/NAME[/LISTENER]|NAME[/LISTENER]")]
     pub gateway: Option<String>,
 
-    /// Where the request comes from: calls in the mesh are asked for first. A Dataplane of Kuma's finds its outbounds at their address
-    /// and port, or as NAME.mesh.
+    /// Namespace, Pod or Kuma Dataplane that sends the request
+    ///
+    /// With this flag, the URL is looked up among Services before Gateways; without it, among Gateways first. An outbound of a Dataplane is given in the URL by its
+    /// address and port, or as NAME.mesh.
     #[arg(long, value_name = "NAMESPACE[/POD]|dataplane/[MESH/]NAME")]
     pub from: Option<String>,
 
-    /// The name asked for in the TLS handshake; the host of the URL if left out.
+    /// Server name (SNI) that the client sends in the TLS handshake [default: the host of the URL]
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
 
-    /// The HTTP method.
+    /// HTTP method of the request [default: GET, or POST for gRPC]
     #[arg(short = 'X', long, value_name = "METHOD")]
     pub method: Option<String>,
 
-    /// A header of the request. May be repeated.
+    /// Header of the request; may be repeated
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub headers: Vec<String>,
 
-    /// Which paths the data plane serves; what `run --paths` says there.
+    /// Paths that the data plane serves, as set by `run --paths`
     #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
     pub path_policy: Paths,
 
-    /// http://, https://, grpc://host/pkg.Service/Method, tls://name, tcp://host:port or udp://host:port
+    /// URL of the request: http://, https://, grpc://host/pkg.Service/Method, tls://name, tcp://host:port or udp://host:port
     pub url: String,
 }

@@ -1,4 +1,4 @@
-//! `explain`: which rule takes a request, and why.
+//! The command `explain`: shows which rule a request matches, and why.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,9 @@ use pointsman_binding::Binder;
 use pointsman_control::explain::explain;
 use pointsman_control::offline;
 use pointsman_resources::{Kind, Name, ObjectKey};
-use pointsman_routing::explain::{Explanation, Outcome, Query, Received, RuleRef, Status};
+use pointsman_routing::explain::{
+    BackendShare, Explanation, MirrorShare, Outcome, Query, Received, Response, RuleRef, Status,
+};
 
 use crate::cli::{Explain, Format};
 use crate::lookup;
@@ -19,7 +21,7 @@ use crate::output::{self, Paint, Style};
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let mut query = query(arguments)?;
-    let permissions = arguments.sources.reach.permissions()?;
+    let permissions = arguments.sources.permissions.permissions()?;
     let loaded = offline::load(&arguments.sources.paths, &permissions);
     let errors = loaded
         .findings
@@ -48,7 +50,7 @@ pub fn run(arguments: &Explain) -> Result<ExitCode> {
     )
 }
 
-/// The question that a command line asks.
+/// Parses the request that the arguments describe.
 pub fn query(arguments: &Explain) -> Result<Query> {
     let mut query = Query::new(&arguments.url).with_context(|| arguments.url.clone())?;
     if let Some(method) = &arguments.method {
@@ -56,7 +58,7 @@ pub fn query(arguments: &Explain) -> Result<Query> {
     }
     for header in &arguments.headers {
         let Some((name, value)) = header.split_once(':') else {
-            bail!("-H `{header}`: a header is written `name: value`");
+            bail!("-H `{header}`: the header is not of the form `name: value`");
         };
         query
             .headers
@@ -67,10 +69,10 @@ pub fn query(arguments: &Explain) -> Result<Query> {
         let (namespace, name) = (parts.next().unwrap_or_default(), parts.next());
         if namespace.is_empty() || name == Some("") {
             bail!(
-                "--gateway `{gateway}`: write NAMESPACE/NAME or NAMESPACE/NAME/LISTENER, or the NAME of a MeshGateway"
+                "--gateway `{gateway}`: expected NAMESPACE/NAME or NAMESPACE/NAME/LISTENER, or the NAME of a MeshGateway"
             );
         }
-        // A name alone is a MeshGateway's; which one is seen when all objects are known.
+        // A name without a namespace is that of a MeshGateway, which is looked up once all objects are bound.
         query.gateway = Some(match name {
             Some(name) => (Name::new(namespace, name), parts.next().map(str::to_owned)),
             None => (Name::new("", namespace), None),
@@ -87,7 +89,7 @@ pub fn query(arguments: &Explain) -> Result<Query> {
     Ok(query)
 }
 
-/// Finds the MeshGateway or Dataplane that a command line names.
+/// Resolves the MeshGateway and the Dataplane that the arguments name.
 pub fn resolve_mesh_names(binder: &Binder, arguments: &Explain, query: &mut Query) -> Result<()> {
     let gateway_key = |name: &Name| ObjectKey {
         kind: Kind::Gateway,
@@ -99,7 +101,7 @@ pub fn resolve_mesh_names(binder: &Binder, arguments: &Explain, query: &mut Quer
     {
         match lookup::mesh_gateway(binder, given).context("--gateway")? {
             Some((name, listener)) => {
-                // A port stands for all listeners that it has.
+                // A port selects all listeners that use it.
                 let port = listener
                     .as_deref()
                     .and_then(|name| name.parse::<u16>().ok());
@@ -108,14 +110,16 @@ pub fn resolve_mesh_names(binder: &Binder, arguments: &Explain, query: &mut Quer
             }
             None if binder.rejected(&gateway_key(name)).is_some() => {
                 let key = gateway_key(name);
-                let place = binder.rejected(&key).map_or("", |place| place);
-                bail!("--gateway `{given}`: {key} was rejected as invalid at {place}")
+                let position = binder.rejected(&key).map_or("", |position| position);
+                bail!("--gateway `{given}`: {key} was rejected as invalid at {position}")
             }
             None if !given.contains('/') => bail!(
-                "--gateway `{given}`: there is no MeshGateway of this name; a Gateway is written NAMESPACE/NAME"
+                "--gateway `{given}`: there is no MeshGateway with this name; expected NAMESPACE/NAME for a Gateway"
             ),
             None => {
-                bail!("--gateway `{given}`: there is no Gateway and no MeshGateway of this name")
+                bail!(
+                    "--gateway `{given}`: there is neither a Gateway nor a MeshGateway with this name"
+                )
             }
         }
     }
@@ -142,39 +146,54 @@ pub fn resolve_mesh_names(binder: &Binder, arguments: &Explain, query: &mut Quer
     Ok(())
 }
 
-/// For people.
+/// Renders an explanation as text.
 pub fn text(explanation: &Explanation, paint: &Paint) -> String {
     let mut out = String::new();
-    let strong = |text: &str| paint.paint(Style::Strong, text);
-    match &explanation.frontend {
-        Some(frontend) => {
-            let section = frontend
-                .section
-                .as_ref()
-                .map(|s| format!(" listener {s}"))
-                .unwrap_or_default();
-            let name = Name::new(&*frontend.namespace, &*frontend.name);
-            let name = format!("{} {name}{section} port {}", frontend.kind, frontend.port);
-            let _ = writeln!(out, "{} {}", strong("frontend"), name);
-        }
-        None => {
-            let _ = writeln!(out, "{} none", strong("frontend"));
+    selection(&mut out, explanation, paint);
+    if let Some(request) = &explanation.request {
+        let heading = paint.paint(Style::Strong, "request to the backend");
+        request_text(&mut out, &heading, request);
+    }
+    if let Some(response) = &explanation.response {
+        let heading = paint.paint(Style::Strong, "response to the client");
+        response_text(&mut out, &heading, response);
+    }
+    for backend in &explanation.backends {
+        backend_text(&mut out, backend, paint);
+    }
+    for mirror in &explanation.mirrors {
+        mirror_text(&mut out, mirror, paint);
+    }
+    if !explanation.candidates.is_empty() {
+        let _ = writeln!(out, "{}", paint.paint(Style::Strong, "not selected"));
+        for candidate in &explanation.candidates {
+            let _ = writeln!(out, "    {}", rule_text(&candidate.rule));
+            let _ = writeln!(out, "        {}", candidate.detail);
         }
     }
-    let _ = writeln!(
-        out,
-        "         {}",
-        paint.paint(Style::Faint, &explanation.why)
-    );
+    out
+}
+
+/// Writes the selected frontend and rule, the outcome and the timeouts.
+fn selection(out: &mut String, explanation: &Explanation, paint: &Paint) {
+    let strong = |text: &str| paint.paint(Style::Strong, text);
+    let frontend = match &explanation.frontend {
+        Some(frontend) => {
+            let section = frontend.section.as_ref();
+            let section = section.map_or(String::new(), |name| format!(" listener {name}"));
+            let name = Name::new(&*frontend.namespace, &*frontend.name);
+            format!("{} {name}{section} port {}", frontend.kind, frontend.port)
+        }
+        None => "none".to_owned(),
+    };
+    let _ = writeln!(out, "{} {frontend}", strong("frontend"));
+    let why = paint.paint(Style::Faint, &explanation.why);
+    let _ = writeln!(out, "         {why}");
     if let Some(rule) = &explanation.rule {
         let _ = writeln!(out, "{}     {}", strong("rule"), rule_text(rule));
     }
-    let _ = writeln!(
-        out,
-        "{}  {}",
-        strong("outcome"),
-        outcome(explanation, paint)
-    );
+    let outcome = outcome(explanation, paint);
+    let _ = writeln!(out, "{}  {outcome}", strong("outcome"));
     if let Some(timeouts) = &explanation.timeouts {
         let named = [
             ("request", &timeouts.request),
@@ -186,81 +205,68 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
             .collect();
         let _ = writeln!(out, "{} {}", strong("timeouts"), parts.join(", "));
     }
-    if let Some(request) = &explanation.request {
-        received(&mut out, &strong("the backend receives"), request);
-    }
-    if let Some(response) = &explanation.response {
-        let _ = writeln!(out, "{}", strong("the client gets"));
-        for (name, value) in &response.headers {
-            let _ = writeln!(out, "    {name}: {value}");
-        }
-        for name in &response.removed {
-            let _ = writeln!(out, "    without {name}");
-        }
-        if let Some(body) = &response.body {
-            let _ = writeln!(out, "    {}", body.trim_end());
-        }
-    }
-    for backend in &explanation.backends {
-        let port = backend
-            .port
-            .map(|port| format!(" port {port}"))
-            .unwrap_or_default();
-        let share = format!("{:>5.1}%", backend.share * 100.0);
-        let status = match (&backend.status, backend.grpc_status) {
-            (_, Some(code)) => Some(format!("gRPC status {code}")),
-            (status, None) => status.as_ref().map(status_text),
-        };
-        let fate = match (status, &backend.reason) {
-            (Some(status), reason) => {
-                let reason = reason.as_deref().unwrap_or_default();
-                paint.paint(Style::Bad, &format!("{status}: {reason}"))
-            }
-            (None, _) => backend.endpoints.join(", "),
-        };
-        let tags = tags_text(&backend.tags);
-        let name = Name::new(&*backend.namespace, &*backend.name);
-        let name = format!("{} {name}{port}{tags}", backend.kind);
-        let _ = writeln!(out, "{}  {share}  {name}  {fate}", strong("backend"));
-        if let Some(request) = &backend.request {
-            received(&mut out, "    it receives", request);
-        }
-    }
-    for mirror in &explanation.mirrors {
-        let port = mirror
-            .port
-            .map(|port| format!(" port {port}"))
-            .unwrap_or_default();
-        let tags = tags_text(&mirror.tags);
-        let name = Name::new(&*mirror.namespace, &*mirror.name);
-        let name = format!("{} {name}{port}{tags}", mirror.kind);
-        let fate = match (&mirror.reason, &mirror.host) {
-            (Some(reason), _) => paint.paint(Style::Bad, reason),
-            (None, Some(host)) => format!("host: {host}"),
-            (None, None) => String::new(),
-        };
-        let line = format!(
-            "{}   {:>5.1}%  {name}  {fate}",
-            strong("mirror"),
-            mirror.share * 100.0
-        );
-        let _ = writeln!(out, "{}", line.trim_end());
-    }
-    if !explanation.candidates.is_empty() {
-        let _ = writeln!(out, "{}", strong("not taken"));
-        for candidate in &explanation.candidates {
-            let _ = writeln!(out, "    {}", rule_text(&candidate.rule));
-            let _ = writeln!(out, "        {}", candidate.detail);
-        }
-    }
-    out
 }
 
-fn received(out: &mut String, heading: &str, request: &Received) {
+fn request_text(out: &mut String, heading: &str, request: &Received) {
     let _ = writeln!(out, "{heading}\n    {} {}", request.method, request.url);
     for (name, value) in &request.headers {
         let _ = writeln!(out, "    {name}: {value}");
     }
+}
+
+fn response_text(out: &mut String, heading: &str, response: &Response) {
+    let _ = writeln!(out, "{heading}");
+    for (name, value) in &response.headers {
+        let _ = writeln!(out, "    {name}: {value}");
+    }
+    for name in &response.removed {
+        let _ = writeln!(out, "    without {name}");
+    }
+    if let Some(body) = &response.body {
+        let _ = writeln!(out, "    {}", body.trim_end());
+    }
+}
+
+fn backend_text(out: &mut String, backend: &BackendShare, paint: &Paint) {
+    let name = Name::new(&*backend.namespace, &*backend.name);
+    let port = port_text(backend.port);
+    let name = format!("{} {name}{port}{}", backend.kind, tags_text(&backend.tags));
+    let status = match (&backend.status, backend.grpc_status) {
+        (_, Some(code)) => Some(format!("gRPC status {code}")),
+        (status, None) => status.as_ref().map(status_text),
+    };
+    let result = match status {
+        Some(status) => {
+            let reason = backend.reason.as_deref().unwrap_or_default();
+            paint.paint(Style::Bad, &format!("{status}: {reason}"))
+        }
+        None => backend.endpoints.join(", "),
+    };
+    let heading = paint.paint(Style::Strong, "backend");
+    let share = backend.share * 100.0;
+    let _ = writeln!(out, "{heading}  {share:>5.1}%  {name}  {result}");
+    if let Some(request) = &backend.request {
+        request_text(out, "    request to this backend", request);
+    }
+}
+
+fn mirror_text(out: &mut String, mirror: &MirrorShare, paint: &Paint) {
+    let name = Name::new(&*mirror.namespace, &*mirror.name);
+    let port = port_text(mirror.port);
+    let name = format!("{} {name}{port}{}", mirror.kind, tags_text(&mirror.tags));
+    let result = match (&mirror.reason, &mirror.host) {
+        (Some(reason), _) => paint.paint(Style::Bad, reason),
+        (None, Some(host)) => format!("host: {host}"),
+        (None, None) => String::new(),
+    };
+    let heading = paint.paint(Style::Strong, "mirror");
+    let share = mirror.share * 100.0;
+    let line = format!("{heading}   {share:>5.1}%  {name}  {result}");
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+fn port_text(port: Option<u16>) -> String {
+    port.map_or(String::new(), |port| format!(" port {port}"))
 }
 
 fn tags_text(tags: &BTreeMap<String, String>) -> String {
@@ -310,7 +316,7 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
         .unwrap_or_default();
     match explanation.outcome {
         Outcome::Forward if explanation.fails() => {
-            paint.paint(Style::Bad, "forward, to no backend that can take it")
+            paint.paint(Style::Bad, "forward, but no backend is available")
         }
         Outcome::Forward => paint.paint(Style::Good, "forward") + &status + &reason,
         Outcome::Redirect => {
@@ -320,8 +326,8 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
                 .unwrap_or_default();
             paint.paint(Style::Good, "redirect") + &status
         }
-        Outcome::Respond => format!("answered here{status}{reason}"),
-        Outcome::NoFrontend => paint.paint(Style::Bad, "nobody listens") + &status,
-        Outcome::NoRoute => paint.paint(Style::Bad, "no rule takes it") + &status,
+        Outcome::Respond => format!("answered by Pointsman{status}{reason}"),
+        Outcome::NoFrontend => paint.paint(Style::Bad, "no listener") + &status,
+        Outcome::NoRoute => paint.paint(Style::Bad, "no rule matches") + &status,
     }
 }

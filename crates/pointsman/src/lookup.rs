@@ -1,4 +1,4 @@
-//! Which object of Kuma's a command line means by a name.
+//! Lookup of Kuma's objects by the names that the command line accepts.
 
 use std::net::IpAddr;
 
@@ -6,8 +6,7 @@ use anyhow::{Result, bail};
 use pointsman_binding::Binder;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-/// The one proxy or MeshGateway that `--for` names: `NAME` or `MESH/NAME`, on Kubernetes `NAMESPACE/NAME`; `dataplane/` before it is for
-/// proxies alone.
+/// Finds the only proxy or MeshGateway with a name: `NAME` or `MESH/NAME`, on Kubernetes `NAMESPACE/NAME`. The prefix `dataplane/` excludes MeshGateways.
 pub fn proxy_or_gateway(binder: &Binder, given: &str) -> Result<ObjectKey> {
     if given.starts_with("dataplane/") {
         return dataplane(binder, given);
@@ -15,11 +14,11 @@ pub fn proxy_or_gateway(binder: &Binder, given: &str) -> Result<ObjectKey> {
     exactly_one(
         without_gateway_proxies(binder, binder.named_proxies(given)),
         given,
-        || "there is no Dataplane, no Pod in a mesh and no MeshGateway of this name".to_owned(),
+        || "there is no Dataplane, Pod in a mesh or MeshGateway with this name".to_owned(),
     )
 }
 
-/// The one Dataplane, or Pod that is one, that `dataplane/NAME` names.
+/// Finds the only Dataplane, or Pod in a mesh, with a name of the form `dataplane/NAME`.
 pub fn dataplane(binder: &Binder, given: &str) -> Result<ObjectKey> {
     let name = given.strip_prefix("dataplane/").unwrap_or(given);
     let mut found = binder.named_proxies(name);
@@ -27,7 +26,7 @@ pub fn dataplane(binder: &Binder, given: &str) -> Result<ObjectKey> {
     exactly_one(found, given, || format!("there is no Dataplane `{name}`"))
 }
 
-/// Leaves out proxies that serve a MeshGateway of the same name: they mean the same.
+/// Removes proxies that serve a MeshGateway which is also in the list: both names stand for the same gateway.
 fn without_gateway_proxies(binder: &Binder, found: Vec<ObjectKey>) -> Vec<ObjectKey> {
     let serves = |proxy: &&ObjectKey| found.iter().any(|other| binder.serves(proxy, other));
     found.iter().filter(|key| !serves(key)).cloned().collect()
@@ -36,23 +35,22 @@ fn without_gateway_proxies(binder: &Binder, found: Vec<ObjectKey>) -> Vec<Object
 fn exactly_one(
     found: Vec<ObjectKey>,
     given: &str,
-    none: impl FnOnce() -> String,
+    not_found: impl FnOnce() -> String,
 ) -> Result<ObjectKey> {
     match &found[..] {
-        [] => bail!("`{given}`: {}", none()),
+        [] => bail!("`{given}`: {}", not_found()),
         [only] => Ok(only.clone()),
         several => {
             let several: Vec<String> = several.iter().map(ToString::to_string).collect();
             bail!(
-                "`{given}` may be {}: write MESH/NAME, on Kubernetes NAMESPACE/NAME, or dataplane/NAME",
+                "`{given}` is ambiguous, it may be {}: use MESH/NAME (on Kubernetes, NAMESPACE/NAME) or dataplane/NAME",
                 several.join(" or ")
             )
         }
     }
 }
 
-/// The Gateway that `--gateway` names, and its listener: a MeshGateway's or its proxy's, by name, before which may stand its mesh and after which its
-/// listener; none if there is no such.
+/// Finds the MeshGateway that `[MESH/]NAME[/LISTENER]` names, where NAME may also be that of its proxy, and the listener. `None` if there is none.
 pub fn mesh_gateway(binder: &Binder, given: &str) -> Result<Option<(Name, Option<String>)>> {
     let parts: Vec<&str> = given.split('/').collect();
     for length in [2, 1] {
@@ -72,12 +70,12 @@ pub fn mesh_gateway(binder: &Binder, given: &str) -> Result<Option<(Name, Option
     Ok(None)
 }
 
-/// The builtin gateway that has an address, if there is one alone.
+/// Finds the builtin gateway with an address, if there is exactly one.
 pub fn gateway_at(binder: &Binder, address: IpAddr) -> Option<Name> {
-    let mut here = binder.gateway_proxies().filter(|(_, proxy)| match proxy {
+    let mut matching = binder.gateway_proxies().filter(|(_, proxy)| match proxy {
         Resource::Dataplane(dataplane) => dataplane.spec.networking.address.parse() == Ok(address),
         _ => false,
     });
-    let first = here.next().map(|(name, _)| name);
-    first.filter(|_| here.next().is_none())
+    let first = matching.next().map(|(name, _)| name);
+    first.filter(|_| matching.next().is_none())
 }

@@ -1,4 +1,4 @@
-//! The binary: verbs and wiring, nothing else.
+//! The binary: commands, and the wiring of the other crates.
 
 mod admin;
 mod check;
@@ -17,12 +17,12 @@ use anyhow::Result;
 use clap::Parser;
 use cli::{Cli, Verb};
 
-/// Small blocks come and go with every request, on every thread.
+/// Requests allocate and free many small blocks on several threads, which mimalloc handles well.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // clap ends with 2 on a wrong command line, which is what unreadable input ends with too.
+    // 2 is also clap's exit status for an invalid command line.
     execute(&Cli::parse().verb).unwrap_or_else(|error| {
         output::print_error(&format!("pointsman: {error:#}"));
         ExitCode::from(2)

@@ -1,4 +1,4 @@
-//! `check --for`: the merged rules of Kuma's policies for one proxy, in the words of the policies.
+//! `check --for`: the merged rules of Kuma's policies for one proxy, in the syntax of the policies.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ use crate::cli::Format;
 use crate::lookup;
 use crate::output::{self, Paint, Style};
 
-/// The merged rules of one proxy.
+/// Output of `check --for`.
 #[derive(Serialize)]
 struct MergedOutput<'a> {
     #[serde(rename = "for")]
@@ -33,7 +33,7 @@ struct DestinationOutput {
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct RuleOutput {
-    /// The places of its matches in the order in which all matches of the destination are tried, from 1. Empty for streams, and for a rule
+    /// Ranks of the rule's matches, starting at 1, in the order in which the matches of the destination are evaluated. Empty for streams, and for a rule
     /// that can't be matched.
     order: Vec<usize>,
     matches: Value,
@@ -50,8 +50,8 @@ pub fn run(loaded: &LoadedManifests, name: &str, format: Format) -> Result<ExitC
     }
     let key = match lookup::proxy_or_gateway(&loaded.binder, name) {
         Ok(key) => key,
-        Err(why) => {
-            output::print_error(&format!("--for {why}"));
+        Err(error) => {
+            output::print_error(&format!("--for {error}"));
             return Ok(ExitCode::from(2));
         }
     };
@@ -64,15 +64,15 @@ pub fn run(loaded: &LoadedManifests, name: &str, format: Format) -> Result<ExitC
         Format::Text => output::print(&text(&merged))?,
         format => output::structured(format, &merged)?,
     }
-    let broken = findings.any(|finding| finding.severity == Severity::Error);
-    Ok(ExitCode::from(if broken { 2 } else { 0 }))
+    let has_errors = findings.any(|finding| finding.severity == Severity::Error);
+    Ok(ExitCode::from(if has_errors { 2 } else { 0 }))
 }
 
-/// The rules of a destination, those first whose matches are tried first.
+/// Returns the rules of a destination, ordered by the rank of their first match.
 fn destination(loaded: &LoadedManifests, merged: MergedRules) -> DestinationOutput {
-    let tried = merged.route.as_deref().map(tried_order).unwrap_or_default();
-    let order = |rule: &MergedRule| -> Vec<usize> {
-        let own = tried.iter().enumerate();
+    let ranked = merged.route.as_deref().map(tried_order).unwrap_or_default();
+    let ranks = |rule: &MergedRule| -> Vec<usize> {
+        let own = ranked.iter().enumerate();
         let own = own.filter(|(_, (bound, _))| bound.from == rule.from);
         let mut own: Vec<(usize, usize)> = own.map(|(at, (_, index))| (*index, at + 1)).collect();
         own.sort();
@@ -80,7 +80,7 @@ fn destination(loaded: &LoadedManifests, merged: MergedRules) -> DestinationOutp
     };
     let rules = merged.rules.iter();
     let mut rules: Vec<RuleOutput> = rules
-        .map(|rule| rule_output(loaded, rule, order(rule)))
+        .map(|rule| rule_output(loaded, rule, ranks(rule)))
         .collect();
     rules.sort_by_key(|rule| rule.order.iter().min().copied().unwrap_or(usize::MAX));
     DestinationOutput {
@@ -104,14 +104,14 @@ fn rule_output(loaded: &LoadedManifests, rule: &MergedRule, order: Vec<usize>) -
     }
 }
 
-/// A rule as its author wrote it.
+/// Returns a rule as its author wrote it.
 fn source_rule(loaded: &LoadedManifests, source: &RuleSource) -> Option<Value> {
     let object = loaded.files.document(&source.policy)?.object();
-    let place = match source.to {
+    let pointer = match source.to {
         Some(to) => format!("/spec/to/{to}/rules/{}", source.rule),
         None => format!("/spec/rules/{}", source.rule),
     };
-    object.pointer(&place).cloned()
+    object.pointer(&pointer).cloned()
 }
 
 fn text(merged: &MergedOutput<'_>) -> String {
@@ -120,7 +120,7 @@ fn text(merged: &MergedOutput<'_>) -> String {
     if merged.destinations.is_empty() {
         let _ = writeln!(
             out,
-            "{}: no policy: what it calls goes where it was going",
+            "{}: no policy applies; traffic goes to its original destination",
             merged.name
         );
     }
@@ -128,21 +128,21 @@ fn text(merged: &MergedOutput<'_>) -> String {
         let heading = paint.paint(Style::Strong, &destination.destination);
         let _ = writeln!(out, "{} to {heading}", merged.name);
         if destination.rules.is_empty() {
-            let nothing = match destination.destination.starts_with("listener ") {
-                true => "no policy: nothing is served there",
-                false => "no policy: it goes where it was going",
+            let note = match destination.destination.starts_with("listener ") {
+                true => "no policy applies; the listener has no routes",
+                false => "no policy applies; traffic goes to its original destination",
             };
-            let _ = writeln!(out, "    {nothing}");
+            let _ = writeln!(out, "    {note}");
         }
         if destination.rules.iter().any(|rule| !rule.order.is_empty()) {
             let otherwise = match destination.destination.starts_with("listener ") {
-                true => "less specific hostnames are tried, and then the client gets 404",
+                true => "less specific hostnames are tried before the client gets 404",
                 false => "the client gets 404",
             };
-            let order = format!(
-                "matches are tried in the order of their numbers; if none holds, {otherwise}"
+            let note = format!(
+                "matches are evaluated in the order of their numbers; if none applies, {otherwise}"
             );
-            let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &order));
+            let _ = writeln!(out, "    {}", paint.paint(Style::Faint, &note));
         }
         for rule in &destination.rules {
             let from = paint.paint(Style::Faint, &format!("from {}", rule.from.join(", ")));
@@ -155,9 +155,9 @@ fn text(merged: &MergedOutput<'_>) -> String {
             for (name, list) in lists {
                 let entries = list.as_array().into_iter().flatten();
                 for (index, entry) in entries.enumerate() {
-                    let place = rule.order.get(index).filter(|_| name == "matches");
-                    let place = place.map(|place| format!("{place}. ")).unwrap_or_default();
-                    let _ = writeln!(out, "        {place}{name}: {entry}");
+                    let rank = rule.order.get(index).filter(|_| name == "matches");
+                    let rank = rank.map_or(String::new(), |rank| format!("{rank}. "));
+                    let _ = writeln!(out, "        {rank}{name}: {entry}");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Printing: colour on a terminal, JSON and YAML for tools.
+//! Output: colored text on a terminal, JSON and YAML for tools.
 
 use std::io::{IsTerminal, Write};
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 use crate::cli::Format;
 use crate::yaml;
 
-/// How a piece of text is shown on a terminal.
+/// Style of text on a terminal.
 #[derive(Clone, Copy)]
 pub enum Style {
-    /// Something is refused.
+    /// An error or a problem.
     Bad,
-    /// Something is surprising.
+    /// A warning.
     Warn,
-    /// Something is well.
+    /// A success.
     Good,
     /// A heading.
     Strong,
@@ -23,26 +23,26 @@ pub enum Style {
     Faint,
 }
 
-/// Text for people, in colour if it goes to a terminal.
+/// Applies styles to text, unless colors are disabled.
 pub struct Paint {
-    colour: bool,
+    color: bool,
 }
 
 impl Paint {
-    /// For standard output. `NO_COLOR` turns colour off.
+    /// Uses colors if standard output is a terminal and `NO_COLOR` is not set.
     pub fn new() -> Self {
-        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Paint { colour }
+        let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Paint { color }
     }
 
-    /// Without colour.
+    /// Uses no colors.
     pub fn plain() -> Self {
-        Paint { colour: false }
+        Paint { color: false }
     }
 
-    /// The text in a style.
+    /// Returns text in a style.
     pub fn paint(&self, style: Style, text: &str) -> String {
-        if !self.colour {
+        if !self.color {
             return text.to_owned();
         }
         let code = match style {
@@ -56,7 +56,7 @@ impl Paint {
     }
 }
 
-/// Prints a value for tools. Text is the caller's own.
+/// Prints a value as JSON or YAML. Text output is rendered by the caller.
 pub fn structured(format: Format, value: &impl Serialize) -> Result<()> {
     let text = match format {
         Format::Yaml => yaml::to_string(&serde_json::to_value(value)?),
@@ -65,7 +65,7 @@ pub fn structured(format: Format, value: &impl Serialize) -> Result<()> {
     print(&text)
 }
 
-/// Writes to standard output. A reader that has gone away, such as `head`, is no error.
+/// Writes to standard output. A closed pipe is not an error, so that the output can be piped to `head`.
 pub fn print(text: &str) -> Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -73,7 +73,7 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Writes a line to standard error; there is nowhere to report a failure to.
+/// Writes a line to standard error. A failure can't be reported anywhere and is ignored.
 pub fn print_error(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }

@@ -1,8 +1,8 @@
-//! JSON values as YAML, in the style of kubectl.
+//! Conversion of JSON values to YAML in the style of kubectl.
 
 use serde_json::Value;
 
-/// The value as a YAML document.
+/// Converts a value to a YAML document.
 pub fn to_string(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -16,7 +16,7 @@ pub fn to_string(value: &Value) -> String {
     out
 }
 
-/// Writes the lines of a map or list that is not empty.
+/// Writes a non-empty map or list in block style.
 fn block(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(map) => {
@@ -53,7 +53,7 @@ fn after_colon(value: &Value, indent: usize, out: &mut String) {
             out.push('\n');
             block(value, indent + 2, out);
         }
-        // Like kubectl, a list stands at its key's own column.
+        // Like kubectl, indents a list as far as its key.
         Value::Array(list) if !list.is_empty() => {
             out.push('\n');
             block(value, indent, out);
@@ -91,7 +91,7 @@ fn inline(value: &Value, indent: usize, out: &mut String) {
     }
 }
 
-/// Whether a text of several lines can be written as it is.
+/// Reports whether a multi-line text can be a literal block scalar.
 fn is_literal(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     body.contains('\n')
@@ -101,14 +101,14 @@ fn is_literal(text: &str) -> bool {
         && !body.split('\n').any(|line| line.ends_with(' '))
 }
 
-/// A text on one line: plain where nobody can read it as something else, else in double quotes, where JSON is YAML.
+/// Returns text as a single-line scalar: plain if that is unambiguous, otherwise in double quotes as in JSON, which is valid YAML.
 fn scalar(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || " ./_-()".contains(c))
         && !text.ends_with(' ')
-        && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
+        && !RESERVED.iter().any(|word| text.eq_ignore_ascii_case(word));
     if plain {
         text.to_owned()
     } else {
@@ -116,8 +116,8 @@ fn scalar(text: &str) -> String {
     }
 }
 
-/// Words that YAML 1.1 takes for something else than text.
-const WORDS: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
+/// Plain scalars that YAML 1.1 parses as a boolean or null.
+const RESERVED: [&str; 9] = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
 
 #[cfg(test)]
 mod tests {
@@ -125,7 +125,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn what_is_written_reads_back_the_same() {
+    fn parsing_the_output_returns_the_value() {
         let value = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "x", "namespace": "shop", "labels": {"yes": "no", "a/b": "1.5"}},

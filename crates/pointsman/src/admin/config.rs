@@ -1,4 +1,4 @@
-//! `/config`: the tables in effect, as JSON. Of keys it has the names of their Secrets, never more.
+//! `/config`: the routing tables in effect, as JSON. It contains the names of Secrets, but never a key.
 
 use std::sync::Arc;
 
@@ -13,15 +13,15 @@ use pointsman_resources::ObjectKey;
 use pointsman_routing::{Entry, FrontendTable};
 use serde_json::{Map, Value, json};
 
-/// Everything in effect.
-pub fn render(snapshot: &Snapshot, open: &Sockets) -> Value {
+/// Renders the tables of a snapshot and the sockets of the data plane.
+pub fn render(snapshot: &Snapshot, sockets: &Sockets) -> Value {
     let frontends = snapshot.tables.frontends();
-    let frontends: Vec<Value> = frontends.map(|table| frontend(table, open)).collect();
+    let frontends: Vec<Value> = frontends.map(|table| frontend(table, sockets)).collect();
     let mut backends: Vec<_> = snapshot.tables.backends().collect();
     backends.sort_by(|a, b| a.id.cmp(&b.id));
-    let sockets = open.owners.iter().map(|entry| socket(entry, open));
-    let sockets: Vec<Value> = sockets.collect();
-    let of_backend = |it: &Arc<Backend>| {
+    let owners = sockets.owners.iter();
+    let sockets: Vec<Value> = owners.map(|entry| socket(entry, sockets)).collect();
+    let render_backend = |it: &Arc<Backend>| {
         let endpoints = snapshot.tables.endpoints(&it.id);
         backend(it, endpoints.map(|endpoints| &**endpoints))
     };
@@ -29,11 +29,11 @@ pub fn render(snapshot: &Snapshot, open: &Sockets) -> Value {
         "version": snapshot.version,
         "sockets": sockets,
         "frontends": frontends,
-        "backends": backends.into_iter().map(of_backend).collect::<Vec<_>>(),
+        "backends": backends.into_iter().map(render_backend).collect::<Vec<_>>(),
     })
 }
 
-fn socket((key, owner): (&SocketKey, &SocketOwner), open: &Sockets) -> Value {
+fn socket((key, owner): (&SocketKey, &SocketOwner), sockets: &Sockets) -> Value {
     let mut value = match owner {
         SocketOwner::Gateway { gateway, port } => json!({
             "kind": gateway_kind(gateway), "namespace": &*gateway.namespace, "name": &*gateway.name, "port": port,
@@ -47,9 +47,9 @@ fn socket((key, owner): (&SocketKey, &SocketOwner), open: &Sockets) -> Value {
     };
     value["address"] = json!(key.address.to_string());
     value["transport"] = json!(key.transport.name());
-    value["bound"] = json!(!open.unbound.contains_key(key));
-    if let Some(why) = open.unbound.get(key) {
-        value["reason"] = json!(why);
+    value["bound"] = json!(!sockets.unbound.contains_key(key));
+    if let Some(reason) = sockets.unbound.get(key) {
+        value["reason"] = json!(reason);
     }
     value
 }
@@ -58,31 +58,31 @@ fn object(key: &ObjectKey) -> Value {
     json!({ "kind": key.kind.name(), "namespace": key.namespace(), "name": &*key.name.name })
 }
 
-fn frontend(table: &FrontendTable, open: &Sockets) -> Value {
-    let it: &Frontend = table.frontend();
-    let mut value = object(it.id.parent());
-    let owner = match &it.id {
+fn frontend(table: &FrontendTable, sockets: &Sockets) -> Value {
+    let frontend: &Frontend = table.frontend();
+    let mut value = object(frontend.id.parent());
+    let owner = match &frontend.id {
         FrontendId::Listener {
             gateway, listener, ..
         } => {
             value["listener"] = json!(&**listener);
             SocketOwner::Gateway {
                 gateway: gateway.clone(),
-                port: it.port,
+                port: frontend.port,
             }
         }
         FrontendId::Mesh { parent, scope, .. } => {
             value["clients"] = json!(scope.to_string());
             SocketOwner::Mesh {
                 parent: parent.clone(),
-                port: it.port,
+                port: frontend.port,
             }
         }
         FrontendId::Outbound(outbound) => {
             value["clients"] = json!(outbound.dataplane.to_string());
             let to = &outbound.destination;
             match outbound.listen {
-                Some(_) => SocketOwner::Outbound(it.id.clone()),
+                Some(_) => SocketOwner::Outbound(frontend.id.clone()),
                 None => SocketOwner::Mesh {
                     parent: to.object.clone(),
                     port: to.port,
@@ -90,15 +90,15 @@ fn frontend(table: &FrontendTable, open: &Sockets) -> Value {
             }
         }
     };
-    value["port"] = json!(it.port);
-    value["protocol"] = json!(protocol_name(it.protocol));
-    let sockets = open.owners.iter().filter(|(_, has)| **has == owner);
-    let addresses: Vec<String> = sockets.map(|(key, _)| key.address.to_string()).collect();
+    value["port"] = json!(frontend.port);
+    value["protocol"] = json!(protocol_name(frontend.protocol));
+    let own = sockets.owners.iter().filter(|(_, known)| **known == owner);
+    let addresses: Vec<String> = own.map(|(key, _)| key.address.to_string()).collect();
     value["addresses"] = json!(addresses);
-    if let Some(hostname) = &it.hostname {
+    if let Some(hostname) = &frontend.hostname {
         value["hostname"] = json!(hostname.as_str());
     }
-    if let Some(tls) = &it.tls {
+    if let Some(tls) = &frontend.tls {
         let secrets: Vec<String> = tls.certificates.iter().map(secret_name).collect();
         value["certificates"] = json!(secrets);
         value["clientCertificates"] = json!(tls.clients.is_some());
@@ -107,8 +107,8 @@ fn frontend(table: &FrontendTable, open: &Sockets) -> Value {
     value
 }
 
-/// The rules of each hostname, strongest first.
-fn hosts(entries: &[std::sync::Arc<Entry>]) -> Value {
+/// Renders the rules of each hostname, in order of precedence.
+fn hosts(entries: &[Arc<Entry>]) -> Value {
     let mut hosts: Vec<(&str, Vec<Value>)> = Vec::new();
     for entry in entries {
         let name = entry.hostname.as_ref().map_or("*", |name| name.as_str());
@@ -153,8 +153,8 @@ fn rule(entry: &Entry) -> Value {
     if let Some(retry) = &rule.retry {
         value["retry"] = json!({ "attempts": retry.attempts, "codes": retry.codes });
     }
-    if let Some(why) = &rule.fault {
-        value["fault"] = fault(why);
+    if let Some(reason) = &rule.fault {
+        value["fault"] = fault(reason);
     }
     value["backends"] = rule.backends.iter().map(weighted).collect();
     value
@@ -220,13 +220,13 @@ fn weighted(backend: &WeightedBackend) -> Value {
     if !backend.filters.is_empty() {
         value["filters"] = backend.filters.iter().map(filter).collect();
     }
-    if let Err(why) = &backend.target {
-        value["fault"] = fault(why);
+    if let Err(reason) = &backend.target {
+        value["fault"] = fault(reason);
     }
     value
 }
 
-/// The tags that a subset of Kuma's has.
+/// Adds the tags of a Kuma subset.
 fn tags(value: &mut Value, tags: &Tags) {
     if !tags.is_empty() {
         let tags: Map<String, Value> = tags
@@ -237,7 +237,7 @@ fn tags(value: &mut Value, tags: &Tags) {
     }
 }
 
-/// The object that a certificate comes from.
+/// Returns the name of the object that contains a certificate.
 fn secret_name(id: &SecretId) -> String {
     match id {
         SecretId::Object(name) | SecretId::ExternalService(name) => name.to_string(),
@@ -262,7 +262,7 @@ fn backend(backend: &Backend, endpoints: Option<&Endpoints>) -> Value {
     }
     match &backend.tls {
         None => {}
-        Some(Err(why)) => value["fault"] = fault(why),
+        Some(Err(reason)) => value["fault"] = fault(reason),
         Some(Ok(tls)) => {
             let trust = match &tls.trust {
                 Trust::System => json!("System"),

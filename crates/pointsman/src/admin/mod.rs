@@ -1,10 +1,10 @@
-//! The admin server: a few pages, for people, probes and tools.
+//! The admin server: a few pages for people, probes and tools.
 //!
-//! One thread accepts, one answers each connection: whoever asks for something large keeps nobody waiting. A connection is one
-//! request. Everything is bounded: connections, the head and the time for it, the body, which is not looked at.
+//! One thread accepts connections, and each connection is served on its own thread, so that a slow client delays no other. A connection carries one request.
+//! Connections, the size of a request and the time for it are bounded; a body is discarded.
 //!
-//! It has no password, so it answers only clients that mean it: none that come through a proxy, this one included, and none that ask under a name that
-//! is not its own, as a web page does whose name was made to resolve here (DNS rebinding).
+//! The server has no authentication. It therefore rejects requests that were forwarded by a proxy, this one included, and requests for a host name that is
+//! not its own, which protects it from DNS rebinding.
 
 mod config;
 mod pages;
@@ -20,20 +20,20 @@ use pointsman_proxy::{DataPlane, MetricsReader, SocketsReader};
 
 use crate::cli::Paths;
 
-/// Connections at once.
-const CONNECTIONS: usize = 64;
-/// Bytes of a head.
-const HEAD: usize = 16 * 1024;
-/// Bytes of a body that are read, and thrown away.
-const BODY: usize = 64 * 1024;
-/// Time for a request.
-const REQUEST_TIME: Duration = Duration::from_secs(5);
-/// Time for each piece of an answer.
-const WRITE_TIME: Duration = Duration::from_secs(10);
+/// Limit of concurrent connections.
+const MAX_CONNECTIONS: usize = 64;
+/// Largest request head in bytes.
+const MAX_HEAD: usize = 16 * 1024;
+/// Largest request body in bytes.
+const MAX_BODY: usize = 64 * 1024;
+/// Time limit for receiving a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for each write of a response.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the pages show. Nothing here delays the control loop or the data plane.
+/// The state that the pages show. Reading it delays neither the control loop nor the data plane.
 pub struct AdminState {
-    /// What is in effect.
+    /// Snapshots of the configuration in effect.
     pub snapshots: Arc<Snapshots>,
     /// Sockets of the data plane.
     pub sockets: SocketsReader,
@@ -45,7 +45,7 @@ pub struct AdminState {
 }
 
 impl AdminState {
-    /// Joins snapshots of the control plane with a data plane.
+    /// Creates the state of a control plane and a data plane. It is not ready yet.
     pub fn new(snapshots: Arc<Snapshots>, data_plane: &DataPlane, paths: Paths) -> Self {
         AdminState {
             snapshots,
@@ -56,52 +56,52 @@ impl AdminState {
         }
     }
 
-    /// Whether the first configuration is in effect and the process is not shutting down.
+    /// Reports whether the initial configuration is in effect and the process is not shutting down.
     pub fn is_ready(&self) -> bool {
         self.ready.load(Ordering::Acquire)
     }
 
-    /// Sets whether it is.
+    /// Sets the result of [`is_ready`](Self::is_ready).
     pub fn set_ready(&self, ready: bool) {
         self.ready.store(ready, Ordering::Release);
     }
 }
 
-/// An admin server that listens and does not answer yet.
+/// An admin server that listens, but does not accept connections yet.
 pub struct AdminServer {
     listener: TcpListener,
     address: SocketAddr,
 }
 
 impl AdminServer {
-    /// Listens on an address.
+    /// Starts to listen on an address.
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         Ok(AdminServer { listener, address })
     }
 
-    /// The address that it listens on.
+    /// Returns the address that the server listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Starts to answer, also to these names.
+    /// Starts to serve requests. `names` are host names that are accepted in addition to addresses and `localhost`.
     pub fn start(self, state: Arc<AdminState>, names: &[String]) -> io::Result<()> {
         let names: Arc<[String]> = names.into();
-        let accept = move || {
+        let run = move || {
             let open = Arc::new(AtomicUsize::new(0));
             let mut is_failing = false;
             for stream in self.listener.incoming() {
                 match stream {
                     Ok(stream) => {
                         is_failing = false;
-                        admit(stream, &state, &open, &names);
+                        accept(stream, &state, &open, &names);
                     }
                     Err(error) => {
-                        // Out of files, most likely: to try at once again would only spin. Logged once until it succeeds.
+                        // Most likely the process is out of file descriptors, so wait before the next attempt. Logged once until one succeeds.
                         if !std::mem::replace(&mut is_failing, true) {
-                            tracing::warn!("the admin server can't accept: {error}");
+                            tracing::warn!("the admin server can't accept connections: {error}");
                         }
                         std::thread::sleep(Duration::from_millis(100));
                     }
@@ -109,81 +109,82 @@ impl AdminServer {
             }
         };
         let thread = std::thread::Builder::new().name("admin".to_owned());
-        thread.spawn(accept).map(drop)
+        thread.spawn(run).map(drop)
     }
 }
 
-/// Counts a connection for as long as it is held.
-struct Open(Arc<AtomicUsize>);
+/// Counts a connection as open until it is dropped.
+struct ConnectionGuard(Arc<AtomicUsize>);
 
-impl Drop for Open {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-fn admit(
+fn accept(
     mut stream: TcpStream,
     state: &Arc<AdminState>,
     open: &Arc<AtomicUsize>,
     names: &Arc<[String]>,
 ) {
-    let guard = Open(open.clone());
-    if open.fetch_add(1, Ordering::Relaxed) >= CONNECTIONS {
+    let guard = ConnectionGuard(open.clone());
+    if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
         let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
-        let _ = Answer::text(503, "too many connections\n").write(&mut stream, false);
+        let _ = AdminResponse::text(503, "too many connections\n").write(&mut stream, false);
         return;
     }
     let (state, names) = (state.clone(), names.clone());
     let serve = move || {
         let _guard = guard;
-        // A client that goes away is no news.
+        // An error means that the client closed the connection.
         let _ = serve(stream, &state, &names);
     };
     let thread = std::thread::Builder::new().name("admin".to_owned());
     if let Err(error) = thread.spawn(serve) {
-        tracing::warn!("the admin server can't answer: {error}");
+        tracing::warn!("the admin server can't start a thread: {error}");
     }
 }
 
 fn serve(mut stream: TcpStream, state: &AdminState, names: &[String]) -> io::Result<()> {
-    stream.set_write_timeout(Some(WRITE_TIME))?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     stream.set_nodelay(true)?;
-    let end = clock::instant() + REQUEST_TIME;
+    let end = clock::instant() + REQUEST_TIMEOUT;
     let mut head_only = false;
-    let answer = match read(&mut stream, end) {
+    let response = match read_request(&mut stream, end) {
         Ok(None) => return Ok(()),
         Ok(Some(request)) => {
             head_only = request.method == "HEAD";
-            refusal(&request, names).unwrap_or_else(|| pages::answer(&request.target, state))
+            rejection(&request, names).unwrap_or_else(|| pages::respond(&request.target, state))
         }
-        Err(status) => Answer::text(status, ""),
+        Err(status) => AdminResponse::text(status, ""),
     };
-    answer.write(&mut stream, head_only)?;
+    response.write(&mut stream, head_only)?;
     stream.shutdown(std::net::Shutdown::Write)
 }
 
-/// The answer to a request that gets no page.
-fn refusal(request: &Request, names: &[String]) -> Option<Answer> {
-    // Probes ask under any name, and learn nothing that others may not.
+/// Returns the response to a request that is not allowed.
+fn rejection(request: &AdminRequest, names: &[String]) -> Option<AdminResponse> {
+    // Probes may use any host name: their responses contain nothing confidential.
     let is_probe = ["/healthz", "/readyz"].contains(&request.target.as_str());
     if request.is_forwarded {
-        let message = "requests that came through a proxy are not answered here\n";
-        return Some(Answer::text(403, message));
+        let message = "requests that were forwarded by a proxy are not allowed\n";
+        return Some(AdminResponse::text(403, message));
     }
-    if !is_probe && !is_own_name(&request.host, names) {
-        let message = "this server is asked by address, as localhost, or by a name that --admin-host allows\n";
-        return Some(Answer::text(421, message));
+    if !is_probe && !is_own_host(&request.host, names) {
+        let message =
+            "the Host must be an IP address, localhost, or a name given with --admin-host\n";
+        return Some(AdminResponse::text(421, message));
     }
     match request.method.as_str() {
         "GET" | "HEAD" => None,
-        _ => Some(Answer::text(405, "only GET and HEAD\n")),
+        _ => Some(AdminResponse::text(405, "only GET and HEAD are allowed\n")),
     }
 }
 
-/// A web page that a browser shows may ask servers on its machine under a name of its own making; such names are not answered to. An address can't be
-/// made to resolve elsewhere.
-fn is_own_name(host: &str, names: &[String]) -> bool {
+/// Reports whether a host is one of the server's own. A web page in a browser on this machine could make a host name of its own resolve to this server; an
+/// address or `localhost` can't be abused that way.
+fn is_own_host(host: &str, names: &[String]) -> bool {
     let bare = match host.rsplit_once(':') {
         Some((bare, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => bare,
         _ => host,
@@ -199,23 +200,23 @@ fn is_own_name(host: &str, names: &[String]) -> bool {
     host.is_empty() || is_address || own.any(|name| name.eq_ignore_ascii_case(bare))
 }
 
-/// Fields that proxies add. Pointsman itself adds `x-forwarded-*` and, unless the client has sent one, a request id.
-fn is_proxys(name: &str) -> bool {
+/// Reports whether a header is one that proxies add. Pointsman adds `x-forwarded-*` and, unless the client sent one, a request id.
+fn is_proxy_header(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     name.starts_with("x-forwarded-") || ["forwarded", "via", "x-request-id"].contains(&&*name)
 }
 
-struct Request {
+struct AdminRequest {
     method: String,
     target: String,
-    /// Empty if there is none.
+    /// Value of the Host header; empty if there is none.
     host: String,
-    /// Whether it came through a proxy.
+    /// True if a proxy forwarded the request.
     is_forwarded: bool,
 }
 
-/// Reads a request; none if the client leaves without one. An error is the status to answer with.
-fn read(stream: &mut TcpStream, end: Instant) -> Result<Option<Request>, u16> {
+/// Reads a request. Returns `None` if the client closes the connection without one, and the status to respond with if the request is invalid.
+fn read_request(stream: &mut TcpStream, end: Instant) -> Result<Option<AdminRequest>, u16> {
     let mut bytes = Vec::new();
     let (request, head, body) = loop {
         let mut fields = [httparse::EMPTY_HEADER; 64];
@@ -223,20 +224,23 @@ fn read(stream: &mut TcpStream, end: Instant) -> Result<Option<Request>, u16> {
         match request.parse(&bytes) {
             Ok(httparse::Status::Complete(head)) => {
                 let body = body_length(request.headers)?;
-                let request = Request {
+                let request = AdminRequest {
                     method: request.method.unwrap_or_default().to_owned(),
                     target: request.path.unwrap_or_default().to_owned(),
                     host: host(request.headers)?,
-                    is_forwarded: request.headers.iter().any(|field| is_proxys(field.name)),
+                    is_forwarded: request
+                        .headers
+                        .iter()
+                        .any(|field| is_proxy_header(field.name)),
                 };
                 break (request, head, body);
             }
-            Ok(httparse::Status::Partial) if bytes.len() < HEAD => {}
+            Ok(httparse::Status::Partial) if bytes.len() < MAX_HEAD => {}
             Ok(httparse::Status::Partial) => return Err(431),
             Err(_) => return Err(400),
         }
         let before = bytes.len();
-        more(stream, &mut bytes, end)?;
+        read_more(stream, &mut bytes, end)?;
         if bytes.len() == before {
             return match before {
                 0 => Ok(None),
@@ -244,10 +248,10 @@ fn read(stream: &mut TcpStream, end: Instant) -> Result<Option<Request>, u16> {
             };
         }
     };
-    // A body is read so that the answer is not lost with what was left unread.
+    // The body is read because closing a socket with unread data resets the connection, and the client would lose the response.
     while bytes.len() < head + body {
         let before = bytes.len();
-        more(stream, &mut bytes, end)?;
+        read_more(stream, &mut bytes, end)?;
         if bytes.len() == before {
             break;
         }
@@ -278,12 +282,12 @@ fn body_length(fields: &[httparse::Header<'_>]) -> Result<usize, u16> {
         }
     }
     match length {
-        0..=BODY => Ok(length),
+        0..=MAX_BODY => Ok(length),
         _ => Err(413),
     }
 }
 
-fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, end: Instant) -> Result<(), u16> {
+fn read_more(stream: &mut TcpStream, bytes: &mut Vec<u8>, end: Instant) -> Result<(), u16> {
     let left = end.saturating_duration_since(clock::instant());
     if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
         return Err(408);
@@ -294,39 +298,47 @@ fn more(stream: &mut TcpStream, bytes: &mut Vec<u8>, end: Instant) -> Result<(),
     Ok(())
 }
 
-/// An answer.
-pub struct Answer {
+/// A response of the admin server.
+pub struct AdminResponse {
     status: u16,
-    kind: &'static str,
+    content_type: &'static str,
     body: Body,
 }
 
 enum Body {
-    Own(String),
+    Owned(String),
     Shared(Arc<str>),
-    Fixed(&'static str),
+    Static(&'static str),
 }
 
-impl Answer {
-    /// A line or two.
+impl AdminResponse {
+    /// Creates a plain-text response.
     pub fn text(status: u16, body: &'static str) -> Self {
-        let kind = "text/plain; charset=utf-8";
-        let body = Body::Fixed(body);
-        Answer { status, kind, body }
+        let content_type = "text/plain; charset=utf-8";
+        let body = Body::Static(body);
+        AdminResponse {
+            status,
+            content_type,
+            body,
+        }
     }
 
-    /// For tools.
+    /// Creates a JSON response.
     pub fn json(status: u16, body: String) -> Self {
-        let kind = "application/json";
-        let body = Body::Own(body);
-        Answer { status, kind, body }
+        let content_type = "application/json";
+        let body = Body::Owned(body);
+        AdminResponse {
+            status,
+            content_type,
+            body,
+        }
     }
 
     fn write(&self, stream: &mut TcpStream, head_only: bool) -> io::Result<()> {
         let body = match &self.body {
-            Body::Own(text) => text.as_str(),
+            Body::Owned(text) => text.as_str(),
             Body::Shared(text) => text,
-            Body::Fixed(text) => text,
+            Body::Static(text) => text,
         };
         let reason = match self.status {
             200 => "OK",
@@ -345,16 +357,16 @@ impl Answer {
             405 => "allow: GET, HEAD\r\n",
             _ => "",
         };
-        let policy = match self.kind.starts_with("text/html") {
+        let security_policy = match self.content_type.starts_with("text/html") {
             true => pages::POLICY,
             false => "",
         };
         let head = format!(
             "HTTP/1.1 {} {reason}\r\ncontent-type: {}\r\ncontent-length: {}\r\ncache-control: no-store\r\nx-content-type-options: nosniff\r\n{}{allow}connection: close\r\n\r\n",
             self.status,
-            self.kind,
+            self.content_type,
             body.len(),
-            policy,
+            security_policy,
         );
         stream.write_all(head.as_bytes())?;
         if !head_only {

@@ -1,4 +1,4 @@
-//! The sink of `run`: a proxy in this process.
+//! The sink of `run`: a data plane in this process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -7,15 +7,15 @@ use pointsman_control::Sink;
 use pointsman_proxy::DataPlane;
 use pointsman_routing::Tables;
 
-/// A data plane that the reconciler feeds and `run` drains.
-pub struct InProcess(pub Arc<Mutex<DataPlane>>);
+/// A data plane that the reconciler updates and `run` drains.
+pub struct InProcessSink(pub Arc<Mutex<DataPlane>>);
 
-/// Locks a data plane. Only the control thread does, so nobody waits.
+/// Locks a data plane. Only the control thread does, so the lock is never contended.
 pub fn lock(data_plane: &Mutex<DataPlane>) -> MutexGuard<'_, DataPlane> {
     data_plane.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Sink for InProcess {
+impl Sink for InProcessSink {
     fn stage(&mut self, delta: &Delta, tables: &Tables) -> Vec<Change> {
         lock(&self.0).stage(delta, tables)
     }
@@ -34,7 +34,7 @@ impl Sink for InProcess {
 
     fn reload(&mut self) {
         if let Err(error) = lock(&self.0).reopen_log() {
-            tracing::warn!("the access log can't be opened anew: {error}");
+            tracing::warn!("the access log can't be reopened: {error}");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! `run`: manifests in, traffic carried, status served.
+//! The command `run`: a standalone proxy that is configured by manifests.
 //!
-//! Wires a source of files to the reconciler, and the reconciler to a proxy in this process ([`in_process`]). The main thread reconciles; files are read on a
-//! thread of their own, as are signals ([`signals`]) and the admin server.
+//! Connects the file source to the reconciler, and the reconciler to a data plane in this process ([`in_process`]). The main thread reconciles. Reading files,
+//! handling signals ([`signals`]) and the admin server each have a thread of their own.
 
 mod in_process;
 mod signals;
@@ -20,24 +20,24 @@ use pointsman_resources::Kind;
 use crate::admin::{AdminServer, AdminState};
 use crate::cli::Run;
 use crate::output;
-use in_process::{InProcess, lock};
+use in_process::{InProcessSink, lock};
 
-/// Runs `run`.
+/// Runs `run` until a signal stops it.
 pub fn run(arguments: &Run) -> Result<ExitCode> {
-    log(arguments.quiet);
+    start_logging(arguments.quiet);
     let mut options = arguments.data_plane.options()?;
-    let mut permissions = arguments.reach.permissions()?;
-    let mut source = FileSource::new(&arguments.paths).context("files can't be watched")?;
+    let mut permissions = arguments.permissions.permissions()?;
+    let mut source = FileSource::new(&arguments.paths).context("can't watch files")?;
     let first = source.read_all();
     if !source.is_readable() {
         for error in source.errors() {
             output::print_error(&error.to_string());
         }
-        bail!("nothing could be read: -f takes files and folders of manifests");
+        bail!("no input could be read: -f expects files or directories of manifests");
     }
     let admin = match arguments.admin {
         Some(address) => Some(AdminServer::bind(address).with_context(|| {
-            format!("the admin server can't listen on {address} (--admin says where)")
+            format!("the admin server can't listen on {address} (set by --admin)")
         })?),
         None => None,
     };
@@ -47,7 +47,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
         options.sockets = SocketFactory::default().without_admin(address);
     }
     options.endpoints = permissions.endpoints.clone();
-    let proxy = Proxy::start(options).context("the data plane can't be started")?;
+    let proxy = Proxy::start(options).context("can't start the data plane")?;
     let data_plane = DataPlane::new(proxy, listeners(arguments));
     let snapshots: Arc<Snapshots> = Arc::default();
     let paths = arguments.data_plane.path_policy;
@@ -60,11 +60,11 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
 
     let reports = inbox.clone();
     data_plane.on_report(move || {
-        // Nobody waits for reports once the inbox is closed.
+        // Reports are dropped once the inbox is closed.
         let _ = reports.put(|update| update.reports = true);
     });
     let data_plane = Arc::new(Mutex::new(data_plane));
-    let sink = InProcess(data_plane.clone());
+    let sink = InProcessSink(data_plane.clone());
     let mut reconciler =
         Reconciler::new(vec![Box::new(sink)], snapshots.clone()).with_permissions(permissions);
     reconciler.apply_changes(first);
@@ -77,15 +77,15 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
 
     state.set_ready(false);
     let drain = arguments.data_plane.drain;
-    tracing::info!("ending: what runs may go on for {drain:?}");
+    tracing::info!("shutting down; draining for up to {drain:?}");
     drop(reconciler);
-    let cut = lock(&data_plane).drain(drain);
-    if cut > 0 {
-        tracing::warn!("{cut} connections were cut");
+    let unfinished = lock(&data_plane).drain(drain);
+    if unfinished > 0 {
+        tracing::warn!("{unfinished} connections were closed at the end of the drain period");
     }
-    // Ends the proxy, which writes the rest of the access log.
+    // Dropping the data plane flushes the access log.
     drop(data_plane);
-    Ok(ExitCode::from(u8::from(cut > 0)))
+    Ok(ExitCode::from(u8::from(unfinished > 0)))
 }
 
 fn listeners(arguments: &Run) -> Placement {
@@ -100,7 +100,7 @@ fn listeners(arguments: &Run) -> Placement {
 fn announce(data_plane: &DataPlane, snapshot: &Snapshot, admin: Option<SocketAddr>) -> Result<()> {
     let mut text = data_plane.describe().join("\n");
     if text.is_empty() {
-        text = format!("nothing to listen on yet: {}", why_idle(snapshot));
+        text = format!("not listening: {}", idle_reason(snapshot));
     }
     if let Some(address) = admin {
         text += &format!("\nadmin on http://{address}/");
@@ -108,8 +108,8 @@ fn announce(data_plane: &DataPlane, snapshot: &Snapshot, admin: Option<SocketAdd
     output::print(&(text + "\n"))
 }
 
-/// Why there is no listener: those of the Gateways have problems, or there is no Gateway to serve.
-fn why_idle(snapshot: &Snapshot) -> String {
+/// Returns the reason why there is no listener: problems of Gateways, or no Gateway to serve.
+fn idle_reason(snapshot: &Snapshot) -> String {
     let mut problems = Vec::new();
     for entry in snapshot.entries.values() {
         let key = entry.document.resource.key();
@@ -124,21 +124,21 @@ fn why_idle(snapshot: &Snapshot) -> String {
     }
     if problems.is_empty() {
         return format!(
-            "no Gateway of a GatewayClass with controllerName {CONTROLLER_NAME}, no Service with a clusterIP of this machine, and no Dataplane of Kuma's (of those \
-             that --dataplane names)"
+            "there is no Gateway of a GatewayClass with controllerName {CONTROLLER_NAME}, no Service with a clusterIP of this machine, and no Kuma Dataplane (or \
+             none that --dataplane selects)"
         );
     }
-    const MOST: usize = 10;
-    let more = problems.len().saturating_sub(MOST);
-    problems.truncate(MOST);
+    const MAX_PROBLEMS: usize = 10;
+    let more = problems.len().saturating_sub(MAX_PROBLEMS);
+    problems.truncate(MAX_PROBLEMS);
     if more > 0 {
         problems.push(format!("\n    and {more} more"));
     }
     format!("no listener can serve traffic{}", problems.concat())
 }
 
-/// Logs to standard error what `RUST_LOG` asks for: by default our own few lines, and what others warn of.
-fn log(quiet: bool) {
+/// Starts to log to standard error, at the levels in `RUST_LOG`. By default, logs Pointsman's messages, and warnings of its dependencies.
+fn start_logging(quiet: bool) {
     use tracing_subscriber::EnvFilter;
     let filter = EnvFilter::try_from_default_env();
     let filter = filter.unwrap_or_else(|_| {
@@ -154,6 +154,6 @@ fn log(quiet: bool) {
         .with_target(false)
         .try_init();
     if let Err(error) = logging {
-        output::print_error(&format!("pointsman: nothing is logged: {error}"));
+        output::print_error(&format!("pointsman: logging is disabled: {error}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Signals, on a thread of their own: they are heard whatever the rest is busy with.
+//! Signal handling, on a separate thread so that signals are handled even while the control thread is busy.
 
 use std::io;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use signal_hook::iterator::Signals;
 /// Handles signals: SIGHUP reloads, SIGTERM and SIGINT stop the reconciler, and a second one ends the process at once.
 pub fn start(reloader: Reloader, inbox: Arc<Inbox>) -> io::Result<()> {
     let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-    let listen = move || {
-        let mut ending = false;
+    let run = move || {
+        let mut stopping = false;
         for signal in signals.forever() {
             match signal {
                 SIGHUP => reloader.reload(),
-                _ if ending => {
-                    tracing::warn!("a second signal: ending at once");
+                _ if stopping => {
+                    tracing::warn!("second signal received, exiting immediately");
                     std::process::exit(1)
                 }
                 _ => {
-                    ending = true;
+                    stopping = true;
                     inbox.close();
                 }
             }
@@ -29,6 +29,6 @@ pub fn start(reloader: Reloader, inbox: Arc<Inbox>) -> io::Result<()> {
     };
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(listen)?;
+        .spawn(run)?;
     Ok(())
 }

@@ -251,7 +251,7 @@ fn check_for_states_the_order_in_which_rules_are_tried() {
     assert_eq!(serde_json::json!(order), wanted);
     let said = text(&pointsman(&["check", "-f", "-", "--for", "a"], mesh));
     for line in [
-        "matches are tried in the order of their numbers; if none holds, the client gets 404",
+        "matches are evaluated in the order of their numbers; if none applies, the client gets 404",
         "1. matches: {\"path\":{\"type\":\"Exact\",\"value\":\"/e\"}}",
         "5. matches: {\"method\":\"GET\"}",
     ] {
@@ -262,7 +262,7 @@ fn check_for_states_the_order_in_which_rules_are_tried() {
     let said = text(&pointsman(&["check", "-f", &folder, "--for", "edge"], ""));
     assert!(said.contains("1. matches: "), "{said}");
     assert!(
-        said.contains("if none holds, less specific hostnames are tried"),
+        said.contains("if none applies, less specific hostnames are tried"),
         "{said}"
     );
 }
@@ -293,7 +293,7 @@ fn an_example_without_tags_is_checked_and_explained() {
     let said = text(&checked);
     assert_eq!(checked.status.code(), Some(0), "{said}");
     let reaches =
-        "reaches MeshService mesh:default/backend port 80 from Dataplane mesh:default/batch-1";
+        "applies to MeshService mesh:default/backend port 80 on Dataplane mesh:default/batch-1";
     assert!(said.contains(reaches), "{said}");
     for (url, backend) in [
         ("http://backend.mesh/v2/x", "backend-v2"),

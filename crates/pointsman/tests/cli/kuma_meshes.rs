@@ -54,7 +54,7 @@ fn a_proxy_is_named_with_its_mesh_where_its_name_is_not_enough() {
     assert_eq!(several.status.code(), Some(2));
     let said = String::from_utf8_lossy(&several.stderr);
     assert!(
-        said.contains("`c` may be Dataplane mesh:one/c or Dataplane mesh:two/c: write MESH/NAME"),
+        said.contains("`c` is ambiguous, it may be Dataplane mesh:one/c or Dataplane mesh:two/c: use MESH/NAME"),
         "{said}"
     );
     let explain = |arguments: &[&str]| {

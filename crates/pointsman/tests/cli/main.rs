@@ -75,7 +75,7 @@ fn check_ends_with_0_when_all_is_well() {
     let output = pointsman(&["check", "-f", "-"], WELL);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(
-        text(&output).ends_with("5 resources, all is well\n"),
+        text(&output).ends_with("5 resources, no problems\n"),
         "{}",
         text(&output)
     );
@@ -417,7 +417,7 @@ fn a_file_that_is_named_twice_or_linked_to_is_read_once() {
     let (folder, file) = (folder.to_str().expect("text"), file.to_str().expect("text"));
     let output = pointsman(&["check", "-f", folder, "-f", file, "-f", folder], "");
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
-    assert!(text(&output).ends_with("5 resources, all is well\n"));
+    assert!(text(&output).ends_with("5 resources, no problems\n"));
 }
 
 #[test]

@@ -46,7 +46,7 @@ fn what_is_wrong_with_a_command_line_is_said() {
         ),
         (
             &["run", "-f", "m", "--access-log", "json:"],
-            "name of the file",
+            "the file name after the colon is missing",
         ),
         (&["run", "-f", "m", "--limit", "streams"], "NAME=VALUE"),
         (&["run", "-f", "m", "--limit", "stream=5"], "stream"),
@@ -64,7 +64,7 @@ fn a_path_that_leads_nowhere_is_named() {
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("nowhere: error: No such file"), "{said}");
     assert_eq!(said.matches("No such file").count(), 1, "once: {said}");
-    assert!(said.contains("nothing could be read"), "{said}");
+    assert!(said.contains("no input could be read"), "{said}");
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn the_admin_server_answers_no_request_that_came_through_a_proxy() {
             let ask = format!("GET {page} HTTP/1.1\r\n{host}{field}\r\n\r\n");
             let (status, _, body) = running.ask(&ask);
             assert_eq!(status, 403, "{page} {field}: {body}");
-            assert!(body.contains("came through a proxy"), "{body}");
+            assert!(body.contains("forwarded by a proxy"), "{body}");
         }
     }
     assert_eq!(running.get("/status").0, 200);

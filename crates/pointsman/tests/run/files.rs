@@ -318,7 +318,7 @@ fn hangup_reads_everything_again() {
 fn an_empty_folder_is_waited_for() {
     let running = Running::with(&[], &["--address-pool", &pool()]);
     assert!(
-        running.lines[0].contains("nothing to listen on"),
+        running.lines[0].contains("not listening: "),
         "{:?}",
         running.lines
     );
