@@ -1,4 +1,4 @@
-//! New connections to endpoints.
+//! Connections to endpoints.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,6 +7,7 @@ use std::time::Duration;
 use pointsman_binding::bound::{Fault, FaultReason};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
+use tokio::time::error::Elapsed;
 use tokio_rustls::{TlsConnector, TlsStream};
 
 use super::{SelectedEndpoint, Upstream};
@@ -14,28 +15,27 @@ use crate::io::stream::{PrefixedStream, ReadHalf, WriteHalf, split, split_tls};
 use crate::tls::BackendConfig;
 use crate::worker::Worker;
 
-/// Why there is no connection. Nothing of a request has left.
+/// The reason for which no connection was made. Nothing of a request was sent.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConnectError {
-    /// It could not be reached.
     #[error("connecting: {0}")]
     Io(#[from] io::Error),
-    /// It took too long.
-    #[error("connecting took too long")]
+    /// The connect timeout elapsed.
+    #[error("connect timeout")]
     Timeout,
-    /// TLS was not agreed on.
+    /// The TLS handshake failed.
     #[error("TLS: {0}")]
     Tls(io::Error),
-    /// The other side does not speak what is needed.
-    #[error("the endpoint did not agree to HTTP/2")]
+    /// The endpoint does not support the required protocol.
+    #[error("the endpoint did not negotiate HTTP/2")]
     Protocol,
-    /// It can't be spoken to at all.
+    /// The backend's settings are invalid.
     #[error("{}", .0.message)]
     Fault(Fault),
 }
 
 impl ConnectError {
-    /// What it is called in logs and answers.
+    /// The reason for logs and responses.
     pub(crate) fn fault_reason(&self) -> FaultReason {
         match self {
             ConnectError::Io(_) => FaultReason::ConnectFailed,
@@ -46,7 +46,7 @@ impl ConnectError {
         }
     }
 
-    /// The same error, for another one who waited for the connection.
+    /// Copies the error for another waiter of the same connection.
     pub(crate) fn duplicate(&self) -> Self {
         let io = |error: &io::Error| io::Error::new(error.kind(), error.to_string());
         match self {
@@ -59,15 +59,15 @@ impl ConnectError {
     }
 }
 
-/// Connects to an endpoint of an upstream over TCP.
+/// Connects to an endpoint over TCP.
 pub(crate) async fn tcp(upstream: &Upstream, address: SocketAddr) -> io::Result<TcpStream> {
     let stream = upstream.sockets.connect(address).await?;
-    // Heads and small bodies leave when they are written; there is nothing to wait for.
+    // Headers and small bodies are written at once, so there is nothing for Nagle's algorithm to collect.
     stream.set_nodelay(true)?;
     Ok(stream)
 }
 
-/// Silence after which the kernel probes whether the peer's host is still there.
+/// Idle time after which the kernel probes whether the peer's host is still there.
 pub(super) const KEEPALIVE_IDLE: Duration = Duration::from_secs(20);
 
 /// Interval between keepalive probes.
@@ -90,7 +90,7 @@ pub(crate) fn set_user_timeout(stream: &TcpStream, time: Option<Duration>) -> io
     SockRef::from(stream).set_tcp_user_timeout(time)
 }
 
-/// A connection for bytes, over TLS if that is how the backend is spoken to.
+/// Opens a connection for a stream, with TLS if the backend has it.
 pub(crate) async fn byte_stream(
     worker: &Worker,
     selected: &SelectedEndpoint,
@@ -107,14 +107,22 @@ pub(crate) async fn byte_stream(
         })
     };
     let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
-    let connected = connected.unwrap_or(Err(ConnectError::Timeout));
-    if connected.is_err() {
-        upstream.series.failed_connects.increment();
-    }
-    connected
+    connect_result(upstream, connected)
 }
 
-/// TLS over a connection.
+/// Flattens the result of a connection attempt with a timeout, and counts a failure.
+pub(super) fn connect_result<T>(
+    upstream: &Upstream,
+    result: Result<Result<T, ConnectError>, Elapsed>,
+) -> Result<T, ConnectError> {
+    let result = result.unwrap_or(Err(ConnectError::Timeout));
+    if result.is_err() {
+        upstream.series.failed_connects.increment();
+    }
+    result
+}
+
+/// Performs the TLS handshake.
 pub(crate) async fn tls(
     stream: TcpStream,
     config: &BackendConfig,

@@ -1,4 +1,4 @@
-//! A connection to an endpoint that speaks HTTP/1: one request at a time.
+//! HTTP/1 connections to endpoints.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,20 +13,20 @@ use crate::limits::Limits;
 use crate::metrics::BackendSeries;
 use crate::worker::{UpstreamFile, Worker};
 
-/// A connection in use.
+/// A connection used by a request.
 #[derive(Debug)]
 pub(crate) struct Http1Connection {
     pub(crate) link: Box<PersistentConnection>,
-    /// What came and is not done with.
+    /// Received bytes that were not consumed yet.
     pub(crate) buffer: Buffer,
-    /// What waits to be written.
+    /// Bytes to be written.
     pub(crate) out: Vec<u8>,
-    /// It has carried a request before, so the endpoint may have closed it meanwhile.
+    /// True if it has carried another request before, so the endpoint may have closed it meanwhile.
     pub(crate) reused: bool,
     address: SocketAddr,
 }
 
-/// The part of a connection that outlives a request. Its box moves from the pool to a request and back.
+/// The part of a connection that outlives a request. Its box moves between the pool and requests.
 #[derive(Debug)]
 pub(crate) struct PersistentConnection {
     pub(crate) reader: ReadHalf,
@@ -36,13 +36,13 @@ pub(crate) struct PersistentConnection {
     _counted: ConnectionGuard,
 }
 
-/// Time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and
-/// `stall-time` is the time that a backend may take nothing of a request's body.
+/// Time after which a silent host is considered gone: 40 seconds, or `stall-time` if that is longer. A closed receive window counts as silence, and `stall-time` is
+/// the time for which a backend may stop reading a request body.
 fn user_timeout(limits: &Limits) -> Duration {
     (connect::KEEPALIVE_IDLE * 2).max(limits.stall_time)
 }
 
-/// Counts an open connection. It knows the figures alone: a connection that waits in an upstream's pool must not keep that upstream.
+/// Counts an open connection until dropped. It holds only the metrics: a pooled connection must not keep its upstream alive.
 #[derive(Debug)]
 pub(crate) struct ConnectionGuard {
     series: Arc<BackendSeries>,
@@ -50,7 +50,7 @@ pub(crate) struct ConnectionGuard {
 }
 
 impl ConnectionGuard {
-    /// One more is open.
+    /// Counts a connection.
     pub(crate) fn new(upstream: &Upstream, file: UpstreamFile) -> Self {
         upstream.series.open.increment();
         ConnectionGuard {
@@ -67,23 +67,23 @@ impl Drop for ConnectionGuard {
 }
 
 impl Http1Connection {
-    /// One that waits for work, else a new one.
+    /// Takes an idle connection from the pool, or opens one.
     pub(crate) async fn acquire(
         worker: &Worker,
         selected: &SelectedEndpoint,
     ) -> Result<Http1Connection, ConnectError> {
         let upstream = selected.upstream();
         while let Some(idle) = upstream.pool.checkout(selected.address) {
-            // Bytes that nobody asked for, or its end: it is of no use.
+            // Connections with unexpected bytes or a closed read side are dropped.
             if idle.settings_version == upstream.settings_version() && idle.reader.is_reusable() {
                 return Ok(Http1Connection::new(worker, selected, idle, true));
             }
         }
-        // Boxed: most requests find a connection and would pay for its room.
+        // Boxed, because most requests find an idle connection and would still carry this future's size.
         Box::pin(Http1Connection::connect(worker, selected)).await
     }
 
-    /// A new one.
+    /// Opens a connection.
     pub(crate) async fn connect(
         worker: &Worker,
         selected: &SelectedEndpoint,
@@ -103,13 +103,7 @@ impl Http1Connection {
             })
         };
         let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
-        let (reader, writer) = match connected.unwrap_or(Err(ConnectError::Timeout)) {
-            Ok(halves) => halves,
-            Err(error) => {
-                upstream.series.failed_connects.increment();
-                return Err(error);
-            }
-        };
+        let (reader, writer) = connect::connect_result(upstream, connected)?;
         let link = Box::new(PersistentConnection {
             reader,
             writer,

@@ -1,4 +1,4 @@
-//! Where traffic goes: the endpoints of a backend, who is chosen, and the connections that are kept to them. Each worker has its own.
+//! Upstreams: the endpoints of a backend, load balancing, and connection pools. Each worker has its own.
 
 pub(crate) mod connect;
 pub(crate) mod http1;
@@ -23,33 +23,32 @@ use crate::worker::{EndpointSet, Worker};
 use pool::ConnectionPool;
 use retry_budget::RetryBudgetTracker;
 
-/// A backend as one worker sees it.
+/// A worker's view of a backend.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    /// Which one.
     pub(crate) id: BackendId,
-    /// The certificate that the Gateway presents where the backend's settings name none.
+    /// Client certificate of the Gateway, presented unless the backend's settings name one.
     certificate: Option<SecretId>,
     backend: RefCell<Arc<Backend>>,
     endpoints: RefCell<LoadBalancer<SocketAddr>>,
     tls: RefCell<Option<Result<Rc<UpstreamTls>, Fault>>>,
-    /// Counts the changes of how the backend is spoken to. A connection made under other terms carries no more requests.
+    /// Incremented when the protocol or the TLS settings change. Connections of another version get no new requests.
     settings_version: Cell<u64>,
-    /// When something last went there.
+    /// Time of the last request.
     used: Cell<Instant>,
-    /// Creates the sockets of its connections, which are pooled here.
+    /// Creates the sockets of connections.
     pub(crate) sockets: SocketFactory,
-    /// Connections that wait for work.
+    /// Idle HTTP/1 connections.
     pub(crate) pool: ConnectionPool,
-    /// Connections that carry many requests at once.
+    /// HTTP/2 connections.
     pub(crate) http2: http2::Http2Pool,
-    /// How much may be tried again.
+    /// Limits retries to a share of the requests.
     pub(crate) retry_budget: RefCell<RetryBudgetTracker>,
-    /// Its figures.
+    /// Metrics of the backend.
     pub(crate) series: Arc<BackendSeries>,
 }
 
-/// TLS towards a backend, for each version of HTTP and for bytes.
+/// TLS configurations for HTTP/1, HTTP/2, and streams without ALPN.
 #[derive(Debug)]
 pub(crate) struct UpstreamTls {
     pub(crate) http1: BackendConfig,
@@ -57,17 +56,15 @@ pub(crate) struct UpstreamTls {
     pub(crate) bytes: BackendConfig,
 }
 
-/// Which version of HTTP is spoken to a backend.
+/// HTTP version for requests to a backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UpstreamProtocol {
-    /// HTTP/1.1.
     Http1,
-    /// HTTP/2.
     Http2,
 }
 
 impl Upstream {
-    /// The backend, with the certificate that its Gateway shows.
+    /// Creates the upstream of a backend. `certificate` is the client certificate of the Gateway.
     pub(crate) fn new(
         worker: &Worker,
         backend: Arc<Backend>,
@@ -89,12 +86,12 @@ impl Upstream {
         }
     }
 
-    /// The certificate that the Gateway presents where the backend's settings name none.
+    /// Client certificate of the Gateway, presented unless the backend's settings name one.
     pub(crate) fn certificate(&self) -> Option<&SecretId> {
         self.certificate.as_ref()
     }
 
-    /// Replaces the backend's settings. `secrets` are certificates that changed.
+    /// Replaces the backend's settings. `secrets` are the changed certificates.
     pub(crate) fn update(&self, backend: &Arc<Backend>, secrets: &BTreeSet<SecretId>) {
         let old = self.backend.replace(backend.clone());
         let same = Arc::ptr_eq(&old, backend);
@@ -121,18 +118,18 @@ impl Upstream {
         self.endpoints.borrow_mut().update(worker.now(), all);
     }
 
-    /// Closes connections that have waited this long.
+    /// Closes connections that have been idle for this long.
     pub(crate) fn sweep(&self, oldest: Duration) {
         self.pool.sweep(oldest);
         self.http2.sweep(oldest);
     }
 
-    /// Whether nothing has gone there for this long.
+    /// True if there was no request for this long.
     pub(crate) fn is_idle(&self, time: Duration) -> bool {
         self.used.get().elapsed() >= time
     }
 
-    /// Chooses an endpoint, one that was not tried if there is one. It is this late now.
+    /// Selects an endpoint, preferring those not in `tried`.
     pub(crate) fn select(
         self: &Rc<Self>,
         worker: &Worker,
@@ -152,12 +149,12 @@ impl Upstream {
         })
     }
 
-    /// Reports whether an address is one of its endpoints.
+    /// True if an address is an endpoint of the backend.
     pub(crate) fn contains(&self, address: SocketAddr) -> bool {
         self.endpoints.borrow().contains(&address)
     }
 
-    /// Which version of HTTP it is spoken to in. Where nothing is said: HTTP/1.1, or HTTP/2 for gRPC.
+    /// HTTP version for a request. If the backend does not specify one, HTTP/1.1, or HTTP/2 for gRPC.
     pub(crate) fn protocol(&self, grpc: bool) -> UpstreamProtocol {
         match self.backend.borrow().protocol {
             BackendProtocol::Http2 | BackendProtocol::Grpc => UpstreamProtocol::Http2,
@@ -166,12 +163,12 @@ impl Upstream {
         }
     }
 
-    /// How often the terms have changed.
+    /// Version of the protocol and TLS settings.
     pub(crate) fn settings_version(&self) -> u64 {
         self.settings_version.get()
     }
 
-    /// How TLS is spoken to it; plain text if none.
+    /// TLS configurations; `None` if the backend has no TLS.
     pub(crate) fn tls(&self, worker: &Worker) -> Result<Option<Rc<UpstreamTls>>, Fault> {
         let backend = self.backend.borrow();
         let Some(settings) = &backend.tls else {
@@ -206,29 +203,28 @@ impl Upstream {
     }
 }
 
-/// An endpoint that was chosen for a request. Until something is said of how it went, nothing is known.
+/// An endpoint selected for a request. The load balancer counts the request until an outcome is recorded or this is dropped.
 #[derive(Debug)]
 pub(crate) struct SelectedEndpoint {
     upstream: Rc<Upstream>,
     handle: Option<EndpointHandle>,
-    /// Where it is.
+    /// Address of the endpoint.
     pub(crate) address: SocketAddr,
     selected_at: Instant,
     epoch: Instant,
 }
 
 impl SelectedEndpoint {
-    /// The backend.
     pub(crate) fn upstream(&self) -> &Rc<Upstream> {
         &self.upstream
     }
 
-    /// When it was chosen.
+    /// Time of the selection.
     pub(crate) fn selected_at(&self) -> Instant {
         self.selected_at
     }
 
-    /// It answered. Returns how long that took.
+    /// Records a response. Returns the time since the selection.
     pub(crate) fn record_response(&mut self) -> Duration {
         let now = Instant::now();
         let elapsed = now.saturating_duration_since(self.selected_at);
@@ -236,7 +232,7 @@ impl SelectedEndpoint {
         elapsed
     }
 
-    /// It took a stream, which counts as its load until this is dropped.
+    /// Records a connection for a stream, which stays outstanding until this is dropped. Returns the time since the selection.
     pub(crate) fn record_connect(&mut self) -> Duration {
         let elapsed = self.selected_at.elapsed();
         if let Some(handle) = self.handle {
@@ -246,7 +242,7 @@ impl SelectedEndpoint {
         elapsed
     }
 
-    /// It could not be reached, or broke off, or took too long.
+    /// Records a failure: no connection, an early close, a protocol error or a timeout.
     pub(crate) fn record_failure(&mut self) {
         self.end(RequestOutcome::Failure, Instant::now());
     }
@@ -270,7 +266,7 @@ impl SelectedEndpoint {
 
 impl Drop for SelectedEndpoint {
     fn drop(&mut self) {
-        // Of most it is known by now.
+        // No outcome was recorded.
         if self.handle.is_some() {
             self.end(RequestOutcome::Cancelled, Instant::now());
         }

@@ -1,4 +1,4 @@
-//! Connections that wait for work, by endpoint. The one that was used last is taken first, so that those which are too many grow old and go.
+//! Idle HTTP/1 connections by endpoint. The most recently used one is taken first, so that surplus connections grow old and are closed.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -7,22 +7,22 @@ use std::time::{Duration, Instant};
 
 use super::http1::PersistentConnection;
 
-/// Connections of HTTP/1 that wait for work.
+/// A pool of idle HTTP/1 connections.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionPool(RefCell<Vec<(SocketAddr, IdleQueue)>>);
 
-/// Those to one endpoint, with the time since when they wait; the oldest first.
+/// Connections to an endpoint with the time since which they are idle, oldest first.
 type IdleQueue = VecDeque<(Instant, Box<PersistentConnection>)>;
 
 impl ConnectionPool {
-    /// Takes one to this endpoint.
+    /// Takes a connection to this endpoint.
     pub(crate) fn checkout(&self, address: SocketAddr) -> Option<Box<PersistentConnection>> {
         let mut all = self.0.borrow_mut();
         let (_, idle) = all.iter_mut().find(|(other, _)| *other == address)?;
         idle.pop_back().map(|(_, idle)| idle)
     }
 
-    /// Keeps one, unless there are enough.
+    /// Adds a connection, and drops the oldest one if there are more than `max`.
     pub(crate) fn checkin(
         &self,
         address: SocketAddr,
@@ -44,17 +44,17 @@ impl ConnectionPool {
         }
     }
 
-    /// Keeps only those to endpoints that are still there.
+    /// Drops connections to endpoints that were removed.
     pub(crate) fn retain(&self, exists: impl Fn(&SocketAddr) -> bool) {
         self.0.borrow_mut().retain(|(address, _)| exists(address));
     }
 
-    /// Closes all.
+    /// Drops all connections.
     pub(crate) fn clear(&self) {
         self.0.borrow_mut().clear();
     }
 
-    /// Closes those that have waited this long.
+    /// Drops connections that have been idle for this long.
     pub(crate) fn sweep(&self, max_idle: Duration) {
         for (_, idle) in self.0.borrow_mut().iter_mut() {
             while idle

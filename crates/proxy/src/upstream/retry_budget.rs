@@ -1,10 +1,10 @@
-//! How much may be tried again: a share of the requests of late, and always a few. So a backend that fails gets little more than its own load.
+//! Retry budget: limits retries to a share of recent requests, plus a minimum, so that retries add little load to a failing backend.
 
 use std::time::Duration;
 
 use pointsman_binding::bound::RetryBudget;
 
-/// What holds where a policy says nothing: the defaults of XBackendTrafficPolicy.
+/// The defaults of XBackendTrafficPolicy.
 const DEFAULT: RetryBudget = RetryBudget {
     percent: 20,
     interval: Duration::from_secs(10),
@@ -12,7 +12,7 @@ const DEFAULT: RetryBudget = RetryBudget {
     min_interval: Duration::from_secs(1),
 };
 
-/// Counts requests and tries again, over the last interval.
+/// Counts requests and retries over the last interval.
 #[derive(Debug)]
 pub(crate) struct RetryBudgetTracker {
     policy: RetryBudget,
@@ -21,7 +21,7 @@ pub(crate) struct RetryBudgetTracker {
     minimum: Window,
 }
 
-/// A count over a time, in two halves: the one that runs and the one before, which fades as time goes by.
+/// A sliding window count, approximated by the current interval and a decreasing share of the previous one.
 #[derive(Debug, Default)]
 struct Window {
     start: Duration,
@@ -52,7 +52,7 @@ impl Window {
 }
 
 impl RetryBudgetTracker {
-    /// What a policy allows.
+    /// Creates a budget with a policy, or with the defaults.
     pub(crate) fn new(policy: Option<RetryBudget>) -> Self {
         RetryBudgetTracker {
             policy: policy.unwrap_or(DEFAULT),
@@ -62,13 +62,13 @@ impl RetryBudgetTracker {
         }
     }
 
-    /// A request goes there.
+    /// Counts a request.
     pub(crate) fn record_request(&mut self, now: Duration) {
         self.requests.roll(now, self.policy.interval);
         self.requests.current += 1;
     }
 
-    /// Whether something may be tried again; if so, it is counted.
+    /// Returns whether a retry is allowed, and counts it if so.
     pub(crate) fn try_retry(&mut self, now: Duration) -> bool {
         let policy = self.policy;
         self.requests.roll(now, policy.interval);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_share_of_the_requests_may_be_tried_again_and_always_a_few() {
+    fn retries_are_limited_to_a_share_of_requests_plus_a_minimum() {
         let policy = RetryBudget {
             percent: 20,
             interval: Duration::from_secs(10),
@@ -105,17 +105,20 @@ mod tests {
         );
         assert!(
             !budget.try_retry(at),
-            "a third has no requests to stand for it"
+            "a third exceeds the share of no requests"
         );
         for _ in 0..100 {
             budget.record_request(at);
         }
         let allowed = (0..100).filter(|_| budget.try_retry(at)).count();
-        assert_eq!(allowed, 18, "a fifth of a hundred, two of which are spent");
+        assert_eq!(allowed, 18, "20% of 100, less the two before");
         let later = at + Duration::from_secs(1);
-        assert!(budget.try_retry(later), "another second, another few");
+        assert!(
+            budget.try_retry(later),
+            "another second has its own minimum"
+        );
         let much_later = at + Duration::from_secs(60);
         let allowed = (0..100).filter(|_| budget.try_retry(much_later)).count();
-        assert_eq!(allowed, 2, "old requests stand for nothing");
+        assert_eq!(allowed, 2, "old requests do not count");
     }
 }

@@ -1,7 +1,7 @@
-//! Connection limits, shared by all workers: how many clients may be connected, and how many files may be open for clients and endpoints together.
+//! Limits on client connections and open files, shared by all workers.
 //!
-//! Neither an idle client nor an unused upstream connection may keep a client out. A client counts as one file, an endpoint's connection as another while it is open. Near the limit the
-//! longest-idle client connections are closed, on whichever worker they are.
+//! Neither idle clients nor unused upstream connections may lock out new clients. A client connection counts as one file, an open upstream connection as another.
+//! Near a limit the longest-idle client connections are closed, on any worker.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -16,27 +16,27 @@ use tokio::sync::Notify;
 use super::Worker;
 use super::idle::Slot;
 
-/// Share of the files that clients leave free, so that requests in progress can reach their endpoints.
+/// One in this many files is reserved for upstream connections, so that requests in progress can reach their endpoints.
 const HEADROOM: usize = 16;
 
-/// Time that a new client waits for an idle connection to close. One of HTTP/2 lingers for a second if its client does not answer the GOAWAY.
+/// Time that a new client waits for an idle connection to close. An HTTP/2 connection takes up to a second if its client does not react to the GOAWAY.
 const EVICTION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How often a new client asks for an idle connection to be closed: another one may be faster to take its place.
+/// Evictions that a new client requests: another client may take the freed slot.
 const ATTEMPTS: usize = 3;
 
-/// Time without a request after which a connection to an endpoint is closed when files are scarce.
+/// Idle time after which upstream connections are closed when files are scarce.
 const UNUSED_AFTER: Duration = Duration::from_secs(1);
 
-/// No connection of a worker is idle.
+/// Value of [`IdleWorker::oldest`] without idle connections.
 const NONE_IDLE: u64 = u64::MAX;
 
-/// Limits, and what counts against them.
+/// The limits and current usage.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     clients: AtomicUsize,
     max_clients: usize,
-    /// Files of clients and of connections to endpoints.
+    /// Files of client and upstream connections.
     files: AtomicUsize,
     max_files: usize,
     workers: Box<[IdleWorker]>,
@@ -45,18 +45,18 @@ pub(crate) struct Capacity {
     freed: Notify,
 }
 
-/// The idle connections of a worker, as the others see them. On cache lines of its own: it is written with every request.
+/// A worker's idle connections, as other workers see them. Written with every request, hence on cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct IdleWorker {
-    /// Second since when its longest-idle connection is idle, counted from the start of the workers.
+    /// Second since which its longest-idle connection has been idle, relative to the start of the workers.
     oldest: AtomicU64,
-    /// It is to close some.
+    /// Requests the worker to close idle connections.
     close: Notify,
 }
 
 impl Capacity {
-    /// Creates the limits of so many workers.
+    /// Creates the limits for this number of workers.
     pub(crate) fn new(max_clients: Option<usize>, max_files: usize, workers: usize) -> Self {
         let worker = || IdleWorker {
             oldest: AtomicU64::new(NONE_IDLE),
@@ -73,7 +73,7 @@ impl Capacity {
         }
     }
 
-    /// Files that clients may use; the rest is for connections to endpoints.
+    /// Files available to clients; the rest is reserved for upstream connections.
     fn client_files(&self) -> usize {
         self.max_files - self.max_files / HEADROOM
     }
@@ -82,7 +82,7 @@ impl Capacity {
         self.files.load(Ordering::Relaxed) >= self.client_files()
     }
 
-    /// Counts a client and its file, if there is room.
+    /// Counts a client and its file, unless a limit is reached.
     fn take_client(&self) -> bool {
         if self.files.fetch_add(1, Ordering::SeqCst) >= self.client_files() {
             self.files.fetch_sub(1, Ordering::SeqCst);
@@ -112,7 +112,7 @@ impl Capacity {
         }
     }
 
-    /// Returns the worker whose longest-idle connection has been idle for longest; `own` among equals.
+    /// Returns the worker with the longest-idle connection; `own` among equals.
     fn longest_idle(&self, own: usize) -> Option<usize> {
         let oldest = |(index, worker): (usize, &IdleWorker)| {
             (worker.oldest.load(Ordering::Relaxed), index != own, index)
@@ -123,7 +123,7 @@ impl Capacity {
 }
 
 impl Worker {
-    /// Counts a client's connection, if there is room without closing another one.
+    /// Admits a client connection, unless that requires closing another one.
     pub(crate) fn try_admit(self: &Rc<Self>) -> Option<Admission> {
         let admitted = self.shared.capacity.take_client();
         admitted.then(|| {
@@ -135,7 +135,7 @@ impl Worker {
         })
     }
 
-    /// Counts a client's connection. Without room, the longest-idle connections are closed; `None` if no connection is idle.
+    /// Admits a client connection, and closes the longest-idle connections if a limit is reached. Returns `None` if no connection is idle.
     pub(crate) async fn admit(self: &Rc<Self>) -> Option<Admission> {
         if let Some(admission) = self.try_admit() {
             return Some(admission);
@@ -143,7 +143,7 @@ impl Worker {
         let capacity = &self.shared.capacity;
         capacity.waiting.fetch_add(1, Ordering::SeqCst);
         let _waiting = WaitingClient(capacity);
-        // Connections that have just been accepted are idle once their tasks have run.
+        // Connections that were just accepted become idle once their tasks have run.
         tokio::task::yield_now().await;
         for _ in 0..ATTEMPTS {
             let mut freed = pin!(capacity.freed.notified());
@@ -159,7 +159,7 @@ impl Worker {
         None
     }
 
-    /// Closes the longest-idle client connections, on whichever worker they are, and connections to endpoints that nobody uses. Returns whether there were any.
+    /// Closes the longest-idle client connections of any worker, or else unused upstream connections. Returns true if there were any.
     pub(crate) fn make_room(&self) -> bool {
         let capacity = &self.shared.capacity;
         match capacity.longest_idle(self.index) {
@@ -170,11 +170,11 @@ impl Worker {
         true
     }
 
-    /// Closes connections to endpoints that have waited for a request for a while, if files are scarce. Returns whether there were any.
+    /// Closes upstream connections that have been unused for a while, if files are scarce. Returns true if there were any.
     fn close_unused_upstreams(&self) -> bool {
         let capacity = &self.shared.capacity;
         let second = self.second.get();
-        // Not with every client: it looks through all of them.
+        // At most once a second, because it visits all upstreams.
         if !capacity.is_short_of_files() || self.trimmed_second.replace(second) == second {
             return false;
         }
@@ -185,7 +185,7 @@ impl Worker {
         capacity.files.load(Ordering::SeqCst) < before
     }
 
-    /// Closes the longest-idle connections of this worker.
+    /// Closes the longest-idle client connections of this worker.
     fn close_longest_idle(&self) {
         self.close_unused_upstreams();
         let count = self.idle.close_longest_idle();
@@ -196,12 +196,12 @@ impl Worker {
         {
             tracing::info!(
                 times,
-                "idle connections are closed to make room: near the limit of connections or open files"
+                "closed idle connections to make room: the limit of connections or open files is near"
             );
         }
     }
 
-    /// Closes idle connections whenever another worker asks for it.
+    /// Closes idle connections whenever another worker requests it.
     pub(super) async fn close_idle_on_request(self: Rc<Self>) {
         loop {
             let own = &self.shared.capacity.workers[self.index];
@@ -217,7 +217,7 @@ impl Worker {
     }
 }
 
-/// Counts a new client that waits.
+/// Counts a waiting client.
 struct WaitingClient<'c>(&'c Capacity);
 
 impl Drop for WaitingClient<'_> {
@@ -226,16 +226,16 @@ impl Drop for WaitingClient<'_> {
     }
 }
 
-/// A client's connection, counted until dropped.
+/// An admitted client connection, counted until dropped.
 #[derive(Debug)]
 pub(crate) struct Admission {
     worker: Rc<Worker>,
-    /// Its place among the idle connections, once it has been idle.
+    /// Slot in the list of idle connections, once it has been idle.
     slot: Cell<Option<Slot>>,
 }
 
 impl Admission {
-    /// Marks the connection as idle: nothing of a request has come. Ready when it has to close so that others have room.
+    /// Marks the connection as idle: no byte of a request has arrived. Ready when it has to close to make room.
     pub(crate) fn poll_idle(&self, cx: &mut Context<'_>) -> Poll<()> {
         let worker = &self.worker;
         let (slot, polled) = worker.idle.poll(self.slot.get(), worker.second.get(), cx);
@@ -244,12 +244,12 @@ impl Admission {
         polled
     }
 
-    /// Marks the connection as busy: it is not closed to make room.
+    /// Marks the connection as busy, so that it is not closed to make room.
     pub(crate) fn set_busy(&self) {
         let Some(slot) = self.slot.get() else { return };
         let worker = &self.worker;
         if worker.idle.set_busy(slot) {
-            // It was chosen, and stays: whoever waits for its place chooses another one.
+            // It had been selected to close but stays, so waiting clients have to select another one.
             worker.shared.capacity.wake_waiting();
         }
         worker.publish_oldest();
@@ -268,12 +268,12 @@ impl Drop for Admission {
     }
 }
 
-/// The file of a connection to an endpoint, counted until dropped. There is always room for one: clients leave some.
+/// The file of an upstream connection, counted until dropped. It is always granted, because clients leave a reserve.
 #[derive(Debug)]
 pub(crate) struct UpstreamFile(Arc<super::WorkerShared>);
 
 impl UpstreamFile {
-    /// Counts a file. Near the limit, idle client connections are closed.
+    /// Counts a file. Near the limit, closes idle client connections.
     pub(crate) fn new(worker: &Worker) -> Self {
         let capacity = &worker.shared.capacity;
         let before = capacity.files.fetch_add(1, Ordering::SeqCst);
@@ -295,10 +295,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_counts_as_one_file_and_an_endpoint_while_its_connection_is_open() {
+    fn client_and_open_upstream_connections_count_as_one_file_each() {
         let capacity = Capacity::new(None, 32, 1);
         let clients = (0..40).filter(|_| capacity.take_client()).count();
-        assert_eq!(clients, 30, "two are left for endpoints");
+        assert_eq!(clients, 30, "two are reserved for endpoints");
         for _ in 0..10 {
             capacity.release_client();
         }
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_idle_of_all_workers_is_closed_and_ones_own_among_equals() {
+    fn the_worker_with_the_longest_idle_connection_is_selected_and_the_own_one_among_equals() {
         let capacity = Capacity::new(Some(1), 32, 3);
         assert_eq!(capacity.longest_idle(0), None);
         let set = |index: usize, second| {

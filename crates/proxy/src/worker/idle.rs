@@ -1,23 +1,23 @@
-//! Client connections without a request in progress, ordered by how long they have been idle. Near the limit the longest-idle ones are closed to make room, as nginx does with its
-//! reusable connections.
+//! Client connections without a request in progress, ordered by idle time. Near a limit the longest-idle ones are closed to make room, like nginx's reusable
+//! connections.
 
 use std::cell::RefCell;
 use std::task::{Context, Poll, Waker};
 
-/// Connections that are closed at once at most: room for a burst, without losing most of the others.
+/// Maximum number of connections closed at once: room for a burst without losing most of the others.
 const BATCH: usize = 32;
 
 /// The idle connections of one worker.
 #[derive(Debug, Default)]
 pub(super) struct IdleConnections(RefCell<IdleList>);
 
-/// Slot of a connection that has been idle before.
+/// Slot of a connection.
 pub(super) type Slot = u32;
 
-/// End of a list.
+/// Null slot.
 const NIL: Slot = Slot::MAX;
 
-/// A doubly linked list over slots, the longest-idle connection first. A connection keeps its slot, and with it its waker, while it is busy.
+/// A doubly linked list, longest-idle connection first. A busy connection keeps its slot and waker.
 #[derive(Debug)]
 struct IdleList {
     slots: Vec<IdleSlot>,
@@ -32,7 +32,7 @@ struct IdleSlot {
     state: IdleState,
     previous: Slot,
     next: Slot,
-    /// Second in which the connection became idle, as the worker counts them.
+    /// Second in which the connection became idle, as counted by the worker.
     since: u64,
     waker: Waker,
 }
@@ -41,7 +41,7 @@ struct IdleSlot {
 enum IdleState {
     Busy,
     Idle,
-    /// It is to close.
+    /// Selected to close.
     Closing,
 }
 
@@ -58,7 +58,7 @@ impl Default for IdleList {
 }
 
 impl IdleConnections {
-    /// Marks a connection as idle, if it is not yet. Ready while it is chosen to be closed.
+    /// Marks a connection as idle. Ready if it was selected to close.
     pub(super) fn poll(
         &self,
         slot: Option<Slot>,
@@ -80,7 +80,7 @@ impl IdleConnections {
         (slot, Poll::Pending)
     }
 
-    /// Marks a connection as busy. Returns whether it had been chosen to be closed.
+    /// Marks a connection as busy. Returns true if it had been selected to close.
     pub(super) fn set_busy(&self, slot: Slot) -> bool {
         let mut list = self.0.borrow_mut();
         match list.entry(slot).state {
@@ -91,7 +91,7 @@ impl IdleConnections {
         std::mem::replace(&mut list.entry(slot).state, IdleState::Busy) == IdleState::Closing
     }
 
-    /// Removes a connection that has ended.
+    /// Removes a closed connection.
     pub(super) fn remove(&self, slot: Slot) {
         self.set_busy(slot);
         let mut list = self.0.borrow_mut();
@@ -99,7 +99,7 @@ impl IdleConnections {
         list.free.push(slot);
     }
 
-    /// Chooses the longest-idle connections to be closed and wakes them: one of eight, at least one. Returns how many.
+    /// Selects the longest-idle connections to close, one in eight but at least one, and wakes them. Returns their number.
     pub(super) fn close_longest_idle(&self) -> usize {
         let mut wakers = Vec::new();
         let mut list = self.0.borrow_mut();
@@ -116,7 +116,7 @@ impl IdleConnections {
         count
     }
 
-    /// Returns the second since when the longest-idle connection is idle.
+    /// The second since which the longest-idle connection has been idle.
     pub(super) fn oldest(&self) -> Option<u64> {
         let list = self.0.borrow();
         let first = list.slots.get(list.first as usize)?;
@@ -140,11 +140,11 @@ impl IdleList {
             since: 0,
             waker: waker.clone(),
         });
-        // Fewer than there may be open files.
+        // The number of slots is bounded by the limit of open files.
         (self.slots.len() - 1) as Slot
     }
 
-    /// Appends a connection: it is the last to be closed.
+    /// Appends a connection as the most recently idle.
     fn append(&mut self, slot: Slot) {
         let last = std::mem::replace(&mut self.last, slot);
         match last {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chosen_connection_hears_of_it_and_a_busy_one_is_never_chosen() {
+    fn a_selected_connection_is_woken_and_a_busy_one_is_never_selected() {
         let idle = IdleConnections::default();
         assert_eq!((idle.oldest(), idle.close_longest_idle()), (None, 0));
         let (first, _) = poll(&idle, None);
@@ -194,44 +194,44 @@ mod tests {
         assert!(poll(&idle, Some(first)).1.is_pending());
         assert!(poll(&idle, Some(second)).1.is_ready());
         assert_eq!(idle.close_longest_idle(), 1);
-        assert!(idle.set_busy(first), "its request came in time");
+        assert!(idle.set_busy(first), "its request arrived in time");
         assert!(poll(&idle, Some(first)).1.is_pending());
     }
 
     proptest! {
-        /// The list is a queue: whatever connections do, those are closed first that have been idle for longest.
+        /// The list is a queue: after any operations, the longest-idle connections are closed first.
         #[test]
         fn the_longest_idle_are_closed_first(steps in prop::collection::vec((0..12usize, 0..4u8), 0..200)) {
             let idle = IdleConnections::default();
             let mut slots = [None; 12];
             let mut queue: VecDeque<usize> = VecDeque::new();
-            let mut chosen: Vec<usize> = Vec::new();
+            let mut selected: Vec<usize> = Vec::new();
             for (at, step) in steps {
                 match (step, slots[at]) {
                     (0, slot) => {
                         let (slot, polled) = poll(&idle, slot);
                         slots[at] = Some(slot);
-                        let was_chosen = chosen.contains(&at);
-                        prop_assert_eq!(polled.is_ready(), was_chosen);
-                        if !was_chosen && !queue.contains(&at) {
+                        let was_selected = selected.contains(&at);
+                        prop_assert_eq!(polled.is_ready(), was_selected);
+                        if !was_selected && !queue.contains(&at) {
                             queue.push_back(at);
                         }
                     }
                     (1, Some(slot)) => {
-                        prop_assert_eq!(idle.set_busy(slot), chosen.contains(&at));
+                        prop_assert_eq!(idle.set_busy(slot), selected.contains(&at));
                         queue.retain(|other| *other != at);
-                        chosen.retain(|other| *other != at);
+                        selected.retain(|other| *other != at);
                     }
                     (2, Some(slot)) => {
                         idle.remove(slot);
                         slots[at] = None;
                         queue.retain(|other| *other != at);
-                        chosen.retain(|other| *other != at);
+                        selected.retain(|other| *other != at);
                     }
                     (3, _) => {
                         let count = idle.close_longest_idle();
                         prop_assert_eq!(count, queue.len().min((queue.len() / 8).max(1)));
-                        chosen.extend(queue.drain(..count));
+                        selected.extend(queue.drain(..count));
                     }
                     _ => {}
                 }

@@ -1,4 +1,4 @@
-//! A worker: a thread with sockets, tables and connections of its own. What lives here is reached from every connection of the thread, and from no other.
+//! A worker: a thread with its own sockets, tables and connections. Its state is shared by all connections of the thread, without locks.
 
 mod capacity;
 mod idle;
@@ -37,22 +37,22 @@ pub(crate) use capacity::{Admission, Capacity, UpstreamFile};
 pub(crate) use rule_plan::{MirrorTarget, RulePlan};
 pub(crate) use snapshot::{ConfigSnapshot, EndpointSet, WorkerSnapshot};
 
-/// What all workers share.
+/// State shared by all workers.
 #[derive(Debug)]
 pub(crate) struct WorkerShared {
-    /// What the operator said.
+    /// Settings of the data plane.
     pub(crate) options: Options,
     /// Limits of connections and open files.
     pub(crate) capacity: Capacity,
-    /// Where requests are logged.
+    /// Access log, if enabled.
     pub(crate) log: Option<AccessLog>,
-    /// Connections of each port.
+    /// Connections per port.
     pub(crate) ports: PortConnections,
     roots: OnceLock<Arc<RootCertStore>>,
 }
 
 impl WorkerShared {
-    /// For these settings.
+    /// Creates the shared state.
     pub(crate) fn new(options: Options, capacity: Capacity, log: Option<AccessLog>) -> Self {
         WorkerShared {
             options,
@@ -63,12 +63,12 @@ impl WorkerShared {
         }
     }
 
-    /// Whom the system trusts; read when first asked for.
+    /// Trust anchors of the operating system, loaded on first use.
     pub(crate) fn system_roots(&self) -> &Arc<RootCertStore> {
         self.roots.get_or_init(|| {
             let found = rustls_native_certs::load_native_certs();
             for error in &found.errors {
-                tracing::warn!(%error, "authorities of the system");
+                tracing::warn!(%error, "can't load the system's CA certificates");
             }
             let mut roots = RootCertStore::empty();
             roots.add_parsable_certificates(found.certs);
@@ -77,21 +77,19 @@ impl WorkerShared {
     }
 }
 
-/// A socket that is listened on, as one worker has it.
+/// A listening socket of a worker.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// Which one.
     pub(crate) key: SocketKey,
-    /// Owner of the frontends there, shared with the connections.
+    /// Owner of the frontends at the socket, shared with its connections.
     pub(crate) owner: Rc<SharedSocketOwner>,
-    /// Its connections, of all workers.
+    /// Number of connections to the port, over all workers.
     pub(crate) connections: Arc<AtomicUsize>,
-    /// Rings when it is closed, be it alone or because the worker drains. Connections that wait for a request then end.
+    /// Notified when the socket closes, alone or because the worker drains. Connections without a request in progress close then.
     pub(crate) closed: Signal,
 }
 
 impl Socket {
-    /// A socket of this owner.
     pub(crate) fn new(key: SocketKey, owner: SocketOwner, ports: &PortConnections) -> Self {
         Socket {
             key,
@@ -102,22 +100,21 @@ impl Socket {
     }
 }
 
-/// Owner of the frontends at an address. Connections share it with their socket, so that they follow when configuration gives the address to another owner.
+/// Owner of the frontends at an address. Connections share it with their socket, so that they follow if the configuration assigns the address to another owner.
 #[derive(Debug)]
 pub(crate) struct SharedSocketOwner(RefCell<Rc<SocketOwner>>);
 
 impl SharedSocketOwner {
-    /// Creates a handle for an owner.
     pub(crate) fn new(owner: SocketOwner) -> Self {
         SharedSocketOwner(RefCell::new(Rc::new(owner)))
     }
 
-    /// Returns the owner of this moment.
+    /// Returns the current owner.
     pub(crate) fn get(&self) -> Rc<SocketOwner> {
         self.0.borrow().clone()
     }
 
-    /// Replaces the owner if it is another one.
+    /// Replaces the owner if it differs.
     fn set(&self, owner: &SocketOwner) {
         if *self.get() != *owner {
             self.0.replace(Rc::new(owner.clone()));
@@ -125,56 +122,55 @@ impl SharedSocketOwner {
     }
 }
 
-/// How long an upstream is kept at least that no rule has used.
+/// Minimum time for which an unused upstream is kept.
 const UNUSED_UPSTREAM_TTL: Duration = Duration::from_secs(300);
 
-/// A worker.
+/// State of a worker thread.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    /// Number among the workers.
+    /// Index among the workers.
     index: usize,
-    /// What it shares with the others.
+    /// State shared with the other workers.
     pub(crate) shared: Arc<WorkerShared>,
-    /// Its figures.
     pub(crate) metrics: WorkerMetrics,
-    /// Where requests are logged.
+    /// Queue of the access log, if enabled.
     pub(crate) log: Option<WorkerLog>,
-    /// Buffers that nobody uses.
+    /// Unused buffers.
     pub(crate) buffers: Rc<BufferPool>,
-    /// PipePool that nobody uses.
+    /// Unused pipes.
     pub(crate) pipes: Rc<PipePool>,
-    /// Rings when the worker drains.
+    /// Notified when the worker drains.
     pub(crate) draining: Signal,
-    /// When it began; times in the balancer count from here.
+    /// Start of the worker, to which the load balancer's times are relative.
     pub(crate) epoch: Instant,
-    /// Who was turned away.
+    /// Counts and logs refused clients.
     pub(crate) overload: Overload,
-    /// Where a datagram is while it is passed on; nobody keeps it while waiting.
+    /// Buffer for the datagram that is being forwarded, never borrowed across an `await`.
     pub(crate) datagram_buffer: RefCell<Vec<u8>>,
-    /// How often what holds has changed.
+    /// Number of installed configurations and endpoint sets.
     generation: Cell<u64>,
     snapshot: RefCell<Rc<WorkerSnapshot>>,
     endpoints: RefCell<Arc<EndpointSet>>,
-    /// Upstreams by backend, one for each certificate that frontends present there.
+    /// Upstreams by backend, one for each client certificate presented there.
     upstreams: RefCell<HashMap<BackendId, Vec<Rc<Upstream>>, foldhash::fast::RandomState>>,
     sockets: RefCell<HashMap<SocketKey, Rc<Socket>>>,
-    /// Connections that are open here.
+    /// Open client connections.
     open: Cell<usize>,
-    /// Those of them that have no request in progress.
+    /// Client connections without a request in progress.
     idle: IdleConnections,
-    /// Seconds since the worker began, advanced once a second.
+    /// Seconds since the start of the worker, updated once a second.
     second: Cell<u64>,
-    /// Second in which unused connections to endpoints were last closed for want of files.
+    /// Second in which unused upstream connections were last closed because files were scarce.
     trimmed_second: Cell<u64>,
-    /// Copies of requests that are on their way to mirrors.
+    /// Mirrored requests in progress.
     pub(crate) mirrored_requests: Cell<usize>,
     random: Cell<u64>,
-    /// The time as `date` has it.
+    /// Current value of the `date` header.
     date: RefCell<Rc<[u8]>>,
 }
 
 impl Worker {
-    /// A worker that holds nothing yet.
+    /// Creates a worker without a configuration.
     pub(crate) fn new(
         shared: Arc<WorkerShared>,
         metrics: WorkerMetrics,
@@ -208,32 +204,31 @@ impl Worker {
         }
     }
 
-    /// What is too much.
     pub(crate) fn limits(&self) -> &Limits {
         &self.shared.options.limits
     }
 
-    /// What holds now. A request asks once and keeps it.
+    /// Pins the current configuration: a request calls this once and uses the same snapshot throughout.
     pub(crate) fn pin_snapshot(&self) -> Rc<WorkerSnapshot> {
         self.snapshot.borrow().clone()
     }
 
-    /// How often that has changed.
+    /// Number of installed configurations and endpoint sets, to detect changes.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.get()
     }
 
-    /// The time since the worker began.
+    /// Time since the start of the worker.
     pub(crate) fn now(&self) -> Duration {
         self.epoch.elapsed()
     }
 
-    /// A time, counted from when the worker began.
+    /// Converts a time to the time since the start of the worker.
     pub(crate) fn at(&self, time: Instant) -> Duration {
         time.saturating_duration_since(self.epoch)
     }
 
-    /// A random number, of no use where it must not be guessed (Vigna's xorshift64*).
+    /// Returns a pseudo-random number (Vigna's xorshift64*), not for cryptographic use.
     pub(crate) fn random(&self) -> u64 {
         let mut state = self.random.get();
         state ^= state >> 12;
@@ -243,12 +238,12 @@ impl Worker {
         state.wrapping_mul(0x2545_f491_4f6c_dd1d)
     }
 
-    /// Installs a version. Requests that come from now on use it.
+    /// Installs a configuration for new requests.
     pub(crate) fn install(&self, config: Arc<ConfigSnapshot>, changed: &Changed) {
         let snapshot = Rc::new(WorkerSnapshot::new(config));
         let config = &snapshot.config;
         self.upstreams.borrow_mut().retain(|id, upstreams| {
-            // A stream may still use one that is gone; nothing new will.
+            // A removed upstream may still have streams, but gets no new ones.
             let Some(backend) = config.backend(id) else {
                 return false;
             };
@@ -261,7 +256,7 @@ impl Worker {
         self.snapshot.replace(snapshot);
     }
 
-    /// Installs other endpoints. Nothing but the upstreams concerned is touched.
+    /// Installs endpoints. Only the upstreams of changed backends are updated.
     pub(crate) fn install_endpoints(&self, endpoints: Arc<EndpointSet>, changed: &Changed) {
         let upstreams = self.upstreams.borrow();
         for id in &changed.endpoints {
@@ -273,7 +268,7 @@ impl Worker {
         self.generation.set(self.generation.get() + 1);
     }
 
-    /// The upstream of a backend, for connections that present this certificate where the backend's own settings name none.
+    /// Returns the upstream of a backend. `certificate` is presented there unless the backend's own settings name one.
     pub(crate) fn upstream(
         &self,
         backend: &Arc<Backend>,
@@ -292,12 +287,12 @@ impl Worker {
         upstream
     }
 
-    /// The time as `date` has it, to the second.
+    /// Value of the `date` header, updated once a second.
     pub(crate) fn date(&self) -> Rc<[u8]> {
         self.date.borrow().clone()
     }
 
-    /// Closes connections to endpoints that have waited too long. Called once a second.
+    /// Closes upstream connections that have been idle for too long, and drops unused upstreams. Called once a second.
     pub(crate) fn sweep(&self) {
         self.date.replace(date());
         self.second.set(self.now().as_secs());
@@ -305,14 +300,14 @@ impl Worker {
         self.upstreams.borrow_mut().retain(|_, upstreams| {
             upstreams.retain(|upstream| {
                 upstream.sweep(oldest);
-                // Nobody has asked for it for long: it was for another certificate, or for routes that are gone.
+                // Unused: it was for another certificate, or for routes that were removed.
                 Rc::strong_count(upstream) > 1 || !upstream.is_idle(oldest.max(UNUSED_UPSTREAM_TTL))
             });
             !upstreams.is_empty()
         });
     }
 
-    /// Why something that runs is dropped before its end.
+    /// The reason to log for requests and streams that are dropped before their end.
     pub(crate) fn termination_reason(&self) -> &'static str {
         match self.draining.is_notified() {
             true => "Drained",
@@ -320,7 +315,7 @@ impl Worker {
         }
     }
 
-    /// Clients' connections that are open here.
+    /// Number of open client connections.
     pub(crate) fn open_connections(&self) -> usize {
         self.open.get()
     }

@@ -1,4 +1,4 @@
-//! How many connections a port has, over all workers: a listener of Kuma's may say how many there may be at a time.
+//! Connection counts per port over all workers, for the connection limits of Kuma's listeners.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,30 +6,30 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::proxy::SocketKey;
 
-/// The counts of all ports.
+/// The counters of all ports.
 #[derive(Debug, Default)]
 pub(crate) struct PortConnections(Mutex<HashMap<SocketKey, Arc<AtomicUsize>>>);
 
 impl PortConnections {
-    /// The count of a port. Asked for when a socket is opened, not when a client comes.
+    /// Returns the counter of a port. Called when a socket is opened, not per connection.
     pub(crate) fn of(&self, key: SocketKey) -> Arc<AtomicUsize> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A port that no socket counts at any more has no use for its own.
+        // Drops counters that no socket uses any more.
         all.retain(|other, count| *other == key || Arc::strong_count(count) > 1);
         all.entry(key).or_default().clone()
     }
 }
 
-/// A connection that its port counts while it lives.
+/// A connection counted for its port until dropped.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit(Arc<AtomicUsize>);
 
 impl ConnectionPermit {
-    /// A permit among so many; none if all are taken.
+    /// Counts a connection, unless the limit is reached.
     pub(crate) fn try_acquire(count: &Arc<AtomicUsize>, limit: u32) -> Option<ConnectionPermit> {
         let permit = ConnectionPermit(count.clone());
         let before = count.fetch_add(1, Ordering::Relaxed);
-        // One that is not given is counted down again by its end.
+        // If it is not returned, dropping it reverts the count.
         (before < limit as usize).then_some(permit)
     }
 }
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_free_again_when_its_connection_ends() {
+    fn a_permit_is_available_again_when_its_connection_ends() {
         let count = Arc::default();
         let first = ConnectionPermit::try_acquire(&count, 1);
         assert!(first.is_some());

@@ -1,4 +1,4 @@
-//! What a rule does, with everything in place that does not depend on the request: its backends, their figures, its filters.
+//! The execution plan of a rule: everything that does not depend on the request, prepared once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,65 +16,62 @@ use super::{ConfigSnapshot, Worker};
 use crate::metrics::{ListenerSeries, RouteSeries};
 use crate::upstream::Upstream;
 
-/// What is done with the requests or streams of a rule.
+/// Prepared execution of a rule for requests or streams.
 #[derive(Debug)]
 pub(crate) struct RulePlan {
-    /// The rule; none where calls go to a mesh parent itself.
+    /// Origin in the configuration; `None` for traffic to a mesh parent without routes.
     pub(crate) origin: Option<RuleOrigin>,
-    /// Why all of it is answered with an error.
+    /// Error with which all requests are answered.
     pub(crate) fault: Option<Fault>,
     /// Filters of the rule and of each backend.
     pub(crate) filters: Option<Arc<RuleFilters>>,
-    /// Whose turn it is.
+    /// Selects a backend by weight.
     split: Arc<Split>,
-    /// Where it goes, by the numbers that the split gives.
+    /// Backends, by the selector's index.
     backends: Vec<BackendTarget>,
-    /// The longest that a request may take, all tries together.
+    /// Timeout of a request, including retries.
     pub(crate) request_timeout: Option<Duration>,
-    /// The longest that a try may take.
+    /// Timeout of an attempt.
     pub(crate) backend_timeout: Option<Duration>,
-    /// What is tried again.
+    /// Conditions and number of retries.
     pub(crate) retry: Option<RetryPolicy>,
-    /// It is a GRPCRoute's.
+    /// True for rules of a GRPCRoute.
     pub(crate) grpc: bool,
 }
 
-/// Where a rule came from, and its figures.
+/// The origin of a rule, and its metrics.
 #[derive(Debug)]
 pub(crate) struct RuleOrigin {
-    /// The frontend.
     pub(crate) frontend: Arc<Frontend>,
-    /// The route.
     pub(crate) route: Arc<BoundRoute>,
-    /// The rule.
     pub(crate) rule: Arc<BoundRule>,
-    /// The listener's figures.
+    /// Metrics of the listener.
     pub(crate) listener: Arc<ListenerSeries>,
-    /// The route's.
+    /// Metrics of the rule.
     pub(crate) series: Arc<RouteSeries>,
 }
 
-/// One of a rule's backends.
+/// A backend of a rule.
 #[derive(Debug)]
 pub(crate) struct BackendTarget {
-    /// Where, or what its share is answered with.
+    /// Upstream, or the error for this backend's share of the requests.
     pub(crate) upstream: Result<Rc<Upstream>, Fault>,
-    /// Copies of what goes there.
+    /// Mirrors of requests to this backend.
     pub(crate) mirrors: Vec<MirrorTarget>,
 }
 
-/// A mirror of a backend's requests.
+/// A destination of mirrored requests.
 #[derive(Debug)]
 pub(crate) struct MirrorTarget {
     pub(crate) upstream: Rc<Upstream>,
-    /// Chooses the requests that are copied.
+    /// Selects the requests to mirror.
     pub(crate) split: Arc<Split>,
-    /// Host of the copies; that of the request if none.
+    /// Host of mirrored requests; that of the original request by default.
     pub(crate) hostname: Option<Arc<str>>,
 }
 
 impl RulePlan {
-    /// The plan of the rule that took a request.
+    /// Prepares the rule that a request matched.
     pub(crate) fn new(
         worker: &Worker,
         config: &ConfigSnapshot,
@@ -135,7 +132,7 @@ impl RulePlan {
         }
     }
 
-    /// Calls to a mesh parent that no route governs: they go to its own endpoints.
+    /// Prepares traffic to a mesh parent without routes, which goes to the parent's own endpoints.
     pub(crate) fn implicit(worker: &Worker, backend: &Arc<Backend>) -> Self {
         RulePlan {
             origin: None,
@@ -153,7 +150,7 @@ impl RulePlan {
         }
     }
 
-    /// The rule as routing sees it; none where calls go to a mesh parent itself.
+    /// The rule as the routing crate represents it; `None` for traffic to a mesh parent without routes.
     fn rule(&self) -> Option<MatchedRule<'_>> {
         let origin = self.origin.as_ref()?;
         Some(MatchedRule {
@@ -163,7 +160,7 @@ impl RulePlan {
         })
     }
 
-    /// What is done with a request. Listeners are bound so much above their own ports here.
+    /// Returns the action for a request. `port_offset` is the difference between bound ports and the listeners' own.
     pub(crate) fn action<'p, R: Request>(&'p self, request: &'p R, port_offset: u16) -> Action<'p> {
         match self.rule() {
             Some(rule) => rule.action(request, port_offset, || self.split.next()),
@@ -171,7 +168,7 @@ impl RulePlan {
         }
     }
 
-    /// The backend whose turn it is, for a stream, and its place in the rule; or what is answered.
+    /// Selects a backend for a stream, and returns its index in the rule. Fails with the rule's fault.
     pub(crate) fn select_backend(&self) -> Result<(usize, &BackendTarget), Fault> {
         let index = match self.rule() {
             Some(rule) => rule.backend(|| self.split.next()).map_err(Fault::clone)?,
@@ -180,12 +177,12 @@ impl RulePlan {
         Ok((index, self.target(index)))
     }
 
-    /// The backend at a place of the rule.
+    /// Returns the backend with this index in the rule.
     pub(crate) fn target(&self, index: usize) -> &BackendTarget {
         &self.backends[index]
     }
 
-    /// Whether a backend is one of its.
+    /// True if the upstream is a backend of the rule.
     pub(crate) fn contains(&self, upstream: &Rc<Upstream>) -> bool {
         self.backends.iter().any(|target| {
             let upstreams = target.upstream.as_ref();

@@ -1,4 +1,4 @@
-//! One version of everything that is decided by configuration, and what a worker has worked out of it.
+//! Snapshots of the configuration: one shared by all workers, and each worker's own with what it has prepared for it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -17,32 +17,32 @@ use crate::balance::Readiness;
 use crate::metrics::ListenerSeries;
 use crate::proxy::{SocketKey, SocketOwner};
 
-/// What holds, for all workers.
+/// A configuration, shared by all workers.
 #[derive(Debug, Default)]
 pub(crate) struct ConfigSnapshot {
-    /// Which rule takes which traffic.
+    /// Routing tables.
     pub(crate) tables: Tables,
-    /// What is listened on.
+    /// Sockets to listen on.
     pub(crate) sockets: Arc<BTreeMap<SocketKey, SocketOwner>>,
-    /// The Pods, by their addresses.
+    /// Pods by address.
     pub(crate) pods: Arc<HashMap<IpAddr, ObjectKey>>,
-    /// Where calls to mesh parents go that no route governs.
+    /// Backends for traffic to mesh parents without routes.
     pub(crate) implicit: Arc<HashMap<BackendId, Arc<Backend>>>,
-    /// TLS of the listeners that end it.
+    /// TLS configurations of listeners that terminate TLS.
     pub(crate) tls: Arc<HashMap<FrontendId, Arc<ServerConfig>>>,
 }
 
-/// The endpoints of all backends. They change more often than everything else, so they are no part of a [`Version`].
+/// Endpoints of all backends. They change more often than the rest, so they are not part of a [`ConfigSnapshot`].
 #[derive(Debug, Clone, Default)]
 pub(crate) struct EndpointSet {
     /// Endpoints by backend.
     pub(crate) bound: EndpointMap,
-    /// The addresses of DNS names.
+    /// Addresses of DNS names.
     pub(crate) names: Arc<HashMap<Arc<str>, Vec<IpAddr>>>,
 }
 
 impl EndpointSet {
-    /// The addresses of a backend.
+    /// Addresses of a backend.
     pub(crate) fn addresses(&self, id: &BackendId) -> Vec<(SocketAddr, Readiness)> {
         let readiness = |terminating| match terminating {
             true => Readiness::Terminating,
@@ -66,28 +66,27 @@ impl EndpointSet {
 }
 
 impl ConfigSnapshot {
-    /// A backend, be it a rule's or a mesh parent's own.
+    /// Returns a backend of a rule or of a mesh parent.
     pub(crate) fn backend(&self, id: &BackendId) -> Option<&Arc<Backend>> {
         self.tables.backend(id).or_else(|| self.implicit.get(id))
     }
 }
 
-/// A version in a worker's hands, with what it has worked out so far.
+/// A configuration as pinned by a worker's requests, with plans and metrics that are created on first use.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerSnapshot {
-    /// The version.
     pub(crate) config: Arc<ConfigSnapshot>,
     ports: HashMap<SocketKey, Arc<PortTable>, foldhash::fast::RandomState>,
-    /// Plans, by the addresses of rule and frontend. The plans keep both alive, so no address is used twice.
+    /// Plans by the pointers to their rule and frontend. A plan keeps both alive, so a pointer is not reused.
     plans: RefCell<HashMap<(usize, usize), Rc<RulePlan>, foldhash::fast::RandomState>>,
-    /// Metrics of frontends, by the addresses of the frontends, which the version keeps alive.
+    /// Metrics by the pointers to frontends, which the configuration keeps alive.
     listeners: RefCell<HashMap<usize, Arc<ListenerSeries>, foldhash::fast::RandomState>>,
-    /// Plans of mesh parents that no route governs.
+    /// Plans of mesh parents without routes.
     implicit: RefCell<HashMap<BackendId, Rc<RulePlan>>>,
 }
 
 impl WorkerSnapshot {
-    /// Nothing is worked out yet but what listens where.
+    /// Creates a snapshot without plans.
     pub(crate) fn new(config: Arc<ConfigSnapshot>) -> Self {
         let ports = config.sockets.iter().filter_map(|(key, owner)| {
             let (gateway, port) = owner.gateway_port()?;
@@ -102,12 +101,12 @@ impl WorkerSnapshot {
         }
     }
 
-    /// The listeners of a Gateway's socket.
+    /// Listeners of a Gateway's socket.
     pub(crate) fn port(&self, key: &SocketKey) -> Option<&Arc<PortTable>> {
         self.ports.get(key)
     }
 
-    /// Returns the metrics of a frontend of this version.
+    /// Metrics of a frontend of this configuration.
     pub(crate) fn listener_series(
         &self,
         worker: &Worker,
@@ -121,7 +120,7 @@ impl WorkerSnapshot {
         series.clone()
     }
 
-    /// What a rule does at a frontend.
+    /// Returns the plan of a rule at a frontend.
     pub(crate) fn plan(
         &self,
         worker: &Worker,
@@ -137,7 +136,7 @@ impl WorkerSnapshot {
         plan
     }
 
-    /// What becomes of calls to a mesh parent that no route governs; none if it has no such port.
+    /// Returns the plan of a mesh parent without routes; `None` if it has no such port.
     pub(crate) fn implicit_plan(&self, worker: &Worker, id: &BackendId) -> Option<Rc<RulePlan>> {
         if let Some(plan) = self.implicit.borrow().get(id) {
             return Some(plan.clone());

@@ -1,4 +1,4 @@
-//! The thread of a worker: what the control side tells it, and the tasks it runs.
+//! The thread of a worker: commands of the control plane, and background tasks.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,42 +15,40 @@ use crate::metrics::WorkerMetrics;
 use crate::proxy::{SocketKey, SocketOwner};
 use crate::server;
 
-/// A socket that the control side has bound for a worker.
+/// A listening socket for a worker.
 #[derive(Debug)]
 pub(crate) enum BoundSocket {
-    /// For streams.
     Stream(std::net::TcpListener),
-    /// For datagrams.
     Datagrams(std::net::UdpSocket),
 }
 
-/// What a worker is told.
+/// A command to a worker.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// This holds from now on, and these sockets are new. Those that the version does not name are closed.
+    /// Installs a configuration and new sockets, and closes sockets that the configuration does not have.
     Install {
         config: Arc<ConfigSnapshot>,
         endpoints: Arc<EndpointSet>,
         changed: Arc<Changed>,
         sockets: Vec<(SocketKey, SocketOwner, BoundSocket)>,
-        /// Heard when it is so.
+        /// Notified when the configuration is installed.
         done: Sender<()>,
     },
-    /// Install other endpoints, of the backends that changed.
+    /// Installs new endpoints of the changed backends.
     InstallEndpoints {
         endpoints: Arc<EndpointSet>,
         changed: Arc<Changed>,
-        /// Notified when they are installed.
+        /// Notified when the endpoints are installed.
         done: Sender<()>,
     },
-    /// Stop accepting, and let what runs end by then. Says how many connections were cut.
+    /// Stops accepting and waits until connections end, or until the deadline. `done` gets the number of connections that are still open.
     Drain {
         deadline: Duration,
         done: Sender<usize>,
     },
 }
 
-/// Runs a worker until the control side is gone.
+/// Runs a worker until the control plane drops its sender.
 pub(crate) fn run(
     shared: Arc<WorkerShared>,
     metrics: WorkerMetrics,
@@ -60,7 +58,7 @@ pub(crate) fn run(
 ) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // How many tasks run before sockets are looked at: all that are ready.
+        // Tasks to poll between checks for I/O.
         .event_interval(61)
         .build()?;
     let local = tokio::task::LocalSet::new();
@@ -99,7 +97,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Once a second, what is only kept for later is looked through.
+/// Runs the worker's housekeeping once a second.
 async fn sweep(worker: Rc<Worker>) {
     let mut tick = tokio::time::interval(Duration::from_secs(1));
     loop {
@@ -114,7 +112,7 @@ fn install(
     changed: &Changed,
     fresh: Vec<(SocketKey, SocketOwner, BoundSocket)>,
 ) {
-    // First the tables: whoever connects to a new socket finds its listeners.
+    // The configuration first, so that connections to new sockets find their listeners.
     worker.install(config.clone(), changed);
     let mut sockets = worker.sockets.borrow_mut();
     sockets.retain(|key, socket| match config.sockets.get(key) {
@@ -139,7 +137,7 @@ fn install(
         };
         match listening {
             Ok(()) => drop(sockets.insert(key, socket)),
-            Err(error) => tracing::error!(address = %key.address, %error, "listening"),
+            Err(error) => tracing::error!(address = %key.address, %error, "can't listen"),
         }
     }
 }
@@ -151,7 +149,7 @@ async fn drain(worker: &Rc<Worker>, deadline: Duration) -> usize {
         socket.closed.notify();
     }
     let mut pause = Duration::from_millis(1);
-    // Whoever only waits for a request hears the bell and ends, however little time there is.
+    // Lets connections without a request close, even if the deadline is immediate.
     tokio::time::sleep(pause).await;
     while worker.open_connections() > 0 && Instant::now() < end {
         tokio::time::sleep(pause.min(end.saturating_duration_since(Instant::now()))).await;

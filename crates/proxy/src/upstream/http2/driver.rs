@@ -1,4 +1,4 @@
-//! One connection: made, driven by a task of its own, watched while it has streams.
+//! A single HTTP/2 connection: opening, driving, and detecting a vanished peer.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -23,30 +23,30 @@ use crate::io::flood_guard::SMALL_FRAMES;
 use crate::limits::Limits;
 use crate::worker::{UpstreamFile, Worker};
 
-/// How often it is asked at most. Servers of gRPC take PINGs for abuse that come more than once in five minutes (gRPC proposal A8).
+/// Minimum interval between PINGs. gRPC servers treat more than one in five minutes as abuse (gRPC proposal A8).
 const MIN_PING_INTERVAL: Duration = Duration::from_secs(310);
 
-/// The driver of a connection.
+/// The future that drives a connection.
 type ConnectionDriver = h2::client::Connection<CountedStream, Bytes>;
 
-/// A connection. When nobody has it any more, it ends with its last stream.
+/// A connection. Once it is dropped, it closes after its last stream.
 #[derive(Debug)]
 pub(super) struct Http2Connection {
     pub(super) sender: RefCell<SendRequest<Bytes>>,
-    /// Streams that are open.
+    /// Number of open streams.
     pub(super) streams: StreamCount,
-    /// Since when there is none.
+    /// Time since which there is no stream.
     pub(super) idle_since: Cell<Instant>,
-    /// The terms that it was made under.
+    /// Version of the upstream's settings when it was opened.
     settings_version: u64,
 }
 
 impl Http2Connection {
-    /// Whether there is room for a stream, under these terms and with so many streams at most; none if there will never be any.
+    /// Returns whether another stream fits, with at most `max`; `None` if the connection accepts no more streams, or has outdated settings.
     pub(super) fn has_capacity(&self, settings_version: u64, max: usize) -> Option<bool> {
         let mut sender = self.sender.borrow_mut();
         let mut cx = Context::from_waker(Waker::noop());
-        // It fails once the connection is broken, or the endpoint has said that it goes away.
+        // Fails once the connection is broken or the endpoint has sent a GOAWAY.
         let alive = !matches!(sender.poll_ready(&mut cx), Poll::Ready(Err(_)));
         if self.settings_version != settings_version || !alive {
             return None;
@@ -54,13 +54,13 @@ impl Http2Connection {
         Some(self.streams.get() < max.min(sender.current_max_send_streams()))
     }
 
-    /// Whether it has had no stream for this long.
+    /// True if it has had no stream for this long.
     pub(super) fn is_idle(&self, max_idle: Duration) -> bool {
         self.streams.get() == 0 && self.idle_since.get().elapsed() >= max_idle
     }
 }
 
-/// Makes a connection. It is there when the endpoint has said what it takes.
+/// Opens a connection. Ready when the endpoint's SETTINGS have arrived.
 pub(super) async fn connect(
     worker: &Rc<Worker>,
     upstream: &Rc<Upstream>,
@@ -80,13 +80,7 @@ pub(super) async fn connect(
         Ok((sender, driver, reads))
     };
     let connected = tokio::time::timeout(worker.limits().connect_time, connecting).await;
-    let (sender, mut driver, reads) = match connected.unwrap_or(Err(ConnectError::Timeout)) {
-        Ok(connected) => connected,
-        Err(error) => {
-            upstream.series.failed_connects.increment();
-            return Err(error);
-        }
-    };
+    let (sender, mut driver, reads) = connect::connect_result(upstream, connected)?;
     let streams = StreamCount::default();
     let liveness = LivenessCheck {
         streams: streams.clone(),
@@ -125,14 +119,14 @@ async fn open(
         return Ok(CountedStream::tcp(stream, reads.clone()));
     };
     let stream = connect::tls(stream, &tls.http2).await?;
-    // RFC 9113 §3.2: over TLS, HTTP/2 is agreed on by ALPN.
+    // RFC 9113 §3.2: over TLS, HTTP/2 is negotiated with ALPN.
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(ConnectError::Protocol);
     }
     Ok(CountedStream::tls(stream, reads.clone()))
 }
 
-/// A stream may hold as much as a body's buffer; the connection as much as all of its streams, so that a slow one is in no other's way.
+/// A stream's window is the buffer size of a body; the connection's covers all of its streams, so that a slow one does not block the others.
 fn builder(limits: &Limits) -> Builder {
     let window = u32::try_from(limits.buffer_bytes).unwrap_or(u32::MAX >> 1);
     let window = window.clamp(16 * 1024, MAX_WINDOW);
@@ -147,15 +141,15 @@ fn builder(limits: &Limits) -> Builder {
         .data_frame_budget(SMALL_FRAMES * all as usize)
         .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
         .max_send_buffer_size(window as usize)
-        // None, until the endpoint has said how many.
+        // None before the endpoint's SETTINGS.
         .initial_max_send_streams(0);
     builder
 }
 
-/// RFC 9113 §6.9.1.
+/// Largest flow-control window (RFC 9113 §6.9.1).
 const MAX_WINDOW: u32 = (1 << 31) - 1;
 
-/// Drives a connection until the endpoint's SETTINGS are there.
+/// Drives a connection until the endpoint's SETTINGS have arrived.
 async fn await_settings(
     driver: ConnectionDriver,
     sender: &SendRequest<Bytes>,
@@ -165,9 +159,9 @@ async fn await_settings(
         let Some(driving) = &mut driver else {
             return Poll::Pending;
         };
-        // An endpoint that answers the preface with something else, or with nothing, does not speak HTTP/2.
+        // An endpoint that does not speak HTTP/2 answers with something else, or closes the connection.
         if let Poll::Ready(ended) = Pin::new(driving).poll(cx) {
-            tracing::debug!(?ended, "no HTTP/2");
+            tracing::debug!(?ended, "the endpoint does not speak HTTP/2");
             return Poll::Ready(Err(ConnectError::Protocol));
         }
         match sender.current_max_send_streams() {
@@ -179,12 +173,12 @@ async fn await_settings(
     driver.ok_or(ConnectError::Protocol)
 }
 
-/// Looks after a connection that has streams: a peer that is gone without a word is found out.
+/// Detects a vanished peer of a connection with open streams.
 struct LivenessCheck {
     streams: StreamCount,
     reads: Rc<ReadCounter>,
     ping: Option<PingPong>,
-    /// What had been heard when it was last looked at, and whether a PING went out since.
+    /// Reads at the last update, and whether a PING is outstanding since.
     reads_seen: u64,
     awaiting_pong: bool,
     pinged_at: Option<Instant>,
@@ -192,7 +186,7 @@ struct LivenessCheck {
 }
 
 impl LivenessCheck {
-    /// Something was heard, or nobody waits for anything: then the time counts from now.
+    /// Restarts the idle time if something was received, or if there is no stream.
     fn update(&mut self, cx: &mut Context<'_>) {
         let reads = self.reads.get();
         if reads != self.reads_seen || self.streams.get() == 0 {
@@ -200,12 +194,12 @@ impl LivenessCheck {
                 (reads, Instant::now(), false);
         }
         if let Some(ping) = &mut self.ping {
-            // What was asked before is answered, so that it can be asked again.
+            // Takes the pong, so that the next PING can be sent.
             let _ = ping.poll_pong(cx);
         }
     }
 
-    /// When silence has lasted too long; never, if nobody waits for anything.
+    /// Time at which a PING, or giving up, is due; `None` without streams.
     fn deadline(&self) -> Option<Instant> {
         let quiet = self.quiet_since + KEEPALIVE_IDLE;
         let again = self.pinged_at.filter(|_| !self.awaiting_pong);
@@ -213,7 +207,7 @@ impl LivenessCheck {
         (self.streams.get() > 0).then_some(end)
     }
 
-    /// Silence has lasted too long: asks. Returns whether it was asked already.
+    /// Sends a PING. Returns true if one was outstanding already.
     fn ping(&mut self) -> bool {
         if std::mem::replace(&mut self.awaiting_pong, true) {
             return true;
@@ -246,12 +240,12 @@ async fn drive(
         match timer.run_until(deadline, driven).await {
             Ok(ended) => {
                 if let Err(error) = ended {
-                    tracing::debug!(endpoint = %address, %error, "a connection ended");
+                    tracing::debug!(endpoint = %address, %error, "connection error");
                 }
                 break;
             }
             Err(_) if liveness.borrow_mut().ping() => {
-                tracing::info!(endpoint = %address, "silent for too long: the connection is given up");
+                tracing::info!(endpoint = %address, "no response to a PING; closing the connection");
                 break;
             }
             Err(_) => {}

@@ -1,4 +1,4 @@
-//! Connections to endpoints that speak HTTP/2: few of them, each with many streams. While one is being made, all who need it wait for it.
+//! HTTP/2 connections to endpoints. Each carries many streams; requests that need a new connection to an endpoint share one attempt to open it.
 
 mod driver;
 mod transport;
@@ -20,26 +20,26 @@ use crate::io::signal::Signal;
 use crate::worker::Worker;
 use driver::Http2Connection;
 
-/// The connections to the endpoints of a backend.
+/// Connections to the endpoints of a backend.
 #[derive(Debug, Default)]
 pub(crate) struct Http2Pool(RefCell<Vec<(SocketAddr, Rc<EndpointConnections>)>>);
 
-/// The connections to one endpoint.
+/// Connections to one endpoint.
 #[derive(Debug, Default)]
 struct EndpointConnections {
-    /// The oldest first: it is used first, so that those which are too many grow idle and go.
+    /// Oldest first. The oldest is used first, so that surplus connections become idle and are closed.
     connections: RefCell<Vec<Rc<Http2Connection>>>,
     pending: RefCell<Option<Rc<PendingConnection>>>,
 }
 
-/// A connection that is being made.
+/// A connection that is being opened.
 #[derive(Debug)]
 struct PendingConnection {
     done: Signal,
     error: RefCell<Option<ConnectError>>,
 }
 
-/// Room for a stream on a connection.
+/// A reservation for a stream on a connection.
 #[derive(Debug)]
 pub(crate) struct StreamLease {
     connection: Rc<Http2Connection>,
@@ -59,17 +59,17 @@ impl Http2Pool {
         }
     }
 
-    /// Keeps only those to endpoints that are still there. The others end with their last stream.
+    /// Drops connections to endpoints that were removed; they close after their last stream.
     pub(crate) fn retain(&self, exists: impl Fn(&SocketAddr) -> bool) {
         self.0.borrow_mut().retain(|(address, _)| exists(address));
     }
 
-    /// Keeps none.
+    /// Drops all connections; they close after their last stream.
     pub(crate) fn clear(&self) {
         self.0.borrow_mut().clear();
     }
 
-    /// Closes those that have had no stream for this long.
+    /// Closes connections that have had no stream for this long.
     pub(crate) fn sweep(&self, max_idle: Duration) {
         for (_, endpoint) in self.0.borrow().iter() {
             endpoint
@@ -80,7 +80,7 @@ impl Http2Pool {
     }
 }
 
-/// Room for a stream to an endpoint: on a connection that there is, else on a new one.
+/// Reserves a stream to an endpoint, on an existing connection or on a new one.
 pub(crate) async fn acquire_stream(
     worker: &Rc<Worker>,
     selected: &SelectedEndpoint,
@@ -102,7 +102,7 @@ pub(crate) async fn acquire_stream(
 }
 
 impl EndpointConnections {
-    /// Room on one of the connections. Those that take no more streams at all are let go.
+    /// Reserves a stream on an existing connection, and drops those that accept no more streams.
     fn try_acquire(
         &self,
         worker: &Worker,
@@ -122,7 +122,7 @@ impl EndpointConnections {
         None
     }
 
-    /// A connection that is being made, by this call or an earlier one. It is made by a task of its own: who waits for it may go away.
+    /// Opens a connection, or returns the pending one. A separate task opens it, because the requests that wait for it may be cancelled.
     fn connect(
         self: &Rc<Self>,
         worker: &Rc<Worker>,
@@ -135,14 +135,14 @@ impl EndpointConnections {
         }
         let pending = Rc::new(PendingConnection {
             done: Signal::default(),
-            // Until it is known better.
+            // Replaced when the outcome is known.
             error: RefCell::new(Some(ConnectError::Timeout)),
         });
         *slot = Some(pending.clone());
         let (endpoint, guard) = (self.clone(), pending.clone());
         let (worker, upstream) = (worker.clone(), upstream.clone());
         spawn_local(async move {
-            // Should this task come to nothing, those who wait are told all the same.
+            // Notifies the waiters even if this task fails.
             let guard = PendingGuard {
                 endpoint,
                 pending: guard,
@@ -160,7 +160,7 @@ impl EndpointConnections {
     }
 }
 
-/// Tells those who wait for a connection that there is one, or none, when it is dropped.
+/// Notifies the waiters of a pending connection when dropped.
 struct PendingGuard {
     endpoint: Rc<EndpointConnections>,
     pending: Rc<PendingConnection>,
@@ -179,24 +179,24 @@ impl StreamLease {
         StreamLease { connection, reused }
     }
 
-    /// Whether the connection was there before it was asked for.
+    /// True if the connection existed before it was requested.
     pub(crate) fn is_reused(&self) -> bool {
         self.reused
     }
 
-    /// Whether the endpoint has announced that it takes WebSockets (RFC 8441 §3).
+    /// True if the endpoint supports WebSockets over HTTP/2 (RFC 8441 §3).
     pub(crate) fn supports_websockets(&self) -> bool {
         let sender = self.connection.sender.borrow();
         sender.is_extended_connect_protocol_enabled()
     }
 
-    /// Sends a head. Its stream has no body if it is said to have ended.
+    /// Sends the request headers. `end_stream` means that there is no body.
     pub(crate) fn send(
         &self,
         request: Request<()>,
         end_stream: bool,
     ) -> Result<(ResponseFuture, SendStream<Bytes>), h2::Error> {
-        // A handle of its own: one that has a stream waiting to be opened takes no other.
+        // A clone: a handle with a pending stream can't send another request.
         let mut sender = self.connection.sender.borrow().clone();
         sender.send_request(request, end_stream)
     }
@@ -212,5 +212,5 @@ impl Drop for StreamLease {
     }
 }
 
-/// Streams that are open, for who looks whether the connection is alive.
+/// Number of open streams, shared with the connection's driver.
 type StreamCount = Rc<Cell<usize>>;

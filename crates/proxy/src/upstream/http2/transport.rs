@@ -1,4 +1,4 @@
-//! What a connection is read from and written to, plain or TLS. What is heard is counted, so that silence can be told.
+//! The transport of an HTTP/2 connection, TCP or TLS, with a count of reads by which silence is detected.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -12,18 +12,17 @@ use tokio_rustls::TlsStream;
 
 use crate::io::stream::PrefixedStream;
 
-/// Counts what is heard.
+/// Counts reads.
 #[derive(Debug, Default)]
 pub(super) struct ReadCounter(Cell<u64>);
 
 impl ReadCounter {
-    /// How often something was.
     pub(super) fn get(&self) -> u64 {
         self.0.get()
     }
 }
 
-/// A connection's bytes.
+/// A TCP or TLS stream that counts its reads.
 #[derive(Debug)]
 pub(super) struct CountedStream {
     stream: TransportStream,
@@ -37,20 +36,18 @@ enum TransportStream {
 }
 
 impl CountedStream {
-    /// Plain text.
     pub(super) fn tcp(stream: TcpStream, reads: Rc<ReadCounter>) -> Self {
         let stream = TransportStream::Tcp(stream);
         CountedStream { stream, reads }
     }
 
-    /// TLS.
     pub(super) fn tls(stream: TlsStream<PrefixedStream>, reads: Rc<ReadCounter>) -> Self {
         let stream = TransportStream::Tls(Box::new(stream));
         CountedStream { stream, reads }
     }
 }
 
-/// The same for both.
+/// Applies an expression to either stream.
 macro_rules! either {
     ($io:expr, $stream:ident => $result:expr) => {
         match &mut $io.get_mut().stream {
