@@ -141,13 +141,13 @@ impl DataPlane {
     /// Changes of the refused addresses of DNS names since the last report.
     fn refused_resolutions(&mut self) -> Vec<Change> {
         let old = std::mem::replace(&mut self.refused, self.proxy.refused_names());
-        let gone = old.keys().filter(|name| !self.refused.contains_key(*name));
-        let gone = gone.map(|name| Change::RefusedResolution(name.clone(), Vec::new()));
+        let removed = old.keys().filter(|name| !self.refused.contains_key(*name));
+        let removed = removed.map(|name| Change::RefusedResolution(name.clone(), Vec::new()));
         let new = self.refused.iter();
         let new = new.filter(|(name, refused)| old.get(*name) != Some(refused));
         let new =
             new.map(|(name, refused)| Change::RefusedResolution(name.clone(), refused.clone()));
-        gone.chain(new).collect()
+        removed.chain(new).collect()
     }
 
     /// True if there is an address or a socket to retry.
@@ -161,15 +161,16 @@ impl DataPlane {
 
     /// Logs unbound sockets that have no status to report the error in: those of Services and of outbounds.
     fn log_unbound(&self, unbound: &BTreeMap<SocketKey, String>) {
-        let news = unbound
+        let new = unbound
             .iter()
-            .filter(|(key, why)| self.unbound.get(key) != Some(why));
-        let lines: BTreeSet<String> = news
-            .filter_map(|(key, why)| {
+            .filter(|(key, reason)| self.unbound.get(key) != Some(reason));
+        let lines: BTreeSet<String> = new
+            .filter_map(|(key, reason)| {
                 let owner = self.placement.sockets.get(key)?;
                 let SocketKey { address, transport } = key;
                 let has_status = owner.gateway_port().is_some();
-                (!has_status).then(|| format!("{owner}: {transport} not bound to {address}: {why}"))
+                (!has_status)
+                    .then(|| format!("{owner}: {transport} not bound to {address}: {reason}"))
             })
             .collect();
         warn_each(lines.iter());
@@ -215,13 +216,13 @@ impl DataPlane {
 /// Lines of one kind that a change logs.
 const MAX_LINES: usize = 10;
 
-fn log_each<'a>(what: &str, listeners: impl Iterator<Item = &'a String>) {
+fn log_each<'a>(event: &str, listeners: impl Iterator<Item = &'a String>) {
     let mut listeners = listeners;
     for listener in listeners.by_ref().take(MAX_LINES) {
-        tracing::info!("{what}: {listener}");
+        tracing::info!("{event}: {listener}");
     }
     if let more @ 1.. = listeners.count() {
-        tracing::info!("{what}: {more} more listeners");
+        tracing::info!("{event}: {more} more listeners");
     }
 }
 

@@ -88,26 +88,26 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
                 Some((endpoint.key.clone(), slot))
             })
             .collect();
-        let mut seen = HashMap::new();
+        let mut present = HashMap::new();
         for (key, readiness) in endpoints {
-            if seen.contains_key(&key) {
+            if present.contains_key(&key) {
                 continue;
             }
             let slot = match removed.remove(&key) {
                 Some(slot) => slot,
                 None => self.insert(key.clone(), (!first).then_some(now)),
             };
-            seen.insert(key, slot);
+            present.insert(key, slot);
             match readiness {
                 Readiness::Ready => self.ready.push(slot),
                 Readiness::Terminating => self.terminating.push(slot),
             }
         }
-        for slot in removed.into_values() {
-            let gone = &mut self.slots[slot as usize];
-            gone.endpoint = None;
-            gone.generation = gone.generation.wrapping_add(1);
-            self.free.push(slot);
+        for index in removed.into_values() {
+            let slot = &mut self.slots[index as usize];
+            slot.endpoint = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.free.push(index);
         }
     }
 

@@ -38,7 +38,7 @@ type Names = BTreeSet<Arc<str>>;
 #[derive(Debug)]
 pub(crate) struct Resolver {
     /// `None` only while it stops.
-    wanted: Option<watch::Sender<Names>>,
+    names: Option<watch::Sender<Names>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -54,7 +54,7 @@ impl Resolver {
         source: impl FnOnce() -> LookupSource + Send + 'static,
         changed: impl Fn(&Arc<str>, Vec<IpAddr>) + Send + 'static,
     ) -> io::Result<Resolver> {
-        let (wanted, names) = watch::channel(Names::new());
+        let (sender, names) = watch::channel(Names::new());
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
@@ -67,18 +67,18 @@ impl Resolver {
         };
         let thread = thread::Builder::new().name("dns".to_owned()).spawn(run)?;
         Ok(Resolver {
-            wanted: Some(wanted),
+            names: Some(sender),
             thread: Some(thread),
         })
     }
 
     /// Replaces the set of names. New names are resolved at once.
     pub(crate) fn set_names(&self, names: Names) {
-        if let Some(wanted) = &self.wanted {
-            wanted.send_if_modified(|old| {
-                let other = *old != names;
+        if let Some(sender) = &self.names {
+            sender.send_if_modified(|old| {
+                let changed = *old != names;
                 *old = names;
-                other
+                changed
             });
         }
     }
@@ -86,7 +86,7 @@ impl Resolver {
 
 impl Drop for Resolver {
     fn drop(&mut self) {
-        self.wanted = None;
+        self.names = None;
         if let Some(thread) = self.thread.take() {
             // The thread does not panic.
             let _ = thread.join();
@@ -95,25 +95,25 @@ impl Drop for Resolver {
 }
 
 /// Runs one task per name, until the resolver is dropped.
-async fn refresh_names(mut names: watch::Receiver<Names>, refresher: Rc<Refresher>) {
+async fn refresh_names(mut receiver: watch::Receiver<Names>, refresher: Rc<Refresher>) {
     let mut tasks: BTreeMap<Arc<str>, AbortHandle> = BTreeMap::new();
     loop {
         {
-            let wanted = names.borrow_and_update();
+            let names = receiver.borrow_and_update();
             tasks.retain(|name, task| {
-                let keep = wanted.contains(name);
+                let keep = names.contains(name);
                 if !keep {
                     task.abort();
                 }
                 keep
             });
-            for name in wanted.iter() {
+            for name in names.iter() {
                 tasks.entry(name.clone()).or_insert_with(|| {
                     spawn_local(refresher.clone().refresh_forever(name.clone())).abort_handle()
                 });
             }
         }
-        if names.changed().await.is_err() {
+        if receiver.changed().await.is_err() {
             return;
         }
     }

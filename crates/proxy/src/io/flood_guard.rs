@@ -53,7 +53,7 @@ pub(crate) struct FloodGuard {
     credit: Cell<u32>,
     since: Cell<Instant>,
     resets: Cell<u32>,
-    ended: Cell<u32>,
+    completed: Cell<u32>,
     violation: Cell<Option<Violation>>,
     last_write: Cell<Instant>,
 }
@@ -71,7 +71,7 @@ impl FloodGuard {
             credit: Cell::new(0),
             since: Cell::new(now),
             resets: Cell::new(0),
-            ended: Cell::new(0),
+            completed: Cell::new(0),
             violation: Cell::new(None),
             last_write: Cell::new(now),
         }
@@ -89,7 +89,7 @@ impl FloodGuard {
 
     /// Records that a request has completed.
     pub(crate) fn record_end(&self) {
-        self.ended.set(self.ended.get().saturating_add(1));
+        self.completed.set(self.completed.get().saturating_add(1));
     }
 
     /// Records a piece of a response body that was sent.
@@ -134,7 +134,7 @@ impl FloodGuard {
 
     fn record_reset(&self) {
         self.resets.set(self.resets.get().saturating_add(1));
-        if self.resets.get() > self.ended.get().saturating_add(self.max_resets) {
+        if self.resets.get() > self.completed.get().saturating_add(self.max_resets) {
             self.report(Violation::TooManyResets);
         }
     }
@@ -423,12 +423,12 @@ mod tests {
             violation(|| FloodGuard::new(10, 3, 1000), &vec![pair.clone(); 4]),
             some
         );
-        let ended = || {
+        let completed = || {
             let guard = FloodGuard::new(10, 3, 1000);
             guard.record_end();
             guard
         };
-        assert_eq!(violation(ended, &vec![pair; 4]), None);
+        assert_eq!(violation(completed, &vec![pair; 4]), None);
     }
 
     #[test]

@@ -92,8 +92,8 @@ impl PipePool {
 
 impl PipeEnds {
     fn new() -> Option<Self> {
-        let made = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
-        let (out, into) = made
+        let pipe = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK);
+        let (out, into) = pipe
             .inspect_err(|error| tracing::debug!(%error, "can't create a pipe; copying instead"))
             .ok()?;
         // The kernel limits the pipe memory of a user (pipe-user-pages-soft) and then grants only small pipes.

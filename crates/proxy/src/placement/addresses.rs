@@ -138,7 +138,7 @@ impl AddressAssigner {
             for address in &request.addresses {
                 match check_bindable(*address) {
                     Ok(()) => assigned.addresses.push(*address),
-                    Err(why) => drop(assigned.unusable.insert(*address, why)),
+                    Err(reason) => drop(assigned.unusable.insert(*address, reason)),
                 }
             }
             if request.any {
@@ -147,7 +147,7 @@ impl AddressAssigner {
                         in_use.insert(allocated);
                         assigned.addresses.push(allocated);
                     }
-                    Err(why) => assigned.unassigned = Some(why),
+                    Err(reason) => assigned.unassigned = Some(reason),
                 }
             }
             assigned.addresses.sort();
@@ -162,7 +162,7 @@ impl AddressAssigner {
             AddressPolicy::Fixed(address) => {
                 return match check_bindable(*address) {
                     Ok(()) => Ok(*address),
-                    Err(why) => Err(format!("{address}: {why}")),
+                    Err(reason) => Err(format!("{address}: {reason}")),
                 };
             }
             AddressPolicy::Pool(pool) => pool,

@@ -20,24 +20,24 @@ impl Placement {
         faulty: &BTreeMap<FrontendId, String>,
     ) -> Vec<Change> {
         let observe = |(name, assigned): (&Name, &AssignedAddresses)| {
-            let mut seen = Observation {
+            let mut observation = Observation {
                 addresses: assigned.addresses.clone(),
                 unusable: assigned.unusable.clone(),
                 unassigned: assigned.unassigned.clone(),
                 ..Observation::default()
             };
             for (id, listener) in self.listeners_of(name) {
-                let mut why: Vec<String> = self.conflicts.get(id).into_iter().cloned().collect();
+                let mut reason: Vec<String> = self.conflicts.get(id).into_iter().cloned().collect();
                 for address in &assigned.addresses {
                     let key = self.socket(*address, listener.port, listener.transport());
                     let failed = key.ok().and_then(|key| Some((key, unbound.get(&key)?)));
-                    why.extend(failed.map(|(key, error)| format!("{}: {error}", key.address)));
+                    reason.extend(failed.map(|(key, error)| format!("{}: {error}", key.address)));
                 }
-                if !why.is_empty() {
-                    seen.unbound.insert(id.clone(), why.join("; "));
+                if !reason.is_empty() {
+                    observation.unbound.insert(id.clone(), reason.join("; "));
                 }
-                if let Some(why) = faulty.get(id) {
-                    seen.faulty.insert(id.clone(), why.clone());
+                if let Some(reason) = faulty.get(id) {
+                    observation.faulty.insert(id.clone(), reason.clone());
                 }
                 if listener.cross_mesh {
                     let owner = SocketOwner::Gateway {
@@ -47,18 +47,19 @@ impl Placement {
                     let own = |key: &SocketKey| self.sockets.get(key) == Some(&owner);
                     let socket_keys = self.socket_keys(name, *listener).into_iter();
                     let socket_keys = socket_keys.filter(own).map(|key| key.address);
-                    seen.cross_mesh_addresses
+                    observation
+                        .cross_mesh_addresses
                         .insert(id.clone(), socket_keys.collect());
                 }
             }
-            Change::Observe(name.clone(), Some(seen))
+            Change::Observe(name.clone(), Some(observation))
         };
         let mut changes: Vec<Change> = self.assigned.iter().map(observe).collect();
-        let gone = self
+        let removed = self
             .observed
             .iter()
             .filter(|name| !self.assigned.contains_key(*name));
-        changes.extend(gone.map(|name| Change::Observe(name.clone(), None)));
+        changes.extend(removed.map(|name| Change::Observe(name.clone(), None)));
         self.observed = self.assigned.keys().cloned().collect();
         changes
     }
@@ -85,9 +86,9 @@ impl Placement {
     pub(crate) fn describe(&self, unbound: &BTreeMap<SocketKey, String>) -> Vec<String> {
         let mut lines = Vec::new();
         for (gateway, assigned) in &self.assigned {
-            for (address, why) in &assigned.unusable {
+            for (address, reason) in &assigned.unusable {
                 let kind = gateway_kind(gateway);
-                lines.push(format!("{kind} {gateway}: {address}: {why}"));
+                lines.push(format!("{kind} {gateway}: {address}: {reason}"));
             }
             for (id, listener) in self.listeners_of(gateway) {
                 self.describe_listener(gateway, id, *listener, unbound, &mut lines);
@@ -152,15 +153,15 @@ impl Placement {
         let Some(description) = listener_text(id, listener) else {
             return;
         };
-        if let Some(why) = self.conflicts.get(id) {
-            return lines.push(format!("{description} not bound: {why}"));
+        if let Some(reason) = self.conflicts.get(id) {
+            return lines.push(format!("{description} not bound: {reason}"));
         }
         let socket_keys = self.socket_keys(gateway, listener);
         if socket_keys.is_empty() {
             let assigned = self.assigned.get(gateway);
-            let why = assigned.and_then(|assigned| assigned.unassigned.as_deref());
-            let why = why.unwrap_or("it has no address");
-            lines.push(format!("{description} not bound: {why}"));
+            let reason = assigned.and_then(|assigned| assigned.unassigned.as_deref());
+            let reason = reason.unwrap_or("it has no address");
+            lines.push(format!("{description} not bound: {reason}"));
         }
         let socket_keys = socket_keys.iter();
         lines.extend(socket_keys.map(|key| describe_socket(&description, key, unbound)));
@@ -191,7 +192,7 @@ fn describe_socket(
     unbound: &BTreeMap<SocketKey, String>,
 ) -> String {
     match unbound.get(key) {
-        Some(why) => format!("{description} not bound to {}: {why}", key.address),
+        Some(reason) => format!("{description} not bound to {}: {reason}", key.address),
         None => format!("{description} on {}", key.address),
     }
 }

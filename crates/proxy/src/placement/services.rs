@@ -115,19 +115,20 @@ impl LocalServices {
         }
         let ids = self.services.values().flatten().map(|(id, _)| id.clone());
         let needed: BTreeSet<BackendId> = ids.collect();
-        let gone: Vec<BackendId> = self.needed.difference(&needed).cloned().collect();
+        let removed: Vec<BackendId> = self.needed.difference(&needed).cloned().collect();
         let new: Vec<BackendId> = needed.difference(&self.needed).cloned().collect();
-        if !gone.is_empty() {
+        if !removed.is_empty() {
             let implicit = Arc::make_mut(&mut self.implicit);
-            for id in &gone {
+            for id in &removed {
                 implicit.remove(id);
                 self.missing.remove(id);
             }
         }
         self.missing.extend(new.iter().cloned());
         self.needed = needed;
-        let gone = gone.into_iter().map(|id| Change::Need(id, false));
-        gone.chain(new.into_iter().map(|id| Change::Need(id, true)))
+        let removed = removed.into_iter().map(|id| Change::Need(id, false));
+        removed
+            .chain(new.into_iter().map(|id| Change::Need(id, true)))
             .collect()
     }
 

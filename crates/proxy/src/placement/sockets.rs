@@ -200,8 +200,8 @@ impl Placement {
                 for address in addresses {
                     let key = self.socket(*address, listener.port, listener.transport());
                     let claimed = key.and_then(|key| claim(&mut sockets, key, &owner));
-                    if let Err(why) = claimed {
-                        conflicts.insert(id.clone(), why);
+                    if let Err(reason) = claimed {
+                        conflicts.insert(id.clone(), reason);
                     }
                 }
             }
@@ -289,9 +289,9 @@ impl Placement {
             }
             let owner = SocketOwner::Outbound(id.clone());
             let key = self.socket(listen.ip(), listen.port(), Transport::Tcp);
-            if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
+            if let Err(reason) = key.and_then(|key| claim(sockets, key, &owner)) {
                 let (dataplane, to) = (&outbound.dataplane, &outbound.destination);
-                warnings.insert(format!("{dataplane} to {to} is not bound: {why}"));
+                warnings.insert(format!("{dataplane} to {to} is not bound: {reason}"));
             }
         }
     }
@@ -309,8 +309,8 @@ impl Placement {
             };
             for address in addresses {
                 let key = self.socket(*address, id.port, id.transport);
-                if let Err(why) = key.and_then(|key| claim(sockets, key, &owner)) {
-                    warnings.insert(format!("{id} is not bound: {why}"));
+                if let Err(reason) = key.and_then(|key| claim(sockets, key, &owner)) {
+                    warnings.insert(format!("{id} is not bound: {reason}"));
                 }
             }
         }
@@ -332,10 +332,10 @@ impl Placement {
 
     /// True if a retry may give a Gateway an address that it lacks.
     pub(crate) fn has_retryable(&self) -> bool {
-        let lacks = |assigned: &AssignedAddresses| {
+        let lacks_address = |assigned: &AssignedAddresses| {
             assigned.may_retry && (assigned.addresses.is_empty() || !assigned.unusable.is_empty())
         };
-        self.assigned.values().any(lacks)
+        self.assigned.values().any(lacks_address)
     }
 }
 

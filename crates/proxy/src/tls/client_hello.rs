@@ -62,7 +62,7 @@ const MESSAGE_HEADER: usize = 4;
 fn message(mut bytes: &[u8]) -> Result<Cow<'_, [u8]>, HelloError> {
     let mut message: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
-        let (part, whole) = record(bytes, message.is_empty())?;
+        let (part, complete) = record(bytes, message.is_empty())?;
         bytes = &bytes[RECORD_HEADER + part.len()..];
         if message.is_empty() {
             message = Cow::Borrowed(part);
@@ -90,7 +90,7 @@ fn message(mut bytes: &[u8]) -> Result<Cow<'_, [u8]>, HelloError> {
                 });
             }
         }
-        if !whole {
+        if !complete {
             return Err(HelloError::Incomplete);
         }
     }

@@ -110,7 +110,7 @@ fn install(
     worker: &Rc<Worker>,
     config: Arc<ConfigSnapshot>,
     changed: &Changed,
-    fresh: Vec<(SocketKey, SocketOwner, BoundSocket)>,
+    new_sockets: Vec<(SocketKey, SocketOwner, BoundSocket)>,
 ) {
     // The configuration first, so that connections to new sockets find their listeners.
     worker.install(config.clone(), changed);
@@ -125,7 +125,7 @@ fn install(
             false
         }
     });
-    for (key, owner, bound) in fresh {
+    for (key, owner, bound) in new_sockets {
         let socket = Rc::new(Socket::new(key, owner, &worker.shared.ports));
         let listening = match bound {
             BoundSocket::Stream(listener) => TcpListener::from_std(listener).map(|listener| {
