@@ -16,6 +16,7 @@ pub mod read;
 pub mod refs;
 pub mod route;
 mod schema;
+pub mod served;
 
 pub use document::Position;
 pub use finding::{Finding, Severity};

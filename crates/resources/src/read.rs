@@ -62,6 +62,18 @@ pub struct Document {
 }
 
 impl Document {
+    /// A document without a place, as an API server serves it. `text` is the object as JSON, for kinds whose status is written.
+    pub(crate) fn served(source: Arc<str>, resource: Resource, text: Option<String>) -> Document {
+        Document {
+            file: source,
+            line: 0,
+            column: 0,
+            resource,
+            text: text.unwrap_or_default().into(),
+            positions: Box::default(),
+        }
+    }
+
     /// Returns the object as written, with defaults, unknown fields and status.
     pub fn object(&self) -> Json {
         serde_json::from_str(&self.text).unwrap_or_default()
