@@ -1,6 +1,6 @@
 //! Access to the clocks. No other module of this crate reads the time.
 
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Returns the monotonic time, for durations.
 #[allow(clippy::disallowed_methods, reason = "this is the one place")]
@@ -15,9 +15,16 @@ pub fn now() -> String {
 
 /// Returns the current time in seconds since the Unix epoch.
 pub fn unix_seconds() -> i64 {
-    #[allow(clippy::disallowed_methods, reason = "this is the one place")]
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    since.as_secs().try_into().unwrap_or(i64::MAX)
+    since_epoch().as_secs().try_into().unwrap_or(i64::MAX)
+}
+
+/// Now, in microseconds of Unix time.
+pub fn unix_micros() -> i64 {
+    since_epoch().as_micros().try_into().unwrap_or(i64::MAX)
+}
+
+#[allow(clippy::disallowed_methods, reason = "this is the one place")]
+fn since_epoch() -> Duration {
+    let now = SystemTime::now();
+    now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }

@@ -48,10 +48,9 @@ impl StatusJournal {
     }
 
     /// Returns the entry of an object.
-    pub fn get(&self, key: &ObjectKey) -> Option<&StatusEntry> {
+    pub fn get(&self, key: &ObjectKey) -> Option<&Arc<StatusEntry>> {
         let position = *self.positions.get(key)?;
-        let entry = self.entries.get(&(position, key.clone()))?;
-        Some(entry)
+        self.entries.get(&(position, key.clone()))
     }
 
     /// Returns all entries, in the order of the input.
@@ -117,6 +116,11 @@ impl StatusEntry {
             rendered,
             item: OnceLock::new(),
         }
+    }
+
+    /// Returns the status as it is written, as JSON with times; empty if there is none.
+    pub fn written(&self) -> &str {
+        &self.written
     }
 
     /// Returns the object with its status, as JSON.

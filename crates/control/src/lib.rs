@@ -44,6 +44,6 @@ pub use files::FileSource;
 pub use journal::{StatusEntry, StatusJournal};
 pub use permissions::Permissions;
 pub use reconciler::Reconciler;
-pub use sink::Sink;
+pub use sink::{Sink, StatusSink};
 pub use snapshot::{Snapshot, Snapshots};
 pub use source::{Inbox, SourceUpdate};

@@ -17,7 +17,7 @@ use crate::identities::MeshIdentities;
 use crate::inputs::Inputs;
 use crate::journal::StatusJournal;
 use crate::mailbox::Wake;
-use crate::sink::Sink;
+use crate::sink::{Sink, StatusSink};
 use crate::snapshot::{Snapshot, Snapshots};
 use crate::source::{Findings, Inbox, SourceUpdate};
 use crate::status_log::StatusLog;
@@ -41,6 +41,7 @@ pub struct Reconciler {
     journal: StatusJournal,
     findings: Findings,
     sinks: Vec<Box<dyn Sink>>,
+    status_sinks: Vec<Box<dyn StatusSink>>,
     snapshots: Arc<Snapshots>,
     log: StatusLog,
     content: ContentAccess,
@@ -58,6 +59,7 @@ impl Reconciler {
             journal: StatusJournal::default(),
             findings: Findings::default(),
             sinks,
+            status_sinks: Vec::new(),
             snapshots,
             log: StatusLog::default(),
             content: ContentAccess::default(),
@@ -69,6 +71,12 @@ impl Reconciler {
     pub fn with_permissions(mut self, permissions: Permissions) -> Self {
         self.content = permissions.content;
         self.bind(vec![Change::EndpointPolicy(permissions.endpoints)]);
+        self
+    }
+
+    /// Adds a receiver of statuses.
+    pub fn with_status_sink(mut self, sink: Box<dyn StatusSink>) -> Self {
+        self.status_sinks.push(sink);
         self
     }
 
@@ -236,7 +244,7 @@ impl Reconciler {
         let warnings = self.binder.certificate_warnings(clock::unix_seconds());
         let warnings = warnings.into_iter().map(|warning| {
             let entry = self.journal.get(&warning.object);
-            (warning, entry)
+            (warning, entry.map(AsRef::as_ref))
         });
         self.log.record_certificates(warnings);
     }
@@ -277,15 +285,18 @@ impl Reconciler {
     fn publish_status(&mut self, touched: &BTreeSet<ObjectKey>, objects: &Objects) {
         let now = clock::now();
         for key in touched.iter().filter(|key| has_status(key.kind)) {
-            if self.binder.object(key).is_none() {
+            if self.binder.object(key).is_some() {
+                let document = objects.get(key).and_then(Option::as_ref);
+                let status = self.binder.status(key).cloned();
+                self.journal.record(key, document, status, &now);
+            } else {
                 self.journal.remove(key);
-                self.log.record_status(key, None);
-                continue;
             }
-            let document = objects.get(key).and_then(Option::as_ref);
-            let status = self.binder.status(key).cloned();
-            self.journal.record(key, document, status, &now);
-            self.log.record_status(key, self.journal.get(key));
+            let entry = self.journal.get(key);
+            self.log.record_status(key, entry.map(AsRef::as_ref));
+            for sink in &mut self.status_sinks {
+                sink.record(key, entry);
+            }
         }
     }
 

@@ -1,7 +1,13 @@
-//! The interface to sinks, which receive changes of the bound form, such as a proxy in this process.
+//! The interfaces to sinks. A [`Sink`] receives changes of the bound form, such as a proxy in this process or an xDS server. A [`StatusSink`] receives
+//! statuses, such as a writer to the Kubernetes API.
+
+use std::sync::Arc;
 
 use pointsman_binding::{Change, Delta};
+use pointsman_resources::ObjectKey;
 use pointsman_routing::Tables;
+
+use crate::StatusEntry;
 
 /// A receiver of the bound form.
 ///
@@ -26,4 +32,11 @@ pub trait Sink: Send {
 
     /// Reopens files that an operator may have replaced, such as a log file.
     fn reload(&mut self) {}
+}
+
+/// A receiver of statuses.
+pub trait StatusSink: Send {
+    /// Takes the entry of an object that has changed, or whose status has; `None` if the object is gone. It is called between two changes, so it only
+    /// takes note.
+    fn record(&mut self, key: &ObjectKey, entry: Option<&Arc<StatusEntry>>);
 }
