@@ -7,7 +7,7 @@ use crate::bound::{Frontend, SecretId};
 use crate::certificates::{self, Wrong};
 use crate::listener::{self, ListenerView};
 use crate::namespaces;
-use crate::status::{CONTROLLER_NAME, Condition};
+use crate::status::Condition;
 use crate::store::Reader;
 
 /// A Gateway that is ours, as it was found to be. How many routes are attached is counted elsewhere, so that a route that
@@ -196,7 +196,7 @@ impl GatewayView {
 pub(crate) fn is_our_class(reader: &Reader<'_>, name: &str) -> bool {
     reader
         .class(&Name::new("", name))
-        .is_some_and(|class| class.spec.controller_name == CONTROLLER_NAME)
+        .is_some_and(|class| reader.controller().serves_class(class))
 }
 
 /// Looks at a Gateway. None if it does not exist or is not ours.

@@ -9,6 +9,7 @@ mod backends;
 pub mod bound;
 mod certificate_warnings;
 mod certificates;
+mod controller;
 mod endpoint_policy;
 pub mod features;
 mod gateway;
@@ -58,6 +59,7 @@ use store::{FastMap, Input, Query, Reader, Store, Tracker};
 
 pub use certificate_warnings::CERTIFICATE_KINDS;
 pub use certificates::certificate_of;
+pub use controller::{CONTROLLER_NAME, Controller};
 pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at};
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
 pub use mesh::scope_of;
@@ -84,6 +86,8 @@ pub enum Change {
     Identity(Arc<str>, Option<Identity>),
     /// Why the newest version of a Secret is not used, and the one that was put last stays in effect; `None` if that is the newest.
     RetainSecret(Name, Option<String>),
+    /// Identity of this installation.
+    Controller(Arc<Controller>),
     /// Addresses that may be endpoints.
     EndpointPolicy(Arc<EndpointPolicy>),
     /// Addresses that a DNS name of a backend resolves to at a proxy and that are refused there.
@@ -243,6 +247,7 @@ impl Binder {
                             .invalidate_readers(&Input::Object(ObjectKey { kind, name }));
                     }
                 }
+                Change::Controller(controller) => self.set_controller(controller),
                 Change::EndpointPolicy(policy) => self.set_endpoint_policy(policy),
                 Change::RefusedResolution(name, refused) => {
                     if self.store.set_refused_resolution(&name, refused) {

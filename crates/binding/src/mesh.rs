@@ -10,7 +10,7 @@ use pointsman_resources::{Age, Kind, Name, ObjectKey};
 use crate::bound::{BoundRoute, Frontend, FrontendId, Protocol, Scope};
 use crate::namespaces;
 use crate::route::{Lost, RouteView};
-use crate::status::{CONTROLLER_NAME, Condition};
+use crate::status::Condition;
 use crate::store::Reader;
 
 /// The settings in effect: those that the oldest of our meshes names, else those named `default`, else the defaults.
@@ -18,7 +18,7 @@ pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {
     let named = reader
         .meshes()
         .into_iter()
-        .filter(|mesh| mesh.spec.controller_name == CONTROLLER_NAME)
+        .filter(|mesh| reader.controller().serves_mesh(mesh))
         .find_map(|mesh| mesh.spec.parameters_ref.as_ref())
         .filter(|reference| {
             Kind::find(&reference.group, &reference.kind) == Some(Kind::MeshSettings)
@@ -36,7 +36,7 @@ pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {
 /// The conditions of an XMesh; none if it is not ours.
 pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> {
     let mesh = reader.mesh(name)?;
-    if mesh.spec.controller_name != CONTROLLER_NAME {
+    if !reader.controller().serves_mesh(mesh) {
         return None;
     }
     let accepted = match &mesh.spec.parameters_ref {

@@ -23,7 +23,7 @@ use crate::certificates;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
 use crate::store::{CertificateResult, Index, Input, Store};
-use crate::{Content, EndpointPolicy, Identity};
+use crate::{Content, Controller, EndpointPolicy, Identity};
 
 /// Reads objects on behalf of a query and notes what it has read.
 pub(crate) struct Reader<'a> {
@@ -83,6 +83,12 @@ impl<'a> Reader<'a> {
     pub fn observation(&self, gateway: &Name) -> Option<&'a Observation> {
         self.record_read(Input::Observation(gateway.clone()));
         self.store.observations.get(gateway)
+    }
+
+    /// Identity of this installation.
+    pub fn controller(&self) -> &'a Controller {
+        self.record_read(Input::Controller);
+        &self.store.controller
     }
 
     getters! {

@@ -7,7 +7,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 use crate::bound::FrontendId;
 use crate::gateway::GatewayView;
 use crate::listener::ListenerView;
-use crate::status::{CONTROLLER_NAME, Condition, ListenerStatus, ParentStatus, Status, StatusBody};
+use crate::status::{Condition, ListenerStatus, ParentStatus, Status, StatusBody};
 use crate::store::{Input, Query, Reader};
 use crate::{Binder, features, kuma, mesh, policy};
 
@@ -60,7 +60,12 @@ impl Binder {
             kind if kind.is_mesh_route() => self.policy_status(key)?,
             _ => self.route_status(reader, key)?,
         };
-        Some(Status { generation, body })
+        let controller = self.store.controller.name.clone();
+        Some(Status {
+            generation,
+            controller,
+            body,
+        })
     }
 
     /// A Gateway of ours, with what the outside says of it.
@@ -157,7 +162,7 @@ impl Binder {
 /// The conditions of a GatewayClass; none if it is not ours.
 fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> {
     let class = reader.class(name)?;
-    if class.spec.controller_name != CONTROLLER_NAME {
+    if !reader.controller().serves_class(class) {
         return None;
     }
     let accepted = match &class.spec.parameters_ref {

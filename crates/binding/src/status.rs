@@ -15,9 +15,6 @@ use serde_json::{Map, Value, json};
 
 use crate::refused_endpoints::ENDPOINTS_REFUSED;
 
-/// The name under which we serve GatewayClasses and meshes and sign status entries.
-pub const CONTROLLER_NAME: &str = "pointsman.io/controller";
-
 /// One condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
@@ -75,6 +72,8 @@ impl Condition {
 pub struct Status {
     /// The generation that it is said of.
     pub generation: i64,
+    /// Name of the installation that it is said by.
+    pub controller: Arc<str>,
     /// What is said.
     pub body: StatusBody,
 }
@@ -205,6 +204,7 @@ impl Status {
             .unwrap_or_default();
         let merger = StatusMerger {
             generation: self.generation,
+            controller: &self.controller,
             namespace,
             now,
         };
@@ -281,6 +281,7 @@ const MAX_BACKEND_ANCESTORS: usize = 32;
 
 struct StatusMerger<'a> {
     generation: i64,
+    controller: &'a str,
     /// The object's, which references in its status default to.
     namespace: &'a str,
     now: &'a str,
@@ -386,7 +387,7 @@ impl StatusMerger<'_> {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
         };
-        let is_own = |entry: &Value| entry["controllerName"] == CONTROLLER_NAME;
+        let is_own = |entry: &Value| entry["controllerName"] == self.controller;
         let ours: Vec<(Value, &Vec<Condition>)> = ours.collect();
         let mut seen: Vec<Value> = Vec::new();
         list.retain(|entry| {
@@ -406,7 +407,7 @@ impl StatusMerger<'_> {
             let entry = at.and_then(|at| list[at].as_object().cloned());
             let mut entry = entry.unwrap_or_default();
             entry.insert(name.to_owned(), reference);
-            entry.insert("controllerName".to_owned(), json!(CONTROLLER_NAME));
+            entry.insert("controllerName".to_owned(), json!(self.controller));
             self.conditions(&mut entry, conditions);
             match at {
                 Some(at) => list[at] = Value::Object(entry),

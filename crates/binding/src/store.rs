@@ -16,7 +16,7 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use crate::bound::{BackendId, CertifiedKey, SecretId};
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
-use crate::{Content, EndpointPolicy, Identity};
+use crate::{Content, Controller, EndpointPolicy, Identity};
 
 pub(crate) use crate::reader::Reader;
 
@@ -81,6 +81,8 @@ pub(crate) enum Input {
     Content(DataSource),
     /// What the proxies of meshes show each other.
     Identities,
+    /// Identity of this installation.
+    Controller,
     /// Refused addresses of a DNS name.
     Resolution(Arc<str>),
 }
@@ -223,6 +225,8 @@ pub(crate) struct Store {
     pub(crate) certificates: RefCell<FastMap<Name, CertificateResult>>,
     /// Secrets whose newest version is not used, and why.
     pub(crate) retained: FastMap<Name, String>,
+    /// Identity of this installation.
+    pub(crate) controller: Arc<Controller>,
     /// Addresses that may be endpoints.
     pub(crate) endpoint_policy: Arc<EndpointPolicy>,
     /// Addresses that DNS names resolve to at a proxy and that are refused there.

@@ -9,7 +9,7 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use crate::Binder;
 use crate::bound::{BackendId, Endpoints, FrontendId, Scope};
 use crate::parents::{self, Parent};
-use crate::status::{CONTROLLER_NAME, parent_text};
+use crate::status::parent_text;
 
 /// A warning about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,8 +177,8 @@ impl Binder {
         let class = ObjectKey::new(Kind::GatewayClass, "", class.as_str());
         Some(match self.store.get(&class) {
             Some(Resource::GatewayClass(found)) => format!(
-                "{class} is served by {}, not by {CONTROLLER_NAME}",
-                found.spec.controller_name
+                "{class} is served by {}, not by {}",
+                found.spec.controller_name, self.store.controller.name
             ),
             _ => format!("{}, so nobody serves {key}", self.missing(&class)),
         })

@@ -10,7 +10,7 @@ use common::{Bound, doc, document, key, service, slice};
 use pointsman_binding::bound::{
     BackendId, CertifiedKey, FrontendId, MeshIdentity, PrivateKey, Transport,
 };
-use pointsman_binding::{Change, Delta, EndpointPolicy, Observation};
+use pointsman_binding::{Change, Controller, Delta, EndpointPolicy, Observation};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use proptest::prelude::*;
 
@@ -72,6 +72,14 @@ fn outside() -> Vec<(Vec<Change>, Change)> {
             .map(|one| Change::EndpointPolicy(Arc::new(one)))
             .to_vec(),
         Change::EndpointPolicy(Arc::default()),
+    ));
+    let names = ["pointsman.io/controller", "example.com/other"].map(|name| Controller {
+        name: name.into(),
+        class: None,
+    });
+    all.push((
+        names.map(|one| Change::Controller(Arc::new(one))).to_vec(),
+        Change::Controller(Arc::default()),
     ));
     all.extend(kuma_outside());
     all

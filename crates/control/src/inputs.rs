@@ -41,6 +41,7 @@ enum FactKey {
     Content(DataSource),
     Identity(Arc<str>),
     RetainedSecret(Name),
+    Controller,
     EndpointPolicy,
     Resolution(Arc<str>),
 }
@@ -55,6 +56,7 @@ impl FactKey {
             FactKey::Content(source) => Change::Content(source, None),
             FactKey::Identity(mesh) => Change::Identity(mesh, None),
             FactKey::RetainedSecret(name) => Change::RetainSecret(name, None),
+            FactKey::Controller => Change::Controller(Arc::default()),
             FactKey::EndpointPolicy => Change::EndpointPolicy(Arc::default()),
             FactKey::Resolution(name) => Change::RefusedResolution(name, Vec::new()),
         }
@@ -88,6 +90,7 @@ impl Inputs {
             Change::RetainSecret(name, reason) => {
                 (FactKey::RetainedSecret(name.clone()), reason.is_some())
             }
+            Change::Controller(_) => (FactKey::Controller, true),
             Change::EndpointPolicy(_) => (FactKey::EndpointPolicy, true),
             Change::RefusedResolution(name, refused) => {
                 (FactKey::Resolution(name.clone()), !refused.is_empty())

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_binding::{Binder, CERTIFICATE_KINDS, Change, Delta, has_status};
+use pointsman_binding::{Binder, CERTIFICATE_KINDS, Change, Controller, Delta, has_status};
 use pointsman_resources::core::Secret;
 use pointsman_resources::read::Document;
 use pointsman_resources::{Kind, ObjectKey, Resource};
@@ -71,6 +71,12 @@ impl Reconciler {
     pub fn with_permissions(mut self, permissions: Permissions) -> Self {
         self.content = permissions.content;
         self.bind(vec![Change::EndpointPolicy(permissions.endpoints)]);
+        self
+    }
+
+    /// Sets which installation this is.
+    pub fn with_controller(mut self, controller: Controller) -> Self {
+        self.bind(vec![Change::Controller(Arc::new(controller))]);
         self
     }
 

@@ -1,6 +1,7 @@
 //! Merging with a status that is there.
 
 use super::*;
+use crate::CONTROLLER_NAME;
 
 fn route_status(status: bool) -> Status {
     let parent = Arc::new(ParentReference {
@@ -23,6 +24,7 @@ fn route_status(status: bool) -> Status {
     }]);
     Status {
         generation: 2,
+        controller: CONTROLLER_NAME.into(),
         body,
     }
 }
@@ -48,6 +50,7 @@ fn a_policy_under_many_gateways_keeps_to_the_limit() {
     };
     let status = Status {
         generation: 1,
+        controller: CONTROLLER_NAME.into(),
         body: StatusBody::Policy((0..20).map(entry).collect()),
     };
     let foreign = json!({"ancestorRef": {"name": "other"}, "controllerName": "example.com/c", "conditions": []});
@@ -64,6 +67,7 @@ fn an_x_backend_has_up_to_32_ancestors() {
     };
     let status = Status {
         generation: 1,
+        controller: CONTROLLER_NAME.into(),
         body: StatusBody::Backend((0..40).map(entry).collect()),
     };
     let merged = status.merge("shop", None, "T1");
@@ -164,6 +168,7 @@ fn conditions_of_foreign_types_stay_and_own_ones_that_no_longer_hold_go() {
     };
     let merged = Status {
         generation: 1,
+        controller: CONTROLLER_NAME.into(),
         body,
     }
     .merge("shop", Some(&existing), "T");

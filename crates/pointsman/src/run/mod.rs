@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, bail};
-use pointsman_binding::status::CONTROLLER_NAME;
+use pointsman_binding::CONTROLLER_NAME;
 use pointsman_control::{FileSource, Inbox, Reconciler, Snapshot, Snapshots, status_log};
 use pointsman_proxy::placement::{AddressPolicy, DataplaneFilter, Placement};
 use pointsman_proxy::{DataPlane, Proxy, SocketFactory};
