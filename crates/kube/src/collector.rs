@@ -1,0 +1,170 @@
+//! Joins what watches deliver. The reconciler gets nothing before every kind has been listed: until then a Secret that has not arrived yet would be
+//! reported as missing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pointsman_control::source::Findings;
+use pointsman_control::{Inbox, SourceUpdate};
+use pointsman_resources::{Finding, Kind, ObjectKey};
+
+use crate::known::Batch;
+
+/// What one watch is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Scope {
+    /// The kind.
+    pub kind: Kind,
+    /// The namespace, if only one is watched.
+    pub namespace: Option<String>,
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.kind)?;
+        match &self.namespace {
+            Some(namespace) => write!(f, " in namespace {namespace}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The way to the reconciler.
+pub struct Collector {
+    inbox: Arc<Inbox>,
+    state: Mutex<State>,
+}
+
+struct State {
+    /// Watches that have not been listed yet, each with its last error.
+    unlisted: BTreeMap<Scope, String>,
+    /// What has arrived before all were listed.
+    held: SourceUpdate,
+    findings: BTreeMap<ObjectKey, Finding>,
+}
+
+impl Collector {
+    /// Creates a collector that waits for these watches.
+    pub fn new(inbox: Arc<Inbox>, scopes: impl Iterator<Item = Scope>) -> Self {
+        let state = State {
+            unlisted: scopes.map(|scope| (scope, String::new())).collect(),
+            // The first update says that there are no findings, if there are none.
+            held: SourceUpdate {
+                findings: Some(Findings::default()),
+                ..SourceUpdate::default()
+            },
+            findings: BTreeMap::new(),
+        };
+        Collector {
+            inbox,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Takes changes of a watch.
+    pub fn put(&self, batch: Batch) {
+        let mut state = self.lock();
+        state.merge(batch);
+        state.pass_on(&self.inbox);
+    }
+
+    /// Takes a complete list of a watch, as changes.
+    pub fn complete(&self, scope: &Scope, batch: Batch) {
+        let mut state = self.lock();
+        state.merge(batch);
+        if state.unlisted.remove(scope).is_some() && state.unlisted.is_empty() {
+            tracing::info!("all kinds have been listed");
+        }
+        state.pass_on(&self.inbox);
+    }
+
+    /// Records why a watch has not been listed yet.
+    pub fn record_error(&self, scope: &Scope, error: &str) {
+        if let Some(last) = self.lock().unlisted.get_mut(scope) {
+            error.clone_into(last);
+        }
+    }
+
+    /// What has not been listed yet, with the reason if one is known; empty once the reconciler has everything.
+    pub fn waits_for(&self) -> Vec<String> {
+        let state = self.lock();
+        let unlisted = state.unlisted.iter();
+        unlisted
+            .map(|(scope, error)| match error.is_empty() {
+                true => scope.to_string(),
+                false => format!("{scope}: {error}"),
+            })
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn merge(&mut self, batch: Batch) {
+        let has_findings = !batch.findings.is_empty();
+        for (key, finding) in batch.findings {
+            match finding {
+                Some(finding) => drop(self.findings.insert(key, finding)),
+                None => drop(self.findings.remove(&key)),
+            }
+        }
+        self.held.merge(batch.update);
+        if has_findings {
+            self.held.findings = Some(Findings {
+                findings: Arc::new(self.findings.values().cloned().collect()),
+                ..Findings::default()
+            });
+        }
+    }
+
+    fn pass_on(&mut self, inbox: &Inbox) {
+        if self.unlisted.is_empty() && !self.held.is_empty() {
+            let update = std::mem::take(&mut self.held);
+            inbox.put(|pending| pending.merge(update));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scope(kind: Kind) -> Scope {
+        let namespace = None;
+        Scope { kind, namespace }
+    }
+
+    fn batch(name: &str) -> Batch {
+        let mut batch = Batch::default();
+        let key = ObjectKey::new(Kind::Secret, "shop", name);
+        batch.update.objects.insert(key, None);
+        batch
+    }
+
+    #[test]
+    fn nothing_is_passed_on_before_every_kind_has_been_listed() {
+        let inbox: Arc<Inbox> = Arc::default();
+        let kinds = [Kind::Secret, Kind::Gateway, Kind::Mesh];
+        let collector = Collector::new(inbox.clone(), kinds.into_iter().map(scope));
+        collector.complete(&scope(Kind::Secret), batch("a"));
+        collector.put(batch("b"));
+        collector.record_error(&scope(Kind::Gateway), "forbidden");
+        collector.record_error(&scope(Kind::Secret), "lost");
+        assert_eq!(collector.waits_for(), ["Gateway: forbidden", "Mesh"]);
+        collector.complete(&scope(Kind::Gateway), Batch::default());
+        assert!(inbox.take().is_none());
+        collector.complete(&scope(Kind::Mesh), Batch::default());
+        let first = inbox.take().expect("all have been listed");
+        assert_eq!(first.objects.len(), 2);
+        assert!(first.findings.is_some(), "there are none, and that is said");
+        collector.put(batch("c"));
+        assert_eq!(inbox.take().expect("at once").objects.len(), 1);
+        // A relist without changes reports nothing.
+        collector.complete(&scope(Kind::Secret), Batch::default());
+        assert!(inbox.take().is_none());
+    }
+}

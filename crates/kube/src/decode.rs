@@ -1,0 +1,114 @@
+//! JSON text to documents. Parts that nobody reads are skipped or dropped before anything is kept.
+
+use std::fmt;
+use std::sync::Arc;
+
+use pointsman_resources::Kind;
+use pointsman_resources::read::Document;
+use pointsman_resources::served::{self, Invalid};
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::{Map, Value};
+
+/// Stands where findings in files name their file.
+pub const SOURCE: &str = "kubernetes";
+
+/// A copy of an object that kubectl leaves in it.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The only key of a ConfigMap that is read: certificates of authorities.
+const CA_KEY: &str = "ca.crt";
+
+/// Reads an object.
+pub fn decode(kind: Kind, version: &str, json: &str) -> Result<Document, Invalid> {
+    let mut json = serde_json::Deserializer::from_str(json);
+    let object = Fields::Object.deserialize(&mut json);
+    let mut object = object.map_err(|error| Invalid::Type(error.to_string()))?;
+    if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {
+        annotations.remove(LAST_APPLIED);
+    }
+    if let (Kind::ConfigMap, Some(Value::Object(data))) = (kind, object.get_mut("data")) {
+        data.retain(|key, _| key == CA_KEY);
+    }
+    let source: Arc<str> = SOURCE.into();
+    served::read(&source, kind, version, object)
+}
+
+/// Reads an object or its metadata without `managedFields`, which often are larger than all the rest.
+#[derive(Clone, Copy)]
+enum Fields {
+    Object,
+    Metadata,
+}
+
+impl<'de> DeserializeSeed<'de> for Fields {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Value, D::Error> {
+        d.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Fields {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut fields = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value = match (self, &*key) {
+                (Fields::Object, "metadata") => map.next_value_seed(Fields::Metadata)?,
+                (Fields::Metadata, "managedFields") => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                _ => map.next_value()?,
+            };
+            if fields.insert(key, value).is_some() {
+                return Err(A::Error::custom("a field stands twice"));
+            }
+        }
+        Ok(Value::Object(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pointsman_resources::Resource;
+
+    use super::*;
+
+    #[test]
+    fn copies_for_other_tools_are_not_kept() {
+        let json = r#"{"metadata": {"name": "r", "namespace": "shop", "managedFields": [{"manager": "kubectl"}],
+            "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "{}", "example.com/owner": "a"}}, "spec": {}}"#;
+        let document = decode(Kind::HTTPRoute, "v1", json).expect("it is valid");
+        let metadata = &document.object()["metadata"];
+        assert_eq!(metadata.get("managedFields"), None);
+        assert_eq!(
+            metadata["annotations"],
+            serde_json::json!({"example.com/owner": "a"})
+        );
+    }
+
+    #[test]
+    fn of_a_config_map_only_certificates_of_authorities_are_kept() {
+        let json =
+            r#"{"metadata": {"name": "c", "namespace": "n"}, "data": {"ca.crt": "A", "big": "B"}}"#;
+        let document = decode(Kind::ConfigMap, "v1", json).expect("it is valid");
+        let Resource::ConfigMap(map) = &document.resource else {
+            panic!("it is a ConfigMap");
+        };
+        assert_eq!(map.data.keys().collect::<Vec<_>>(), ["ca.crt"]);
+    }
+
+    #[test]
+    fn text_that_is_no_object_is_rejected() {
+        for json in ["5", "[]", r#"{"metadata": 5}"#] {
+            let error = decode(Kind::Pod, "v1", json).expect_err("it is none");
+            assert!(matches!(error, Invalid::Type(_)), "{json}: {error}");
+        }
+    }
+}

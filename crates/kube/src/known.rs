@@ -1,0 +1,269 @@
+//! Objects that a watch has delivered. Comparing versions tells what a relist changes, so that a reconnect is not a change.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use pointsman_control::SourceUpdate;
+use pointsman_resources::{Finding, Kind, Name, ObjectKey, Severity};
+
+use crate::decode::{SOURCE, decode};
+use crate::object::RawObject;
+
+/// Changes that a watch delivers, with findings about objects that are rejected.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// Changes for the reconciler, without findings.
+    pub update: SourceUpdate,
+    /// Findings. A value of `None` means that there is none any more.
+    pub findings: BTreeMap<ObjectKey, Option<Finding>>,
+}
+
+/// The objects of one kind and namespace.
+pub struct Known {
+    kind: Kind,
+    objects: HashMap<Name, Object>,
+    /// A list that is being received.
+    listing: Option<Listing>,
+}
+
+struct Object {
+    resource_version: Box<str>,
+    is_rejected: bool,
+}
+
+#[derive(Default)]
+struct Listing {
+    names: HashSet<Name>,
+    batch: Batch,
+}
+
+impl Known {
+    /// Creates an empty set.
+    pub fn new(kind: Kind) -> Self {
+        Known {
+            kind,
+            objects: HashMap::new(),
+            listing: None,
+        }
+    }
+
+    /// Begins to receive a list. One that was not completed is forgotten.
+    pub fn begin_list(&mut self) {
+        // Its versions are forgotten too: what it changed was not delivered.
+        if let Some(listing) = self.listing.replace(Listing::default()) {
+            for key in listing.batch.update.objects.keys() {
+                if let Some(object) = self.objects.get_mut(&key.name) {
+                    object.resource_version = Box::default();
+                }
+            }
+        }
+    }
+
+    /// Records an object of the list that is being received.
+    pub fn list(&mut self, version: &str, object: &RawObject) {
+        let mut listing = self.listing.take().unwrap_or_default();
+        listing.names.insert(name(object));
+        self.put(version, object, &mut listing.batch);
+        self.listing = Some(listing);
+    }
+
+    /// Completes the list: objects that were not in it are gone. Until then nothing is deleted.
+    pub fn end_list(&mut self) -> Batch {
+        let Listing { names, mut batch } = self.listing.take().unwrap_or_default();
+        let known = self.objects.keys();
+        let gone: Vec<Name> = known
+            .filter(|name| !names.contains(name))
+            .cloned()
+            .collect();
+        gone.into_iter()
+            .for_each(|name| self.remove(name, &mut batch));
+        batch
+    }
+
+    /// Records a new or changed object.
+    pub fn apply(&mut self, version: &str, object: &RawObject) -> Batch {
+        let mut batch = Batch::default();
+        self.put(version, object, &mut batch);
+        batch
+    }
+
+    /// Records a deleted object.
+    pub fn delete(&mut self, object: &RawObject) -> Batch {
+        let mut batch = Batch::default();
+        self.remove(name(object), &mut batch);
+        batch
+    }
+
+    /// Records that the kind is not served any more.
+    pub fn clear(&mut self) -> Batch {
+        self.listing = None;
+        self.end_list()
+    }
+
+    fn put(&mut self, version: &str, object: &RawObject, batch: &mut Batch) {
+        let name = name(object);
+        let resource_version = object.resource_version().unwrap_or_default();
+        let before = self.objects.get(&name);
+        if before.is_some_and(|before| *before.resource_version == *resource_version) {
+            return;
+        }
+        let was_rejected = before.is_some_and(|before| before.is_rejected);
+        let key = ObjectKey {
+            kind: self.kind,
+            name: name.clone(),
+        };
+        let document = decode(self.kind, version, object.json());
+        let is_rejected = document.is_err();
+        match document {
+            Ok(document) => {
+                if was_rejected {
+                    batch.update.rejected.insert(key.clone(), None);
+                    batch.findings.insert(key.clone(), None);
+                }
+                let document = Some(Arc::new(document));
+                batch.update.objects.insert(key, document);
+            }
+            // Its last valid version does not stay in effect: after a restart, or at another replica, it would not be there either.
+            Err(invalid) => {
+                let why = invalid.to_string();
+                batch
+                    .findings
+                    .insert(key.clone(), Some(finding(&key, &why)));
+                batch.update.rejected.insert(key.clone(), Some(why.into()));
+                batch.update.objects.insert(key, None);
+            }
+        }
+        let resource_version = resource_version.into();
+        let object = Object {
+            resource_version,
+            is_rejected,
+        };
+        self.objects.insert(name, object);
+    }
+
+    fn remove(&mut self, name: Name, batch: &mut Batch) {
+        let Some(object) = self.objects.remove(&name) else {
+            return;
+        };
+        let kind = self.kind;
+        let key = ObjectKey { kind, name };
+        if object.is_rejected {
+            batch.update.rejected.insert(key.clone(), None);
+            batch.findings.insert(key.clone(), None);
+        }
+        batch.update.objects.insert(key, None);
+    }
+}
+
+fn name(object: &RawObject) -> Name {
+    let namespace = object.namespace().unwrap_or_default();
+    Name::new(namespace, object.name_any())
+}
+
+fn finding(key: &ObjectKey, why: &str) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        file: SOURCE.into(),
+        line: 0,
+        column: 0,
+        field: key.to_string(),
+        message: format!("rejected as invalid: {why}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VALID: &str = "{}";
+    const BROKEN: &str = r#"{"parentRefs": 5}"#;
+
+    fn route(name: &str, resource_version: u32, spec: &str) -> RawObject {
+        let json = format!(
+            r#"{{"metadata": {{"name": "{name}", "namespace": "shop", "resourceVersion": "{resource_version}"}}, "spec": {spec}}}"#
+        );
+        serde_json::from_str(&json).expect("it is JSON")
+    }
+
+    fn listed(known: &mut Known, objects: &[RawObject]) -> Batch {
+        known.begin_list();
+        objects.iter().for_each(|object| known.list("v1", object));
+        known.end_list()
+    }
+
+    /// Names of objects with whether they are there.
+    fn changes(batch: &Batch) -> Vec<(&str, bool)> {
+        let objects = batch.update.objects.iter();
+        objects
+            .map(|(key, document)| (&*key.name.name, document.is_some()))
+            .collect()
+    }
+
+    #[test]
+    fn a_relist_reports_only_what_differs() {
+        let mut known = Known::new(Kind::HTTPRoute);
+        let first = listed(&mut known, &[route("a", 1, VALID), route("b", 2, VALID)]);
+        assert_eq!(changes(&first), [("a", true), ("b", true)]);
+        let same = listed(&mut known, &[route("a", 1, VALID), route("b", 2, VALID)]);
+        assert_eq!(changes(&same), []);
+        let other = listed(&mut known, &[route("b", 5, VALID), route("c", 6, VALID)]);
+        assert_eq!(changes(&other), [("a", false), ("b", true), ("c", true)]);
+    }
+
+    #[test]
+    fn nothing_is_deleted_before_a_list_is_complete() {
+        let mut known = Known::new(Kind::HTTPRoute);
+        listed(&mut known, &[route("a", 1, VALID), route("b", 2, VALID)]);
+        known.begin_list();
+        known.list("v1", &route("b", 9, VALID));
+        // The connection is lost, and the list begins again.
+        let again = listed(&mut known, &[route("a", 1, VALID), route("b", 9, VALID)]);
+        assert_eq!(
+            changes(&again),
+            [("b", true)],
+            "it was not delivered before"
+        );
+    }
+
+    #[test]
+    fn an_invalid_object_is_reported_and_affects_no_other() {
+        let mut known = Known::new(Kind::HTTPRoute);
+        let batch = listed(&mut known, &[route("a", 1, BROKEN), route("b", 2, VALID)]);
+        assert_eq!(changes(&batch), [("a", false), ("b", true)]);
+        let key = ObjectKey::new(Kind::HTTPRoute, "shop", "a");
+        let why = batch.update.rejected[&key].as_deref().expect("a reason");
+        assert!(why.starts_with("spec.parentRefs: "), "{why}");
+        let finding = batch.findings[&key].as_ref().expect("a finding");
+        assert!(
+            finding
+                .to_string()
+                .starts_with("kubernetes: error: HTTPRoute shop/a: rejected as invalid: spec."),
+            "{finding}"
+        );
+        let batch = known.apply("v1", &route("a", 3, VALID));
+        assert_eq!(changes(&batch), [("a", true)]);
+        assert!(batch.update.rejected[&key].is_none() && batch.findings[&key].is_none());
+    }
+
+    // "an invalid edit never keeps serving the old route as if valid"
+    #[test]
+    fn an_edit_that_makes_an_object_invalid_takes_it_out_of_effect() {
+        let mut known = Known::new(Kind::HTTPRoute);
+        listed(&mut known, &[route("a", 1, VALID)]);
+        let batch = known.apply("v1", &route("a", 2, BROKEN));
+        assert_eq!(changes(&batch), [("a", false)]);
+        let batch = known.delete(&route("a", 3, BROKEN));
+        let key = ObjectKey::new(Kind::HTTPRoute, "shop", "a");
+        assert!(batch.findings[&key].is_none());
+    }
+
+    #[test]
+    fn objects_of_a_kind_that_is_not_served_any_more_are_gone() {
+        let mut known = Known::new(Kind::HTTPRoute);
+        listed(&mut known, &[route("a", 1, VALID)]);
+        assert_eq!(changes(&known.clear()), [("a", false)]);
+        let back = listed(&mut known, &[route("a", 1, VALID)]);
+        assert_eq!(changes(&back), [("a", true)]);
+    }
+}

@@ -1,0 +1,36 @@
+//! The Kubernetes API as a source of configuration and as the place of statuses.
+//!
+//! ```text
+//!  discovery ──► which kinds are served, in which versions
+//!      │
+//!    watch (one per kind and namespace) ──► Collector ──► Inbox ──► Reconciler (crates/control)
+//!                                                                      │ statuses
+//!  status subresources ◄── StatusWriter (Lease holder only) ◄──────────┘
+//! ```
+//!
+//! - [`Settings`] are what an operator decides: names and namespaces.
+//! - `discovery` finds out which kinds the API server serves, and notices when that changes.
+//! - `object` and `decode` turn the JSON text of a watch event into a document of `crates/resources`.
+//! - `known` compares what a watch delivers with what it delivered before, `watch` drives one, and `collector` joins all of them.
+//! - [`Source`] starts them.
+//! - [`StatusWriter`] writes statuses, while [`lease`] says that this process is the one to do so.
+//!
+//! All kinds take the same path. What differs between them is data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
+
+mod collector;
+mod decode;
+mod discovery;
+mod known;
+pub mod lease;
+mod metrics;
+mod object;
+mod settings;
+mod source;
+mod status;
+mod watch;
+
+pub use discovery::Api;
+pub use metrics::Metrics;
+pub use settings::Settings;
+pub use source::Source;
+pub use status::StatusWriter;

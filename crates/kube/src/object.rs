@@ -1,0 +1,107 @@
+//! Objects as a watch delivers them: JSON text, of which only the name and the version have been read.
+//!
+//! Deserializing one never fails, whatever its fields hold, so no object can stall the watch of its kind.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{ApiResource, DynamicResourceScope};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// An object of any kind, unread.
+#[derive(Clone, Debug)]
+pub struct RawObject {
+    /// Name, namespace and resource version, and nothing else.
+    metadata: ObjectMeta,
+    json: Box<RawValue>,
+}
+
+impl RawObject {
+    /// The whole object.
+    pub fn json(&self) -> &str {
+        self.json.get()
+    }
+}
+
+impl<'de> Deserialize<'de> for RawObject {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        #[derive(Default, Deserialize)]
+        struct Head {
+            metadata: Metadata,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            name: Option<String>,
+            namespace: Option<String>,
+            resource_version: Option<String>,
+        }
+        let json = Box::<RawValue>::deserialize(d)?;
+        let Head { metadata } = serde_json::from_str(json.get()).unwrap_or_default();
+        let metadata = ObjectMeta {
+            name: metadata.name,
+            namespace: metadata.namespace,
+            resource_version: metadata.resource_version,
+            ..ObjectMeta::default()
+        };
+        Ok(RawObject { metadata, json })
+    }
+}
+
+impl kube::Resource for RawObject {
+    type DynamicType = ApiResource;
+    type Scope = DynamicResourceScope;
+
+    fn kind(resource: &ApiResource) -> Cow<'_, str> {
+        (&*resource.kind).into()
+    }
+
+    fn group(resource: &ApiResource) -> Cow<'_, str> {
+        (&*resource.group).into()
+    }
+
+    fn version(resource: &ApiResource) -> Cow<'_, str> {
+        (&*resource.version).into()
+    }
+
+    fn plural(resource: &ApiResource) -> Cow<'_, str> {
+        (&*resource.plural).into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::{ObjectList, WatchEvent};
+
+    use super::*;
+
+    const ODD: &str =
+        r#"{"metadata": {"name": "r", "namespace": "shop", "resourceVersion": "7"}, "spec": 5}"#;
+
+    #[test]
+    fn an_object_is_taken_from_an_event_and_from_a_list_as_it_is() {
+        let event = format!(r#"{{"type": "ADDED", "object": {ODD}}}"#);
+        let WatchEvent::Added(object) =
+            serde_json::from_str::<WatchEvent<RawObject>>(&event).expect("whatever the spec holds")
+        else {
+            panic!("it was added");
+        };
+        assert_eq!(object.json(), ODD);
+        assert_eq!(object.metadata.resource_version.as_deref(), Some("7"));
+        let list = format!(
+            r#"{{"kind": "HTTPRouteList", "apiVersion": "gateway.networking.k8s.io/v1", "metadata": {{"resourceVersion": "9"}}, "items": [{ODD}, 5]}}"#
+        );
+        let list: ObjectList<RawObject> = serde_json::from_str(&list).expect("whatever they hold");
+        assert_eq!(list.items[0].json(), ODD);
+        assert_eq!(list.items[1].metadata.name, None);
+    }
+}

@@ -1,0 +1,140 @@
+//! The cluster as a source: starts a watch for every kind that is served, and for every other as soon as it is.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::core::ApiResource;
+use pointsman_control::Inbox;
+use pointsman_resources::Kind;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::collector::{Collector, Scope};
+use crate::discovery::{self, Api};
+use crate::watch::Watch;
+use crate::{Metrics, Settings};
+
+/// Interval between log lines that say what has not been listed yet.
+const WAITING_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A running source. Dropping it ends all watches.
+pub struct Source {
+    api: watch::Receiver<Api>,
+    collector: Arc<Collector>,
+    _tasks: JoinSet<()>,
+}
+
+impl Source {
+    /// Discovers what is served and starts to watch it. Must be called within a tokio runtime.
+    pub async fn start(
+        client: Client,
+        settings: &Settings,
+        inbox: Arc<Inbox>,
+        metrics: Arc<Metrics>,
+    ) -> kube::Result<Source> {
+        let resources = discovery::discover(&client).await?;
+        let api = Api {
+            resources,
+            bundle_version: None,
+        };
+        let missing: Vec<&str> = api.missing().map(Kind::name).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            tracing::warn!("the API server does not serve {missing}; watched as soon as it does");
+        }
+        let scopes: Vec<Scope> = Kind::ALL
+            .into_iter()
+            .flat_map(|kind| scopes(kind, settings))
+            .collect();
+        let collector = Arc::new(Collector::new(inbox, scopes.iter().cloned()));
+        let mut tasks = JoinSet::new();
+        let mut served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>> = BTreeMap::new();
+        for scope in scopes {
+            let resource = || watch::Sender::new(served_as(&api, scope.kind));
+            let resource = served.entry(scope.kind).or_insert_with(resource);
+            let watch = Watch::new(
+                scope,
+                client.clone(),
+                resource.subscribe(),
+                collector.clone(),
+                metrics.clone(),
+            );
+            tasks.spawn(watch.run());
+        }
+        let (sender, api) = watch::channel(api);
+        tasks.spawn(discovery::follow(client, sender));
+        tasks.spawn(pass_on(api.clone(), served));
+        tasks.spawn(report_waiting(collector.clone()));
+        Ok(Source {
+            api,
+            collector,
+            _tasks: tasks,
+        })
+    }
+
+    /// Kinds that are served, now and as that changes.
+    pub fn api(&self) -> watch::Receiver<Api> {
+        self.api.clone()
+    }
+
+    /// What has not been listed yet; empty once the reconciler has everything.
+    pub fn waits_for(&self) -> Vec<String> {
+        self.collector.waits_for()
+    }
+}
+
+/// Watches for a kind: one for each namespace, or one for all.
+fn scopes(kind: Kind, settings: &Settings) -> Vec<Scope> {
+    let namespaces = &settings.watch_namespaces;
+    match kind.is_cluster_scoped() || namespaces.is_empty() {
+        true => vec![Scope {
+            kind,
+            namespace: None,
+        }],
+        false => namespaces
+            .iter()
+            .map(|namespace| Scope {
+                kind,
+                namespace: Some(namespace.clone()),
+            })
+            .collect(),
+    }
+}
+
+fn served_as(api: &Api, kind: Kind) -> Option<ApiResource> {
+    api.resources
+        .get(&kind)
+        .map(|resource| resource.api.clone())
+}
+
+/// Passes on to watches which kinds are served.
+async fn pass_on(
+    mut api: watch::Receiver<Api>,
+    served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>>,
+) {
+    while api.changed().await.is_ok() {
+        let api = api.borrow_and_update();
+        for (kind, sender) in &served {
+            let resource = served_as(&api, *kind);
+            sender.send_if_modified(|known| {
+                let is_new = *known != resource;
+                *known = resource;
+                is_new
+            });
+        }
+    }
+}
+
+/// Logs what has not been listed yet, for as long as there is anything.
+async fn report_waiting(collector: Arc<Collector>) {
+    loop {
+        tokio::time::sleep(WAITING_INTERVAL).await;
+        let waits_for = collector.waits_for();
+        if waits_for.is_empty() {
+            return;
+        }
+        tracing::warn!("waiting for {}", waits_for.join("; "));
+    }
+}

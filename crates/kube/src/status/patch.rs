@@ -1,0 +1,100 @@
+//! The difference between the status that an object has and the one that it should have.
+
+use serde_json::{Map, Value};
+
+/// A merge patch of `status`; `None` if the two differ in nothing but times.
+///
+/// A merge patch replaces lists as a whole, so it is sent with the resource version that `existing` was read at.
+pub fn patch(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
+    let empty = Map::new();
+    let existing = existing.and_then(Value::as_object).unwrap_or(&empty);
+    let wanted = wanted.as_object().unwrap_or(&empty);
+    let mut patch = Map::new();
+    for (field, value) in wanted {
+        let before = existing.get(field).unwrap_or(&Value::Null);
+        if !is_same(before, value) {
+            patch.insert(field.clone(), value.clone());
+        }
+    }
+    for (field, before) in existing {
+        if !wanted.contains_key(field) && !is_empty(before) {
+            patch.insert(field.clone(), Value::Null);
+        }
+    }
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+/// Compares everything but times. A list without items is the same as none: writing it would only touch the objects of others.
+fn is_same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            let has_time = |map: &Map<String, Value>| map.contains_key("lastTransitionTime");
+            let is_same = |(field, value): (&String, &Value)| {
+                field == "lastTransitionTime"
+                    || is_same(value, other.get(field).unwrap_or(&Value::Null))
+            };
+            let count = |map: &Map<String, Value>| map.len() - usize::from(has_time(map));
+            count(one) == count(other) && one.iter().all(is_same)
+        }
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len()
+                && one
+                    .iter()
+                    .zip(other)
+                    .all(|(one, other)| is_same(one, other))
+        }
+        (one, other) => one == other || is_empty(one) && is_empty(other),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_fields_that_differ_are_patched() {
+        let existing = json!({"conditions": [{"type": "Accepted"}], "addresses": [{"value": "10.0.0.1"}], "attachedListenerSets": 1});
+        let wanted =
+            json!({"conditions": [{"type": "Accepted"}], "addresses": [{"value": "10.0.0.2"}]});
+        assert_eq!(
+            patch(Some(&existing), &wanted),
+            Some(json!({"addresses": [{"value": "10.0.0.2"}], "attachedListenerSets": null}))
+        );
+    }
+
+    // "written only when something other than a timestamp differs"
+    #[test]
+    fn a_status_that_differs_in_times_only_is_not_written() {
+        let status = |time: &str, reason: &str| {
+            json!({"parents": [{"controllerName": "c", "conditions":
+                [{"type": "Accepted", "reason": reason, "lastTransitionTime": time}]}]})
+        };
+        assert_eq!(patch(Some(&status("T1", "A")), &status("T2", "A")), None);
+        let changed = patch(Some(&status("T1", "A")), &status("T2", "B"));
+        assert_eq!(changed, Some(status("T2", "B")));
+        let timeless = json!({"parents": [{"controllerName": "c", "conditions": [{"type": "Accepted", "reason": "A"}]}]});
+        assert_eq!(patch(Some(&timeless), &status("T2", "A")), None);
+    }
+
+    // "routes out of scope SHOULD NOT be touched"
+    #[test]
+    fn an_empty_list_is_not_written_where_there_is_none() {
+        assert_eq!(patch(None, &json!({"parents": []})), None);
+        assert_eq!(patch(Some(&json!({"parents": []})), &json!({})), None);
+        let own = json!({"parents": [{"controllerName": "c"}]});
+        assert_eq!(
+            patch(Some(&own), &json!({"parents": []})),
+            Some(json!({"parents": []}))
+        );
+    }
+}

@@ -1,0 +1,318 @@
+//! Objects whose status is to be written. Each is in the queue once, with the newest status; what changes while it is written is written next.
+//!
+//! Objects that a user has changed come first, but every fourth turn goes to the object that has waited longest of the others, so that none starves.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::{Duration, Instant};
+
+use pointsman_resources::ObjectKey;
+
+/// Turns in a row that urgent objects have while others wait.
+const URGENT_TURNS: u32 = 3;
+/// Shortest time between two writes of one object. A Gateway to which a thousand routes attach one after another is not written a thousand times.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Delay before the second attempt; it doubles with each.
+const SHORTEST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Order in which objects are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// A user has changed the object.
+    Urgent,
+    /// Something that the object refers to has changed.
+    Background,
+}
+
+/// How an attempt to write ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The status is as it should be, or the object is gone.
+    Done,
+    /// It failed and is tried again.
+    Failed,
+}
+
+/// The queue.
+#[derive(Debug)]
+pub struct Queue<T> {
+    entries: HashMap<ObjectKey, Entry<T>>,
+    /// Objects that can be written, in the order of their arrival.
+    ready: BTreeMap<Urgency, BTreeMap<u64, ObjectKey>>,
+    /// Objects that wait, for the interval or for a backoff.
+    delayed: BTreeSet<(Instant, u64)>,
+    delayed_keys: HashMap<u64, ObjectKey>,
+    last_ticket: u64,
+    /// Urgent objects taken since another one was.
+    urgent_turns: u32,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    /// What is to be written; `None` if nothing has changed since it was last taken.
+    value: Option<T>,
+    urgency: Urgency,
+    attempts: u32,
+    place: Place,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Ready(u64),
+    Delayed(Instant, u64),
+    InFlight,
+}
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Queue {
+            entries: HashMap::new(),
+            ready: BTreeMap::new(),
+            delayed: BTreeSet::new(),
+            delayed_keys: HashMap::new(),
+            last_ticket: 0,
+            urgent_turns: 0,
+        }
+    }
+}
+
+impl<T: Clone> Queue<T> {
+    /// Adds an object, or replaces what is to be written of it.
+    pub fn put(&mut self, key: &ObjectKey, value: T, urgency: Urgency) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            let ticket = self.ticket();
+            let entry = Entry {
+                value: Some(value),
+                urgency,
+                attempts: 0,
+                place: Place::Ready(ticket),
+            };
+            self.entries.insert(key.clone(), entry);
+            self.ready_at(urgency).insert(ticket, key.clone());
+            return;
+        };
+        let before = entry.urgency;
+        entry.urgency = match entry.value.replace(value) {
+            Some(_) => before.min(urgency),
+            None => urgency,
+        };
+        let (urgency, place) = (entry.urgency, entry.place);
+        if let Place::Ready(ticket) = place
+            && urgency != before
+        {
+            self.ready_at(before).remove(&ticket);
+            self.ready_at(urgency).insert(ticket, key.clone());
+        }
+    }
+
+    /// Removes an object that is gone.
+    pub fn remove(&mut self, key: &ObjectKey) {
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        entry.value = None;
+        if let Place::Ready(ticket) = entry.place {
+            let urgency = entry.urgency;
+            self.ready_at(urgency).remove(&ticket);
+            self.entries.remove(key);
+        }
+    }
+
+    /// Takes the next object to write. [`Queue::finish`] must follow.
+    pub fn take(&mut self, now: Instant) -> Option<(ObjectKey, T)> {
+        self.wake(now);
+        let (has_urgent, has_other) = (
+            !self.ready_at(Urgency::Urgent).is_empty(),
+            !self.ready_at(Urgency::Background).is_empty(),
+        );
+        let urgency = match (has_urgent, has_other) {
+            (true, true) if self.urgent_turns < URGENT_TURNS => Urgency::Urgent,
+            (true, false) => Urgency::Urgent,
+            (_, true) => Urgency::Background,
+            (false, false) => return None,
+        };
+        self.urgent_turns = match urgency {
+            Urgency::Urgent if has_other => self.urgent_turns + 1,
+            _ => 0,
+        };
+        let (_, key) = self.ready_at(urgency).pop_first()?;
+        let entry = self.entries.get_mut(&key)?;
+        entry.place = Place::InFlight;
+        // It stays until it is written: an attempt may fail.
+        Some((key, entry.value.take()?))
+    }
+
+    /// Records how an attempt to write `value` ended.
+    pub fn finish(&mut self, key: &ObjectKey, value: T, outcome: Outcome, now: Instant) {
+        let ticket = self.ticket();
+        let Some(entry) = self.entries.get_mut(key) else {
+            return;
+        };
+        let delay = match outcome {
+            Outcome::Done => {
+                entry.attempts = 0;
+                INTERVAL
+            }
+            Outcome::Failed => {
+                entry.value.get_or_insert(value);
+                entry.attempts += 1;
+                let factor = 2_u32.saturating_pow(entry.attempts - 1);
+                SHORTEST_BACKOFF.saturating_mul(factor).min(LONGEST_BACKOFF)
+            }
+        };
+        let until = now + delay;
+        entry.place = Place::Delayed(until, ticket);
+        self.delayed.insert((until, ticket));
+        self.delayed_keys.insert(ticket, key.clone());
+    }
+
+    /// The time at which an object that waits can be written, if one waits.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.delayed.first().map(|(until, _)| *until)
+    }
+
+    /// Number of objects whose status is to be written.
+    pub fn len(&self) -> usize {
+        let entries = self.entries.values();
+        entries
+            .filter(|entry| entry.value.is_some() || entry.place == Place::InFlight)
+            .count()
+    }
+
+    /// Makes objects ready that have waited long enough, and forgets those of which nothing is to be written.
+    fn wake(&mut self, now: Instant) {
+        while let Some(&(until, ticket)) = self.delayed.first() {
+            if until > now {
+                return;
+            }
+            self.delayed.pop_first();
+            let Some(key) = self.delayed_keys.remove(&ticket) else {
+                continue;
+            };
+            let Some(entry) = self.entries.get_mut(&key) else {
+                continue;
+            };
+            if entry.value.is_none() {
+                self.entries.remove(&key);
+                continue;
+            }
+            entry.place = Place::Ready(ticket);
+            let urgency = entry.urgency;
+            self.ready_at(urgency).insert(ticket, key);
+        }
+    }
+
+    fn ready_at(&mut self, urgency: Urgency) -> &mut BTreeMap<u64, ObjectKey> {
+        self.ready.entry(urgency).or_default()
+    }
+
+    fn ticket(&mut self) -> u64 {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pointsman_control::clock;
+    use pointsman_resources::Kind;
+
+    use super::Outcome::{Done, Failed};
+    use super::Urgency::{Background, Urgent};
+    use super::*;
+
+    fn key(name: &str) -> ObjectKey {
+        ObjectKey::new(Kind::HTTPRoute, "shop", name)
+    }
+
+    fn take(queue: &mut Queue<u32>, now: Instant) -> Option<(String, u32)> {
+        let (key, value) = queue.take(now)?;
+        Some((key.name.name.to_string(), value))
+    }
+
+    #[test]
+    fn an_object_is_queued_once_with_its_newest_status() {
+        let (mut queue, now) = (Queue::default(), clock::instant());
+        for value in 0..1000 {
+            queue.put(&key("edge"), value, Background);
+        }
+        assert_eq!(queue.len(), 1);
+        assert_eq!(take(&mut queue, now), Some(("edge".to_owned(), 999)));
+        assert_eq!(take(&mut queue, now), None);
+    }
+
+    #[test]
+    fn what_a_user_changed_comes_first_and_nothing_starves() {
+        let (mut queue, now) = (Queue::default(), clock::instant());
+        queue.put(&key("b1"), 0, Background);
+        queue.put(&key("b2"), 0, Background);
+        for number in 1..=6 {
+            queue.put(&key(&format!("u{number}")), 0, Urgent);
+        }
+        let order: Vec<String> = std::iter::from_fn(|| take(&mut queue, now))
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(order, ["u1", "u2", "u3", "b1", "u4", "u5", "u6", "b2"]);
+    }
+
+    #[test]
+    fn an_object_that_a_user_changes_while_it_waits_becomes_urgent() {
+        let (mut queue, now) = (Queue::default(), clock::instant());
+        queue.put(&key("a"), 0, Background);
+        queue.put(&key("b"), 0, Background);
+        queue.put(&key("b"), 1, Urgent);
+        queue.put(&key("b"), 2, Background);
+        assert_eq!(take(&mut queue, now), Some(("b".to_owned(), 2)));
+    }
+
+    #[test]
+    fn an_object_is_written_at_intervals_with_what_changed_meanwhile() {
+        let (mut queue, now) = (Queue::default(), clock::instant());
+        queue.put(&key("edge"), 1, Background);
+        take(&mut queue, now);
+        queue.put(&key("edge"), 2, Background);
+        assert_eq!(take(&mut queue, now), None, "it is being written");
+        queue.finish(&key("edge"), 1, Done, now);
+        queue.put(&key("edge"), 3, Background);
+        assert_eq!(take(&mut queue, now), None, "it was just written");
+        let later = queue.next_wake().expect("it waits");
+        assert_eq!(take(&mut queue, later), Some(("edge".to_owned(), 3)));
+        queue.finish(&key("edge"), 3, Done, later);
+        assert_eq!(queue.len(), 0);
+        assert_eq!(take(&mut queue, later + INTERVAL), None);
+        assert_eq!(queue.next_wake(), None, "it is forgotten");
+    }
+
+    #[test]
+    fn a_failed_write_is_repeated_with_growing_delays_and_the_newest_status() {
+        let (mut queue, mut now) = (Queue::default(), clock::instant());
+        queue.put(&key("a"), 1, Urgent);
+        let mut delays = Vec::new();
+        for value in 1..=4 {
+            let (_, taken) = take(&mut queue, now).expect("it is ready");
+            queue.finish(&key("a"), taken, Failed, now);
+            let wake = queue.next_wake().expect("it is tried again");
+            delays.push((wake - now).as_millis());
+            now = wake;
+            if value == 2 {
+                queue.put(&key("a"), 7, Background);
+            }
+        }
+        assert_eq!(delays, [100, 200, 400, 800]);
+        assert_eq!(take(&mut queue, now), Some(("a".to_owned(), 7)));
+    }
+
+    #[test]
+    fn an_object_that_is_gone_is_not_written() {
+        let (mut queue, now) = (Queue::default(), clock::instant());
+        queue.put(&key("a"), 1, Urgent);
+        queue.remove(&key("a"));
+        assert_eq!(take(&mut queue, now), None);
+        queue.put(&key("a"), 1, Urgent);
+        take(&mut queue, now);
+        queue.put(&key("a"), 2, Urgent);
+        queue.remove(&key("a"));
+        queue.finish(&key("a"), 1, Done, now);
+        assert_eq!(take(&mut queue, now + INTERVAL), None);
+    }
+}

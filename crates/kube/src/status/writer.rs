@@ -1,0 +1,255 @@
+//! Writes statuses while this process holds the Lease. A follower keeps the queue, so that it knows what is left to do when it takes over; objects whose
+//! status is as it should be leave it without a request.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::core::ApiResource;
+use pointsman_control::{StatusEntry, StatusSink, clock};
+use pointsman_resources::ObjectKey;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use super::limit::Limit;
+use super::patch::patch;
+use super::queue::{Outcome, Queue, Urgency};
+use crate::discovery;
+use crate::metrics::{Metrics, WriteResult};
+use crate::object::RawObject;
+
+/// Writes at a time.
+const CONCURRENCY: usize = 16;
+/// Time after which a request counts as failed.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A status to write, with the object that it was computed for.
+type Job = Arc<StatusEntry>;
+
+/// The queue of statuses to write. Clones share it.
+#[derive(Clone)]
+pub struct StatusWriter {
+    queue: Arc<Mutex<Queue<Job>>>,
+    changed: Arc<Notify>,
+    /// Generation of each object, as last seen: another one is a user's change.
+    generations: HashMap<ObjectKey, i64>,
+    metrics: Arc<Metrics>,
+}
+
+impl StatusSink for StatusWriter {
+    fn record(&mut self, key: &ObjectKey, entry: Option<&Arc<StatusEntry>>) {
+        let Some(entry) = entry else {
+            self.generations.remove(key);
+            return self.queue().remove(key);
+        };
+        let generation = entry.document.resource.meta().generation;
+        let before = self.generations.insert(key.clone(), generation);
+        let urgency = match before == Some(generation) {
+            true => Urgency::Background,
+            false => Urgency::Urgent,
+        };
+        if entry.status.is_none() {
+            return self.queue().remove(key);
+        }
+        self.queue().put(key, entry.clone(), urgency);
+        self.changed.notify_one();
+    }
+}
+
+impl StatusWriter {
+    /// Creates a writer with an empty queue.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        StatusWriter {
+            queue: Arc::default(),
+            changed: Arc::default(),
+            generations: HashMap::new(),
+            metrics,
+        }
+    }
+
+    /// Writes while `is_leader` holds, until its sender is gone.
+    pub async fn run(
+        self,
+        client: Client,
+        mut is_leader: watch::Receiver<bool>,
+        api: watch::Receiver<discovery::Api>,
+    ) {
+        let mut limit = Limit::new();
+        let mut writes: JoinSet<(ObjectKey, Job, Outcome)> = JoinSet::new();
+        loop {
+            let mut wait = None;
+            while *is_leader.borrow() && writes.len() < CONCURRENCY {
+                let Some((key, job)) = self.queue().take(clock::instant()) else {
+                    break;
+                };
+                let resource = api.borrow().resources.get(&key.kind).cloned();
+                // A Custom Resource without the subresource has a status that nobody but its own controller may write.
+                let resource = resource.filter(|resource| resource.has_status);
+                let write = resource.and_then(|resource| Write::new(&client, &resource.api, &job));
+                let Some(write) = write else {
+                    self.finish(&key, job, Outcome::Done);
+                    continue;
+                };
+                // Whatever was taken is written: the wait is a few milliseconds, and shorter than the write.
+                while let Err(time) = limit.take(clock::instant()) {
+                    tokio::time::sleep(time).await;
+                }
+                let metrics = self.metrics.clone();
+                writes.spawn(async move {
+                    let outcome = write.run(&job, &metrics).await;
+                    (key, job, outcome)
+                });
+            }
+            self.metrics.record_status_queue(self.queue().len());
+            if *is_leader.borrow() && writes.len() < CONCURRENCY {
+                let now = clock::instant();
+                let next = self.queue().next_wake();
+                wait = next.map(|next| next.saturating_duration_since(now));
+            }
+            tokio::select! {
+                Some(done) = writes.join_next() => {
+                    if let Ok((key, job, outcome)) = done {
+                        self.finish(&key, job, outcome);
+                    }
+                }
+                () = self.changed.notified() => {}
+                changed = is_leader.changed() => if changed.is_err() { return },
+                () = sleep(wait) => {}
+            }
+        }
+    }
+
+    fn finish(&self, key: &ObjectKey, job: Job, outcome: Outcome) {
+        self.queue().finish(key, job, outcome, clock::instant());
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue<Job>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn sleep(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => futures::future::pending().await,
+    }
+}
+
+const NOT_FOUND: u16 = 404;
+const CONFLICT: u16 = 409;
+
+/// Reports whether the API server has answered with a status code.
+fn has_code<T>(result: &Result<T, Error>, code: u16) -> bool {
+    matches!(result, Err(Error::Request(kube::Error::Api(status))) if status.code == code)
+}
+
+/// Reason why a request failed. All are worth another attempt.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(transparent)]
+    Request(#[from] kube::Error),
+    #[error("no answer within {} s", TIMEOUT.as_secs())]
+    Timeout,
+}
+
+async fn timed<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+    match tokio::time::timeout(TIMEOUT, request).await {
+        Ok(result) => Ok(result?),
+        Err(_) => Err(Error::Timeout),
+    }
+}
+
+/// One status to write.
+struct Write {
+    api: Api<RawObject>,
+    name: String,
+    /// What the object is known to have, and the patch that leads from there.
+    resource_version: Value,
+    patch: Value,
+}
+
+impl Write {
+    /// Compares the status of an object with the one that it should have; `None` if they are the same.
+    fn new(client: &Client, resource: &ApiResource, job: &Job) -> Option<Write> {
+        let wanted: Value = serde_json::from_str(job.written()).ok()?;
+        let object = job.document.object();
+        let patch = patch(object.get("status"), &wanted)?;
+        let meta = job.document.resource.meta();
+        let api = match &*meta.namespace {
+            "" => Api::all_with(client.clone(), resource),
+            namespace => Api::namespaced_with(client.clone(), namespace, resource),
+        };
+        Some(Write {
+            api,
+            name: meta.name.to_string(),
+            resource_version: object["metadata"]["resourceVersion"].clone(),
+            patch,
+        })
+    }
+
+    /// Writes the status, after a conflict once more with what the object has now.
+    async fn run(mut self, job: &Job, metrics: &Metrics) -> Outcome {
+        let mut result = self.send(metrics).await;
+        if has_code(&result, CONFLICT) {
+            result = match self.refresh(job).await {
+                Ok(true) => self.send(metrics).await,
+                Ok(false) => Ok(()),
+                Err(error) => Err(error),
+            };
+        }
+        match &result {
+            Ok(()) => Outcome::Done,
+            // The object is gone; the watch reports that soon.
+            Err(_) if has_code(&result, NOT_FOUND) => Outcome::Done,
+            Err(error) => {
+                let key = job.document.resource.key();
+                match has_code(&result, CONFLICT) {
+                    true => tracing::debug!("status of {key}: {error}; retrying"),
+                    false => tracing::warn!("status of {key}: {error}; retrying"),
+                }
+                Outcome::Failed
+            }
+        }
+    }
+
+    async fn send(&self, metrics: &Metrics) -> Result<(), Error> {
+        let body = json!({
+            "metadata": {"resourceVersion": self.resource_version},
+            "status": self.patch,
+        });
+        let (params, body) = (PatchParams::default(), Patch::Merge(&body));
+        let request = self.api.patch_status(&self.name, &params, &body);
+        let result = timed(request).await.map(drop);
+        metrics.record_status_write(match &result {
+            Ok(()) => WriteResult::Written,
+            Err(_) if has_code(&result, CONFLICT) => WriteResult::Conflict,
+            Err(_) => WriteResult::Failed,
+        });
+        result
+    }
+
+    /// Reads the object and makes the patch again. Returns false if there is nothing to write: the status is as it should be, or the object has
+    /// changed, so that another status follows.
+    async fn refresh(&mut self, job: &Job) -> Result<bool, Error> {
+        let object = timed(self.api.get(&self.name)).await?;
+        let object: Value = serde_json::from_str(object.json()).unwrap_or_default();
+        let Some(status) = &job.status else {
+            return Ok(false);
+        };
+        let generation = object["metadata"]["generation"].as_i64();
+        if generation.is_some_and(|generation| generation != status.generation) {
+            return Ok(false);
+        }
+        let namespace = &job.document.resource.meta().namespace;
+        let wanted = status.merge(namespace, object.get("status"), &clock::now());
+        let Some(patch) = patch(object.get("status"), &wanted) else {
+            return Ok(false);
+        };
+        self.patch = patch;
+        self.resource_version = object["metadata"]["resourceVersion"].clone();
+        Ok(true)
+    }
+}

@@ -1,0 +1,131 @@
+//! The cluster as a source. `scripts/test-kubernetes` runs these tests; they need an API server with the Gateway API's experimental CRDs.
+
+mod common;
+
+use common::{Cluster, eventually};
+use pointsman_resources::Kind;
+use serde_json::json;
+use tokio::sync::watch;
+
+/// A CustomResourceDefinition that validates nothing.
+fn definition() -> serde_json::Value {
+    json!({"spec": {
+        "group": "kuma.io", "scope": "Namespaced",
+        "names": {"kind": "MeshHTTPRoute", "plural": "meshhttproutes", "singular": "meshhttproute"},
+        "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+    }})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn objects_are_known_from_their_creation_to_their_deletion() {
+    let cluster = Cluster::new("objects").await;
+    cluster.gateway("before").await;
+    let controller = cluster.leader().await;
+    let (before, later) = (
+        cluster.key(Kind::Gateway, "before"),
+        cluster.key(Kind::Gateway, "later"),
+    );
+    eventually("it is listed", async || controller.knows(&before)).await;
+    assert!(controller.source.waits_for().is_empty());
+    cluster.gateway("later").await;
+    eventually("it is new", async || controller.knows(&later)).await;
+    cluster.delete("Gateway", "before").await;
+    eventually("it is deleted", async || !controller.knows(&before)).await;
+    assert!(controller.knows(&later));
+    cluster.clean_up().await;
+}
+
+// "An object that cannot be deserialized is reported on its own and stalls nothing." "Missing CRDs are … picked up when they appear."
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn kinds_come_and_go_and_an_invalid_object_affects_no_other() {
+    let cluster = Cluster::new("kinds").await;
+    let controller = cluster.leader().await;
+    eventually("everything is listed", async || {
+        controller.source.waits_for().is_empty()
+    })
+    .await;
+    let name = "meshhttproutes.kuma.io";
+    cluster
+        .apply("CustomResourceDefinition", name, definition())
+        .await;
+    let api = controller.source.api();
+    eventually("it is served", async || {
+        api.borrow().resources.contains_key(&Kind::MeshHTTPRoute)
+    })
+    .await;
+    let broken = json!({"spec": {"to": 5}});
+    cluster.apply("MeshHTTPRoute", "broken", broken).await;
+    let valid = json!({"spec": {"targetRef": {"kind": "Mesh"}, "to": []}});
+    cluster.apply("MeshHTTPRoute", "valid", valid.clone()).await;
+    let key = |name| cluster.key(Kind::MeshHTTPRoute, name);
+    eventually("the valid one is in effect", async || {
+        controller.knows(&key("valid"))
+    })
+    .await;
+    let findings = || {
+        let snapshot = controller.snapshots.latest();
+        let findings = snapshot.findings.findings.iter();
+        findings.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let is_reported = || findings().iter().any(|finding| finding.contains("broken"));
+    eventually("the broken one is reported", async || is_reported()).await;
+    assert!(!controller.knows(&key("broken")));
+    cluster.apply("MeshHTTPRoute", "broken", valid).await;
+    eventually("it was repaired", async || controller.knows(&key("broken"))).await;
+    assert!(!is_reported(), "{:?}", findings());
+    cluster.delete("CustomResourceDefinition", name).await;
+    eventually("its objects are gone", async || {
+        !controller.knows(&key("valid")) && !controller.knows(&key("broken"))
+    })
+    .await;
+    cluster.clean_up().await;
+}
+
+// "Relist and disconnect lose no state and rewrite no status."
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn a_lost_connection_loses_no_state_and_writes_nothing() {
+    let cluster = Cluster::new("connection").await;
+    let link = common::link::Link::start().await;
+    cluster.gateway("edge").await;
+    for name in ["kept", "deleted"] {
+        cluster.route(name, "edge").await;
+    }
+    let (_leads, is_leader) = watch::channel(true);
+    let controller = cluster.controller_with(link.client(), is_leader).await;
+    let accepted = async |name: &str| {
+        let route = cluster.get("HTTPRoute", name).await;
+        common::parent(&route, &cluster.controller_name).is_some()
+    };
+    eventually("statuses are written", async || {
+        accepted("kept").await && accepted("deleted").await
+    })
+    .await;
+    let key = |name| cluster.key(Kind::HTTPRoute, name);
+    eventually("nothing is left to write", async || {
+        controller.metrics.to_string().contains("status_queue 0")
+    })
+    .await;
+    let version = cluster.get("HTTPRoute", "kept").await["metadata"]["resourceVersion"].clone();
+    link.cut();
+    cluster.delete("HTTPRoute", "deleted").await;
+    cluster.route("new", "edge").await;
+    let snapshot = controller.snapshots.latest().version;
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(controller.snapshots.latest().version, snapshot);
+    assert!(controller.knows(&key("deleted")), "nobody said it is gone");
+    let errors = link.refused();
+    assert!(errors > 0, "it tries again");
+    link.restore();
+    eventually("the new route has a status", async || accepted("new").await).await;
+    eventually("the deleted one is gone", async || {
+        !controller.knows(&key("deleted"))
+    })
+    .await;
+    let now = cluster.get("HTTPRoute", "kept").await["metadata"]["resourceVersion"].clone();
+    assert_eq!(now, version, "its status was not written again");
+    cluster.clean_up().await;
+}

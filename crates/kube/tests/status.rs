@@ -1,0 +1,199 @@
+//! Statuses on a cluster. `scripts/test-kubernetes` runs these tests.
+
+mod common;
+
+use common::{Cluster, eventually, parent};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+fn condition<'a>(owner: &'a Value, kind: &str) -> Option<&'a Value> {
+    let conditions = owner["conditions"].as_array()?;
+    conditions
+        .iter()
+        .find(|condition| condition["type"] == kind)
+}
+
+/// An entry of another controller, as the conformance suite seeds it.
+fn foreign() -> Value {
+    json!({
+        "controllerName": "gateway.networking.k8s.io/stale-controller",
+        "parentRef": {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "unmanaged-gateway"},
+        "conditions": [{"type": "Accepted", "status": "True", "reason": "Seeded", "message": "", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-31T12:00:00Z"}],
+    })
+}
+
+async fn patch_status(cluster: &Cluster, kind: &str, name: &str, status: Value) {
+    let (api, patch) = (cluster.api(kind), Patch::Merge(json!({ "status": status })));
+    let patched = api
+        .patch_status(name, &PatchParams::default(), &patch)
+        .await;
+    drop(patched.expect("it is valid"));
+}
+
+// "Status: own entries only, by read-modify-write"; "pruned when a parent is gone"
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn own_entries_follow_the_spec_and_those_of_others_stay() {
+    let cluster = Cluster::new("entries").await;
+    let controller = cluster.leader().await;
+    cluster.gateway("edge").await;
+    cluster.route("r", "edge").await;
+    let own = &cluster.controller_name;
+    let generation = async |wanted: i64| {
+        let route = cluster.get("HTTPRoute", "r").await;
+        let accepted = parent(&route, own).and_then(|parent| condition(parent, "Accepted"));
+        accepted.is_some_and(|accepted| accepted["observedGeneration"] == wanted)
+    };
+    eventually("the route has a status", async || generation(1).await).await;
+    let route = cluster.get("HTTPRoute", "r").await;
+    let mut parents = route["status"]["parents"]
+        .as_array()
+        .cloned()
+        .expect("parents");
+    parents.push(foreign());
+    patch_status(&cluster, "HTTPRoute", "r", json!({ "parents": parents })).await;
+    let stale = json!({"type": "conformance.gateway.networking.k8s.io/StaleCondition", "status": "True", "reason": "Seeded",
+        "message": "", "observedGeneration": 1, "lastTransitionTime": "2026-01-31T12:00:00Z"});
+    let gateway = cluster.get("Gateway", "edge").await;
+    let mut conditions = gateway["status"]["conditions"]
+        .as_array()
+        .cloned()
+        .expect("conditions");
+    conditions.push(stale.clone());
+    patch_status(
+        &cluster,
+        "Gateway",
+        "edge",
+        json!({ "conditions": conditions }),
+    )
+    .await;
+    let spec = json!({"parentRefs": [{"name": "edge"}], "hostnames": ["other.example.com"], "rules": [{}]});
+    cluster
+        .apply("HTTPRoute", "r", json!({ "spec": spec }))
+        .await;
+    eventually("the edit is observed", async || generation(2).await).await;
+    let route = cluster.get("HTTPRoute", "r").await;
+    let stranger = parent(&route, "gateway.networking.k8s.io/stale-controller");
+    assert_eq!(stranger, Some(&foreign()), "equal in every field");
+    let gateway = cluster.get("Gateway", "edge").await;
+    assert_eq!(
+        condition(
+            &gateway["status"],
+            "conformance.gateway.networking.k8s.io/StaleCondition"
+        ),
+        Some(&stale)
+    );
+    cluster.delete("Gateway", "edge").await;
+    eventually("the entry is pruned", async || {
+        parent(&cluster.get("HTTPRoute", "r").await, own).is_none()
+    })
+    .await;
+    let route = cluster.get("HTTPRoute", "r").await;
+    assert_eq!(route["status"]["parents"], json!([foreign()]));
+    drop(controller);
+    cluster.clean_up().await;
+}
+
+// "A thousand routes applied at once cost N writes, not N²."
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn many_routes_are_written_once_each() {
+    const ROUTES: usize = 300;
+    let cluster = Cluster::new("many").await;
+    let controller = cluster.leader().await;
+    cluster.gateway("edge").await;
+    let attached = async || {
+        let gateway = cluster.get("Gateway", "edge").await;
+        gateway["status"]["listeners"][0]["attachedRoutes"].as_u64()
+    };
+    eventually("the Gateway has a status", async || {
+        attached().await == Some(0)
+    })
+    .await;
+    let before = controller.metrics.status_writes();
+    let names: Vec<String> = (0..ROUTES).map(|number| format!("r{number}")).collect();
+    for some in names.chunks(30) {
+        let created = some.iter().map(|name| cluster.route(name, "edge"));
+        futures::future::join_all(created).await;
+    }
+    eventually("all are attached", async || {
+        attached().await == Some(ROUTES as u64)
+    })
+    .await;
+    let own = &cluster.controller_name;
+    for name in &names {
+        eventually("it has a status", async || {
+            parent(&cluster.get("HTTPRoute", name).await, own).is_some()
+        })
+        .await;
+    }
+    eventually("nothing is left to write", async || {
+        controller.metrics.to_string().contains("status_queue 0")
+    })
+    .await;
+    let writes = controller.metrics.status_writes() - before;
+    // Each route once, and the Gateway at intervals.
+    let most = ROUTES as u64 + ROUTES as u64 / 3;
+    assert!((ROUTES as u64..most).contains(&writes), "{writes} writes");
+    assert!(!controller.metrics.to_string().contains("failed\"} 1"));
+    cluster.clean_up().await;
+}
+
+// "written by the Lease holder"; followers "take over within seconds"
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn a_follower_writes_nothing_until_it_leads() {
+    let cluster = Cluster::new("follower").await;
+    let (leads, is_leader) = watch::channel(false);
+    let follower = cluster.controller(is_leader).await;
+    cluster.gateway("edge").await;
+    cluster.route("r", "edge").await;
+    let key = cluster.key(pointsman_resources::Kind::HTTPRoute, "r");
+    eventually("it is known", async || follower.knows(&key)).await;
+    assert_eq!(follower.metrics.status_writes(), 0);
+    let own = &cluster.controller_name;
+    assert!(parent(&cluster.get("HTTPRoute", "r").await, own).is_none());
+    leads.send_replace(true);
+    eventually("it is written", async || {
+        parent(&cluster.get("HTTPRoute", "r").await, own).is_some()
+    })
+    .await;
+    cluster.clean_up().await;
+}
+
+// "gateway-api#5115: status is fought over by two controllers"
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn two_installations_share_a_route_and_writes_stop() {
+    let one = Cluster::new("one").await;
+    let two = Cluster::new("two").await;
+    let (first, second) = (one.leader().await, two.leader().await);
+    one.gateway("edge").await;
+    two.gateway("edge").await;
+    let spec = json!({"parentRefs": [{"name": "edge"}, {"name": "edge", "namespace": two.namespace}], "rules": [{}]});
+    one.apply("HTTPRoute", "shared", json!({ "spec": spec }))
+        .await;
+    let route = async || one.get("HTTPRoute", "shared").await;
+    eventually("both have an entry", async || {
+        let route = route().await;
+        parent(&route, &one.controller_name).is_some()
+            && parent(&route, &two.controller_name).is_some()
+    })
+    .await;
+    let is_idle = || {
+        let queues = [&first, &second].map(|one| one.metrics.to_string());
+        queues.iter().all(|text| text.contains("status_queue 0"))
+    };
+    eventually("nothing is left to write", async || is_idle()).await;
+    let version = route().await["metadata"]["resourceVersion"].clone();
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert_eq!(route().await["metadata"]["resourceVersion"], version);
+    assert_eq!(
+        route().await["status"]["parents"].as_array().map(Vec::len),
+        Some(2)
+    );
+    one.clean_up().await;
+    two.clean_up().await;
+}
