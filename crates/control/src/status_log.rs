@@ -112,7 +112,7 @@ impl StatusLog {
                 file: document.file.clone(),
                 line: document.line,
                 column: 0,
-                text: format!("{key}: {problem}"),
+                text: format!("{key}: {}", problem.text),
             })
         });
         self.replace(Origin::Status(key.clone()), by_text(problems));
@@ -222,8 +222,17 @@ fn in_one_line(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the problems that a status reports, in one text for each listener, parent or ancestor.
-pub fn problems(status: &Status) -> Vec<String> {
+/// A problem that a status reports.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StatusProblem {
+    /// Reason of its first condition.
+    pub reason: &'static str,
+    /// Section, conditions and their messages.
+    pub text: String,
+}
+
+/// Returns the problems that a status reports, one for each listener, parent or ancestor that has any.
+pub fn problems(status: &Status) -> Vec<StatusProblem> {
     let conditions = status.conditions();
     let mut by_section: Vec<(&str, Vec<&Condition>)> = Vec::new();
     for (section, condition) in &conditions {
@@ -259,9 +268,12 @@ pub fn problems(status: &Status) -> Vec<String> {
     });
     let problems = problems.filter(|(_, conditions)| !conditions.is_empty());
     problems
-        .map(|(section, conditions)| match section {
-            "" => sentence(&conditions),
-            section => format!("{section}: {}", sentence(&conditions)),
+        .map(|(section, conditions)| StatusProblem {
+            reason: conditions[0].reason,
+            text: match section {
+                "" => sentence(&conditions),
+                section => format!("{section}: {}", sentence(&conditions)),
+            },
         })
         .collect()
 }

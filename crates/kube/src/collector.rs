@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use pointsman_control::source::Findings;
 use pointsman_control::{Inbox, SourceUpdate};
-use pointsman_resources::{Finding, Kind, ObjectKey};
+use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
+use serde_json::Value;
 
-use crate::known::Batch;
+use crate::decode::SOURCE;
+use crate::events::{Events, Origin, Problem, reference};
+use crate::known::{Batch, Rejection};
 
 /// What one watch is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +37,7 @@ impl fmt::Display for Scope {
 /// The way to the reconciler.
 pub struct Collector {
     inbox: Arc<Inbox>,
+    events: Arc<Events>,
     state: Mutex<State>,
 }
 
@@ -46,7 +51,11 @@ struct State {
 
 impl Collector {
     /// Creates a collector that waits for these watches.
-    pub fn new(inbox: Arc<Inbox>, scopes: impl Iterator<Item = Scope>) -> Self {
+    pub fn new(
+        inbox: Arc<Inbox>,
+        events: Arc<Events>,
+        scopes: impl Iterator<Item = Scope>,
+    ) -> Self {
         let state = State {
             unlisted: scopes.map(|scope| (scope, String::new())).collect(),
             // The first update says that there are no findings, if there are none.
@@ -58,6 +67,7 @@ impl Collector {
         };
         Collector {
             inbox,
+            events,
             state: Mutex::new(state),
         }
     }
@@ -65,14 +75,14 @@ impl Collector {
     /// Takes changes of a watch.
     pub fn put(&self, batch: Batch) {
         let mut state = self.lock();
-        state.merge(batch);
+        state.merge(batch, &self.events);
         state.pass_on(&self.inbox);
     }
 
     /// Takes a complete list of a watch, as changes.
     pub fn complete(&self, scope: &Scope, batch: Batch) {
         let mut state = self.lock();
-        state.merge(batch);
+        state.merge(batch, &self.events);
         if state.unlisted.remove(scope).is_some() && state.unlisted.is_empty() {
             tracing::info!("all kinds have been listed");
         }
@@ -104,11 +114,23 @@ impl Collector {
 }
 
 impl State {
-    fn merge(&mut self, batch: Batch) {
-        let has_findings = !batch.findings.is_empty();
-        for (key, finding) in batch.findings {
-            match finding {
-                Some(finding) => drop(self.findings.insert(key, finding)),
+    fn merge(&mut self, batch: Batch, events: &Events) {
+        let has_findings = !batch.rejected.is_empty();
+        for (key, rejection) in batch.rejected {
+            let problem = rejection.iter().map(|rejection| Problem {
+                reason: "Rejected",
+                note: rejection.why.clone(),
+            });
+            let regarding = || ObjectReference {
+                uid: rejection.as_ref().and_then(|one| one.uid.clone()),
+                ..reference(&key, &Value::Null)
+            };
+            events.replace(Origin::Validation, &key, problem.collect(), regarding);
+            match rejection {
+                Some(rejection) => {
+                    let finding = finding(&key, rejection);
+                    self.findings.insert(key, finding);
+                }
                 None => drop(self.findings.remove(&key)),
             }
         }
@@ -126,6 +148,17 @@ impl State {
             let update = std::mem::take(&mut self.held);
             inbox.put(|pending| pending.merge(update));
         }
+    }
+}
+
+fn finding(key: &ObjectKey, rejection: Rejection) -> Finding {
+    Finding {
+        severity: Severity::Error,
+        file: SOURCE.into(),
+        line: 0,
+        column: 0,
+        field: key.to_string(),
+        message: format!("rejected as invalid: {}", rejection.why),
     }
 }
 
@@ -149,7 +182,7 @@ mod tests {
     fn nothing_is_passed_on_before_every_kind_has_been_listed() {
         let inbox: Arc<Inbox> = Arc::default();
         let kinds = [Kind::Secret, Kind::Gateway, Kind::Mesh];
-        let collector = Collector::new(inbox.clone(), kinds.into_iter().map(scope));
+        let collector = Collector::new(inbox.clone(), Arc::default(), kinds.into_iter().map(scope));
         collector.complete(&scope(Kind::Secret), batch("a"));
         collector.put(batch("b"));
         collector.record_error(&scope(Kind::Gateway), "forbidden");

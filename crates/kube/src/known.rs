@@ -5,18 +5,27 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 use pointsman_control::SourceUpdate;
-use pointsman_resources::{Finding, Kind, Name, ObjectKey, Severity};
+use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::decode::{SOURCE, decode};
+use crate::decode::decode;
 use crate::object::RawObject;
 
-/// Changes that a watch delivers, with findings about objects that are rejected.
+/// An object that can't be used.
+#[derive(Debug)]
+pub struct Rejection {
+    /// Field and reason.
+    pub why: String,
+    /// UID of the object.
+    pub uid: Option<String>,
+}
+
+/// Changes that a watch delivers.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Changes for the reconciler, without findings.
     pub update: SourceUpdate,
-    /// Findings. A value of `None` means that there is none any more.
-    pub findings: BTreeMap<ObjectKey, Option<Finding>>,
+    /// Objects that are rejected. A value of `None` means that one is not any more.
+    pub rejected: BTreeMap<ObjectKey, Option<Rejection>>,
 }
 
 /// The objects of one kind and namespace.
@@ -119,7 +128,7 @@ impl Known {
             Ok(document) => {
                 if was_rejected {
                     batch.update.rejected.insert(key.clone(), None);
-                    batch.findings.insert(key.clone(), None);
+                    batch.rejected.insert(key.clone(), None);
                 }
                 let document = Some(Arc::new(document));
                 batch.update.objects.insert(key, document);
@@ -127,10 +136,11 @@ impl Known {
             // Its last valid version does not stay in effect: after a restart, or at another replica, it would not be there either.
             Err(invalid) => {
                 let why = invalid.to_string();
-                batch
-                    .findings
-                    .insert(key.clone(), Some(finding(&key, &why)));
-                batch.update.rejected.insert(key.clone(), Some(why.into()));
+                let place = Some(why.as_str().into());
+                batch.update.rejected.insert(key.clone(), place);
+                let uid = object.uid();
+                let rejection = Rejection { why, uid };
+                batch.rejected.insert(key.clone(), Some(rejection));
                 batch.update.objects.insert(key, None);
             }
         }
@@ -150,7 +160,7 @@ impl Known {
         let key = ObjectKey { kind, name };
         if object.is_rejected {
             batch.update.rejected.insert(key.clone(), None);
-            batch.findings.insert(key.clone(), None);
+            batch.rejected.insert(key.clone(), None);
         }
         batch.update.objects.insert(key, None);
     }
@@ -159,17 +169,6 @@ impl Known {
 fn name(object: &RawObject) -> Name {
     let namespace = object.namespace().unwrap_or_default();
     Name::new(namespace, object.name_any())
-}
-
-fn finding(key: &ObjectKey, why: &str) -> Finding {
-    Finding {
-        severity: Severity::Error,
-        file: SOURCE.into(),
-        line: 0,
-        column: 0,
-        field: key.to_string(),
-        message: format!("rejected as invalid: {why}"),
-    }
 }
 
 #[cfg(test)]
@@ -234,16 +233,10 @@ mod tests {
         let key = ObjectKey::new(Kind::HTTPRoute, "shop", "a");
         let why = batch.update.rejected[&key].as_deref().expect("a reason");
         assert!(why.starts_with("spec.parentRefs: "), "{why}");
-        let finding = batch.findings[&key].as_ref().expect("a finding");
-        assert!(
-            finding
-                .to_string()
-                .starts_with("kubernetes: error: HTTPRoute shop/a: rejected as invalid: spec."),
-            "{finding}"
-        );
+        assert!(batch.rejected[&key].is_some());
         let batch = known.apply("v1", &route("a", 3, VALID));
         assert_eq!(changes(&batch), [("a", true)]);
-        assert!(batch.update.rejected[&key].is_none() && batch.findings[&key].is_none());
+        assert!(batch.update.rejected[&key].is_none() && batch.rejected[&key].is_none());
     }
 
     // "an invalid edit never keeps serving the old route as if valid"
@@ -255,7 +248,7 @@ mod tests {
         assert_eq!(changes(&batch), [("a", false)]);
         let batch = known.delete(&route("a", 3, BROKEN));
         let key = ObjectKey::new(Kind::HTTPRoute, "shop", "a");
-        assert!(batch.findings[&key].is_none());
+        assert!(batch.rejected[&key].is_none());
     }
 
     #[test]

@@ -15,13 +15,17 @@
 //! - [`Source`] starts them.
 //! - [`StatusWriter`] writes statuses, while [`lease`] says that this process is the one to do so.
 //!
+//! - [`events`] reports problems as Events on the objects concerned.
+//!
 //! All kinds take the same path. What differs between them is data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
 
 mod collector;
 mod decode;
 mod discovery;
+pub mod events;
 mod known;
 pub mod lease;
+mod limit;
 mod metrics;
 mod object;
 mod settings;

@@ -16,6 +16,7 @@ pub struct Metrics {
     watches: Mutex<BTreeMap<Kind, WatchMetrics>>,
     status_queue: AtomicU64,
     status_writes: [AtomicU64; 3],
+    dropped_events: AtomicU64,
     is_leader: AtomicBool,
 }
 
@@ -62,6 +63,10 @@ impl Metrics {
 
     pub(crate) fn record_status_write(&self, result: WriteResult) {
         self.status_writes[result as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn record_dropped_event(&self) {
+        self.dropped_events.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn record_leadership(&self, is_leader: bool) {
@@ -118,6 +123,11 @@ impl fmt::Display for Metrics {
                 "status_queue",
                 "Objects whose status is to be written.",
                 single(self.status_queue.load(Ordering::Relaxed)),
+            ),
+            (
+                "events_dropped_total",
+                "Events that were not sent because too many waited.",
+                single(self.dropped_events.load(Ordering::Relaxed)),
             ),
             (
                 "leader",

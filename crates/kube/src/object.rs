@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 /// An object of any kind, unread.
 #[derive(Clone, Debug)]
 pub struct RawObject {
-    /// Name, namespace and resource version, and nothing else.
+    /// What tells the object and its version, and nothing else.
     metadata: ObjectMeta,
     json: Box<RawValue>,
 }
@@ -36,6 +36,7 @@ impl<'de> Deserialize<'de> for RawObject {
             name: Option<String>,
             namespace: Option<String>,
             resource_version: Option<String>,
+            uid: Option<String>,
         }
         let json = Box::<RawValue>::deserialize(d)?;
         let Head { metadata } = serde_json::from_str(json.get()).unwrap_or_default();
@@ -43,6 +44,7 @@ impl<'de> Deserialize<'de> for RawObject {
             name: metadata.name,
             namespace: metadata.namespace,
             resource_version: metadata.resource_version,
+            uid: metadata.uid,
             ..ObjectMeta::default()
         };
         Ok(RawObject { metadata, json })

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::collector::{Collector, Scope};
 use crate::discovery::{self, Api};
+use crate::events::Events;
 use crate::watch::Watch;
 use crate::{Metrics, Settings};
 
@@ -32,6 +33,7 @@ impl Source {
         client: Client,
         settings: &Settings,
         inbox: Arc<Inbox>,
+        events: Arc<Events>,
         metrics: Arc<Metrics>,
     ) -> kube::Result<Source> {
         let resources = discovery::discover(&client).await?;
@@ -48,7 +50,7 @@ impl Source {
             .into_iter()
             .flat_map(|kind| scopes(kind, settings))
             .collect();
-        let collector = Arc::new(Collector::new(inbox, scopes.iter().cloned()));
+        let collector = Arc::new(Collector::new(inbox, events, scopes.iter().cloned()));
         let mut tasks = JoinSet::new();
         let mut served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>> = BTreeMap::new();
         for scope in scopes {

@@ -197,3 +197,58 @@ async fn two_installations_share_a_route_and_writes_stop() {
     one.clean_up().await;
     two.clean_up().await;
 }
+
+/// Events on an object, as reason and count.
+async fn events(cluster: &Cluster, name: &str) -> Vec<(String, i64)> {
+    let events = cluster.api("Event").list(&Default::default()).await;
+    let events = events.expect("they are listed").items.into_iter();
+    let events = events.map(|event| event.data);
+    let mut found: Vec<(String, i64)> = events
+        .filter(|event| event["regarding"]["name"] == name)
+        .map(|event| {
+            let reason = event["reason"].as_str().unwrap_or_default();
+            (
+                reason.to_owned(),
+                event["series"]["count"].as_i64().unwrap_or(1),
+            )
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+// "Events on objects for what a person should see, deduplicated."
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn a_problem_is_reported_as_an_event_once() {
+    let cluster = Cluster::new("events").await;
+    let controller = cluster.leader().await;
+    cluster.gateway("edge").await;
+    let spec = |backend: &str| json!({"spec": {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": backend, "port": 80}]}]}});
+    cluster.apply("HTTPRoute", "r", spec("missing")).await;
+    let reported = async |wanted: &[(&str, i64)]| {
+        let found = events(&cluster, "r").await;
+        found
+            .iter()
+            .map(|(reason, count)| (&**reason, *count))
+            .eq(wanted.iter().copied())
+    };
+    eventually("it is reported", async || {
+        reported(&[("BackendNotFound", 1)]).await
+    })
+    .await;
+    // Another replica takes over and finds the same.
+    drop(controller);
+    let controller = cluster.leader().await;
+    eventually("it is counted", async || {
+        reported(&[("BackendNotFound", 2)]).await
+    })
+    .await;
+    cluster.apply("HTTPRoute", "r", spec("absent")).await;
+    eventually("another backend is missing", async || {
+        reported(&[("BackendNotFound", 1), ("BackendNotFound", 2)]).await
+    })
+    .await;
+    drop(controller);
+    cluster.clean_up().await;
+}

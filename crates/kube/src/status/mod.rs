@@ -1,6 +1,5 @@
 //! Statuses on their way to the API server: only own entries change, only the Lease holder writes, and a status that says the same is not written.
 
-mod limit;
 mod patch;
 mod queue;
 mod writer;

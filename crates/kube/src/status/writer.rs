@@ -14,13 +14,15 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
-use super::limit::Limit;
 use super::patch::patch;
 use super::queue::{Outcome, Queue, Urgency};
 use crate::discovery;
+use crate::limit::Limit;
 use crate::metrics::{Metrics, WriteResult};
 use crate::object::RawObject;
 
+/// Writes per second over a longer time, and at once after a quiet time. An API server handles some hundreds per second, and others write too.
+const RATE: (u32, u32) = (200, 200);
 /// Writes at a time.
 const CONCURRENCY: usize = 16;
 /// Time after which a request counts as failed.
@@ -77,7 +79,7 @@ impl StatusWriter {
         mut is_leader: watch::Receiver<bool>,
         api: watch::Receiver<discovery::Api>,
     ) {
-        let mut limit = Limit::new();
+        let mut limit = Limit::new(RATE.0, RATE.1);
         let mut writes: JoinSet<(ObjectKey, Job, Outcome)> = JoinSet::new();
         loop {
             let mut wait = None;

@@ -13,11 +13,12 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
 use pointsman_binding::Controller as Identity;
 use pointsman_control::{Inbox, Reconciler, Snapshots};
+use pointsman_kube::events::{EventSink, Events};
 use pointsman_kube::{Metrics, Settings, Source, StatusWriter};
 use pointsman_resources::ObjectKey;
 use serde_json::{Value, json};
 use tokio::sync::watch;
-use tokio::task::JoinHandle as Task;
+use tokio::task::JoinSet;
 
 /// A namespace on the cluster, with a GatewayClass of its own.
 pub struct Cluster {
@@ -152,17 +153,27 @@ impl Cluster {
         let (inbox, snapshots): (Arc<Inbox>, Arc<Snapshots>) = Default::default();
         let metrics: Arc<Metrics> = Arc::default();
         let settings = Settings::default();
-        let source = Source::start(client.clone(), &settings, inbox.clone(), metrics.clone()).await;
-        let source = source.expect("the API server answers");
+        let events = Arc::new(Events::new(metrics.clone()));
+        let source = Source::start(
+            client.clone(),
+            &settings,
+            inbox.clone(),
+            events.clone(),
+            metrics.clone(),
+        );
+        let source = source.await.expect("the API server answers");
         let writer = StatusWriter::new(metrics.clone());
-        let task = tokio::spawn(writer.clone().run(client, is_leader, source.api()));
-        let identity = Identity {
-            name: self.controller_name.as_str().into(),
-            class: None,
-        };
+        let mut tasks = JoinSet::new();
+        let run = writer.clone();
+        tasks.spawn(run.run(client.clone(), is_leader.clone(), source.api()));
+        let name: Arc<str> = self.controller_name.as_str().into();
+        let run = events.clone();
+        tasks.spawn(run.run(client, is_leader, name.clone(), "test".into()));
+        let identity = Identity { name, class: None };
         let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone())
             .with_controller(identity)
-            .with_status_sink(Box::new(writer));
+            .with_status_sink(Box::new(writer))
+            .with_status_sink(Box::new(EventSink(events)));
         let updates = inbox.clone();
         let thread = std::thread::spawn(move || reconciler.run(&updates));
         Controller {
@@ -170,7 +181,7 @@ impl Cluster {
             metrics,
             source,
             inbox,
-            task,
+            _tasks: tasks,
             thread: Some(thread),
         }
     }
@@ -189,7 +200,7 @@ pub struct Controller {
     pub metrics: Arc<Metrics>,
     pub source: Source,
     inbox: Arc<Inbox>,
-    task: Task<()>,
+    _tasks: JoinSet<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -203,7 +214,6 @@ impl Controller {
 
 impl Drop for Controller {
     fn drop(&mut self) {
-        self.task.abort();
         self.inbox.close();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

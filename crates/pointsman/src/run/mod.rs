@@ -119,7 +119,7 @@ fn idle_reason(snapshot: &Snapshot) -> String {
         );
         if let Some(status) = entry.status.as_ref().filter(|_| is_gateway) {
             let own = status_log::problems(status).into_iter();
-            problems.extend(own.map(|problem| format!("\n    {key}: {problem}")));
+            problems.extend(own.map(|problem| format!("\n    {key}: {}", problem.text)));
         }
     }
     if problems.is_empty() {

@@ -1,24 +1,25 @@
-//! The rate of writes: a token bucket.
+//! The rate of requests: a token bucket.
 
 use std::time::{Duration, Instant};
-
-/// Writes per second over a longer time. An API server handles some hundreds per second, and others write too.
-const RATE: f64 = 200.0;
-/// Writes that may be made at once after a quiet time.
-const BURST: f64 = 200.0;
 
 /// A token bucket.
 #[derive(Debug)]
 pub struct Limit {
+    /// Tokens per second.
+    rate: f64,
+    /// Most tokens at a time.
+    burst: f64,
     tokens: f64,
     at: Option<Instant>,
 }
 
 impl Limit {
-    /// Creates a full bucket.
-    pub fn new() -> Self {
+    /// Creates a full bucket, for so many requests per second over a longer time and so many at once after a quiet time.
+    pub fn new(rate: u32, burst: u32) -> Self {
         Limit {
-            tokens: BURST,
+            rate: rate.into(),
+            burst: burst.into(),
+            tokens: burst.into(),
             at: None,
         }
     }
@@ -27,9 +28,10 @@ impl Limit {
     pub fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let passed = self.at.map_or(Duration::ZERO, |at| now - at);
         self.at = Some(now);
-        self.tokens = (self.tokens + passed.as_secs_f64() * RATE).min(BURST);
+        self.tokens = (self.tokens + passed.as_secs_f64() * self.rate).min(self.burst);
         if self.tokens < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - self.tokens) / RATE));
+            let wait = Duration::from_secs_f64((1.0 - self.tokens) / self.rate);
+            return Err(wait.max(Duration::from_millis(1)));
         }
         self.tokens -= 1.0;
         Ok(())
@@ -44,16 +46,16 @@ mod tests {
 
     #[test]
     fn a_burst_is_followed_by_a_steady_rate() {
-        let mut limit = Limit::new();
+        let mut limit = Limit::new(100, 300);
         let mut now = clock::instant();
         let mut taken = 0;
         let end = now + Duration::from_secs(2);
         while now < end {
             match limit.take(now) {
                 Ok(()) => taken += 1,
-                Err(wait) => now += wait.max(Duration::from_millis(1)),
+                Err(wait) => now += wait,
             }
         }
-        assert!((598..=600).contains(&taken), "{taken}");
+        assert!((498..=500).contains(&taken), "{taken}");
     }
 }

@@ -1,0 +1,344 @@
+//! Events on objects, for what a person should see: problems that their statuses report, and objects that are rejected. `kubectl describe` shows them.
+//!
+//! An Event has a name that follows from what it says, so whichever replica sends it again after a restart, there is one, which counts.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use pointsman_control::{StatusEntry, StatusSink, clock, status_log};
+use pointsman_resources::ObjectKey;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+
+use crate::limit::Limit;
+use crate::metrics::Metrics;
+
+/// Events that wait to be sent. More are dropped and counted: when thousands of routes break together, a thousand Events say enough.
+const MOST: usize = 1000;
+/// Events per second over a longer time, and at once after a quiet time.
+const RATE: (u32, u32) = (10, 50);
+/// Longest note that the API server accepts, in bytes.
+const MOST_NOTE: usize = 1024;
+/// Longest part of an object's name in the name of its Event.
+const MOST_NAME: usize = 200;
+/// Delay before an Event that could not be sent is tried again.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Something that a person should see.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Problem {
+    /// Reason, in CamelCase.
+    pub reason: &'static str,
+    /// Text, with the place in the object.
+    pub note: String,
+}
+
+/// Source of problems. Those of one source and object are replaced together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// The object's status.
+    Status,
+    /// Its validation.
+    Validation,
+}
+
+/// The problems that are known, and those that are still to be sent.
+#[derive(Default)]
+pub struct Events {
+    state: Mutex<State>,
+    changed: Notify,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Default)]
+struct State {
+    known: HashMap<(Origin, ObjectKey), BTreeSet<Problem>>,
+    pending: VecDeque<Pending>,
+}
+
+struct Pending {
+    origin: Origin,
+    key: ObjectKey,
+    regarding: ObjectReference,
+    problem: Problem,
+}
+
+/// Receives statuses on behalf of [`Events`].
+pub struct EventSink(pub Arc<Events>);
+
+impl StatusSink for EventSink {
+    fn record(&mut self, key: &ObjectKey, entry: Option<&Arc<StatusEntry>>) {
+        let found = entry.and_then(|entry| Some((entry, entry.status.as_ref()?)));
+        let problems = found.iter().flat_map(|(_, status)| {
+            let problems = status_log::problems(status).into_iter();
+            problems.map(|problem| Problem {
+                reason: problem.reason,
+                note: problem.text,
+            })
+        });
+        let problems = problems.collect();
+        self.0.replace(Origin::Status, key, problems, || {
+            let object = entry.map(|entry| entry.document.object());
+            reference(key, &object.unwrap_or_default())
+        });
+    }
+}
+
+impl Events {
+    /// Creates an empty set.
+    pub fn new(metrics: Arc<Metrics>) -> Self {
+        Events {
+            metrics,
+            ..Events::default()
+        }
+    }
+
+    /// Replaces the problems of an object. Those that are new are sent; those that are gone are not sent any more.
+    pub fn replace(
+        &self,
+        origin: Origin,
+        key: &ObjectKey,
+        problems: BTreeSet<Problem>,
+        regarding: impl Fn() -> ObjectReference,
+    ) {
+        let mut state = self.state();
+        let State { known, pending } = &mut *state;
+        let id = (origin, key.clone());
+        let before = known.remove(&id).unwrap_or_default();
+        if before.is_empty() && problems.is_empty() {
+            return;
+        }
+        pending.retain(|one| {
+            (one.origin, &one.key) != (origin, key) || problems.contains(&one.problem)
+        });
+        for problem in problems.difference(&before) {
+            if pending.len() == MOST {
+                self.metrics.record_dropped_event();
+                continue;
+            }
+            pending.push_back(Pending {
+                origin,
+                key: key.clone(),
+                regarding: regarding(),
+                problem: problem.clone(),
+            });
+        }
+        if !problems.is_empty() {
+            known.insert(id, problems);
+        }
+        self.changed.notify_one();
+    }
+
+    /// Sends Events while `is_leader` holds, until its sender is gone. `controller` and `instance` say who reports.
+    pub async fn run(
+        self: Arc<Self>,
+        client: Client,
+        mut is_leader: watch::Receiver<bool>,
+        controller: Arc<str>,
+        instance: Arc<str>,
+    ) {
+        let mut limit = Limit::new(RATE.0, RATE.1);
+        loop {
+            let next = match *is_leader.borrow() {
+                true => self.state().pending.pop_front(),
+                false => None,
+            };
+            let Some(next) = next else {
+                tokio::select! {
+                    () = self.changed.notified() => {}
+                    changed = is_leader.changed() => if changed.is_err() { return },
+                }
+                continue;
+            };
+            while let Err(time) = limit.take(clock::instant()) {
+                tokio::time::sleep(time).await;
+            }
+            let event = event(&next, &controller, &instance);
+            if let Err(error) = send(&client, &event).await {
+                tracing::debug!("Event on {}: {error}", next.key);
+                if is_temporary(&error) {
+                    self.state().pending.push_front(next);
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A reference to an object, as far as its JSON says.
+pub fn reference(key: &ObjectKey, object: &Value) -> ObjectReference {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    ObjectReference {
+        api_version: Some(text(&object["apiVersion"]).unwrap_or_else(|| key.kind.api_version())),
+        kind: Some(key.kind.name().to_owned()),
+        name: Some(key.name.name.to_string()),
+        namespace: (!key.namespace().is_empty()).then(|| key.namespace().to_owned()),
+        uid: text(&object["metadata"]["uid"]),
+        ..ObjectReference::default()
+    }
+}
+
+fn event(pending: &Pending, controller: &str, instance: &str) -> Event {
+    let Pending {
+        regarding, problem, ..
+    } = pending;
+    let mut hasher = DefaultHasher::new();
+    (&regarding.uid, problem, controller).hash(&mut hasher);
+    let name = cut(regarding.name.as_deref().unwrap_or_default(), MOST_NAME);
+    let name = format!("{name}.{:016x}", hasher.finish());
+    // Events on objects outside namespaces are in this one.
+    let namespace = regarding.namespace.clone();
+    let time = Timestamp::from_microsecond(clock::unix_micros());
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name),
+            namespace: Some(namespace.unwrap_or_else(|| "default".to_owned())),
+            ..ObjectMeta::default()
+        },
+        action: Some("Reconcile".to_owned()),
+        event_time: time.ok().map(MicroTime),
+        note: Some(cut(&problem.note, MOST_NOTE).to_owned()),
+        reason: Some(problem.reason.to_owned()),
+        regarding: Some(regarding.clone()),
+        reporting_controller: Some(controller.to_owned()),
+        reporting_instance: Some(cut(instance, 128).to_owned()),
+        type_: Some("Warning".to_owned()),
+        ..Event::default()
+    }
+}
+
+/// The beginning of a text, of at most so many bytes.
+fn cut(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most)]
+}
+
+/// Creates an Event, or counts it once more if it is there already.
+async fn send(client: &Client, event: &Event) -> kube::Result<()> {
+    let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
+    let name = event.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<Event> = Api::namespaced(client.clone(), namespace);
+    match api.create(&PostParams::default(), event).await {
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        result => return result.map(drop),
+    }
+    let known = api.get(name).await?;
+    let count = known.series.map_or(1, |series| series.count);
+    let series = json!({"series": {"count": count + 1, "lastObservedTime": event.event_time}});
+    let (params, patch) = (PatchParams::default(), Patch::Merge(series));
+    api.patch(name, &params, &patch).await.map(drop)
+}
+
+/// Reports whether another attempt may succeed.
+fn is_temporary(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Api(status) => status.code == 429 || status.code >= 500,
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pointsman_resources::Kind;
+
+    use super::*;
+
+    fn problems(notes: &[&str]) -> BTreeSet<Problem> {
+        let notes = notes.iter().map(|note| Problem {
+            reason: "NoMatchingParent",
+            note: (*note).to_owned(),
+        });
+        notes.collect()
+    }
+
+    fn key() -> ObjectKey {
+        ObjectKey::new(Kind::HTTPRoute, "shop", "r")
+    }
+
+    fn replace(events: &Events, origin: Origin, notes: &[&str]) {
+        let object = json!({"metadata": {"uid": "u"}});
+        let regarding = || reference(&key(), &object);
+        events.replace(origin, &key(), problems(notes), regarding);
+    }
+
+    fn pending(events: &Events) -> Vec<String> {
+        let state = events.state();
+        let pending = state.pending.iter();
+        pending.map(|one| one.problem.note.clone()).collect()
+    }
+
+    #[test]
+    fn a_problem_is_sent_when_it_appears_and_not_while_it_stays() {
+        let events = Events::default();
+        replace(&events, Origin::Status, &["a"]);
+        replace(&events, Origin::Status, &["a", "b"]);
+        replace(&events, Origin::Validation, &["c"]);
+        assert_eq!(pending(&events), ["a", "b", "c"]);
+        replace(&events, Origin::Status, &["b"]);
+        assert_eq!(
+            pending(&events),
+            ["b", "c"],
+            "it is gone before it was sent"
+        );
+        replace(&events, Origin::Status, &["a", "b"]);
+        assert_eq!(pending(&events), ["b", "c", "a"]);
+    }
+
+    #[test]
+    fn the_same_problem_has_one_event_and_another_one_has_another() {
+        let named = |note: &str, uid: &str| {
+            let pending = Pending {
+                origin: Origin::Status,
+                key: key(),
+                regarding: reference(&key(), &json!({"metadata": {"uid": uid}})),
+                problem: Problem {
+                    reason: "Invalid",
+                    note: note.to_owned(),
+                },
+            };
+            event(&pending, "example.com/c", "pod-1").metadata.name
+        };
+        assert_eq!(named("a", "1"), named("a", "1"));
+        assert_ne!(named("a", "1"), named("b", "1"));
+        assert_ne!(
+            named("a", "1"),
+            named("a", "2"),
+            "an object of the same name"
+        );
+    }
+
+    #[test]
+    fn an_event_keeps_to_the_limits_of_the_api() {
+        let key = ObjectKey::new(Kind::GatewayClass, "", "x".repeat(253));
+        let pending = Pending {
+            origin: Origin::Status,
+            regarding: reference(&key, &Value::Null),
+            key,
+            problem: Problem {
+                reason: "Invalid",
+                note: "ä".repeat(2000),
+            },
+        };
+        let event = event(&pending, "example.com/c", "pod");
+        assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+        assert_eq!(event.metadata.name.map(|name| name.len()), Some(217));
+        assert_eq!(event.note.map(|note| note.len()), Some(1024));
+        let regarding = event.regarding.expect("an object");
+        assert_eq!(
+            regarding.api_version.as_deref(),
+            Some("gateway.networking.k8s.io/v1")
+        );
+    }
+}
