@@ -1,4 +1,4 @@
-//! Turns changed attachments into changes of routes, rules and attachments: one changed rule is one changed item.
+//! Converts changed attachments to changes of routes, rules and attachments, so that one changed rule is one item of a delta.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(crate) fn record_changes(
             new: None,
         });
     }
-    // Many frontends may share one route: two routes are compared once in a row.
+    // Consecutive frontends often share a route, so the last comparison is kept.
     let mut last: Option<([*const BoundRoute; 2], bool)> = None;
     for (key, new) in after {
         let old = before.get(key);
@@ -57,12 +57,12 @@ pub(crate) fn record_changes(
     }
 }
 
-/// The routes that are attached somewhere, each with the number of its attachments.
+/// Attached routes, each with the number of its attachments.
 #[derive(Default)]
 pub(crate) struct AttachedRoutes(FastMap<RouteId, (Arc<BoundRoute>, usize)>);
 
 impl AttachedRoutes {
-    /// Applies changed attachments and adds what follows from them to a delta.
+    /// Applies changed attachments and adds the resulting changes to a delta.
     pub fn apply(&mut self, changes: Vec<AttachmentChange>, delta: &mut Delta) {
         let mut touched: BTreeSet<RouteId> = BTreeSet::new();
         let mut before: FastMap<RouteId, Arc<BoundRoute>> = FastMap::default();
@@ -108,7 +108,7 @@ impl AttachedRoutes {
     }
 }
 
-/// Adds what differs between two versions of a route to a delta.
+/// Adds the differences between two versions of a route to a delta.
 fn difference(id: &RouteId, old: Option<&BoundRoute>, new: Option<&BoundRoute>, delta: &mut Delta) {
     let meta = |route: Option<&BoundRoute>| route.map(|route| route.meta.clone());
     if meta(old) != meta(new) {
@@ -124,12 +124,12 @@ fn difference(id: &RouteId, old: Option<&BoundRoute>, new: Option<&BoundRoute>, 
         index,
         part,
     };
-    for place in old.keys().filter(|place| !new.contains_key(place)) {
-        delta.rules.push((rule_id(*place), None));
+    for position in old.keys().filter(|position| !new.contains_key(position)) {
+        delta.rules.push((rule_id(*position), None));
     }
-    for (place, rule) in new {
-        if old.get(&place).is_none_or(|old| **old != *rule) {
-            delta.rules.push((rule_id(place), Some(rule.clone())));
+    for (position, rule) in new {
+        if old.get(&position).is_none_or(|old| **old != *rule) {
+            delta.rules.push((rule_id(position), Some(rule.clone())));
         }
     }
 }

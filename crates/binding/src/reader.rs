@@ -1,4 +1,4 @@
-//! What queries read objects through.
+//! Reads objects on behalf of queries and records what is read.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::sets::SmallSet;
 use crate::store::{CertificateResult, Index, Input, Store};
 use crate::{Content, Controller, EndpointPolicy, Identity};
 
-/// Reads objects on behalf of a query and notes what it has read.
+/// Reads objects on behalf of one query, recording every input.
 pub(crate) struct Reader<'a> {
     store: &'a Store,
     inputs: RefCell<Vec<Input>>,
@@ -51,35 +51,34 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What was read.
+    /// Returns the recorded inputs.
     pub fn into_inputs(self) -> Vec<Input> {
         self.inputs.into_inner()
     }
 
-    /// Notes that something else than an object was read.
+    /// Records an input.
     pub fn record_read(&self, input: Input) {
         self.inputs.borrow_mut().push(input);
     }
 
-    /// An object.
     pub fn object(&self, key: &ObjectKey) -> Option<&'a Resource> {
         self.record_read(Input::Object(key.clone()));
         self.store.objects.get(key)
     }
 
-    /// Reports whether validation rejected an object.
+    /// Returns whether validation rejected an object.
     pub fn is_rejected(&self, key: &ObjectKey) -> bool {
         self.record_read(Input::Object(key.clone()));
         self.store.rejected.contains_key(key)
     }
 
-    /// Why there is no object of this name.
+    /// Describes why an object is missing: it does not exist, or validation rejected it.
     pub fn missing(&self, key: &ObjectKey) -> String {
         self.record_read(Input::Object(key.clone()));
         self.store.missing(key)
     }
 
-    /// What the outside says of a Gateway.
+    /// Returns the state of a Gateway in the data plane.
     pub fn observation(&self, gateway: &Name) -> Option<&'a Observation> {
         self.record_read(Input::Observation(gateway.clone()));
         self.store.observations.get(gateway)
@@ -114,7 +113,7 @@ impl<'a> Reader<'a> {
         kuma_mesh: Mesh -> Mesh;
     }
 
-    /// A route of any kind.
+    /// Returns a route of any of the Gateway API's kinds.
     pub fn route(&self, key: &ObjectKey) -> Option<&'a Route> {
         match self.object(key)? {
             Resource::Route(route) => Some(&**route),
@@ -122,7 +121,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A namespace's labels. Every namespace has its own name as a label; one without an object has that alone.
+    /// Returns the labels of a namespace, which always include its name. A namespace without an object has no other label.
     pub fn namespace_labels(&self, namespace: &str) -> Labels {
         let key = ObjectKey::new(Kind::Namespace, "", namespace);
         let labels = match self.object(&key) {
@@ -141,7 +140,7 @@ impl<'a> Reader<'a> {
             .filter_map(|key| store.objects.get(key))
     }
 
-    /// The ReferenceGrants of a namespace.
+    /// Returns the ReferenceGrants of a namespace.
     pub fn grants(&self, namespace: &str) -> impl Iterator<Item = &'a ReferenceGrant> + use<'a> {
         self.members(Index::GrantsIn(namespace.into()))
             .filter_map(|object| match object {
@@ -150,7 +149,7 @@ impl<'a> Reader<'a> {
             })
     }
 
-    /// The ListenerSets that name a Gateway, oldest first.
+    /// Returns the ListenerSets that reference a Gateway, oldest first.
     pub fn listener_sets(&self, gateway: &Name) -> Vec<&'a ListenerSet> {
         let mut sets: Vec<&ListenerSet> = self
             .members(Index::ListenerSetsOf(gateway.clone()))
@@ -163,7 +162,7 @@ impl<'a> Reader<'a> {
         sets
     }
 
-    /// The EndpointSlices of a Service or ServiceImport.
+    /// Returns the EndpointSlices of a Service or ServiceImport.
     pub fn slices(&self, of: &ObjectKey) -> impl Iterator<Item = &'a EndpointSlice> + use<'a> {
         self.members(Index::SlicesOf(of.clone()))
             .filter_map(|object| match object {
@@ -172,7 +171,7 @@ impl<'a> Reader<'a> {
             })
     }
 
-    /// The Pods of a namespace.
+    /// Returns the Pods of a namespace.
     pub fn pods(&self, namespace: &str) -> impl Iterator<Item = &'a Pod> + use<'a> {
         self.members(Index::PodsIn(namespace.into()))
             .filter_map(|object| match object {
@@ -181,7 +180,7 @@ impl<'a> Reader<'a> {
             })
     }
 
-    /// The certificate and key that a Secret holds, validated once for each version of it.
+    /// Returns the certificate and key of a Secret, validated once for each of its versions.
     pub fn certificate(&self, name: &Name) -> Option<CertificateResult> {
         let secret = self.secret(name)?;
         let mut known = self.store.certificates.borrow_mut();
@@ -192,44 +191,44 @@ impl<'a> Reader<'a> {
         Some(found.clone())
     }
 
-    /// Why the newest version of a Secret is not used, if the one before stays in effect.
+    /// Describes why the newest version of a Secret is not used, if an earlier one stays in effect.
     pub fn retained(&self, name: &Name) -> Option<String> {
         let key = ObjectKey {
             kind: Kind::Secret,
             name: name.clone(),
         };
         self.record_read(Input::Object(key));
-        let why = self.store.retained.get(name)?;
+        let reason = self.store.retained.get(name)?;
         Some(format!(
-            "Secret {name}: {why}; its last valid certificate stays in effect"
+            "Secret {name}: {reason}; its last valid certificate stays in effect"
         ))
     }
 
-    /// What stands in a file or in the environment, or why it can't be read.
+    /// Returns the content of a file or environment variable, or the reason why it can't be read.
     pub fn content(&self, source: &DataSource) -> Option<Content> {
         self.record_read(Input::Content(source.clone()));
         self.store.contents.get(source).cloned()
     }
 
-    /// What the proxies of each mesh of which that was said show each other.
+    /// Returns the certificates of Kuma's meshes.
     pub fn identities(&self) -> &'a BTreeMap<Arc<str>, Identity> {
         self.record_read(Input::Identities);
         &self.store.identities
     }
 
-    /// Addresses that may be endpoints. A change of the policy marks all backends, so nothing is noted.
+    /// Returns the endpoint policy. It is not recorded as an input, since a change of it invalidates all backends.
     pub fn endpoint_policy(&self) -> &'a EndpointPolicy {
         &self.store.endpoint_policy
     }
 
-    /// Refused addresses of a DNS name, as a proxy reported them.
+    /// Returns the refused addresses of a DNS name, as reported by a proxy.
     pub fn refused_resolution(&self, name: &Arc<str>) -> &'a [IpAddr] {
         self.record_read(Input::Resolution(name.clone()));
         let refused = self.store.refused_resolutions.get(name);
         refused.map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The Services of a namespace.
+    /// Returns the Services of a namespace.
     pub fn services(&self, namespace: &str) -> impl Iterator<Item = &'a Service> + use<'a> {
         self.members(Index::ServicesIn(namespace.into()))
             .filter_map(|object| match object {
@@ -238,17 +237,17 @@ impl<'a> Reader<'a> {
             })
     }
 
-    /// The MeshServices and their kin of a mesh.
+    /// Returns the MeshServices, MeshExternalServices and MeshMultiZoneServices of a mesh.
     pub fn destinations(&self, mesh: &str) -> impl Iterator<Item = &'a Resource> + use<'a> {
         self.members(Index::DestinationsIn(mesh.into()))
     }
 
-    /// Everything that can be called in some mesh, Services included.
+    /// Returns the destinations of all meshes, including Services.
     pub fn all_destinations(&self) -> impl Iterator<Item = &'a Resource> + use<'a> {
         self.members(Index::Destinations)
     }
 
-    /// The MeshServices of a mesh.
+    /// Returns the MeshServices of a mesh.
     pub fn mesh_services(&self, mesh: &str) -> impl Iterator<Item = &'a MeshService> + use<'a> {
         self.destinations(mesh).filter_map(|object| match object {
             Resource::MeshService(service) => Some(&**service),
@@ -256,13 +255,13 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The Dataplanes of a mesh.
+    /// Returns the Dataplanes of a mesh.
     pub fn dataplanes(&self, mesh: &str) -> impl Iterator<Item = &'a Dataplane> + use<'a> {
         self.members(Index::DataplanesIn(mesh.into()))
             .filter_map(dataplane)
     }
 
-    /// The Dataplanes of a mesh that have an inbound of a service.
+    /// Returns the Dataplanes of a mesh that have an inbound with a `kuma.io/service` tag.
     pub fn dataplanes_of(
         &self,
         mesh: &str,
@@ -272,7 +271,7 @@ impl<'a> Reader<'a> {
             .filter_map(dataplane)
     }
 
-    /// The MeshGateways of a mesh.
+    /// Returns the MeshGateways of a mesh.
     pub fn mesh_gateways(&self, mesh: &str) -> impl Iterator<Item = &'a MeshGateway> + use<'a> {
         self.members(Index::MeshGatewaysIn(mesh.into()))
             .filter_map(|object| match object {
@@ -281,13 +280,13 @@ impl<'a> Reader<'a> {
             })
     }
 
-    /// The proxies of a mesh that serve a MeshGateway, in order.
+    /// Returns the proxies of a mesh that may serve a MeshGateway, sorted.
     pub fn gateway_proxies(&self, mesh: &str) -> impl Iterator<Item = ObjectKey> + use<'a> {
         self.members(Index::GatewayProxiesIn(mesh.into()))
             .map(Resource::key)
     }
 
-    /// The policies of a kind that name an object, oldest first.
+    /// Returns the policies of a kind that target an object, oldest first.
     pub fn policies(&self, kind: Kind, target: &ObjectKey) -> Vec<&'a Resource> {
         let mut policies: Vec<&Resource> = self
             .members(Index::PoliciesOf(kind, target.clone()))
@@ -296,14 +295,14 @@ impl<'a> Reader<'a> {
         policies
     }
 
-    /// The Gateways that are default parents.
+    /// Returns the Gateways with a default scope.
     pub fn default_gateways(&self) -> Vec<Name> {
         self.members(Index::DefaultGateways)
             .map(|gateway| gateway.meta().key())
             .collect()
     }
 
-    /// All meshes, oldest first.
+    /// Returns all XMeshes, oldest first.
     pub fn meshes(&self) -> Vec<&'a XMesh> {
         let mut meshes: Vec<&XMesh> = self
             .members(Index::Meshes)

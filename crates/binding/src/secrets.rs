@@ -1,5 +1,5 @@
-//! Certificates that the data plane needs: those that frontends and backends name. They are read apart from what names them, so that a renewed
-//! certificate recomputes no route.
+//! Certificates that the data plane needs: those that frontends and backends reference. They are loaded separately, so that a renewed certificate does
+//! not recompute the resources that reference it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::kuma::lowering::content;
 use crate::store::{FastMap, Query, Reader, adjust_count};
 use crate::{Binder, Delta, certificates, kuma};
 
-/// A resource that names certificates.
+/// A resource that references certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Referrer {
     Frontend(FrontendId),
@@ -19,18 +19,18 @@ enum Referrer {
 /// Certificates in use.
 #[derive(Default)]
 pub(crate) struct Secrets {
-    /// Certificates that each resource names, of those that name any.
-    named: FastMap<Referrer, BTreeSet<SecretId>>,
-    /// Number of resources that name each certificate.
+    /// Certificates that each resource references.
+    references: FastMap<Referrer, BTreeSet<SecretId>>,
+    /// Number of resources that reference each certificate.
     users: FastMap<SecretId, usize>,
-    /// Certificates as last reported.
-    known: FastMap<SecretId, Arc<CertifiedKey>>,
+    /// Certificates as of the last delta.
+    loaded: FastMap<SecretId, Arc<CertifiedKey>>,
 }
 
 impl Secrets {
-    /// Records the certificates that a resource names now. Returns those that came into use or went out of it.
+    /// Replaces the certificates that a resource references. Returns those that are newly used or no longer used.
     fn set_references(&mut self, referrer: Referrer, ids: BTreeSet<SecretId>) -> Vec<SecretId> {
-        let old = self.named.get(&referrer).cloned().unwrap_or_default();
+        let old = self.references.get(&referrer).cloned().unwrap_or_default();
         if old == ids {
             return Vec::new();
         }
@@ -45,15 +45,15 @@ impl Secrets {
             }
         }
         match ids.is_empty() {
-            true => self.named.remove(&referrer),
-            false => self.named.insert(referrer, ids),
+            true => self.references.remove(&referrer),
+            false => self.references.insert(referrer, ids),
         };
         changed
     }
 }
 
 impl Binder {
-    /// Follows which certificates the changed frontends and backends name.
+    /// Updates the certificates that changed frontends and backends reference.
     pub(crate) fn update_secret_references(&mut self, delta: &Delta) {
         let mut changed = Vec::new();
         for (id, frontend) in &delta.frontends {
@@ -84,17 +84,17 @@ impl Binder {
             false => None,
         };
         self.tracker.record_reads(query, reader.into_inputs());
-        if self.secrets.known.get(id) != found.as_ref() {
+        if self.secrets.loaded.get(id) != found.as_ref() {
             delta.secrets.push((id.clone(), found.clone()));
             match found {
-                Some(found) => self.secrets.known.insert(id.clone(), found),
-                None => self.secrets.known.remove(id),
+                Some(found) => self.secrets.loaded.insert(id.clone(), found),
+                None => self.secrets.loaded.remove(id),
             };
         }
     }
 }
 
-/// Reads a certificate with its key; `None` if it is missing or invalid, which those that name it report.
+/// Loads a certificate with its key. Returns `None` if it is missing or invalid, which the status of the referring objects reports.
 fn load_secret(reader: &Reader<'_>, id: &SecretId) -> Option<Arc<CertifiedKey>> {
     match id {
         SecretId::Object(name) => reader.certificate(name)?.ok(),

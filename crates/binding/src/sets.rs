@@ -1,20 +1,19 @@
-//! Small building blocks for what is kept per object: a cluster has tens of thousands of them.
+//! Compact collections for per-object data, of which a cluster has tens of thousands.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
 
-/// A sorted set that costs little while it is small, which most are.
+/// A sorted set that stores up to [`MAX_FEW`] members in a vector, which covers most sets.
 #[derive(Clone, Debug)]
 pub(crate) enum SmallSet<T> {
-    /// At most [`FEW`] members, sorted.
+    /// At most [`MAX_FEW`] members, sorted.
     Few(Vec<T>),
-    /// More.
     Many(BTreeSet<T>),
 }
 
-const FEW: usize = 8;
+const MAX_FEW: usize = 8;
 
 impl<T> Default for SmallSet<T> {
     fn default() -> Self {
@@ -23,12 +22,11 @@ impl<T> Default for SmallSet<T> {
 }
 
 impl<T: Ord> SmallSet<T> {
-    /// Puts a member in.
     pub fn insert(&mut self, member: T) {
         match self {
             SmallSet::Few(members) => match members.binary_search(&member) {
                 Ok(_) => {}
-                Err(at) if members.len() < FEW => {
+                Err(at) if members.len() < MAX_FEW => {
                     members.reserve_exact(1);
                     members.insert(at, member);
                 }
@@ -44,7 +42,6 @@ impl<T: Ord> SmallSet<T> {
         }
     }
 
-    /// Takes a member out.
     pub fn remove(&mut self, member: &T) {
         match self {
             SmallSet::Few(members) => {
@@ -58,7 +55,6 @@ impl<T: Ord> SmallSet<T> {
         }
     }
 
-    /// Whether it has no member.
     pub fn is_empty(&self) -> bool {
         match self {
             SmallSet::Few(members) => members.is_empty(),
@@ -66,7 +62,7 @@ impl<T: Ord> SmallSet<T> {
         }
     }
 
-    /// The members, sorted.
+    /// Iterates over the members in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         let (few, many) = match self {
             SmallSet::Few(members) => (Some(members), None),
@@ -76,7 +72,7 @@ impl<T: Ord> SmallSet<T> {
     }
 }
 
-/// Gives values numbers, so that they are kept once and compared cheaply. A number is used again after its value is gone.
+/// Maps values to numbers, so that each is stored once and compared cheaply. Numbers of released values are reused.
 pub(crate) struct Interner<T> {
     table: HashTable<u32>,
     values: Vec<Option<T>>,
@@ -96,13 +92,13 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Hash + Eq> Interner<T> {
-    /// The number of a value, if it has one.
+    /// Returns the number of a value, if it is interned.
     pub fn find(&self, value: &T) -> Option<u32> {
         let same = |&id: &u32| self.values[id as usize].as_ref() == Some(value);
         self.table.find(self.hasher.hash_one(value), same).copied()
     }
 
-    /// The number of a value, which has one from now on.
+    /// Returns the number of a value, interning it if necessary.
     pub fn intern(&mut self, value: T) -> u32 {
         if let Some(id) = self.find(&value) {
             return id;
@@ -120,7 +116,7 @@ impl<T: Hash + Eq> Interner<T> {
         };
         let (values, hasher) = (&self.values, &self.hasher);
         self.table.insert_unique(hash, id, |&id| {
-            // Every number in the table has its value.
+            // Every number in the table has a value.
             values[id as usize]
                 .as_ref()
                 .map_or(0, |value| hasher.hash_one(value))
@@ -128,12 +124,11 @@ impl<T: Hash + Eq> Interner<T> {
         id
     }
 
-    /// The value of a number.
     pub fn value(&self, id: u32) -> Option<&T> {
         self.values.get(id as usize)?.as_ref()
     }
 
-    /// Takes a number back.
+    /// Removes a value; its number may be reused.
     pub fn release(&mut self, id: u32) {
         let Some(value) = self.values[id as usize].take() else {
             return;
@@ -166,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_stable_and_used_again() {
+    fn numbers_are_stable_and_reused_after_release() {
         let mut interner = Interner::default();
         let ids: Vec<u32> = (0..100).map(|n| interner.intern(n)).collect();
         assert_eq!(interner.intern(42), ids[42]);

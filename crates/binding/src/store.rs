@@ -1,8 +1,7 @@
-//! The objects that are known, and who has read what of them.
+//! Objects, and the dependencies of everything that is computed from them.
 //!
-//! Everything that is computed (a [`Query`]) reads through a [`Reader`], which notes each [`Input`] it touches, objects that do
-//! not exist included. A change marks the readers of its inputs, and only these are computed again. So what a result depends
-//! on is never written down by hand, and can't be forgotten.
+//! Each computation (a [`Query`]) reads through a [`Reader`], which records every [`Input`], including objects that don't exist. A change invalidates the
+//! queries that read the changed inputs, and only those are computed again. Dependencies are never declared by hand, so none can be forgotten.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,29 +19,29 @@ use crate::{Content, Controller, EndpointPolicy, Identity};
 
 pub(crate) use crate::reader::Reader;
 
-/// A hash map with a fast hasher; keys come from the API server or from files, and a collision costs only time.
+/// A hash map with a fast hasher that does not resist collision attacks: keys come from the API server or from files, and collisions only cost time.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
-/// Something that is computed, in this order: a query reads only results of those before it.
+/// A computation. Queries run in this order, and each reads only results of earlier ones.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Query {
-    /// The settings of the mesh in effect.
+    /// The effective MeshSettings.
     Settings,
     /// A Gateway with its ListenerSets.
     Gateway(Name),
-    /// A route: what it attaches to, and its rules.
+    /// The parents and rules of a route.
     Route(ObjectKey),
-    /// The routes of one mesh parent among each other.
+    /// Precedence between the routes attached to a mesh parent.
     MeshParent(ObjectKey),
-    /// A proxy of Kuma's.
+    /// A proxy of Kuma's mesh.
     Proxy(ObjectKey),
-    /// What proxies of Kuma's call, as they see it.
+    /// Calls of Kuma's proxies to a destination.
     Destination(BackendId),
     /// A MeshGateway with its proxies.
     MeshGateway(ObjectKey),
-    /// A backend's endpoints, protocol and TLS.
+    /// Endpoints, protocol and TLS of a backend.
     Backend(BackendId),
-    /// What is said of an object.
+    /// Status of an object.
     Status(ObjectKey),
     /// A certificate with its key.
     Secret(SecretId),
@@ -62,24 +61,23 @@ impl Query {
     }
 }
 
-/// Something that can be read, and change.
+/// Data that a query may read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Input {
-    /// An object.
     Object(ObjectKey),
-    /// The objects of an index.
+    /// Members of an index.
     Index(Index),
-    /// The result of a query.
+    /// Result of another query.
     Result(Query),
-    /// How many routes are attached to the listeners of a Gateway or ListenerSet.
+    /// Numbers of routes attached to the listeners of a Gateway or ListenerSet.
     AttachedRoutes(ObjectKey),
-    /// Through which Gateways a backend is reached.
+    /// Gateways whose routes use a backend.
     Ancestors(ObjectKey),
-    /// What the outside says of a Gateway.
+    /// State of a Gateway in the data plane.
     Observation(Name),
-    /// What stands in a file or in the environment.
+    /// Content of a file or environment variable.
     Content(DataSource),
-    /// What the proxies of meshes show each other.
+    /// Certificates that proxies of Kuma's meshes present to each other.
     Identities,
     /// Identity of this installation.
     Controller,
@@ -87,45 +85,45 @@ pub(crate) enum Input {
     Resolution(Arc<str>),
 }
 
-/// A set of objects that is asked for together.
+/// A set of objects that is read as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Index {
-    /// The ReferenceGrants of a namespace.
+    /// ReferenceGrants of a namespace.
     GrantsIn(Arc<str>),
-    /// The ListenerSets that name a Gateway.
+    /// ListenerSets that reference a Gateway.
     ListenerSetsOf(Name),
-    /// The EndpointSlices of a Service or ServiceImport.
+    /// EndpointSlices of a Service or ServiceImport.
     SlicesOf(ObjectKey),
-    /// The Pods of a namespace.
+    /// Pods of a namespace.
     PodsIn(Arc<str>),
-    /// The policies of a kind that name an object of their namespace.
+    /// Policies of a kind that target an object.
     PoliciesOf(Kind, ObjectKey),
-    /// The Gateways that are default parents.
+    /// Gateways with a default scope.
     DefaultGateways,
-    /// All meshes.
+    /// XMeshes.
     Meshes,
-    /// The Services of a namespace.
+    /// Services of a namespace.
     ServicesIn(Arc<str>),
-    /// Everything that can be called in some mesh of Kuma's, Services included.
+    /// Destinations of all of Kuma's meshes, including Services.
     Destinations,
-    /// The MeshServices and their kin of a mesh of Kuma's.
+    /// MeshServices, MeshExternalServices and MeshMultiZoneServices of a mesh.
     DestinationsIn(Arc<str>),
-    /// The Dataplanes of a mesh.
+    /// Dataplanes of a mesh.
     DataplanesIn(Arc<str>),
-    /// The Dataplanes of a mesh that have an inbound of a service.
+    /// Dataplanes of a mesh that have an inbound with a `kuma.io/service` tag.
     DataplanesOf(Arc<str>, Arc<str>),
-    /// The MeshGateways of a mesh.
+    /// MeshGateways of a mesh.
     MeshGatewaysIn(Arc<str>),
-    /// The proxies of a mesh that serve a MeshGateway.
+    /// Proxies of a mesh that may serve a MeshGateway.
     GatewayProxiesIn(Arc<str>),
 }
 
-/// The label that names an EndpointSlice's Service.
+/// Label that names the Service of an EndpointSlice.
 pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
-/// The label that names an EndpointSlice's ServiceImport (KEP-1645).
+/// Label that names the ServiceImport of an EndpointSlice (KEP-1645).
 pub const MCS_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
-/// The indexes that an object belongs to.
+/// Returns the indexes that contain an object.
 fn indexes(resource: &Resource) -> Vec<Index> {
     let namespace = &resource.meta().namespace;
     let local = |group: &str, kind: &str, name: &str| {
@@ -178,24 +176,24 @@ fn indexes(resource: &Resource) -> Vec<Index> {
         }
         Resource::XMesh(_) => vec![Index::Meshes],
         Resource::Service(_) => vec![Index::Destinations, Index::ServicesIn(namespace.clone())],
-        Resource::MeshService(object) => of_mesh(&object.mesh),
-        Resource::MeshExternalService(object) => of_mesh(&object.mesh),
-        Resource::MeshMultiZoneService(object) => of_mesh(&object.mesh),
+        Resource::MeshService(object) => destination_indexes(&object.mesh),
+        Resource::MeshExternalService(object) => destination_indexes(&object.mesh),
+        Resource::MeshMultiZoneService(object) => destination_indexes(&object.mesh),
         Resource::MeshGateway(object) => vec![Index::MeshGatewaysIn(object.mesh.clone())],
         Resource::MeshGatewayInstance(object) => {
             vec![Index::GatewayProxiesIn(object.mesh.clone())]
         }
-        Resource::Dataplane(object) => of_dataplane(object),
+        Resource::Dataplane(object) => dataplane_indexes(object),
         _ => Vec::new(),
     }
 }
 
-/// The indexes of what can be called in a mesh of Kuma's.
-fn of_mesh(mesh: &Arc<str>) -> Vec<Index> {
+/// Returns the indexes of a destination in a mesh.
+fn destination_indexes(mesh: &Arc<str>) -> Vec<Index> {
     vec![Index::Destinations, Index::DestinationsIn(mesh.clone())]
 }
 
-fn of_dataplane(dataplane: &Dataplane) -> Vec<Index> {
+fn dataplane_indexes(dataplane: &Dataplane) -> Vec<Index> {
     let mesh = &dataplane.mesh;
     let inbounds = dataplane.spec.networking.inbound.iter();
     let services: BTreeSet<&str> = inbounds.filter_map(|inbound| inbound.service()).collect();
@@ -208,36 +206,35 @@ fn of_dataplane(dataplane: &Dataplane) -> Vec<Index> {
         .collect()
 }
 
-/// All objects.
+/// All objects and other external inputs.
 #[derive(Default)]
 pub(crate) struct Store {
     pub(crate) objects: FastMap<ObjectKey, Resource>,
     pub(crate) indexes: FastMap<Index, SmallSet<ObjectKey>>,
-    /// What the outside says of Gateways, whether or not they exist.
+    /// State of Gateways in the data plane, including ones that don't exist.
     pub(crate) observations: FastMap<Name, Observation>,
-    /// Where validation rejected objects.
+    /// Locations (file and line) of objects that validation rejected.
     pub(crate) rejected: FastMap<ObjectKey, Arc<str>>,
-    /// What was read of files and the environment.
+    /// Contents of files and environment variables.
     pub(crate) contents: FastMap<DataSource, Content>,
-    /// What the proxies of each mesh of which that was said show each other.
+    /// Certificates of Kuma's meshes.
     pub(crate) identities: BTreeMap<Arc<str>, Identity>,
-    /// Certificates of Secrets that were asked for, validated.
+    /// Validated certificates of Secrets that were read.
     pub(crate) certificates: RefCell<FastMap<Name, CertificateResult>>,
-    /// Secrets whose newest version is not used, and why.
+    /// Secrets whose newest version is not used, with the reason.
     pub(crate) retained: FastMap<Name, String>,
     /// Identity of this installation.
     pub(crate) controller: Arc<Controller>,
-    /// Addresses that may be endpoints.
     pub(crate) endpoint_policy: Arc<EndpointPolicy>,
-    /// Addresses that DNS names resolve to at a proxy and that are refused there.
+    /// Addresses of DNS names that a proxy resolved and refused.
     pub(crate) refused_resolutions: FastMap<Arc<str>, Vec<IpAddr>>,
 }
 
-/// The certificate and key of a Secret, or what is wrong with them.
+/// The certificate and key of a Secret, or the reason why they can't be used.
 pub(crate) type CertificateResult = Result<Arc<CertifiedKey>, String>;
 
 impl Store {
-    /// Notes what the outside says of a Gateway. Returns whether that is new.
+    /// Sets the state of a Gateway in the data plane. Returns whether it changed.
     pub fn set_observation(&mut self, gateway: &Name, seen: Option<Observation>) -> bool {
         if self.observations.get(gateway) == seen.as_ref() {
             return false;
@@ -249,27 +246,27 @@ impl Store {
         true
     }
 
-    /// Records where validation rejected an object. Returns whether that is new.
-    pub fn set_rejection(&mut self, key: &ObjectKey, place: Option<Arc<str>>) -> bool {
-        if self.rejected.get(key) == place.as_ref() {
+    /// Sets the location of an object that validation rejected. Returns whether it changed.
+    pub fn set_rejection(&mut self, key: &ObjectKey, location: Option<Arc<str>>) -> bool {
+        if self.rejected.get(key) == location.as_ref() {
             return false;
         }
-        match place {
-            Some(place) => self.rejected.insert(key.clone(), place),
+        match location {
+            Some(location) => self.rejected.insert(key.clone(), location),
             None => self.rejected.remove(key),
         };
         true
     }
 
-    /// Why there is no object of this name.
+    /// Describes why an object is missing: it does not exist, or validation rejected it.
     pub fn missing(&self, key: &ObjectKey) -> String {
         match self.rejected.get(key) {
-            Some(place) => format!("{key} was rejected as invalid at {place}"),
-            None => format!("there is no {key}"),
+            Some(location) => format!("{key} was rejected as invalid at {location}"),
+            None => format!("{key} does not exist"),
         }
     }
 
-    /// Notes what stands in a file or in the environment. Returns whether that is new.
+    /// Sets the content of a file or environment variable. Returns whether it changed.
     pub fn set_content(&mut self, source: &DataSource, content: Option<Content>) -> bool {
         if self.contents.get(source) == content.as_ref() {
             return false;
@@ -281,7 +278,7 @@ impl Store {
         true
     }
 
-    /// Notes what the proxies of a mesh show each other. Returns whether that is new.
+    /// Sets the certificate of a mesh. Returns whether it changed.
     pub fn set_identity(&mut self, mesh: Arc<str>, identity: Option<Identity>) -> bool {
         if self.identities.get(&mesh) == identity.as_ref() {
             return false;
@@ -293,19 +290,19 @@ impl Store {
         true
     }
 
-    /// Records why the newest version of a Secret is not used. Returns whether that is new.
-    pub fn set_retained(&mut self, secret: &Name, why: Option<String>) -> bool {
-        if self.retained.get(secret) == why.as_ref() {
+    /// Sets the reason why the newest version of a Secret is not used. Returns whether it changed.
+    pub fn set_retained(&mut self, secret: &Name, reason: Option<String>) -> bool {
+        if self.retained.get(secret) == reason.as_ref() {
             return false;
         }
-        match why {
-            Some(why) => self.retained.insert(secret.clone(), why),
+        match reason {
+            Some(reason) => self.retained.insert(secret.clone(), reason),
             None => self.retained.remove(secret),
         };
         true
     }
 
-    /// Records the refused addresses of a DNS name. Returns whether they have changed.
+    /// Sets the refused addresses of a DNS name. Returns whether they changed.
     pub fn set_refused_resolution(&mut self, name: &Arc<str>, refused: Vec<IpAddr>) -> bool {
         let old = match refused.is_empty() {
             true => self.refused_resolutions.remove(name),
@@ -314,7 +311,7 @@ impl Store {
         old.as_ref() != self.refused_resolutions.get(name)
     }
 
-    /// Puts an object in place of the one of its name, or removes it. Returns the inputs that changed; none if it is the same.
+    /// Adds, replaces or removes an object. Returns the inputs that changed; none if the object is equal to the old one.
     pub fn put(&mut self, key: &ObjectKey, resource: Option<Resource>) -> Vec<Input> {
         if self.objects.get(key) == resource.as_ref() {
             return Vec::new();
@@ -350,33 +347,32 @@ impl Store {
         changed
     }
 
-    /// All objects, in no order.
+    /// Returns all objects, in arbitrary order.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectKey, &Resource)> {
         let objects = self.objects.iter();
         objects.map(|(key, object)| (key.clone(), object))
     }
 
-    /// An object.
     pub fn get(&self, key: &ObjectKey) -> Option<&Resource> {
         self.objects.get(key)
     }
 }
 
-/// Who has read what. Units and inputs go by number, as there are many of both.
+/// Tracks the inputs of each query and the queries to run. Both are interned, since there are many.
 #[derive(Default)]
 pub(crate) struct Tracker {
     inputs: Interner<Input>,
-    /// Who has read each input.
+    /// Queries that read each input.
     readers: Vec<SmallSet<u32>>,
     queries: Interner<Query>,
-    /// What each query has read, sorted.
+    /// Inputs of each query, sorted.
     reads: Vec<Box<[u32]>>,
-    /// The queries to compute, in the order of their phases.
+    /// Queries to run, by phase.
     due: BTreeSet<(u8, u32)>,
 }
 
 impl Tracker {
-    /// Marks everyone who has read this.
+    /// Invalidates all queries that read an input.
     pub fn invalidate_readers(&mut self, input: &Input) {
         let Some(input) = self.inputs.find(input) else {
             return;
@@ -388,20 +384,20 @@ impl Tracker {
         }
     }
 
-    /// Marks a query.
+    /// Schedules a query to run.
     pub fn invalidate(&mut self, query: Query) {
         let phase = query.phase();
         let id = self.queries.intern(query);
         self.due.insert((phase, id));
     }
 
-    /// The next query to compute.
+    /// Returns the next query to run.
     pub fn next(&mut self) -> Option<Query> {
         let (_, id) = self.due.pop_first()?;
         self.queries.value(id).cloned()
     }
 
-    /// Notes what a query has read this time. A query that has read nothing is no more.
+    /// Replaces the recorded inputs of a query. A query without inputs is forgotten.
     pub fn record_reads(&mut self, query: &Query, inputs: Vec<Input>) {
         let id = self.queries.intern(query.clone());
         let mut new: Vec<u32> = inputs
@@ -437,7 +433,7 @@ impl Tracker {
     }
 }
 
-/// Changes a count and tells whether it went from or to nothing.
+/// Increments or decrements a count. Returns whether it changed from or to zero.
 pub(crate) fn adjust_count<K: Hash + Eq>(counts: &mut FastMap<K, usize>, key: K, up: bool) -> bool {
     let number = counts.entry(key);
     match (number, up) {
@@ -462,7 +458,7 @@ pub(crate) fn adjust_count<K: Hash + Eq>(counts: &mut FastMap<K, usize>, key: K,
 }
 
 impl Store {
-    /// The namespaces that carry a label, or have a Pod that does.
+    /// Returns the namespaces that have a label, or contain a Pod that has it.
     pub fn enrolled_namespaces(&self, label: &str) -> BTreeSet<&str> {
         self.objects
             .values()
