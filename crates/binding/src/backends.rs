@@ -1,4 +1,4 @@
-//! Where traffic goes: what a backendRef resolves to, and what a backend is made of.
+//! Resolves backendRefs, and loads backends with their endpoints.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,29 +18,26 @@ use crate::kuma;
 use crate::policy;
 use crate::store::Reader;
 
-/// Who refers to a backend, and under which rules.
+/// A route that references backends.
 #[derive(Clone, Copy)]
 pub(crate) struct ReferringRoute<'a> {
-    /// The route's kind.
     pub kind: Kind,
-    /// The route's namespace.
     pub namespace: &'a str,
-    /// What a reference into another namespace needs.
     pub cross_namespace: CrossNamespace,
 }
 
-/// What a reference into another namespace needs.
+/// Treatment of references to other namespaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrossNamespace {
-    /// A ReferenceGrant.
+    /// They require a ReferenceGrant.
     RequiresGrant,
-    /// Nothing: routes in the mesh augment Services, they do not expose them (GEP-1426, "Namespace boundaries").
+    /// They are allowed: routes in the mesh augment Services, they do not expose them (GEP-1426, "Namespace boundaries").
     Allowed,
-    /// It is not allowed (the earlier GEP-1426).
+    /// They are forbidden (the earlier GEP-1426).
     Forbidden,
 }
 
-/// What a reference resolves to. Kind is judged first, then permission, then existence.
+/// Resolves a reference. Checks its kind first, then permission, then existence.
 pub(crate) fn resolve(
     reader: &Reader<'_>,
     referrer: ReferringRoute<'_>,
@@ -70,7 +67,7 @@ pub(crate) fn resolve(
                 format!("{kind_name}.{group}")
             };
             let message = format!(
-                "{full} {name} can't be a backend; Service, ServiceImport.multicluster.x-k8s.io and XBackend.gateway.networking.x-k8s.io can"
+                "{full} {name} is not a supported backend; Service, ServiceImport.multicluster.x-k8s.io and XBackend.gateway.networking.x-k8s.io are"
             );
             return fault(FaultReason::InvalidKind, message);
         }
@@ -86,7 +83,7 @@ pub(crate) fn resolve(
         };
         if kind == Kind::XBackend {
             let message = format!(
-                "XBackend {to_namespace}/{name} is in another namespace than the route; an XBackend can't be"
+                "XBackend {to_namespace}/{name} is not in the namespace of the route; routes can only reference XBackends in their own namespace"
             );
             return fault(FaultReason::RefNotPermitted, message);
         }
@@ -96,7 +93,7 @@ pub(crate) fn resolve(
             }
             CrossNamespace::Forbidden => {
                 let message = format!(
-                    "{kind} {to_namespace}/{name} is in another namespace, which `binding: Strict` does not allow"
+                    "{kind} {to_namespace}/{name} is in another namespace, which `binding: Strict` in MeshSettings does not allow"
                 );
                 return fault(FaultReason::RefNotPermitted, message);
             }
@@ -111,7 +108,8 @@ pub(crate) fn resolve(
                 return fault(FaultReason::BackendNotFound, missing(&object));
             };
             if service.spec.kind == ServiceType::ExternalName {
-                let message = format!("{object} is of type ExternalName, which can't be a backend");
+                let message =
+                    format!("{object} has type ExternalName, which is not supported as a backend");
                 return fault(FaultReason::InvalidKind, message);
             }
             &service.spec.ports
@@ -130,7 +128,7 @@ pub(crate) fn resolve(
     let Some(port) = *port else {
         return fault(
             FaultReason::BackendNotFound,
-            format!("the reference to {object} names no port"),
+            format!("the reference to {object} has no port"),
         );
     };
     let transport = Transport::of(referrer.kind);
@@ -145,7 +143,7 @@ pub(crate) fn resolve(
         Some(found) => {
             let app = found.app_protocol.as_deref().unwrap_or_default();
             let message = format!(
-                "port {port} of {object} has appProtocol {app}, which a {} can't use",
+                "port {port} of {object} has appProtocol {app}, which a {} does not support",
                 referrer.kind
             );
             fault(FaultReason::UnsupportedProtocol, message)
@@ -153,14 +151,17 @@ pub(crate) fn resolve(
         None if of_number.is_empty() => {
             let known: Vec<String> = ports.iter().map(|p| p.port.to_string()).collect();
             let message = match known.is_empty() {
-                true => format!("{object} has no port"),
-                false => format!("{object} has no port {port}, but {}", known.join(", ")),
+                true => format!("{object} has no ports"),
+                false => format!(
+                    "{object} has no port {port}; its ports are {}",
+                    known.join(", ")
+                ),
             };
             fault(FaultReason::BackendNotFound, message)
         }
         None => {
             let message = format!(
-                "port {port} of {object} is not a {transport} port, as a {} needs",
+                "port {port} of {object} is not a {transport} port, which a {} requires",
                 referrer.kind
             );
             fault(FaultReason::UnsupportedProtocol, message)
@@ -168,14 +169,14 @@ pub(crate) fn resolve(
     }
 }
 
-/// Whether a kind of route can speak an application protocol. Streams of bytes can carry any.
+/// Returns whether a kind of route supports an application protocol. Streams carry any.
 fn supports_protocol(kind: Kind, app_protocol: Option<&str>) -> bool {
     !matches!(kind, Kind::HTTPRoute | Kind::GRPCRoute)
         || app_protocol.is_none_or(|app| parse_app_protocol(app).is_some())
 }
 
-/// Why HTTP can't be sent to a port that asks for TLS: without a policy nothing says whom to trust, and to send it in plain text, or to
-/// anyone who answers, is not what was asked for.
+/// Returns the fault of HTTP requests to a port whose `appProtocol` requires TLS, if no policy defines its trust anchors: neither plain text nor TLS without
+/// verification would be safe.
 fn missing_trust(
     reader: &Reader<'_>,
     kind: Kind,
@@ -183,15 +184,19 @@ fn missing_trust(
     port: &ServicePort,
 ) -> Option<Fault> {
     let app = port.app_protocol.as_deref().unwrap_or_default();
-    let asks = ["https", "kubernetes.io/wss", "wss"];
-    let asks = asks.iter().any(|known| app.eq_ignore_ascii_case(known));
-    let carries_http = matches!(kind, Kind::HTTPRoute | Kind::GRPCRoute);
-    if !asks || !carries_http || policy::backend_tls(reader, object, port.name.as_deref()).is_some()
+    let requires_tls = ["https", "kubernetes.io/wss", "wss"];
+    let requires_tls = requires_tls
+        .iter()
+        .any(|known| app.eq_ignore_ascii_case(known));
+    let is_http = matches!(kind, Kind::HTTPRoute | Kind::GRPCRoute);
+    if !requires_tls
+        || !is_http
+        || policy::backend_tls(reader, object, port.name.as_deref()).is_some()
     {
         return None;
     }
     let message = format!(
-        "port {} of {object} has appProtocol {app}, but no BackendTLSPolicy says whom to trust there",
+        "port {} of {object} has appProtocol {app}, which requires TLS, but no BackendTLSPolicy targets it",
         port.port
     );
     Some(Fault {
@@ -201,7 +206,7 @@ fn missing_trust(
     })
 }
 
-/// The same for a mesh parent's own port, which no reference names.
+/// Like [`missing_trust`], for the port of a mesh parent itself.
 pub(crate) fn missing_trust_for_parent(
     reader: &Reader<'_>,
     kind: Kind,
@@ -220,7 +225,7 @@ pub(crate) fn missing_trust_for_parent(
     missing_trust(reader, kind, &id.object, port)
 }
 
-/// What an `appProtocol` means to HTTP; none if it is something else.
+/// Parses an `appProtocol` that HTTP routes support; `None` for any other.
 fn parse_app_protocol(app_protocol: &str) -> Option<BackendProtocol> {
     Some(match app_protocol.to_ascii_lowercase().as_str() {
         "" => BackendProtocol::Unspecified,
@@ -247,7 +252,7 @@ fn x_backend_id(object: ObjectKey, backend: &XBackend, from: Kind) -> Result<Bac
     let is_stream = backend.spec.protocol.as_deref() == Some("TCP");
     let wants_http = matches!(from, Kind::HTTPRoute | Kind::GRPCRoute);
     if transport == Transport::Udp || (is_stream && wants_http) {
-        let message = format!("{object} speaks TCP, which a {from} can't use");
+        let message = format!("{object} has protocol TCP, which a {from} does not support");
         return fault(FaultReason::UnsupportedProtocol, message);
     }
     match backend.spec.port.number {
@@ -259,7 +264,7 @@ fn x_backend_id(object: ObjectKey, backend: &XBackend, from: Kind) -> Result<Bac
     }
 }
 
-/// What of an XBackend is not carried out.
+/// Returns the reason why an XBackend is not supported, if so.
 pub(crate) fn x_backend_unsupported(backend: &XBackend) -> Option<String> {
     if backend.spec.protocol.as_deref() == Some("MCP") {
         return Some("protocol MCP is not supported".to_owned());
@@ -271,7 +276,7 @@ pub(crate) fn x_backend_unsupported(backend: &XBackend) -> Option<String> {
         .then(|| "sessionPersistence is not supported".to_owned())
 }
 
-/// What a backend is made of. None if the object is gone.
+/// Loads a backend with its endpoints. Returns `None` if its object or port does not exist.
 pub(crate) fn load(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     match id.object.kind {
         Kind::Service => {
@@ -287,7 +292,7 @@ pub(crate) fn load(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endp
     }
 }
 
-/// Reports whether the endpoints of a backend are listeners that Pointsman itself has placed.
+/// Returns whether the endpoints of a backend are listeners of Pointsman itself.
 pub(crate) fn is_own_listener(reader: &Reader<'_>, id: &BackendId) -> bool {
     kuma::backend::is_own_listener(reader, id)
 }
@@ -316,12 +321,12 @@ fn from_ports(
             for endpoint in &slice.endpoints {
                 let conditions = endpoint.conditions;
                 let ready = conditions.ready != Some(false);
-                let leaving = conditions.terminating == Some(true);
+                let terminating = conditions.terminating == Some(true);
                 let serving = conditions.serving.unwrap_or(ready);
                 let Some(Ok(ip)) = endpoint.addresses.first().map(|a| a.parse::<IpAddr>()) else {
                     continue;
                 };
-                if ready || (leaving && serving) {
+                if ready || (terminating && serving) {
                     let address = SocketAddr::new(ip, number);
                     endpoints.push(BoundEndpoint {
                         address,
@@ -350,7 +355,7 @@ fn from_ports(
     Some((backend, Endpoints::Addresses(endpoints)))
 }
 
-/// In files a Service may have Pods and no EndpointSlice, which a cluster would make of them.
+/// Derives endpoints from Pods, for manifests without the EndpointSlices that a cluster would generate.
 fn pod_endpoints(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec<BoundEndpoint> {
     let Some(service) = reader.service(&id.object.name) else {
         return Vec::new();
@@ -359,7 +364,7 @@ fn pod_endpoints(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec
     if selector.is_empty() {
         return Vec::new();
     }
-    // Each Pod may have another number for a name.
+    // Pods may define different numbers for a named port.
     let number = |pod: &Pod| match &port.target_port {
         Some(TargetPort::Number(number)) => Some(*number),
         Some(TargetPort::Name(name)) => pod.port(name, id.transport.name()),
@@ -371,7 +376,7 @@ fn pod_endpoints(reader: &Reader<'_>, id: &BackendId, port: &ServicePort) -> Vec
     })
 }
 
-/// The addresses of the ready Pods of a backend's namespace that are selected, each with its port; those without one are left out.
+/// Returns the endpoints of the selected ready Pods in a backend's namespace. Pods without the port are skipped.
 fn ready_pod_endpoints(
     reader: &Reader<'_>,
     id: &BackendId,
@@ -429,7 +434,7 @@ fn from_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> (B
     (backend, endpoints)
 }
 
-/// A Pod is ready when it says so; in files that only give its address, it is.
+/// Returns whether a Pod is ready: by its condition, or by its phase in manifests without conditions.
 fn is_ready(pod: &Pod) -> bool {
     match pod
         .status
@@ -445,7 +450,7 @@ fn is_ready(pod: &Pod) -> bool {
     }
 }
 
-/// How TLS is spoken to an XBackend, or why it can't be.
+/// Returns the TLS settings of an XBackend, or the fault if they are invalid.
 pub(crate) fn x_backend_tls(
     reader: &Reader<'_>,
     backend: &XBackend,

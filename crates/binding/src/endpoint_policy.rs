@@ -1,13 +1,13 @@
-//! Which addresses may be endpoints. In a folder of manifests all may: loopback is where a developer's backends are. A controller whose operator does not
-//! trust the authors of routes refuses those that lead to the proxy's own machine or link, as the API server does for EndpointSlices: "may not be
-//! loopback, link-local (169.254.0.0/16, fe80::/10), unspecified or multicast".
+//! The policy for endpoint addresses. With manifests from files all are allowed, since a developer's backends are on loopback. Operators who don't trust the
+//! authors of routes can refuse addresses of the proxy's own machine or link, as the API server does for EndpointSlices: "may not be loopback, link-local
+//! (169.254.0.0/16, fe80::/10), unspecified or multicast".
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::bound::Transport;
 
-/// A range of addresses.
+/// A range of IP addresses in CIDR notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Network {
     address: IpAddr,
@@ -15,13 +15,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// All addresses that share the first `prefix` bits with this one; none if there are not so many bits.
+    /// Creates a range from an address and the length of its prefix in bits. Returns `None` if the address has fewer bits.
     pub fn new(address: IpAddr, prefix: u8) -> Option<Self> {
-        let most = if address.is_ipv4() { 32 } else { 128 };
-        (prefix <= most).then_some(Network { address, prefix })
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        (prefix <= bits).then_some(Network { address, prefix })
     }
 
-    /// Whether an address is one of them. An IPv4 address that is written as an IPv6 one is an IPv4 address.
+    /// Returns whether the range contains an address. IPv4-mapped IPv6 addresses count as IPv4 addresses.
     pub fn contains(&self, address: IpAddr) -> bool {
         let shared = |a: u128, b: u128, bits: u32| {
             let rest = bits - u32::from(self.prefix);
@@ -39,35 +39,35 @@ impl std::str::FromStr for Network {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || {
+        let invalid = || {
             format!(
-                "`{text}` is no range of addresses: write 10.0.0.0/8, 2001:db8::/32 or a single address"
+                "`{text}` is not a range of addresses; use the form 10.0.0.0/8 or 2001:db8::/32, or a single address"
             )
         };
         let (address, prefix) = match text.split_once('/') {
             Some((address, prefix)) => (address, Some(prefix)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
         let prefix = match prefix {
-            Some(prefix) => prefix.parse().map_err(|_| wrong())?,
+            Some(prefix) => prefix.parse().map_err(|_| invalid())?,
             None if address.is_ipv4() => 32,
             None => 128,
         };
-        Network::new(address, prefix).ok_or_else(wrong)
+        Network::new(address, prefix).ok_or_else(invalid)
     }
 }
 
-/// Addresses that may be endpoints. The default allows all.
+/// Policy for endpoint addresses. The default allows all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EndpointPolicy {
-    /// Ranges that are allowed although they are of a refused class; `None` refuses no class.
+    /// Ranges that are allowed although their class is refused; `None` refuses no class.
     exceptions: Option<Vec<Network>>,
-    /// Address of this process's own admin server, which is never an endpoint.
+    /// Address of the process's own admin server, which is always refused.
     admin: Option<SocketAddr>,
 }
 
-/// Why an address may not be an endpoint.
+/// Reason for refusing an endpoint address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RefusedAddress {
     /// 127.0.0.0/8 or ::1.
@@ -95,7 +95,7 @@ impl fmt::Display for RefusedAddress {
 }
 
 impl EndpointPolicy {
-    /// Allows addresses that lead to other machines through a router, and these ranges.
+    /// Creates a policy that allows only addresses of other machines, and these ranges.
     pub fn routable(exceptions: Vec<Network>) -> Self {
         EndpointPolicy {
             exceptions: Some(exceptions),
@@ -103,12 +103,12 @@ impl EndpointPolicy {
         }
     }
 
-    /// Refuses the address of this process's own admin server too.
+    /// Refuses the address of the process's own admin server too.
     pub fn refuse_admin(&mut self, admin: SocketAddr) {
         self.admin = Some(admin);
     }
 
-    /// The class for which an address is refused, whatever its port.
+    /// Returns the reason for refusing an address, regardless of its port.
     pub fn refuses(&self, address: IpAddr) -> Option<RefusedAddress> {
         let exceptions = self.exceptions.as_ref()?;
         let class = class(address)?;
@@ -116,7 +116,7 @@ impl EndpointPolicy {
         (!allowed).then_some(class)
     }
 
-    /// The reason for which an endpoint is refused.
+    /// Returns the reason for refusing an endpoint.
     pub fn refuses_endpoint(
         &self,
         endpoint: SocketAddr,
@@ -149,15 +149,15 @@ fn class(address: IpAddr) -> Option<RefusedAddress> {
     })
 }
 
-/// Reports whether a connection to an address reaches a listener on this machine, as far as the addresses alone tell: a listener on a wildcard is also
-/// reached at the addresses of the machine's interfaces.
+/// Returns whether a connection to an address reaches a listener on this machine, judging by the addresses alone: those of the machine's interfaces, at which
+/// a wildcard listener is reached too, are not known here.
 pub fn is_reached_at(listener: SocketAddr, address: SocketAddr) -> bool {
-    let (here, there) = (listener.ip().to_canonical(), address.ip().to_canonical());
+    let (local, remote) = (listener.ip().to_canonical(), address.ip().to_canonical());
     listener.port() == address.port()
-        && (here == there
+        && (local == remote
             // A connection to 0.0.0.0 or :: goes to this machine.
-            || there.is_unspecified()
-            || here.is_unspecified() && there.is_loopback())
+            || remote.is_unspecified()
+            || local.is_unspecified() && remote.is_loopback())
 }
 
 #[cfg(test)]

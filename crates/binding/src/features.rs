@@ -1,6 +1,6 @@
-//! The features that are supported, as the Gateway API names them, sorted.
+//! Supported features, by their names in the Gateway API, sorted.
 
-/// Of Gateways.
+/// Features of Gateways.
 pub const GATEWAY: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -54,7 +54,7 @@ pub const GATEWAY: &[&str] = &[
     "UDPRoute",
 ];
 
-/// Of the mesh.
+/// Features of the mesh.
 pub const MESH: &[&str] = &[
     "GRPCRoute",
     "HTTPRoute",
@@ -73,7 +73,7 @@ pub const MESH: &[&str] = &[
 #[cfg(test)]
 mod tests {
     #[test]
-    fn features_are_sorted_and_fit_the_limit() {
+    fn features_are_sorted_and_within_the_api_limit() {
         for list in [super::GATEWAY, super::MESH] {
             assert!(list.is_sorted() && list.len() <= 64);
         }

@@ -1,15 +1,15 @@
-//! ReferenceGrants: permission to refer to an object in another namespace, and messages that contain the missing one as YAML.
+//! ReferenceGrants: permission to reference an object in another namespace, and messages with a missing grant as YAML.
 
 use pointsman_resources::Kind;
 
 use crate::store::Reader;
 
-/// Stands between a sentence and the YAML that ends a message.
+/// Separates the sentence of a message from the YAML document after it.
 const ONE: &str = ". This one would allow it:\n";
-/// The same before several documents.
+/// Separates sentences from several YAML documents.
 const SEVERAL: &str = ". These would allow it:\n";
 
-/// Joins messages into one. YAML to paste comes last, as one file of however many documents.
+/// Joins messages into one. Their YAML documents come last, as one stream ready to paste.
 pub(crate) fn join<T: AsRef<str>>(messages: &[T]) -> String {
     let parts = messages.iter().map(AsRef::as_ref);
     let parts = parts.map(|message| match message.split_once(ONE) {
@@ -28,24 +28,24 @@ pub(crate) fn join<T: AsRef<str>>(messages: &[T]) -> String {
     text
 }
 
-/// Who refers, to what.
+/// A reference to an object in another namespace.
 pub(crate) struct CrossNamespaceReference<'a> {
-    /// The referrer's kind.
+    /// Kind of the referring object.
     pub from: Kind,
-    /// The referrer's namespace.
+    /// Namespace of the referring object.
     pub namespace: &'a str,
-    /// The API group of what is referred to.
+    /// API group of the referenced object.
     pub group: &'a str,
-    /// Its kind.
+    /// Kind of the referenced object.
     pub kind: &'a str,
-    /// Its namespace.
+    /// Namespace of the referenced object.
     pub to_namespace: &'a str,
-    /// Its name.
+    /// Name of the referenced object.
     pub name: &'a str,
 }
 
 impl CrossNamespaceReference<'_> {
-    /// Whether the reference stays in its namespace or is granted.
+    /// Returns whether the reference stays in its namespace or a ReferenceGrant permits it.
     pub fn is_permitted(&self, reader: &Reader<'_>) -> bool {
         self.namespace == self.to_namespace
             || reader.grants(self.to_namespace).any(|grant| {
@@ -63,7 +63,7 @@ impl CrossNamespaceReference<'_> {
             })
     }
 
-    /// What is missing, as YAML ready to paste.
+    /// Describes the missing ReferenceGrant, with YAML ready to paste.
     pub fn missing(&self) -> String {
         let CrossNamespaceReference {
             from,
@@ -76,7 +76,7 @@ impl CrossNamespaceReference<'_> {
         let (from_group, from) = (from.group(), from.name());
         let group = if group.is_empty() { "\"\"" } else { group };
         format!(
-            "{kind} {to_namespace}/{name} may not be referred to from namespace {namespace} without a ReferenceGrant{ONE}\
+            "{kind} {to_namespace}/{name} can't be referenced from namespace {namespace} without a ReferenceGrant{ONE}\
              apiVersion: gateway.networking.k8s.io/v1\n\
              kind: ReferenceGrant\n\
              metadata:\n\
@@ -116,10 +116,13 @@ mod tests {
     fn a_message_with_yaml_ends_with_it() {
         let alone = missing("cart");
         assert_eq!(join(&[&alone]), alone);
-        let text = join(&[missing("cart"), "there is no Service shop/web".to_owned()]);
+        let text = join(&[
+            missing("cart"),
+            "Service shop/web does not exist".to_owned(),
+        ]);
         assert!(
             text.starts_with(
-                "there is no Service shop/web; Service team/cart may not be referred to from namespace shop without a ReferenceGrant. This one would allow it:\napiVersion: "
+                "Service shop/web does not exist; Service team/cart can't be referenced from namespace shop without a ReferenceGrant. This one would allow it:\napiVersion: "
             ),
             "{text}"
         );
@@ -127,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn several_grants_are_documents_of_one_file() {
+    fn several_grants_are_documents_of_one_stream() {
         let text = join(&[missing("cart"), missing("stock")]);
         let (sentences, yaml) = text.split_once(SEVERAL).expect("several");
         assert_eq!(sentences.matches("without a ReferenceGrant").count(), 2);

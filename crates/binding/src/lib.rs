@@ -1,8 +1,7 @@
-//! Who attaches to whom, what conflicts, what merges, what each reference resolves to.
+//! Binds routes and policies to the objects that they reference: attachment, conflicts, merging, and resolution of references.
 //!
-//! [`Binder::apply`] takes changes to objects and returns what changed in the bound form and in status. It keeps what it has
-//! computed, and knows who has read what, so a change costs what it touches and not what the cluster holds. Nothing here does
-//! I/O or reads a clock.
+//! [`Binder::apply`] takes changes to objects and returns the resulting changes of the bound form and of statuses. The binder caches results and records
+//! their inputs, so the cost of a change depends on the results that it affects, not on the size of the cluster. Nothing here does I/O or reads a clock.
 
 mod attachments;
 mod backends;
@@ -67,49 +66,49 @@ pub use observation::Observation;
 pub use store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
 pub use warnings::Warning;
 
-/// A change to one object.
+/// A change to one of the binder's inputs.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// It is there, perhaps anew.
+    /// Adds or replaces an object.
     Put(Resource),
-    /// It is gone.
+    /// Removes an object.
     Delete(ObjectKey),
-    /// What the outside says of a Gateway, if anything. One of which nothing is said is taken as it is written.
+    /// Sets the state of a Gateway in the data plane. Without one, the Gateway is assumed to be programmed as written.
     Observe(Name, Option<Observation>),
-    /// Where validation rejected an object, so that whatever refers to it says so; none if it is valid now or gone.
+    /// Sets the location (file and line) of an object that validation rejected, for the status of objects that reference it; `None` if it is valid or gone.
     Reject(ObjectKey, Option<Arc<str>>),
-    /// Whether a backend is needed though no route may use it: a Service that is called by its own address.
+    /// Sets whether a backend is needed even without a route: that of a Service called by its own address.
     Need(BackendId, bool),
-    /// What stands in a file or a variable of the environment that a policy names, or why it can't be read; none if it is not known.
+    /// Sets the content of a file or environment variable that a policy names, or the reason why it can't be read; `None` if unknown.
     Content(DataSource, Option<Content>),
-    /// What the proxies of a mesh of Kuma's show each other, or why they can show nothing; none if it is not known, as in `check`.
+    /// Sets the certificate of a Kuma mesh, or the reason why there is none; `None` if unknown, as in `check`.
     Identity(Arc<str>, Option<Identity>),
-    /// Why the newest version of a Secret is not used, and the one that was put last stays in effect; `None` if that is the newest.
+    /// Sets the reason why the newest version of a Secret is not used and an earlier one stays in effect; `None` if the newest is used.
     RetainSecret(Name, Option<String>),
-    /// Identity of this installation.
+    /// Sets the identity of this installation.
     Controller(Arc<Controller>),
-    /// Addresses that may be endpoints.
+    /// Sets which addresses may be endpoints.
     EndpointPolicy(Arc<EndpointPolicy>),
-    /// Addresses that a DNS name of a backend resolves to at a proxy and that are refused there.
+    /// Sets the addresses of a backend's DNS name that a proxy resolved and refused.
     RefusedResolution(Arc<str>, Vec<IpAddr>),
 }
 
-/// What the proxies of a mesh of Kuma's show each other, or why they can show nothing.
+/// The certificate that proxies of a Kuma mesh present to each other, or the reason why there is none.
 pub type Identity = Result<Arc<MeshIdentity>, String>;
 
-/// What was read for a policy, or why it could not be.
+/// Content of a data source, or the reason why it can't be read.
 pub type Content = Result<Arc<[u8]>, String>;
 
-/// What changed. `None` is gone.
+/// Changes to the bound form and to statuses. A value of `None` is a removal.
 #[derive(Clone, Debug, Default)]
 pub struct Delta {
     /// Frontends.
     pub frontends: Vec<(FrontendId, Option<Arc<Frontend>>)>,
-    /// Routes that are attached somewhere, without their rules.
+    /// Attached routes, without their rules.
     pub routes: Vec<(RouteId, Option<Arc<RouteMeta>>)>,
-    /// Rules of these routes.
+    /// Rules of attached routes.
     pub rules: Vec<(RuleId, Option<Arc<BoundRule>>)>,
-    /// Attachments: `true` for a new one, `false` for one that is gone.
+    /// Attachments: `true` for an added one, `false` for a removed one.
     pub attachments: Vec<(Attachment, bool)>,
     /// Backends.
     pub backends: Vec<(BackendId, Option<Arc<Backend>>)>,
@@ -123,17 +122,17 @@ pub struct Delta {
     pub services: Vec<(ObjectKey, Option<Arc<ServiceAddresses>>)>,
     /// Pods and Dataplanes.
     pub workloads: Vec<(ObjectKey, Option<Arc<Workload>>)>,
-    /// What is said of resources.
+    /// Statuses of objects.
     pub statuses: Vec<(ObjectKey, Option<Arc<Status>>)>,
 }
 
 impl Delta {
-    /// Reports whether the change concerns more than statuses.
+    /// Returns whether anything but statuses changed.
     pub fn affects_traffic(&self) -> bool {
         !self.endpoints.is_empty() || self.affects_more_than_endpoints()
     }
 
-    /// Reports whether the change concerns more than statuses and endpoints.
+    /// Returns whether anything but statuses and endpoints changed.
     pub fn affects_more_than_endpoints(&self) -> bool {
         let Delta {
             frontends,
@@ -160,22 +159,22 @@ impl Delta {
     }
 }
 
-/// A route that names a parent but governs none of its traffic, or one of its rules that does not, and why.
+/// A route or policy, or one of its rules, that does not apply to traffic of a parent that it selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InactiveRoute {
-    /// The route.
+    /// The route or policy.
     pub route: ObjectKey,
-    /// The place of the one of a policy's `to` that the rule is in.
+    /// Index of the policy's `to` item that contains the rule.
     pub to: Option<usize>,
-    /// The place of the rule that was dropped; the whole route if none.
+    /// Index of the rule; `None` for the whole route.
     pub rule: Option<usize>,
-    /// The reason of its condition.
+    /// Machine-readable reason, as in its condition.
     pub reason: &'static str,
-    /// For people.
+    /// Human-readable reason.
     pub message: String,
 }
 
-/// Binds routes to their parents.
+/// Computes the bound form and statuses from objects, incrementally.
 #[derive(Default)]
 pub struct Binder {
     store: Store,
@@ -185,18 +184,20 @@ pub struct Binder {
     routes: FastMap<ObjectKey, Arc<RouteView>>,
     groups: FastMap<ObjectKey, MeshGroup>,
     backends: FastMap<BackendId, (Arc<Backend>, Arc<Endpoints>)>,
-    /// Endpoints that the operator's policy refuses, of backends that have any.
+    /// Endpoints of each backend that the operator's policy refuses.
     refused_endpoints: FastMap<BackendId, Vec<RefusedEndpoint>>,
     statuses: FastMap<ObjectKey, Arc<Status>>,
-    /// How many routes are attached to each listener.
+    /// Number of routes attached to each listener.
     attached: FastMap<FrontendId, usize>,
-    /// How many attached routes use each backend, and how many per Gateway.
+    /// Number of attached routes that use each backend.
     users: FastMap<BackendId, usize>,
-    /// The backends that are needed without a route.
+    /// Backends that are needed even without a route.
     needed: BTreeSet<BackendId>,
+    /// Gateways whose routes use each backend object, with the number of these routes.
     ancestors: FastMap<ObjectKey, Vec<(Name, usize)>>,
-    /// The routes that name each mesh parent, and the mesh routes that use each object as a backend.
+    /// Routes that reference each mesh parent.
     members: FastMap<ObjectKey, SmallSet<ObjectKey>>,
+    /// Mesh routes that use each object as a backend.
     mesh_users: FastMap<ObjectKey, SmallSet<ObjectKey>>,
     kuma: kuma::Kuma,
     placement: PlacementChanges,
@@ -207,12 +208,12 @@ pub struct Binder {
 }
 
 impl Binder {
-    /// A binder that knows no object.
+    /// Creates an empty binder.
     pub fn new() -> Self {
         Binder::default()
     }
 
-    /// Takes changes and returns what came of them. Only the last change of an object counts.
+    /// Applies changes and returns the resulting delta. If an object changes several times, only the last change counts.
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
         for change in changes {
             match change {
@@ -224,8 +225,8 @@ impl Binder {
                             .invalidate_readers(&Input::Observation(gateway));
                     }
                 }
-                Change::Reject(key, place) => {
-                    if self.store.set_rejection(&key, place) {
+                Change::Reject(key, location) => {
+                    if self.store.set_rejection(&key, location) {
                         self.tracker.invalidate_readers(&Input::Object(key));
                     }
                 }
@@ -240,8 +241,8 @@ impl Binder {
                         self.tracker.invalidate_readers(&Input::Identities);
                     }
                 }
-                Change::RetainSecret(name, why) => {
-                    if self.store.set_retained(&name, why) {
+                Change::RetainSecret(name, reason) => {
+                    if self.store.set_retained(&name, reason) {
                         let kind = Kind::Secret;
                         self.tracker
                             .invalidate_readers(&Input::Object(ObjectKey { kind, name }));
@@ -294,7 +295,7 @@ impl Binder {
         }
     }
 
-    /// Marks what an object gives rise to by being there.
+    /// Invalidates the queries that exist because of an object.
     fn invalidate_queries_of(&mut self, key: &ObjectKey) {
         match key.kind {
             Kind::Gateway => self.tracker.invalidate(Query::Gateway(key.name.clone())),
@@ -405,7 +406,7 @@ impl Binder {
             .invalidate_readers(&Input::Result(query.clone()));
     }
 
-    /// Marks the groups that a route has to do with.
+    /// Invalidates the mesh parents whose precedence depends on a route.
     fn invalidate_groups(&mut self, view: &RouteView) {
         for parent in view.mesh_parents() {
             self.tracker.invalidate(Query::MeshParent(parent.clone()));
@@ -413,7 +414,7 @@ impl Binder {
         if self.settings.binding != MeshBinding::Strict {
             return;
         }
-        // Under the earlier GEP-1426 a Service is a parent or a backend, so both sides of each must be asked again.
+        // Under the earlier GEP-1426 a Service is either a parent or a backend, so routes that conflict with this one are re-evaluated too.
         let mut touched = BTreeSet::new();
         if view.mesh_parents().next().is_some() {
             touched.extend(view.in_mesh.iter().map(|id| id.object.clone()));
@@ -439,7 +440,7 @@ impl Binder {
         }
     }
 
-    /// Counts what a route is attached to and uses, in or out.
+    /// Adds or removes the attachments and backends of a route in the binder's counts.
     fn count(&mut self, key: &ObjectKey, view: Option<&RouteView>, up: bool) {
         let Some(view) = view else { return };
         let mut gateways = BTreeSet::new();
@@ -590,34 +591,34 @@ impl Binder {
         }
     }
 
-    /// What is said of an object; none if nothing is ours to say.
+    /// Returns the status of an object; `None` if Pointsman does not manage it.
     pub fn status(&self, key: &ObjectKey) -> Option<&Arc<Status>> {
         self.statuses.get(key)
     }
 
-    /// What a backend is made of, whether or not a route uses it.
+    /// Returns a backend with its endpoints, even if no route uses it.
     pub fn backend(&self, id: &BackendId) -> Option<(Backend, Endpoints)> {
         let (backend, endpoints, _) =
             refused_endpoints::load_backend(&Reader::new(&self.store), id)?;
         Some((backend, endpoints))
     }
 
-    /// All objects, in no order.
+    /// Returns all objects, in arbitrary order.
     pub fn objects(&self) -> impl Iterator<Item = (ObjectKey, &Resource)> {
         self.store.objects()
     }
 
-    /// An object as it was last put.
+    /// Returns an object.
     pub fn object(&self, key: &ObjectKey) -> Option<&Resource> {
         self.store.get(key)
     }
 
-    /// Where validation rejected an object, if it did.
+    /// Returns the location of an object that validation rejected.
     pub fn rejected(&self, key: &ObjectKey) -> Option<&Arc<str>> {
         self.store.rejected.get(key)
     }
 
-    /// Reason why a new version of a Secret must not replace the one in effect: that one holds a valid certificate, and the new one does not.
+    /// Returns the reason why a new version of a Secret must not replace the one in effect: the latter has a valid certificate, the former does not.
     pub fn invalidates(&self, new: &Secret) -> Option<String> {
         let name = new.metadata.key();
         let current = Reader::new(&self.store).certificate(&name)?;
@@ -625,18 +626,17 @@ impl Binder {
         certificates::of_secret(new).err()
     }
 
-    /// Whether the newest version of a Secret is not the one in effect.
+    /// Returns whether an earlier version of a Secret is in effect instead of the newest.
     pub fn is_retained(&self, secret: &Name) -> bool {
         self.store.retained.contains_key(secret)
     }
 
-    /// Whether something was read from a file or the environment.
+    /// Returns whether the content of a file or environment variable was read successfully.
     pub fn has_read(&self, source: &DataSource) -> bool {
         matches!(self.store.contents.get(source), Some(Ok(_)))
     }
 
-    /// The routes that name a parent but govern none of its traffic, and the rules that were dropped from those that do. Looks
-    /// at every route: for people, not for proxies.
+    /// Returns the routes that reference a parent but apply to none of its traffic, and the dropped rules of those that do. Evaluates every route.
     pub fn inactive_routes(&self, parent: &ObjectKey) -> Vec<InactiveRoute> {
         let mut all: Vec<InactiveRoute> = Vec::new();
         for (key, view) in &self.routes {
@@ -644,11 +644,11 @@ impl Binder {
             let mut dropped = Vec::new();
             let mut attached = false;
             for view in view.parents.iter().filter(|view| view.parent == *parent) {
-                let lost = self
+                let conflict = self
                     .groups
                     .get(parent)
                     .and_then(|group| group.conflict(key, &view.attached));
-                match view.refusal(lost.as_ref()) {
+                match view.refusal(conflict.as_ref()) {
                     Some(why) => refused = refused.or(Some(why)),
                     None => {
                         attached = true;
@@ -656,7 +656,7 @@ impl Binder {
                     }
                 }
             }
-            let refusal = |rule, reason, message| InactiveRoute {
+            let inactive = |rule, reason, message| InactiveRoute {
                 route: key.clone(),
                 to: None,
                 rule,
@@ -667,34 +667,34 @@ impl Binder {
                 let rules = dropped.into_iter();
                 all.extend(
                     rules.map(|rule| {
-                        refusal(Some(rule.index), "UnsupportedValue", rule.why.clone())
+                        inactive(Some(rule.index), "UnsupportedValue", rule.why.clone())
                     }),
                 );
             } else if let Some((reason, message)) = refused {
-                all.push(refusal(None, reason, message));
+                all.push(inactive(None, reason, message));
             }
         }
         all.sort_by(|a, b| (&a.route, a.rule).cmp(&(&b.route, b.rule)));
         all
     }
 
-    /// The routes that attach to a port of a mesh parent and lost it to a route of another kind, whatever other ports they govern.
+    /// Returns the routes attached to a port of a mesh parent that a route of another kind overrides there.
     pub fn outranked_by_kind(&self, parent: &ObjectKey, port: u16) -> Vec<InactiveRoute> {
-        let lost = self
+        let conflicts = self
             .groups
             .get(parent)
             .into_iter()
-            .flat_map(|g| &g.conflicts);
+            .flat_map(|group| &group.conflicts);
         let at_port =
             |id: &FrontendId| matches!(id, FrontendId::Mesh { port: own, .. } if *own == port);
-        lost.filter(|((frontend, _), _)| at_port(frontend))
+        conflicts.filter(|((frontend, _), _)| at_port(frontend))
             .map(|((_, route), winner)| InactiveRoute {
                 route: route.clone(),
                 to: None,
                 rule: None,
                 reason: "Conflicted",
                 message: format!(
-                    "{winner} governs port {port}: one kind governs a port, and {} comes after",
+                    "overridden by {winner}: only one kind of route applies to port {port}, and {} has lower precedence",
                     route.kind
                 ),
             })
@@ -702,7 +702,7 @@ impl Binder {
     }
 }
 
-/// Whether something is said of objects of this kind.
+/// Returns whether Pointsman reports status for objects of a kind.
 pub fn has_status(kind: Kind) -> bool {
     kind.is_route()
         || kind.is_mesh_route()
@@ -721,7 +721,7 @@ pub fn has_status(kind: Kind) -> bool {
         )
 }
 
-/// What is to be done to get from one map to another.
+/// Records the differences between two maps.
 fn difference<K: Ord + Clone, V: PartialEq + Clone>(
     before: &BTreeMap<K, V>,
     after: &BTreeMap<K, V>,
@@ -737,7 +737,7 @@ fn difference<K: Ord + Clone, V: PartialEq + Clone>(
     }
 }
 
-/// Records a value that differs from the old one. Returns the one to keep.
+/// Records a value if it differs from the old one. Returns the value to keep.
 fn changed<K: Clone, V: PartialEq>(
     key: &K,
     old: Option<Arc<V>>,
@@ -752,7 +752,7 @@ fn changed<K: Clone, V: PartialEq>(
     new
 }
 
-/// The same, where values are shared already.
+/// Like [`difference`], for values that are already shared.
 fn difference_arc<K: Ord + Clone, V: PartialEq>(
     before: &BTreeMap<K, Arc<V>>,
     after: &BTreeMap<K, Arc<V>>,

@@ -1,4 +1,4 @@
-//! The mesh: who may attach routes to Services, and how routes on one Service fare among each other.
+//! The mesh of the Gateway API (GAMMA): permission to attach routes to Services, and precedence between routes on one Service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::route::{Lost, RouteView};
 use crate::status::Condition;
 use crate::store::Reader;
 
-/// The settings in effect: those that the oldest of our meshes names, else those named `default`, else the defaults.
+/// Returns the effective settings: those that the oldest XMesh of Pointsman references, else those named `default`, else the defaults.
 pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {
     let named = reader
         .meshes()
@@ -24,7 +24,7 @@ pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {
             Kind::find(&reference.group, &reference.kind) == Some(Kind::MeshSettings)
         })
         .map(|reference| reference.name.as_str());
-    // A name that is mistaken must not open what `default` closes.
+    // A reference to missing settings must not lift the restrictions of `default`.
     [named, Some("default")]
         .into_iter()
         .flatten()
@@ -33,7 +33,7 @@ pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {
         .unwrap_or_default()
 }
 
-/// The conditions of an XMesh; none if it is not ours.
+/// Returns the conditions of an XMesh; `None` if it belongs to another controller.
 pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> {
     let mesh = reader.mesh(name)?;
     if !reader.controller().serves_mesh(mesh) {
@@ -46,7 +46,7 @@ pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Co
             let name = Name::new("", reference.name.as_str());
             if kind != Some(Kind::MeshSettings) {
                 let message = format!(
-                    "parametersRef: {} {name} is not supported; MeshSettings.pointsman.io is",
+                    "parametersRef: {} {name} is not supported; only MeshSettings.pointsman.io is",
                     reference.kind
                 );
                 Condition::no("Accepted", "InvalidParameters", message)
@@ -62,7 +62,7 @@ pub(crate) fn mesh_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Co
     Some(vec![accepted])
 }
 
-/// Whether the operator lets routes of this namespace attach to this parent.
+/// Checks whether MeshSettings allow routes of a namespace to attach to a parent. Fails with a reason and message.
 pub(crate) fn check_allowed_routes(
     reader: &Reader<'_>,
     settings: &MeshSettingsSpec,
@@ -84,21 +84,21 @@ pub(crate) fn check_allowed_routes(
     )
 }
 
-/// The routes of one mesh parent, sorted out among each other.
+/// Routes of one mesh parent after resolving their precedence.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct MeshGroup {
-    /// Which kind of route governs each frontend.
+    /// Frontends, each with the kind of route that applies to it.
     pub frontends: BTreeMap<FrontendId, Frontend>,
-    /// Which routes govern it.
+    /// Routes that apply to each frontend.
     pub attachments: BTreeMap<(FrontendId, ObjectKey), Arc<BoundRoute>>,
-    /// Where a route lost to another kind: the winner.
+    /// Routes that a route of another kind overrides on a frontend, with the winner.
     pub conflicts: BTreeMap<(FrontendId, ObjectKey), ObjectKey>,
-    /// Routes that the earlier GEP-1426 refuses, and why.
+    /// Routes that the earlier GEP-1426 rejects, with messages.
     pub strict_conflicts: BTreeMap<ObjectKey, String>,
 }
 
 impl MeshGroup {
-    /// What became of a route that wanted these frontends.
+    /// Returns the conflict of a route that references these frontends, if any.
     pub fn conflict(
         &self,
         route: &ObjectKey,
@@ -112,18 +112,18 @@ impl MeshGroup {
             if let (Some(winner), FrontendId::Mesh { port, .. }) =
                 (self.conflicts.get(&(id.clone(), route.clone())), id)
             {
-                ports.push(format!("port {port} to {winner}"));
+                ports.push(format!("by {winner} on port {port}"));
             }
         }
         if ports.is_empty() {
             return None;
         }
-        let message = format!("it lost {}", ports.join(", "));
+        let message = format!("overridden {}", ports.join(", "));
         Some(match ports.len() == wanted.len() {
             true => Lost::All(
                 "Conflicted",
                 format!(
-                    "{message}: one kind governs a port, and {} comes after",
+                    "{message}: only one kind of route applies to a port, and {} has lower precedence",
                     route.kind
                 ),
             ),
@@ -143,11 +143,9 @@ fn specificity(kind: Kind) -> usize {
     }
 }
 
-/// A route that names the parent, and how it is known to others.
+/// A route that references the parent.
 pub(crate) struct GroupMember<'a> {
-    /// The route.
     pub key: &'a ObjectKey,
-    /// What was found of it.
     pub view: &'a RouteView,
 }
 
@@ -156,7 +154,6 @@ impl GroupMember<'_> {
         (self.view.age, &self.key.name, self.key.kind)
     }
 
-    /// The mesh parents that this route attaches to.
     fn parents(&self) -> impl Iterator<Item = &ObjectKey> {
         self.view.mesh_parents()
     }
@@ -167,7 +164,7 @@ impl GroupMember<'_> {
 }
 
 impl RouteView {
-    /// The mesh parents that this route attaches to, before it is compared with others.
+    /// Returns the mesh parents that the route attaches to, before precedence is resolved.
     pub fn mesh_parents(&self) -> impl Iterator<Item = &ObjectKey> {
         self.parents
             .iter()
@@ -176,8 +173,8 @@ impl RouteView {
     }
 }
 
-/// Sorts out the routes of one parent. `members` name it as a parent; `others` have to do with it under the earlier GEP-1426:
-/// they use it as a backend, or have one of the members' backends as a parent.
+/// Resolves precedence between the routes of one parent. `members` reference it as a parent. `others` may conflict with them under the earlier GEP-1426:
+/// they use the parent as a backend, or reference a backend of a member as a parent.
 pub(crate) fn resolve_group(
     settings: &MeshSettingsSpec,
     parent: &ObjectKey,
@@ -193,7 +190,7 @@ pub(crate) fn resolve_group(
             }
         }
     }
-    let mut wanted: BTreeMap<&FrontendId, Vec<(&GroupMember<'_>, &Arc<BoundRoute>)>> =
+    let mut claims: BTreeMap<&FrontendId, Vec<(&GroupMember<'_>, &Arc<BoundRoute>)>> =
         BTreeMap::new();
     for member in &members {
         if group.strict_conflicts.contains_key(member.key) {
@@ -206,11 +203,11 @@ pub(crate) fn resolve_group(
             .filter(|view| view.parent == *parent)
         {
             for (id, bound) in &view.attached {
-                wanted.entry(id).or_default().push((member, bound));
+                claims.entry(id).or_default().push((member, bound));
             }
         }
     }
-    for (id, mut claims) in wanted {
+    for (id, mut claims) in claims {
         claims.dedup_by_key(|(member, _)| member.key);
         let winner = claims
             .iter()
@@ -299,13 +296,13 @@ fn strict_conflict(
             .parents()
             .find(|theirs| *theirs != parent && member.uses(theirs))?;
         Some(format!(
-            "its backend {shared} is already the parent of {}, which is older",
+            "the backend {shared} is already the parent of {}, which is older",
             other.key
         ))
     })
 }
 
-/// For people: whose calls a route in `namespace` shapes.
+/// Returns the clients to whose calls a route in a namespace applies.
 pub fn scope_of(parent: &ObjectKey, namespace: &str) -> Scope {
     match parent.namespace() == namespace {
         true => Scope::Everyone,

@@ -1,10 +1,10 @@
-//! Trust by namespace: which namespaces a listener, a Gateway or the mesh lets in.
+//! Evaluates `namespaces` fields, which limit the namespaces that may attach to a listener, a Gateway or the mesh.
 
 use pointsman_resources::gateway::{From, Namespaces};
 
 use crate::store::Reader;
 
-/// Whether objects of `namespace` are let in by something that lives in `home`. `Err` says which rule refused.
+/// Checks whether objects in `namespace` may attach to an object in `home`. The error names the rule that forbids it.
 pub(crate) fn check_allowed(
     reader: &Reader<'_>,
     choice: Option<&Namespaces>,
@@ -14,10 +14,10 @@ pub(crate) fn check_allowed(
 ) -> Result<(), String> {
     match choice.and_then(|choice| choice.from).unwrap_or(default) {
         From::All => Ok(()),
-        From::None => Err("namespaces.from is None".to_owned()),
+        From::None => Err("namespaces.from is None, which allows no namespace".to_owned()),
         From::Same if namespace == home => Ok(()),
         From::Same => Err(format!(
-            "namespaces.from is Same, so only namespace {home} is let in, not {namespace}"
+            "namespaces.from is Same, which allows only namespace {home}, not {namespace}"
         )),
         From::Selector => {
             let Some(selector) = choice.and_then(|choice| choice.selector.as_ref()) else {
@@ -28,7 +28,7 @@ pub(crate) fn check_allowed(
                 Ok(false) => Err(format!(
                     "namespaces.selector does not select the labels of namespace {namespace}"
                 )),
-                Err(wrong) => Err(format!("namespaces.selector is invalid: {wrong}")),
+                Err(error) => Err(format!("namespaces.selector is invalid: {error}")),
             }
         }
     }

@@ -1,7 +1,7 @@
-//! What the outside says of a Gateway: where it was put, and what of it could not be had there.
+//! The state of a Gateway in the data plane: its addresses, and the failures to assign or bind them.
 //!
-//! It comes from whoever binds addresses and ports, and changes what is said of the Gateway and its ListenerSets, never what it serves:
-//! a port that is taken today may be free tomorrow, and then nothing has to be bound anew. A builtin gateway of Kuma's goes by the name of its proxy.
+//! The data plane reports it. It affects the status of the Gateway and its ListenerSets, never their frontends: when a port that was in use becomes free,
+//! nothing has to be bound again. Listeners of Kuma's builtin gateways are reported under the name of their proxy.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -9,50 +9,53 @@ use std::net::{IpAddr, SocketAddr};
 use crate::bound::FrontendId;
 use crate::gateway::GatewayView;
 
-/// What became of a Gateway outside.
+/// State of a Gateway in the data plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// The addresses that it has, for `status.addresses`.
+    /// Assigned addresses, for `status.addresses`.
     pub addresses: Vec<IpAddr>,
-    /// Addresses of `spec.addresses` that can't be used, and why.
+    /// Addresses of `spec.addresses` that can't be used, with reasons.
     pub unusable: BTreeMap<IpAddr, String>,
-    /// Why no address could be assigned to it, if it asked for any.
+    /// Reason why a requested address could not be assigned.
     pub unassigned: Option<String>,
-    /// Listeners whose port can't be bound, and why.
+    /// Listeners whose port can't be bound, with reasons.
     pub unbound: BTreeMap<FrontendId, String>,
-    /// Listeners whose certificate or key can't be used, and why.
+    /// Listeners whose certificate or key can't be used, with reasons.
     pub faulty: BTreeMap<FrontendId, String>,
-    /// Where the proxies of all meshes find listeners that are for them.
+    /// Addresses of cross-mesh listeners, at which proxies of other meshes call them.
     pub cross_mesh_addresses: BTreeMap<FrontendId, Vec<SocketAddr>>,
 }
 
 impl GatewayView {
-    /// The Gateway with what the outside says of it.
-    pub(crate) fn with_observation(&self, seen: &Observation) -> GatewayView {
+    /// Adds the state in the data plane to a Gateway.
+    pub(crate) fn with_observation(&self, observation: &Observation) -> GatewayView {
         let mut view = self.clone();
         if view.refused.is_none() && view.unusable.is_none() {
-            view.unusable = if !seen.unusable.is_empty() {
-                let all = seen.unusable.iter();
+            view.unusable = if !observation.unusable.is_empty() {
+                let all = observation.unusable.iter();
                 let all: Vec<String> = all.map(|(a, why)| format!("{a}: {why}")).collect();
                 Some(("AddressNotUsable", all.join("; ")))
-            } else if seen.addresses.is_empty() {
-                let message = seen.unassigned.as_deref();
-                let message = message.unwrap_or("no address could be found for it");
+            } else if observation.addresses.is_empty() {
+                let message = observation.unassigned.as_deref();
+                let message = message.unwrap_or("no address could be assigned");
                 Some(("AddressNotAssigned", message.to_owned()))
             } else {
                 None
             };
             let kind = || "IPAddress".to_owned();
-            let addresses = seen.addresses.iter().map(|a| (kind(), a.to_string()));
+            let addresses = observation
+                .addresses
+                .iter()
+                .map(|a| (kind(), a.to_string()));
             view.addresses = addresses.collect();
         }
         let sets = view.sets.iter_mut().flat_map(|set| &mut set.listeners);
         for listener in view.listeners.iter_mut().chain(sets) {
-            if let Some(why) = seen.unbound.get(&listener.id) {
+            if let Some(why) = observation.unbound.get(&listener.id) {
                 let why = ("PortUnavailable", why.clone());
                 listener.refused.get_or_insert(why);
             }
-            if let Some(why) = seen.faulty.get(&listener.id) {
+            if let Some(why) = observation.faulty.get(&listener.id) {
                 let why = ("InvalidCertificateRef", why.clone());
                 listener.unresolved.push(why);
                 listener.can_serve = false;

@@ -1,4 +1,4 @@
-//! Derives the resources that decide where a data plane listens: requests for addresses, addresses of Services, workloads.
+//! Derives the resources that determine the addresses on which a data plane listens: address requests, addresses of Services, and workloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,21 +11,20 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use crate::bound::{AddressRequest, ServiceAddresses, Transport, Workload};
 use crate::{Binder, Delta, difference_arc};
 
-/// Bookkeeping between two deltas.
+/// Changes that accumulate between two deltas.
 #[derive(Default)]
 pub(crate) struct PlacementChanges {
-    /// Objects that changed since the last delta.
     changed: BTreeSet<ObjectKey>,
-    /// Whether a Gateway or the set of proxies that serve a MeshGateway changed since then.
+    /// Whether a Gateway, or the set of proxies that serve a MeshGateway, changed.
     gateways: bool,
-    /// Requests as last reported.
+    /// Requests as of the last delta.
     requests: BTreeMap<Name, Arc<AddressRequest>>,
 }
 
 impl PlacementChanges {
     /// Records a changed object.
     pub fn record_change(&mut self, key: &ObjectKey) {
-        let concerns = matches!(
+        let is_relevant = matches!(
             key.kind,
             Kind::Gateway
                 | Kind::MeshGatewayInstance
@@ -34,19 +33,19 @@ impl PlacementChanges {
                 | Kind::ServiceImport
                 | Kind::Pod
         );
-        if concerns {
+        if is_relevant {
             self.changed.insert(key.clone());
         }
     }
 
-    /// Records that requests for addresses may have changed.
+    /// Records that address requests may have changed.
     pub fn record_gateway_change(&mut self) {
         self.gateways = true;
     }
 }
 
 impl Binder {
-    /// Adds the changed resources to a delta.
+    /// Adds changed resources to a delta.
     pub(crate) fn update_placement(&mut self, delta: &mut Delta) {
         let mut gateways = std::mem::take(&mut self.placement.gateways);
         for key in std::mem::take(&mut self.placement.changed) {
@@ -74,7 +73,7 @@ impl Binder {
         }
     }
 
-    /// Requests of all Gateways of ours, and of builtin gateways of Kuma's.
+    /// Returns the requests of all Gateways that Pointsman manages, and of Kuma's builtin gateways.
     fn address_requests(&self) -> impl Iterator<Item = AddressRequest> {
         let own = self.gateways.keys().filter_map(|name| {
             let (kind, name) = (Kind::Gateway, name.clone());
@@ -89,8 +88,10 @@ impl Binder {
 }
 
 fn gateway_request(gateway: &Gateway) -> AddressRequest {
-    let wanted = &gateway.spec.addresses;
-    let by_number = wanted.iter().filter(|address| address.kind == "IPAddress");
+    let requested = &gateway.spec.addresses;
+    let by_number = requested
+        .iter()
+        .filter(|address| address.kind == "IPAddress");
     let is_any = |value: Option<&String>| value.is_none_or(String::is_empty);
     AddressRequest {
         gateway: gateway.metadata.key(),
@@ -99,12 +100,15 @@ fn gateway_request(gateway: &Gateway) -> AddressRequest {
         addresses: by_number
             .filter_map(|address| address.value.as_ref()?.parse().ok())
             .collect(),
-        any: wanted.is_empty() || wanted.iter().any(|address| is_any(address.value.as_ref())),
+        any: requested.is_empty()
+            || requested
+                .iter()
+                .any(|address| is_any(address.value.as_ref())),
         invalid: None,
     }
 }
 
-/// A Dataplane requests the address that it has, a MeshGatewayInstance any.
+/// Creates the request of a proxy: a Dataplane requests its own address, a MeshGatewayInstance any.
 fn proxy_request(gateway: Name, proxy: &Resource) -> AddressRequest {
     let address = match proxy {
         Resource::Dataplane(dataplane) => Some(&dataplane.spec.networking.address),
@@ -124,7 +128,7 @@ fn proxy_request(gateway: Name, proxy: &Resource) -> AddressRequest {
     }
 }
 
-/// Addresses of a Service that has any; `None` for one that is only a name.
+/// Returns the addresses of a Service; `None` for an ExternalName or headless Service.
 fn service_addresses(object: &Resource) -> Option<ServiceAddresses> {
     let (texts, ports): (Vec<&String>, &[ServicePort]) = match object {
         Resource::Service(service) if service.spec.kind != ServiceType::ExternalName => {
@@ -157,8 +161,9 @@ fn service_addresses(object: &Resource) -> Option<ServiceAddresses> {
 fn workload(object: &Resource) -> Option<Arc<Workload>> {
     let address = match object {
         Resource::Pod(pod) => {
-            let ended = matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-            let address = pod.status.pod_ip.as_deref().filter(|_| !ended)?;
+            let has_terminated =
+                matches!(pod.status.phase.as_deref(), Some("Succeeded" | "Failed"));
+            let address = pod.status.pod_ip.as_deref().filter(|_| !has_terminated)?;
             Some(address.parse().ok()?)
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! Endpoints that the operator's [`EndpointPolicy`] refuses: they get no traffic, and a condition of each route that uses them says so.
+//! Endpoints that the operator's [`EndpointPolicy`] refuses: they get no traffic, and a condition of each route that uses them reports it.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,23 +11,23 @@ use crate::status::Condition;
 use crate::store::{Query, Reader};
 use crate::{Binder, has_status};
 
-/// Condition of routes and XBackends some of whose endpoints are refused.
+/// Condition of routes and XBackends with refused endpoints.
 pub(crate) const ENDPOINTS_REFUSED: &str = "pointsman.io/EndpointsRefused";
 
-/// Endpoints of one backend that a condition names; the others are counted.
+/// Maximum number of endpoints of a backend that a condition names; the others are counted.
 const MAX_NAMED: usize = 3;
 
-/// An address, or a DNS name with an address that it resolves to, and why it is refused.
+/// An address, or a DNS name with an address that it resolves to, and the reason for refusing it.
 pub(crate) type RefusedEndpoint = (String, RefusedAddress);
 
-/// A backend with the endpoints that are allowed, and those that are not.
+/// Loads a backend with its allowed endpoints, and the refused ones.
 pub(crate) fn load_backend(
     reader: &Reader<'_>,
     id: &BackendId,
 ) -> Option<(Backend, Endpoints, Vec<RefusedEndpoint>)> {
     let (backend, mut endpoints) = backends::load(reader, id)?;
     let refused = match backends::is_own_listener(reader, id) {
-        // Placed by Pointsman itself, not by an author.
+        // The addresses come from Pointsman itself, not from the author of a manifest.
         true => Vec::new(),
         false => remove_refused(reader, id, &mut endpoints),
     };
@@ -53,7 +53,7 @@ fn remove_refused(
                 *endpoints = Endpoints::Addresses(Vec::new());
                 return refused;
             }
-            // Proxies resolve the name, leave refused addresses out and report them.
+            // Proxies resolve the name, and skip and report refused addresses.
             for address in reader.refused_resolution(name) {
                 let why = policy.refuses(*address);
                 refused.extend(why.map(|why| (format!("{name} ({address})"), why)));
@@ -91,7 +91,7 @@ impl Binder {
         }
     }
 
-    /// Records the refused endpoints of a backend. The status of what uses it follows.
+    /// Sets the refused endpoints of a backend, and invalidates the status of the objects that use it.
     pub(crate) fn set_refused_endpoints(&mut self, id: &BackendId, refused: Vec<RefusedEndpoint>) {
         let old = match refused.is_empty() {
             true => self.refused_endpoints.remove(id),
@@ -110,7 +110,7 @@ impl Binder {
         }
     }
 
-    /// The condition that names refused endpoints of some backends; none if all are allowed.
+    /// Returns a condition that names the refused endpoints of some backends; `None` if all are allowed.
     pub(crate) fn refused_condition<'b>(
         &self,
         backends: impl IntoIterator<Item = &'b BackendId>,
@@ -133,13 +133,13 @@ impl Binder {
             }
         }
         let message = format!(
-            "{}. Such endpoints get no traffic; --allow-endpoint-range CIDR allows a range of addresses, but never the admin server",
+            "{}. These endpoints get no traffic; --allow-endpoint-range CIDR allows a range of addresses, but never the admin server",
             parts.join("; ")
         );
         (!parts.is_empty()).then(|| Condition::yes(ENDPOINTS_REFUSED, "AddressNotAllowed", message))
     }
 
-    /// The backends of an object.
+    /// Returns the backends of an object that have refused endpoints.
     pub(crate) fn refused_backends_of<'b>(
         &'b self,
         object: &'b pointsman_resources::ObjectKey,
