@@ -1,4 +1,4 @@
-//! What is said of each kind of object, put together from what was found.
+//! Computes the status of each kind of object.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::store::{Input, Query, Reader};
 use crate::{Binder, features, kuma, mesh, policy};
 
 impl Binder {
-    /// The status of an object; none if nothing is ours to say.
+    /// Computes the status of an object; `None` if Pointsman does not manage it.
     pub(crate) fn status_of(&self, reader: &Reader<'_>, key: &ObjectKey) -> Option<Status> {
         let generation = reader.object(key)?.meta().generation;
         let ancestors = |object: &ObjectKey| -> Vec<Name> {
@@ -68,12 +68,12 @@ impl Binder {
         })
     }
 
-    /// A Gateway of ours, with what the outside says of it.
+    /// Returns a Gateway with its state in the data plane.
     fn observed_gateway(&self, reader: &Reader<'_>, name: &Name) -> Option<Cow<'_, GatewayView>> {
         reader.record_read(Input::Result(Query::Gateway(name.clone())));
         let view = self.gateways.get(name)?;
         Some(match reader.observation(name) {
-            Some(seen) => Cow::Owned(view.with_observation(seen)),
+            Some(observation) => Cow::Owned(view.with_observation(observation)),
             None => Cow::Borrowed(view),
         })
     }
@@ -109,7 +109,7 @@ impl Binder {
         listeners: &[ListenerView],
     ) -> Vec<ListenerStatus> {
         reader.record_read(Input::AttachedRoutes(owner.clone()));
-        let why = gateway
+        let gateway_error = gateway
             .refused
             .as_ref()
             .or(gateway.unusable.as_ref())
@@ -120,7 +120,7 @@ impl Binder {
                 name: listener.spec.name.clone(),
                 supported_kinds: listener.kinds.clone(),
                 attached_routes: self.attached.get(&listener.id).copied().unwrap_or(0),
-                conditions: listener.conditions(why),
+                conditions: listener.conditions(gateway_error),
             })
             .collect()
     }
@@ -134,7 +134,7 @@ impl Binder {
             .map(|parent| ParentStatus {
                 parent: parent.reference.clone(),
                 conditions: {
-                    let lost = match parent.attached.first() {
+                    let conflict = match parent.attached.first() {
                         Some((FrontendId::Mesh { .. }, _)) => {
                             reader.record_read(Input::Result(Query::MeshParent(
                                 parent.parent.clone(),
@@ -145,7 +145,7 @@ impl Binder {
                         }
                         _ => None,
                     };
-                    let mut conditions = parent.conditions(lost.as_ref());
+                    let mut conditions = parent.conditions(conflict.as_ref());
                     if conditions[0].status {
                         conditions.extend(self.overridden(reader, &parent.attached));
                         let used = view.behind_listeners.iter().chain(&view.in_mesh);
@@ -159,7 +159,7 @@ impl Binder {
     }
 }
 
-/// The conditions of a GatewayClass; none if it is not ours.
+/// Returns the conditions of a GatewayClass; `None` if it belongs to another controller.
 fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> {
     let class = reader.class(name)?;
     if !reader.controller().serves_class(class) {
@@ -170,7 +170,7 @@ fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> 
             "Accepted",
             "InvalidParameters",
             format!(
-                "parametersRef: {} {} is not supported; no kind is",
+                "parametersRef is not supported; remove the reference to {} {}",
                 reference.kind, reference.name
             ),
         ),

@@ -1,8 +1,7 @@
-//! What is said of each resource: conditions, and the status they make up.
+//! Statuses of objects, and merging them with the `.status` on the API server.
 //!
-//! A [`Status`] is a pure function of the bound form and carries no times. [`Status::merge`] lays it over what an object's
-//! status already says: entries of other controllers and conditions of other types stay as they are, and a condition that
-//! says the same as before keeps its time.
+//! A [`Status`] is a pure function of the binder's inputs and contains no times. [`Status::merge`] merges it with an existing `.status`: entries of other
+//! controllers and conditions of unknown types are kept, and a condition whose status is unchanged keeps its transition time.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -15,21 +14,21 @@ use serde_json::{Map, Value, json};
 
 use crate::refused_endpoints::ENDPOINTS_REFUSED;
 
-/// One condition.
+/// A condition, without its times and observed generation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// `Accepted`, `ResolvedRefs` and so on.
+    /// Its type, such as `Accepted` or `ResolvedRefs`.
     pub kind: &'static str,
     /// `True` or `False`.
     pub status: bool,
-    /// Why, for machines.
+    /// Machine-readable reason.
     pub reason: &'static str,
-    /// Why, for people.
+    /// Human-readable message.
     pub message: Cow<'static, str>,
 }
 
 impl Condition {
-    /// `kind` is `True`.
+    /// Creates a condition with status `True`.
     pub fn yes(
         kind: &'static str,
         reason: &'static str,
@@ -43,7 +42,7 @@ impl Condition {
         }
     }
 
-    /// `kind` is `False`.
+    /// Creates a condition with status `False`.
     pub fn no(
         kind: &'static str,
         reason: &'static str,
@@ -57,7 +56,7 @@ impl Condition {
         }
     }
 
-    /// Whether it tells of something that was refused, could not be resolved, or is not in effect.
+    /// Returns whether the condition reports a problem: something is rejected, unresolved or not in effect.
     pub fn is_problem(&self) -> bool {
         match self.kind {
             "Conflicted" | "PartiallyInvalid" | ENDPOINTS_REFUSED => self.status,
@@ -67,102 +66,102 @@ impl Condition {
     }
 }
 
-/// What is said of one resource.
+/// Status of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The generation that it is said of.
+    /// Observed generation.
     pub generation: i64,
-    /// Name of the installation that it is said by.
+    /// Name of the controller that reports it.
     pub controller: Arc<str>,
-    /// What is said.
+    /// Content, by kind of object.
     pub body: StatusBody,
 }
 
-/// The parts of a status, by kind of resource.
+/// Content of a status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusBody {
-    /// Of a GatewayClass or an XMesh.
+    /// Status of a GatewayClass or an XMesh.
     Class {
-        /// The conditions.
+        /// Conditions.
         conditions: Vec<Condition>,
-        /// The features supported, sorted.
+        /// Supported features, sorted.
         features: &'static [&'static str],
     },
-    /// Of a Gateway or a ListenerSet.
+    /// Status of a Gateway or a ListenerSet.
     Gateway {
-        /// The conditions.
+        /// Conditions.
         conditions: Vec<Condition>,
-        /// The addresses, of a Gateway.
+        /// Type and value of each address; empty for a ListenerSet.
         addresses: Vec<(String, String)>,
-        /// The listeners.
+        /// Listeners.
         listeners: Vec<ListenerStatus>,
-        /// How many ListenerSets are attached, of a Gateway that allows them.
+        /// Number of attached ListenerSets; `None` unless a Gateway allows them.
         attached_listener_sets: Option<usize>,
     },
-    /// Of a route: an entry for each parent.
+    /// Status of a route, with an entry for each parent.
     Route(Vec<ParentStatus>),
-    /// Of a policy: an entry for each ancestor.
+    /// Status of a policy, with an entry for each ancestor.
     Policy(Vec<AncestorStatus>),
-    /// Of an XBackend: an entry for each ancestor.
+    /// Status of an XBackend, with an entry for each ancestor.
     Backend(Vec<AncestorStatus>),
-    /// Of a policy of Kuma's.
+    /// Status of one of Kuma's policies.
     Mesh {
-        /// The conditions.
+        /// Conditions.
         conditions: Vec<Condition>,
-        /// What it reaches.
+        /// Traffic to which the policy applies.
         reaches: Vec<PolicyReach>,
     },
 }
 
-/// What a policy of Kuma's reaches: proxies, and what they call or serve.
+/// A target to which a Kuma policy applies, with the proxies that call or serve it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyReach {
     /// A destination or a MeshGateway.
     pub to: String,
-    /// The proxies, in groups that many share.
+    /// The proxies, in groups that are shared between policies.
     pub proxies: Vec<Arc<[ObjectKey]>>,
 }
 
 impl PolicyReach {
-    /// The proxies, in order.
+    /// Returns the proxies in order.
     pub fn proxies(&self) -> BTreeSet<&ObjectKey> {
         self.proxies.iter().flat_map(|group| group.iter()).collect()
     }
 }
 
-/// What is said of a listener.
+/// Status of a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerStatus {
-    /// The listener's name.
+    /// Name of the listener.
     pub name: String,
-    /// The kinds of routes that may attach.
+    /// Kinds of routes that may attach.
     pub supported_kinds: Vec<Kind>,
-    /// How many routes are attached.
+    /// Number of attached routes.
     pub attached_routes: usize,
-    /// The conditions.
+    /// Conditions.
     pub conditions: Vec<Condition>,
 }
 
-/// What is said of a route under one of its parents.
+/// Status of a route with respect to one of its parents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentStatus {
-    /// The reference, as the route has it.
+    /// The parent reference as written.
     pub parent: Arc<ParentReference>,
-    /// The conditions.
+    /// Conditions.
     pub conditions: Vec<Condition>,
 }
 
-/// What is said of a policy under one ancestor.
+/// Status of a policy with respect to one ancestor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AncestorStatus {
     /// The ancestor.
     pub ancestor: ObjectKey,
-    /// The conditions.
+    /// Conditions.
     pub conditions: Vec<Condition>,
 }
 
 impl Status {
-    /// Every condition, with the place it is said of: a listener, a parent, an ancestor, or the object itself (empty).
+    /// Returns every condition with its subject: a listener, a parent, an ancestor, or the object itself (empty).
     pub fn conditions(&self) -> Vec<(String, &Condition)> {
         let mut all = Vec::new();
         match &self.body {
@@ -176,27 +175,27 @@ impl Status {
             } => {
                 all.extend(conditions.iter().map(|c| (String::new(), c)));
                 for listener in listeners {
-                    let place = format!("listener {}", listener.name);
-                    all.extend(listener.conditions.iter().map(|c| (place.clone(), c)));
+                    let subject = format!("listener {}", listener.name);
+                    all.extend(listener.conditions.iter().map(|c| (subject.clone(), c)));
                 }
             }
             StatusBody::Route(parents) => {
                 for parent in parents {
-                    let place = format!("parent {}", parent_text(&parent.parent));
-                    all.extend(parent.conditions.iter().map(|c| (place.clone(), c)));
+                    let subject = format!("parent {}", parent_text(&parent.parent));
+                    all.extend(parent.conditions.iter().map(|c| (subject.clone(), c)));
                 }
             }
             StatusBody::Policy(ancestors) | StatusBody::Backend(ancestors) => {
                 for ancestor in ancestors {
-                    let place = format!("ancestor {}", ancestor.ancestor);
-                    all.extend(ancestor.conditions.iter().map(|c| (place.clone(), c)));
+                    let subject = format!("ancestor {}", ancestor.ancestor);
+                    all.extend(ancestor.conditions.iter().map(|c| (subject.clone(), c)));
                 }
             }
         }
         all
     }
 
-    /// The `.status` to write to an object in `namespace`, given the one that is there and the time (RFC 3339).
+    /// Returns the `.status` to write to an object in `namespace`, given the existing one and the current time (RFC 3339).
     pub fn merge(&self, namespace: &str, existing: Option<&Value>, now: &str) -> Value {
         let mut status = existing
             .and_then(Value::as_object)
@@ -220,7 +219,7 @@ impl Status {
                         .map(|name| json!({ "name": name }))
                         .collect(),
                 );
-                merger.conditions(&mut status, conditions);
+                merger.merge_conditions(&mut status, conditions);
             }
             StatusBody::Gateway {
                 conditions,
@@ -240,15 +239,15 @@ impl Status {
                 if let Some(number) = attached_listener_sets {
                     status.insert("attachedListenerSets".to_owned(), json!(number));
                 }
-                merger.conditions(&mut status, conditions);
-                merger.listeners(&mut status, listeners);
+                merger.merge_conditions(&mut status, conditions);
+                merger.merge_listeners(&mut status, listeners);
             }
             StatusBody::Route(parents) => {
                 let entries = parents
                     .iter()
                     .map(|p| (parent_value(&p.parent), &p.conditions));
                 let list = ("parents", "parentRef", MAX_PARENTS);
-                merger.entries(&mut status, list, entries);
+                merger.merge_entries(&mut status, list, entries);
             }
             StatusBody::Mesh {
                 conditions,
@@ -259,40 +258,39 @@ impl Status {
                     json!({ "to": reach.to, "proxies": proxies.collect::<Vec<_>>() })
                 });
                 status.insert("reaches".to_owned(), reaches.collect());
-                merger.conditions(&mut status, conditions);
+                merger.merge_conditions(&mut status, conditions);
             }
             StatusBody::Policy(ancestors) => {
-                merger.ancestors(&mut status, MAX_POLICY_ANCESTORS, ancestors);
+                merger.merge_ancestors(&mut status, MAX_POLICY_ANCESTORS, ancestors);
             }
             StatusBody::Backend(ancestors) => {
-                merger.ancestors(&mut status, MAX_BACKEND_ANCESTORS, ancestors);
+                merger.merge_ancestors(&mut status, MAX_BACKEND_ANCESTORS, ancestors);
             }
         }
         Value::Object(status)
     }
 }
 
-/// The number of entries that the CRDs allow in a route's status.
+/// Maximum number of entries in a route's status, by its CRD.
 const MAX_PARENTS: usize = 32;
-/// The number of entries that the CRDs allow in a policy's status.
+/// Maximum number of entries in a policy's status, by its CRD.
 const MAX_POLICY_ANCESTORS: usize = 16;
-/// The number of entries that the CRD allows in an XBackend's status.
+/// Maximum number of entries in an XBackend's status, by its CRD.
 const MAX_BACKEND_ANCESTORS: usize = 32;
 
 struct StatusMerger<'a> {
     generation: i64,
     controller: &'a str,
-    /// The object's, which references in its status default to.
+    /// Namespace of the object, to which references in its status default.
     namespace: &'a str,
     now: &'a str,
 }
 
 impl StatusMerger<'_> {
-    /// Lays our conditions over those that are there. Conditions of our types that no longer hold are removed.
+    /// Merges Pointsman's conditions with the existing ones. Existing conditions of its types that it no longer reports are removed.
     ///
-    /// A condition whose observedGeneration is newer than the generation known here was written for a later version of the object,
-    /// so it stays.
-    fn conditions(&self, owner: &mut Map<String, Value>, ours: &[Condition]) {
+    /// A condition with a newer observedGeneration was written for a later version of the object and is kept.
+    fn merge_conditions(&self, owner: &mut Map<String, Value>, ours: &[Condition]) {
         let mut list = match owner.remove("conditions") {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
@@ -334,7 +332,7 @@ impl StatusMerger<'_> {
         owner.insert("conditions".to_owned(), Value::Array(list));
     }
 
-    fn listeners(&self, status: &mut Map<String, Value>, ours: &[ListenerStatus]) {
+    fn merge_listeners(&self, status: &mut Map<String, Value>, ours: &[ListenerStatus]) {
         let existing = match status.remove("listeners") {
             Some(Value::Array(list)) => list,
             _ => Vec::new(),
@@ -356,31 +354,31 @@ impl StatusMerger<'_> {
                 entry.insert("name".to_owned(), json!(listener.name));
                 entry.insert("supportedKinds".to_owned(), Value::Array(kinds));
                 entry.insert("attachedRoutes".to_owned(), json!(listener.attached_routes));
-                self.conditions(&mut entry, &listener.conditions);
+                self.merge_conditions(&mut entry, &listener.conditions);
                 Value::Object(entry)
             })
             .collect();
         status.insert("listeners".to_owned(), Value::Array(list));
     }
 
-    fn ancestors(
+    fn merge_ancestors(
         &self,
         status: &mut Map<String, Value>,
-        most: usize,
+        max: usize,
         ancestors: &[AncestorStatus],
     ) {
         let entries = ancestors
             .iter()
             .map(|a| (ancestor_value(&a.ancestor), &a.conditions));
-        self.entries(status, ("ancestors", "ancestorRef", most), entries);
+        self.merge_entries(status, ("ancestors", "ancestorRef", max), entries);
     }
 
-    /// Replaces our entries of an atomic list where they are, and adds new ones. Entries of other controllers are kept as they are.
-    /// `field` is the list's, `name` that of an entry's reference, and `most` the number of entries that the API allows.
-    fn entries<'c>(
+    /// Replaces Pointsman's entries of an atomic list in place, and appends new ones. Entries of other controllers are kept unchanged.
+    /// `field` is the name of the list, `name` that of the reference in each entry, and `max` the number of entries that the API allows.
+    fn merge_entries<'c>(
         &self,
         status: &mut Map<String, Value>,
-        (field, name, most): (&str, &str, usize),
+        (field, name, max): (&str, &str, usize),
         ours: impl Iterator<Item = (Value, &'c Vec<Condition>)>,
     ) {
         let mut list = match status.remove(field) {
@@ -391,8 +389,8 @@ impl StatusMerger<'_> {
         let ours: Vec<(Value, &Vec<Condition>)> = ours.collect();
         let mut seen: Vec<Value> = Vec::new();
         list.retain(|entry| {
-            let target = self.target(&entry[name]);
-            let mut wanted = ours.iter().map(|(reference, _)| self.target(reference));
+            let target = self.normalize(&entry[name]);
+            let mut wanted = ours.iter().map(|(reference, _)| self.normalize(reference));
             if !is_own(entry) {
                 return true;
             }
@@ -401,26 +399,26 @@ impl StatusMerger<'_> {
             keeps
         });
         for (reference, conditions) in ours {
-            let target = self.target(&reference);
-            let same = |entry: &Value| is_own(entry) && self.target(&entry[name]) == target;
+            let target = self.normalize(&reference);
+            let same = |entry: &Value| is_own(entry) && self.normalize(&entry[name]) == target;
             let at = list.iter().position(same);
             let entry = at.and_then(|at| list[at].as_object().cloned());
             let mut entry = entry.unwrap_or_default();
             entry.insert(name.to_owned(), reference);
             entry.insert("controllerName".to_owned(), json!(self.controller));
-            self.conditions(&mut entry, conditions);
+            self.merge_conditions(&mut entry, conditions);
             match at {
                 Some(at) => list[at] = Value::Object(entry),
                 None => list.push(Value::Object(entry)),
             }
         }
-        // The API server rejects a longer list as a whole. New entries are last, so these are dropped.
-        list.truncate(most);
+        // The API server rejects a longer list as a whole. New entries come last, so they are the ones dropped.
+        list.truncate(max);
         status.insert(field.to_owned(), Value::Array(list));
     }
 
-    /// A parent or ancestor reference with defaults filled in, so that two spellings of one reference are equal.
-    fn target(&self, reference: &Value) -> Value {
+    /// Normalizes a parent or ancestor reference by filling in defaults, so that different spellings of it are equal.
+    fn normalize(&self, reference: &Value) -> Value {
         let field = |name: &str, default: Value| match &reference[name] {
             Value::Null => default,
             value => value.clone(),
@@ -436,7 +434,7 @@ impl StatusMerger<'_> {
     }
 }
 
-/// The types of conditions that are ours to set and to take back.
+/// Types of the conditions that Pointsman sets and removes.
 const OWN_TYPES: [&str; 11] = [
     "Accepted",
     "Programmed",
@@ -480,7 +478,7 @@ fn ancestor_value(ancestor: &ObjectKey) -> Value {
     })
 }
 
-/// A parent reference for people.
+/// Formats a parent reference.
 pub fn parent_text(parent: &ParentReference) -> String {
     use std::fmt::Write;
     let mut text = format!("{} ", parent.kind);

@@ -1,4 +1,4 @@
-//! What is legal but surprising, as far as it can be told from the objects: said by `check`, never in status.
+//! Warnings about valid but surprising configuration. `check` prints them; they are never part of a status.
 
 use std::collections::BTreeSet;
 
@@ -18,18 +18,18 @@ pub struct Warning {
     pub object: ObjectKey,
     /// The field, such as `spec.rules[0].backendRefs`.
     pub field: String,
-    /// What is surprising.
+    /// Human-readable text.
     pub message: String,
 }
 
-/// The label that enrols a namespace or a Pod into the mesh.
+/// Label that enrols a namespace or a Pod into the mesh.
 pub const MESH_LABEL: &str = "pointsman.io/mesh";
 
-/// What is said of a policy whose targets get no traffic.
-const UNREACHED: &str = "no Gateway sends traffic to its targets, so it has no effect";
+/// Message about a policy whose targets get no traffic.
+const UNREACHED: &str = "no Gateway sends traffic to its targets, so the policy has no effect";
 
 impl Binder {
-    /// All warnings, in the order of their objects. Looks at everything: for people, not for proxies.
+    /// Returns all warnings, sorted by object. Evaluates every object.
     pub fn warnings(&self) -> Vec<Warning> {
         let enrolled = self.store.enrolled_namespaces(MESH_LABEL);
         let mut objects: Vec<(ObjectKey, &Resource)> = self.store.objects().collect();
@@ -46,15 +46,15 @@ impl Binder {
             match object {
                 Resource::Route(route) => self.route_warnings(&key, route, &enrolled, &mut warn),
                 Resource::Gateway(_) => {
-                    if let Some(why) = self.explain_unserved(&key.name) {
-                        warn("spec.gatewayClassName", why);
+                    if let Some(reason) = self.explain_unserved(&key.name) {
+                        warn("spec.gatewayClassName", reason);
                     }
                 }
                 Resource::ListenerSet(set) if self.has_no_conditions(&key) => {
-                    let why = self.explain_unserved(&set.gateway());
+                    let reason = self.explain_unserved(&set.gateway());
                     let kind = &set.spec.parent_ref.kind;
-                    let foreign = || format!("a {kind} is not served here");
-                    warn("spec.parentRef", why.unwrap_or_else(foreign));
+                    let unsupported = || format!("a {kind} is not supported as a parent");
+                    warn("spec.parentRef", reason.unwrap_or_else(unsupported));
                 }
                 Resource::BackendTLSPolicy(policy) if self.has_no_conditions(&key) => {
                     let targets = policy.spec.target_refs.iter();
@@ -84,7 +84,7 @@ impl Binder {
         )
     }
 
-    /// Warns about a policy on backends that no Gateway is an ancestor of: its targets are missing, or nothing sends traffic to them.
+    /// Warns about a backend policy without an ancestor Gateway: its targets don't exist, or no route of a Gateway uses them.
     fn unreached_policy<'p>(
         &self,
         policy: &ObjectKey,
@@ -97,24 +97,27 @@ impl Binder {
                 continue;
             };
             let target = ObjectKey::new(kind, policy.namespace(), name);
-            // Policies act in the mesh too, but have no ancestor there.
+            // Policies apply to mesh routes too, which are not ancestors.
             if self.mesh_users.contains_key(&target) {
                 return;
             }
             if self.store.get(&target).is_none() {
-                let why = self.store.missing(&target);
-                missing.push((format!("spec.targetRefs[{index}]"), why));
+                let reason = self.store.missing(&target);
+                missing.push((format!("spec.targetRefs[{index}]"), reason));
             }
         }
         if missing.is_empty() {
             return warn("spec.targetRefs", UNREACHED.to_owned());
         }
-        for (field, why) in missing {
-            warn(&field, format!("{why}, so it has no effect there"));
+        for (field, reason) in missing {
+            warn(
+                &field,
+                format!("{reason}, so the policy has no effect there"),
+            );
         }
     }
 
-    /// Warns about a policy on Gateways of which none is served here.
+    /// Warns about a policy none of whose targets is a Gateway that Pointsman serves.
     fn unreached_telemetry<'p>(
         &self,
         policy: &ObjectKey,
@@ -125,14 +128,17 @@ impl Binder {
         for (index, (group, kind, name)) in targets.enumerate() {
             let name = Name::new(policy.namespace(), name);
             let is_gateway = Kind::find(group, kind) == Some(Kind::Gateway);
-            if let Some(why) = self.explain_unserved(&name).filter(|_| is_gateway) {
+            if let Some(reason) = self.explain_unserved(&name).filter(|_| is_gateway) {
                 let field = format!("spec.targetRefs[{index}]");
-                warn(&field, format!("{why}, so it has no effect there"));
+                warn(
+                    &field,
+                    format!("{reason}, so the policy has no effect there"),
+                );
                 is_explained = true;
             }
         }
         if !is_explained {
-            let message = "none of its targets is a Gateway, so it has no effect";
+            let message = "no target is a Gateway, so the policy has no effect";
             warn("spec.targetRefs", message.to_owned());
         }
     }
@@ -143,25 +149,17 @@ impl Binder {
             .is_none_or(|status| status.conditions().is_empty())
     }
 
-    /// Whether a route that wants a frontend has it: in the mesh it may have lost it to another.
+    /// Returns whether a route applies to a frontend: in the mesh, a route of another kind may override it.
     fn is_attached(&self, id: &FrontendId, route: &ObjectKey) -> bool {
         let FrontendId::Mesh { parent, .. } = id else {
             return true;
         };
-        let wanted = (id.clone(), route.clone());
+        let attachment = (id.clone(), route.clone());
         let group = self.groups.get(parent);
-        group.is_some_and(|group| group.attachments.contains_key(&wanted))
+        group.is_some_and(|group| group.attachments.contains_key(&attachment))
     }
 
-    /// Why an object that something refers to is not there.
-    fn missing(&self, key: &ObjectKey) -> String {
-        match self.store.rejected.contains_key(key) {
-            true => self.store.missing(key),
-            false => format!("{key} does not exist"),
-        }
-    }
-
-    /// Why a Gateway is not ours to serve; none if it is.
+    /// Explains why Pointsman does not serve a Gateway; `None` if it does.
     fn explain_unserved(&self, name: &Name) -> Option<String> {
         if self.gateways.contains_key(name) {
             return None;
@@ -171,16 +169,16 @@ impl Binder {
             name: name.clone(),
         };
         let Some(Resource::Gateway(gateway)) = self.store.get(&key) else {
-            return Some(self.missing(&key));
+            return Some(self.store.missing(&key));
         };
         let class = &gateway.spec.gateway_class_name;
         let class = ObjectKey::new(Kind::GatewayClass, "", class.as_str());
         Some(match self.store.get(&class) {
             Some(Resource::GatewayClass(found)) => format!(
-                "{class} is served by {}, not by {}",
+                "{class} belongs to controller {}, not {}",
                 found.spec.controller_name, self.store.controller.name
             ),
-            _ => format!("{}, so nobody serves {key}", self.missing(&class)),
+            _ => format!("{}, so {key} is not served", self.store.missing(&class)),
         })
     }
 
@@ -203,7 +201,7 @@ impl Binder {
                 warn(
                     &field,
                     format!(
-                        "{parent}: group is left out, which means gateway.networking.k8s.io; write `group: \"\"`"
+                        "{parent}: group is omitted and defaults to gateway.networking.k8s.io; for a Service, write `group: \"\"`"
                     ),
                 );
             }
@@ -213,16 +211,16 @@ impl Binder {
             if !rule.backend_refs.is_empty() && rule.backend_refs.iter().all(|b| b.weight == 0) {
                 warn(
                     &field,
-                    "all weights are 0: every request is answered with 503".to_owned(),
+                    "all weights are 0, so every request gets 503".to_owned(),
                 );
             }
             header_warnings(&format!("spec.rules[{index}]"), &rule.filters, warn);
-            for (place, backend) in rule.backend_refs.iter().enumerate() {
-                let field = format!("spec.rules[{index}].backendRefs[{place}]");
+            for (position, backend) in rule.backend_refs.iter().enumerate() {
+                let field = format!("spec.rules[{index}].backendRefs[{position}]");
                 header_warnings(&field, &backend.filters, warn);
             }
         }
-        let mut told: BTreeSet<&BackendId> = BTreeSet::new();
+        let mut reported: BTreeSet<&BackendId> = BTreeSet::new();
         for bound in view
             .parents
             .iter()
@@ -233,25 +231,25 @@ impl Binder {
             for rule in &bound.rules {
                 for backend in rule.backends.iter().filter(|backend| backend.weight > 0) {
                     let Ok(id) = &backend.target else { continue };
-                    if self.is_without_endpoint(id) && told.insert(id) {
+                    if self.is_without_endpoint(id) && reported.insert(id) {
                         let field = format!("spec.rules[{}].backendRefs", rule.index);
                         warn(
                             &field,
-                            format!("{id} has no ready endpoint: its share is answered with 503"),
+                            format!("{id} has no ready endpoint; its share of requests gets 503"),
                         );
                     }
                 }
             }
         }
         for parent in &view.parents {
-            // A mesh route for a Service that nobody enrolled calls does nothing. Told only where enrolment is in use.
+            // A consumer route has no effect if no client in its namespace is enrolled. Reported only if enrolment is in use at all.
             if let Some((FrontendId::Mesh { scope, .. }, _)) = parent.attached.first()
                 && let Scope::Namespace(namespace) = scope
                 && !enrolled.is_empty()
                 && !enrolled.contains(&**namespace)
             {
                 let message = format!(
-                    "namespace {namespace} has nothing enrolled in the mesh (label {MESH_LABEL}), so nobody follows this route to {}",
+                    "no client in namespace {namespace} is enrolled in the mesh (label {MESH_LABEL}), so this route to {} has no effect",
                     parent.parent
                 );
                 warn("spec.parentRefs", message);
@@ -259,38 +257,38 @@ impl Binder {
         }
     }
 
-    /// Why a parent that a route names is not ours.
+    /// Explains why Pointsman does not manage a parent of a route.
     fn unknown_parent(&self, reference: &ParentReference, namespace: &str) -> String {
         let gateway = match parents::resolve(reference, namespace) {
             Parent::Listeners(key) if key.kind == Kind::Gateway => Some(key.name),
             Parent::Listeners(key) => match self.store.get(&key) {
                 Some(Resource::ListenerSet(set)) => Some(set.gateway()),
-                _ => return self.missing(&key),
+                _ => return self.store.missing(&key),
             },
             Parent::Mesh(..) | Parent::Unsupported => None,
         };
-        let why = gateway.and_then(|gateway| self.explain_unserved(&gateway));
-        why.unwrap_or_else(|| {
+        let reason = gateway.and_then(|gateway| self.explain_unserved(&gateway));
+        reason.unwrap_or_else(|| {
             let parent = parent_text(reference);
-            format!("{parent} is of a kind that is not served here")
+            format!("{parent} is not of a supported kind of parent")
         })
     }
 }
 
-/// Warns about header modifiers that don't do what they seem to.
+/// Warns about header modifiers without effect.
 fn header_warnings(of: &str, filters: &[RouteFilter], warn: &mut impl FnMut(&str, String)) {
     for (index, filter) in filters.iter().enumerate() {
         for (field, modifier) in header_modifiers(filter) {
             let field = format!("{of}.filters[{index}].{field}");
             for name in modifier.without_effect() {
                 let message =
-                    format!("this does not change {name}: it is written anew for each connection");
+                    format!("{name} can't be modified: the proxy sets it for each connection");
                 warn(&field, message);
             }
             for (list, at, header) in modifier.ignored() {
                 let name = &header.name;
                 let message = format!(
-                    "{name} differs from an earlier entry only in case: the first counts, this one is ignored"
+                    "this entry for {name} is ignored, because an earlier one differs from it only in case"
                 );
                 warn(&format!("{field}.{list}[{at}]"), message);
             }
@@ -298,7 +296,7 @@ fn header_warnings(of: &str, filters: &[RouteFilter], warn: &mut impl FnMut(&str
                 warn(&field, message);
             }
             for (at, name) in modifier.unremovable() {
-                let message = format!("`{name}` is not a header name, so it removes nothing");
+                let message = format!("`{name}` is not a valid header name, so it removes nothing");
                 warn(&format!("{field}.remove[{at}]"), message);
             }
         }
@@ -313,18 +311,18 @@ fn header_modifiers(filter: &RouteFilter) -> impl Iterator<Item = (&'static str,
     request.into_iter().chain(response)
 }
 
-/// Names on which a modifier acts more than once.
+/// Describes the headers to which a modifier applies several actions.
 fn contradictions(modifier: &HeaderModifier) -> impl Iterator<Item = String> {
     let all = modifier.contradictions().into_iter();
     all.map(|(name, actions)| {
         let actions = actions.join(" and ");
         format!(
-            "{name} stands in {actions}, but only one action for a header name is permitted in a filter; they are applied in the order set, add, remove"
+            "{name} is in {actions}, but a filter may have only one action for a header; they are applied in the order set, add, remove"
         )
     })
 }
 
-/// The same for the status of a route: each with its rule.
+/// Describes the contradicting header modifiers of a route, with their rules, for its status.
 pub(crate) fn contradicting_filters(route: &Route) -> Vec<String> {
     let mut all = Vec::new();
     for (index, rule) in route.spec.rules.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Where traffic goes.
+//! Backends, to which traffic is sent.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,21 +8,21 @@ use pointsman_resources::ObjectKey;
 
 use super::{Fault, SecretId, Transport};
 
-/// Tags that endpoints must have, sorted by name. None is all endpoints.
+/// Tags that select a subset of a service's endpoints, sorted by name. An empty set selects all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tags(Option<Arc<[Tag]>>);
 
-/// A name and its value.
+/// Name and value.
 type Tag = (Arc<str>, Arc<str>);
 
 impl Tags {
-    /// Each name with its value.
+    /// Iterates over names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         let tags = self.0.as_deref().unwrap_or_default();
         tags.iter().map(|(name, value)| (&**name, &**value))
     }
 
-    /// Whether no tag is asked for.
+    /// Returns whether all endpoints are selected.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -47,21 +47,21 @@ impl fmt::Display for Tags {
     }
 }
 
-/// Which backend: a port of a Service, a ServiceImport, a service of Kuma, or an XBackend.
+/// Identifies a backend: a port of a Service, ServiceImport, XBackend or Kuma service.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BackendId {
     /// The object.
     pub object: ObjectKey,
-    /// Its port; 0 for a service of Kuma that goes by its tag alone.
+    /// Port; 0 for a Kuma service that is identified by its tag alone.
     pub port: u16,
-    /// What the port carries.
+    /// Transport protocol of the port.
     pub transport: Transport,
-    /// Which of its endpoints.
+    /// Subset of the endpoints.
     pub tags: Tags,
 }
 
 impl BackendId {
-    /// All endpoints of an object's port.
+    /// Identifies all endpoints of an object's port.
     pub fn new(object: ObjectKey, port: u16, transport: Transport) -> Self {
         BackendId {
             object,
@@ -85,49 +85,49 @@ impl fmt::Display for BackendId {
     }
 }
 
-/// Where traffic goes, apart from the [`Endpoints`], which change more often.
+/// A backend without its [`Endpoints`], which change more often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Which one.
+    /// Identity.
     pub id: BackendId,
-    /// What is spoken there.
+    /// Application protocol of the endpoints.
     pub protocol: BackendProtocol,
-    /// How TLS is spoken, or why it can't be; plain text if none.
+    /// TLS settings, or the fault if they are invalid; `None` for plain text.
     pub tls: Option<Result<Arc<BackendTls>, Fault>>,
-    /// How much may be tried again.
+    /// Limits retries to a share of requests.
     pub retry_budget: Option<RetryBudget>,
 }
 
 impl Backend {
-    /// The client certificate that the backend's own settings name.
+    /// Returns the client certificate that the backend's own TLS settings reference.
     pub fn secret(&self) -> Option<&SecretId> {
         let tls = self.tls.as_ref()?.as_ref().ok()?;
         tls.client_certificate.as_ref()
     }
 }
 
-/// The endpoints of a backend.
+/// Endpoints of a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoints {
-    /// Addresses that are known.
+    /// Known addresses.
     Addresses(Vec<BoundEndpoint>),
-    /// A DNS name and port, resolved while running.
+    /// DNS name and port, resolved by the data plane.
     Dns(Arc<str>, u16),
 }
 
-/// One address of a backend.
+/// An address of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoundEndpoint {
-    /// The address.
+    /// IP address and port.
     pub address: SocketAddr,
-    /// Serving but on its way out: used only when no other is left.
+    /// Whether the endpoint is serving but terminating: it is used only if there is no other.
     pub terminating: bool,
 }
 
-/// What a backend speaks.
+/// Application protocol of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BackendProtocol {
-    /// Nothing said: HTTP/1.1, or HTTP/2 for gRPC.
+    /// Not declared: HTTP/1.1, or HTTP/2 for gRPC.
     Unspecified,
     /// HTTP/1.1.
     Http1,
@@ -137,56 +137,56 @@ pub enum BackendProtocol {
     Grpc,
     /// WebSocket over HTTP/1.1.
     WebSocket,
-    /// Bytes.
+    /// Byte streams.
     Tcp,
     /// Datagrams.
     Udp,
 }
 
-/// How TLS is spoken to a backend.
+/// TLS settings for connections to a backend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendTls {
-    /// The SNI; also the name to verify unless `names` says others.
+    /// SNI, and the name to verify unless `names` lists others.
     pub hostname: Arc<str>,
-    /// Whom to trust.
+    /// Trust anchors for the backend's certificate.
     pub trust: Trust,
-    /// Names of which the certificate must carry one.
+    /// Names of which the certificate must have one; `hostname` if empty.
     pub names: Vec<PeerName>,
-    /// The certificate to show; a Gateway's own if none.
+    /// Client certificate; by default that of the Gateway.
     pub client_certificate: Option<SecretId>,
-    /// Whether it is a proxy of a mesh, and is shown what the caller's mesh has.
+    /// Whether the backend is a proxy of a mesh, to which the caller presents the certificate of its own mesh.
     pub of_mesh: bool,
 }
 
-/// A name that a certificate may carry.
+/// A name to verify in a certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PeerName {
-    /// A DNS name; the certificate may have it by a wildcard.
+    /// A DNS name, which a wildcard in the certificate may match.
     Hostname(String),
     /// A URI, such as a SPIFFE identity.
     Uri(String),
-    /// Any DNS name or URI that begins so.
+    /// Prefix of a DNS name or URI.
     Prefix(String),
 }
 
-/// Whom to trust.
+/// Trust anchors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// What the system trusts.
+    /// Trust anchors of the operating system.
     System,
-    /// These authorities, in DER.
+    /// Certificates of authorities, in DER.
     Authorities(Vec<Arc<[u8]>>),
 }
 
-/// How much may be tried again towards a backend.
+/// Limit on retries towards a backend: a share of the requests, but always a minimum rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryBudget {
-    /// So many of a hundred requests
+    /// Percentage of requests within `interval` that may be retries.
     pub percent: u32,
-    /// over this time;
+    /// Period over which `percent` is measured.
     pub interval: std::time::Duration,
-    /// but always so many
+    /// Number of retries per `min_interval` that are always allowed.
     pub min_count: u32,
-    /// in this time.
+    /// Period of the minimum rate.
     pub min_interval: std::time::Duration,
 }

@@ -1,15 +1,15 @@
-//! Reasons for replies that Pointsman gives instead of forwarding.
+//! Reasons for local replies, which Pointsman sends instead of forwarding a request.
 
 use std::fmt;
 
-/// A request or stream that is answered instead of forwarded.
+/// The reason why a request gets a local reply, or a stream is closed, instead of being forwarded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// HTTP status; for gRPC 500 and 503 become UNAVAILABLE, a stream is closed.
+    /// HTTP status. gRPC clients get UNAVAILABLE for 500 and 503; streams are closed.
     pub status: u16,
-    /// Machine-readable cause.
+    /// Machine-readable reason.
     pub reason: FaultReason,
-    /// Human-readable cause.
+    /// Human-readable reason.
     pub message: String,
 }
 
@@ -26,17 +26,17 @@ impl Fault {
 
 macro_rules! reasons {
     ($($name:ident),* $(,)?) => {
-        /// Machine-readable cause of a [`Fault`]: a condition's reason where the API has one. Used in logs, metrics and responses.
+        /// Machine-readable reason of a [`Fault`], in logs, metrics and local replies. It is the condition's reason if the API defines one.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "the names are the documentation")]
         pub enum FaultReason {
             $($name,)*
-            /// A reason that this version does not know, received from a newer control plane.
+            /// A reason from a newer control plane that this version does not know.
             Unknown,
         }
 
         impl FaultReason {
-            /// The reason as conditions, logs and metrics write it.
+            /// Returns the reason in the form of conditions, logs and metrics.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(FaultReason::$name => stringify!($name),)*
@@ -44,7 +44,7 @@ macro_rules! reasons {
                 }
             }
 
-            /// Parses [`as_str`](Self::as_str)'s form.
+            /// Parses the form that [`as_str`](Self::as_str) returns.
             pub fn parse(text: &str) -> Self {
                 match text {
                     $(stringify!($name) => FaultReason::$name,)*
@@ -73,7 +73,7 @@ reasons! {
     InvalidClientCertificateRef,
     NoMutualTls,
     NoValidCACertificate,
-    // Found out by the proxy.
+    // Detected by the proxy.
     ConnectFailed,
     ConnectTimeout,
     Misdirected,

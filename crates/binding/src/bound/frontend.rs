@@ -1,4 +1,4 @@
-//! What a client connects to, and which clients.
+//! Frontends, to which clients connect.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -9,45 +9,45 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::{BackendId, RouteId, SecretId};
 
-/// Which frontend.
+/// Identifies a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrontendId {
     /// A listener of a Gateway.
     Listener {
-        /// The Gateway that it belongs to.
+        /// The Gateway; for a Kuma MeshGateway, a name derived from the proxy that serves it.
         gateway: Name,
-        /// Who declares it: the Gateway itself, or a ListenerSet attached to it.
+        /// The object that declares the listener: the Gateway, a ListenerSet attached to it, or a MeshGateway.
         owner: ObjectKey,
-        /// The listener's name.
+        /// Name of the listener.
         listener: Arc<str>,
     },
-    /// A port of a mesh parent (a Service or its kin), as some clients see it.
+    /// A port of a mesh parent, for some of its clients.
     Mesh {
         /// The Service or ServiceImport.
         parent: ObjectKey,
-        /// The port.
+        /// Port.
         port: u16,
-        /// What the port carries.
+        /// Transport protocol of the port.
         transport: Transport,
-        /// Whose calls.
+        /// Clients to whose calls the frontend applies.
         scope: Scope,
     },
-    /// A destination that a Dataplane of Kuma calls.
+    /// Calls of a Kuma Dataplane to a destination.
     Outbound(Arc<Outbound>),
 }
 
-/// A destination that a Dataplane of Kuma calls.
+/// Calls of a Kuma Dataplane to a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Outbound {
-    /// The Dataplane, or the Pod that is one.
+    /// The Dataplane, or the Pod that Kuma generates it from.
     pub dataplane: ObjectKey,
-    /// What it calls.
+    /// Destination of the calls.
     pub destination: BackendId,
-    /// Where it finds it, if it is told: an outbound's address and port.
+    /// Address of the Dataplane's outbound; `None` if calls are captured transparently.
     pub listen: Option<SocketAddr>,
 }
 
-/// A route that governs some of a frontend's traffic.
+/// A route attached to a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attachment {
     /// The frontend.
@@ -57,7 +57,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// Names a pair.
+    /// Creates an attachment.
     pub fn new(frontend: &FrontendId, route: &RouteId) -> Self {
         Attachment {
             frontend: frontend.clone(),
@@ -67,7 +67,7 @@ impl Attachment {
 }
 
 impl Frontend {
-    /// Certificates that the frontend presents, to clients and to backends.
+    /// Returns the certificates that the frontend presents to clients and backends.
     pub fn secrets(&self) -> impl Iterator<Item = &SecretId> {
         let server = self.tls.iter().flat_map(|tls| &tls.certificates);
         server
@@ -77,7 +77,7 @@ impl Frontend {
 }
 
 impl FrontendId {
-    /// The object that routes name as their parent or destination.
+    /// Returns the object that routes reference as their parent or destination.
     pub fn parent(&self) -> &ObjectKey {
         match self {
             FrontendId::Listener { owner, .. } => owner,
@@ -87,17 +87,17 @@ impl FrontendId {
     }
 }
 
-/// What a port carries. One number may stand for a port of each, with endpoints of its own.
+/// Transport protocol of a port. Ports of both may have the same number, with different endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Transport {
-    /// Streams of bytes.
+    /// Byte streams.
     Tcp,
     /// Datagrams.
     Udp,
 }
 
 impl Transport {
-    /// What a kind of route runs over.
+    /// Returns the transport protocol of a kind of route.
     pub fn of(kind: Kind) -> Self {
         match kind {
             Kind::UDPRoute => Transport::Udp,
@@ -105,7 +105,7 @@ impl Transport {
         }
     }
 
-    /// As ports of Services write it.
+    /// Returns the name in ports of Services.
     pub fn name(self) -> &'static str {
         match self {
             Transport::Tcp => "TCP",
@@ -120,12 +120,12 @@ impl fmt::Display for Transport {
     }
 }
 
-/// Whose calls to a Service.
+/// Clients of a Service to whose calls a route applies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// Those of every client whose namespace has no routes of its own for this Service port: producer routes.
+    /// All clients whose namespace has no routes of its own for the Service port (producer routes).
     Everyone,
-    /// Those of clients in this namespace: consumer routes.
+    /// Clients in a namespace (consumer routes).
     Namespace(Arc<str>),
 }
 
@@ -138,53 +138,53 @@ impl fmt::Display for Scope {
     }
 }
 
-/// What a client connects to.
+/// A listener of a Gateway, or a destination in the mesh, to which clients connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
-    /// Which one.
+    /// Identity.
     pub id: FrontendId,
-    /// What is spoken there.
+    /// Protocol that clients use.
     pub protocol: Protocol,
-    /// The port.
+    /// Port.
     pub port: u16,
-    /// The hostname that the listener serves; all if none. Never set in the mesh.
+    /// Hostname that the listener serves; `None` for all hosts, and always in the mesh.
     pub hostname: Option<Hostname>,
-    /// Certificates and client verification, where TLS is ended here. Of a listener for all meshes: what proxies of a mesh show each
-    /// other; the listener is then chosen as it would be without TLS.
+    /// Certificates and client verification, if TLS is terminated. A cross-mesh listener has the certificate of its mesh here, but is selected like a listener
+    /// without TLS.
     pub tls: Option<Arc<FrontendTls>>,
-    /// The certificate shown to backends.
+    /// Client certificate for connections to backends.
     pub client_certificate: Option<SecretId>,
-    /// The certificate shown to proxies of meshes.
+    /// Client certificate for connections to proxies of a mesh.
     pub mesh_certificate: Option<SecretId>,
-    /// The kind of route that governs a mesh frontend; on a Gateway the protocol decides.
+    /// Kind of route that applies to a mesh frontend; on a Gateway the protocol determines it.
     pub kind: Option<Kind>,
-    /// The most connections at a time; any number if none.
+    /// Maximum number of simultaneous connections; `None` for no limit.
     pub connection_limit: Option<u32>,
-    /// Whether only proxies of a mesh reach it: those of other meshes too.
+    /// Whether the listener accepts only proxies of a mesh, including those of other meshes.
     pub cross_mesh: bool,
 }
 
-/// What is spoken at a frontend.
+/// Protocol of a frontend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
-    /// HTTP, without TLS.
+    /// HTTP without TLS.
     Http,
-    /// HTTP over TLS that ends here.
+    /// HTTP over TLS that is terminated.
     Https,
-    /// TLS, ended here or passed through.
+    /// TLS that is terminated or passed through.
     Tls(TlsModeKey),
-    /// Bytes.
+    /// Byte streams.
     Tcp,
     /// Datagrams.
     Udp,
 }
 
-/// [`TlsMode`], ordered.
+/// [`TlsMode`] with an order, for use in keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum TlsModeKey {
-    /// Ended here.
+    /// TLS is terminated.
     Terminate,
-    /// Passed through.
+    /// TLS is passed through to the backend.
     Passthrough,
 }
 
@@ -200,44 +200,44 @@ impl From<TlsMode> for TlsModeKey {
 /// Certificates and client verification of a frontend.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontendTls {
-    /// The server's certificates, at least one.
+    /// Server certificates; at least one.
     pub certificates: Vec<SecretId>,
-    /// Which clients are let in; all if none.
+    /// Validation of client certificates; `None` if none are requested.
     pub clients: Option<ClientValidation>,
 }
 
-/// Which clients a frontend lets in.
+/// Validation of client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientValidation {
-    /// Certificates of the authorities, in DER.
+    /// Certificates of trusted authorities, in DER.
     pub authorities: Vec<Arc<[u8]>>,
-    /// What happens to the others.
+    /// Treatment of clients without a valid certificate.
     pub mode: FrontendValidationMode,
 }
 
-/// A hostname, lower case: `a.example.com`, or `*.example.com` for everything below.
+/// A hostname in lower case, such as `a.example.com`, or `*.example.com` for all of its subdomains.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Hostname(Arc<str>);
 
 impl Hostname {
-    /// The hostname written so.
+    /// Creates a hostname, converting it to lower case.
     pub fn new(text: &str) -> Self {
         Hostname(text.to_ascii_lowercase().into())
     }
 
-    /// As it is written.
+    /// Returns the hostname as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// `.example.com` of `*.example.com`; none if it is not a wildcard.
+    /// Returns the suffix of a wildcard: `.example.com` for `*.example.com`.
     pub fn suffix(&self) -> Option<&str> {
         self.0.strip_prefix('*')
     }
 
-    /// Whether a request for this host (lower case, no port) is for this hostname.
+    /// Returns whether the hostname matches a host (in lower case, without port).
     ///
-    /// A wildcard stands for one label or more: `*.example.com` takes `a.b.example.com`, never `example.com`.
+    /// A wildcard stands for one or more labels: `*.example.com` matches `a.b.example.com` but not `example.com`.
     pub fn matches(&self, host: &str) -> bool {
         match self.suffix() {
             Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
@@ -245,7 +245,7 @@ impl Hostname {
         }
     }
 
-    /// Whether some host is for both.
+    /// Returns whether some host matches both hostnames.
     pub fn intersects(&self, other: &Hostname) -> bool {
         match (self.suffix(), other.suffix()) {
             (None, _) => other.matches(self.as_str()),

@@ -1,8 +1,7 @@
-//! The bound form: what all dialects are lowered into, and what tables are compiled from.
+//! The bound form: the common representation of all dialects, from which routing tables are compiled.
 //!
-//! A [`Frontend`] is what a client connects to. A [`BoundRoute`] is a route that governs some of its traffic; the pair is an
-//! attachment. A [`Backend`] is where traffic goes. Everything has an id and names other things by id: endpoints and certificates change without
-//! touching a route.
+//! Clients connect to a [`Frontend`]. A [`BoundRoute`] routes some of its traffic; the pair is an [`Attachment`]. Traffic is sent to a [`Backend`].
+//! Resources have ids and reference each other by id, so that endpoints and certificates change without changing a route.
 
 mod backend;
 mod fault;

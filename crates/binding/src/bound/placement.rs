@@ -1,5 +1,5 @@
-//! Resources from which a data plane decides where it listens and whose connections it sees. Which of the addresses exist is known only on the
-//! machine that it runs on.
+//! Resources from which a data plane determines the addresses to listen on, and the owners of connections. Only the data plane knows the addresses of its
+//! machine.
 
 use std::net::IpAddr;
 
@@ -8,20 +8,20 @@ use pointsman_resources::{Name, ObjectKey};
 
 use super::Transport;
 
-/// Addresses that a Gateway requests. A builtin gateway of Kuma's requests them for its proxy.
+/// Addresses that a Gateway requests, or a proxy that serves Kuma's MeshGateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressRequest {
-    /// Name under which the Gateway's listeners are found.
+    /// The `gateway` name in the [`FrontendId`](super::FrontendId)s of its listeners.
     pub gateway: Name,
-    /// Proxy that serves a builtin gateway of Kuma's; `None` for a Gateway of the Gateway API.
+    /// Proxy that serves a MeshGateway; `None` for a Gateway of the Gateway API.
     pub proxy: Option<ObjectKey>,
-    /// Age of the Gateway or proxy: older ones choose first.
+    /// Age of the Gateway or proxy. Older ones take precedence.
     pub age: Age,
-    /// Addresses requested by number.
+    /// IP addresses requested explicitly.
     pub addresses: Vec<IpAddr>,
-    /// Whether any address that the data plane assigns will do.
+    /// Whether the data plane may assign any address.
     pub any: bool,
-    /// Text given as an address that is none. Only a proxy of Kuma's may have one.
+    /// Address that can't be parsed. Only proxies of Kuma may have one, since validation checks Gateways.
     pub invalid: Option<String>,
 }
 
@@ -37,8 +37,8 @@ pub struct ServiceAddresses {
 /// A Pod, or a Dataplane of Kuma's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Address from which a running Pod connects.
+    /// Source address of a running Pod's connections.
     pub address: Option<IpAddr>,
-    /// Age: outbounds of older Dataplanes get their sockets first.
+    /// Age. Sockets for outbounds of older Dataplanes are opened first.
     pub age: Age,
 }

@@ -1,4 +1,4 @@
-//! Routes and their rules: which requests they take, what is done to them, where they go.
+//! Routes and their rules: matches, filters and backends.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use super::{BackendId, Fault, FrontendId, Hostname, Tags};
 /// Identifies a route as it is bound to some of its parents.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RouteId {
-    /// The route. Of Kuma's: the destination or listener that policies were merged for.
+    /// The route; for Kuma, the destination or listener for which policies were merged.
     pub route: ObjectKey,
-    /// Tells apart what one route becomes under different parents.
+    /// Distinguishes bound forms of one route for different parents.
     pub binding: RouteBinding,
 }
 
-/// The parents for which a route was bound.
+/// Parents for which a route was bound.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum RouteBinding {
     /// Listeners of Gateways and ListenerSets.
     Gateway,
-    /// Mesh parents. Where a rule without backendRefs forwards to the parent itself, the port of that parent.
+    /// Mesh parents; with the port of the parent if a rule without backendRefs forwards to the parent itself.
     Mesh(Option<BackendId>),
-    /// A destination of Kuma's, as a group of proxies sees it. The group goes by its first proxy.
+    /// Calls of a group of Kuma proxies to a destination. The group is identified by its first proxy.
     Outbound(BackendId, ObjectKey),
     /// A listener of a MeshGateway on one of its proxies.
     MeshGateway(FrontendId),
@@ -35,22 +35,22 @@ pub enum RouteBinding {
 pub struct RouteMeta {
     /// Identity.
     pub id: RouteId,
-    /// Age: older routes win ties.
+    /// Age; the older route wins a tie.
     pub age: Age,
     /// Generation that was bound.
     pub generation: i64,
-    /// Order of precedence.
+    /// Determines the rules of precedence.
     pub dialect: Dialect,
-    /// Hostnames of the route itself; empty for every host. Always empty in the mesh.
+    /// Hostnames of the route itself; empty for all hosts, and always in the mesh.
     pub hostnames: Vec<Hostname>,
 }
 
-/// A route that governs some of a frontend's traffic.
+/// A route with its rules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundRoute {
     /// Everything but the rules.
     pub meta: Arc<RouteMeta>,
-    /// Rules in order. Those that can't be matched are left out, so `index` may have gaps.
+    /// Rules in order. Those that can't be matched are omitted, so `index` may have gaps.
     pub rules: Vec<Arc<BoundRule>>,
 }
 
@@ -73,7 +73,7 @@ pub struct RuleId {
     pub part: usize,
 }
 
-/// Where regular expressions for paths stand in the order of precedence. Routes of one frontend have one dialect.
+/// Precedence of regular expressions for paths. Routes of one frontend have the same dialect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// Before prefixes.
@@ -88,14 +88,14 @@ pub enum Dialect {
 pub struct RuleSource {
     /// The policy.
     pub policy: ObjectKey,
-    /// The place of the item in its `to`; none where the kind has no `to`.
+    /// Index of the item in `to`; `None` if the kind has no `to`.
     pub to: Option<usize>,
-    /// The place of the rule there.
+    /// Index of the rule.
     pub rule: usize,
 }
 
 impl RuleSource {
-    /// The policy for people: its name, with its namespace on Kubernetes.
+    /// Returns the name of the policy for display, with its namespace on Kubernetes.
     pub fn policy_name(&self) -> String {
         match self.policy.namespace().starts_with("mesh:") {
             true => self.policy.name.name.to_string(),
@@ -104,7 +104,7 @@ impl RuleSource {
     }
 }
 
-/// The policies of some rules for people, each once.
+/// Returns the names of the policies of some rules for display, without duplicates.
 pub fn policy_names(sources: &[RuleSource]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for name in sources.iter().map(RuleSource::policy_name) {
@@ -116,13 +116,13 @@ pub fn policy_names(sources: &[RuleSource]) -> Vec<String> {
 }
 
 impl BoundRoute {
-    /// Joins a route and its rules.
+    /// Creates a route from its parts.
     pub fn new(meta: RouteMeta, rules: Vec<Arc<BoundRule>>) -> Self {
         let meta = Arc::new(meta);
         BoundRoute { meta, rules }
     }
 
-    /// The route that a rule is told of, and its place there: of a merged one, the strongest that it came from.
+    /// Returns the route and index under which a rule is reported: for a merged rule, those of the strongest policy that contributes to it.
     pub fn source<'r>(&'r self, rule: &'r BoundRule) -> (&'r ObjectKey, usize) {
         match rule.from.first() {
             Some(source) => (&source.policy, source.rule),
@@ -130,118 +130,118 @@ impl BoundRoute {
         }
     }
 
-    /// Whether a rule stands for what happens where no policy says otherwise.
+    /// Returns whether a rule is Kuma's default, which applies without policies.
     pub fn is_implicit(&self, rule: &BoundRule) -> bool {
         self.dialect == Dialect::Kuma && rule.from.is_empty()
     }
 }
 
-/// One rule of a route.
+/// A rule of a route.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundRule {
-    /// Its place in the route.
+    /// Index in the route.
     pub index: usize,
-    /// Position among the rules that a merged rule of Kuma's was divided into; 0 for all others.
+    /// Index among the parts of a merged Kuma rule that was divided; 0 for all others.
     pub part: usize,
-    /// Its name.
+    /// Name.
     pub name: Option<Arc<str>>,
-    /// Which requests it takes; any one suffices. Empty for TLS, TCP and UDP: all of them.
+    /// Matches, of which one suffices. Empty for TLS, TCP and UDP, whose rules match every connection.
     pub matches: Vec<BoundMatch>,
-    /// What is done, in order.
+    /// Filters in order.
     pub filters: Vec<Filter>,
-    /// Where it goes. Empty with a redirect, or when `fault` says why.
+    /// Backends. Empty with a redirect, a direct response or a `fault`.
     pub backends: Vec<WeightedBackend>,
-    /// Why every request of this rule is answered with an error.
+    /// Reason why every request of this rule gets an error.
     pub fault: Option<Fault>,
-    /// How long it may take: all tries together. Zero is without end.
+    /// Timeout for all attempts together; zero disables it.
     pub request_timeout: Option<std::time::Duration>,
-    /// How long one try may take. Zero is without end.
+    /// Timeout for each attempt; zero disables it.
     pub backend_timeout: Option<std::time::Duration>,
-    /// What is tried again.
+    /// Retries.
     pub retry: Option<RetryPolicy>,
     /// The policies that it was merged from, strongest first. Empty for routes of the Gateway API.
     pub from: Vec<RuleSource>,
 }
 
-/// What is tried again.
+/// Retries of a rule's requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Statuses that are.
+    /// Response statuses to retry.
     pub codes: Vec<u16>,
-    /// How often, beside the first time.
+    /// Maximum number of retries.
     pub attempts: u32,
-    /// The least time between two tries.
+    /// Minimum delay between attempts.
     pub backoff: Option<std::time::Duration>,
 }
 
-/// One match of a rule: all of it must hold. Expressions are text in the bound form (`P` is [`Pattern`]) and compiled in tables.
+/// A match of a rule, all of whose predicates must hold. Regular expressions are text in the bound form (`P` is [`Pattern`]) and compiled in tables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BoundMatch<P = Pattern> {
-    /// Its place in the rule.
+    /// Index in the rule.
     pub index: usize,
-    /// The path.
+    /// Predicate on the path.
     pub path: PathPredicate<P>,
-    /// What a gRPC match asks beyond the path.
+    /// Predicate of a gRPC match that `path` does not express.
     pub grpc: Option<GrpcPredicate<P>>,
-    /// The HTTP method.
+    /// HTTP method.
     pub method: Option<Arc<str>>,
-    /// Headers, names in lower case. The Gateway API has each name once; of Kuma's all must hold.
+    /// Predicates on headers, with names in lower case. In the Gateway API names are unique; in Kuma several predicates on one name must all hold.
     pub headers: Vec<ValuePredicate<P>>,
-    /// Query parameters, each name once.
+    /// Predicates on query parameters. Names are unique.
     pub query: Vec<ValuePredicate<P>>,
 }
 
 /// A predicate on the path.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PathPredicate<P = Pattern> {
-    /// This very path.
+    /// Equality.
     Exact(Arc<str>),
-    /// This path and all below it, by whole segments. Without a trailing slash, except for `/` itself.
+    /// The path itself, and all paths below it by whole segments. Has no trailing slash, except for `/`.
     Prefix(Arc<str>),
-    /// The whole path matches.
+    /// An expression that matches the whole path.
     Regex(P),
-    /// Every path, for a match that names none: it ranks after all others. Kuma's sidecars only.
+    /// Every path, with lower precedence than all others. Only for matches without a path on Kuma's sidecars.
     Any,
 }
 
-/// What a gRPC match that is not one exact path asks of `/service/method`.
+/// Predicate on `/service/method` for a gRPC match that is not an exact path.
 ///
-/// An exact service and method is [`PathPredicate::Exact`]; an exact service alone is [`PathPredicate::Prefix`] of `/service` with no
-/// predicate here. What remains is a prefix with one of these.
+/// An exact service and method is [`PathPredicate::Exact`]; an exact service alone is [`PathPredicate::Prefix`] of `/service` without a
+/// predicate here. All other matches are a prefix with one of these.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GrpcPredicate<P = Pattern> {
-    /// The service.
+    /// Predicate on the service.
     pub service: Option<StringPredicate<P>>,
-    /// The method.
+    /// Predicate on the method.
     pub method: Option<StringPredicate<P>>,
 }
 
-/// A header or query parameter and what its value must be.
+/// A predicate on the value of a header or query parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValuePredicate<P = Pattern> {
-    /// The name.
+    /// Name of the header or query parameter.
     pub name: Arc<str>,
-    /// The value.
+    /// Predicate on its value.
     pub value: StringPredicate<P>,
 }
 
 /// A predicate on a string.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StringPredicate<P = Pattern> {
-    /// This very string.
+    /// Equality.
     Exact(Arc<str>),
-    /// All of it matches.
+    /// An expression that matches the whole string.
     Regex(P),
-    /// It begins so.
+    /// A prefix.
     Prefix(Arc<str>),
-    /// It is there.
+    /// Presence, with any value.
     Present,
-    /// It is not there.
+    /// Absence.
     Absent,
 }
 
 impl<P: AsRef<str>> StringPredicate<P> {
-    /// As it was written.
+    /// Returns the value, prefix or expression as written.
     pub fn as_str(&self) -> &str {
         match self {
             StringPredicate::Exact(wanted) | StringPredicate::Prefix(wanted) => wanted,
@@ -252,7 +252,7 @@ impl<P: AsRef<str>> StringPredicate<P> {
 }
 
 impl<P> StringPredicate<P> {
-    /// Its type, as the APIs name it.
+    /// Returns the name of its type in the APIs.
     pub fn kind(&self) -> &'static str {
         match self {
             StringPredicate::Exact(_) => "Exact",
@@ -265,7 +265,7 @@ impl<P> StringPredicate<P> {
 }
 
 impl StringPredicate {
-    /// Replaces the expression, if there is one, by what `compile` makes of it.
+    /// Compiles the expression, if there is one.
     pub fn compile<Q>(&self, compile: &mut impl FnMut(&Pattern) -> Q) -> StringPredicate<Q> {
         match self {
             StringPredicate::Exact(wanted) => StringPredicate::Exact(wanted.clone()),
@@ -278,7 +278,7 @@ impl StringPredicate {
 }
 
 impl BoundMatch {
-    /// Replaces every expression by what `compile` makes of it.
+    /// Compiles every expression.
     pub fn compile<Q>(&self, mut compile: impl FnMut(&Pattern) -> Q) -> BoundMatch<Q> {
         let compile = &mut compile;
         let mut values = |predicates: &[ValuePredicate]| {
@@ -316,12 +316,12 @@ impl AsRef<str> for Pattern {
     }
 }
 
-/// A regular expression in RE2 syntax that must cover the whole of a value. It is known to compile.
+/// A valid regular expression in RE2 syntax that must match the whole of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(Arc<str>);
 
-/// The largest compiled size of an expression, in bytes. Ordinary expressions take a few thousand; larger ones delay every change and
-/// cost memory on every worker.
+/// Maximum compiled size of an expression, in bytes. Ordinary expressions need a few thousand; large ones delay every change and
+/// use memory on every worker.
 pub const EXPRESSION_SIZE: usize = 512 * 1024;
 
 impl Pattern {
@@ -330,96 +330,96 @@ impl Pattern {
         Self::compile(expression).map(|_| Pattern(expression.into()))
     }
 
-    /// The expression as it was written.
+    /// Returns the expression as written.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Compiles an expression so that it must cover the whole of a value.
+    /// Compiles an expression so that it matches only whole values.
     pub fn compile(expression: &str) -> Result<Regex, regex::Error> {
-        // Parsed alone first, so that `a)(b` is an error and not a way out of the group.
+        // The expression is parsed on its own first, so that `a)(b` is rejected instead of closing the group below.
         regex_syntax::parse(expression).map_err(|error| regex::Error::Syntax(error.to_string()))?;
         RegexBuilder::new(&Self::anchored(expression))
             .size_limit(EXPRESSION_SIZE)
             .build()
     }
 
-    /// The text that is compiled for an expression.
+    /// Returns the anchored form of an expression, which is the one that is compiled.
     pub fn anchored(expression: &str) -> String {
         format!("^(?:{expression})$")
     }
 }
 
-/// What is done to a request or its response. Only filters that are carried out get here.
+/// A filter. Unsupported filters are not represented; they cause faults.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Filter {
     /// Changes the request's headers.
     RequestHeaders(Arc<HeaderModifier>),
     /// Changes the response's headers.
     ResponseHeaders(Arc<HeaderModifier>),
-    /// Answers with a redirect.
+    /// Replies with a redirect.
     Redirect(Arc<RequestRedirect>),
-    /// Changes host or path.
+    /// Changes the host or path.
     Rewrite(Arc<UrlRewrite>),
-    /// Sends a copy elsewhere.
+    /// Sends copies of requests to another backend.
     Mirror(Mirror),
-    /// Answers browsers that ask before they send.
+    /// Replies to CORS preflight requests, and adds CORS headers to responses.
     Cors(Arc<Cors>),
-    /// Answers at once.
+    /// Replies with a fixed response.
     DirectResponse(Arc<DirectResponse>),
 }
 
-/// An answer that a rule gives itself.
+/// A fixed response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirectResponse {
-    /// The status.
+    /// HTTP status.
     pub status: u16,
-    /// The body.
+    /// Body.
     pub body: Arc<[u8]>,
-    /// The type of the body, unless a filter sets another.
+    /// Content-Type, unless a filter sets another.
     pub content_type: Arc<str>,
 }
 
-/// Sends a copy of some requests elsewhere.
+/// A filter that sends copies of some requests to another backend.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mirror {
-    /// The reference as written, for people.
+    /// The reference as written, for display.
     pub reference: BackendName,
-    /// Where to; a fault means that no copy is sent.
+    /// The resolved backend. With a fault, no copies are sent.
     pub target: Result<BackendId, Fault>,
-    /// Of how many.
+    /// Fraction of requests to copy.
     pub fraction: Fraction,
-    /// Host of the copies; that of the request if none.
+    /// Host header of the copies; `None` keeps that of the request.
     pub hostname: Option<Arc<str>>,
 }
 
-/// Where traffic goes, and how much of it.
+/// A backend of a rule, with its share of the requests.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightedBackend {
-    /// The reference as written: kind, namespace, name, for people.
+    /// The reference as written, for display.
     pub reference: BackendName,
-    /// Its part of the sum of all weights.
+    /// Weight in proportion to the sum of all weights.
     pub weight: u32,
-    /// The backend, or what its share is answered with.
+    /// The resolved backend, or the fault that its share of requests gets.
     pub target: Result<BackendId, Fault>,
-    /// What is done to what goes there, after the rule's own filters.
+    /// Filters for requests to this backend, applied after those of the rule.
     pub filters: Vec<Filter>,
 }
 
-/// A backend as a reference names it, whether or not it exists.
+/// A backend reference as written; the backend may not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BackendName {
-    /// The kind, perhaps one that is unknown.
+    /// Kind, which may be unknown.
     pub kind: Arc<str>,
     /// Namespace and name.
     pub name: Name,
-    /// The port.
+    /// Port.
     pub port: Option<u16>,
-    /// The tags that its endpoints must have.
+    /// Subset of the endpoints.
     pub tags: Tags,
 }
 
-/// Reads a duration as the Gateway API writes it (GEP-2257): `1h30m`, `500ms`.
+/// Parses a duration of the Gateway API (GEP-2257), such as `1h30m` or `500ms`.
 pub fn duration(text: &str) -> Option<std::time::Duration> {
     let mut total = std::time::Duration::ZERO;
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Certificates with their private keys. Everything else names them by id, so that a key reaches only those who need it and a renewed certificate
-//! changes nothing but itself.
+//! Certificates with their private keys. Other resources reference them by id, so that keys are distributed only where they are needed, and a renewed
+//! certificate changes no other resource.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use pointsman_resources::Name;
 /// Identifies a certificate with its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum SecretId {
-    /// A Secret of Kubernetes, or a universal one of Kuma's.
+    /// A Kubernetes Secret, or a universal Secret of Kuma.
     Object(Name),
-    /// An entry in `tls.certificates` of a MeshGateway's listener that is not a Secret.
+    /// An entry in `tls.certificates` of a MeshGateway's listener that is not a reference to a Secret.
     Listener {
         /// The MeshGateway.
         gateway: Name,
@@ -22,7 +22,7 @@ pub enum SecretId {
     },
     /// The client certificate of a MeshExternalService.
     ExternalService(Name),
-    /// The certificate that proxies of a mesh of Kuma's present to each other.
+    /// The certificate that proxies of a Kuma mesh present to each other.
     Mesh(Arc<str>),
 }
 
@@ -46,23 +46,23 @@ impl fmt::Display for SecretId {
     }
 }
 
-/// The certificate that the proxies of a mesh of Kuma's present to each other.
+/// The certificate that proxies of a Kuma mesh present to each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshIdentity {
-    /// Certificate of the mesh's authority, in DER: the trust anchor of the others.
+    /// Certificate of the mesh's authority in DER, which other proxies trust.
     pub authority: Arc<[u8]>,
-    /// URI in the proxies' certificate.
+    /// URI in the certificate.
     pub uri: Arc<str>,
-    /// Certificate of each of its proxies.
+    /// The certificate and its key, shared by all proxies of the mesh.
     pub certificate: Arc<CertifiedKey>,
 }
 
-/// A certificate chain and its key.
+/// A certificate chain with its private key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct CertifiedKey {
-    /// The chain in DER, the leaf first.
+    /// Certificates in DER, leaf first.
     pub chain: Vec<Arc<[u8]>>,
-    /// The private key.
+    /// Private key of the leaf.
     pub key: PrivateKey,
 }
 
@@ -72,7 +72,7 @@ impl fmt::Debug for CertifiedKey {
     }
 }
 
-/// A private key in DER, in the form its PEM label said.
+/// A private key in DER, in the format that its PEM label named.
 #[derive(Clone, PartialEq, Eq)]
 pub enum PrivateKey {
     /// `PRIVATE KEY`

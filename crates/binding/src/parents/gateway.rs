@@ -1,4 +1,4 @@
-//! Listeners as parents: which of them let a route in.
+//! Attaches routes to listeners.
 
 use pointsman_resources::ObjectKey;
 use pointsman_resources::gateway::From;
@@ -10,10 +10,10 @@ use crate::listener::ListenerView;
 use crate::namespaces;
 use crate::store::Reader;
 
-/// Attaches a route to those of these listeners that its reference names and that let it in.
+/// Attaches a route to the listeners that its reference selects and that accept it.
 ///
 /// "If 1 of 2 Gateway listeners accept attachment from the referencing Route, the Route MUST be considered successfully
-/// attached" (GEP-724). What refuses is told by the criterion that came furthest: name, then trust, then hostname.
+/// attached" (GEP-724). If none does, the error is that of the last criterion that some listener reached: name and port, then kind and namespace, then hostname.
 pub(crate) fn attach(
     reader: &Reader<'_>,
     owner: &ObjectKey,
@@ -35,8 +35,8 @@ pub(crate) fn attach(
     if named.is_empty() {
         return Err(("NoMatchingParent", no_listener(owner, listeners, reference)));
     }
-    let mut refusals = Vec::new();
-    let mut trusting = Vec::new();
+    let mut errors = Vec::new();
+    let mut permitted = Vec::new();
     for listener in named {
         let name = &listener.spec.name;
         if !listener.kinds.contains(&route.kind) {
@@ -47,8 +47,8 @@ pub(crate) fn attach(
                 kinds.join(" and ")
             };
             let protocol = &listener.spec.protocol;
-            refusals.push(format!(
-                "listener {name} (protocol {protocol}) takes {kinds}, not {}",
+            errors.push(format!(
+                "listener {name} (protocol {protocol}) accepts {kinds}, not {}",
                 route.kind
             ));
             continue;
@@ -56,24 +56,24 @@ pub(crate) fn attach(
         let choice = listener.spec.allowed_routes.namespaces.as_ref();
         let (home, namespace) = (owner.namespace(), &route.metadata.namespace);
         match namespaces::check_allowed(reader, choice, From::Same, home, namespace) {
-            Ok(()) => trusting.push(listener),
-            Err(rule) => refusals.push(format!("listener {name}: allowedRoutes.{rule}")),
+            Ok(()) => permitted.push(listener),
+            Err(rule) => errors.push(format!("listener {name}: allowedRoutes.{rule}")),
         }
     }
-    if trusting.is_empty() {
-        return Err(("NotAllowedByListeners", refusals.join("; ")));
+    if permitted.is_empty() {
+        return Err(("NotAllowedByListeners", errors.join("; ")));
     }
     let serves = |listener: &&&ListenerView| match &listener.hostname {
         Some(hostname) => hostnames.is_empty() || hostnames.iter().any(|h| h.intersects(hostname)),
         None => true,
     };
-    let attached: Vec<FrontendId> = trusting
+    let attached: Vec<FrontendId> = permitted
         .iter()
         .filter(serves)
         .map(|listener| listener.id.clone())
         .collect();
     if attached.is_empty() {
-        let theirs: Vec<String> = trusting
+        let served: Vec<String> = permitted
             .iter()
             .filter_map(|l| {
                 Some(format!(
@@ -83,8 +83,12 @@ pub(crate) fn attach(
                 ))
             })
             .collect();
-        let ours: Vec<&str> = hostnames.iter().map(Hostname::as_str).collect();
-        let message = format!("{}, the route wants {}", theirs.join(", "), ours.join(", "));
+        let own: Vec<&str> = hostnames.iter().map(Hostname::as_str).collect();
+        let message = format!(
+            "the hostnames of the route ({}) match no listener: {}",
+            own.join(", "),
+            served.join(", ")
+        );
         return Err(("NoMatchingListenerHostname", message));
     }
     Ok(attached)
@@ -106,7 +110,10 @@ fn no_listener(
         (None, None) => "listener".to_owned(),
     };
     match known.is_empty() {
-        true => format!("{owner} has no listener that is let in"),
-        false => format!("{owner} has no {wanted}, but {}", known.join(", ")),
+        true => format!("{owner} has no listeners that routes can attach to"),
+        false => format!(
+            "{owner} has no {wanted}; its listeners are {}",
+            known.join(", ")
+        ),
     }
 }

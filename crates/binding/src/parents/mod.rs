@@ -1,7 +1,7 @@
-//! What a route can attach to.
+//! Parents to which routes attach.
 //!
-//! Two shapes of parent exist: listeners ([`gateway`]), and ports of something that is called by name in the mesh. A parent of the
-//! second shape is one file that says how its object becomes a [`MeshParent`], and one line in [`MESH`].
+//! There are two types of parents: listeners ([`gateway`]), and ports of objects that are called by name in the mesh. Each kind of mesh parent has a file
+//! that converts its objects to a [`MeshParent`], and an entry in [`MESH_PARENTS`].
 
 pub(crate) mod gateway;
 mod service;
@@ -13,19 +13,17 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::store::Reader;
 
-/// A parent whose ports are called by name or virtual address: a Service or its kin.
+/// A parent whose ports are called by name or virtual address, such as a Service.
 pub(crate) struct MeshParent {
-    /// Its ports.
     pub ports: Vec<ParentPort>,
-    /// Why nothing can attach to it.
+    /// Reason and message if no route can attach to it.
     pub refused: Option<(&'static str, String)>,
 }
 
-/// One port of a [`MeshParent`].
+/// A port of a [`MeshParent`].
 pub(crate) struct ParentPort {
-    /// The port's name, which `sectionName` picks.
+    /// Name, by which `sectionName` selects it.
     pub name: Option<String>,
-    /// The number.
     pub port: u16,
     /// `TCP` or `UDP`.
     pub transport: String,
@@ -33,43 +31,42 @@ pub(crate) struct ParentPort {
 
 /// A kind of mesh parent.
 pub(crate) struct MeshParentKind {
-    /// The kind.
     pub kind: Kind,
-    /// Reads the object. None if it does not exist.
+    /// Reads an object. Returns `None` if it does not exist.
     pub read: fn(&Reader<'_>, &Name) -> Option<MeshParent>,
 }
 
-/// Every kind of mesh parent.
-const MESH: [MeshParentKind; 2] = [service::PARENT, service_import::PARENT];
+/// All kinds of mesh parents.
+const MESH_PARENTS: [MeshParentKind; 2] = [service::PARENT, service_import::PARENT];
 
-/// What a parent reference names.
+/// The object that a parent reference names.
 pub(crate) enum Parent {
     /// Listeners of a Gateway or a ListenerSet.
     Listeners(ObjectKey),
     /// Ports of a mesh parent.
     Mesh(ObjectKey, &'static MeshParentKind),
-    /// A kind that nothing of ours can be.
+    /// An object of an unsupported kind.
     Unsupported,
 }
 
-/// What a parent reference of a route in `namespace` names.
+/// Resolves a parent reference of a route in `namespace`.
 pub(crate) fn resolve(reference: &ParentReference, namespace: &str) -> Parent {
     let name = || {
         let namespace = reference.namespace.as_deref().unwrap_or(namespace);
         Name::new(namespace, reference.name.as_str())
     };
     let kind = Kind::find(&reference.group, &reference.kind).or_else(|| {
-        // `core` is a common spelling of the core group. The group's default is the Gateway API's, and the examples of GEP-1426
-        // write `kind: Service` alone.
+        // `core` is a common misspelling of the core group, and the examples of GEP-1426 omit the group of a Service, which then defaults to that of the
+        // Gateway API.
         let is_service = reference.kind == "Service";
-        let spelled_so = ["core", GATEWAY_GROUP].contains(&reference.group.as_str());
-        (is_service && spelled_so).then_some(Kind::Service)
+        let is_accepted = ["core", GATEWAY_GROUP].contains(&reference.group.as_str());
+        (is_service && is_accepted).then_some(Kind::Service)
     });
     match kind {
         Some(kind @ (Kind::Gateway | Kind::ListenerSet)) => {
             Parent::Listeners(ObjectKey { kind, name: name() })
         }
-        Some(kind) => match MESH.iter().find(|parent| parent.kind == kind) {
+        Some(kind) => match MESH_PARENTS.iter().find(|parent| parent.kind == kind) {
             Some(parent) => Parent::Mesh(ObjectKey { kind, name: name() }, parent),
             None => Parent::Unsupported,
         },
@@ -77,7 +74,7 @@ pub(crate) fn resolve(reference: &ParentReference, namespace: &str) -> Parent {
     }
 }
 
-/// Whether a reference to a Service leaves out its group, which is then the Gateway API's.
+/// Returns whether a reference to a Service omits the group, which then defaults to that of the Gateway API.
 pub(crate) fn has_defaulted_group(reference: &ParentReference) -> bool {
     reference.kind == "Service" && reference.group == GATEWAY_GROUP
 }

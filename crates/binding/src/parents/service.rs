@@ -15,11 +15,11 @@ fn read(reader: &Reader<'_>, name: &Name) -> Option<MeshParent> {
     let spec = &reader.service(name)?.spec;
     let refused = if spec.kind == ServiceType::ExternalName {
         Some(format!(
-            "Service {name} is of type ExternalName, which has no frontend to attach to"
+            "Service {name} has type ExternalName; routes can only attach to Services with a clusterIP"
         ))
     } else if spec.is_headless() {
         Some(format!(
-            "Service {name} is headless, so it has no frontend to attach to; give it a clusterIP"
+            "Service {name} is headless; routes can only attach to Services with a clusterIP"
         ))
     } else {
         None

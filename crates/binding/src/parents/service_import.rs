@@ -22,7 +22,7 @@ fn read(reader: &Reader<'_>, name: &Name) -> Option<MeshParent> {
         ports: ports.collect(),
         refused: headless.then(|| {
             let message =
-                format!("ServiceImport {name} is headless, so it has no frontend to attach to");
+                format!("ServiceImport {name} is headless; routes can only attach to imports of type ClusterSetIP");
             ("UnsupportedValue", message)
         }),
     })

@@ -1,4 +1,4 @@
-//! Merging with a status that is there.
+//! Merging with an existing status.
 
 use super::*;
 use crate::CONTROLLER_NAME;
@@ -30,7 +30,7 @@ fn route_status(status: bool) -> Status {
 }
 
 #[test]
-fn entries_of_other_controllers_stay_as_they_are() {
+fn entries_of_other_controllers_are_kept_unchanged() {
     let foreign = json!({"parentRef": {"name": "other"}, "controllerName": "example.com/c",
         "conditions": [{"type": "Accepted", "status": "True", "message": "", "observedGeneration": 1}]});
     let merged = route_status(true).merge("shop", Some(&json!({ "parents": [foreign] })), "T1");
@@ -43,7 +43,7 @@ fn entries_of_other_controllers_stay_as_they_are() {
 }
 
 #[test]
-fn a_policy_under_many_gateways_keeps_to_the_limit() {
+fn a_policy_has_at_most_16_ancestors() {
     let entry = |at: usize| AncestorStatus {
         ancestor: ObjectKey::new(Kind::Gateway, "infra", format!("g{at}")),
         conditions: vec![Condition::yes("Accepted", "Accepted", "")],
@@ -60,7 +60,7 @@ fn a_policy_under_many_gateways_keeps_to_the_limit() {
 }
 
 #[test]
-fn an_x_backend_has_up_to_32_ancestors() {
+fn an_x_backend_has_at_most_32_ancestors() {
     let entry = |at: usize| AncestorStatus {
         ancestor: ObjectKey::new(Kind::Gateway, "infra", format!("g{at}")),
         conditions: vec![Condition::yes("Accepted", "Accepted", "")],
@@ -96,7 +96,7 @@ fn an_own_entry_is_recognised_with_defaults_filled_in() {
             Some(2),
             "{reference}"
         );
-        assert_eq!(merged["parents"][1], other, "the order stays");
+        assert_eq!(merged["parents"][1], other, "the order is kept");
         let conditions = &merged["parents"][0]["conditions"];
         assert_eq!(conditions[0], foreign_condition, "{reference}");
         assert_eq!(conditions[1]["lastTransitionTime"], "T0", "{reference}");
@@ -117,24 +117,24 @@ fn an_own_entry_is_recognised_with_defaults_filled_in() {
 }
 
 #[test]
-fn a_condition_of_a_newer_generation_is_left_alone() {
+fn a_condition_of_a_newer_generation_is_kept() {
     let newer = json!({"type": "Accepted", "status": "False", "reason": "Later", "message": "m",
         "observedGeneration": 3, "lastTransitionTime": "T0"});
-    let no_longer_said =
+    let no_longer_reported =
         json!({"type": "PartiallyInvalid", "status": "True", "observedGeneration": 3});
     let older = json!({"type": "ResolvedRefs", "status": "True", "observedGeneration": 2});
     let own = json!({"parentRef": {"name": "edge"}, "controllerName": CONTROLLER_NAME,
-        "conditions": [newer, no_longer_said, older]});
+        "conditions": [newer, no_longer_reported, older]});
     let existing = json!({ "parents": [own] });
     let merged = route_status(true).merge("shop", Some(&existing), "T1");
     assert_eq!(
         merged["parents"][0]["conditions"],
-        json!([newer, no_longer_said])
+        json!([newer, no_longer_reported])
     );
 }
 
 #[test]
-fn an_entry_for_a_parent_that_is_gone_is_taken_back() {
+fn an_entry_for_a_removed_parent_is_removed() {
     let ours =
         json!({"parentRef": {"name": "gone"}, "controllerName": CONTROLLER_NAME, "conditions": []});
     let merged = route_status(true).merge("shop", Some(&json!({ "parents": [ours] })), "T1");
@@ -143,7 +143,7 @@ fn an_entry_for_a_parent_that_is_gone_is_taken_back() {
 }
 
 #[test]
-fn a_condition_keeps_its_time_until_its_status_changes() {
+fn a_condition_keeps_its_transition_time_until_its_status_changes() {
     let first = route_status(true).merge("shop", None, "T1");
     let same = route_status(true).merge("shop", Some(&first), "T2");
     assert_eq!(same, first);
@@ -155,7 +155,7 @@ fn a_condition_keeps_its_time_until_its_status_changes() {
 }
 
 #[test]
-fn conditions_of_foreign_types_stay_and_own_ones_that_no_longer_hold_go() {
+fn conditions_of_unknown_types_are_kept_and_stale_own_ones_removed() {
     let existing = json!({"conditions": [
         {"type": "example.com/Stale", "status": "True", "message": ""},
         {"type": "Conflicted", "status": "True"},

@@ -1,4 +1,4 @@
-//! Private keys: whether the TLS library can sign with one, and whether it belongs to its certificate.
+//! Private keys: support by the TLS library, and correspondence with certificates.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use super::{
 };
 use crate::bound::PrivateKey;
 
-/// Reason why a server can't sign with a key.
+/// Reason why a key can't be used to sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// The key is of an algorithm or size that the TLS library does not sign with: what it is, and what would be right.
+    /// The TLS library does not support the algorithm or size; the text names both it and the supported ones.
     Unsupported(String),
-    /// The key is damaged.
+    /// The key can't be parsed.
     Corrupt,
     /// The key belongs to another certificate.
     Mismatch,
-    /// The key belongs to a certificate of the chain that is not the first.
+    /// The key belongs to a certificate of the chain other than the first.
     NotFirst,
 }
 
@@ -35,16 +35,16 @@ impl fmt::Display for KeyError {
 }
 
 impl KeyError {
-    /// The error as a sentence, with the names of the fields that hold certificate and key; these may be empty.
+    /// Formats the error, with the names of the fields that contain the certificate and the key, which may be empty.
     pub fn message(&self, certificate: &str, key: &str) -> String {
-        let place = |name: &str| match name.is_empty() {
+        let field = |name: &str| match name.is_empty() {
             true => String::new(),
             false => format!(" in {name}"),
         };
-        let (certificate, key) = (place(certificate), place(key));
+        let (certificate, key) = (field(certificate), field(key));
         match self {
-            KeyError::Unsupported(what) => format!("the private key{key} is {what}"),
-            KeyError::Corrupt => format!("the private key{key} can't be read: it is damaged"),
+            KeyError::Unsupported(description) => format!("the private key{key} is {description}"),
+            KeyError::Corrupt => format!("the private key{key} is corrupt"),
             KeyError::Mismatch => {
                 format!("the private key{key} does not belong to the certificate{certificate}")
             }
@@ -55,7 +55,7 @@ impl KeyError {
     }
 }
 
-/// A certificate and key in the form that rustls signs with. Fails if the key can't be used or is not the certificate's.
+/// Converts a certificate and key for use by rustls. Fails if the key is not supported or does not belong to the certificate.
 pub fn signing_key(key: &CertifiedKey) -> Result<Arc<sign::CertifiedKey>, KeyError> {
     let der = match &key.key {
         PrivateKey::Pkcs8(der) => PrivateKeyDer::from(PrivatePkcs8KeyDer::from(&**der)),
@@ -67,7 +67,7 @@ pub fn signing_key(key: &CertifiedKey) -> Result<Arc<sign::CertifiedKey>, KeyErr
             KeyAlgorithm::of_private(&key.key).and_then(|algorithm| algorithm.unsupported());
         reason.map_or(KeyError::Corrupt, KeyError::Unsupported)
     })?;
-    // `CertifiedKey::keys_match` would do, but it rejects certificates of version 1.
+    // `CertifiedKey::keys_match` rejects certificates of version 1, so the keys are compared here.
     let own = signer.public_key().ok_or(KeyError::Mismatch)?;
     let (_, own, _) = element(&own).ok_or(KeyError::Mismatch)?;
     let belongs = |certificate: &Arc<[u8]>| {
@@ -83,12 +83,12 @@ pub fn signing_key(key: &CertifiedKey) -> Result<Arc<sign::CertifiedKey>, KeyErr
     Ok(Arc::new(sign::CertifiedKey::new(chain.collect(), signer)))
 }
 
-/// Reason why nothing that a certificate's key has signed can be verified, if so.
+/// Returns the reason why signatures of a certificate's key can't be verified, if its algorithm is not supported.
 pub fn unusable_public_key(certificate: &Certificate<'_>) -> Option<String> {
     KeyAlgorithm::of_public(certificate.public_key)?.unsupported()
 }
 
-/// Algorithm of a key with the parameter that decides whether it can be used.
+/// Algorithm of a key, with the parameter that determines whether it is supported.
 enum KeyAlgorithm<'k> {
     Rsa { bits: usize },
     Ec { curve: &'k [u8] },
@@ -99,7 +99,7 @@ enum KeyAlgorithm<'k> {
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 /// id-ecPublicKey, 1.2.840.10045.2.1.
 const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
-/// Curves that can be signed with: P-256, P-384 and P-521.
+/// Supported curves: P-256, P-384 and P-521.
 const CURVES: [&[u8]; 3] = [
     &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07],
     &[0x2b, 0x81, 0x04, 0x00, 0x22],
@@ -138,7 +138,7 @@ impl<'k> KeyAlgorithm<'k> {
         let mut fields = elements(content);
         let (_, algorithm) = fields.next()?;
         let (_, bits) = fields.find(|(tag, _)| *tag == BIT_STRING)?;
-        // The first byte counts unused bits; RSAPublicKey begins with the modulus.
+        // The first byte is the number of unused bits; RSAPublicKey starts with the modulus.
         KeyAlgorithm::of_algorithm(algorithm, || modulus_bits(bits.get(1..)?, 0))
     }
 
@@ -159,7 +159,7 @@ impl<'k> KeyAlgorithm<'k> {
         })
     }
 
-    /// What the key is and what would be right, if the TLS library can't use it.
+    /// Describes the key and the supported alternatives, if the TLS library does not support it.
     fn unsupported(&self) -> Option<String> {
         let kinds = "RSA, ECDSA and Ed25519 keys are supported";
         match self {
@@ -178,7 +178,7 @@ impl<'k> KeyAlgorithm<'k> {
     }
 }
 
-/// Number of bits of the integer at an index of an RSA key.
+/// Returns the size in bits of the integer at an index of an RSA key.
 fn modulus_bits(key: &[u8], index: usize) -> Option<usize> {
     let (_, fields, _) = element(key)?;
     let mut integers = elements(fields).filter(|(tag, _)| *tag == INTEGER);

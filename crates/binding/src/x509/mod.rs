@@ -1,7 +1,7 @@
-//! X.509 certificates and private keys, as far as status and traffic both depend on them.
+//! Validation of X.509 certificates and private keys.
 //!
-//! Binding validates with this module what the proxy signs with it ([`signing_key`]), so that status and handshakes agree. webpki verifies chains but reports
-//! neither validity periods nor URIs, and it rejects version 1, so the fields are read here.
+//! Binding validates keys with the same code that the proxy signs with ([`signing_key`]), so that status and handshakes agree. webpki verifies chains, but does
+//! not expose validity periods or URIs, and rejects version 1, so this module parses the fields itself.
 
 mod key;
 
@@ -27,23 +27,23 @@ const URI: u8 = 0x86;
 /// id-ce-subjectAltName, 2.5.29.17.
 const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 
-/// The subject alternative names of a certificate that are of use here.
+/// Subject alternative names of a certificate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct SubjectAltNames<'c> {
-    /// DNS names, perhaps with a wildcard.
+    /// DNS names, which may have wildcards.
     pub dns: Vec<&'c str>,
     /// URIs.
     pub uris: Vec<&'c str>,
 }
 
-/// Reads the names of a certificate; empty if it has none or can't be read.
+/// Parses the names of a certificate; empty if it has none or is malformed.
 pub fn names(certificate: &[u8]) -> SubjectAltNames<'_> {
     let certificate = Certificate::read(certificate);
     let names = certificate.and_then(|certificate| certificate.names());
     names.unwrap_or_default()
 }
 
-/// The fields of a certificate. Only its outer form has been checked.
+/// Fields of a certificate, of which only the outer structure has been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Certificate<'c> {
     /// Version: 1, 2 or 3.
@@ -54,7 +54,7 @@ pub struct Certificate<'c> {
 }
 
 impl<'c> Certificate<'c> {
-    /// Reads the fields of a certificate (RFC 5280, section 4.1).
+    /// Parses a certificate (RFC 5280, section 4.1).
     pub fn read(der: &'c [u8]) -> Option<Self> {
         let (_, certificate, _) = element(der)?;
         let (_, body, _) = element(certificate)?;
@@ -76,7 +76,7 @@ impl<'c> Certificate<'c> {
         })
     }
 
-    /// Start and end of the validity period, in Unix seconds.
+    /// Returns the start and end of the validity period, in Unix seconds.
     pub fn validity(&self) -> Option<(i64, i64)> {
         let mut times = elements(self.validity).map(|(tag, text)| seconds(tag, text));
         Some((times.next()??, times.next()??))
@@ -90,7 +90,7 @@ impl<'c> Certificate<'c> {
             if (tag, id, identifier) != (SEQUENCE, OBJECT_IDENTIFIER, SUBJECT_ALT_NAME) {
                 continue;
             }
-            // The flag `critical` may stand between.
+            // The optional flag `critical` precedes the value.
             let (_, value) = parts.find(|(tag, _)| *tag == OCTET_STRING)?;
             let (_, list, _) = element(value)?;
             let mut names = SubjectAltNames::default();
@@ -107,7 +107,7 @@ impl<'c> Certificate<'c> {
     }
 }
 
-/// Unix seconds of a UTCTime or GeneralizedTime, in the only forms that RFC 5280 permits (section 4.1.2.5).
+/// Converts a UTCTime or GeneralizedTime to Unix seconds. RFC 5280 permits only these forms (section 4.1.2.5).
 fn seconds(tag: u8, text: &[u8]) -> Option<i64> {
     let text = std::str::from_utf8(text).ok()?;
     let (year, rest) = match tag {
@@ -130,8 +130,7 @@ fn seconds(tag: u8, text: &[u8]) -> Option<i64> {
     pointsman_resources::meta::rfc3339(&time).filter(|_| rest.get(10..) == Some("Z"))
 }
 
-/// Reports why a certificate can't be served or trusted at all. webpki, which verifies with it, rejects version 1 except in trust anchors; such a certificate is
-/// served all the same.
+/// Checks whether a certificate can be presented to peers. webpki rejects version 1 except in trust anchors, but such certificates are still served.
 pub(crate) fn check_certificate(der: &[u8]) -> Result<(), String> {
     let certificate = CertificateDer::from(der);
     match webpki::EndEntityCert::try_from(&certificate) {
@@ -141,7 +140,7 @@ pub(crate) fn check_certificate(der: &[u8]) -> Result<(), String> {
     }
 }
 
-/// Reports why a certificate can't be a trust anchor.
+/// Checks whether a certificate can be a trust anchor.
 pub(crate) fn check_anchor(der: &[u8]) -> Result<(), String> {
     if Certificate::read(der).is_some_and(|certificate| certificate.version == 2) {
         return Err("its X.509 version is 2; 1 and 3 are supported".to_owned());
@@ -151,7 +150,7 @@ pub(crate) fn check_anchor(der: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// webpki's errors for people: it displays the names of its variants.
+/// Describes an error of webpki, whose own messages are the names of its variants.
 fn certificate_error(error: &webpki::Error) -> &'static str {
     use webpki::Error;
     match error {
@@ -162,11 +161,11 @@ fn certificate_error(error: &webpki::Error) -> &'static str {
         | Error::MalformedNameConstraint => "it has an invalid extension",
         Error::InvalidSerialNumber => "its serial number is invalid",
         Error::BadDerTime => "its validity period is invalid",
-        _ => "it is damaged, or not an X.509 certificate",
+        _ => "it is corrupt or not an X.509 certificate",
     }
 }
 
-/// DER elements that follow each other; ends at the first that is invalid.
+/// Iterates over consecutive DER elements, up to the first invalid one.
 fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let (tag, content, rest) = element(bytes)?;
@@ -175,13 +174,13 @@ fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// The first DER element: its tag, its content, and the bytes after it.
+/// Parses a DER element: its tag, its content, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;
     let (length, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
-        // Certificates are far below 4 GiB; four bytes of length are enough.
+        // Certificates are far smaller than 4 GiB, so lengths have at most four bytes.
         0x81..=0x84 => {
             let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
             let length = digits
@@ -195,7 +194,7 @@ fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// Whether a DNS name of a certificate is one that is wanted. Either may have a wildcard, which stands for one label.
+/// Returns whether a DNS name in a certificate covers the wanted name. Either may have a wildcard, which stands for one label.
 pub fn dns_matches(wanted: &str, carried: &str) -> bool {
     let covers = |pattern: &str, name: &str| match pattern.strip_prefix("*.") {
         Some(suffix) => name
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn dns_names_and_uris_are_read() {
+    fn dns_names_and_uris_are_parsed() {
         let mut params =
             CertificateParams::new(vec!["a.example".to_owned(), "*.b.example".to_owned()])
                 .expect("names");
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_certificates_carry_no_names() {
+    fn truncated_certificates_have_no_names() {
         let params = CertificateParams::new(vec!["a.example".to_owned()]).expect("names");
         let der = signed(&params);
         for length in 0..der.len() {
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn validity_is_read_in_both_forms_of_time() {
+    fn validity_is_parsed_in_both_time_formats() {
         let mut params = CertificateParams::default();
         for ((year, from), (end, until)) in [
             ((2020, 1_577_836_800), (2030, 1_893_456_000)),
