@@ -15,7 +15,7 @@ use crate::{Binder, Delta, difference_arc};
 #[derive(Default)]
 pub(crate) struct PlacementChanges {
     changed: BTreeSet<ObjectKey>,
-    /// Whether a Gateway, or the set of proxies that serve a MeshGateway, changed.
+    /// True if a Gateway, or the set of proxies that serve a MeshGateway, changed.
     gateways: bool,
     /// Requests as of the last delta.
     requests: BTreeMap<Name, Arc<AddressRequest>>,

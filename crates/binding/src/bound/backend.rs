@@ -120,7 +120,7 @@ pub enum Endpoints {
 pub struct BoundEndpoint {
     /// IP address and port.
     pub address: SocketAddr,
-    /// Whether the endpoint is serving but terminating: it is used only if there is no other.
+    /// True if the endpoint is serving but terminating: it is used only if there is no other.
     pub terminating: bool,
 }
 
@@ -154,7 +154,7 @@ pub struct BackendTls {
     pub names: Vec<PeerName>,
     /// Client certificate; by default that of the Gateway.
     pub client_certificate: Option<SecretId>,
-    /// Whether the backend is a proxy of a mesh, to which the caller presents the certificate of its own mesh.
+    /// True if the backend is a proxy of a mesh, to which the caller presents the certificate of its own mesh.
     pub of_mesh: bool,
 }
 

@@ -160,7 +160,7 @@ pub struct Frontend {
     pub kind: Option<Kind>,
     /// Maximum number of simultaneous connections; `None` for no limit.
     pub connection_limit: Option<u32>,
-    /// Whether the listener accepts only proxies of a mesh, including those of other meshes.
+    /// True if the listener accepts only proxies of a mesh, including those of other meshes.
     pub cross_mesh: bool,
 }
 

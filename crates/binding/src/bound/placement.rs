@@ -19,7 +19,7 @@ pub struct AddressRequest {
     pub age: Age,
     /// IP addresses requested explicitly.
     pub addresses: Vec<IpAddr>,
-    /// Whether the data plane may assign any address.
+    /// True if the data plane may assign any address.
     pub any: bool,
     /// Address that can't be parsed. Only proxies of Kuma may have one, since validation checks Gateways.
     pub invalid: Option<String>,

@@ -252,7 +252,7 @@ struct ListenerResolver<'a, 'r> {
     attached: BTreeSet<ObjectKey>,
     /// Items that select the listener; `true` if it serves one of the item's hostnames.
     items: BTreeMap<ToItemId, bool>,
-    /// Whether the listener is bound on every proxy.
+    /// True if the listener is bound on every proxy.
     is_programmed: bool,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct PolicyLowering<'a, 'r> {
     pub mesh: &'a str,
     /// Original destination of the calls; `None` on a gateway.
     pub destination: Option<&'a BackendId>,
-    /// Whether HTTP requests are routed, not streams.
+    /// True if HTTP requests are routed, not streams.
     pub http: bool,
     pub callers: Callers,
     /// Backends in use.

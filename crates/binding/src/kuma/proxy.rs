@@ -34,7 +34,7 @@ pub(crate) struct MeshProxy {
     pub unresolved: Vec<UnresolvedOutbound>,
     /// `transparentProxying`, which Pointsman does not support.
     pub is_transparent: bool,
-    /// Whether it may call every destination of the mesh: true of a Pod, whose traffic is captured.
+    /// True if it may call every destination of the mesh, like a Pod, whose traffic is captured.
     pub is_unrestricted: bool,
     /// Gateway, whether builtin or delegated, or sidecar.
     pub kind: ProxyType,
