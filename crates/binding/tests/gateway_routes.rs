@@ -216,7 +216,7 @@ fn backend_refs_are_resolved_and_say_what_is_missing() {
         (
             "{name: nothing, port: 80}",
             "BackendNotFound",
-            "there is no Service shop/nothing",
+            "Service shop/nothing does not exist",
         ),
         (
             "{name: web, port: 81}",

@@ -94,7 +94,7 @@ fn a_reference_that_gives_no_certificate_says_why() {
             "{name: c}",
             String::new(),
             "InvalidCertificateRef",
-            "there is no Secret infra/c",
+            "Secret infra/c does not exist",
         ),
         (
             "{kind: ConfigMap, name: c}",
@@ -171,7 +171,7 @@ fn a_reference_that_gives_no_certificate_says_why() {
             "{name: nothing, namespace: team}",
             grant("team", "Gateway", "{group: '', kind: Secret}"),
             "InvalidCertificateRef",
-            "there is no Secret team/nothing",
+            "Secret team/nothing does not exist",
         ),
     ] {
         let bound = Bound::of(&(https(&format!("[{reference}]")) + &objects));

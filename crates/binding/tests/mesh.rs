@@ -91,7 +91,7 @@ fn a_service_or_port_that_is_not_there_is_no_matching_parent() {
     for (parent, words) in [
         (
             "{group: '', kind: Service, name: nothing}",
-            "there is no Service shop/nothing",
+            "Service shop/nothing does not exist",
         ),
         (
             "{group: '', kind: Service, name: web, port: 81}",
@@ -107,7 +107,7 @@ fn a_service_or_port_that_is_not_there_is_no_matching_parent() {
         ),
         (
             "{group: multicluster.x-k8s.io, kind: ServiceImport, name: web}",
-            "there is no ServiceImport shop/web",
+            "ServiceImport shop/web does not exist",
         ),
     ] {
         let bound = mesh(&to(parent));

@@ -283,7 +283,7 @@ fn what_refers_to_a_rejected_object_says_where_it_was_rejected() {
     ));
     assert_eq!(
         message(&binder, "HTTPRoute shop/r", "ResolvedRefs"),
-        "there is no Service shop/gone"
+        "Service shop/gone does not exist"
     );
     binder.apply([
         rejected("Service shop/gone"),
@@ -341,7 +341,7 @@ fn a_policy_on_a_missing_service_names_it() {
         &format!("{{targetRefs: [{{group: '', kind: Service, name: nowhere}}], {trust}}}"),
     );
     let warned = warnings(&bind_on_base(&tls));
-    let wanted = "BackendTLSPolicy shop/tls spec.targetRefs[0]: there is no Service shop/nowhere, so it has no effect there";
+    let wanted = "BackendTLSPolicy shop/tls spec.targetRefs[0]: Service shop/nowhere does not exist, so it has no effect there";
     assert!(warned.iter().any(|warning| warning == wanted), "{warned:?}");
 }
 
@@ -374,7 +374,7 @@ fn a_message_with_yaml_to_paste_ends_with_it() {
     let text = message(&binder, "HTTPRoute shop/r", "ResolvedRefs");
     let (before, yaml) = text.split_once("This one would allow it:\n").expect("YAML");
     assert!(
-        before.contains("there is no Service shop/nowhere"),
+        before.contains("Service shop/nowhere does not exist"),
         "{text}"
     );
     assert!(

@@ -449,7 +449,7 @@ fn a_share_of_grpc_calls_that_fails_says_how() {
         &["explain", "-f", "-", "grpc://a/b.C/D"],
         &calls,
     ));
-    let wanted = "Service shop/nope port 80  gRPC status 14: there is no Service shop/nope";
+    let wanted = "Service shop/nope port 80  gRPC status 14: Service shop/nope does not exist";
     assert!(told.contains(wanted), "{told}");
 }
 

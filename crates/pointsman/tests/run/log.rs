@@ -60,7 +60,7 @@ fn the_start_counts_resources_and_names_each_problem() {
     assert_eq!(broken.len(), 1, "{log}");
     let lost = lines(
         &log,
-        "WARN m/all.yaml:5: HTTPRoute infra/lost: parent Gateway edge: ResolvedRefs=False BackendNotFound: there is no Service infra/nothing",
+        "WARN m/all.yaml:5: HTTPRoute infra/lost: parent Gateway edge: ResolvedRefs=False BackendNotFound: Service infra/nothing does not exist",
     );
     assert_eq!(lost.len(), 1, "{log}");
     assert!(!log.contains("error:"), "the level says it: {log}");
@@ -97,7 +97,7 @@ fn a_thousand_problems_are_a_count_and_the_first_ten() {
     let running = Running::start(&[("all.yaml", &text)]);
     until_logged(&running, "1002 resources, 1000 problems");
     let log = until_logged(&running, "990 more; /status lists all of them");
-    let logged = lines(&log, "there is no Service");
+    let logged = lines(&log, "Service infra/nothing does not exist");
     assert_eq!(logged.len(), 10, "{log}");
     let first = |text: &str| logged[0].contains(text) && logged[9].contains("infra/r9:");
     assert!(first("infra/r0:"), "from top to bottom: {log}");
