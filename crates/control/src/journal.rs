@@ -118,9 +118,9 @@ impl StatusEntry {
         }
     }
 
-    /// Returns the status as it is written, as JSON with times; empty if there is none.
-    pub fn written(&self) -> &str {
-        &self.written
+    /// Returns the status as it is reported, as JSON with times; empty if there is none.
+    pub fn rendered(&self) -> &str {
+        &self.rendered
     }
 
     /// Returns the object with its status, as JSON.

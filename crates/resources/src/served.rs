@@ -11,7 +11,7 @@ use crate::document::{Node, Position};
 use crate::kuma::spelling;
 use crate::meta::{CERTIFICATES_GROUP, Kind};
 use crate::read::Document;
-use crate::schema::{self, check};
+use crate::schema;
 use crate::{Resource, Severity};
 
 /// Reason why an object of an API server can't be used.
@@ -49,7 +49,7 @@ pub fn read(
     if is_custom {
         object = validate(kind, version, &object)?;
     }
-    let resource = Resource::from_ref(kind, &object);
+    let resource = Resource::from_json(kind, &object);
     let resource = resource.map_err(|error| Invalid::Type(error.to_string()))?;
     let text = is_custom.then(|| object.to_string());
     Ok(Document::served(source.clone(), resource, text))
@@ -68,9 +68,9 @@ fn validate(kind: Kind, version: &str, object: &Json) -> Result<Json, Invalid> {
         let field = "apiVersion".to_owned();
         return Err(Invalid::Field { field, message });
     };
-    spelling::settle(&mut node, kind);
-    check::fill(&mut node, schema);
-    let mut found = check::check(&node, schema).into_iter();
+    spelling::normalize(&mut node, kind);
+    schema::validate::apply_defaults(&mut node, schema);
+    let mut found = schema::validate::validate(&node, schema).into_iter();
     match found.find(|found| found.severity == Severity::Error) {
         Some(found) => Err(Invalid::Field {
             field: found.field,

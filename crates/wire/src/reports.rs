@@ -36,6 +36,7 @@ pub fn encode_report<'c>(changes: impl IntoIterator<Item = &'c Change>) -> proto
             | Change::Content(..)
             | Change::Identity(..)
             | Change::RetainSecret(..)
+            | Change::Controller(_)
             | Change::EndpointPolicy(_) => {}
         }
     }

@@ -176,7 +176,7 @@ struct Write {
 impl Write {
     /// Compares the status of an object with the one that it should have; `None` if they are the same.
     fn new(client: &Client, resource: &ApiResource, job: &Job) -> Option<Write> {
-        let wanted: Value = serde_json::from_str(job.written()).ok()?;
+        let wanted: Value = serde_json::from_str(job.rendered()).ok()?;
         let object = job.document.object();
         let patch = patch(object.get("status"), &wanted)?;
         let meta = job.document.resource.meta();
