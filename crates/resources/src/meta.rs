@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(rfc3339("2000-02-29T12:30:15Z"), Some(951_827_415));
         assert_eq!(rfc3339("2000-02-29T14:30:15.25+02:00"), Some(951_827_415));
         assert_eq!(rfc3339("1969-12-31T23:59:59Z"), Some(-1));
-        for wrong in [
+        for invalid in [
             "",
             "2000-02-30T00:00:00Z",
             "2001-02-29T00:00:00Z",
@@ -559,7 +559,7 @@ mod tests {
             "2000-01-01T00:00:00.Z",
             "yesterday, around noon",
         ] {
-            assert_eq!(rfc3339(wrong), None, "{wrong}");
+            assert_eq!(rfc3339(invalid), None, "{invalid}");
         }
     }
 

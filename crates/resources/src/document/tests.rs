@@ -85,7 +85,7 @@ fn json_with_tabs_surrogates_and_several_values_is_read() {
     assert_eq!(parse(b"{\"a\": 1}\n{\"a\": 2}").len(), 2);
     // A lone surrogate is replaced.
     assert_eq!(one("{\"a\": \"\\ud83dx\"}")["a"], json!("\u{fffd}x"));
-    // Words that YAML would resolve stay strings, and long keys are no trouble.
+    // Strings that YAML would resolve to other types stay strings, and keys may be long.
     let key = "k".repeat(2000);
     assert_eq!(one(&format!("{{\"{key}\": \"yes\"}}")), json!({key: "yes"}));
     let node = parse(b"{\n  \"a\": {\"b\": 1}\n}")

@@ -42,7 +42,7 @@ fn percentages_are_integers_or_decimal_numbers() {
     assert_eq!(parts("12.5"), Some((125, 1000)));
     assert_eq!(parts("0.0001"), Some((1, 1_000_000)));
     assert_eq!(parts("0.00019"), Some((1, 1_000_000)));
-    for wrong in [
+    for invalid in [
         "",
         ".",
         "5.",
@@ -54,7 +54,7 @@ fn percentages_are_integers_or_decimal_numbers() {
         "a",
         "99999999999",
     ] {
-        assert_eq!(parts(wrong), None, "{wrong}");
+        assert_eq!(parts(invalid), None, "{invalid}");
     }
 }
 

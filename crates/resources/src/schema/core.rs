@@ -2,9 +2,10 @@
 
 use serde_json::json;
 
-use super::gateway::is_ip;
-use super::patterns::{BASE64, DATA_KEY, LABEL, LABEL_VALUE, PORT_NAME, QUALIFIED_NAME, SUBDOMAIN};
-use super::rules::{items, qualified_keys, text, unique_names};
+use super::patterns::{
+    BASE64, DATA_KEY, LABEL, LABEL_VALUE, PORT_NAME, QUALIFIED_NAME, SUBDOMAIN, is_ip,
+};
+use super::rules::{items, qualified_keys, text, unique_names, valid_keys};
 use super::validate::range_message;
 use super::{
     Findings, Schema, Shape, boolean, int_or_string, integer, list, map, one_of, open_object,
@@ -288,19 +289,9 @@ fn secret(object: Schema) -> Schema {
 }
 
 fn data_keys(node: &Node, findings: &mut Findings<'_>) {
-    for entry in node.entries() {
-        if entry.key.len() > 253
-            || !DATA_KEY.matches(&entry.key)
-            || entry.key == "."
-            || entry.key.starts_with("..")
-        {
-            findings.error_in(
-                &format!("[{}]", entry.key),
-                &entry.node,
-                DATA_KEY.key_message(&entry.key),
-            );
-        }
-    }
+    valid_keys(node, findings, &DATA_KEY, |key| {
+        key.len() <= 253 && DATA_KEY.matches(key) && key != "." && !key.starts_with("..")
+    });
 }
 
 /// A Secret of type `kubernetes.io/tls` must contain a certificate and its key.

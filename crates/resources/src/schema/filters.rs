@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::patterns::ORIGIN;
-use super::rules::{Union, items, text, union, wildcard_alone};
+use super::rules::{Union, has_filter, items, text, union, wildcard_alone};
 use super::shared::{
     backend_reference, external_auth, header_name, headers, local_reference, port,
     precise_hostname, request_fraction,
@@ -164,12 +164,7 @@ fn cors() -> Schema {
 }
 
 fn redirect_or_rewrite(node: &Node, findings: &mut Findings<'_>) {
-    let has = |wanted| {
-        node.items()
-            .iter()
-            .any(|filter| text(filter, "type") == Some(wanted))
-    };
-    if has("RequestRedirect") && has("URLRewrite") {
+    if has_filter(node, "RequestRedirect") && has_filter(node, "URLRewrite") {
         findings.error(
             node,
             "RequestRedirect and URLRewrite filters must not be used together",
@@ -180,17 +175,17 @@ fn redirect_or_rewrite(node: &Node, findings: &mut Findings<'_>) {
 /// Rejects repeated filters of these types.
 fn once(types: &'static [&'static str]) -> impl Fn(&Node, &mut Findings<'_>) {
     move |node, findings| {
-        for wanted in types {
+        for kind in types {
             let mut same = node
                 .items()
                 .iter()
                 .enumerate()
-                .filter(|(_, filter)| text(filter, "type") == Some(wanted));
+                .filter(|(_, filter)| text(filter, "type") == Some(kind));
             if let Some((index, filter)) = same.nth(1) {
                 findings.error_in(
                     &format!("[{index}]"),
                     filter,
-                    format!("duplicate filter: {wanted} must not be repeated"),
+                    format!("duplicate filter: {kind} must not be repeated"),
                 );
             }
         }

@@ -1,11 +1,9 @@
 //! Schemas of GatewayClass, Gateway and ListenerSet.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
-
 use serde_json::json;
 
 use super::patterns::{
-    ADDRESS_TYPE, CONTROLLER, HOSTNAME, LABEL_KEY, LABEL_VALUE, PROTOCOL, SUBDOMAIN,
+    ADDRESS_TYPE, CONTROLLER, HOSTNAME, LABEL_KEY, LABEL_VALUE, PROTOCOL, SUBDOMAIN, is_ip,
 };
 use super::rules::{only_with, text, union};
 use super::shared::{
@@ -234,11 +232,6 @@ fn address_value(node: &Node, findings: &mut Findings<'_>) {
         }
         _ => {}
     }
-}
-
-/// Returns whether a text is an IP address.
-pub(super) fn is_ip(text: &str) -> bool {
-    text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv6Addr>().is_ok()
 }
 
 /// Returns whether a text is an IPv4 address with leading zeros, which the API server accepts.

@@ -3,6 +3,7 @@
 use super::patterns::{
     BUNDLE_NAME, LABEL, LABEL_KEY, LABEL_VALUE, SERVICE_NAME, SUBDOMAIN, TIME, is_qualified_name,
 };
+use super::rules::{qualified_keys, valid_keys};
 use super::{Findings, MISSING, Schema, integer, map, open_object, string};
 use crate::document::Node;
 use crate::meta::Kind;
@@ -29,7 +30,7 @@ pub(super) fn metadata(kind: Kind) -> Schema {
 
 /// Labels of an object, or of a universal document.
 pub(super) fn labels() -> Schema {
-    map(string().max(63).like(&LABEL_VALUE)).rule(label_keys)
+    map(string().max(63).like(&LABEL_VALUE)).rule(qualified_keys)
 }
 
 fn name(kind: Kind) -> Schema {
@@ -55,23 +56,11 @@ fn name_required(node: &Node, findings: &mut Findings<'_>) {
     );
 }
 
-fn label_keys(node: &Node, findings: &mut Findings<'_>) {
-    keys(node, findings, is_qualified_name);
-}
-
 /// The prefix of an annotation key may contain uppercase letters.
 fn annotation_keys(node: &Node, findings: &mut Findings<'_>) {
-    keys(node, findings, |key| is_qualified_name(&key.to_lowercase()));
-}
-
-fn keys(node: &Node, findings: &mut Findings<'_>, valid: fn(&str) -> bool) {
-    for entry in node.entries().iter().filter(|entry| !valid(&entry.key)) {
-        findings.error_in(
-            &format!("[{}]", entry.key),
-            &entry.node,
-            LABEL_KEY.key_message(&entry.key),
-        );
-    }
+    valid_keys(node, findings, &LABEL_KEY, |key| {
+        is_qualified_name(&key.to_lowercase())
+    });
 }
 
 fn annotations_size(node: &Node, findings: &mut Findings<'_>) {

@@ -253,12 +253,12 @@ fn string() -> Schema {
     })
 }
 
-fn one_of(words: &'static [&'static str]) -> Schema {
+fn one_of(values: &'static [&'static str]) -> Schema {
     Schema::new(Shape::String {
         min: 0,
         max: usize::MAX,
         pattern: None,
-        one_of: words,
+        one_of: values,
     })
 }
 

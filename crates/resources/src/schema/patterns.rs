@@ -1,5 +1,6 @@
 //! String patterns, each with a description for error messages. Regular expressions are compiled on first use.
 
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -184,6 +185,11 @@ fn is_base64(text: &str) -> bool {
     symbols % 4 == 0 && padding <= 2 && data + padding == symbols
 }
 
+/// Returns whether a text is an IP address.
+pub(crate) fn is_ip(text: &str) -> bool {
+    text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv6Addr>().is_ok()
+}
+
 fn is_port_name(text: &str) -> bool {
     (1..=15).contains(&text.len())
         && text
@@ -244,8 +250,8 @@ mod tests {
         for right in ["", "YQ==", "YWI=", "YWJj", "YW\nJj\n"] {
             assert!(is_base64(right), "{right}");
         }
-        for wrong in ["a", "YQ=", "Y===", "YQ==YQ==", "not base64!"] {
-            assert!(!is_base64(wrong), "{wrong}");
+        for invalid in ["a", "YQ=", "Y===", "YQ==YQ==", "not base64!"] {
+            assert!(!is_base64(invalid), "{invalid}");
         }
     }
 }

@@ -3,8 +3,7 @@
 use serde_json::{Value as Json, json};
 
 use super::filters::{self, METHODS, prefix_to_replace, redirect_without_backends};
-use super::gateway::is_ip;
-use super::patterns::{GRPC_METHOD, GRPC_SERVICE, PATH, milliseconds};
+use super::patterns::{GRPC_METHOD, GRPC_SERVICE, PATH, is_ip, milliseconds};
 use super::rules::{text, unique_names};
 use super::shared::{
     backend_reference, duration, header_name, header_value, hostname, parent_references,

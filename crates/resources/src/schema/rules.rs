@@ -3,11 +3,17 @@
 use crate::document::Node;
 
 use super::Findings;
-use super::patterns::{LABEL_KEY, is_qualified_name, milliseconds};
+use super::patterns::{LABEL_KEY, Pattern, is_qualified_name, milliseconds};
 
 /// Returns the value of a string field.
 pub(super) fn text<'n>(node: &'n Node, field: &str) -> Option<&'n str> {
     node.get(field)?.as_str()
+}
+
+/// Returns whether a list of filters has one of this type.
+pub(super) fn has_filter(filters: &Node, kind: &str) -> bool {
+    let mut all = filters.items().iter();
+    all.any(|filter| text(filter, "type") == Some(kind))
 }
 
 /// Iterates over the items of a list field with their indexes.
@@ -164,15 +170,21 @@ pub(super) fn unique_names(node: &Node, findings: &mut Findings<'_>) {
 
 /// Requires map keys to be valid label keys.
 pub(super) fn qualified_keys(node: &Node, findings: &mut Findings<'_>) {
-    for entry in node
-        .entries()
-        .iter()
-        .filter(|entry| !is_qualified_name(&entry.key))
-    {
+    valid_keys(node, findings, &LABEL_KEY, is_qualified_name);
+}
+
+/// Requires map keys to be valid. The pattern describes valid keys in the error message.
+pub(super) fn valid_keys(
+    node: &Node,
+    findings: &mut Findings<'_>,
+    pattern: &Pattern,
+    is_valid: fn(&str) -> bool,
+) {
+    for entry in node.entries().iter().filter(|entry| !is_valid(&entry.key)) {
         findings.error_in(
             &format!("[{}]", entry.key),
             &entry.node,
-            LABEL_KEY.key_message(&entry.key),
+            pattern.key_message(&entry.key),
         );
     }
 }

@@ -248,8 +248,8 @@ fn visit_string(node: &Node, text: &str, schema: &Schema, findings: &mut Finding
     let before = findings.list.len();
     // Characters are counted only if the length in bytes is out of range.
     if text.len() < *min || text.len() > *max {
-        let (have, words) = (text.chars().count(), ["character", "characters"]);
-        count(node, have, (*min, *max), words, schema.message, findings);
+        let (have, nouns) = (text.chars().count(), ["character", "characters"]);
+        count(node, have, (*min, *max), nouns, schema.message, findings);
     }
     // An empty string that is too short has been reported already.
     if let Some(pattern) = pattern.filter(|_| findings.list.len() == before || !text.is_empty())

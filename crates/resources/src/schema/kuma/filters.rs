@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::super::patterns::BASE64;
-use super::super::rules::{items, text, union};
+use super::super::rules::{has_filter, items, text, union};
 use super::super::shared::{header_name, port};
 use super::super::{
     Findings, Schema, boolean, int_or_string, integer, list, number_of, object, one_of, string,
@@ -81,14 +81,9 @@ fn settings_of_type(node: &Node, findings: &mut Findings<'_>) {
     }
 }
 
-fn has(filters: &Node, wanted: &str) -> bool {
-    let mut all = filters.items().iter();
-    all.any(|filter| text(filter, "type") == Some(wanted))
-}
-
 /// MADR 011: "it's not a valid configuration to have […] both `requestRedirect` and `urlRewrite`."
 fn redirect_or_rewrite(node: &Node, findings: &mut Findings<'_>) {
-    if has(node, "RequestRedirect") && has(node, "URLRewrite") {
+    if has_filter(node, "RequestRedirect") && has_filter(node, "URLRewrite") {
         findings.error(
             node,
             "it's not a valid configuration to have both `requestRedirect` and `urlRewrite`",
@@ -129,7 +124,7 @@ pub(super) fn response_without_backends(conf: &Node, findings: &mut Findings<'_>
         ("RequestRedirect", "requestRedirect"),
         ("DirectResponse", "directResponse"),
     ] {
-        if has(filters, kind) {
+        if has_filter(filters, kind) {
             let message = format!(
                 "it's not a valid configuration to have a `{field}` and `backendRefs` specified"
             );

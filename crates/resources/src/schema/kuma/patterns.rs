@@ -1,7 +1,6 @@
 //! String patterns of Kuma, with Kuma's own error messages where it has one.
 
-use super::super::gateway::is_ip;
-use super::super::patterns::{HOSTNAME, Pattern, SUBDOMAIN};
+use super::super::patterns::{HOSTNAME, Pattern, SUBDOMAIN, is_ip};
 use super::tags::PROTOCOLS;
 use crate::kuma::TargetKind;
 

@@ -62,16 +62,16 @@ fn values(node: &Node, findings: &mut Findings<'_>) {
 fn selector_values(node: &Node, findings: &mut Findings<'_>) {
     each_value(node, findings, |value| {
         let message = "tag value must consist of alphanumeric characters, dots, dashes, slashes and underscores or be \"*\"";
-        let fits = value == "*" || value.bytes().all(|b| is_tag_character(b) || b == b'/');
-        (!fits).then_some(message)
+        let is_valid = value == "*" || value.bytes().all(|b| is_tag_character(b) || b == b'/');
+        (!is_valid).then_some(message)
     });
 }
 
-fn each_value(node: &Node, findings: &mut Findings<'_>, wrong: fn(&str) -> Option<&'static str>) {
+fn each_value(node: &Node, findings: &mut Findings<'_>, error: fn(&str) -> Option<&'static str>) {
     for entry in node.entries() {
         let message = match entry.node.as_str() {
             Some("") => Some("tag value must be non-empty"),
-            Some(value) => wrong(value),
+            Some(value) => error(value),
             None => None,
         };
         if let Some(message) = message {

@@ -36,7 +36,7 @@ fn documents() -> Vec<(String, Json)> {
             (!identity.contains(&case.field.as_str())).then_some((title, case.object))
         }));
     }
-    let cases = rules::broken().into_iter().chain(rules::accepted());
+    let cases = rules::violations().into_iter().chain(rules::accepted());
     let cases = cases.filter(|case| !OTHERS.contains(&case.kind.group()));
     all.extend(cases.map(|case| (format!("{}: {}", case.kind, case.change), case.object)));
     all

@@ -20,7 +20,7 @@ pub(super) struct Case {
 }
 
 /// Returns documents that violate one rule each.
-pub(super) fn broken() -> Vec<Case> {
+pub(super) fn violations() -> Vec<Case> {
     let mut all = cases(include_str!("../../../tests/broken-rules.yaml"));
     all.extend(cases(include_str!("../../../tests/kuma-broken-rules.yaml")));
     all
@@ -87,7 +87,7 @@ fn a_violated_rule_is_reported_at_the_field() {
         change,
         field,
         message,
-    } in broken()
+    } in violations()
     {
         let input = read(&object);
         let errors = errors(&input);
@@ -185,14 +185,14 @@ fn run(
     node: &Node,
     path: &str,
     all: &mut BTreeSet<String>,
-    broken: &mut BTreeSet<String>,
+    violated: &mut BTreeSet<String>,
 ) {
     for (number, rule) in schema.rules.iter().enumerate() {
         let mut findings = Findings::default();
         rule(node, &mut findings);
         all.insert(format!("{path} rule {number}"));
         if !findings.list.is_empty() {
-            broken.insert(format!("{path} rule {number}"));
+            violated.insert(format!("{path} rule {number}"));
         }
     }
     match &schema.shape {
@@ -204,18 +204,18 @@ fn run(
                         node,
                         &format!("{path}.{}", field.name),
                         all,
-                        broken,
+                        violated,
                     );
                 }
             }
         }
         Shape::Map { values, .. } => {
             let nodes = node.entries().iter();
-            nodes.for_each(|entry| run(values, &entry.node, &format!("{path}{{}}"), all, broken));
+            nodes.for_each(|entry| run(values, &entry.node, &format!("{path}{{}}"), all, violated));
         }
         Shape::List { items, .. } => {
             let nodes = node.items().iter();
-            nodes.for_each(|item| run(items, item, &format!("{path}[]"), all, broken));
+            nodes.for_each(|item| run(items, item, &format!("{path}[]"), all, violated));
         }
         _ => {}
     }
@@ -223,22 +223,22 @@ fn run(
 
 #[test]
 fn every_occurrence_of_every_rule_is_violated_by_some_document() {
-    let mut documents: Vec<_> = broken()
+    let mut documents: Vec<_> = violations()
         .into_iter()
         .map(|case| (case.kind, case.object))
         .collect();
     let routes = [Kind::HTTPRoute, Kind::GRPCRoute];
     documents.extend(routes.map(|kind| (kind, with_matches(kind, &[64, 64, 1]))));
-    let (mut all, mut broken) = (BTreeSet::new(), BTreeSet::new());
+    let (mut all, mut violated) = (BTreeSet::new(), BTreeSet::new());
     for (kind, object) in documents {
         let schema = of(kind, kind.versions()[0]).expect("the current version");
         let mut node = Node::from_json(&object, Position::default());
         apply_defaults(&mut node, schema);
-        run(schema, &node, kind.name(), &mut all, &mut broken);
+        run(schema, &node, kind.name(), &mut all, &mut violated);
     }
     // The rules of metadata are the same for all kinds and have their own tests.
     let left: Vec<_> = all
-        .difference(&broken)
+        .difference(&violated)
         .filter(|rule| !rule.contains(".metadata"))
         .collect();
     assert!(left.is_empty(), "{left:#?}");
