@@ -19,13 +19,13 @@ use support::*;
 fn accepting_pauses_without_files_and_never_spins() {
     let mut options = options();
     options.limits.connections = Some(1000);
-    let site = Site::with(
+    let proxy = TestProxy::with(
         options,
         &(gateway("{name: tcp, port: 9000, protocol: TCP}")
             + &route("TCPRoute", "r", "tcp", "{name: web, port: 1000}")
-            + &service("web", &[named("web")])),
+            + &service("web", &[named_backend("web")])),
     );
-    assert_eq!(ask(site.at(9000), b"x"), "web 1 bytes");
+    assert_eq!(send_and_read(proxy.tcp_address(9000), b"x"), "web 1 bytes");
     let limit = Rlimit {
         current: Some(256),
         ..getrlimit(Resource::Nofile)
@@ -33,7 +33,7 @@ fn accepting_pauses_without_files_and_never_spins() {
     setrlimit(Resource::Nofile, limit).expect("a limit");
     // All files are used up but one, which is a client's; those of connections before may be given back meanwhile.
     let (used, clients) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
-    let errors = || site.figure("pointsman_accept_errors_total", "");
+    let errors = || proxy.metric("pointsman_accept_errors_total", "");
     wait_for("accepting fails", || {
         while let Ok(file) = File::open("/dev/null") {
             used.borrow_mut().push(file);
@@ -41,22 +41,22 @@ fn accepting_pauses_without_files_and_never_spins() {
         used.borrow_mut().pop();
         clients
             .borrow_mut()
-            .extend(TcpStream::connect(site.at(9000)));
+            .extend(TcpStream::connect(proxy.tcp_address(9000)));
         errors() > 0
     });
-    let (begun, before) = (Instant::now(), errors());
+    let (start, before) = (Instant::now(), errors());
     wait_for("it is tried again", || errors() >= before + 3);
-    let (took, more) = (begun.elapsed(), errors() - before);
+    let (took, more) = (start.elapsed(), errors() - before);
     let most = took.as_millis() as u64 / 100 + 2;
     assert!(more <= most, "{more} tries in {took:?}: it does not pause");
     drop((used, clients));
     wait_for("it goes on", || {
-        let mut came = Vec::new();
-        let mut client = connect(site.at(9000));
+        let mut received = Vec::new();
+        let mut client = connect(proxy.tcp_address(9000));
         let told = client
             .write_all(b"y")
             .and_then(|()| client.shutdown(Shutdown::Write));
-        let _ = told.and_then(|()| client.read_to_end(&mut came));
-        came == b"web 1 bytes"
+        let _ = told.and_then(|()| client.read_to_end(&mut received));
+        received == b"web 1 bytes"
     });
 }

@@ -18,14 +18,14 @@ use pointsman_proxy::{NetworkNamespace, SocketFactory};
 use support::*;
 
 /// A thread in a network namespace of its own.
-struct Inside {
+struct NamespaceThread {
     namespace: NetworkNamespace,
     work: Sender<Box<dyn FnOnce() + Send>>,
 }
 
-impl Inside {
+impl NamespaceThread {
     /// Creates a namespace with a loopback device. An error says why that can't be done.
-    fn new() -> Result<Inside, String> {
+    fn new() -> Result<NamespaceThread, String> {
         let (work, todo) = channel::<Box<dyn FnOnce() + Send>>();
         let (ready, entered) = channel();
         thread::spawn(move || {
@@ -34,7 +34,7 @@ impl Inside {
             todo.iter().for_each(|work| work());
         });
         let namespace = entered.recv().expect("a thread")?;
-        Ok(Inside { namespace, work })
+        Ok(NamespaceThread { namespace, work })
     }
 
     /// Runs something inside. Threads that it starts are inside too.
@@ -63,28 +63,28 @@ fn udp_echo() -> SocketAddr {
     let echo = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = echo.local_addr().expect("an address");
     thread::spawn(move || {
-        let mut room = [0; 100];
-        while let Ok((count, from)) = echo.recv_from(&mut room) {
-            let _ = echo.send_to(&room[..count], from);
+        let mut buf = [0; 100];
+        while let Ok((count, from)) = echo.recv_from(&mut buf) {
+            let _ = echo.send_to(&buf[..count], from);
         }
     });
     address
 }
 
-fn ask_udp(at: SocketAddr) -> Vec<u8> {
+fn send_and_receive_udp(at: SocketAddr) -> Vec<u8> {
     let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     client.send_to(b"hello", at).expect("sent");
-    let mut room = [0; 100];
-    let (count, from) = client.recv_from(&mut room).expect("an answer");
+    let mut buf = [0; 100];
+    let (count, from) = client.recv_from(&mut buf).expect("an answer");
     assert_eq!(from, at);
-    room[..count].to_vec()
+    buf[..count].to_vec()
 }
 
 #[test]
 #[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 fn listeners_and_connections_to_endpoints_are_in_the_namespace_of_their_factory() {
-    let inside = match Inside::new() {
+    let inside = match NamespaceThread::new() {
         Ok(inside) => inside,
         Err(reason) => return eprintln!("skipped: {reason}"),
     };
@@ -93,21 +93,24 @@ fn listeners_and_connections_to_endpoints_are_in_the_namespace_of_their_factory(
     let manifests = gateway(listeners)
         + &route("TCPRoute", "t", "tcp", "{name: web, port: 1000}")
         + &route("UDPRoute", "u", "udp", "{name: echo, port: 1000}")
-        + &service("web", &[inside.run(|| named("web"))])
+        + &service("web", &[inside.run(|| named_backend("web"))])
         + &udp_service("echo", &[inside.run(udp_echo)]);
     let mut options = options();
     options.sockets = SocketFactory::default().in_namespace(inside.namespace.clone());
-    let site = Site::with(options, &manifests);
-    let (tcp, udp) = (site.at(9000), site.at_udp(9001));
-    assert_eq!(inside.run(move || ask(tcp, b"x")), "web 1 bytes");
-    assert_eq!(inside.run(move || ask_udp(udp)), b"hello");
+    let proxy = TestProxy::with(options, &manifests);
+    let (tcp, udp) = (proxy.tcp_address(9000), proxy.udp_address(9001));
+    assert_eq!(inside.run(move || send_and_read(tcp, b"x")), "web 1 bytes");
+    assert_eq!(inside.run(move || send_and_receive_udp(udp)), b"hello");
     let refused = TcpStream::connect(tcp).expect_err("nobody listens outside");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     // The thread that bound those sockets is back where it was.
-    let outside = Site::new(
+    let outside = TestProxy::new(
         &(gateway("{name: tcp, port: 9000, protocol: TCP}")
             + &route("TCPRoute", "t", "tcp", "{name: web, port: 1000}")
-            + &service("web", &[named("outside")])),
+            + &service("web", &[named_backend("outside")])),
     );
-    assert_eq!(ask(outside.at(9000), b"x"), "outside 1 bytes");
+    assert_eq!(
+        send_and_read(outside.tcp_address(9000), b"x"),
+        "outside 1 bytes"
+    );
 }

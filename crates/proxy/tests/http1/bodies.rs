@@ -7,10 +7,10 @@ use crate::support::*;
 const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
 
 fn chunked(body: &str) -> (Vec<u8>, Pairs) {
-    let said = read(format!("{CHUNKED}{body}"));
-    match &said[..] {
-        [_, Said::Data(data), Said::End(trailers)] => (data.clone(), trailers.clone()),
-        [_, Said::End(trailers)] => (Vec::new(), trailers.clone()),
+    let events = read(format!("{CHUNKED}{body}"));
+    match &events[..] {
+        [_, ReadEvent::Data(data), ReadEvent::End(trailers)] => (data.clone(), trailers.clone()),
+        [_, ReadEvent::End(trailers)] => (Vec::new(), trailers.clone()),
         other => panic!("{other:?}"),
     }
 }
@@ -114,15 +114,15 @@ fn the_largest_chunk_is_counted_without_overflow() {
 /// The head's framing fields and the body, as they go out.
 fn encode(
     mut encoder: Encoder,
-    pieces: &[&str],
+    chunks: &[&str],
     trailers: &[(&[u8], &[u8])],
 ) -> Result<String, EncodeError> {
     let mut out = Vec::new();
     let mut head = HeadWriter::response(&mut out, 200, None).unwrap();
     encoder.announce(&mut head);
     head.finish();
-    for piece in pieces {
-        encoder.data(piece.as_bytes(), &mut out)?;
+    for chunk in chunks {
+        encoder.data(chunk.as_bytes(), &mut out)?;
     }
     encoder.end(trailers.iter().copied(), &mut out)?;
     let text = String::from_utf8(out).unwrap();
@@ -169,11 +169,11 @@ fn framing_that_goes_out_is_our_own() {
         (Framing::UntilClose, Http10, hello, "\r\nhello", true),
         (Framing::None, Http11, &[], "\r\n", false),
     ];
-    for (framing, version, pieces, expected, closes) in table {
+    for (framing, version, chunks, expected, closes) in table {
         let encoder = Encoder::response(framing, version);
         assert_eq!(encoder.closes(), closes);
         assert_eq!(
-            encode(encoder, pieces, trailers).unwrap(),
+            encode(encoder, chunks, trailers).unwrap(),
             expected,
             "{framing:?} {version:?}"
         );

@@ -13,7 +13,7 @@ struct Message {
     line: (String, String, u16),
     fields: Vec<(String, Vec<u8>)>,
     framing: Framing,
-    pieces: Vec<Vec<u8>>,
+    chunks: Vec<Vec<u8>>,
     trailers: Vec<(String, Vec<u8>)>,
 }
 
@@ -32,19 +32,19 @@ fn fields(prefix: &'static str) -> impl Strategy<Value = Vec<(String, Vec<u8>)>>
 fn message() -> impl Strategy<Value = Message> {
     let method = "[A-Z]{1,12}".prop_filter("CONNECT is refused", |method| method != "CONNECT");
     let target = "/[a-zA-Z0-9/._~%-]{0,60}(\\?[a-z=&]{0,20})?";
-    let pieces = vec(vec(any::<u8>(), 0..50), 0..6);
+    let chunks = vec(vec(any::<u8>(), 0..50), 0..6);
     (
         method,
         target,
         200..600u16,
         fields("X-"),
         0..3u8,
-        pieces,
+        chunks,
         fields("Y-"),
     )
         .prop_map(
-            |(method, target, status, fields, framing, mut pieces, mut trailers)| {
-                let length = pieces.iter().map(Vec::len).sum::<usize>() as u64;
+            |(method, target, status, fields, framing, mut chunks, mut trailers)| {
+                let length = chunks.iter().map(Vec::len).sum::<usize>() as u64;
                 let framing = match framing {
                     0 => Framing::None,
                     1 => Framing::Length(length),
@@ -54,7 +54,7 @@ fn message() -> impl Strategy<Value = Message> {
                     trailers.clear();
                 }
                 if framing == Framing::None {
-                    pieces.clear();
+                    chunks.clear();
                 }
                 let status = if matches!(status, 204 | 304) {
                     200
@@ -66,7 +66,7 @@ fn message() -> impl Strategy<Value = Message> {
                     line,
                     fields,
                     framing,
-                    pieces,
+                    chunks,
                     trailers,
                 }
             },
@@ -103,14 +103,14 @@ impl Message {
         head.fields(bytes(&self.fields)).unwrap();
         encoder.announce(&mut head);
         head.finish();
-        for piece in &self.pieces {
-            encoder.data(piece, out).unwrap();
+        for chunk in &self.chunks {
+            encoder.data(chunk, out).unwrap();
         }
         encoder.end(bytes(&self.trailers), out).unwrap();
     }
 
     /// What a reader must say, framing fields left out.
-    fn said(&self, as_request: bool) -> Vec<Said> {
+    fn expected_events(&self, as_request: bool) -> Vec<ReadEvent> {
         let (method, target, status) = &self.line;
         let mut fields = self.fields.clone();
         let line = match as_request {
@@ -120,38 +120,38 @@ impl Message {
         if as_request {
             fields.insert(0, ("Host".into(), b"a".to_vec()));
         }
-        let data = self.pieces.concat();
-        let mut said = vec![Said::Head { line, fields }];
+        let data = self.chunks.concat();
+        let mut events = vec![ReadEvent::Head { line, fields }];
         if !data.is_empty() {
-            said.push(Said::Data(data));
+            events.push(ReadEvent::Data(data));
         }
         // A request goes to a backend without its trailers.
         let trailers = match as_request {
             true => Vec::new(),
             false => self.trailers.clone(),
         };
-        said.push(Said::End(trailers));
-        said
+        events.push(ReadEvent::End(trailers));
+        events
     }
 }
 
-fn without_framing(mut said: Vec<Said>) -> Vec<Said> {
-    for event in &mut said {
-        if let Said::Head { fields, .. } = event {
+fn without_framing(mut events: Vec<ReadEvent>) -> Vec<ReadEvent> {
+    for event in &mut events {
+        if let ReadEvent::Head { fields, .. } = event {
             fields.retain(|(name, _)| !matches!(&name[..], "content-length" | "transfer-encoding"));
         }
     }
-    said
+    events
 }
 
-fn pieces<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
+fn chunks<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut % (bytes.len() + 1)).collect();
     cuts.extend([0, bytes.len()]);
     cuts.sort_unstable();
     cuts.windows(2).map(|cut| &bytes[cut[0]..cut[1]]).collect()
 }
 
-fn reader(as_request: bool) -> Reader {
+fn reader(as_request: bool) -> AnyReader {
     match as_request {
         true => requests(),
         false => responses(Asked::default()),
@@ -203,12 +203,12 @@ proptest! {
         let mut expected = Vec::new();
         for message in &messages {
             message.write(as_request, &mut written);
-            expected.extend(message.said(as_request));
+            expected.extend(message.expected_events(as_request));
         }
-        let whole = read_pieces(reader(as_request), [&written[..]]);
+        let whole = read_chunks(reader(as_request), [&written[..]]);
         prop_assert_eq!(&without_framing(whole.clone()), &expected);
-        prop_assert_eq!(&read_pieces(reader(as_request), pieces(&written, &cuts)), &whole);
-        prop_assert_eq!(&read_pieces(reader(as_request), written.chunks(1)), &whole);
+        prop_assert_eq!(&read_chunks(reader(as_request), chunks(&written, &cuts)), &whole);
+        prop_assert_eq!(&read_chunks(reader(as_request), written.chunks(1)), &whole);
     }
 
 }
@@ -221,9 +221,9 @@ proptest! {
     fn a_split_at_any_byte_changes_nothing(message in message(), as_request: bool) {
         let mut written = Vec::new();
         message.write(as_request, &mut written);
-        let whole = read_pieces(reader(as_request), [&written[..]]);
+        let whole = read_chunks(reader(as_request), [&written[..]]);
         for at in 0..=written.len() {
-            prop_assert_eq!(&read_pieces(reader(as_request), [&written[..at], &written[at..]]), &whole);
+            prop_assert_eq!(&read_chunks(reader(as_request), [&written[..at], &written[at..]]), &whole);
         }
     }
 
@@ -237,12 +237,12 @@ proptest! {
         as_request: bool,
     ) {
         // Which fault is found, and whether before a head is whole, may depend on the pieces; what is taken may not.
-        let taken = |said: Vec<Said>| -> (bool, Vec<Said>) {
-            let failed = matches!(said.last(), Some(Said::Failed(_)));
-            (failed, said.into_iter().filter(|event| !matches!(event, Said::Failed(_))).collect())
+        let taken = |events: Vec<ReadEvent>| -> (bool, Vec<ReadEvent>) {
+            let failed = matches!(events.last(), Some(ReadEvent::Failed(_)));
+            (failed, events.into_iter().filter(|event| !matches!(event, ReadEvent::Failed(_))).collect())
         };
-        let whole = taken(read_pieces(reader(as_request), [&bytes[..]]));
-        let pieced = taken(read_pieces(reader(as_request), pieces(&bytes, &cuts)));
+        let whole = taken(read_chunks(reader(as_request), [&bytes[..]]));
+        let pieced = taken(read_chunks(reader(as_request), chunks(&bytes, &cuts)));
         prop_assert_eq!(&whole.1, &pieced.1);
         prop_assert!(whole.0 || !pieced.0);
     }

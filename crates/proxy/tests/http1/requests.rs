@@ -489,13 +489,13 @@ fn limits_have_their_status() {
     };
     let body = |framing: &str, body: &str| {
         let bytes = format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n{body}");
-        let said = read_pieces(
-            Reader::Requests(RequestReader::new(limits)),
+        let events = read_chunks(
+            AnyReader::Requests(RequestReader::new(limits)),
             [bytes.as_bytes()],
         );
         matches!(
-            said.last(),
-            Some(Said::Failed(Error::Client(Fault::BodyTooLarge)))
+            events.last(),
+            Some(ReadEvent::Failed(Error::Client(Fault::BodyTooLarge)))
         )
     };
     assert!(!body("Content-Length: 10", "0123456789"));

@@ -148,19 +148,19 @@ fn the_length_of_a_body_follows_rfc_9112_section_6_3() {
 #[test]
 fn interim_responses_are_told_apart() {
     let bytes = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    let said = read_pieces(responses(Asked::default()), [&bytes[..]]);
+    let events = read_chunks(responses(Asked::default()), [&bytes[..]]);
     let [
-        Said::Interim { line: first, .. },
-        Said::Interim {
+        ReadEvent::Interim { line: first, .. },
+        ReadEvent::Interim {
             line: second,
             fields,
         },
-        Said::Head { line, .. },
-        Said::Data(data),
-        Said::End(_),
-    ] = &said[..]
+        ReadEvent::Head { line, .. },
+        ReadEvent::Data(data),
+        ReadEvent::End(_),
+    ] = &events[..]
     else {
-        panic!("{said:?}");
+        panic!("{events:?}");
     };
     assert_eq!(
         (&first[..], &second[..], &line[..], &data[..]),
@@ -187,9 +187,9 @@ fn a_101_answers_a_websocket_and_nothing_else() {
     let switch =
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n";
     let bytes = format!("{switch}\x01\x02HTTP/1.1 200 OK\r\n\r\n");
-    let said = read_pieces(responses(WEBSOCKET), [bytes.as_bytes()]);
-    let [Said::Head { line, .. }, Said::Switched(rest)] = &said[..] else {
-        panic!("{said:?}");
+    let events = read_chunks(responses(WEBSOCKET), [bytes.as_bytes()]);
+    let [ReadEvent::Head { line, .. }, ReadEvent::Switched(rest)] = &events[..] else {
+        panic!("{events:?}");
     };
     assert_eq!(
         (&line[..], &rest[..]),

@@ -219,11 +219,11 @@ fn framing_that_can_be_read_in_two_ways_is_refused() {
     for (what, fields, expected) in table {
         let bytes = post(fields, "0\r\n\r\n");
         assert_eq!(fault(&bytes), Some(expected), "{what}");
-        let said = read(&bytes);
+        let events = read(&bytes);
         assert_eq!(
-            said.len(),
+            events.len(),
             1,
-            "{what}: nothing is read before or after: {said:?}"
+            "{what}: nothing is read before or after: {events:?}"
         );
     }
 }
@@ -367,16 +367,16 @@ fn what_follows_a_message_is_the_next_one_and_not_part_of_it() {
             "5;a=b\r\nhello\r\n0;c\r\nX-Sum: 1\r\n\r\n",
         ),
     ] {
-        let said = read(post(fields, body));
+        let events = read(post(fields, body));
         let [
-            Said::Head { .. },
-            Said::Data(data),
-            Said::End(_),
-            Said::Head { line, .. },
-            Said::End(_),
-        ] = &said[..]
+            ReadEvent::Head { .. },
+            ReadEvent::Data(data),
+            ReadEvent::End(_),
+            ReadEvent::Head { line, .. },
+            ReadEvent::End(_),
+        ] = &events[..]
         else {
-            panic!("{said:?}");
+            panic!("{events:?}");
         };
         assert_eq!(
             (&data[..], &line[..]),
@@ -384,8 +384,8 @@ fn what_follows_a_message_is_the_next_one_and_not_part_of_it() {
         );
     }
     // No framing, no body: what follows is a request, whatever the method.
-    let said = read("POST / HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(said.len(), 4);
+    let events = read("POST / HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(events.len(), 4);
 }
 
 #[test]

@@ -7,7 +7,7 @@ pub type Pairs = Vec<(String, Vec<u8>)>;
 
 /// What a reader said, without offsets. Data that came in several events is one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Said {
+pub enum ReadEvent {
     Head { line: String, fields: Pairs },
     Interim { line: String, fields: Pairs },
     Data(Vec<u8>),
@@ -24,17 +24,17 @@ pub fn pairs(fields: Fields<'_>) -> Pairs {
 }
 
 /// Either reader.
-pub enum Reader {
+pub enum AnyReader {
     Requests(RequestReader),
     /// Each response answers a request of this kind.
     Responses(ResponseReader, Asked),
 }
 
-impl Reader {
+impl AnyReader {
     fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
         match self {
-            Reader::Requests(reader) => reader.next(bytes),
-            Reader::Responses(reader, asked) => {
+            AnyReader::Requests(reader) => reader.next(bytes),
+            AnyReader::Responses(reader, asked) => {
                 reader.expect(*asked);
                 reader.next(bytes)
             }
@@ -43,7 +43,7 @@ impl Reader {
 
     fn head(&self, bytes: &[u8]) -> (String, Pairs) {
         match self {
-            Reader::Requests(reader) => {
+            AnyReader::Requests(reader) => {
                 let view = reader.head().view(bytes);
                 (
                     format!(
@@ -55,7 +55,7 @@ impl Reader {
                     pairs(view.fields()),
                 )
             }
-            Reader::Responses(reader, _) => {
+            AnyReader::Responses(reader, _) => {
                 let view = reader.head().view(bytes);
                 (
                     format!(
@@ -71,21 +71,21 @@ impl Reader {
 
     fn trailers(&self, bytes: &[u8]) -> Pairs {
         match self {
-            Reader::Requests(reader) => pairs(reader.trailers(bytes)),
-            Reader::Responses(reader, _) => pairs(reader.trailers(bytes)),
+            AnyReader::Requests(reader) => pairs(reader.trailers(bytes)),
+            AnyReader::Responses(reader, _) => pairs(reader.trailers(bytes)),
         }
     }
 }
 
 /// Reads everything that comes in these pieces. Fails if the reader does not come forward.
-pub fn read_pieces<'p>(
-    mut reader: Reader,
-    pieces: impl IntoIterator<Item = &'p [u8]>,
-) -> Vec<Said> {
-    let mut said: Vec<Said> = Vec::new();
+pub fn read_chunks<'p>(
+    mut reader: AnyReader,
+    chunks: impl IntoIterator<Item = &'p [u8]>,
+) -> Vec<ReadEvent> {
+    let mut events: Vec<ReadEvent> = Vec::new();
     let mut buffer: Vec<u8> = Vec::new();
-    for piece in pieces {
-        buffer.extend_from_slice(piece);
+    for chunk in chunks {
+        buffer.extend_from_slice(chunk);
         let mut rounds = 0;
         loop {
             rounds += 1;
@@ -98,8 +98,8 @@ pub fn read_pieces<'p>(
                         Err(error),
                         "read on after an error"
                     );
-                    said.push(Said::Failed(error));
-                    return said;
+                    events.push(ReadEvent::Failed(error));
+                    return events;
                 }
             };
             let consumed = event.consumed();
@@ -107,20 +107,20 @@ pub fn read_pieces<'p>(
                 Event::More { .. } => {}
                 Event::Head(length) => {
                     let (line, fields) = reader.head(&buffer[..*length]);
-                    said.push(Said::Head { line, fields });
+                    events.push(ReadEvent::Head { line, fields });
                 }
                 Event::Interim(length) => {
                     let (line, fields) = reader.head(&buffer[..*length]);
-                    said.push(Said::Interim { line, fields });
+                    events.push(ReadEvent::Interim { line, fields });
                 }
-                Event::Data(range) => match said.last_mut() {
-                    Some(Said::Data(data)) => data.extend_from_slice(&buffer[range.clone()]),
-                    _ => said.push(Said::Data(buffer[range.clone()].to_vec())),
+                Event::Data(range) => match events.last_mut() {
+                    Some(ReadEvent::Data(data)) => data.extend_from_slice(&buffer[range.clone()]),
+                    _ => events.push(ReadEvent::Data(buffer[range.clone()].to_vec())),
                 },
-                Event::End { .. } => said.push(Said::End(reader.trailers(&buffer))),
-                Event::Switched => match said.last_mut() {
-                    Some(Said::Switched(rest)) => rest.append(&mut buffer),
-                    _ => said.push(Said::Switched(std::mem::take(&mut buffer))),
+                Event::End { .. } => events.push(ReadEvent::End(reader.trailers(&buffer))),
+                Event::Switched => match events.last_mut() {
+                    Some(ReadEvent::Switched(rest)) => rest.append(&mut buffer),
+                    _ => events.push(ReadEvent::Switched(std::mem::take(&mut buffer))),
                 },
             }
             if event == Event::Switched {
@@ -132,27 +132,27 @@ pub fn read_pieces<'p>(
             }
         }
     }
-    said
+    events
 }
 
-pub fn requests() -> Reader {
-    Reader::Requests(RequestReader::new(Limits::default()))
+pub fn requests() -> AnyReader {
+    AnyReader::Requests(RequestReader::new(Limits::default()))
 }
 
-pub fn responses(asked: Asked) -> Reader {
-    Reader::Responses(ResponseReader::new(Limits::default()), asked)
+pub fn responses(asked: Asked) -> AnyReader {
+    AnyReader::Responses(ResponseReader::new(Limits::default()), asked)
 }
 
 /// Reads requests in one piece.
-pub fn read(bytes: impl AsRef<[u8]>) -> Vec<Said> {
-    read_pieces(requests(), [bytes.as_ref()])
+pub fn read(bytes: impl AsRef<[u8]>) -> Vec<ReadEvent> {
+    read_chunks(requests(), [bytes.as_ref()])
 }
 
 /// The fault of the last request in these bytes. It must be the same when they come one by one.
 pub fn fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
     let bytes = bytes.as_ref();
     let whole = last_fault(&read(bytes));
-    let single = last_fault(&read_pieces(requests(), bytes.chunks(1)));
+    let single = last_fault(&read_chunks(requests(), bytes.chunks(1)));
     assert_eq!(
         whole.is_some(),
         single.is_some(),
@@ -167,8 +167,8 @@ pub fn fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
 /// The same of responses to GET.
 pub fn response_fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
     let bytes = bytes.as_ref();
-    let whole = last_fault(&read_pieces(responses(Asked::default()), [bytes]));
-    let single = last_fault(&read_pieces(responses(Asked::default()), bytes.chunks(1)));
+    let whole = last_fault(&read_chunks(responses(Asked::default()), [bytes]));
+    let single = last_fault(&read_chunks(responses(Asked::default()), bytes.chunks(1)));
     assert_eq!(
         whole.is_some(),
         single.is_some(),
@@ -180,18 +180,18 @@ pub fn response_fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
         .map(Error::fault)
 }
 
-fn last_fault(said: &[Said]) -> Option<Error> {
-    match said.last() {
-        Some(Said::Failed(error)) => Some(*error),
+fn last_fault(events: &[ReadEvent]) -> Option<Error> {
+    match events.last() {
+        Some(ReadEvent::Failed(error)) => Some(*error),
         _ => None,
     }
 }
 
 /// A head with these lines after `Host`, and what it is.
-pub fn with_head<T>(line: &str, fields: &str, see: impl FnOnce(Request<'_>) -> T) -> T {
+pub fn with_head<T>(line: &str, fields: &str, inspect: impl FnOnce(Request<'_>) -> T) -> T {
     let bytes = format!("{line}\r\nHost: a.example\r\n{fields}\r\n");
     let mut head = RequestHead::new();
     let length = head.parse(bytes.as_bytes(), &Limits::default());
     assert_eq!(length, Ok(Some(bytes.len())), "{bytes:?}");
-    see(head.view(bytes.as_bytes()))
+    inspect(head.view(bytes.as_bytes()))
 }

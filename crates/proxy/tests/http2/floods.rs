@@ -6,20 +6,20 @@ use crate::support::*;
 
 const CALM: Option<u8> = Some(11);
 
-async fn served() -> Plane {
+async fn proxy_with_backend() -> TestProxy {
     let limits = Limits {
         http2_control_frames: 50,
         http2_resets: 10,
         ..Limits::default()
     };
-    plane(limits, Speaks::Http1, &[http1_endpoint().await])
+    test_proxy(limits, EndpointProtocol::Http1, &[http1_endpoint().await])
 }
 
 /// Waits until a refusal was counted.
-async fn counted(plane: &Plane, reason: &str) {
+async fn wait_for_refusal(proxy: &TestProxy, reason: &str) {
     let wanted = format!("reason=\"{reason}\"");
-    soon(reason, async {
-        while !plane.proxy.metrics().render().contains(&wanted) {
+    within_deadline(reason, async {
+        while !proxy.proxy.metrics().render().contains(&wanted) {
             tokio::task::yield_now().await;
         }
     })
@@ -28,7 +28,7 @@ async fn counted(plane: &Plane, reason: &str) {
 
 #[tokio::test]
 async fn control_frames_beyond_the_limit_end_the_connection() {
-    let plane = served().await;
+    let proxy = proxy_with_backend().await;
     let floods = [
         ("PING", frame(6, 0, 0, b"12345678")),
         ("SETTINGS", frame(4, 0, 0, b"")),
@@ -37,17 +37,17 @@ async fn control_frames_beyond_the_limit_end_the_connection() {
         ("unknown", frame(99, 0, 0, b"x")),
     ];
     for (what, one) in floods {
-        let mut raw = Raw::new(plane.address).await;
+        let mut raw = RawConnection::new(proxy.address).await;
         raw.send(&one.repeat(60)).await;
         assert_eq!(raw.goaway().await, CALM, "{what}");
     }
-    counted(&plane, "Http2ControlFrames").await;
+    wait_for_refusal(&proxy, "Http2ControlFrames").await;
 }
 
 #[tokio::test]
 async fn empty_frames_beyond_the_limit_end_the_connection() {
-    let plane = served().await;
-    let mut raw = Raw::new(plane.address).await;
+    let proxy = proxy_with_backend().await;
+    let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, 4, 1, &request_block(&[])).await;
     raw.send(&frame(0, 0, 1, b"").repeat(80)).await;
     assert_eq!(raw.goaway().await, CALM);
@@ -55,9 +55,9 @@ async fn empty_frames_beyond_the_limit_end_the_connection() {
 
 #[tokio::test]
 async fn a_head_in_endless_pieces_ends_the_connection() {
-    let plane = served().await;
+    let proxy = proxy_with_backend().await;
     for piece in [b"".to_vec(), block(&[("x-a", "b")])] {
-        let mut raw = Raw::new(plane.address).await;
+        let mut raw = RawConnection::new(proxy.address).await;
         raw.frame(1, 1, 1, &request_block(&[])).await;
         raw.send(&frame(9, 0, 1, &piece).repeat(400)).await;
         assert_eq!(raw.goaway().await, CALM);
@@ -68,23 +68,23 @@ async fn a_head_in_endless_pieces_ends_the_connection() {
 async fn small_messages_whose_reader_is_slow_are_kept_as_far_as_the_window_goes() {
     // As gRPC sends them, each in a frame of its own; the endpoint takes none of them.
     let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let plane = plane(
+    let proxy = test_proxy(
         Limits::default(),
-        Speaks::Http1,
+        EndpointProtocol::Http1,
         &[deaf.local_addr().unwrap()],
     );
-    let mut raw = Raw::new(plane.address).await;
+    let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, 4, 1, &request_block(&[])).await;
     raw.send(&frame(0, 0, 1, b"x").repeat(65_000)).await;
     raw.frame(1, 5, 3, &request_block(&[("expect", "nonsense")]))
         .await;
-    assert_eq!(raw.fate(3).await, "417", "the connection lives");
+    assert_eq!(raw.outcome(3).await, "417", "the connection lives");
 }
 
 #[tokio::test]
 async fn streams_that_are_reset_at_once_end_the_connection() {
-    let plane = served().await;
-    let mut raw = Raw::new(plane.address).await;
+    let proxy = proxy_with_backend().await;
+    let mut raw = RawConnection::new(proxy.address).await;
     let mut bytes = Vec::new();
     for stream in 0..20 {
         bytes.extend(frame(1, 5, 1 + 2 * stream, &request_block(&[])));
@@ -92,22 +92,22 @@ async fn streams_that_are_reset_at_once_end_the_connection() {
     }
     raw.send(&bytes).await;
     assert_eq!(raw.goaway().await, CALM);
-    counted(&plane, "Http2Resets").await;
+    wait_for_refusal(&proxy, "Http2Resets").await;
 }
 
 #[tokio::test]
 async fn resets_that_requests_account_for_are_fine() {
-    let plane = served().await;
-    let mut raw = Raw::new(plane.address).await;
+    let proxy = proxy_with_backend().await;
+    let mut raw = RawConnection::new(proxy.address).await;
     for at in 0..30 {
         let (served, reset) = (1 + 4 * at, 3 + 4 * at);
         raw.frame(1, 5, served, &request_block(&[])).await;
-        assert_eq!(raw.fate(served).await, "200");
+        assert_eq!(raw.outcome(served).await, "200");
         raw.frame(1, 4, reset, &request_block(&[])).await;
         raw.frame(3, 0, reset, &[0, 0, 0, 8]).await;
     }
     raw.frame(1, 5, 1001, &request_block(&[])).await;
-    assert_eq!(raw.fate(1001).await, "200");
+    assert_eq!(raw.outcome(1001).await, "200");
 }
 
 #[tokio::test]
@@ -130,8 +130,8 @@ async fn updates_of_windows_that_a_response_asks_for_are_fine() {
         http2_control_frames: 50,
         ..Limits::default()
     };
-    let plane = plane(limits, Speaks::Http2, &[endpoint]);
-    let mut raw = Raw::new(plane.address).await;
+    let proxy = test_proxy(limits, EndpointProtocol::Http2, &[endpoint]);
+    let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, 5, 1, &request_block(&[])).await;
     loop {
         let frame = raw.next().await.expect("the connection lives");

@@ -8,21 +8,21 @@ use pointsman_proxy::Limits;
 
 use crate::support::*;
 
-async fn limited(limits: Limits) -> Plane {
-    plane(limits, Speaks::Http1, &[http1_endpoint().await])
+async fn limited_proxy(limits: Limits) -> TestProxy {
+    test_proxy(limits, EndpointProtocol::Http1, &[http1_endpoint().await])
 }
 
 #[tokio::test]
 async fn heads_over_their_limits_get_the_right_status() {
-    let plane = limited(Limits {
+    let proxy = limited_proxy(Limits {
         header_bytes: 4096,
         headers: 20,
         uri_bytes: 1000,
         ..Limits::default()
     })
     .await;
-    let mut sender = client(plane.address).await;
-    let answer = ask(&mut sender, get(&format!("/{}", "a".repeat(2000)))).await;
+    let mut sender = client(proxy.address).await;
+    let answer = fetch(&mut sender, get(&format!("/{}", "a".repeat(2000)))).await;
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (414, Some("TargetTooLong"))
@@ -31,7 +31,7 @@ async fn heads_over_their_limits_get_the_right_status() {
     large
         .headers_mut()
         .insert("x-large", "b".repeat(5000).parse().unwrap());
-    let answer = ask(&mut sender, large).await;
+    let answer = fetch(&mut sender, large).await;
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (431, Some("HeadTooLarge"))
@@ -40,7 +40,7 @@ async fn heads_over_their_limits_get_the_right_status() {
     for _ in 0..30 {
         many.headers_mut().append("x-many", "1".parse().unwrap());
     }
-    let answer = ask(&mut sender, many).await;
+    let answer = fetch(&mut sender, many).await;
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (431, Some("TooManyFields"))
@@ -49,34 +49,34 @@ async fn heads_over_their_limits_get_the_right_status() {
     let mut huge = get("/");
     huge.headers_mut()
         .insert("x-huge", "c".repeat(30_000).parse().unwrap());
-    assert_eq!(ask(&mut sender, huge).await.status, 431);
-    assert_eq!(ask(&mut sender, get("/")).await.status, 200);
+    assert_eq!(fetch(&mut sender, huge).await.status, 431);
+    assert_eq!(fetch(&mut sender, get("/")).await.status, 200);
 }
 
 #[tokio::test]
 async fn bodies_over_their_limit_are_refused() {
-    let plane = limited(Limits {
+    let proxy = limited_proxy(Limits {
         body_bytes: Some(1000),
         ..Limits::default()
     })
     .await;
-    let mut sender = client(plane.address).await;
+    let mut sender = client(proxy.address).await;
     let mut announced = post("/");
     announced
         .headers_mut()
         .insert("content-length", "1001".parse().unwrap());
-    let answer = tell(&mut sender, announced, &[b'x'; 1001], None)
+    let answer = send_request(&mut sender, announced, &[b'x'; 1001], None)
         .await
         .unwrap();
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (413, Some("BodyTooLarge"))
     );
-    let answer = tell(&mut sender, post("/"), &[b'x'; 5000], None)
+    let answer = send_request(&mut sender, post("/"), &[b'x'; 5000], None)
         .await
         .unwrap();
     assert_eq!(answer.status, 413);
-    let answer = tell(&mut sender, post("/"), &[b'x'; 1000], None)
+    let answer = send_request(&mut sender, post("/"), &[b'x'; 1000], None)
         .await
         .unwrap();
     assert_eq!(answer.status, 200);
@@ -94,60 +94,60 @@ async fn a_stream_too_many_is_refused_and_may_be_tried_again() {
         streams: 3,
         ..Limits::default()
     };
-    let plane = plane(limits, Speaks::Http2, &[endpoint]);
-    let mut raw = Raw::new(plane.address).await;
+    let proxy = test_proxy(limits, EndpointProtocol::Http2, &[endpoint]);
+    let mut raw = RawConnection::new(proxy.address).await;
     for stream in [1, 3, 5, 7] {
         raw.frame(1, 5, stream, &request_block(&[])).await;
     }
     // REFUSED_STREAM
-    assert_eq!(raw.fate(7).await, "reset 7");
+    assert_eq!(raw.outcome(7).await, "reset 7");
 }
 
 #[tokio::test]
 async fn connections_without_requests_end() {
     let short = Duration::from_millis(300);
-    let plane = limited(Limits {
+    let proxy = limited_proxy(Limits {
         head_time: short,
         ..Limits::default()
     })
     .await;
     // Not a whole preface; no request; none after the first.
-    let mut raw = Raw::of(tokio::net::TcpStream::connect(plane.address).await.unwrap());
+    let mut raw = RawConnection::of(tokio::net::TcpStream::connect(proxy.address).await.unwrap());
     raw.send(b"PRI * HTTP/2.0\r\n").await;
-    soon("the end", async {
+    within_deadline("the end", async {
         while raw.next_byte().await.is_some() {}
     })
     .await;
-    let mut raw = Raw::new(plane.address).await;
+    let mut raw = RawConnection::new(proxy.address).await;
     assert_eq!(raw.goaway().await, Some(0));
     assert!(raw.next().await.is_none());
-    let plane = limited(Limits {
+    let proxy = limited_proxy(Limits {
         idle_time: short,
         ..Limits::default()
     })
     .await;
-    let mut raw = Raw::new(plane.address).await;
+    let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, 5, 1, &request_block(&[])).await;
-    assert_eq!(raw.fate(1).await, "200");
+    assert_eq!(raw.outcome(1).await, "200");
     assert_eq!(raw.goaway().await, Some(0));
     assert!(raw.next().await.is_none());
 }
 
 #[tokio::test]
 async fn a_body_that_stands_still_is_given_up() {
-    let plane = limited(Limits {
+    let proxy = limited_proxy(Limits {
         stall_time: Duration::from_millis(300),
         ..Limits::default()
     })
     .await;
-    let mut sender = client(plane.address).await;
+    let mut sender = client(proxy.address).await;
     let mut request = post("/");
     request
         .headers_mut()
         .insert("content-length", "10".parse().unwrap());
     let (response, mut sink) = sender.send_request(request, false).unwrap();
     sink.send_data(Bytes::from_static(b"five!"), false).unwrap();
-    let response = soon("an answer", response).await.unwrap();
+    let response = within_deadline("an answer", response).await.unwrap();
     assert_eq!(response.status(), 408);
 }
 
@@ -173,20 +173,23 @@ async fn a_slow_reader_costs_its_window_and_no_more() {
         }
     })
     .await;
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
     let (response, _) = sender.send_request(get("/"), true).unwrap();
-    let mut slow = soon("a head", response).await.unwrap().into_body();
+    let mut slow = within_deadline("a head", response)
+        .await
+        .unwrap()
+        .into_body();
     // While this one is not read, others are served to their end over the same connection to the endpoint.
-    let mut other = client(plane.address).await;
+    let mut other = client(proxy.address).await;
     for _ in 0..2 {
-        let whole = ask(&mut other, get("/")).await;
+        let whole = fetch(&mut other, get("/")).await;
         assert_eq!(whole.body.len(), 3_000_000);
     }
     let held = sent.load(Ordering::Relaxed) - 6_000_000;
     // The client's window, both buffers here, and what the endpoint has in hand.
     assert!(held <= 64 * 1024 * 4 + 20_000, "{held}");
-    let (body, _) = soon("the rest", drain(&mut slow)).await.unwrap();
+    let (body, _) = within_deadline("the rest", drain(&mut slow)).await.unwrap();
     assert_eq!(body.len(), 3_000_000);
 }
 
@@ -198,7 +201,7 @@ async fn a_stream_that_the_client_resets_lets_the_endpoint_go() {
         let endpoint = http2_endpoint(move |_, mut respond| {
             let said = said.clone();
             async move {
-                said.send("came").unwrap();
+                said.send("received").unwrap();
                 if !begun {
                     let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
                 } else {
@@ -209,15 +212,21 @@ async fn a_stream_that_the_client_resets_lets_the_endpoint_go() {
             }
         })
         .await;
-        let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-        let mut sender = client(plane.address).await;
+        let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+        let mut sender = client(proxy.address).await;
         let (response, mut sink) = sender.send_request(get("/"), false).unwrap();
-        assert_eq!(soon("the request", heard.recv()).await, Some("came"));
+        assert_eq!(
+            within_deadline("the request", heard.recv()).await,
+            Some("received")
+        );
         if begun {
-            soon("a head", response).await.unwrap();
+            within_deadline("a head", response).await.unwrap();
         }
         sink.send_reset(h2::Reason::CANCEL);
-        assert_eq!(soon("the reset", heard.recv()).await, Some("gone"));
+        assert_eq!(
+            within_deadline("the reset", heard.recv()).await,
+            Some("gone")
+        );
     }
 }
 
@@ -233,14 +242,14 @@ async fn a_drain_finishes_streams_and_ends_idle_connections() {
         }
     })
     .await;
-    let mut plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let _idle = client(plane.address).await;
-    let mut sender = client(plane.address).await;
+    let mut proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let _idle = client(proxy.address).await;
+    let mut sender = client(proxy.address).await;
     let (response, _) = sender.send_request(get("/"), true).unwrap();
-    let response = soon("a head", response).await.unwrap();
-    let draining = tokio::task::spawn_blocking(move || plane.proxy.drain(PATIENCE));
+    let response = within_deadline("a head", response).await.unwrap();
+    let draining = tokio::task::spawn_blocking(move || proxy.proxy.drain(PATIENCE));
     // It is told to go elsewhere, and what runs is finished.
-    soon("GOAWAY", async {
+    within_deadline("GOAWAY", async {
         while std::future::poll_fn(|cx| sender.poll_ready(cx))
             .await
             .is_ok()
@@ -251,20 +260,23 @@ async fn a_drain_finishes_streams_and_ends_idle_connections() {
     .await;
     go.send(true).unwrap();
     assert_eq!(
-        soon("a body", whole(response)).await.unwrap().text(),
+        within_deadline("a body", read_response(response))
+            .await
+            .unwrap()
+            .text(),
         "done"
     );
-    assert_eq!(soon("the end", draining).await.unwrap(), 0);
+    assert_eq!(within_deadline("the end", draining).await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn an_idle_connection_is_told_to_go_away_when_others_need_the_room() {
-    let plane = limited(Limits {
+    let proxy = limited_proxy(Limits {
         connections: Some(1),
         ..Limits::default()
     })
     .await;
-    let mut idle = Raw::new(plane.address).await;
+    let mut idle = RawConnection::new(proxy.address).await;
     idle.frame(1, 5, 1, &request_block(&[])).await;
     // Until the response has ended, the connection is not idle.
     while let Some(frame) = idle.next().await {
@@ -272,9 +284,9 @@ async fn an_idle_connection_is_told_to_go_away_when_others_need_the_room() {
             break;
         }
     }
-    let mut sender = client(plane.address).await;
-    assert_eq!(ask(&mut sender, get("/")).await.status, 200);
+    let mut sender = client(proxy.address).await;
+    assert_eq!(fetch(&mut sender, get("/")).await.status, 200);
     assert_eq!(idle.goaway().await, Some(0), "NO_ERROR");
-    let mut third = client(plane.address).await;
-    assert_eq!(ask(&mut third, get("/")).await.status, 200);
+    let mut third = client(proxy.address).await;
+    assert_eq!(fetch(&mut third, get("/")).await.status, 200);
 }

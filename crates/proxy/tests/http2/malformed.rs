@@ -7,23 +7,27 @@ use crate::support::*;
 /// END_STREAM and END_HEADERS.
 const WHOLE: u8 = 5;
 
-async fn served() -> Plane {
-    plane(Limits::default(), Speaks::Http1, &[http1_endpoint().await])
+async fn proxy_with_backend() -> TestProxy {
+    test_proxy(
+        Limits::default(),
+        EndpointProtocol::Http1,
+        &[http1_endpoint().await],
+    )
 }
 
 /// What becomes of a request whose block is this.
-async fn fate(plane: &Plane, block: &[u8]) -> String {
-    let mut raw = Raw::new(plane.address).await;
+async fn outcome(proxy: &TestProxy, block: &[u8]) -> String {
+    let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, WHOLE, 1, block).await;
-    raw.fate(1).await
+    raw.outcome(1).await
 }
 
 #[tokio::test]
 async fn a_head_as_it_should_be_is_served() {
-    let plane = served().await;
-    assert_eq!(fate(&plane, &request_block(&[])).await, "200");
+    let proxy = proxy_with_backend().await;
+    assert_eq!(outcome(&proxy, &request_block(&[])).await, "200");
     let host = [("host", "shop.example"), ("te", "trailers"), ("x-a", "b c")];
-    assert_eq!(fate(&plane, &request_block(&host)).await, "200");
+    assert_eq!(outcome(&proxy, &request_block(&host)).await, "200");
     // Host alone will do.
     let old = block(&[
         (":method", "GET"),
@@ -31,12 +35,12 @@ async fn a_head_as_it_should_be_is_served() {
         (":path", "/"),
         ("host", "shop.example"),
     ]);
-    assert_eq!(fate(&plane, &old).await, "200");
+    assert_eq!(outcome(&proxy, &old).await, "200");
 }
 
 #[tokio::test]
 async fn fields_that_are_forbidden_are_refused() {
-    let plane = served().await;
+    let proxy = proxy_with_backend().await;
     let forbidden: [(&str, &str); 19] = [
         ("connection", "close"),
         ("connection", "x-a"),
@@ -59,15 +63,16 @@ async fn fields_that_are_forbidden_are_refused() {
         (":unknown", "b"),
     ];
     for (name, value) in forbidden {
-        let fate = fate(&plane, &request_block(&[(name, value)])).await;
-        let refused = fate.starts_with("reset 1") || fate.starts_with("goaway ") || fate == "400";
-        assert!(refused, "{name:?}: {value:?} gives {fate}");
+        let outcome = outcome(&proxy, &request_block(&[(name, value)])).await;
+        let refused =
+            outcome.starts_with("reset 1") || outcome.starts_with("goaway ") || outcome == "400";
+        assert!(refused, "{name:?}: {value:?} gives {outcome}");
     }
 }
 
 #[tokio::test]
 async fn pseudo_header_fields_are_whole_and_in_their_place() {
-    let plane = served().await;
+    let proxy = proxy_with_backend().await;
     let (method, scheme) = ((":method", "GET"), (":scheme", "http"));
     let (path, authority) = ((":path", "/"), (":authority", "shop.example"));
     let blocks: [(&str, &[(&str, &str)]); 11] = [
@@ -96,15 +101,15 @@ async fn pseudo_header_fields_are_whole_and_in_their_place() {
         ),
     ];
     for (what, fields) in blocks {
-        let fate = fate(&plane, &block(fields)).await;
-        let refused = fate.starts_with("reset 1") || fate.starts_with("goaway ");
-        assert!(refused, "{what} gives {fate}");
+        let outcome = outcome(&proxy, &block(fields)).await;
+        let refused = outcome.starts_with("reset 1") || outcome.starts_with("goaway ");
+        assert!(refused, "{what} gives {outcome}");
     }
 }
 
 #[tokio::test]
 async fn targets_and_hosts_are_read_as_in_http1() {
-    let plane = served().await;
+    let proxy = proxy_with_backend().await;
     let asked = |method: &str, path: &str, authority: &str| {
         block(&[
             (":method", method),
@@ -167,68 +172,68 @@ async fn targets_and_hosts_are_read_as_in_http1() {
         ("a broken escape", asked("GET", "/%zz", host), "400"),
     ];
     for (what, block, wanted) in cases {
-        assert_eq!(fate(&plane, &block).await, wanted, "{what}");
+        assert_eq!(outcome(&proxy, &block).await, wanted, "{what}");
     }
     for (what, path) in [
         ("no slash", "a"),
         ("white space", "/a b"),
         ("a control", "/a\u{7f}"),
     ] {
-        let fate = fate(&plane, &asked("GET", path, host)).await;
+        let outcome = outcome(&proxy, &asked("GET", path, host)).await;
         assert!(
-            fate == "400" || fate.starts_with("reset 1"),
-            "{what}: {fate}"
+            outcome == "400" || outcome.starts_with("reset 1"),
+            "{what}: {outcome}"
         );
     }
 }
 
 #[tokio::test]
 async fn lengths_match_the_data() {
-    let plane = served().await;
+    let proxy = proxy_with_backend().await;
     let length = |value: &str| request_block(&[("content-length", value)]);
     // Less than announced, more than announced, none, and what is no length.
     for (value, data) in [("5", "four"), ("3", "four"), ("x", "four"), ("-1", "four")] {
-        let mut raw = Raw::new(plane.address).await;
+        let mut raw = RawConnection::new(proxy.address).await;
         raw.frame(1, 4, 1, &length(value)).await;
         raw.frame(0, 1, 1, data.as_bytes()).await;
-        let fate = raw.fate(1).await;
-        assert_eq!(fate, "reset 1", "{value}");
+        let outcome = raw.outcome(1).await;
+        assert_eq!(outcome, "reset 1", "{value}");
     }
-    assert_eq!(fate(&plane, &length("5")).await, "reset 1");
+    assert_eq!(outcome(&proxy, &length("5")).await, "reset 1");
     // Origins that keep a length as a signed number read something else.
     for (value, wanted) in [
         ("9223372036854775808", "400"),
         ("18446744073709551615", "reset 1"),
     ] {
-        let mut raw = Raw::new(plane.address).await;
+        let mut raw = RawConnection::new(proxy.address).await;
         raw.frame(1, 4, 1, &length(value)).await;
-        assert_eq!(raw.fate(1).await, wanted, "{value}");
+        assert_eq!(raw.outcome(1).await, wanted, "{value}");
     }
     let two = request_block(&[("content-length", "0"), ("content-length", "0")]);
-    assert_eq!(fate(&plane, &two).await, "400");
+    assert_eq!(outcome(&proxy, &two).await, "400");
 }
 
 #[tokio::test]
 async fn pseudo_header_fields_in_trailers_end_the_connection() {
-    let plane = served().await;
+    let proxy = proxy_with_backend().await;
     for name in [":path", ":method", ":status"] {
-        let mut raw = Raw::new(plane.address).await;
+        let mut raw = RawConnection::new(proxy.address).await;
         raw.frame(1, 4, 1, &request_block(&[])).await;
         raw.frame(0, 0, 1, b"body").await;
         raw.frame(1, WHOLE, 1, &block(&[(name, "/")])).await;
-        assert_eq!(raw.fate(1).await, "goaway 1", "{name}");
+        assert_eq!(raw.outcome(1).await, "goaway 1", "{name}");
     }
-    let mut raw = Raw::new(plane.address).await;
+    let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, 4, 1, &request_block(&[])).await;
     raw.frame(1, WHOLE, 1, &block(&[("x-sum", "7")])).await;
-    assert_eq!(raw.fate(1).await, "200");
+    assert_eq!(raw.outcome(1).await, "200");
 }
 
 #[tokio::test]
 async fn a_preface_in_pieces_is_understood() {
     use tokio::io::AsyncWriteExt;
-    let plane = served().await;
-    let mut stream = tokio::net::TcpStream::connect(plane.address).await.unwrap();
+    let proxy = proxy_with_backend().await;
+    let mut stream = tokio::net::TcpStream::connect(proxy.address).await.unwrap();
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(4, 0, 0, b""));
     bytes.extend(frame(1, WHOLE, 1, &request_block(&[])));
@@ -237,6 +242,6 @@ async fn a_preface_in_pieces_is_understood() {
         stream.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
-    let mut raw = Raw::of(stream);
-    assert_eq!(raw.fate(1).await, "200");
+    let mut raw = RawConnection::of(stream);
+    assert_eq!(raw.outcome(1).await, "200");
 }

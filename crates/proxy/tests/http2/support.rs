@@ -25,7 +25,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for something that has to happen.
-pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
+pub async fn within_deadline<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done,
         Err(_) => panic!("it took too long: {what}"),
@@ -34,19 +34,19 @@ pub async fn soon<T>(what: &str, work: impl Future<Output = T>) -> T {
 
 /// What is spoken to the backend.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Speaks {
+pub enum EndpointProtocol {
     Http1,
     Http2,
 }
 
 /// A running data plane.
-pub struct Plane {
+pub struct TestProxy {
     pub proxy: Proxy,
     pub address: SocketAddr,
 }
 
 /// An address that no other test uses: each has a loopback address of its own.
-pub fn nobody() -> SocketAddr {
+pub fn unused_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let process = std::process::id();
     let next = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -61,15 +61,24 @@ pub fn nobody() -> SocketAddr {
 }
 
 /// A data plane whose only rule goes to these endpoints.
-pub fn plane(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr]) -> Plane {
-    plane_with(limits, speaks, endpoints, "")
+pub fn test_proxy(
+    limits: Limits,
+    protocol: EndpointProtocol,
+    endpoints: &[SocketAddr],
+) -> TestProxy {
+    test_proxy_with_rule(limits, protocol, endpoints, "")
 }
 
 /// The same, with more said of the rule.
-pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule: &str) -> Plane {
-    let protocol = match speaks {
-        Speaks::Http1 => "http",
-        Speaks::Http2 => "kubernetes.io/h2c",
+pub fn test_proxy_with_rule(
+    limits: Limits,
+    protocol: EndpointProtocol,
+    endpoints: &[SocketAddr],
+    rule: &str,
+) -> TestProxy {
+    let protocol = match protocol {
+        EndpointProtocol::Http1 => "http",
+        EndpointProtocol::Http2 => "kubernetes.io/h2c",
     };
     let mut yaml = format!(
         r#"
@@ -101,7 +110,7 @@ pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule
     tables.apply(&delta);
     let mut changed = Changed::default();
     changed.record(&delta);
-    let address = nobody();
+    let address = unused_address();
     let key = SocketKey {
         address,
         transport: Transport::Tcp,
@@ -123,7 +132,7 @@ pub fn plane_with(limits: Limits, speaks: Speaks, endpoints: &[SocketAddr], rule
         ..Update::default()
     });
     assert!(outcome.unbound.is_empty(), "{:?}", outcome.unbound);
-    Plane { proxy, address }
+    TestProxy { proxy, address }
 }
 
 /// A client's connection.
@@ -133,7 +142,9 @@ pub async fn client(address: SocketAddr) -> SendRequest<Bytes> {
     tokio::spawn(async move {
         let _ = connection.await;
     });
-    soon("a connection", sender.ready()).await.unwrap()
+    within_deadline("a connection", sender.ready())
+        .await
+        .unwrap()
 }
 
 /// A request's head.
@@ -149,14 +160,14 @@ pub fn post(path: &str) -> Request<()> {
 
 /// A whole response.
 #[derive(Debug)]
-pub struct Whole {
+pub struct FullResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Vec<u8>,
     pub trailers: Option<HeaderMap>,
 }
 
-impl Whole {
+impl FullResponse {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
@@ -167,10 +178,10 @@ impl Whole {
 }
 
 /// Reads a response to its end.
-pub async fn whole(response: Response<RecvStream>) -> Result<Whole, h2::Error> {
+pub async fn read_response(response: Response<RecvStream>) -> Result<FullResponse, h2::Error> {
     let (parts, mut stream) = response.into_parts();
     let (body, trailers) = drain(&mut stream).await?;
-    Ok(Whole {
+    Ok(FullResponse {
         status: parts.status.as_u16(),
         headers: parts.headers,
         body,
@@ -190,25 +201,25 @@ pub async fn drain(stream: &mut RecvStream) -> Result<(Vec<u8>, Option<HeaderMap
 }
 
 /// Sends a request without a body.
-pub async fn ask(sender: &mut SendRequest<Bytes>, request: Request<()>) -> Whole {
-    try_ask(sender, request).await.unwrap()
+pub async fn fetch(sender: &mut SendRequest<Bytes>, request: Request<()>) -> FullResponse {
+    try_fetch(sender, request).await.unwrap()
 }
 
-pub async fn try_ask(
+pub async fn try_fetch(
     sender: &mut SendRequest<Bytes>,
     request: Request<()>,
-) -> Result<Whole, h2::Error> {
+) -> Result<FullResponse, h2::Error> {
     let (response, _) = sender.send_request(request, true)?;
-    soon("a response", async { whole(response.await?).await }).await
+    within_deadline("a response", async { read_response(response.await?).await }).await
 }
 
 /// Sends a request with a body and trailers.
-pub async fn tell(
+pub async fn send_request(
     sender: &mut SendRequest<Bytes>,
     request: Request<()>,
     body: &[u8],
     trailers: Option<HeaderMap>,
-) -> Result<Whole, h2::Error> {
+) -> Result<FullResponse, h2::Error> {
     let (response, mut stream) = sender.send_request(request, false)?;
     let sent = async {
         send_all(&mut stream, body).await?;
@@ -217,19 +228,19 @@ pub async fn tell(
             None => stream.send_data(Bytes::new(), true),
         }
     };
-    let came = async { whole(response.await?).await };
+    let received = async { read_response(response.await?).await };
     // A response may come before the body has gone.
-    let (_, came) = soon("a response", async { tokio::join!(sent, came) }).await;
-    came
+    let (_, received) = within_deadline("a response", async { tokio::join!(sent, received) }).await;
+    received
 }
 
 /// Sends bytes as the window allows.
 pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: &[u8]) -> Result<(), h2::Error> {
     while !bytes.is_empty() {
         stream.reserve_capacity(bytes.len());
-        let room = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
-        let Some(room) = room else { return Ok(()) };
-        let (now, rest) = bytes.split_at(room?.min(bytes.len()));
+        let buf = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+        let Some(buf) = buf else { return Ok(()) };
+        let (now, rest) = bytes.split_at(buf?.min(bytes.len()));
         stream.send_data(Bytes::copy_from_slice(now), false)?;
         bytes = rest;
     }
@@ -269,7 +280,7 @@ where
 }
 
 /// Answers with what it saw: the head as lines in the body, then the body, then the trailers as trailers.
-pub async fn mirror(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+pub async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let (parts, mut stream) = request.into_parts();
     let mut seen = format!("{} {}\n", parts.method, parts.uri);
     for (name, value) in &parts.headers {
@@ -301,13 +312,13 @@ pub async fn http1_endpoint() -> SocketAddr {
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(http1_mirror(stream));
+            tokio::spawn(http1_echo(stream));
         }
     });
     address
 }
 
-async fn http1_mirror(mut stream: TcpStream) {
+async fn http1_echo(mut stream: TcpStream) {
     let mut bytes = Vec::new();
     loop {
         let Some(end) = read_until(&mut stream, &mut bytes, b"\r\n\r\n").await else {
@@ -362,7 +373,7 @@ pub async fn read_until(stream: &mut TcpStream, bytes: &mut Vec<u8>, what: &[u8]
 }
 
 /// An endpoint that answers every connection's first request with these bytes, and closes.
-pub async fn canned(answer: &'static [u8]) -> SocketAddr {
+pub async fn canned_endpoint(answer: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -382,7 +393,7 @@ pub async fn canned(answer: &'static [u8]) -> SocketAddr {
 }
 
 /// Frames made by hand.
-pub struct Raw {
+pub struct RawConnection {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
@@ -396,11 +407,11 @@ pub struct Frame {
     pub payload: Vec<u8>,
 }
 
-impl Raw {
+impl RawConnection {
     /// A connection after preface and settings.
-    pub async fn new(address: SocketAddr) -> Raw {
+    pub async fn new(address: SocketAddr) -> RawConnection {
         let stream = TcpStream::connect(address).await.unwrap();
-        let mut raw = Raw {
+        let mut raw = RawConnection {
             stream,
             bytes: Vec::new(),
         };
@@ -410,9 +421,9 @@ impl Raw {
     }
 
     /// A connection on which something was sent already.
-    pub fn of(stream: TcpStream) -> Raw {
+    pub fn of(stream: TcpStream) -> RawConnection {
         let bytes = Vec::new();
-        Raw { stream, bytes }
+        RawConnection { stream, bytes }
     }
 
     /// Bytes as they are. A peer that is gone is none of its concern.
@@ -431,7 +442,7 @@ impl Raw {
 
     /// The next frame; none at the end.
     pub async fn next(&mut self) -> Option<Frame> {
-        soon("a frame", async {
+        within_deadline("a frame", async {
             loop {
                 if self.bytes.len() >= 9 {
                     let length =
@@ -456,7 +467,7 @@ impl Raw {
     }
 
     /// What becomes of a stream: `200`, `reset 1`, `goaway 11`, or `closed`.
-    pub async fn fate(&mut self, stream: u32) -> String {
+    pub async fn outcome(&mut self, stream: u32) -> String {
         while let Some(frame) = self.next().await {
             match frame.kind {
                 1 if frame.stream == stream => return status(&frame.payload),

@@ -22,15 +22,17 @@ async fn a_stream_that_is_refused_is_sent_again() {
         async move {
             match turn {
                 0 => respond.send_reset(Reason::REFUSED_STREAM),
-                _ => mirror(request, respond).await,
+                _ => echo(request, respond).await,
             }
         }
     })
     .await;
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
     // Not even a POST was looked at.
-    let answer = tell(&mut sender, post("/"), b"body", None).await.unwrap();
+    let answer = send_request(&mut sender, post("/"), b"body", None)
+        .await
+        .unwrap();
     assert_eq!(answer.status, 200);
     assert!(answer.text().ends_with("body"));
     assert_eq!(seen.load(Ordering::Relaxed), 2);
@@ -52,12 +54,14 @@ async fn a_stream_beyond_a_goaway_is_sent_again_on_another_connection() {
         let (second, _) = listener.accept().await.unwrap();
         let mut connection = h2::server::handshake(second).await.unwrap();
         while let Some(Ok((request, respond))) = connection.accept().await {
-            tokio::spawn(mirror(request, respond));
+            tokio::spawn(echo(request, respond));
         }
     });
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
-    let answer = tell(&mut sender, post("/"), b"body", None).await.unwrap();
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
+    let answer = send_request(&mut sender, post("/"), b"body", None)
+        .await
+        .unwrap();
     assert_eq!(answer.status, 200, "{}", answer.text());
     task.abort();
 }
@@ -99,18 +103,21 @@ async fn streams_that_a_goaway_leaves_alone_come_to_their_end() {
             });
         }
     });
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
     let mut streams = Vec::new();
     // Each connection goes away after its first stream; the next stream is on another one, if it was heard in time, or else sent again there.
     for _ in 0..3 {
         let (response, _) = sender.send_request(get("/"), true).unwrap();
-        streams.push(soon("a head", response).await.unwrap());
+        streams.push(within_deadline("a head", response).await.unwrap());
     }
     go.send(true).unwrap();
     for response in streams {
         assert_eq!(
-            soon("a body", whole(response)).await.unwrap().text(),
+            within_deadline("a body", read_response(response))
+                .await
+                .unwrap()
+                .text(),
             "done"
         );
     }
@@ -134,23 +141,25 @@ async fn an_endpoint_that_breaks_off_is_a_502_before_and_a_reset_after_the_head(
         }
     })
     .await;
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
-    let answer = ask(&mut sender, get("/before")).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
+    let answer = fetch(&mut sender, get("/before")).await;
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (502, Some("StreamReset"))
     );
     let (response, _) = sender.send_request(get("/after"), true).unwrap();
-    let response = soon("a head", response).await.unwrap();
+    let response = within_deadline("a head", response).await.unwrap();
     go.send(true).unwrap();
-    let error = soon("the end", whole(response)).await.unwrap_err();
+    let error = within_deadline("the end", read_response(response))
+        .await
+        .unwrap_err();
     assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
     // The same from HTTP/1: a body that is shorter than it was said to be.
-    let short = canned(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfive!").await;
-    let plane = self::plane(Limits::default(), Speaks::Http1, &[short]);
-    let mut sender = client(plane.address).await;
-    let error = try_ask(&mut sender, get("/")).await.unwrap_err();
+    let short = canned_endpoint(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfive!").await;
+    let proxy = self::test_proxy(Limits::default(), EndpointProtocol::Http1, &[short]);
+    let mut sender = client(proxy.address).await;
+    let error = try_fetch(&mut sender, get("/")).await.unwrap_err();
     assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
 }
 
@@ -162,26 +171,34 @@ async fn an_endpoint_that_does_not_speak_http2_is_found_out() {
         connect_time: Duration::from_millis(500),
         ..Limits::default()
     };
-    let plane = self::plane(hurried, Speaks::Http2, &[silent.local_addr().unwrap()]);
-    let mut sender = client(plane.address).await;
-    let answer = ask(&mut sender, get("/")).await;
+    let proxy = self::test_proxy(
+        hurried,
+        EndpointProtocol::Http2,
+        &[silent.local_addr().unwrap()],
+    );
+    let mut sender = client(proxy.address).await;
+    let answer = fetch(&mut sender, get("/")).await;
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (503, Some("ConnectTimeout"))
     );
 
-    let other = canned(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
-    let plane = self::plane(Limits::default(), Speaks::Http2, &[other]);
-    let mut sender = client(plane.address).await;
-    let answer = ask(&mut sender, get("/")).await;
+    let other = canned_endpoint(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
+    let proxy = self::test_proxy(Limits::default(), EndpointProtocol::Http2, &[other]);
+    let mut sender = client(proxy.address).await;
+    let answer = fetch(&mut sender, get("/")).await;
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (502, Some("ProtocolMismatch"))
     );
 
-    let plane = self::plane(Limits::default(), Speaks::Http2, &[nobody()]);
-    let mut sender = client(plane.address).await;
-    let answer = ask(&mut sender, get("/")).await;
+    let proxy = self::test_proxy(
+        Limits::default(),
+        EndpointProtocol::Http2,
+        &[unused_address()],
+    );
+    let mut sender = client(proxy.address).await;
+    let answer = fetch(&mut sender, get("/")).await;
     assert_eq!(
         (answer.status, answer.header("x-pointsman-reason")),
         (503, Some("ConnectFailed"))
@@ -217,12 +234,12 @@ async fn as_many_streams_as_the_endpoint_takes_share_a_connection() {
             });
         }
     });
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
     let asked: Vec<_> = (0..5)
         .map(|_| sender.send_request(get("/"), true).unwrap().0)
         .collect();
-    soon("all streams", async {
+    within_deadline("all streams", async {
         while streams.load(Ordering::Relaxed) < 5 {
             tokio::task::yield_now().await;
         }
@@ -231,7 +248,13 @@ async fn as_many_streams_as_the_endpoint_takes_share_a_connection() {
     assert_eq!(connections.load(Ordering::Relaxed), 3);
     go.send(true).unwrap();
     for response in asked {
-        assert_eq!(soon("a response", response).await.unwrap().status(), 200);
+        assert_eq!(
+            within_deadline("a response", response)
+                .await
+                .unwrap()
+                .status(),
+            200
+        );
     }
 }
 
@@ -243,8 +266,8 @@ async fn a_response_that_came_early_stands_though_the_body_is_refused() {
         let _ = respond.send_response(response, true);
     })
     .await;
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
-    let answer = tell(&mut sender, post("/"), &vec![b'x'; 1_000_000], None).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
+    let answer = send_request(&mut sender, post("/"), &vec![b'x'; 1_000_000], None).await;
     assert_eq!(answer.unwrap().status, 403);
 }

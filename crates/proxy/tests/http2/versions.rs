@@ -8,19 +8,19 @@ use tokio::net::TcpStream;
 
 use crate::support::*;
 
-async fn mirrored(speaks: Speaks) -> Plane {
-    let endpoint = match speaks {
-        Speaks::Http1 => http1_endpoint().await,
-        Speaks::Http2 => http2_endpoint(mirror).await,
+async fn echo_proxy(protocol: EndpointProtocol) -> TestProxy {
+    let endpoint = match protocol {
+        EndpointProtocol::Http1 => http1_endpoint().await,
+        EndpointProtocol::Http2 => http2_endpoint(echo).await,
     };
-    plane(Limits::default(), speaks, &[endpoint])
+    test_proxy(Limits::default(), protocol, &[endpoint])
 }
 
 #[tokio::test]
 async fn a_request_over_http2_reaches_endpoints_of_either_version() {
-    for speaks in [Speaks::Http1, Speaks::Http2] {
-        let plane = mirrored(speaks).await;
-        let mut client = client(plane.address).await;
+    for protocol in [EndpointProtocol::Http1, EndpointProtocol::Http2] {
+        let proxy = echo_proxy(protocol).await;
+        let mut client = client(proxy.address).await;
         let mut request = get("/a?b=c");
         request.headers_mut().insert("x-mine", "1".parse().unwrap());
         request
@@ -29,13 +29,13 @@ async fn a_request_over_http2_reaches_endpoints_of_either_version() {
         request
             .headers_mut()
             .append("cookie", "b=2".parse().unwrap());
-        let answer = ask(&mut client, request).await;
+        let answer = fetch(&mut client, request).await;
         assert_eq!(answer.status, 200);
         assert_eq!(answer.header("x-kind"), Some("mirror"));
         let seen = answer.text();
-        let first = match speaks {
-            Speaks::Http1 => "get /a?b=c http/1.1",
-            Speaks::Http2 => "GET http://shop.example/a?b=c",
+        let first = match protocol {
+            EndpointProtocol::Http1 => "get /a?b=c http/1.1",
+            EndpointProtocol::Http2 => "GET http://shop.example/a?b=c",
         };
         assert!(seen.starts_with(first), "{seen}");
         for line in [
@@ -53,24 +53,26 @@ async fn a_request_over_http2_reaches_endpoints_of_either_version() {
 
 #[tokio::test]
 async fn bodies_of_any_size_go_both_ways() {
-    for speaks in [Speaks::Http1, Speaks::Http2] {
-        let plane = mirrored(speaks).await;
-        let mut client = client(plane.address).await;
+    for protocol in [EndpointProtocol::Http1, EndpointProtocol::Http2] {
+        let proxy = echo_proxy(protocol).await;
+        let mut client = client(proxy.address).await;
         for size in [1, 5_000, 70_000, 1_000_000] {
             let body = vec![b'x'; size];
             let mut request = post("/");
             let length = size.to_string().parse().unwrap();
             request.headers_mut().insert("content-length", length);
-            let answer = tell(&mut client, request, &body, None).await.unwrap();
+            let answer = send_request(&mut client, request, &body, None)
+                .await
+                .unwrap();
             assert_eq!(answer.status, 200);
-            assert!(answer.body.ends_with(&body), "{size} to {speaks:?}");
+            assert!(answer.body.ends_with(&body), "{size} to {protocol:?}");
             let said = format!("content-length: {size}");
             assert!(
                 String::from_utf8_lossy(&answer.body[..600.min(answer.body.len())]).contains(&said)
             );
         }
         // Without a length.
-        let answer = tell(&mut client, post("/"), b"some bytes", None)
+        let answer = send_request(&mut client, post("/"), b"some bytes", None)
             .await
             .unwrap();
         assert!(answer.text().contains("some bytes"));
@@ -79,21 +81,21 @@ async fn bodies_of_any_size_go_both_ways() {
 
 #[tokio::test]
 async fn trailers_go_both_ways_over_http2_and_come_back_from_http1() {
-    let plane = mirrored(Speaks::Http2).await;
-    let mut sender = client(plane.address).await;
+    let proxy = echo_proxy(EndpointProtocol::Http2).await;
+    let mut sender = client(proxy.address).await;
     let sum = trailers("x-sum", "7");
-    let answer = tell(&mut sender, post("/"), b"body", Some(sum.clone()))
+    let answer = send_request(&mut sender, post("/"), b"body", Some(sum.clone()))
         .await
         .unwrap();
     assert!(answer.text().ends_with("body"));
     assert_eq!(answer.trailers.unwrap(), sum);
-    let plane = self::plane(
+    let proxy = self::test_proxy(
         Limits::default(),
-        Speaks::Http1,
-        &[canned(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 9\r\n\r\n").await],
+        EndpointProtocol::Http1,
+        &[canned_endpoint(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 9\r\n\r\n").await],
     );
-    let mut sender = client(plane.address).await;
-    let answer = ask(&mut sender, get("/")).await;
+    let mut sender = client(proxy.address).await;
+    let answer = fetch(&mut sender, get("/")).await;
     assert_eq!(answer.text(), "body");
     assert_eq!(answer.trailers.unwrap(), trailers("x-sum", "9"));
 }
@@ -101,20 +103,20 @@ async fn trailers_go_both_ways_over_http2_and_come_back_from_http1() {
 /// RFC 9112 §7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or discard the received trailer fields."
 #[tokio::test]
 async fn trailers_of_a_request_never_reach_an_endpoint_of_http1() {
-    let plane = mirrored(Speaks::Http1).await;
-    let mut sender = client(plane.address).await;
+    let proxy = echo_proxy(EndpointProtocol::Http1).await;
+    let mut sender = client(proxy.address).await;
     let sum = trailers("x-sum", "7");
-    let answer = tell(&mut sender, post("/"), b"body", Some(sum))
+    let answer = send_request(&mut sender, post("/"), b"body", Some(sum))
         .await
         .unwrap();
     let text = answer.text();
     assert!(text.ends_with("4\r\nbody\r\n0\r\n\r\n"), "{text}");
 
-    let mut stream = TcpStream::connect(plane.address).await.unwrap();
+    let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     let request = b"POST / HTTP/1.1\r\nhost: shop.example\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n1: /shut/smuggled HTTP/1.1\r\nX-User: admin\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut bytes = Vec::new();
-    let end = soon(
+    let end = within_deadline(
         "an answer",
         read_until(&mut stream, &mut bytes, b"body\r\n0\r\n\r\n"),
     )
@@ -124,12 +126,12 @@ async fn trailers_of_a_request_never_reach_an_endpoint_of_http1() {
 
 #[tokio::test]
 async fn a_client_of_http1_reaches_an_endpoint_of_http2() {
-    let plane = mirrored(Speaks::Http2).await;
-    let mut stream = TcpStream::connect(plane.address).await.unwrap();
+    let proxy = echo_proxy(EndpointProtocol::Http2).await;
+    let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     let request = b"POST /up HTTP/1.1\r\nhost: shop.example\r\ntransfer-encoding: chunked\r\nconnection: x-mine\r\nx-mine: 1\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 7\r\n\r\n";
     stream.write_all(request).await.unwrap();
     let mut bytes = Vec::new();
-    let end = soon(
+    let end = within_deadline(
         "an answer",
         read_until(&mut stream, &mut bytes, b"x-sum: 7\r\n\r\n"),
     )
@@ -145,7 +147,7 @@ async fn a_client_of_http1_reaches_an_endpoint_of_http2() {
         .await
         .unwrap();
     let mut bytes = Vec::new();
-    let end = soon(
+    let end = within_deadline(
         "an answer",
         read_until(&mut stream, &mut bytes, b"0\r\n\r\n"),
     )
@@ -166,29 +168,29 @@ async fn heads_without_bodies_say_so() {
         let _ = respond.send_response(response.body(()).unwrap(), true);
     })
     .await;
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
     let head = Request::head("http://shop.example/200").body(()).unwrap();
-    let answer = ask(&mut sender, head).await;
+    let answer = fetch(&mut sender, head).await;
     assert_eq!(
         (answer.status, answer.header("content-length")),
         (200, Some("5"))
     );
-    let answer = ask(&mut sender, get("/304")).await;
+    let answer = fetch(&mut sender, get("/304")).await;
     assert_eq!((answer.status, answer.body.len()), (304, 0));
-    let answer = ask(&mut sender, get("/204")).await;
+    let answer = fetch(&mut sender, get("/204")).await;
     assert_eq!(
         (answer.status, answer.header("content-length")),
         (204, None)
     );
     // To HTTP/1, a body that is known to be empty.
-    let mut stream = TcpStream::connect(plane.address).await.unwrap();
+    let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     stream
         .write_all(b"GET /201 HTTP/1.1\r\nhost: shop.example\r\n\r\n")
         .await
         .unwrap();
     let mut bytes = Vec::new();
-    soon("a head", read_until(&mut stream, &mut bytes, b"\r\n\r\n"))
+    within_deadline("a head", read_until(&mut stream, &mut bytes, b"\r\n\r\n"))
         .await
         .unwrap();
     let head = String::from_utf8(bytes).unwrap();
@@ -197,18 +199,21 @@ async fn heads_without_bodies_say_so() {
 
 #[tokio::test]
 async fn interim_responses_are_passed_on() {
-    let endpoint = canned(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
-    let plane = plane(Limits::default(), Speaks::Http1, &[endpoint]);
-    let mut sender = client(plane.address).await;
+    let endpoint = canned_endpoint(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http1, &[endpoint]);
+    let mut sender = client(proxy.address).await;
     let (mut response, _) = sender.send_request(get("/"), true).unwrap();
     let interim = std::future::poll_fn(|cx| response.poll_informational(cx));
-    let interim = soon("an interim response", interim).await.unwrap().unwrap();
+    let interim = within_deadline("an interim response", interim)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (interim.status().as_u16(), &interim.headers()["link"]),
         (103, &"</a>".parse().unwrap())
     );
-    let answer = soon("a response", response).await.unwrap();
-    assert_eq!(whole(answer).await.unwrap().text(), "ok");
+    let answer = within_deadline("a response", response).await.unwrap();
+    assert_eq!(read_response(answer).await.unwrap().text(), "ok");
 }
 
 #[tokio::test]
@@ -228,8 +233,8 @@ async fn a_call_streams_both_ways_at_once() {
         let _ = sink.send_trailers(trailers("grpc-status", "0"));
     })
     .await;
-    let plane = plane(Limits::default(), Speaks::Http2, &[endpoint]);
-    let mut sender = client(plane.address).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
+    let mut sender = client(proxy.address).await;
     let mut request = post("/shop.Cart/Watch");
     request
         .headers_mut()
@@ -238,35 +243,41 @@ async fn a_call_streams_both_ways_at_once() {
         .headers_mut()
         .insert("te", "trailers".parse().unwrap());
     let (response, mut sink) = sender.send_request(request, false).unwrap();
-    let response = soon("a head", response).await.unwrap();
+    let response = within_deadline("a head", response).await.unwrap();
     let mut stream = response.into_body();
     for message in 0..20u8 {
         sink.send_data(Bytes::from(vec![message; 100]), false)
             .unwrap();
         let mut got = Vec::new();
         while got.len() < 100 {
-            let piece = soon("a message", stream.data()).await.unwrap().unwrap();
+            let piece = within_deadline("a message", stream.data())
+                .await
+                .unwrap()
+                .unwrap();
             let _ = stream.flow_control().release_capacity(piece.len());
             got.extend(piece);
         }
         assert_eq!(got, vec![message; 100]);
     }
     sink.send_data(Bytes::new(), true).unwrap();
-    assert!(soon("the end", stream.data()).await.is_none());
-    let status = soon("trailers", stream.trailers()).await.unwrap().unwrap();
+    assert!(within_deadline("the end", stream.data()).await.is_none());
+    let status = within_deadline("trailers", stream.trailers())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(status, trailers("grpc-status", "0"));
 }
 
 #[tokio::test]
 async fn a_call_that_is_answered_here_gets_its_status_in_the_head() {
-    let plane = plane(Limits::default(), Speaks::Http2, &[]);
-    let mut sender = client(plane.address).await;
+    let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[]);
+    let mut sender = client(proxy.address).await;
     let mut request = post("/shop.Cart/Get");
     request
         .headers_mut()
         .insert("content-type", "application/grpc".parse().unwrap());
     let (response, _sink) = sender.send_request(request, false).unwrap();
-    let response = soon("a head", response).await.unwrap();
+    let response = within_deadline("a head", response).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["grpc-status"], "14");
     assert_eq!(response.headers()["x-pointsman-reason"], "NoEndpoints");
@@ -275,18 +286,18 @@ async fn a_call_that_is_answered_here_gets_its_status_in_the_head() {
 
 #[tokio::test]
 async fn many_requests_at_once_share_few_connections() {
-    let plane = mirrored(Speaks::Http2).await;
-    let sender = client(plane.address).await;
+    let proxy = echo_proxy(EndpointProtocol::Http2).await;
+    let sender = client(proxy.address).await;
     let asking: Vec<_> = (0..100)
         .map(|at| {
             let mut sender = sender.clone();
-            tokio::spawn(async move { ask(&mut sender, get(&format!("/{at}"))).await.status })
+            tokio::spawn(async move { fetch(&mut sender, get(&format!("/{at}"))).await.status })
         })
         .collect();
     for asked in asking {
-        assert_eq!(soon("an answer", asked).await.unwrap(), 200);
+        assert_eq!(within_deadline("an answer", asked).await.unwrap(), 200);
     }
-    let metrics = plane.proxy.metrics().render();
+    let metrics = proxy.proxy.metrics().render();
     let made = metrics
         .lines()
         .find(|line| line.contains("connects_total{") && !line.contains("failed"));

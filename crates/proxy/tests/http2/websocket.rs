@@ -88,9 +88,9 @@ fn accept(key: &str) -> String {
 }
 
 /// A client that may open WebSockets: it has heard that they are taken.
-async fn ready(address: SocketAddr) -> SendRequest<Bytes> {
+async fn ready_client(address: SocketAddr) -> SendRequest<Bytes> {
     let mut sender = client(address).await;
-    soon("the settings", async {
+    within_deadline("the settings", async {
         while !sender.is_extended_connect_protocol_enabled() {
             std::future::poll_fn(|cx| sender.poll_ready(cx))
                 .await
@@ -115,10 +115,13 @@ fn opening() -> Request<()> {
     request
 }
 
-async fn hear(stream: &mut RecvStream, count: usize) -> Vec<u8> {
+async fn read_bytes(stream: &mut RecvStream, count: usize) -> Vec<u8> {
     let mut heard = Vec::new();
     while heard.len() < count {
-        let piece = soon("bytes", stream.data()).await.unwrap().unwrap();
+        let piece = within_deadline("bytes", stream.data())
+            .await
+            .unwrap()
+            .unwrap();
         let _ = stream.flow_control().release_capacity(piece.len());
         heard.extend(piece);
     }
@@ -127,46 +130,52 @@ async fn hear(stream: &mut RecvStream, count: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn a_client_of_http2_talks_to_endpoints_of_either_version() {
-    for speaks in [Speaks::Http1, Speaks::Http2] {
-        let endpoint = match speaks {
-            Speaks::Http1 => over_http1(true).await,
-            Speaks::Http2 => over_http2().await,
+    for protocol in [EndpointProtocol::Http1, EndpointProtocol::Http2] {
+        let endpoint = match protocol {
+            EndpointProtocol::Http1 => over_http1(true).await,
+            EndpointProtocol::Http2 => over_http2().await,
         };
-        let plane = plane(Limits::default(), speaks, &[endpoint]);
-        let mut sender = ready(plane.address).await;
+        let proxy = test_proxy(Limits::default(), protocol, &[endpoint]);
+        let mut sender = ready_client(proxy.address).await;
         let (response, mut sink) = sender.send_request(opening(), false).unwrap();
         // Sent before the other side has agreed: it waits.
         sink.send_data(Bytes::from_static(b"early "), false)
             .unwrap();
-        let response = soon("a head", response).await.unwrap();
+        let response = within_deadline("a head", response).await.unwrap();
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["sec-websocket-protocol"], "chat");
         assert!(!response.headers().contains_key("sec-websocket-accept"));
         let mut stream = response.into_body();
-        assert_eq!(hear(&mut stream, 6).await, b"EARLY ");
+        assert_eq!(read_bytes(&mut stream, 6).await, b"EARLY ");
         for word in ["hello", "world"] {
             sink.send_data(Bytes::from(word), false).unwrap();
             assert_eq!(
-                hear(&mut stream, 5).await,
+                read_bytes(&mut stream, 5).await,
                 word.to_ascii_uppercase().as_bytes()
             );
         }
         sink.send_data(Bytes::new(), true).unwrap();
-        let (rest, _) = soon("the end", drain(&mut stream)).await.unwrap();
+        let (rest, _) = within_deadline("the end", drain(&mut stream))
+            .await
+            .unwrap();
         assert!(rest.is_empty());
     }
 }
 
 #[tokio::test]
 async fn a_client_of_http1_talks_to_an_endpoint_of_http2() {
-    let plane = plane(Limits::default(), Speaks::Http2, &[over_http2().await]);
-    let mut stream = TcpStream::connect(plane.address).await.unwrap();
+    let proxy = test_proxy(
+        Limits::default(),
+        EndpointProtocol::Http2,
+        &[over_http2().await],
+    );
+    let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     let request = format!(
         "GET /chat?a=b HTTP/1.1\r\nhost: shop.example\r\nconnection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-key: {KEY}\r\nsec-websocket-version: 13\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut bytes = Vec::new();
-    let end = soon("a head", read_until(&mut stream, &mut bytes, b"\r\n\r\n"))
+    let end = within_deadline("a head", read_until(&mut stream, &mut bytes, b"\r\n\r\n"))
         .await
         .unwrap();
     let head = String::from_utf8(bytes.drain(..end).collect()).unwrap();
@@ -176,12 +185,12 @@ async fn a_client_of_http1_talks_to_an_endpoint_of_http2() {
         "{head}"
     );
     stream.write_all(b"hello").await.unwrap();
-    soon("an echo", read_until(&mut stream, &mut bytes, b"HELLO"))
+    within_deadline("an echo", read_until(&mut stream, &mut bytes, b"HELLO"))
         .await
         .unwrap();
     stream.shutdown().await.unwrap();
     let mut rest = Vec::new();
-    soon("the end", stream.read_to_end(&mut rest))
+    within_deadline("the end", stream.read_to_end(&mut rest))
         .await
         .unwrap();
 }
@@ -199,14 +208,14 @@ async fn endpoints_that_take_none_are_a_502() {
             });
         }
     });
-    for (speaks, endpoint) in [
-        (Speaks::Http2, endpoint),
-        (Speaks::Http1, over_http1(false).await),
+    for (protocol, endpoint) in [
+        (EndpointProtocol::Http2, endpoint),
+        (EndpointProtocol::Http1, over_http1(false).await),
     ] {
-        let plane = plane(Limits::default(), speaks, &[endpoint]);
-        let mut sender = ready(plane.address).await;
+        let proxy = test_proxy(Limits::default(), protocol, &[endpoint]);
+        let mut sender = ready_client(proxy.address).await;
         let (response, _sink) = sender.send_request(opening(), false).unwrap();
-        let response = soon("a head", response).await.unwrap();
+        let response = within_deadline("a head", response).await.unwrap();
         assert_eq!(response.status(), 502, "{:?}", response.headers());
     }
 }

@@ -5,19 +5,19 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use crate::crypt::{Pair, any_client, open};
+use crate::certificates::{TestCertificate, any_client, connect_tls};
 use crate::support::*;
 use crate::tls::http_backend;
 
 /// A site with a limit of connections and an HTTP listener in front of a backend.
-fn site(workers: usize, limit: usize, backend: SocketAddr) -> Site {
+fn proxy(workers: usize, limit: usize, backend: SocketAddr) -> TestProxy {
     let mut options = options();
     options.workers = Some(workers);
     options.limits.connections = Some(limit);
     let manifests = gateway("{name: http, port: 80, protocol: HTTP}")
         + &route("HTTPRoute", "h", "http", "{name: web, port: 1000}")
         + &service("web", &[backend]);
-    Site::with(options, &manifests)
+    TestProxy::with(options, &manifests)
 }
 
 fn send(stream: &mut TcpStream) {
@@ -27,15 +27,15 @@ fn send(stream: &mut TcpStream) {
 
 /// Reads a response of [`http_backend`]. Returns its status line.
 fn receive(stream: &mut TcpStream) -> String {
-    let (mut came, mut byte) = (Vec::new(), [0]);
-    while !came.ends_with(b"\r\n\r\nok") {
+    let (mut received, mut byte) = (Vec::new(), [0]);
+    while !received.ends_with(b"\r\n\r\nok") {
         match stream.read(&mut byte) {
-            Ok(1) => came.push(byte[0]),
-            ended => panic!("{ended:?} after {:?}", String::from_utf8_lossy(&came)),
+            Ok(1) => received.push(byte[0]),
+            ended => panic!("{ended:?} after {:?}", String::from_utf8_lossy(&received)),
         }
     }
-    let came = String::from_utf8(came).expect("text");
-    came.lines().next().unwrap_or_default().to_owned()
+    let received = String::from_utf8(received).expect("text");
+    received.lines().next().unwrap_or_default().to_owned()
 }
 
 fn get(stream: &mut TcpStream) -> String {
@@ -47,11 +47,11 @@ const OK: &str = "HTTP/1.1 200 OK";
 
 #[test]
 fn idle_connections_never_keep_an_ordinary_client_out() {
-    let site = site(2, 64, http_backend());
-    let mut kept = connect(site.at(80));
+    let proxy = proxy(2, 64, http_backend());
+    let mut kept = connect(proxy.tcp_address(80));
     let mut idle = Vec::new();
     for at in 0..128 {
-        let mut stream = connect(site.at(80));
+        let mut stream = connect(proxy.tcp_address(80));
         if at % 2 == 0 {
             assert_eq!(get(&mut stream), OK);
         }
@@ -59,17 +59,17 @@ fn idle_connections_never_keep_an_ordinary_client_out() {
         assert_eq!(get(&mut kept), OK, "a client that asks is not idle");
     }
     for _ in 0..100 {
-        assert_eq!(get(&mut connect(site.at(80))), OK);
+        assert_eq!(get(&mut connect(proxy.tcp_address(80))), OK);
         assert_eq!(get(&mut kept), OK);
     }
-    assert_eq!(site.figure("pointsman_connections_refused_total", ""), 0);
-    assert!(site.figure("pointsman_idle_connections_closed_total", "") >= 65);
+    assert_eq!(proxy.metric("pointsman_connections_refused_total", ""), 0);
+    assert!(proxy.metric("pointsman_idle_connections_closed_total", "") >= 65);
     assert!(is_refused(idle.swap_remove(0)), "it was idle longest");
 }
 
 /// A backend that answers a request when it is told to.
-fn patient_backend() -> (SocketAddr, Receiver<()>, Sender<()>) {
-    let ((asked, came), (answer, told)) = (channel(), channel());
+fn manual_backend() -> (SocketAddr, Receiver<()>, Sender<()>) {
+    let ((asked, received), (answer, told)) = (channel(), channel());
     let told = Arc::new(Mutex::new(told));
     let address = backend(move |mut stream| {
         let (mut head, mut byte) = (Vec::new(), [0]);
@@ -83,22 +83,22 @@ fn patient_backend() -> (SocketAddr, Receiver<()>, Sender<()>) {
             }
         }
     });
-    (address, came, answer)
+    (address, received, answer)
 }
 
 #[test]
 fn a_connection_with_a_request_in_progress_is_never_closed() {
-    let (backend, came, answer) = patient_backend();
-    let site = site(1, 2, backend);
-    let mut busy = connect(site.at(80));
+    let (backend, received, answer) = manual_backend();
+    let proxy = proxy(1, 2, backend);
+    let mut busy = connect(proxy.tcp_address(80));
     send(&mut busy);
-    came.recv().expect("a request");
-    let idle = connect(site.at(80));
-    let mut second = connect(site.at(80));
-    assert!(is_refused(idle), "the idle one made room");
+    received.recv().expect("a request");
+    let idle = connect(proxy.tcp_address(80));
+    let mut second = connect(proxy.tcp_address(80));
+    assert!(is_refused(idle), "the idle one made buf");
     send(&mut second);
-    came.recv().expect("a request");
-    let third = connect(site.at(80));
+    received.recv().expect("a request");
+    let third = connect(proxy.tcp_address(80));
     let mut third_came = String::new();
     (&third).read_to_string(&mut third_came).expect("an answer");
     assert!(third_came.contains("TooManyConnections"), "{third_came}");
@@ -111,7 +111,7 @@ fn a_connection_with_a_request_in_progress_is_never_closed() {
 
 #[test]
 fn a_silent_connection_makes_room_before_its_tls_handshake() {
-    let pair = Pair::new("web.example");
+    let pair = TestCertificate::new("web.example");
     let mut options = options();
     options.limits.connections = Some(2);
     let listener = "{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}]}}";
@@ -119,14 +119,18 @@ fn a_silent_connection_makes_room_before_its_tls_handshake() {
         + &pair.secret("web")
         + &route("HTTPRoute", "h", "tls", "{name: web, port: 1000}")
         + &service("web", &[http_backend()]);
-    let site = Site::with(options, &manifests);
-    let mut silent = [connect(site.at(443)), connect(site.at(443))];
-    let mut stream = open(&any_client(), site.at(443), "web.example").expect("a handshake");
+    let proxy = TestProxy::with(options, &manifests);
+    let mut silent = [
+        connect(proxy.tcp_address(443)),
+        connect(proxy.tcp_address(443)),
+    ];
+    let mut stream =
+        connect_tls(&any_client(), proxy.tcp_address(443), "web.example").expect("a handshake");
     let request = b"GET / HTTP/1.1\r\nhost: web.example\r\nconnection: close\r\n\r\n";
     stream.write_all(request).expect("written");
-    let mut came = Vec::new();
-    let _ = stream.read_to_end(&mut came);
-    assert!(came.starts_with(OK.as_bytes()), "{came:?}");
+    let mut received = Vec::new();
+    let _ = stream.read_to_end(&mut received);
+    assert!(received.starts_with(OK.as_bytes()), "{received:?}");
     assert_eq!(silent[0].read(&mut [0]).expect("the end"), 0);
-    assert_eq!(site.figure("pointsman_connections_refused_total", ""), 0);
+    assert_eq!(proxy.metric("pointsman_connections_refused_total", ""), 0);
 }

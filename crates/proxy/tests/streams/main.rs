@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
 
-mod crypt;
+mod certificates;
 mod idle;
 mod mesh;
 mod refused;

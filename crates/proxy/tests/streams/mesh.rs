@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
 
-use crate::crypt::{Pair, any_client, secret_backend};
+use crate::certificates::{TestCertificate, any_client, tls_backend};
 use crate::support::*;
 use pointsman_binding::bound::Transport;
 use pointsman_resources::Kind;
@@ -17,16 +17,16 @@ fn connect_from(from: Ipv4Addr, at: SocketAddr) -> TcpStream {
         .bind(&SocketAddr::from((from, 0)).into())
         .expect("bound");
     socket.connect(&at.into()).expect("connected");
-    patient(TcpStream::from(socket))
+    with_timeouts(TcpStream::from(socket))
 }
 
 /// Asks from this address.
-fn ask_from(from: Ipv4Addr, at: SocketAddr) -> String {
+fn send_and_read_from(from: Ipv4Addr, at: SocketAddr) -> String {
     let mut stream = connect_from(from, at);
     stream.shutdown(Shutdown::Write).expect("ended");
-    let mut came = String::new();
-    stream.read_to_string(&mut came).expect("read");
-    came
+    let mut received = String::new();
+    stream.read_to_string(&mut received).expect("read");
+    received
 }
 
 /// A route with `infra/web` as its parent, in this namespace.
@@ -38,49 +38,53 @@ fn mesh_route(kind: &str, namespace: &str, backend: &str) -> String {
 
 #[test]
 fn routes_of_the_clients_namespace_hold_before_those_of_the_producer() {
-    let services = service("web", &[named("web")])
-        + &service("canary", &[named("canary")])
-        + &service("mine", &[named("mine")]);
-    let mut site = Site::new(&services);
-    let at = site.mesh(("infra", "web"), 1000, Transport::Tcp);
+    let services = service("web", &[named_backend("web")])
+        + &service("canary", &[named_backend("canary")])
+        + &service("mine", &[named_backend("mine")]);
+    let mut proxy = TestProxy::new(&services);
+    let at = proxy.listen_on_service(("infra", "web"), 1000, Transport::Tcp);
     let (consumer, anybody) = (address(), address());
-    site.pod(consumer, "team");
-    assert_eq!(ask_from(anybody, at), "web 0 bytes", "no route governs it");
-    assert_eq!(ask_from(consumer, at), "web 0 bytes");
-    site.put(&mesh_route("TCPRoute", "team", "mine"));
-    assert_eq!(ask_from(anybody, at), "web 0 bytes");
-    assert_eq!(ask_from(consumer, at), "mine 0 bytes");
-    site.put(&mesh_route("TCPRoute", "infra", "canary"));
-    assert_eq!(ask_from(anybody, at), "canary 0 bytes");
-    assert_eq!(ask_from(consumer, at), "mine 0 bytes");
-    site.delete(Kind::TCPRoute, "team", "m");
-    assert_eq!(ask_from(consumer, at), "canary 0 bytes");
-    site.delete(Kind::TCPRoute, "infra", "m");
-    assert_eq!(ask_from(anybody, at), "web 0 bytes");
+    proxy.add_pod(consumer, "team");
+    assert_eq!(
+        send_and_read_from(anybody, at),
+        "web 0 bytes",
+        "no route governs it"
+    );
+    assert_eq!(send_and_read_from(consumer, at), "web 0 bytes");
+    proxy.apply(&mesh_route("TCPRoute", "team", "mine"));
+    assert_eq!(send_and_read_from(anybody, at), "web 0 bytes");
+    assert_eq!(send_and_read_from(consumer, at), "mine 0 bytes");
+    proxy.apply(&mesh_route("TCPRoute", "infra", "canary"));
+    assert_eq!(send_and_read_from(anybody, at), "canary 0 bytes");
+    assert_eq!(send_and_read_from(consumer, at), "mine 0 bytes");
+    proxy.delete(Kind::TCPRoute, "team", "m");
+    assert_eq!(send_and_read_from(consumer, at), "canary 0 bytes");
+    proxy.delete(Kind::TCPRoute, "infra", "m");
+    assert_eq!(send_and_read_from(anybody, at), "web 0 bytes");
     let labels = "kind=\"Service\",namespace=\"infra\",name=\"web\",port=\"1000\"";
-    site.await_figure("pointsman_listener_open_connections", labels, 0);
+    proxy.wait_for_metric("pointsman_listener_open_connections", labels, 0);
 }
 
 #[test]
 fn names_in_tls_are_looked_at_where_a_tls_route_governs() {
-    let theirs = Pair::new("web.example");
-    let services = service("web", &[secret_backend("web", &theirs)])
-        + &service("other", &[secret_backend("other", &theirs)]);
-    let mut site = Site::new(&services);
-    let at = site.mesh(("infra", "web"), 1000, Transport::Tcp);
-    let asked = |name: &str| {
+    let theirs = TestCertificate::new("web.example");
+    let services = service("web", &[tls_backend("web", &theirs)])
+        + &service("other", &[tls_backend("other", &theirs)]);
+    let mut proxy = TestProxy::new(&services);
+    let at = proxy.listen_on_service(("infra", "web"), 1000, Transport::Tcp);
+    let request_as = |name: &str| {
         let name = ServerName::try_from(name.to_owned()).expect("a name");
         let connection = rustls::ClientConnection::new(any_client(), name).expect("a connection");
         let mut stream = rustls::StreamOwned::new(connection, connect(at));
         stream.write_all(b"hi\n").expect("written");
-        let mut came = String::new();
-        stream.read_to_string(&mut came).expect("read");
-        came
+        let mut received = String::new();
+        stream.read_to_string(&mut received).expect("read");
+        received
     };
-    assert_eq!(asked("web.example"), "web web.example hi");
+    assert_eq!(request_as("web.example"), "web web.example hi");
     let route = "\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: TLSRoute, metadata: {namespace: infra, name: m}, spec: {parentRefs: [{group: '', kind: Service, name: web, port: 1000}], hostnames: [web.example], rules: [{backendRefs: [{name: other, port: 1000}]}]}}";
-    site.put(route);
-    assert_eq!(asked("web.example"), "other web.example hi");
+    proxy.apply(route);
+    assert_eq!(request_as("web.example"), "other web.example hi");
 }
 
 #[test]
@@ -88,19 +92,19 @@ fn datagrams_go_to_the_service_itself_where_no_route_governs() {
     let echo = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = echo.local_addr().expect("an address");
     std::thread::spawn(move || {
-        let mut room = [0; 100];
-        while let Ok((count, from)) = echo.recv_from(&mut room) {
-            let _ = echo.send_to(&room[..count], from);
+        let mut buf = [0; 100];
+        while let Ok((count, from)) = echo.recv_from(&mut buf) {
+            let _ = echo.send_to(&buf[..count], from);
         }
     });
-    let mut site = Site::new(&udp_service("web", &[address]));
-    let at = site.mesh(("infra", "web"), 1000, Transport::Udp);
+    let mut proxy = TestProxy::new(&udp_service("web", &[address]));
+    let at = proxy.listen_on_service(("infra", "web"), 1000, Transport::Udp);
     let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     client.send_to(b"hello", at).expect("sent");
-    let mut room = [0; 100];
-    let (count, from) = client.recv_from(&mut room).expect("an answer");
-    assert_eq!((&room[..count], from), (&b"hello"[..], at));
+    let mut buf = [0; 100];
+    let (count, from) = client.recv_from(&mut buf).expect("an answer");
+    assert_eq!((&buf[..count], from), (&b"hello"[..], at));
 }
 
 /// An HTTP backend that answers every request with its name.
@@ -148,19 +152,19 @@ fn a_connection_keeps_its_source_and_its_requests_see_changed_routes() {
     let services = service("web", &[http_named("web")])
         + &service("canary", &[http_named("canary")])
         + &service("mine", &[http_named("mine")]);
-    let mut site = Site::new(&services);
-    let at = site.mesh(("infra", "web"), 1000, Transport::Tcp);
-    site.put(&mesh_route("HTTPRoute", "infra", "canary"));
+    let mut proxy = TestProxy::new(&services);
+    let at = proxy.listen_on_service(("infra", "web"), 1000, Transport::Tcp);
+    proxy.apply(&mesh_route("HTTPRoute", "infra", "canary"));
     let consumer = address();
     let mut connection = BufReader::new(connect_from(consumer, at));
     assert_eq!(request(&mut connection), "canary");
-    site.pod(consumer, "team");
-    site.put(&mesh_route("HTTPRoute", "team", "mine"));
+    proxy.add_pod(consumer, "team");
+    proxy.apply(&mesh_route("HTTPRoute", "team", "mine"));
     assert_eq!(request(&mut connection), "mine", "the address was reported");
-    site.pod(consumer, "other");
+    proxy.add_pod(consumer, "other");
     assert_eq!(request(&mut connection), "mine", "it is the first Pod's");
     let mut later = BufReader::new(connect_from(consumer, at));
     assert_eq!(request(&mut later), "canary", "it is the other Pod's");
-    site.delete(Kind::HTTPRoute, "team", "m");
+    proxy.delete(Kind::HTTPRoute, "team", "m");
     assert_eq!(request(&mut connection), "canary");
 }

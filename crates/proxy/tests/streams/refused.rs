@@ -12,53 +12,56 @@ fn a_connection_too_many_is_told_so_and_there_is_room_again_when_one_ends() {
     options.limits.connections = Some(2);
     let listeners =
         "{name: http, port: 80, protocol: HTTP}, {name: tcp, port: 9000, protocol: TCP}";
-    let site = Site::with(
+    let proxy = TestProxy::with(
         options,
         &(gateway(listeners)
             + &route("HTTPRoute", "h", "http", "{name: web, port: 1000}")
             + &route("TCPRoute", "t", "tcp", "{name: raw, port: 1000}")
             + &service("web", &[http_backend()])
-            + &service("raw", &[named("raw")])),
+            + &service("raw", &[named_backend("raw")])),
     );
-    let mut held: Vec<_> = (0..2).map(|_| connect(site.at(9000))).collect();
+    let mut held: Vec<_> = (0..2).map(|_| connect(proxy.tcp_address(9000))).collect();
     for stream in &mut held {
         stream.read_exact(&mut [0; 4]).expect("a name");
     }
     let get = |close: &str| {
-        let mut stream = connect(site.at(80));
+        let mut stream = connect(proxy.tcp_address(80));
         let request = format!("GET / HTTP/1.1\r\nhost: x\r\n{close}\r\n");
         // One that was turned away may be closed before it is heard.
         let _ = stream.write_all(request.as_bytes());
-        let mut came = Vec::new();
-        let _ = stream.read_to_end(&mut came);
-        String::from_utf8(came).expect("text")
+        let mut received = Vec::new();
+        let _ = stream.read_to_end(&mut received);
+        String::from_utf8(received).expect("text")
     };
-    let came = get("");
-    assert!(came.starts_with("HTTP/1.1 503 "), "{came}");
-    assert!(came.contains("connection: close\r\n"), "{came}");
+    let received = get("");
+    assert!(received.starts_with("HTTP/1.1 503 "), "{received}");
+    assert!(received.contains("connection: close\r\n"), "{received}");
     assert!(
-        came.contains("x-pointsman-reason: TooManyConnections\r\n"),
-        "{came}"
+        received.contains("x-pointsman-reason: TooManyConnections\r\n"),
+        "{received}"
     );
-    assert!(came.ends_with("\r\n\r\ntoo many connections\n"), "{came}");
     assert!(
-        is_refused(connect(site.at(9000))),
+        received.ends_with("\r\n\r\ntoo many connections\n"),
+        "{received}"
+    );
+    assert!(
+        is_refused(connect(proxy.tcp_address(9000))),
         "bytes have no words for it"
     );
     let refused = "reason=\"TooManyConnections\"";
     assert_eq!(
-        site.figure("pointsman_connections_refused_total", refused),
+        proxy.metric("pointsman_connections_refused_total", refused),
         2
     );
     held.pop();
-    wait_for("there is room again", || {
+    wait_for("there is buf again", || {
         get("connection: close\r\n").starts_with("HTTP/1.1 200 ")
     });
 }
 
 #[test]
 fn a_backend_may_have_a_name_that_is_looked_up() {
-    let backend = named("web");
+    let backend = named_backend("web");
     assert_eq!(backend.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
     let external = document(
         "gateway.networking.x-k8s.io/v1alpha1",
@@ -69,7 +72,7 @@ fn a_backend_may_have_a_name_that_is_looked_up() {
             backend.port()
         ),
     );
-    let site = Site::new(
+    let proxy = TestProxy::new(
         &(gateway("{name: tcp, port: 9000, protocol: TCP}")
             + &route(
                 "TCPRoute",
@@ -81,7 +84,7 @@ fn a_backend_may_have_a_name_that_is_looked_up() {
     );
     // Until its addresses are known it has none.
     wait_for("the name is known", || {
-        let mut stream = connect(site.at(9000));
+        let mut stream = connect(proxy.tcp_address(9000));
         let mut name = [0; 4];
         stream.read_exact(&mut name).is_ok() && name == *b"web "
     });

@@ -16,7 +16,7 @@ use pointsman_resources::{Kind, Name, ObjectKey, Severity};
 use pointsman_routing::Tables;
 
 /// Longer than anything takes that works.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// An address of loopback that nobody else uses.
 pub fn address() -> Ipv4Addr {
@@ -27,7 +27,7 @@ pub fn address() -> Ipv4Addr {
 }
 
 /// A data plane, and what it was told.
-pub struct Site {
+pub struct TestProxy {
     pub proxy: Proxy,
     pub outcome: ApplyOutcome,
     address: Ipv4Addr,
@@ -48,13 +48,13 @@ pub fn options() -> Options {
     }
 }
 
-impl Site {
-    pub fn new(yaml: &str) -> Site {
-        Site::with(options(), yaml)
+impl TestProxy {
+    pub fn new(yaml: &str) -> TestProxy {
+        TestProxy::with(options(), yaml)
     }
 
-    pub fn with(options: Options, yaml: &str) -> Site {
-        let mut site = Site {
+    pub fn with(options: Options, yaml: &str) -> TestProxy {
+        let mut proxy = TestProxy {
             proxy: Proxy::start(options).expect("a data plane"),
             outcome: ApplyOutcome::default(),
             address: address(),
@@ -66,12 +66,12 @@ impl Site {
             implicit: HashMap::new(),
             changed: Changed::default(),
         };
-        site.put(&format!("{CLASS}{yaml}"));
-        site
+        proxy.apply(&format!("{CLASS}{yaml}"));
+        proxy
     }
 
     /// Adds or replaces what is in these documents.
-    pub fn put(&mut self, yaml: &str) {
+    pub fn apply(&mut self, yaml: &str) {
         let mut reader = ManifestReader::new();
         reader.read("test.yaml", yaml.as_bytes());
         let input = reader.finish();
@@ -103,11 +103,16 @@ impl Site {
                 }
             }
         }
-        self.publish();
+        self.update();
     }
 
     /// A port of a Service is listened on.
-    pub fn mesh(&mut self, service: (&str, &str), port: u16, transport: Transport) -> SocketAddr {
+    pub fn listen_on_service(
+        &mut self,
+        service: (&str, &str),
+        port: u16,
+        transport: Transport,
+    ) -> SocketAddr {
         let id = BackendId::new(
             ObjectKey {
                 kind: Kind::Service,
@@ -116,7 +121,7 @@ impl Site {
             port,
             transport,
         );
-        let key = self.free(transport);
+        let key = self.unused_socket(transport);
         let owner = SocketOwner::Mesh {
             parent: id.object.clone(),
             port,
@@ -128,13 +133,13 @@ impl Site {
     }
 
     /// A Pod of this namespace has this address.
-    pub fn pod(&mut self, address: Ipv4Addr, namespace: &str) {
+    pub fn add_pod(&mut self, address: Ipv4Addr, namespace: &str) {
         let pod = ObjectKey::new(Kind::Pod, namespace, "client");
         self.pods.insert(address.into(), pod);
-        self.publish();
+        self.update();
     }
 
-    fn publish(&mut self) {
+    fn update(&mut self) {
         let mut wanted = BTreeMap::new();
         for table in self.tables.frontends() {
             let frontend = table.frontend();
@@ -159,7 +164,7 @@ impl Site {
                 key.transport == transport && *other == owner
             };
             if !self.sockets.iter().any(there) {
-                let key = self.free(transport);
+                let key = self.unused_socket(transport);
                 self.sockets.insert(key, owner);
             }
         }
@@ -174,7 +179,7 @@ impl Site {
     }
 
     /// A port of the test's own address that is free.
-    fn free(&self, transport: Transport) -> SocketKey {
+    fn unused_socket(&self, transport: Transport) -> SocketKey {
         loop {
             let address = match transport {
                 Transport::Tcp => TcpListener::bind((self.address, 0)).and_then(|s| s.local_addr()),
@@ -191,12 +196,12 @@ impl Site {
     }
 
     /// Where a listener's port is.
-    pub fn at(&self, port: u16) -> SocketAddr {
+    pub fn tcp_address(&self, port: u16) -> SocketAddr {
         self.find(port, Transport::Tcp)
     }
 
     /// The same for datagrams.
-    pub fn at_udp(&self, port: u16) -> SocketAddr {
+    pub fn udp_address(&self, port: u16) -> SocketAddr {
         self.find(port, Transport::Udp)
     }
 
@@ -213,7 +218,7 @@ impl Site {
     }
 
     /// A figure, summed over its labels that contain this.
-    pub fn figure(&self, name: &str, labels: &str) -> u64 {
+    pub fn metric(&self, name: &str, labels: &str) -> u64 {
         let text = self.proxy.metrics().render();
         let lines = text.lines().filter(|line| {
             line.strip_prefix(name)
@@ -225,16 +230,16 @@ impl Site {
     }
 
     /// Waits until a figure is this.
-    pub fn await_figure(&self, name: &str, labels: &str, wanted: u64) {
+    pub fn wait_for_metric(&self, name: &str, labels: &str, wanted: u64) {
         wait_for(&format!("{name} {labels} = {wanted}"), || {
-            self.figure(name, labels) == wanted
+            self.metric(name, labels) == wanted
         });
     }
 }
 
 /// Waits until something holds.
 pub fn wait_for(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < end, "{what} did not come to be");
         thread::sleep(Duration::from_millis(5));
@@ -278,14 +283,14 @@ pub fn route(kind: &str, name: &str, listener: &str, backends: &str) -> String {
 
 /// A Service in `infra` of port 1000 with these endpoints.
 pub fn service(name: &str, endpoints: &[SocketAddr]) -> String {
-    transported("TCP", name, endpoints)
+    service_document("TCP", name, endpoints)
 }
 
 pub fn udp_service(name: &str, endpoints: &[SocketAddr]) -> String {
-    transported("UDP", name, endpoints)
+    service_document("UDP", name, endpoints)
 }
 
-fn transported(protocol: &str, name: &str, endpoints: &[SocketAddr]) -> String {
+fn service_document(protocol: &str, name: &str, endpoints: &[SocketAddr]) -> String {
     let mut yaml = document(
         "v1",
         "Service",
@@ -310,25 +315,25 @@ pub fn backend(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr 
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             let serve = serve.clone();
-            thread::spawn(move || serve(patient(stream)));
+            thread::spawn(move || serve(with_timeouts(stream)));
         }
     });
     address
 }
 
 /// One that says its name, reads to the end, and says how many bytes came.
-pub fn named(name: &'static str) -> SocketAddr {
+pub fn named_backend(name: &'static str) -> SocketAddr {
     backend(move |mut stream| {
         let _ = stream.write_all(format!("{name} ").as_bytes());
-        let mut came = Vec::new();
-        if stream.read_to_end(&mut came).is_ok() {
-            let _ = stream.write_all(format!("{} bytes", came.len()).as_bytes());
+        let mut received = Vec::new();
+        if stream.read_to_end(&mut received).is_ok() {
+            let _ = stream.write_all(format!("{} bytes", received.len()).as_bytes());
         }
     })
 }
 
 /// An address where nobody is.
-pub fn nobody() -> SocketAddr {
+pub fn refusing_address() -> SocketAddr {
     // Bound, not listening: it refuses, and nobody else gets the port.
     let socket =
         socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
@@ -341,23 +346,23 @@ pub fn nobody() -> SocketAddr {
 
 /// A connection that does not wait for ever.
 pub fn connect(address: SocketAddr) -> TcpStream {
-    patient(TcpStream::connect(address).expect("connected"))
+    with_timeouts(TcpStream::connect(address).expect("connected"))
 }
 
-pub fn patient(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+pub fn with_timeouts(stream: TcpStream) -> TcpStream {
+    stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
     stream
 }
 
 /// Sends this and says that it is all; what comes back until the end.
-pub fn ask(address: SocketAddr, what: &[u8]) -> String {
+pub fn send_and_read(address: SocketAddr, what: &[u8]) -> String {
     let mut stream = connect(address);
     stream.write_all(what).expect("written");
     stream.shutdown(Shutdown::Write).expect("ended");
-    let mut came = String::new();
-    stream.read_to_string(&mut came).expect("an answer");
-    came
+    let mut received = String::new();
+    stream.read_to_string(&mut received).expect("an answer");
+    received
 }
 
 /// Whether a connection ends, by an end or a reset, before anything is said.

@@ -13,12 +13,12 @@ use socket2::SockRef;
 
 const LISTENER: &str = "{name: tcp, port: 9000, protocol: TCP}";
 
-fn site(backends: &str, services: &str) -> Site {
-    Site::new(&(gateway(LISTENER) + &route("TCPRoute", "r", "tcp", backends) + services))
+fn proxy(backends: &str, services: &str) -> TestProxy {
+    TestProxy::new(&(gateway(LISTENER) + &route("TCPRoute", "r", "tcp", backends) + services))
 }
 
-fn to(name: &str, endpoints: &[std::net::SocketAddr]) -> Site {
-    site(
+fn to(name: &str, endpoints: &[std::net::SocketAddr]) -> TestProxy {
+    proxy(
         &format!("{{name: {name}, port: 1000}}"),
         &service(name, endpoints),
     )
@@ -26,42 +26,45 @@ fn to(name: &str, endpoints: &[std::net::SocketAddr]) -> Site {
 
 #[test]
 fn bytes_go_both_ways_and_each_end_is_passed_on() {
-    let site = to("web", &[named("web")]);
-    assert_eq!(ask(site.at(9000), b"hello"), "web 5 bytes");
-    assert_eq!(ask(site.at(9000), b""), "web 0 bytes");
+    let proxy = to("web", &[named_backend("web")]);
+    assert_eq!(
+        send_and_read(proxy.tcp_address(9000), b"hello"),
+        "web 5 bytes"
+    );
+    assert_eq!(send_and_read(proxy.tcp_address(9000), b""), "web 0 bytes");
     // The other way round: the backend ends first, and the client still speaks.
     let (told, heard) = channel();
     let backend = backend(move |mut stream| {
         stream.write_all(b"done").expect("written");
         stream.shutdown(Shutdown::Write).expect("ended");
-        let mut came = String::new();
-        stream.read_to_string(&mut came).expect("read");
-        told.send(came).expect("told");
+        let mut received = String::new();
+        stream.read_to_string(&mut received).expect("read");
+        told.send(received).expect("told");
     });
-    let site = to("first", &[backend]);
-    let mut client = connect(site.at(9000));
-    let mut came = String::new();
-    client.read_to_string(&mut came).expect("read");
-    assert_eq!(came, "done");
+    let proxy = to("first", &[backend]);
+    let mut client = connect(proxy.tcp_address(9000));
+    let mut received = String::new();
+    client.read_to_string(&mut received).expect("read");
+    assert_eq!(received, "done");
     client.write_all(b"still here").expect("written");
     drop(client);
-    assert_eq!(heard.recv_timeout(PATIENCE).expect("heard"), "still here");
+    assert_eq!(heard.recv_timeout(TIMEOUT).expect("heard"), "still here");
     let labels = "listener=\"tcp\"";
-    site.await_figure("pointsman_listener_open_connections", labels, 0);
+    proxy.wait_for_metric("pointsman_listener_open_connections", labels, 0);
     assert_eq!(
-        site.figure("pointsman_listener_connections_total", labels),
+        proxy.metric("pointsman_listener_connections_total", labels),
         1
     );
     assert_eq!(
-        site.figure("pointsman_listener_request_bytes_total", labels),
+        proxy.metric("pointsman_listener_request_bytes_total", labels),
         10
     );
     assert_eq!(
-        site.figure("pointsman_listener_response_bytes_total", labels),
+        proxy.metric("pointsman_listener_response_bytes_total", labels),
         4
     );
     assert_eq!(
-        site.figure("pointsman_backend_request_bytes_total", "name=\"first\""),
+        proxy.metric("pointsman_backend_request_bytes_total", "name=\"first\""),
         10
     );
 }
@@ -69,15 +72,15 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
 #[test]
 fn a_conversation_goes_back_and_forth() {
     let echo = backend(|mut stream| {
-        let mut room = [0; 100];
-        while let Ok(count @ 1..) = stream.read(&mut room) {
-            if stream.write_all(&room[..count]).is_err() {
+        let mut buf = [0; 100];
+        while let Ok(count @ 1..) = stream.read(&mut buf) {
+            if stream.write_all(&buf[..count]).is_err() {
                 return;
             }
         }
     });
-    let site = to("echo", &[echo]);
-    let mut client = connect(site.at(9000));
+    let proxy = to("echo", &[echo]);
+    let mut client = connect(proxy.tcp_address(9000));
     for round in 0..200u32 {
         let mut answer = [0; 4];
         client.write_all(&round.to_be_bytes()).expect("written");
@@ -88,14 +91,16 @@ fn a_conversation_goes_back_and_forth() {
 
 #[test]
 fn weights_are_exact() {
-    let services = service("a", &[named("a")]) + &service("b", &[named("b")]);
-    let site = site(
+    let services = service("a", &[named_backend("a")]) + &service("b", &[named_backend("b")]);
+    let proxy = proxy(
         "{name: a, port: 1000, weight: 1}, {name: b, port: 1000, weight: 3}",
         &services,
     );
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..40 {
-        *counts.entry(ask(site.at(9000), b"")).or_default() += 1;
+        *counts
+            .entry(send_and_read(proxy.tcp_address(9000), b""))
+            .or_default() += 1;
     }
     let wanted = [("a 0 bytes".to_owned(), 10), ("b 0 bytes".to_owned(), 30)];
     assert_eq!(counts, wanted.into());
@@ -103,30 +108,33 @@ fn weights_are_exact() {
 
 #[test]
 fn an_endpoint_that_refuses_is_passed_over() {
-    let site = to("web", &[nobody(), named("web"), nobody()]);
+    let proxy = to(
+        "web",
+        &[refusing_address(), named_backend("web"), refusing_address()],
+    );
     for _ in 0..20 {
-        assert_eq!(ask(site.at(9000), b"x"), "web 1 bytes");
+        assert_eq!(send_and_read(proxy.tcp_address(9000), b"x"), "web 1 bytes");
     }
-    assert!(site.figure("pointsman_backend_retries_total", "name=\"web\"") > 0);
+    assert!(proxy.metric("pointsman_backend_retries_total", "name=\"web\"") > 0);
 }
 
 #[test]
 fn a_stream_with_nowhere_to_go_is_closed() {
-    for (site, reason) in [
-        (to("web", &[nobody()]), "ConnectFailed"),
+    for (proxy, reason) in [
+        (to("web", &[refusing_address()]), "ConnectFailed"),
         (to("web", &[]), "NoEndpoints"),
-        (site("{name: none, port: 1000}", ""), "BackendNotFound"),
+        (proxy("{name: none, port: 1000}", ""), "BackendNotFound"),
         (
-            site(
+            proxy(
                 "{name: web, port: 1000, weight: 0}",
-                &service("web", &[named("web")]),
+                &service("web", &[named_backend("web")]),
             ),
             "NoWeight",
         ),
-        (Site::new(&gateway(LISTENER)), "NoRoute"),
+        (TestProxy::new(&gateway(LISTENER)), "NoRoute"),
     ] {
-        assert!(is_refused(connect(site.at(9000))), "{reason}");
-        site.await_figure(
+        assert!(is_refused(connect(proxy.tcp_address(9000))), "{reason}");
+        proxy.wait_for_metric(
             "pointsman_connections_refused_total",
             &format!("reason=\"{reason}\""),
             1,
@@ -151,14 +159,14 @@ fn send(stream: &mut TcpStream, count: u64) {
 
 /// Reads to the end; how many bytes came, all of which were right. A slow reader rests once in a while.
 fn check(stream: &mut TcpStream, slow: bool) -> u64 {
-    let mut room = vec![0; 100_000];
+    let mut buf = vec![0; 100_000];
     let mut at = 0;
     let mut rests = 0;
     loop {
-        match stream.read(&mut room).expect("read") {
+        match stream.read(&mut buf).expect("read") {
             0 => return at,
             count => {
-                for byte in &room[..count] {
+                for byte in &buf[..count] {
                     assert_eq!(*byte, pattern(at), "at {at}");
                     at += 1;
                 }
@@ -181,30 +189,30 @@ fn much_goes_both_ways_at_once_and_nothing_is_lost() {
         told.send(check(&mut stream, true)).expect("told");
         sending.join().expect("sent");
     });
-    let site = to("bulk", &[backend]);
-    let mut client = connect(site.at(9000));
+    let proxy = to("bulk", &[backend]);
+    let mut client = connect(proxy.tcp_address(9000));
     let mut other = client.try_clone().expect("a clone");
     let sending = thread::spawn(move || send(&mut other, MUCH));
     assert_eq!(check(&mut client, true), MUCH);
     sending.join().expect("sent");
-    assert_eq!(heard.recv_timeout(PATIENCE).expect("heard"), MUCH);
+    assert_eq!(heard.recv_timeout(TIMEOUT).expect("heard"), MUCH);
     let labels = "listener=\"tcp\"";
-    site.await_figure("pointsman_listener_request_bytes_total", labels, MUCH);
-    site.await_figure("pointsman_listener_response_bytes_total", labels, MUCH);
+    proxy.wait_for_metric("pointsman_listener_request_bytes_total", labels, MUCH);
+    proxy.wait_for_metric("pointsman_listener_response_bytes_total", labels, MUCH);
 }
 
 #[test]
 fn bulk_and_small_messages_take_turns() {
     let echo = backend(|mut stream| {
-        let mut room = [0; 50_000];
-        while let Ok(count @ 1..) = stream.read(&mut room) {
-            if stream.write_all(&room[..count]).is_err() {
+        let mut buf = [0; 50_000];
+        while let Ok(count @ 1..) = stream.read(&mut buf) {
+            if stream.write_all(&buf[..count]).is_err() {
                 return;
             }
         }
     });
-    let site = to("echo", &[echo]);
-    let client = connect(site.at(9000));
+    let proxy = to("echo", &[echo]);
+    let client = connect(proxy.tcp_address(9000));
     let sizes = [10, 2_000_000, 1, 3_000_000, 5, 700, 1_000_000];
     let mut sender = client.try_clone().expect("a clone");
     for size in sizes {
@@ -228,14 +236,14 @@ fn a_reset_is_not_taken_for_an_end() {
         told.send(stream.read(&mut byte).map_err(|error| error.kind()))
             .expect("told");
     });
-    let site = to("web", &[backend]);
-    let mut client = connect(site.at(9000));
+    let proxy = to("web", &[backend]);
+    let mut client = connect(proxy.tcp_address(9000));
     client.write_all(b"x").expect("written");
     client.read_exact(&mut [0]).expect("an answer");
     let socket = SockRef::from(&client);
     socket.set_linger(Some(Duration::ZERO)).expect("set");
     drop(client);
-    let end = heard.recv_timeout(PATIENCE).expect("heard");
+    let end = heard.recv_timeout(TIMEOUT).expect("heard");
     assert_eq!(end, Err(ErrorKind::ConnectionReset));
 }
 
@@ -243,40 +251,41 @@ fn a_reset_is_not_taken_for_an_end() {
 fn a_silent_stream_ends_where_a_limit_says_so() {
     let mut options = options();
     options.limits.stream_idle_time = Some(Duration::from_millis(300));
-    let site = Site::with(
+    let proxy = TestProxy::with(
         options,
         &(gateway(LISTENER)
             + &route("TCPRoute", "r", "tcp", "{name: web, port: 1000}")
-            + &service("web", &[named("web")])),
+            + &service("web", &[named_backend("web")])),
     );
-    let begun = Instant::now();
-    let mut client = connect(site.at(9000));
-    let mut came = Vec::new();
-    let _ = client.read_to_end(&mut came);
-    assert!(b"web ".starts_with(&came), "{came:?}");
-    assert!(begun.elapsed() >= Duration::from_millis(300));
+    let start = Instant::now();
+    let mut client = connect(proxy.tcp_address(9000));
+    let mut received = Vec::new();
+    let _ = client.read_to_end(&mut received);
+    assert!(b"web ".starts_with(&received), "{received:?}");
+    assert!(start.elapsed() >= Duration::from_millis(300));
 }
 
 #[test]
 fn streams_live_through_changes_and_new_ones_follow_them() {
-    let mut site = to("a", &[named("a")]);
-    let mut old = connect(site.at(9000));
+    let mut proxy = to("a", &[named_backend("a")]);
+    let mut old = connect(proxy.tcp_address(9000));
     old.read_exact(&mut [0; 2]).expect("a name");
-    site.put(
-        &(service("b", &[named("b")]) + &route("TCPRoute", "r", "tcp", "{name: b, port: 1000}")),
+    proxy.apply(
+        &(service("b", &[named_backend("b")])
+            + &route("TCPRoute", "r", "tcp", "{name: b, port: 1000}")),
     );
-    assert_eq!(ask(site.at(9000), b""), "b 0 bytes");
+    assert_eq!(send_and_read(proxy.tcp_address(9000), b""), "b 0 bytes");
     old.write_all(b"still").expect("written");
     old.shutdown(Shutdown::Write).expect("ended");
-    let mut came = String::new();
-    old.read_to_string(&mut came).expect("read");
-    assert_eq!(came, "5 bytes");
+    let mut received = String::new();
+    old.read_to_string(&mut received).expect("read");
+    assert_eq!(received, "5 bytes");
 }
 
 #[test]
 fn a_drain_waits_for_streams_and_takes_no_new_ones() {
-    let mut site = to("web", &[named("web")]);
-    let at = site.at(9000);
+    let mut proxy = to("web", &[named_backend("web")]);
+    let at = proxy.tcp_address(9000);
     let mut client = connect(at);
     client.read_exact(&mut [0; 4]).expect("a name");
     let stream = client.try_clone().expect("a clone");
@@ -284,13 +293,13 @@ fn a_drain_waits_for_streams_and_takes_no_new_ones() {
         wait_for("no more connections", || TcpStream::connect(at).is_err());
         stream.shutdown(Shutdown::Write).expect("ended");
     });
-    assert_eq!(site.proxy.drain(PATIENCE), 0, "nothing was cut");
+    assert_eq!(proxy.proxy.drain(TIMEOUT), 0, "nothing was cut");
     ending.join().expect("ended");
-    let mut came = String::new();
-    client.read_to_string(&mut came).expect("read");
-    assert_eq!(came, "0 bytes");
-    let mut other = to("web", &[named("web")]);
-    let mut client = connect(other.at(9000));
+    let mut received = String::new();
+    client.read_to_string(&mut received).expect("read");
+    assert_eq!(received, "0 bytes");
+    let mut other = to("web", &[named_backend("web")]);
+    let mut client = connect(other.tcp_address(9000));
     client.read_exact(&mut [0; 4]).expect("a name");
     assert_eq!(other.proxy.drain(Duration::from_millis(50)), 1, "one was");
 }
@@ -303,13 +312,16 @@ fn a_stream_has_a_line_in_the_access_log() {
         format: AccessLogFormat::Json,
         file: Some(file.clone()),
     });
-    let site = Site::with(
+    let proxy = TestProxy::with(
         options,
         &(gateway(LISTENER)
             + &route("TCPRoute", "r", "tcp", "{name: web, port: 1000}")
-            + &service("web", &[named("web")])),
+            + &service("web", &[named_backend("web")])),
     );
-    assert_eq!(ask(site.at(9000), b"hello"), "web 5 bytes");
+    assert_eq!(
+        send_and_read(proxy.tcp_address(9000), b"hello"),
+        "web 5 bytes"
+    );
     let text = || std::fs::read_to_string(&file).unwrap_or_default();
     wait_for("a line", || text().ends_with('\n'));
     let line: serde_json::Value = serde_json::from_str(text().trim_end()).expect("json");

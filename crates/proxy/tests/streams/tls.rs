@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::time::Duration;
 
-use crate::crypt::*;
+use crate::certificates::*;
 use crate::support::*;
 
 fn tls_route(name: &str, listener: &str, hostname: &str, backend: &str) -> String {
@@ -17,43 +17,48 @@ fn tls_route(name: &str, listener: &str, hostname: &str, backend: &str) -> Strin
 }
 
 /// Lines are answered by `secret_backend`.
-fn ask_line(stream: &mut Tls, line: &str) -> String {
+fn send_line(stream: &mut Tls, line: &str) -> String {
     stream.write_all(line.as_bytes()).expect("written");
     stream.write_all(b"\n").expect("written");
-    let mut came = String::new();
-    stream.read_to_string(&mut came).expect("read");
-    came
+    let mut received = String::new();
+    stream.read_to_string(&mut received).expect("read");
+    received
 }
 
 #[test]
 fn tls_is_passed_through_or_ended_by_the_name_asked_for() {
-    let (own, theirs) = (Pair::new("end.example"), Pair::new("through.example"));
+    let (own, theirs) = (
+        TestCertificate::new("end.example"),
+        TestCertificate::new("through.example"),
+    );
     let listeners = "\
         {name: through, port: 443, protocol: TLS, hostname: '*.through.example', tls: {mode: Passthrough}}, \
         {name: end, port: 443, protocol: TLS, hostname: end.example, tls: {mode: Terminate, certificateRefs: [{name: own}]}}";
-    let site = Site::new(
+    let proxy = TestProxy::new(
         &(gateway(listeners)
             + &own.secret("own")
             + &tls_route("t", "through", "a.through.example", "secret")
             + &tls_route("e", "end", "end.example", "plain")
-            + &service("secret", &[secret_backend("secret", &theirs)])
-            + &service("plain", &[named("plain")])),
+            + &service("secret", &[tls_backend("secret", &theirs)])
+            + &service("plain", &[named_backend("plain")])),
     );
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         let config = client(None, &[version]);
-        let mut stream = open(&config, site.at(443), "a.through.example").expect("through");
-        assert_eq!(shown(&stream), theirs.der());
-        assert_eq!(ask_line(&mut stream, "hi"), "secret a.through.example hi");
-        let mut stream = open(&config, site.at(443), "END.example").expect("ended");
-        assert_eq!(shown(&stream), own.der());
+        let mut stream =
+            connect_tls(&config, proxy.tcp_address(443), "a.through.example").expect("through");
+        assert_eq!(peer_certificate(&stream), theirs.der());
+        assert_eq!(send_line(&mut stream, "hi"), "secret a.through.example hi");
+        let mut stream =
+            connect_tls(&config, proxy.tcp_address(443), "END.example").expect("ended");
+        assert_eq!(peer_certificate(&stream), own.der());
         assert_eq!(
-            ask_all(&mut stream, b"hello").expect("asked"),
+            send_and_read_tls(&mut stream, b"hello").expect("asked"),
             "plain 5 bytes"
         );
     }
     // A listener has the name but no rule; no listener has it.
     for name in ["b.through.example", "other.example"] {
-        let error = open(&any_client(), site.at(443), name).expect_err(name);
+        let error = connect_tls(&any_client(), proxy.tcp_address(443), name).expect_err(name);
         let wanted = [
             std::io::ErrorKind::UnexpectedEof,
             std::io::ErrorKind::ConnectionReset,
@@ -61,17 +66,17 @@ fn tls_is_passed_through_or_ended_by_the_name_asked_for() {
         assert!(wanted.contains(&error.kind()), "{name}: {error}");
     }
     let refused = "pointsman_connections_refused_total";
-    site.await_figure(refused, "reason=\"NoRoute\"", 1);
-    site.await_figure(refused, "reason=\"UnknownName\"", 1);
+    proxy.wait_for_metric(refused, "reason=\"NoRoute\"", 1);
+    proxy.wait_for_metric(refused, "reason=\"UnknownName\"", 1);
     let (labels, other) = ("listener=\"end\"", "listener=\"through\"");
     assert_eq!(
-        site.figure("pointsman_listener_tls_handshakes_total", labels),
+        proxy.metric("pointsman_listener_tls_handshakes_total", labels),
         2
     );
-    site.await_figure("pointsman_listener_open_connections", labels, 0);
-    site.await_figure("pointsman_listener_open_connections", other, 0);
+    proxy.wait_for_metric("pointsman_listener_open_connections", labels, 0);
+    proxy.wait_for_metric("pointsman_listener_open_connections", other, 0);
     assert_eq!(
-        site.figure("pointsman_listener_request_bytes_total", labels),
+        proxy.metric("pointsman_listener_request_bytes_total", labels),
         10
     );
 }
@@ -79,36 +84,40 @@ fn tls_is_passed_through_or_ended_by_the_name_asked_for() {
 #[test]
 fn a_backend_is_spoken_to_in_tls_where_a_policy_says_so() {
     let authority_ = Authority::new();
-    let (own, theirs) = (Pair::new("end.example"), authority_.sign("in.example"));
+    let (own, theirs) = (
+        TestCertificate::new("end.example"),
+        authority_.sign("in.example"),
+    );
     let listeners = "{name: end, port: 443, protocol: TLS, tls: {mode: Terminate, certificateRefs: [{name: own}]}}, {name: tcp, port: 9000, protocol: TCP}";
     let policy = doc(
         "BackendTLSPolicy",
         "p",
         "{targetRefs: [{group: '', kind: Service, name: secret}], validation: {hostname: in.example, caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}",
     );
-    let site = Site::new(
+    let proxy = TestProxy::new(
         &(gateway(listeners)
             + &own.secret("own")
             + &authority("ca", &authority_.pem)
             + &policy
             + &tls_route("e", "end", "'*.example'", "secret")
             + &route("TCPRoute", "t", "tcp", "{name: secret, port: 1000}")
-            + &service("secret", &[secret_backend("secret", &theirs)])),
+            + &service("secret", &[tls_backend("secret", &theirs)])),
     );
-    let mut stream = open(&any_client(), site.at(443), "end.example").expect("ended");
-    assert_eq!(ask_line(&mut stream, "hi"), "secret in.example hi");
-    let mut plain = connect(site.at(9000));
+    let mut stream =
+        connect_tls(&any_client(), proxy.tcp_address(443), "end.example").expect("ended");
+    assert_eq!(send_line(&mut stream, "hi"), "secret in.example hi");
+    let mut plain = connect(proxy.tcp_address(9000));
     plain.write_all(b"plain\n").expect("written");
-    let mut came = String::new();
-    plain.read_to_string(&mut came).expect("read");
-    assert_eq!(came, "secret in.example plain");
+    let mut received = String::new();
+    plain.read_to_string(&mut received).expect("read");
+    assert_eq!(received, "secret in.example plain");
 }
 
 const HTTPS: &str =
     "{name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: own}]}}";
 
-fn https(pair: &Pair) -> Site {
-    Site::new(
+fn https(pair: &TestCertificate) -> TestProxy {
+    TestProxy::new(
         &(gateway(HTTPS)
             + &pair.secret("own")
             + &route("HTTPRoute", "r", "https", "{name: web, port: 1000}")
@@ -138,13 +147,13 @@ pub fn http_backend() -> std::net::SocketAddr {
 fn get(stream: &mut Tls, host: &str) -> String {
     let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("written");
-    let mut came = Vec::new();
+    let mut received = Vec::new();
     let mut byte = [0];
-    while !came.ends_with(b"\r\n\r\n") {
+    while !received.ends_with(b"\r\n\r\n") {
         stream.read_exact(&mut byte).expect("a head");
-        came.push(byte[0]);
+        received.push(byte[0]);
     }
-    let head = String::from_utf8(came).expect("text");
+    let head = String::from_utf8(received).expect("text");
     let length = head
         .lines()
         .find_map(|line| line.strip_prefix("content-length: "));
@@ -155,20 +164,21 @@ fn get(stream: &mut Tls, host: &str) -> String {
 
 #[test]
 fn https_is_served_with_every_form_of_key() {
-    let rsa = Pair {
+    let rsa = TestCertificate {
         certificate: include_str!("../../../binding/tests/data/rsa.crt").to_owned(),
         key: include_str!("../../../binding/tests/data/rsa-pkcs1.key").to_owned(),
     };
-    let ec = Pair {
+    let ec = TestCertificate {
         certificate: include_str!("../../../binding/tests/data/ec.crt").to_owned(),
         key: include_str!("../../../binding/tests/data/ec-sec1.key").to_owned(),
     };
-    for pair in [rsa, ec, Pair::new("x.example")] {
-        let site = https(&pair);
+    for pair in [rsa, ec, TestCertificate::new("x.example")] {
+        let proxy = https(&pair);
         for version in rustls::ALL_VERSIONS {
             let config = client(None, &[version]);
-            let mut stream = open(&config, site.at(443), "x.example").expect("opened");
-            assert_eq!(shown(&stream), pair.der());
+            let mut stream =
+                connect_tls(&config, proxy.tcp_address(443), "x.example").expect("opened");
+            assert_eq!(peer_certificate(&stream), pair.der());
             for _ in 0..2 {
                 let head = get(&mut stream, "x.example");
                 assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
@@ -179,16 +189,19 @@ fn https_is_served_with_every_form_of_key() {
 
 #[test]
 fn a_new_certificate_is_shown_to_new_connections_and_old_ones_stay() {
-    let (first, second) = (Pair::new("x.example"), Pair::new("x.example"));
-    let mut site = https(&first);
+    let (first, second) = (
+        TestCertificate::new("x.example"),
+        TestCertificate::new("x.example"),
+    );
+    let mut proxy = https(&first);
     let config = any_client();
-    let mut old = open(&config, site.at(443), "x.example").expect("opened");
-    assert_eq!(shown(&old), first.der());
+    let mut old = connect_tls(&config, proxy.tcp_address(443), "x.example").expect("opened");
+    assert_eq!(peer_certificate(&old), first.der());
     get(&mut old, "x.example");
-    site.put(&second.secret("own"));
+    proxy.apply(&second.secret("own"));
     // The client has a ticket of the old configuration; it is not taken.
-    let mut new = open(&config, site.at(443), "x.example").expect("opened");
-    assert_eq!(shown(&new), second.der());
+    let mut new = connect_tls(&config, proxy.tcp_address(443), "x.example").expect("opened");
+    assert_eq!(peer_certificate(&new), second.der());
     assert!(get(&mut new, "x.example").starts_with("HTTP/1.1 200 "));
     assert!(get(&mut old, "x.example").starts_with("HTTP/1.1 200 "));
 }
@@ -198,16 +211,16 @@ fn a_session_goes_on_at_its_own_listener_only() {
     let listeners = "\
         {name: a, port: 443, protocol: HTTPS, hostname: a.example, tls: {certificateRefs: [{name: own}]}}, \
         {name: b, port: 443, protocol: HTTPS, hostname: b.example, tls: {certificateRefs: [{name: own}]}}";
-    let site = Site::new(
+    let proxy = TestProxy::new(
         &(gateway(listeners)
-            + &Pair::new("x.example").secret("own")
+            + &TestCertificate::new("x.example").secret("own")
             + &route("HTTPRoute", "r", "a", "{name: web, port: 1000}")
             + &service("web", &[http_backend()])),
     );
     for version in rustls::ALL_VERSIONS {
         let config = client(None, &[version]);
         let kind = |name: &str| {
-            let mut stream = open(&config, site.at(443), name).expect("opened");
+            let mut stream = connect_tls(&config, proxy.tcp_address(443), name).expect("opened");
             // A ticket comes with the answer.
             get(&mut stream, name);
             stream.conn.handshake_kind().expect("shaken")
@@ -221,7 +234,8 @@ fn a_session_goes_on_at_its_own_listener_only() {
         assert_eq!(kind("b.example"), rustls::HandshakeKind::Full);
     }
     // What the connection was made for and what is asked for have to be the same.
-    let mut stream = open(&any_client(), site.at(443), "a.example").expect("opened");
+    let mut stream =
+        connect_tls(&any_client(), proxy.tcp_address(443), "a.example").expect("opened");
     let head = get(&mut stream, "b.example");
     assert!(head.starts_with("HTTP/1.1 421 "), "{head}");
 }
@@ -229,19 +243,27 @@ fn a_session_goes_on_at_its_own_listener_only() {
 #[test]
 fn names_without_a_listener_are_told_so_where_https_is_spoken() {
     let listener = "{name: a, port: 443, protocol: HTTPS, hostname: a.example, tls: {certificateRefs: [{name: own}]}}";
-    let site = Site::new(&(gateway(listener) + &Pair::new("a.example").secret("own")));
-    let error = open(&any_client(), site.at(443), "b.example").expect_err("refused");
+    let proxy =
+        TestProxy::new(&(gateway(listener) + &TestCertificate::new("a.example").secret("own")));
+    let error =
+        connect_tls(&any_client(), proxy.tcp_address(443), "b.example").expect_err("refused");
     assert!(error.to_string().contains("UnrecognisedName"), "{error}");
     // Plain text is told so too.
-    let mut plain = connect(site.at(443));
+    let mut plain = connect(proxy.tcp_address(443));
     plain
         .write_all(b"GET / HTTP/1.1\r\nhost: a.example\r\n\r\n")
         .expect("written");
-    let mut came = String::new();
-    plain.read_to_string(&mut came).expect("read");
-    assert!(came.starts_with("HTTP/1.1 400 "), "{came}");
-    assert!(came.contains("x-pointsman-reason: NotTls"), "{came}");
-    assert!(came.ends_with("\r\n\r\nthis port speaks TLS\n"), "{came}");
+    let mut received = String::new();
+    plain.read_to_string(&mut received).expect("read");
+    assert!(received.starts_with("HTTP/1.1 400 "), "{received}");
+    assert!(
+        received.contains("x-pointsman-reason: NotTls"),
+        "{received}"
+    );
+    assert!(
+        received.ends_with("\r\n\r\nthis port speaks TLS\n"),
+        "{received}"
+    );
 }
 
 #[test]
@@ -256,10 +278,10 @@ fn clients_show_a_certificate_where_it_is_asked_for() {
                 "{{gatewayClassName: ours, tls: {{frontend: {{default: {{validation: {{mode: {mode}, caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca}}]}}}}}}}}, listeners: [{HTTPS}]}}"
             ),
         );
-        let site = Site::new(
+        let proxy = TestProxy::new(
             &(gateway
                 + &authority("ca", &ours.pem)
-                + &Pair::new("x.example").secret("own")
+                + &TestCertificate::new("x.example").secret("own")
                 + &route("HTTPRoute", "r", "https", "{name: web, port: 1000}")
                 + &service("web", &[http_backend()])),
         );
@@ -271,12 +293,14 @@ fn clients_show_a_certificate_where_it_is_asked_for() {
             for version in rustls::ALL_VERSIONS {
                 let config = client(certificate, &[version]);
                 // In TLS 1.3 a client is done before it is judged.
-                let served = open(&config, site.at(443), "x.example").and_then(|mut stream| {
-                    stream.write_all(b"GET / HTTP/1.1\r\nhost: x.example\r\n\r\n")?;
-                    let mut start = [0; 13];
-                    stream.read_exact(&mut start)?;
-                    Ok(start == *b"HTTP/1.1 200 ")
-                });
+                let served = connect_tls(&config, proxy.tcp_address(443), "x.example").and_then(
+                    |mut stream| {
+                        stream.write_all(b"GET / HTTP/1.1\r\nhost: x.example\r\n\r\n")?;
+                        let mut start = [0; 13];
+                        stream.read_exact(&mut start)?;
+                        Ok(start == *b"HTTP/1.1 200 ")
+                    },
+                );
                 let wanted = is_friend || lets_in_strangers;
                 assert_eq!(
                     served.unwrap_or(false),
@@ -291,9 +315,9 @@ fn clients_show_a_certificate_where_it_is_asked_for() {
 #[test]
 fn changed_validation_of_clients_takes_no_old_sessions() {
     let ours = Authority::new();
-    let mut site = https(&Pair::new("x.example"));
+    let mut proxy = https(&TestCertificate::new("x.example"));
     let config = any_client();
-    let mut stream = open(&config, site.at(443), "x.example").expect("opened");
+    let mut stream = connect_tls(&config, proxy.tcp_address(443), "x.example").expect("opened");
     get(&mut stream, "x.example");
     let strict = doc(
         "Gateway",
@@ -302,11 +326,12 @@ fn changed_validation_of_clients_takes_no_old_sessions() {
             "{{gatewayClassName: ours, tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca}}]}}}}}}}}, listeners: [{HTTPS}]}}"
         ),
     );
-    site.put(&(authority("ca", &ours.pem) + &strict));
-    let served = open(&config, site.at(443), "x.example").and_then(|mut stream| {
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: x.example\r\n\r\n")?;
-        stream.read_exact(&mut [0])
-    });
+    proxy.apply(&(authority("ca", &ours.pem) + &strict));
+    let served =
+        connect_tls(&config, proxy.tcp_address(443), "x.example").and_then(|mut stream| {
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: x.example\r\n\r\n")?;
+            stream.read_exact(&mut [0])
+        });
     assert!(served.is_err());
 }
 
@@ -317,9 +342,9 @@ fn hostile_bytes_end_in_time() {
         {name: tls, port: 444, protocol: TLS, tls: {mode: Passthrough}}";
     let mut options = options();
     options.limits.head_time = Duration::from_millis(500);
-    let site = Site::with(
+    let proxy = TestProxy::with(
         options,
-        &(gateway(listeners) + &Pair::new("x.example").secret("own")),
+        &(gateway(listeners) + &TestCertificate::new("x.example").secret("own")),
     );
     let record = |length: u16, rest: &[u8]| {
         let mut bytes = vec![22, 3, 1];
@@ -350,18 +375,18 @@ fn hostile_bytes_end_in_time() {
                 record(10, &[1, 0, 0, 6, 3, 3, 0, 0, 0, 0, 0]),
             ),
         ] {
-            let mut stream = connect(site.at(port));
+            let mut stream = connect(proxy.tcp_address(port));
             // It may be closed before all is written.
             let _ = stream.write_all(&bytes);
-            let mut came = Vec::new();
-            let end = stream.read_to_end(&mut came);
+            let mut received = Vec::new();
+            let end = stream.read_to_end(&mut received);
             let reset =
                 |error: &std::io::Error| error.kind() == std::io::ErrorKind::ConnectionReset;
             assert!(end.as_ref().map_or_else(reset, |_| true), "{what}: {end:?}");
         }
     }
     // A hello that drips never comes to its end in time.
-    let mut drip = connect(site.at(443));
+    let mut drip = connect(proxy.tcp_address(443));
     let hello = record(300, &[1, 0, 1, 40, 3, 3]);
     let dripped = (0..600).try_for_each(|at| {
         std::thread::sleep(Duration::from_millis(50));
@@ -369,7 +394,7 @@ fn hostile_bytes_end_in_time() {
     });
     assert!(dripped.is_err());
     wait_for("every connection is gone", || {
-        site.figure(
+        proxy.metric(
             "pointsman_connections_refused_total",
             "reason=\"HandshakeTimeout\"",
         ) >= 3

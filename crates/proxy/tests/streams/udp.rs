@@ -15,10 +15,10 @@ fn echo(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("an address");
     thread::spawn(move || {
-        let mut room = [0; 65_536];
-        while let Ok((count, from)) = socket.recv_from(&mut room) {
+        let mut buf = [0; 65_536];
+        while let Ok((count, from)) = socket.recv_from(&mut buf) {
             let mut answer = format!("{name} {} ", from.port()).into_bytes();
-            answer.extend(&room[..count]);
+            answer.extend(&buf[..count]);
             let _ = socket.send_to(&answer, from);
         }
     });
@@ -34,14 +34,14 @@ fn client() -> UdpSocket {
 }
 
 /// Asks until an answer to this question comes: datagrams may be lost. Its words: the backend, the session's port, the question.
-fn ask(client: &UdpSocket, at: SocketAddr, question: &str) -> [String; 3] {
-    let end = Instant::now() + PATIENCE;
-    let mut room = [0; 65_536];
+fn send_and_read(client: &UdpSocket, at: SocketAddr, question: &str) -> [String; 3] {
+    let end = Instant::now() + TIMEOUT;
+    let mut buf = [0; 65_536];
     while Instant::now() < end {
         client.send_to(question.as_bytes(), at).expect("sent");
-        while let Ok((count, from)) = client.recv_from(&mut room) {
+        while let Ok((count, from)) = client.recv_from(&mut buf) {
             assert_eq!(from, at, "answers come from where was asked");
-            let text = String::from_utf8_lossy(&room[..count]).into_owned();
+            let text = String::from_utf8_lossy(&buf[..count]).into_owned();
             let mut words = text.splitn(3, ' ').map(str::to_owned);
             let words: [String; 3] = std::array::from_fn(|_| words.next().expect("three words"));
             if words[2] == question {
@@ -52,34 +52,34 @@ fn ask(client: &UdpSocket, at: SocketAddr, question: &str) -> [String; 3] {
     panic!("no answer to {question}");
 }
 
-fn site(backends: &str, services: &str) -> Site {
-    Site::new(&(gateway(LISTENER) + &route("UDPRoute", "r", "udp", backends) + services))
+fn proxy(backends: &str, services: &str) -> TestProxy {
+    TestProxy::new(&(gateway(LISTENER) + &route("UDPRoute", "r", "udp", backends) + services))
 }
 
 #[test]
 fn each_client_has_a_session_and_gets_its_own_answers() {
-    let site = site(
+    let proxy = proxy(
         "{name: dns, port: 1000}",
         &udp_service("dns", &[echo("dns")]),
     );
-    let at = site.at_udp(53);
+    let at = proxy.udp_address(53);
     let (one, other) = (client(), client());
-    let [name, first, _] = ask(&one, at, "a");
+    let [name, first, _] = send_and_read(&one, at, "a");
     assert_eq!(name, "dns");
-    let [_, second, _] = ask(&other, at, "b");
+    let [_, second, _] = send_and_read(&other, at, "b");
     assert_ne!(first, second, "each has a socket of its own");
-    let [_, again, _] = ask(&one, at, "c");
+    let [_, again, _] = send_and_read(&one, at, "c");
     assert_eq!(first, again, "and keeps it");
     // The longest datagram that IPv4 carries, less what the answer adds.
     let long = "x".repeat(65_000);
-    ask(&one, at, &long);
+    send_and_read(&one, at, &long);
     let labels = "listener=\"udp\"";
     assert_eq!(
-        site.figure("pointsman_listener_open_connections", labels),
+        proxy.metric("pointsman_listener_open_connections", labels),
         2
     );
     assert_eq!(
-        site.figure("pointsman_listener_connections_total", labels),
+        proxy.metric("pointsman_listener_connections_total", labels),
         2
     );
 }
@@ -87,14 +87,14 @@ fn each_client_has_a_session_and_gets_its_own_answers() {
 #[test]
 fn weights_count_sessions() {
     let services = udp_service("a", &[echo("a")]) + &udp_service("b", &[echo("b")]);
-    let site = site(
+    let proxy = proxy(
         "{name: a, port: 1000, weight: 1}, {name: b, port: 1000, weight: 2}",
         &services,
     );
     let mut counts: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..12 {
         let client = client();
-        let [name, ..] = ask(&client, site.at_udp(53), "who");
+        let [name, ..] = send_and_read(&client, proxy.udp_address(53), "who");
         *counts.entry(name).or_default() += 1;
     }
     assert_eq!(counts, [("a".to_owned(), 4), ("b".to_owned(), 8)].into());
@@ -104,28 +104,28 @@ fn weights_count_sessions() {
 fn a_session_ends_when_it_is_silent_and_the_next_datagram_begins_another() {
     let mut options = options();
     options.limits.udp_idle_time = Duration::from_millis(200);
-    let site = Site::with(
+    let proxy = TestProxy::with(
         options,
         &(gateway(LISTENER)
             + &route("UDPRoute", "r", "udp", "{name: dns, port: 1000}")
             + &udp_service("dns", &[echo("dns")])),
     );
     let client = client();
-    ask(&client, site.at_udp(53), "a");
+    send_and_read(&client, proxy.udp_address(53), "a");
     let labels = "listener=\"udp\"";
-    site.await_figure("pointsman_listener_open_connections", labels, 0);
-    ask(&client, site.at_udp(53), "b");
-    assert!(site.figure("pointsman_listener_connections_total", labels) >= 2);
-    site.await_figure("pointsman_listener_open_connections", labels, 0);
-    assert!(site.figure("pointsman_listener_request_bytes_total", labels) >= 2);
-    assert!(site.figure("pointsman_backend_response_bytes_total", "name=\"dns\"") >= 16);
+    proxy.wait_for_metric("pointsman_listener_open_connections", labels, 0);
+    send_and_read(&client, proxy.udp_address(53), "b");
+    assert!(proxy.metric("pointsman_listener_connections_total", labels) >= 2);
+    proxy.wait_for_metric("pointsman_listener_open_connections", labels, 0);
+    assert!(proxy.metric("pointsman_listener_request_bytes_total", labels) >= 2);
+    assert!(proxy.metric("pointsman_backend_response_bytes_total", "name=\"dns\"") >= 16);
 }
 
 #[test]
 fn there_are_so_many_sessions_and_no_more() {
     let mut options = options();
     options.limits.udp_sessions = 3;
-    let site = Site::with(
+    let proxy = TestProxy::with(
         options,
         &(gateway(LISTENER)
             + &route("UDPRoute", "r", "udp", "{name: dns, port: 1000}")
@@ -133,39 +133,41 @@ fn there_are_so_many_sessions_and_no_more() {
     );
     let clients: Vec<UdpSocket> = (0..3).map(|_| client()).collect();
     for client in &clients {
-        ask(client, site.at_udp(53), "in");
+        send_and_read(client, proxy.udp_address(53), "in");
     }
-    client().send_to(b"out", site.at_udp(53)).expect("sent");
-    site.await_figure(
+    client()
+        .send_to(b"out", proxy.udp_address(53))
+        .expect("sent");
+    proxy.wait_for_metric(
         "pointsman_connections_refused_total",
         "reason=\"TooManySessions\"",
         1,
     );
     for client in &clients {
-        ask(client, site.at_udp(53), "still in");
+        send_and_read(client, proxy.udp_address(53), "still in");
     }
 }
 
 #[test]
 fn sessions_follow_changes() {
     let (first, second) = (echo("first"), echo("second"));
-    let mut site = site("{name: dns, port: 1000}", &udp_service("dns", &[first]));
+    let mut proxy = proxy("{name: dns, port: 1000}", &udp_service("dns", &[first]));
     let client = client();
-    let [name, port, _] = ask(&client, site.at_udp(53), "a");
+    let [name, port, _] = send_and_read(&client, proxy.udp_address(53), "a");
     assert_eq!(name, "first");
     // A change that does not concern it leaves it alone.
-    site.put(&udp_service("other", &[second]));
-    let [name, same, _] = ask(&client, site.at_udp(53), "b");
+    proxy.apply(&udp_service("other", &[second]));
+    let [name, same, _] = send_and_read(&client, proxy.udp_address(53), "b");
     assert_eq!((name.as_str(), same), ("first", port));
-    site.put(&udp_service("dns", &[second]));
-    let [name, ..] = ask(&client, site.at_udp(53), "c");
+    proxy.apply(&udp_service("dns", &[second]));
+    let [name, ..] = send_and_read(&client, proxy.udp_address(53), "c");
     assert_eq!(name, "second");
-    site.delete(Kind::UDPRoute, "infra", "r");
-    client.send_to(b"d", site.at_udp(53)).expect("sent");
+    proxy.delete(Kind::UDPRoute, "infra", "r");
+    client.send_to(b"d", proxy.udp_address(53)).expect("sent");
     wait_for("it is refused", || {
-        site.figure("pointsman_connections_refused_total", "reason=\"NoRoute\"") > 0
+        proxy.metric("pointsman_connections_refused_total", "reason=\"NoRoute\"") > 0
     });
-    site.await_figure("pointsman_listener_open_connections", "listener=\"udp\"", 0);
+    proxy.wait_for_metric("pointsman_listener_open_connections", "listener=\"udp\"", 0);
 }
 
 #[test]
@@ -173,12 +175,12 @@ fn an_endpoint_that_is_gone_is_left() {
     // Nobody is there: the system says so, and the session is over.
     let gone = UdpSocket::bind((address(), 0));
     let gone = gone.and_then(|socket| socket.local_addr()).expect("a port");
-    let site = site(
+    let proxy = proxy(
         "{name: dns, port: 1000}",
         &udp_service("dns", &[gone, echo("dns")]),
     );
     let client = client();
-    let [name, ..] = ask(&client, site.at_udp(53), "a");
+    let [name, ..] = send_and_read(&client, proxy.udp_address(53), "a");
     assert_eq!(name, "dns");
 }
 
@@ -186,21 +188,23 @@ fn an_endpoint_that_is_gone_is_left() {
 fn a_drain_waits_for_an_answer_and_no_longer() {
     let slow = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = slow.local_addr().expect("an address");
-    slow.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    let mut site = site("{name: dns, port: 1000}", &udp_service("dns", &[address]));
+    slow.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    let mut proxy = proxy("{name: dns, port: 1000}", &udp_service("dns", &[address]));
     let client = client();
-    client.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    client.send_to(b"question", site.at_udp(53)).expect("sent");
-    let mut room = [0; 100];
-    let (_, from) = slow.recv_from(&mut room).expect("a question");
+    client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+    client
+        .send_to(b"question", proxy.udp_address(53))
+        .expect("sent");
+    let mut buf = [0; 100];
+    let (_, from) = slow.recv_from(&mut buf).expect("a question");
     let answering = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
         slow.send_to(b"answer", from).expect("sent");
     });
-    let begun = Instant::now();
-    assert_eq!(site.proxy.drain(PATIENCE), 0);
-    assert!(begun.elapsed() < PATIENCE / 2);
+    let start = Instant::now();
+    assert_eq!(proxy.proxy.drain(TIMEOUT), 0);
+    assert!(start.elapsed() < TIMEOUT / 2);
     answering.join().expect("answered");
-    let (count, _) = client.recv_from(&mut room).expect("an answer");
-    assert_eq!(&room[..count], b"answer");
+    let (count, _) = client.recv_from(&mut buf).expect("an answer");
+    assert_eq!(&buf[..count], b"answer");
 }

@@ -14,11 +14,11 @@ use rustls::{
     SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 
-use crate::support::{PATIENCE, backend, connect, patient};
+use crate::support::{TIMEOUT, backend, connect, with_timeouts};
 
 /// A certificate and its key, in PEM.
 #[derive(Clone)]
-pub struct Pair {
+pub struct TestCertificate {
     pub certificate: String,
     pub key: String,
 }
@@ -41,22 +41,22 @@ impl Authority {
         }
     }
 
-    pub fn sign(&self, name: &str) -> Pair {
+    pub fn sign(&self, name: &str) -> TestCertificate {
         let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
         let key = KeyPair::generate().expect("a key");
         let signed = params.signed_by(&key, &self.issuer).expect("signed");
-        Pair {
+        TestCertificate {
             certificate: signed.pem(),
             key: key.serialize_pem(),
         }
     }
 }
 
-impl Pair {
+impl TestCertificate {
     /// One that signs itself.
-    pub fn new(name: &str) -> Pair {
+    pub fn new(name: &str) -> TestCertificate {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("made");
-        Pair {
+        TestCertificate {
             certificate: made.cert.pem(),
             key: made.signing_key.serialize_pem(),
         }
@@ -64,7 +64,7 @@ impl Pair {
 
     /// A Secret in `infra` that holds it.
     pub fn secret(&self, name: &str) -> String {
-        let Pair { certificate, key } = self;
+        let TestCertificate { certificate, key } = self;
         format!(
             "\n---\n{{apiVersion: v1, kind: Secret, metadata: {{namespace: infra, name: {name}}}, type: kubernetes.io/tls, stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}}}"
         )
@@ -93,9 +93,9 @@ pub fn provider() -> Arc<CryptoProvider> {
 
 /// Believes everything: which certificate was shown is looked at afterwards.
 #[derive(Debug)]
-struct Anyone(Arc<CryptoProvider>);
+struct AcceptAnyServer(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anyone {
+impl ServerCertVerifier for AcceptAnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -134,14 +134,14 @@ impl ServerCertVerifier for Anyone {
 
 /// A client, perhaps with a certificate, of these versions.
 pub fn client(
-    certificate: Option<&Pair>,
+    certificate: Option<&TestCertificate>,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Arc<ClientConfig> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(versions)
         .expect("versions")
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anyone(provider())));
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyServer(provider())));
     let config = match certificate {
         None => builder.with_no_client_auth(),
         Some(pair) => builder
@@ -158,7 +158,7 @@ pub fn any_client() -> Arc<ClientConfig> {
 pub type Tls = StreamOwned<ClientConnection, TcpStream>;
 
 /// A connection that asks for a name; its handshake is done.
-pub fn open(config: &Arc<ClientConfig>, address: SocketAddr, name: &str) -> io::Result<Tls> {
+pub fn connect_tls(config: &Arc<ClientConfig>, address: SocketAddr, name: &str) -> io::Result<Tls> {
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let connection = ClientConnection::new(config.clone(), name).expect("a connection");
     let mut stream = StreamOwned::new(connection, connect(address));
@@ -169,23 +169,23 @@ pub fn open(config: &Arc<ClientConfig>, address: SocketAddr, name: &str) -> io::
 }
 
 /// The certificate that was shown.
-pub fn shown(stream: &Tls) -> CertificateDer<'static> {
+pub fn peer_certificate(stream: &Tls) -> CertificateDer<'static> {
     let shown = stream.conn.peer_certificates().expect("certificates");
     shown[0].clone().into_owned()
 }
 
 /// Sends this and says that it is all; what comes back until the end.
-pub fn ask_all(stream: &mut Tls, what: &[u8]) -> io::Result<String> {
+pub fn send_and_read_tls(stream: &mut Tls, what: &[u8]) -> io::Result<String> {
     stream.write_all(what)?;
     stream.conn.send_close_notify();
     stream.flush()?;
-    let mut came = String::new();
-    stream.read_to_string(&mut came)?;
-    Ok(came)
+    let mut received = String::new();
+    stream.read_to_string(&mut received)?;
+    Ok(received)
 }
 
 /// A backend that ends TLS, says its name, reads a line, and says it again.
-pub fn secret_backend(name: &'static str, pair: &Pair) -> SocketAddr {
+pub fn tls_backend(name: &'static str, pair: &TestCertificate) -> SocketAddr {
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .expect("versions")
@@ -195,18 +195,18 @@ pub fn secret_backend(name: &'static str, pair: &Pair) -> SocketAddr {
     let config = Arc::new(config);
     backend(move |stream| {
         let connection = ServerConnection::new(config.clone()).expect("a connection");
-        let mut stream = StreamOwned::new(connection, patient(stream));
-        let mut came = Vec::new();
+        let mut stream = StreamOwned::new(connection, with_timeouts(stream));
+        let mut received = Vec::new();
         let mut byte = [0];
         while stream.read_exact(&mut byte).is_ok() && byte != *b"\n" {
-            came.push(byte[0]);
+            received.push(byte[0]);
         }
-        let came = String::from_utf8_lossy(&came).into_owned();
+        let received = String::from_utf8_lossy(&received).into_owned();
         let sni = stream.conn.server_name().unwrap_or("-").to_owned();
-        let _ = stream.write_all(format!("{name} {sni} {came}").as_bytes());
+        let _ = stream.write_all(format!("{name} {sni} {received}").as_bytes());
         stream.conn.send_close_notify();
         let _ = stream.flush();
-        let _ = stream.sock.set_read_timeout(Some(PATIENCE));
+        let _ = stream.sock.set_read_timeout(Some(TIMEOUT));
         let _ = stream.sock.read(&mut byte);
     })
 }
