@@ -118,7 +118,7 @@ impl StatusEntry {
         }
     }
 
-    /// Returns the status as it is reported, as JSON with times; empty if there is none.
+    /// Returns the status as JSON, with times; empty if there is none.
     pub fn rendered(&self) -> &str {
         &self.rendered
     }

@@ -11,7 +11,7 @@ use crate::document::{Node, Position};
 use crate::kuma::spelling;
 use crate::meta::{CERTIFICATES_GROUP, Kind};
 use crate::read::Document;
-use crate::schema;
+use crate::schema::{self, validate};
 use crate::{Resource, Severity};
 
 /// Reason why an object of an API server can't be used.
@@ -47,7 +47,7 @@ pub fn read(
     object["kind"] = json!(kind.name());
     let is_custom = !is_built_in(kind);
     if is_custom {
-        object = validate(kind, version, &object)?;
+        object = validated(kind, version, &object)?;
     }
     let resource = Resource::from_json(kind, &object);
     let resource = resource.map_err(|error| Invalid::Type(error.to_string()))?;
@@ -61,7 +61,7 @@ pub fn is_built_in(kind: Kind) -> bool {
 }
 
 /// Fills in defaults and checks an object.
-fn validate(kind: Kind, version: &str, object: &Json) -> Result<Json, Invalid> {
+fn validated(kind: Kind, version: &str, object: &Json) -> Result<Json, Invalid> {
     let mut node = Node::from_json(object, Position::default());
     let Some(schema) = schema::of(kind, version) else {
         let message = format!("{kind} is not read in this version");
@@ -69,8 +69,8 @@ fn validate(kind: Kind, version: &str, object: &Json) -> Result<Json, Invalid> {
         return Err(Invalid::Field { field, message });
     };
     spelling::normalize(&mut node, kind);
-    schema::validate::apply_defaults(&mut node, schema);
-    let mut found = schema::validate::validate(&node, schema).into_iter();
+    validate::apply_defaults(&mut node, schema);
+    let mut found = validate::validate(&node, schema).into_iter();
     match found.find(|found| found.severity == Severity::Error) {
         Some(found) => Err(Invalid::Field {
             field: found.field,
