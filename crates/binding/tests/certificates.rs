@@ -79,7 +79,7 @@ fn unusable() -> Vec<(String, String, &'static str)> {
         (
             certificate,
             damaged,
-            "the private key in tls.key can't be read: it is damaged",
+            "the private key in tls.key is corrupt",
         ),
         data(
             data!("rsa1024.crt"),
@@ -194,7 +194,7 @@ fn authorities_that_can_t_verify_anything_are_errors() {
         (data!("secp256k1.crt"), "on curve secp256k1"),
         (
             damaged.as_str(),
-            "it is damaged, or not an X.509 certificate",
+            "it is corrupt or not an X.509 certificate",
         ),
     ] {
         let bound = Bound::of(&(policy() + &authority("infra/ca", pem)));
@@ -345,7 +345,7 @@ fn certificates_of_version_1_are_served_and_trusted() {
 fn a_retained_secret_is_reported_and_serves() {
     let mut bound = Bound::of(&(https("example.com") + &fresh_secret("infra/c")));
     let before = bound.secrets.clone();
-    let why = Some("the private key is damaged".to_owned());
+    let why = Some("the private key is corrupt".to_owned());
     bound.apply([Change::RetainSecret(Name::new("infra", "c"), why)]);
     assert_eq!(
         listener(&bound, G, "a"),
@@ -358,7 +358,7 @@ fn a_retained_secret_is_reported_and_serves() {
     let status = bound.status(&key(G)).expect("a status");
     let told = status.conditions().iter().any(|(_, c)| {
         c.message
-            == "Secret infra/c: the private key is damaged; its last valid certificate stays in effect"
+            == "Secret infra/c: the private key is corrupt; its last valid certificate stays in effect"
     });
     assert!(told, "{status:?}");
     assert_eq!(bound.secrets, before);

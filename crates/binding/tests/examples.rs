@@ -268,7 +268,7 @@ fn warns(example: &Example, words: &str) -> bool {
 }
 
 const FOO: &str = "HTTPRoute store/foo-route";
-const NOT_SERVED: &str = "of a kind that is not served here";
+const NOT_SERVED: &str = "not of a supported kind of parent";
 
 #[test]
 fn parents_of_kinds_that_are_not_ours_get_no_entry_and_a_warning() {
@@ -334,7 +334,7 @@ fn a_gateway_of_another_class_is_not_ours() {
         said(&example.bound, "Gateway store/foo-gateway").is_empty()
             && said(&example.bound, FOO).is_empty()
     );
-    assert!(warns(&example, "does not exist, so nobody serves"));
+    assert!(warns(&example, "does not exist, so Gateway"));
 }
 
 #[test]

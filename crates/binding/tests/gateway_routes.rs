@@ -30,7 +30,7 @@ fn what_refuses_an_attachment_is_named() {
         (
             "{name: edge, namespace: infra, sectionName: x}",
             "NoMatchingParent",
-            "no listener x, but http (port 80)",
+            "no listener x; its listeners are http (port 80)",
         ),
         (
             "{name: edge, namespace: infra, port: 81}",
@@ -221,12 +221,12 @@ fn backend_refs_are_resolved_and_say_what_is_missing() {
         (
             "{name: web, port: 81}",
             "BackendNotFound",
-            "no port 81, but 80",
+            "no port 81; its ports are 80",
         ),
         (
             "{group: example.com, kind: Thing, name: x, port: 80}",
             "InvalidKind",
-            "Thing.example.com x can't be a backend",
+            "Thing.example.com x is not a supported backend",
         ),
         (
             "{name: other, namespace: team, port: 80}",
@@ -447,11 +447,12 @@ fn what_nobody_here_serves_is_warned_of() {
         .into_iter()
         .map(|w| format!("{} {}: {}", w.object, w.field, w.message))
         .collect();
-    let other = "GatewayClass other is served by example.com/other, not by pointsman.io/controller";
+    let other =
+        "GatewayClass other belongs to controller example.com/other, not pointsman.io/controller";
     assert_eq!(
         told,
         [
-            "Gateway shop/classless spec.gatewayClassName: GatewayClass none does not exist, so nobody serves Gateway shop/classless".to_owned(),
+            "Gateway shop/classless spec.gatewayClassName: GatewayClass none does not exist, so Gateway shop/classless is not served".to_owned(),
             format!("Gateway shop/other spec.gatewayClassName: {other}"),
             "ListenerSet shop/set spec.parentRef: Gateway shop/gone does not exist".to_owned(),
             format!("HTTPRoute shop/r spec.parentRefs[0]: {other}"),
@@ -486,8 +487,8 @@ fn headers_that_filters_name_in_vain_are_warned_of() {
     assert_eq!(
         told,
         [
-            "spec.rules[0].filters[0].requestHeaderModifier: this does not change Host: it is written anew for each connection",
-            "spec.rules[0].backendRefs[0].filters[0].responseHeaderModifier: this does not change Connection: it is written anew for each connection",
+            "spec.rules[0].filters[0].requestHeaderModifier: Host can't be modified: the proxy sets it for each connection",
+            "spec.rules[0].backendRefs[0].filters[0].responseHeaderModifier: Connection can't be modified: the proxy sets it for each connection",
         ]
     );
 }

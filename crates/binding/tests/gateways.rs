@@ -459,7 +459,8 @@ fn counts_follow_routes_that_come_and_go() {
     bound.apply(puts(&gateway("listeners: [{name: b, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: HTTPRoute}]}}]")));
     assert_eq!(attached(&bound, G), ["b=0"]);
     assert!(
-        message(&bound, "GRPCRoute infra/z", "Accepted").contains("takes HTTPRoute, not GRPCRoute")
+        message(&bound, "GRPCRoute infra/z", "Accepted")
+            .contains("accepts HTTPRoute, not GRPCRoute")
     );
 }
 

@@ -354,7 +354,8 @@ fn a_route_to_a_set_that_is_not_let_in_says_so() {
         "False/NoMatchingParent"
     );
     assert!(
-        message(&bound, "HTTPRoute infra/r", "Accepted").contains("has no listener that is let in")
+        message(&bound, "HTTPRoute infra/r", "Accepted")
+            .contains("has no listeners that routes can attach to")
     );
     let mut bound = bound;
     bound.apply(puts(&gateway("{from: Same}")));

@@ -100,7 +100,7 @@ fn a_route_that_lost_some_of_its_ports_keeps_the_others() {
     ));
     assert_eq!(accepted(&bound, "HTTPRoute shop/h"), "True/Accepted");
     let message = message(&bound, "HTTPRoute shop/h", "Accepted");
-    assert_eq!(message, "it lost port 80 to GRPCRoute shop/g");
+    assert_eq!(message, "overridden by GRPCRoute shop/g on port 80");
     assert_eq!(
         bound.governed(),
         [
@@ -145,9 +145,9 @@ fn every_winner_is_named_where_several_took_the_ports() {
     ));
     let message = message(&bound, "TLSRoute shop/t", "Accepted");
     for winner in [
-        "port 53 to GRPCRoute shop/z",
-        "port 80 to GRPCRoute shop/g",
-        "port 81 to HTTPRoute shop/k",
+        "by GRPCRoute shop/z on port 53",
+        "by GRPCRoute shop/g on port 80",
+        "by HTTPRoute shop/k on port 81",
     ] {
         assert!(message.contains(winner), "{message}");
     }

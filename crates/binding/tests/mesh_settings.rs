@@ -347,7 +347,7 @@ fn strict_a_parent_can_not_become_a_backend() {
     let message = message(&bound, "HTTPRoute shop/second", "Accepted");
     assert_eq!(
         message,
-        "its backend Service shop/web-v2 is already the parent of HTTPRoute shop/first, which is older"
+        "the backend Service shop/web-v2 is already the parent of HTTPRoute shop/first, which is older"
     );
 }
 

@@ -77,7 +77,8 @@ fn a_policy_whose_target_is_used_in_the_mesh_only_has_an_effect() {
     let alone = service("shop/web", "{clusterIP: 10.0.0.1, ports: [{port: 80}]}") + &budget;
     let warned = |yaml: &str| {
         let all = bind(yaml).warnings();
-        all.iter().any(|w| w.message.contains("it has no effect"))
+        all.iter()
+            .any(|w| w.message.contains("the policy has no effect"))
     };
     assert!(warned(&alone));
     let route = "{parentRefs: [{group: '', kind: Service, name: web}]}";

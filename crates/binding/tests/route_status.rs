@@ -173,7 +173,7 @@ fn several_actions_on_one_header_are_reported_in_status_and_warned_about() {
             "shop/r",
             &format!("{{{TO_EDGE}, rules: [{rule}]}}"),
         ));
-        let text = "x-a stands in set and add and remove, but only one action for a header name is permitted in a filter; they are applied in the order set, add, remove";
+        let text = "x-a is in set and add and remove, but a filter may have only one action for a header; they are applied in the order set, add, remove";
         let name = format!("{kind} shop/r");
         assert_eq!(accepted(&binder, &name), "True/Accepted");
         assert_eq!(
@@ -202,9 +202,11 @@ fn header_names_that_are_ignored_or_remove_nothing_are_warned_about() {
         about,
         [
             &format!(
-                "{at}.set[1]: x-a differs from an earlier entry only in case: the first counts, this one is ignored"
+                "{at}.set[1]: this entry for x-a is ignored, because an earlier one differs from it only in case"
             ),
-            &format!("{at}.remove[0]: `not a token` is not a header name, so it removes nothing"),
+            &format!(
+                "{at}.remove[0]: `not a token` is not a valid header name, so it removes nothing"
+            ),
         ]
     );
 }
@@ -311,10 +313,10 @@ fn what_refers_to_a_rejected_object_says_where_it_was_rejected() {
     for wanted in [
         format!("HTTPRoute shop/lost spec.parentRefs[0]: Gateway infra/away {at}"),
         format!(
-            "Gateway infra/unserved spec.gatewayClassName: GatewayClass nobody {at}, so nobody serves Gateway infra/unserved"
+            "Gateway infra/unserved spec.gatewayClassName: GatewayClass nobody {at}, so Gateway infra/unserved is not served"
         ),
         format!(
-            "BackendTLSPolicy shop/tls spec.targetRefs[0]: Service shop/gone {at}, so it has no effect there"
+            "BackendTLSPolicy shop/tls spec.targetRefs[0]: Service shop/gone {at}, so the policy has no effect there"
         ),
     ] {
         assert!(warnings.contains(&wanted), "{wanted}\n{warnings:#?}");
@@ -341,7 +343,7 @@ fn a_policy_on_a_missing_service_names_it() {
         &format!("{{targetRefs: [{{group: '', kind: Service, name: nowhere}}], {trust}}}"),
     );
     let warned = warnings(&bind_on_base(&tls));
-    let wanted = "BackendTLSPolicy shop/tls spec.targetRefs[0]: Service shop/nowhere does not exist, so it has no effect there";
+    let wanted = "BackendTLSPolicy shop/tls spec.targetRefs[0]: Service shop/nowhere does not exist, so the policy has no effect there";
     assert!(warned.iter().any(|warning| warning == wanted), "{warned:?}");
 }
 

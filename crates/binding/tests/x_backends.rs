@@ -138,7 +138,7 @@ fn an_x_backend_shows_its_client_certificate() {
         .expect("no fault");
     let certificate = spoken.client_certificate.as_ref().expect("a certificate");
     assert!(bound.secrets.contains_key(certificate));
-    let why = Some("the private key is damaged".to_owned());
+    let why = Some("the private key is corrupt".to_owned());
     bound.apply([Change::RetainSecret(Name::new("infra", "c"), why)]);
     assert_eq!(
         said(&bound, "XBackend infra/out"),

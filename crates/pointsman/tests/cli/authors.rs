@@ -224,7 +224,7 @@ fn endpoints_of_this_machine_are_refused_where_only_routable_ones_are_allowed() 
         "pointsman.io/EndpointsRefused True  AddressNotAllowed",
         "Service shop/web port 80: 127.0.0.1:8080 is loopback",
         "--allow-endpoint-range",
-        "Service shop/web port 80 has no ready endpoint: its share is answered with 503",
+        "Service shop/web port 80 has no ready endpoint; its share of requests gets 503",
     ] {
         assert!(printed.contains(said), "{said}\n{printed}");
     }

@@ -328,7 +328,9 @@ spec:
     assert_eq!(candidates[0]["lostOn"], "kind", "{answer}");
     let detail = candidates[0]["detail"].as_str().unwrap_or_default();
     assert!(
-        detail.contains("HTTPRoute shop/web governs port 80"),
+        detail.contains(
+            "overridden by HTTPRoute shop/web: only one kind of route applies to port 80"
+        ),
         "{detail}"
     );
 }
@@ -494,7 +496,7 @@ fn a_backend_that_asks_for_tls_without_a_policy_is_told_by_check_and_explain_ali
     );
     let check = pointsman(&["check", "-q", "-f", "-"], &asks);
     assert_eq!(check.status.code(), Some(1));
-    let why = "no BackendTLSPolicy says whom to trust";
+    let why = "requires TLS, but no BackendTLSPolicy targets it";
     assert!(text(&check).contains(why), "{}", text(&check));
     let arguments = ["explain", "-f", "-", "-o", "json", "http://a.example/"];
     let explained = json(&pointsman(&arguments, &asks));
