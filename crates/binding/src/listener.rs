@@ -346,13 +346,16 @@ fn group(protocol: Protocol) -> Group {
     }
 }
 
-/// Whether two listeners can't both have their port, and why.
+/// Reason for which two listeners can't both have their port, if there is one.
 fn clash(a: &ListenerView, b: &ListenerView) -> Option<&'static str> {
     let (a_group, b_group) = (group(a.protocol?), group(b.protocol?));
     if a.spec.port != b.spec.port || (a_group == Group::Udp) != (b_group == Group::Udp) {
         None
     } else if a_group != b_group {
         Some("ProtocolConflict")
+    } else if matches!(a_group, Group::Tcp | Group::Udp) {
+        // They have no hostnames that could differ.
+        Some("ListenerConflict")
     } else {
         (a.hostname == b.hostname).then_some("HostnameConflict")
     }
@@ -398,25 +401,33 @@ fn conflict_with<'a>(
 
 fn conflict_message(reason: &str, listener: &ListenerView, other: &ListenerView) -> String {
     let (owner, port) = (other.id.parent(), other.spec.port);
-    let place = if owner == listener.id.parent() {
-        String::new()
-    } else {
-        format!(" of {owner}")
+    let (name, other_name) = (&listener.spec.name, &other.spec.name);
+    let (protocol, other_protocol) = (&listener.spec.protocol, &other.spec.protocol);
+    let hostnames = match &listener.hostname {
+        Some(hostname) => format!("hostname {hostname}"),
+        None => "all hostnames".to_owned(),
     };
-    let other_name = &other.spec.name;
-    match (reason, &listener.hostname) {
-        ("ProtocolConflict", _) => {
-            format!(
-                "listener {other_name}{place} already speaks {} on port {port}",
-                other.spec.protocol
-            )
+    if owner == listener.id.parent() {
+        return match reason {
+            "ProtocolConflict" => format!(
+                "listeners {name} ({protocol}) and {other_name} ({other_protocol}) can't share port {port}, so neither gets it"
+            ),
+            "ListenerConflict" => format!(
+                "listeners {name} and {other_name} both want {protocol} port {port}, so neither gets it"
+            ),
+            _ => format!(
+                "listeners {name} and {other_name} both want {hostnames} on port {port}, so neither gets it"
+            ),
+        };
+    }
+    match reason {
+        "ProtocolConflict" => format!(
+            "listener {other_name} of {owner} already uses port {port} with protocol {other_protocol}"
+        ),
+        "ListenerConflict" => {
+            format!("listener {other_name} of {owner} already has {protocol} port {port}")
         }
-        (_, Some(hostname)) => {
-            format!("listener {other_name}{place} already has hostname {hostname} on port {port}")
-        }
-        (_, None) => {
-            format!("listener {other_name}{place} already has all hostnames on port {port}")
-        }
+        _ => format!("listener {other_name} of {owner} already has {hostnames} on port {port}"),
     }
 }
 

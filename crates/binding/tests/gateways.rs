@@ -6,7 +6,9 @@ use common::{
     Bound, attached, bind, condition, doc, itself, key, listener, message, puts, said, service,
     supported,
 };
+use pointsman_binding::Change;
 use pointsman_binding::status::StatusBody;
+use pointsman_resources::Resource;
 
 const OURS: &str = "{controllerName: pointsman.io/controller}";
 
@@ -296,6 +298,71 @@ fn listeners_of_one_gateway_that_clash_all_lose() {
             "True/Accepted"
         };
         assert_eq!(condition(&bound, G, "Accepted"), expected);
+    }
+}
+
+/// Messages of the Conflicted conditions of two listeners of one Gateway, with their reasons.
+fn conflicts(bound: &Bound) -> Vec<(&'static str, String)> {
+    let status = bound.status(&key(G)).expect("a status");
+    let conditions = status.conditions().into_iter();
+    let conflicts = conditions.filter(|(_, c)| c.kind == "Conflicted");
+    conflicts
+        .map(|(_, c)| (c.reason, c.message.to_string()))
+        .collect()
+}
+
+#[test]
+fn listeners_of_one_gateway_that_clash_are_told_that_neither_gets_the_port() {
+    let tls = "hostname: a.example, tls: {certificateRefs: [{name: c}]}";
+    for (a, b, reason, messages) in [
+        (
+            "protocol: HTTP",
+            "protocol: TCP",
+            "ProtocolConflict",
+            [
+                "listeners a (HTTP) and b (TCP) can't share port 80, so neither gets it",
+                "listeners b (TCP) and a (HTTP) can't share port 80, so neither gets it",
+            ],
+        ),
+        (
+            &format!("protocol: HTTPS, {tls}"),
+            &format!("protocol: TLS, {tls}"),
+            "HostnameConflict",
+            [
+                "listeners a and b both want hostname a.example on port 80, so neither gets it",
+                "listeners b and a both want hostname a.example on port 80, so neither gets it",
+            ],
+        ),
+    ] {
+        let bound = with_listeners(&format!(
+            "{{name: a, port: 80, {a}}}, {{name: b, port: 80, {b}}}"
+        ));
+        let expected = messages.map(|message| (reason, message.to_owned()));
+        assert_eq!(conflicts(&bound), expected);
+    }
+}
+
+// The API server rejects a Gateway with two such listeners, but not every source of objects validates.
+#[test]
+fn two_tcp_or_udp_listeners_on_one_port_conflict_as_listeners() {
+    for protocol in ["TCP", "UDP"] {
+        let mut objects = common::read(&gateway(&format!(
+            "listeners: [{{name: a, port: 80, protocol: {protocol}}}, {{name: b, port: 81, protocol: {protocol}}}]"
+        )));
+        for object in &mut objects {
+            if let Resource::Gateway(gateway) = object {
+                std::sync::Arc::make_mut(gateway).spec.listeners[1].port = 80;
+            }
+        }
+        let mut bound = Bound::default();
+        bound.apply(objects.into_iter().map(Change::Put));
+        let message = |a, b| {
+            format!("listeners {a} and {b} both want {protocol} port 80, so neither gets it")
+        };
+        let expected = [message("a", "b"), message("b", "a")];
+        let expected = expected.map(|message| ("ListenerConflict", message));
+        assert_eq!(conflicts(&bound), expected);
+        assert!(bound.serves().is_empty());
     }
 }
 

@@ -205,6 +205,28 @@ fn protocols_conflict_across_sets_and_a_loser_takes_no_sibling_with_it() {
     );
 }
 
+// Listener entries may be Conflicted=True with HostnameConflict, ProtocolConflict or ListenerConflict.
+#[test]
+fn listeners_without_hostnames_conflict_as_listeners() {
+    for protocol in ["TCP", "UDP"] {
+        let on_90 = |name: &str| format!("{{name: {name}, port: 90, protocol: {protocol}}}");
+        let bound = Bound::of(
+            &(gateway("{from: All}")
+                + &set("infra/a", &on_90("one"))
+                + &set("infra/b", &on_90("two"))),
+        );
+        assert_eq!(
+            listener(&bound, "ListenerSet infra/b", "two"),
+            conflicted("ListenerConflict")
+        );
+        let status = bound.status(&key("ListenerSet infra/b")).expect("a status");
+        let told = format!("listener one of ListenerSet infra/a already has {protocol} port 90");
+        let conditions = status.conditions();
+        assert!(conditions.iter().any(|(_, c)| c.message == told));
+        assert_eq!(bound.serves(), ["infra/g own", "infra/a one"]);
+    }
+}
+
 #[test]
 fn the_next_in_line_gets_the_port_when_the_winner_goes() {
     let mut bound = Bound::of(
