@@ -105,18 +105,13 @@ impl GatewayView {
     /// The Gateway's own conditions.
     pub fn conditions(&self) -> Vec<Condition> {
         let mut all = Vec::new();
-        let broken: Vec<&str> = self
-            .listeners
-            .iter()
-            .filter(|listener| !listener.is_accepted())
-            .map(|listener| listener.spec.name.as_str())
-            .collect();
+        let invalid = invalid_listeners(&self.listeners);
         all.push(match &self.refused {
             Some((reason, message)) => Condition::no("Accepted", reason, message.clone()),
-            None if broken.is_empty() => Condition::yes("Accepted", "Accepted", ""),
+            None if invalid.is_empty() => Condition::yes("Accepted", "Accepted", ""),
             None => {
-                let message = format!("not accepted: listener {}", broken.join(", "));
-                let status = broken.len() < self.listeners.len();
+                let message = format!("not valid: listener {}", invalid.join(", "));
+                let status = invalid.len() < self.listeners.len();
                 Condition {
                     kind: "Accepted",
                     status,
@@ -168,12 +163,7 @@ impl GatewayView {
         if self.refused.is_some() {
             return both("ParentNotAccepted", "its Gateway is not accepted");
         }
-        let invalid: Vec<&str> = set
-            .listeners
-            .iter()
-            .filter(|listener| !listener.is_programmed())
-            .map(|listener| listener.spec.name.as_str())
-            .collect();
+        let invalid = invalid_listeners(&set.listeners);
         let message = format!("not valid: listener {}", invalid.join(", "));
         if !set.is_valid() {
             return both("ListenersNotValid", &message);
@@ -190,6 +180,12 @@ impl GatewayView {
         };
         vec![accepted, programmed]
     }
+}
+
+/// Names of the listeners that can't serve, be they not accepted or without a certificate or route kind that they need.
+fn invalid_listeners(listeners: &[ListenerView]) -> Vec<&str> {
+    let invalid = listeners.iter().filter(|one| !one.is_programmed());
+    invalid.map(|one| one.spec.name.as_str()).collect()
 }
 
 /// Whether a GatewayClass is ours to serve.

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::certificates::fresh_secret;
 use common::{
     Bound, attached, bind, condition, doc, itself, key, listener, message, puts, said, service,
     supported,
@@ -266,9 +267,10 @@ fn listeners_of_one_gateway_that_clash_all_lose() {
             None,
         ),
     ] {
-        let bound = with_listeners(&format!(
-            "{{name: a, {a}}}, {{name: b, {b}}}, {{name: other, port: 9, protocol: HTTP}}"
-        ));
+        let listeners =
+            format!("{{name: a, {a}}}, {{name: b, {b}}}, {{name: other, port: 9, protocol: HTTP}}");
+        let gateway = gateway(&format!("listeners: [{listeners}]"));
+        let bound = Bound::of(&(gateway + &fresh_secret("infra/c")));
         for name in ["a", "b"] {
             let said = listener(&bound, G, name);
             match clash {

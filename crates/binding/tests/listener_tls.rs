@@ -3,7 +3,7 @@
 mod common;
 
 use common::certificates::{authority, bundle, fresh_authority, fresh_secret, pair, secret};
-use common::{Bound, condition, doc, itself, key, listener, puts};
+use common::{Bound, condition, doc, itself, key, listener, message, puts};
 use pointsman_binding::bound::{PrivateKey, Protocol};
 
 const G: &str = "Gateway infra/g";
@@ -191,6 +191,25 @@ fn a_reference_that_gives_no_certificate_says_why() {
             .any(|(place, c)| place == "listener a" && c.message.contains(words));
         assert!(told, "{words}");
         assert!(bound.serves().is_empty());
+    }
+}
+
+// "This reason is used with the "Accepted" condition when one or more Listeners have an invalid or unsupported configuration and cannot be
+// configured on the Gateway."
+#[test]
+fn a_gateway_names_the_listener_that_has_no_certificate() {
+    let a = "{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}";
+    let plain = "{name: plain, port: 80, protocol: HTTP}";
+    for (listeners, accepted) in [
+        (format!("{a}, {plain}"), "True/ListenersNotValid"),
+        (a.to_owned(), "False/ListenersNotValid"),
+    ] {
+        let mut bound = Bound::of(&gateway(&format!("listeners: [{listeners}]")));
+        assert_eq!(listener(&bound, G, "a")[2], "Programmed=False/Invalid");
+        assert_eq!(condition(&bound, G, "Accepted"), accepted);
+        assert_eq!(message(&bound, G, "Accepted"), "not valid: listener a");
+        bound.apply(puts(fresh_secret("infra/c").trim_start_matches("\n---\n")));
+        assert_eq!(condition(&bound, G, "Accepted"), "True/Accepted");
     }
 }
 
