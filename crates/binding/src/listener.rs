@@ -231,8 +231,9 @@ impl ListenerView {
             .as_ref()
             .map_or(&[][..], |tls| &tls.certificate_refs);
         if references.is_empty() {
+            // There is no reference that could be invalid.
             let message = format!("protocol {} needs tls.certificateRefs", spec.protocol);
-            self.unresolved.push(("InvalidCertificateRef", message));
+            self.refused.get_or_insert(("Invalid", message));
         }
         for reference in references {
             match certificates::certified_key(reader, owner.kind, owner.namespace(), reference) {

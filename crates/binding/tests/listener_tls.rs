@@ -2,9 +2,13 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::certificates::{authority, bundle, fresh_authority, fresh_secret, pair, secret};
-use common::{Bound, condition, doc, itself, key, listener, message, puts};
+use common::{Bound, condition, doc, itself, key, listener, message, puts, read};
+use pointsman_binding::Change;
 use pointsman_binding::bound::{PrivateKey, Protocol};
+use pointsman_resources::Resource;
 
 const G: &str = "Gateway infra/g";
 
@@ -210,6 +214,45 @@ fn a_gateway_names_the_listener_that_has_no_certificate() {
         assert_eq!(message(&bound, G, "Accepted"), "not valid: listener a");
         bound.apply(puts(fresh_secret("infra/c").trim_start_matches("\n---\n")));
         assert_eq!(condition(&bound, G, "Accepted"), "True/Accepted");
+    }
+}
+
+// "ResolvedRefs … indicates whether the controller was able to resolve all the object references for the Listener": here is none.
+#[test]
+fn a_listener_without_tls_settings_is_not_accepted() {
+    for protocol in ["HTTPS", "TLS"] {
+        let mut objects = read(&gateway(&format!(
+            "listeners: [{{name: a, port: 443, protocol: {protocol}, tls: {{certificateRefs: [{{name: c}}]}}}}, {{name: plain, port: 80, protocol: HTTP}}]"
+        )));
+        for object in &mut objects {
+            // The API server rejects such a TLS listener, but not every source of objects validates.
+            if let Resource::Gateway(gateway) = object {
+                Arc::make_mut(gateway).spec.listeners[0].tls = None;
+            }
+        }
+        let mut bound = Bound::default();
+        bound.apply(objects.into_iter().map(Change::Put));
+        assert_eq!(
+            listener(&bound, G, "a"),
+            [
+                "Accepted=False/Invalid",
+                "ResolvedRefs=True/ResolvedRefs",
+                "Programmed=False/Invalid"
+            ]
+        );
+        let status = bound.status(&key(G)).expect("a status");
+        let told = format!("protocol {protocol} needs tls.certificateRefs");
+        let conditions = status.conditions();
+        let told = conditions.iter().filter(|(_, c)| c.message == told);
+        assert_eq!(told.count(), 2, "in Accepted and in Programmed");
+        assert_eq!(
+            itself(&bound, G),
+            [
+                "Accepted=True/ListenersNotValid",
+                "Programmed=True/Programmed",
+                "ResolvedRefs=True/ResolvedRefs"
+            ]
+        );
     }
 }
 
