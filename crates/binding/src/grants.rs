@@ -9,6 +9,12 @@ const ONE: &str = ". This one would allow it:\n";
 /// Separates sentences from several YAML documents.
 const SEVERAL: &str = ". These would allow it:\n";
 
+/// Returns a message without its YAML documents.
+pub(crate) fn sentence(message: &str) -> &str {
+    let end = [ONE, SEVERAL].iter().filter_map(|mark| message.find(mark));
+    &message[..end.min().unwrap_or(message.len())]
+}
+
 /// Joins messages into one. Their YAML documents come last, as one stream ready to paste.
 pub(crate) fn join<T: AsRef<str>>(messages: &[T]) -> String {
     let parts = messages.iter().map(AsRef::as_ref);

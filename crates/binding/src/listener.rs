@@ -1,5 +1,6 @@
 //! One listener: what it takes, what it refers to, and whether it clashes with another on its port.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pointsman_resources::gateway::{
@@ -40,6 +41,8 @@ pub(crate) struct ListenerView {
     pub tls: Option<Arc<FrontendTls>>,
     /// Whether all that it needs to serve traffic is there.
     pub can_serve: bool,
+    /// Whether it keeps its port and hostname from others though it does not serve.
+    pub keeps_hostname: bool,
 }
 
 impl ListenerView {
@@ -53,20 +56,53 @@ impl ListenerView {
         self.is_accepted() && self.can_serve
     }
 
-    /// What a client connects to, if it serves traffic.
+    /// What a client connects to, if it serves traffic or keeps its port and hostname.
     pub fn frontend(&self, client_certificate: Option<&SecretId>) -> Option<Frontend> {
+        let closed = match (self.is_programmed(), self.keeps_hostname) {
+            (true, _) => None,
+            (false, true) => Some(grants::sentence(self.fault()?.1).into()),
+            (false, false) => return None,
+        };
+        let serves = closed.is_none();
         Some(Frontend {
             id: self.id.clone(),
-            protocol: self.protocol.filter(|_| self.is_programmed())?,
+            protocol: self.protocol?,
             port: self.spec.port,
             hostname: self.hostname.clone(),
-            tls: self.tls.clone(),
-            client_certificate: client_certificate.cloned(),
+            tls: self.tls.clone().filter(|_| serves),
+            client_certificate: client_certificate.cloned().filter(|_| serves),
             mesh_certificate: None,
             kind: None,
             connection_limit: None,
             cross_mesh: false,
+            closed,
         })
+    }
+
+    /// Reason why it does not serve, and a message.
+    fn fault(&self) -> Option<(&'static str, &str)> {
+        let why = self.conflict.as_ref().or(self.refused.as_ref());
+        let why = why.or(self.unresolved.first())?;
+        Some((why.0, &why.1))
+    }
+
+    /// A message on why it does not serve. It begins with what becomes of its clients, as YAML may end it.
+    fn unserved(&self, why: &str) -> String {
+        if !self.keeps_hostname {
+            return why.to_owned();
+        }
+        let port = self.spec.port;
+        let hosts = match &self.hostname {
+            Some(hostname) => hostname.to_string(),
+            None => format!("hosts that no other listener of port {port} names"),
+        };
+        let fate = match self.protocol {
+            Some(Protocol::Http) => format!("requests for {hosts} are answered with 404"),
+            Some(Protocol::Tcp) => format!("connections to port {port} are closed"),
+            Some(Protocol::Udp) => format!("datagrams to port {port} are dropped"),
+            _ => format!("TLS handshakes for {hosts} are refused"),
+        };
+        format!("{fate}, and no other listener gets them: {why}")
     }
 
     /// The conditions. `parent` says why nothing of the whole Gateway is served.
@@ -85,18 +121,16 @@ impl ListenerView {
             }
             None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
         });
-        all.push(if let Some((reason, message)) = &self.conflict {
-            Condition::no("Programmed", reason, message.clone())
-        } else if !self.is_programmed() {
-            let why = self.refused.as_ref().or(self.unresolved.first());
+        all.push(if !self.is_programmed() {
+            let (why, message) = self.fault().unwrap_or_default();
             // Of Programmed, the API has this reason for entries of ListenerSets alone.
             let in_set = self.id.parent().kind == Kind::ListenerSet;
             let reason = match why {
-                Some((reason @ "PortUnavailable", _)) if in_set => reason,
+                why if self.conflict.is_some() => why,
+                "PortUnavailable" if in_set => why,
                 _ => "Invalid",
             };
-            let message = why.map_or(String::new(), |(_, m)| m.clone());
-            Condition::no("Programmed", reason, message)
+            Condition::no("Programmed", reason, self.unserved(message))
         } else if let Some(why) = parent {
             Condition::no("Programmed", "Invalid", why.to_owned())
         } else {
@@ -155,6 +189,7 @@ pub(crate) fn view(
         unresolved: Vec::new(),
         tls: None,
         can_serve: true,
+        keeps_hostname: false,
     };
     if protocol.is_none() {
         let message = format!(
@@ -329,7 +364,7 @@ pub(crate) fn has_insecure_fallback(tls: Option<&GatewayTls>) -> bool {
 }
 
 /// What shares a port: listeners of one group may, with different hostnames; others may not, except TCP's kin and UDP.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
     Http,
     /// HTTPS and TLS tell their hostnames apart by SNI.
@@ -380,6 +415,8 @@ pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
         for listener in listeners.iter_mut().filter(|l| l.conflict.is_none()) {
             let others = siblings.iter().filter(|other| other.id != listener.id);
             listener.conflict = conflict_with(listener, others);
+            // Nobody has won it.
+            listener.keeps_hostname = matches!(listener.conflict, Some(("HostnameConflict", _)));
         }
         claimed.extend(listeners.iter().filter(|l| l.conflict.is_none()).cloned());
     }
@@ -387,6 +424,30 @@ pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
         for listener in listeners.iter_mut().filter(|l| l.is_accepted()) {
             listener.overlap = overlap(listener, &claimed);
         }
+    }
+    keep_hostnames(owners);
+}
+
+/// Decides which listeners keep their hostnames though they don't serve. "If a Listener is conflicted, its network port should not be
+/// configured", so those that have all lost one keep it only where another listener has the port.
+fn keep_hostnames(owners: &mut [&mut Vec<ListenerView>]) {
+    let port = |listener: &ListenerView| (listener.spec.port, listener.protocol.map(group));
+    let (mut ports, mut hostnames) = (BTreeSet::new(), BTreeSet::new());
+    let all = owners.iter().flat_map(|listeners| listeners.iter());
+    for listener in all.filter(|listener| listener.conflict.is_none()) {
+        ports.insert(port(listener));
+        hostnames.insert((port(listener), listener.hostname.clone()));
+    }
+    let all = owners.iter_mut().flat_map(|listeners| listeners.iter_mut());
+    for listener in all {
+        let own = port(listener);
+        listener.keeps_hostname = match listener.conflict {
+            None => !listener.is_programmed(),
+            Some(_) => {
+                let is_lost = hostnames.contains(&(own, listener.hostname.clone()));
+                listener.keeps_hostname && ports.contains(&own) && !is_lost
+            }
+        };
     }
 }
 

@@ -255,6 +255,7 @@ fn frontend(id: &FrontendId, kind: Kind) -> Frontend {
         kind: Some(kind),
         connection_limit: None,
         cross_mesh: false,
+        closed: None,
     }
 }
 

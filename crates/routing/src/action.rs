@@ -298,6 +298,10 @@ static NO_ROUTE: LazyLock<Fault> =
     LazyLock::new(|| Fault::new(404, FaultReason::NoRoute, "no rule takes this request"));
 static NO_LISTENER: LazyLock<Fault> =
     LazyLock::new(|| Fault::new(404, FaultReason::NoListener, "no listener serves this host"));
+static CLOSED: LazyLock<Fault> = LazyLock::new(|| {
+    let message = "the listener for this host can't serve requests";
+    Fault::new(404, FaultReason::NoListener, message)
+});
 static MISDIRECTED: LazyLock<Fault> = LazyLock::new(|| {
     let message = "this connection was made for another host";
     Fault::new(421, FaultReason::Misdirected, message)
@@ -316,6 +320,11 @@ pub fn no_route() -> &'static Fault {
 /// The error for a request that no listener serves.
 pub fn no_listener() -> &'static Fault {
     &NO_LISTENER
+}
+
+/// The error for a request whose listener can't serve.
+pub fn closed() -> &'static Fault {
+    &CLOSED
 }
 
 /// The error for a request whose host belongs to another listener than its connection, which was made to this one. RFC 9110 §7.4: it is

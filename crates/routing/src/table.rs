@@ -71,6 +71,11 @@ impl FrontendTable {
         &self.frontend
     }
 
+    /// Reason why the listener can't serve, if it can't. Its routes get no traffic then.
+    pub fn closed(&self) -> Option<&str> {
+        self.frontend.closed.as_deref()
+    }
+
     pub(crate) fn set_frontend(&mut self, frontend: Arc<Frontend>) {
         self.frontend = frontend;
     }

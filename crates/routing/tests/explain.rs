@@ -568,6 +568,59 @@ fn a_host_of_another_listener_than_the_snis_is_misdirected() {
     );
 }
 
+/// A listener that can't serve keeps its hostname: the catch-all's routes are not for its hosts.
+#[test]
+fn a_listener_that_cannot_serve_is_not_replaced_by_the_catch_all() {
+    let one = || vec![route("r", 1, &[], vec![rule(vec![prefix("/")], "v1")])];
+    let closed = |name, port, protocol| Frontend {
+        closed: Some("there is no Secret infra/c".into()),
+        ..listener(name, port, protocol, Some("secure.com"))
+    };
+    let tables = tables([
+        added(listener("all", 443, Protocol::Https, None), one()),
+        added(closed("secure", 443, Protocol::Https), one()),
+        added(listener("plain", 80, Protocol::Http, None), one()),
+        added(closed("secure-plain", 80, Protocol::Http), one()),
+        backends(),
+    ]);
+    for (query, status) in [
+        (url("https://secure.com/"), json!("reset")),
+        (url("http://secure.com/"), json!(404)),
+        // Its connection was made to the catch-all.
+        (
+            with(url("https://other.com/"), &[("Host", "secure.com")]),
+            json!(421),
+        ),
+    ] {
+        let told = ask(&tables, &query);
+        assert_eq!(
+            (&told["outcome"], &told["status"]),
+            (&json!("respond"), &status),
+            "{told:#}"
+        );
+        assert_eq!(told["candidates"][0]["name"], "r", "{told:#}");
+        assert_eq!(told["backends"], Value::Null);
+    }
+    let told = ask(&tables, &url("https://secure.com/"));
+    assert_eq!(told["frontend"]["section"], "secure");
+    assert_eq!(
+        told["reason"],
+        "the listener can't serve: there is no Secret infra/c"
+    );
+    assert_eq!(
+        ask(&tables, &url("https://other.com/"))["outcome"],
+        "forward"
+    );
+    let call = with(
+        url("http://secure.com/s/m"),
+        &[("content-type", "application/grpc")],
+    );
+    assert_eq!(ask(&tables, &call)["grpcStatus"], 12);
+    let mut named = url("https://secure.com/");
+    named.gateway = Some((gateway(), Some("secure".into())));
+    assert_eq!(ask(&tables, &named)["status"], "reset");
+}
+
 #[test]
 fn the_gateway_is_the_one_that_is_named_or_the_most_specific() {
     let one = |name: &str| vec![route(name, 1, &[], vec![rule(vec![prefix("/")], "v1")])];

@@ -24,6 +24,7 @@ impl From<&Frontend> for proto::Frontend {
             kind,
             connection_limit,
             cross_mesh,
+            closed,
         } = frontend;
         proto::Frontend {
             protocol: proto::Protocol::from(*protocol).into(),
@@ -35,6 +36,7 @@ impl From<&Frontend> for proto::Frontend {
             kind: kind.map(Into::into),
             connection_limit: *connection_limit,
             cross_mesh: *cross_mesh,
+            closed: closed.as_deref().map(str::to_owned),
         }
     }
 }
@@ -53,6 +55,7 @@ impl proto::Frontend {
             kind: optional(self.kind)?,
             connection_limit: self.connection_limit,
             cross_mesh: self.cross_mesh,
+            closed: self.closed.map(Into::into),
         })
     }
 }

@@ -177,6 +177,7 @@ pub(crate) fn frontend(id: FrontendId, protocol: Protocol, port: u16) -> Fronten
         kind: None,
         connection_limit: None,
         cross_mesh: false,
+        closed: None,
     }
 }
 

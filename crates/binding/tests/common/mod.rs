@@ -255,7 +255,15 @@ impl Bound {
 
     /// What clients can connect to: `shop/web:80 everyone`, `infra/edge http`.
     pub fn serves(&self) -> Vec<String> {
-        self.frontends.keys().map(place).collect()
+        let serving = self.frontends.values().filter(|one| one.closed.is_none());
+        serving.map(|frontend| place(&frontend.id)).collect()
+    }
+
+    /// Listeners that can't serve and keep their hostnames, with the reason: `infra/edge http: there is no Secret infra/c`.
+    pub fn closed(&self) -> Vec<String> {
+        let closed = self.frontends.values();
+        let closed = closed.filter_map(|one| Some((place(&one.id), one.closed.as_ref()?)));
+        closed.map(|(name, why)| format!("{name}: {why}")).collect()
     }
 
     /// Where each rule of a route goes, under each of its frontends: `shop/web:80 everyone #0: shop/web:80=1`.

@@ -98,6 +98,9 @@ fn frontend(table: &FrontendTable, sockets: &Sockets) -> Value {
     if let Some(hostname) = &frontend.hostname {
         value["hostname"] = json!(hostname.as_str());
     }
+    if let Some(reason) = &frontend.closed {
+        value["closed"] = json!(reason);
+    }
     if let Some(tls) = &frontend.tls {
         let secrets: Vec<String> = tls.certificates.iter().map(secret_name).collect();
         value["certificates"] = json!(secrets);

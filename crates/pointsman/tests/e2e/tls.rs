@@ -1,7 +1,9 @@
 //! TLS on both sides: who is shown which certificate, who is let in, whom we believe.
 
+use serde_json::Value;
 use tokio::io::AsyncReadExt;
 
+use crate::agree::encoded;
 use crate::support::backend::Backend;
 use crate::support::certificates::{Authority, Handshake, Identity};
 use crate::support::eventually;
@@ -173,6 +175,103 @@ async fn another_listeners_authority_on_a_connection_is_421() {
         Some("one")
     );
     assert_eq!(two.count(), 0);
+}
+
+/// Reports how an instance explains a request: its outcome and status.
+async fn explained(gateway: &Gateway, url: &str) -> (String, Value) {
+    let target = format!("/explain?url={}", encoded(url));
+    let explained = gateway.ask_admin(&target).await.json();
+    let outcome = explained["outcome"].as_str().expect("an outcome");
+    (outcome.to_owned(), explained["status"].clone())
+}
+
+/// A listener that can't serve keeps its hostname: whoever may attach to a catch-all listener gets none of its requests.
+#[tokio::test]
+async fn a_listener_whose_secret_is_gone_keeps_its_hostname() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let identity = authority.sign(&["secure.example", "other.example"]);
+    let catch_all = format!(
+        "{{name: all, port: {HTTPS}, protocol: HTTPS, tls: {{certificateRefs: [{{name: all}}]}}}}"
+    );
+    let manifests = [
+        gateway(&[&listener("secure", "secure.example", "secure"), &catch_all]),
+        identity.secret("all"),
+        service("web", &[&backend]),
+        route("web", &[&to("web")]),
+    ];
+    let mut gateway = Gateway::setup(&manifests.concat())
+        .file("secret.yaml", &identity.secret("secure"))
+        .launch();
+    gateway.ready().await;
+    let url = format!("https://secure.example:{HTTPS}/");
+    let secure = Handshake::new(&authority, "secure.example");
+    let h2 = secure.alpn(&["h2"]).connect(gateway.at(HTTPS)).await;
+    let h2 = Http2::over(h2, "https").await;
+    let mut h1 = Http1::over(secure.connect(gateway.at(HTTPS)).await);
+    let ask = get("/").host("secure.example");
+    assert_eq!(h2.ask(&ask).await.status, 200);
+    assert_eq!(h1.ask(&ask).await.status, 200);
+    assert_eq!(explained(&gateway, &url).await.0, "forward");
+    gateway.remove("secret.yaml");
+    eventually("the Secret is gone", || async {
+        explained(&gateway, &url).await == ("respond".to_owned(), "reset".into())
+    })
+    .await;
+    // Neither new connections nor those that it has accepted, nor the catch-all's.
+    assert!(secure.try_connect(gateway.at(HTTPS)).await.is_err());
+    assert_eq!(h2.ask(&ask).await.status, 421);
+    assert_eq!(h1.ask(&ask).await.status, 421);
+    let other = Handshake::new(&authority, "other.example");
+    let mut other = Http1::over(other.connect(gateway.at(HTTPS)).await);
+    assert_eq!(other.ask(&ask).await.status, 421);
+    assert_eq!(other.ask(&get("/").host("other.example")).await.status, 200);
+    gateway.write("secret.yaml", &identity.secret("secure"));
+    eventually("the Secret is back", || async {
+        explained(&gateway, &url).await.0 == "forward"
+    })
+    .await;
+    let mut again = Http1::over(secure.connect(gateway.at(HTTPS)).await);
+    assert_eq!(again.ask(&ask).await.status, 200);
+    assert_eq!(backend.count(), 4);
+}
+
+#[tokio::test]
+async fn a_listener_of_which_no_route_kind_is_valid_keeps_its_hostname() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let kinds = "allowedRoutes: {kinds: [{kind: TCPRoute}]}";
+    let tls = "tls: {certificateRefs: [{name: cert}]}";
+    let manifests = [
+        gateway(&[
+            "{name: all, port: 8080, protocol: HTTP}",
+            &format!("{{name: own, port: 8080, protocol: HTTP, hostname: own.example, {kinds}}}"),
+            &format!("{{name: all-tls, port: {HTTPS}, protocol: HTTPS, {tls}}}"),
+            &format!(
+                "{{name: own-tls, port: {HTTPS}, protocol: HTTPS, hostname: own.example, {tls}, {kinds}}}"
+            ),
+        ]),
+        authority.sign(&["own.example"]).secret("cert"),
+        service("web", &[&backend]),
+        route("web", &[&to("web")]),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let response = gateway.ask(get("/").host("own.example")).await;
+    assert_eq!(
+        (response.status, response.reason()),
+        (404, Some("NoListener"))
+    );
+    let (outcome, status) = explained(&gateway, "http://own.example:8080/").await;
+    assert_eq!((&*outcome, status), ("respond", 404.into()));
+    let shake = Handshake::new(&authority, "own.example");
+    assert!(shake.try_connect(gateway.at(HTTPS)).await.is_err());
+    let (outcome, status) = explained(&gateway, &format!("https://own.example:{HTTPS}/")).await;
+    assert_eq!((&*outcome, status), ("respond", "reset".into()));
+    assert_eq!(
+        gateway.ask(get("/").host("other.example")).await.status,
+        200
+    );
+    assert_eq!(backend.count(), 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Which address and port everything is on.
 
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use crate::support::*;
 
@@ -50,6 +51,41 @@ fn on_one_address_the_older_gateway_has_the_port() {
     until("the younger one serves", || {
         (listener("young") == "True/Accepted").then_some(())
     });
+}
+
+#[test]
+fn a_gateway_keeps_its_port_from_younger_ones_while_its_listener_cannot_serve() {
+    let port = free_port();
+    let old = gateway("old", port)
+        .replace(
+            "metadata: {",
+            "metadata: {creationTimestamp: '2020-01-01T00:00:00Z', ",
+        )
+        .replace(
+            "protocol: HTTP}",
+            "protocol: HTTP, allowedRoutes: {kinds: [{kind: TCPRoute}]}}",
+        );
+    let young = gateway("young", port);
+    let route = route("r", "/").replace("{name: edge}", "{name: young}");
+    let own = own_address();
+    let text = join(&[CLASS, &old, &young, &route]);
+    let running = Running::with(&[("all.yaml", &text)], &["--address", &own]);
+    let listener = |name: &str| {
+        let gateway = running.object("Gateway", name).expect("the Gateway");
+        gateway["status"]["listeners"][0].clone()
+    };
+    assert_eq!(condition(&listener("old"), "Programmed"), "False/Invalid");
+    assert_eq!(
+        condition(&listener("young"), "Accepted"),
+        "False/PortUnavailable"
+    );
+    let place: SocketAddr = format!("{own}:{port}").parse().expect("an address");
+    let mut stream = TcpStream::connect(place).expect("it listens");
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    assert!(response.starts_with("HTTP/1.1 404"), "{response}");
 }
 
 #[test]

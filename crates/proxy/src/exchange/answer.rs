@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::net::SocketAddr;
 
 use pointsman_binding::bound::Fault;
-use pointsman_routing::action::{Reply, grpc_status, no_listener, no_route};
+use pointsman_routing::action::{Reply, closed, grpc_status, no_listener, no_route};
 
 use super::client::{Client, Head};
 use super::lines::Lines;
@@ -44,6 +44,11 @@ impl Answer {
     /// Nobody listens for this host here.
     pub(crate) fn no_listener() -> Self {
         Answer::fault(no_listener())
+    }
+
+    /// Creates the answer of a listener that can't serve.
+    pub(crate) fn closed() -> Self {
+        Answer::fault(closed())
     }
 
     /// No rule takes it.

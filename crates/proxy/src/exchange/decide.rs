@@ -62,17 +62,20 @@ fn listener<'h>(
         let frontend = table.frontend();
         frontend.protocol == Protocol::Http && frontend.cross_mesh == of_mesh
     };
+    let is_open = |table: &&Arc<FrontendTable>| table.closed().is_none();
     let secured = match &passage.secured {
         Secured::Listener(listener) => listener,
         // What a connection has shown when it was made counts, whatever the listener has become since.
         open_or_mesh => {
             let of_mesh = matches!(open_or_mesh, Secured::Mesh);
-            return table
-                .filter(|table| is_plain(table, of_mesh))
-                .ok_or_else(Answer::no_listener);
+            let table = table.filter(|table| is_plain(table, of_mesh));
+            let table = table.ok_or_else(Answer::no_listener)?;
+            return Some(table).filter(is_open).ok_or_else(Answer::closed);
         }
     };
+    // One that can't serve any more has no requests on new connections either: the client is to make one.
     table
         .filter(|table| table.frontend().id == *secured)
+        .filter(is_open)
         .ok_or_else(|| Answer::fault(misdirected(secured)))
 }

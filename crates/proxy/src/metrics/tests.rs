@@ -55,6 +55,7 @@ fn frontend(id: &FrontendId) -> Arc<Frontend> {
         kind: None,
         connection_limit: None,
         cross_mesh: false,
+        closed: None,
     })
 }
 

@@ -82,7 +82,7 @@ impl Placement {
             .collect()
     }
 
-    /// Describes each listener with its addresses in one line.
+    /// Describes each listener that can serve with its addresses in one line.
     pub(crate) fn describe(&self, unbound: &BTreeMap<SocketKey, String>) -> Vec<String> {
         let mut lines = Vec::new();
         for (gateway, assigned) in &self.assigned {
@@ -90,7 +90,7 @@ impl Placement {
                 let kind = gateway_kind(gateway);
                 lines.push(format!("{kind} {gateway}: {address}: {reason}"));
             }
-            for (id, listener) in self.listeners_of(gateway) {
+            for (id, listener) in self.listeners_of(gateway).filter(|(_, one)| !one.is_closed) {
                 self.describe_listener(gateway, id, *listener, unbound, &mut lines);
             }
         }
@@ -118,7 +118,10 @@ impl Placement {
         let mut all = BTreeSet::new();
         for gateway in self.assigned.keys() {
             let listeners = self.listeners_of(gateway);
-            for (id, listener) in listeners.filter(|(id, _)| !faulty.contains_key(id)) {
+            let is_open = |(id, port): &(&FrontendId, &ListenerPort)| {
+                !port.is_closed && !faulty.contains_key(id)
+            };
+            for (id, listener) in listeners.filter(is_open) {
                 let Some(description) = listener_text(id, *listener) else {
                     continue;
                 };

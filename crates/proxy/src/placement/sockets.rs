@@ -27,6 +27,8 @@ pub(crate) struct ListenerPort {
     pub(super) protocol: Protocol,
     /// True if only proxies of Kuma's meshes may connect.
     pub(super) cross_mesh: bool,
+    /// True if the listener cannot serve. It keeps its socket, so that no other Gateway on the address gets its port.
+    pub(super) is_closed: bool,
 }
 
 impl ListenerPort {
@@ -133,6 +135,7 @@ impl Placement {
                             port: frontend.port,
                             protocol: frontend.protocol,
                             cross_mesh: frontend.cross_mesh,
+                            is_closed: frontend.closed.is_some(),
                         };
                         listeners.insert(id.clone(), listener);
                     }

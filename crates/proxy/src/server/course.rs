@@ -53,7 +53,7 @@ impl Course {
         table: Option<&Arc<FrontendTable>>,
         name: Option<&str>,
     ) -> Self {
-        let Some(table) = table else {
+        let Some(table) = table.filter(|table| table.closed().is_none()) else {
             return Course {
                 listener: None,
                 plan: Err(fault(404, FaultReason::NoListener, "no listener takes it")),

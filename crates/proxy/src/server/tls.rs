@@ -231,6 +231,9 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
         // A stream that would have been passed through is not answered: it ends.
         return nowhere(frontends.protocol() == Some(Protocol::Https), "UnknownName");
     };
+    if table.closed().is_some() {
+        return nowhere(true, "NoListener");
+    }
     let frontend = table.frontend();
     let listener = frontend.id.clone();
     let http = match frontend.protocol {

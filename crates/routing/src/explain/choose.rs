@@ -39,6 +39,11 @@ pub(crate) enum Chosen<'t> {
         table: &'t Arc<FrontendTable>,
         why: String,
     },
+    /// At a listener that can't serve and keeps its hostname from others.
+    Closed {
+        table: &'t Arc<FrontendTable>,
+        why: String,
+    },
     /// Nowhere. With a status where a connection is made at all.
     Nowhere { why: String, status: Option<Status> },
 }
@@ -256,6 +261,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
     found.sort_by_key(|table| {
         let frontend = table.frontend();
         let hit = match frontend.protocol {
+            _ if table.closed().is_some() => false,
             Protocol::Http | Protocol::Https => table.lookup(&seen).is_some(),
             _ => table.lookup_stream(host).is_some(),
         };
@@ -280,6 +286,9 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
     let mut why = why(table, host, found.len() - 1);
     if let Some(asked) = asked.filter(|asked| section(table.frontend()) != Some(asked)) {
         why.push_str(&format!("; listener {asked} of that port does not get it"));
+    }
+    if table.closed().is_some() {
+        return Chosen::Closed { table, why };
     }
     if table.frontend().protocol == Protocol::Https
         && let FrontendId::Listener { gateway, .. } = &table.frontend().id

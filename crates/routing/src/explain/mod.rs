@@ -23,7 +23,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::{BackendId, Fault, FrontendId, Mirror, Protocol, Transport};
 use pointsman_resources::Kind;
 
-use crate::action::{Action, Forward, MatchedRule, ReplyKind, misdirected, no_route};
+use crate::action::{Action, Forward, MatchedRule, ReplyKind, closed, misdirected, no_route};
 use crate::entry::Hit;
 use crate::request::is_http;
 use crate::table::FrontendTable;
@@ -63,6 +63,19 @@ pub fn explain(
             if !explanation.answer_rejected(query, format) {
                 explanation.fail(format, misdirected(&table.frontend().id));
             }
+            let others = refused(&called(table));
+            explanation.candidates = others_of(tables, table, query, None, others);
+            explanation
+        }
+        Chosen::Closed { table, why } => {
+            let mut explanation = Explanation::new(why, Outcome::Respond);
+            explanation.frontend = Some(reference(table.frontend()));
+            match table.frontend().protocol {
+                Protocol::Http => explanation.fail(ErrorFormat::of(query, false), closed()),
+                _ => explanation.status = Some(Status::Reset),
+            }
+            let why = table.closed().unwrap_or_default();
+            explanation.reason = Some(format!("the listener can't serve: {why}"));
             let others = refused(&called(table));
             explanation.candidates = others_of(tables, table, query, None, others);
             explanation

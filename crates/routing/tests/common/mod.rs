@@ -236,6 +236,7 @@ pub fn listener(name: &str, port: u16, protocol: Protocol, hostname: Option<&str
         kind: None,
         connection_limit: None,
         cross_mesh: false,
+        closed: None,
     }
 }
 
@@ -257,6 +258,7 @@ pub fn mesh(port: u16, scope: Scope, kind: Kind) -> Frontend {
         kind: Some(kind),
         connection_limit: None,
         cross_mesh: false,
+        closed: None,
     }
 }
 
