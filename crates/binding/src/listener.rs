@@ -168,7 +168,14 @@ pub(crate) fn view(
     let (protocol, supported): (Option<Protocol>, &[Kind]) = match spec.protocol.as_str() {
         "HTTP" => (Some(Protocol::Http), &[Kind::HTTPRoute, Kind::GRPCRoute]),
         "HTTPS" => (Some(Protocol::Https), &[Kind::HTTPRoute, Kind::GRPCRoute]),
-        "TLS" => (Some(Protocol::Tls(mode.into())), &[Kind::TLSRoute]),
+        "TLS" => (
+            Some(Protocol::Tls(mode.into())),
+            match mode {
+                // Of bytes in the clear, a TCPRoute carries those that no TLSRoute takes by SNI.
+                TlsMode::Terminate => &[Kind::TLSRoute, Kind::TCPRoute],
+                TlsMode::Passthrough => &[Kind::TLSRoute],
+            },
+        ),
         "TCP" => (Some(Protocol::Tcp), &[Kind::TCPRoute]),
         "UDP" => (Some(Protocol::Udp), &[Kind::UDPRoute]),
         _ => (None, &[]),

@@ -122,7 +122,7 @@ fn a_protocol_says_which_kinds_may_attach() {
         ("protocol: TLS, tls: {mode: Passthrough}", "TLSRoute"),
         (
             "protocol: TLS, tls: {certificateRefs: [{name: c}]}",
-            "TLSRoute",
+            "TLSRoute,TCPRoute",
         ),
         ("protocol: TCP", "TCPRoute"),
         ("protocol: UDP", "UDPRoute"),
@@ -450,6 +450,35 @@ fn what_a_listener_asks_beyond_us_is_refused() {
             .iter()
             .any(|(place, c)| place == "listener a" && c.message.contains(words));
         assert!(found, "{fields}");
+    }
+}
+
+#[test]
+fn a_tcp_route_attaches_to_a_listener_that_terminates_tls() {
+    let terminate = "tls: {certificateRefs: [{name: c}]}";
+    let hostname = format!("hostname: db.example, {terminate}");
+    for (fields, verdict, attached_routes) in [
+        (terminate, "True/Accepted", "a=1"),
+        (&hostname, "True/Accepted", "a=1"),
+        (
+            "tls: {mode: Passthrough}",
+            "False/NotAllowedByListeners",
+            "a=0",
+        ),
+    ] {
+        let listener = format!("{{name: a, port: 443, protocol: TLS, {fields}}}");
+        let bound = Bound::of(
+            &(gateway(&format!("listeners: [{listener}]"))
+                + &fresh_secret("infra/c")
+                + &service("infra/web", "{ports: [{port: 80}]}")
+                + &route(
+                    "TCPRoute",
+                    "infra/r",
+                    "{parentRefs: [{name: g}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
+                )),
+        );
+        assert_eq!(condition(&bound, "TCPRoute infra/r", "Accepted"), verdict);
+        assert_eq!(attached(&bound, G), [attached_routes]);
     }
 }
 

@@ -349,7 +349,7 @@ pub struct Explain {
     #[arg(long, value_name = "NAMESPACE[/POD]|dataplane/[MESH/]NAME")]
     pub from: Option<String>,
 
-    /// Server name (SNI) that the client sends in the TLS handshake [default: the host of the URL]
+    /// Server name (SNI) that the client sends in the TLS handshake; empty for none [default: the host of the URL]
     #[arg(long, value_name = "NAME")]
     pub sni: Option<String>,
 

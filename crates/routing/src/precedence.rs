@@ -11,7 +11,7 @@ use std::fmt;
 use pointsman_binding::bound::{
     BoundMatch, BoundRoute, BoundRule, Dialect, Hostname, PathPredicate, StringPredicate,
 };
-use pointsman_resources::{Age, ObjectKey};
+use pointsman_resources::{Age, Kind, ObjectKey};
 use serde::Serialize;
 
 /// What decides between two candidates, or what keeps one from being considered.
@@ -153,6 +153,8 @@ pub struct Rank {
     pub headers: usize,
     /// "largest number of query param matches".
     pub query: usize,
+    /// TCPRoute: beside a TLSRoute it takes what that one leaves, even if neither has a hostname.
+    pub is_tcp: bool,
     /// "the oldest Route based on creation timestamp".
     pub age: Age,
     /// "the Route appearing first in alphabetical order by {namespace}/{name}". Routes of two kinds may share a name: then the kind.
@@ -189,6 +191,7 @@ impl Rank {
             method: matched.is_some_and(|matched| matched.method.is_some()),
             headers: matched.map_or(0, |matched| matched.headers.len()),
             query: matched.map_or(0, |matched| matched.query.len()),
+            is_tcp: route.id.route.kind == Kind::TCPRoute,
             age: route.age,
             route: route.id.route.clone(),
             rule: rule.index,
@@ -207,6 +210,7 @@ impl Rank {
             (other.method.cmp(&self.method), Criterion::Method),
             (other.headers.cmp(&self.headers), Criterion::Header),
             (other.query.cmp(&self.query), Criterion::Query),
+            (self.is_tcp.cmp(&other.is_tcp), Criterion::Kind),
             (self.age.cmp(&other.age), Criterion::Age),
             (self.route.name.cmp(&other.route.name), Criterion::Name),
             (self.route.kind.cmp(&other.route.kind), Criterion::Kind),

@@ -450,6 +450,31 @@ fn tls_goes_by_listener_then_by_the_most_specific_sni_then_by_age() {
     assert_eq!(go(None), "no listener");
 }
 
+/// "TLSRoutes are matched by SNI first; the TCPRoute takes the rest."
+#[test]
+fn a_tcp_route_takes_the_connections_that_tls_routes_leave() {
+    let terminated = Protocol::Tls(TlsModeKey::Terminate);
+    let tcp = || stream_route("tcp", 1, &[], Kind::TCPRoute);
+    let named = stream_route("named", 2, &["*.example.com"], Kind::TLSRoute);
+    let tables = tables([
+        added(listener("a", 443, terminated, None), vec![tcp(), named]),
+        // Before v1 a TLSRoute could do without hostnames.
+        added(
+            listener("b", 444, terminated, None),
+            vec![tcp(), stream_route("any", 2, &[], Kind::TLSRoute)],
+        ),
+    ]);
+    let go = |port, sni| {
+        let table = tables.listener(&gateway(), port, sni);
+        stream_to(table.expect("a listener"), sni)
+    };
+    assert_eq!(go(443, Some("a.example.com")), "named");
+    assert_eq!(go(443, Some("other.org")), "tcp");
+    assert_eq!(go(443, None), "tcp");
+    assert_eq!(go(444, Some("a.example.com")), "any");
+    assert_eq!(go(444, None), "any");
+}
+
 #[test]
 fn tcp_and_udp_go_to_the_oldest_routes_first_rule_and_may_share_a_port_number() {
     let tables = tables([

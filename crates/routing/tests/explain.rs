@@ -622,6 +622,29 @@ fn a_listener_that_cannot_serve_is_not_replaced_by_the_catch_all() {
 }
 
 #[test]
+fn a_client_without_sni_is_asked_for_with_an_empty_one() {
+    let terminated = Protocol::Tls(TlsModeKey::Terminate);
+    let tls = route("r", 1, &[], vec![rule(vec![], "v1")]);
+    let tables = tables([
+        added(listener("any", 443, terminated, None), vec![tls]),
+        added(
+            listener("named", 443, terminated, Some("a.com")),
+            Vec::new(),
+        ),
+        backends(),
+    ]);
+    let mut query = url("tls://a.com");
+    assert_eq!(ask(&tables, &query)["outcome"], "no-route");
+    query.sni = Some(String::new());
+    let told = ask(&tables, &query);
+    assert_eq!(told["outcome"], "forward");
+    assert_eq!(
+        told["why"],
+        "listener any of Gateway infra/edge on port 443"
+    );
+}
+
+#[test]
 fn the_gateway_is_the_one_that_is_named_or_the_most_specific() {
     let one = |name: &str| vec![route(name, 1, &[], vec![rule(vec![prefix("/")], "v1")])];
     let other = |hostname| {

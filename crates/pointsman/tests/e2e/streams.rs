@@ -3,6 +3,7 @@
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UdpSocket;
 
+use crate::agree::encoded;
 use crate::support::backend::Backend;
 use crate::support::certificates::{Authority, Handshake};
 use crate::support::gateway::{Address, Gateway};
@@ -176,6 +177,52 @@ async fn tls_is_terminated_for_a_tls_route_beside_passthrough_on_one_port() {
         .ask(&crate::support::message::get("/"))
         .await;
     assert_eq!(response.backend(), Some("through"));
+}
+
+/// "Clients without SNI" (databases, MQTT) have a port that terminates TLS: TLSRoutes take connections by SNI, and a TCPRoute takes the rest.
+#[tokio::test]
+async fn a_tcp_route_takes_what_tls_routes_leave_at_a_port_that_terminates_tls() {
+    let authority = Authority::new();
+    let (named, rest) = (Backend::tcp("named").await, Backend::tcp("rest").await);
+    let names = ["db.example", "other.example", "192.0.2.1"];
+    let manifests = [
+        gateway(&[&format!(
+            "{{name: tls, port: {PORT}, protocol: TLS, tls: {{certificateRefs: [{{name: cert}}]}}}}"
+        )]),
+        authority.sign(&names).secret("cert"),
+        service("named", &[&named]),
+        service("rest", &[&rest]),
+        route_of("TCPRoute", "rest", "", &[&to("rest")]),
+        route_of(
+            "TLSRoute",
+            "named",
+            "  hostnames: [db.example]\n",
+            &[&to("named")],
+        ),
+    ];
+    let gateway = Gateway::of(&manifests.concat()).await;
+    let address = gateway.address.ip.to_string();
+    // A client sends no SNI for an address.
+    let clients = [
+        ("db.example", "db.example", "named"),
+        ("other.example", "other.example", "rest"),
+        ("192.0.2.1", &address, "rest"),
+    ];
+    for (name, host, wanted) in clients {
+        let mut stream = Handshake::new(&authority, name)
+            .connect(gateway.at(PORT))
+            .await;
+        let greeting = format!("{wanted}\n");
+        let mut got = vec![0; greeting.len()];
+        within("a greeting", stream.read_exact(&mut got))
+            .await
+            .expect("read");
+        assert_eq!(got, greeting.as_bytes(), "{name}");
+        let url = encoded(&format!("tls://{host}:{PORT}"));
+        let explained = gateway.ask_admin(&format!("/explain?url={url}")).await;
+        let explained = explained.json();
+        assert_eq!(explained["rule"]["name"], wanted, "{explained:#}");
+    }
 }
 
 /// Sends a datagram until its answer comes: datagrams may be lost, and a session may end while one is on its way.

@@ -435,6 +435,9 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> S
         Criterion::Name => {
             format!("route {route} of the same age has the same match and comes first by name")
         }
+        Criterion::Kind if loser.is_tcp => {
+            format!("{kind} {route} comes before TCPRoutes, which take what TLSRoutes leave")
+        }
         Criterion::Kind => format!("{kind} {route} has the same match"),
         _ if (kind, route) != (own.kind, &own.name) => {
             format!("{kind} {route} is the stronger policy, and its match is as specific")

@@ -236,10 +236,10 @@ impl Query {
         }
     }
 
-    /// The SNI that is sent; none for an address.
+    /// The SNI that is sent; none for an address, and where it is empty.
     pub fn sni(&self) -> Option<String> {
         match &self.sni {
-            Some(sni) => Some(sni.to_ascii_lowercase()),
+            Some(sni) => Some(sni.to_ascii_lowercase()).filter(|sni| !sni.is_empty()),
             None => Some(self.target.host.clone()).filter(|host| host.parse::<IpAddr>().is_err()),
         }
     }
