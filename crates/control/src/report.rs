@@ -144,16 +144,13 @@ fn count_occurrences(
 fn shadows(tables: &Tables) -> BTreeSet<(ObjectKey, String, String)> {
     // Proxies with the same policies share their routes, so each set of routes is examined once.
     let mut seen = BTreeSet::new();
-    let open = tables
-        .frontends()
-        .filter(|table| table.closed().is_none());
-    let tables =
-        open.filter(
-            |table| match (&table.frontend().id, table.routes().next()) {
-                (FrontendId::Outbound(_), Some(route)) => seen.insert(Arc::as_ptr(route).addr()),
-                _ => true,
-            },
-        );
+    let open = tables.frontends().filter(|table| table.closed().is_none());
+    let tables = open.filter(
+        |table| match (&table.frontend().id, table.routes().next()) {
+            (FrontendId::Outbound(_), Some(route)) => seen.insert(Arc::as_ptr(route).addr()),
+            _ => true,
+        },
+    );
     let found: Vec<(&Arc<FrontendTable>, Vec<Shadow>)> =
         tables.map(|table| (table, shadowed(table))).collect();
     let all = found.iter().flat_map(|(_, shadows)| shadows);
