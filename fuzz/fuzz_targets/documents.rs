@@ -1,4 +1,4 @@
-//! Any bytes as a file of manifests: reading ends and never panics.
+//! Fuzzes the manifest reader: reading terminates and never panics.
 
 #![no_main]
 

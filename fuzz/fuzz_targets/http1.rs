@@ -1,24 +1,23 @@
-//! Hostile bytes on both sides of the HTTP/1 connection state machine, driven as traffic drives it (bodies through the lent [`Body`]): nothing panics, every
-//! event takes it further, what is taken does not depend on the pieces that it came in, an error is final, and what is forwarded can be read again and
-//! says the same.
+//! Fuzzes the HTTP/1 state machines for requests and responses, driven as the proxy drives them: they never panic, every event makes progress, the result does
+//! not depend on how the bytes are split, errors are final, and a forwarded request parses to an equivalent one.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use pointsman_proxy::http1::*;
 use pointsman_routing::is_method_in_another_case;
 
-/// What was taken, and whether the rest was refused.
+/// Messages that were parsed, and the result of the connection.
 #[derive(Debug, Default, PartialEq)]
-struct Taken {
+struct Parsed {
     heads: Vec<Vec<u8>>,
     data: Vec<u8>,
     ends: usize,
     failed: bool,
-    /// The connection may end after these bytes.
-    ended: bool,
+    /// True if the connection may be closed after these bytes.
+    may_close: bool,
 }
 
-/// Either reader.
+/// A state machine for requests or responses.
 enum Reader {
     Requests(RequestReader),
     Responses(ResponseReader, Asked),
@@ -45,47 +44,48 @@ impl Reader {
         }
     }
 
-    /// The connection ends with these bytes unread.
+    /// Closes the connection with these bytes unread.
     fn eof(mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
-        let over = self.body().is_over();
+        let is_over = self.body().is_over();
         if let Reader::Responses(reader, _) = &mut self {
-            assert!(!reader.finish(bytes) || over && bytes.is_empty());
+            assert!(!reader.finish(bytes) || is_over && bytes.is_empty());
         }
-        let ended = self.body().eof(bytes, close);
-        if let Err(error) = ended {
+        let result = self.body().eof(bytes, close);
+        if let Err(error) = result {
             assert_eq!(self.body().next(b""), Err(error));
         }
-        ended
+        result
     }
 }
 
-fn read(bytes: &[u8], piece: usize, mut reader: Reader) -> Taken {
-    let mut taken = Taken::default();
+/// Parses bytes that arrive in chunks.
+fn read(bytes: &[u8], chunk: usize, mut reader: Reader) -> Parsed {
+    let mut parsed = Parsed::default();
     let mut start = 0;
     let mut end = 0;
     while end < bytes.len() {
-        end = bytes.len().min(end + piece);
+        end = bytes.len().min(end + chunk);
         let mut idle = 0;
         loop {
             let event = match reader.next(&bytes[start..end]) {
                 Ok(event) => event,
                 Err(error) => {
                     assert_eq!(reader.next(b""), Err(error));
-                    taken.failed = true;
-                    return taken;
+                    parsed.failed = true;
+                    return parsed;
                 }
             };
-            // Only an end may take nothing, and never twice.
+            // Only the end of a message may consume nothing, and never twice in a row.
             idle = if event.consumed() == 0 { idle + 1 } else { 0 };
             assert!(idle < 3, "{event:?}");
             match &event {
                 Event::Head(length) | Event::Interim(length) => {
-                    taken.heads.push(bytes[start..start + length].to_vec())
+                    parsed.heads.push(bytes[start..start + length].to_vec())
                 }
-                Event::Data(range) => taken
+                Event::Data(range) => parsed
                     .data
                     .extend_from_slice(&bytes[start + range.start..start + range.end]),
-                Event::End { .. } => taken.ends += 1,
+                Event::End { .. } => parsed.ends += 1,
                 Event::More { .. } | Event::Switched => {}
             }
             start += event.consumed();
@@ -106,10 +106,11 @@ fn read(bytes: &[u8], piece: usize, mut reader: Reader) -> Taken {
         ),
     };
     assert!(orderly.is_ok() || truncated.is_err());
-    taken.ended = orderly.is_ok();
-    taken
+    parsed.may_close = orderly.is_ok();
+    parsed
 }
 
+/// Parses a request, writes it as the proxy does, and parses the result.
 fn forward(bytes: &[u8]) {
     let limits = Limits::default();
     let mut head = RequestHead::new();
@@ -128,10 +129,10 @@ fn forward(bytes: &[u8]) {
         request.path().as_bytes(),
         Version::Http11,
     )
-    .expect("what was taken can be written");
+    .expect("a parsed request line can be written");
     writer
         .field(b"host", request.authority().unwrap_or("none").as_bytes())
-        .expect("so can its authority");
+        .expect("a parsed authority can be written");
     writer.forward(&request.fields(), |_| true);
     let mut encoder = Encoder::request(head.framing());
     encoder.announce(&mut writer);
@@ -139,8 +140,8 @@ fn forward(bytes: &[u8]) {
     if head.framing() == Framing::Chunked {
         let mut end = Vec::new();
         let trailers = request.fields().forwarded();
-        encoder.end(trailers, &mut end).expect("the body is whole");
-        assert_eq!(end, b"0\r\n\r\n", "a backend gets no trailers");
+        encoder.end(trailers, &mut end).expect("a complete body");
+        assert_eq!(end, b"0\r\n\r\n", "trailers are not forwarded");
     }
     let mut again = RequestHead::new();
     let length = again.parse(
@@ -162,31 +163,31 @@ fn forward(bytes: &[u8]) {
 }
 
 fuzz_target!(|input: (u8, bool, &[u8])| {
-    let (piece, head, bytes) = input;
+    let (chunk, head, bytes) = input;
     let limits = Limits::default();
     let asked = Asked {
         head,
         websocket: true,
     };
-    let requests = |piece| {
+    let requests = |chunk| {
         let reader = Reader::Requests(RequestReader::new(limits));
-        read(bytes, piece, reader)
+        read(bytes, chunk, reader)
     };
-    let responses = |piece| {
+    let responses = |chunk| {
         let reader = Reader::Responses(ResponseReader::new(limits), asked);
-        read(bytes, piece, reader)
+        read(bytes, chunk, reader)
     };
-    let piece = usize::from(piece).max(1);
-    for (whole, pieced) in [
-        (requests(usize::MAX / 2), requests(piece)),
-        (responses(usize::MAX / 2), responses(piece)),
+    let chunk = usize::from(chunk).max(1);
+    for (whole, chunked) in [
+        (requests(usize::MAX / 2), requests(chunk)),
+        (responses(usize::MAX / 2), responses(chunk)),
     ] {
         assert_eq!(
             (&whole.heads, &whole.data, whole.ends),
-            (&pieced.heads, &pieced.data, pieced.ends)
+            (&chunked.heads, &chunked.data, chunked.ends)
         );
-        assert!(whole.failed || !pieced.failed);
-        assert!(whole.failed || whole.ended == pieced.ended);
+        assert!(whole.failed || !chunked.failed);
+        assert!(whole.failed || whole.may_close == chunked.may_close);
     }
     forward(bytes);
 });

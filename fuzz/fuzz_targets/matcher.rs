@@ -1,4 +1,4 @@
-//! Hostile requests against a table of every kind of match: nothing panics, and a path is normal after it was normalised once.
+//! Fuzzes request matching, with a table that has every type of match: it never panics, and normalizing a path twice does not change it again.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
@@ -10,8 +10,8 @@ use pointsman_resources::read::ManifestReader;
 use pointsman_routing::explain::Target;
 use pointsman_routing::{FrontendTable, Parameters, PathPolicy, Request, Tables, normalize_path};
 
-/// Method, host, path, query and headers, a line each.
-struct Lines<'d> {
+/// A request that is read from lines of text: method, host, target, and one line per header.
+struct TextRequest<'d> {
     method: &'d str,
     host: &'d str,
     path: &'d str,
@@ -19,7 +19,7 @@ struct Lines<'d> {
     headers: Vec<(&'d str, &'d str)>,
 }
 
-impl Request for Lines<'_> {
+impl Request for TextRequest<'_> {
     fn method(&self) -> &str {
         self.method
     }
@@ -40,7 +40,7 @@ impl Request for Lines<'_> {
     }
 }
 
-/// A Gateway with one listener, and for each kind of hostname a route with a rule for each kind of path.
+/// Builds the table of a Gateway with one listener and a route for each kind of hostname. Each route has a rule for each type of path.
 fn table() -> Arc<FrontendTable> {
     let paths = [
         "{value: /}",
@@ -116,10 +116,10 @@ fuzz_target!(|data: &str| {
             "{strict}"
         );
     }
-    let again = normalize_path(&path).expect("a normal path is a good one");
-    assert_eq!(again, path, "normal once is normal for good");
+    let again = normalize_path(&path).expect("a normalized path is valid");
+    assert_eq!(again, path, "normalization is idempotent");
     let headers = lines.filter_map(|line| line.split_once(':')).collect();
-    let request = Lines {
+    let request = TextRequest {
         method,
         host,
         path: &path,
@@ -127,7 +127,7 @@ fuzz_target!(|data: &str| {
         headers,
     };
     let hit = TABLE.lookup(&request);
-    // The last expression needs no slash at the start.
+    // The last regular expression also matches paths that don't start with a slash.
     let escaped = path.contains("%2f") || path.contains("%2F");
     assert_eq!(hit.is_some(), path.starts_with('/') || escaped, "{path}");
 });
