@@ -1,4 +1,4 @@
-"""Calls of real clients through Pointsman to real servers. `scripts/clients` runs it."""
+"""Interoperability tests with third-party clients and servers. Run by `scripts/clients`."""
 
 import asyncio
 import os
@@ -27,8 +27,8 @@ from websockets.asyncio.server import serve
 
 ADDRESS = f"127.88.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
 HTTP, HTTPS, ADMIN = f"{ADDRESS}:8080", f"{ADDRESS}:8443", f"{ADDRESS}:15000"
-# Clients of an address in 127.0.0.0/8 have 127.0.0.1.
-ADDRESS_OF_CLIENT = "127.0.0.1"
+# Source address of connections to any address in 127.0.0.0/8.
+CLIENT_ADDRESS = "127.0.0.1"
 LARGE = 8 << 20
 MESSAGES = [("grpc.max_receive_message_length", 2 * LARGE), ("grpc.max_send_message_length", 2 * LARGE)]
 
@@ -36,7 +36,7 @@ MESSAGES = [("grpc.max_receive_message_length", 2 * LARGE), ("grpc.max_send_mess
 
 
 class Service(grpc.GenericRpcHandler):
-    """A service whose messages are bytes. Its methods are those of this class that have no underscore."""
+    """A gRPC service with raw bytes as messages. The keys of KINDS are its methods."""
 
     KINDS = {
         "Say": grpc.unary_unary_rpc_method_handler,
@@ -71,7 +71,7 @@ class Service(grpc.GenericRpcHandler):
         context.add_callback(self.ended.set)
         left = context.time_remaining()
         if left is None or left > 60:
-            context.abort(grpc.StatusCode.INTERNAL, "no deadline came")
+            context.abort(grpc.StatusCode.INTERNAL, "no deadline was received")
         self.ended.wait(30)
         return b"late"
 
@@ -102,7 +102,7 @@ def grpc_server(service):
 
 
 class WebSockets:
-    """Servers and clients of WebSockets, in a thread of their own."""
+    """A WebSocket server, and the event loop for clients, on a separate thread."""
 
     def __init__(self):
         self.loop = asyncio.new_event_loop()
@@ -116,7 +116,7 @@ class WebSockets:
         async def echo(socket):
             async for message in socket:
                 if message == "close":
-                    await socket.close(4001, "as told")
+                    await socket.close(4001, "as requested")
                     return
                 await socket.send(message)
 
@@ -128,20 +128,20 @@ class WebSockets:
 
 
 class Origins:
-    """HTTP/1 origins that note the requests they take: method, path, and headers as an application sees them."""
+    """HTTP/1 origins that record their requests: method, path, and headers as an application sees them."""
 
-    def __init__(self, world_loop):
-        self.seen = {"aiohttp": [], "cheroot": []}
-        self.ports = {"aiohttp": world_loop.run(self.aiohttp()), "cheroot": self.cheroot()}
+    def __init__(self, loop):
+        self.requests = {"aiohttp": [], "cheroot": []}
+        self.ports = {"aiohttp": loop.run(self.aiohttp()), "cheroot": self.cheroot()}
 
     async def aiohttp(self):
-        async def note(request):
+        async def record(request):
             await request.read()
-            self.seen["aiohttp"].append((request.method, request.path, [(name.upper().replace("-", "_"), value) for name, value in request.headers.items()]))
-            return web.Response(text="noted")
+            self.requests["aiohttp"].append((request.method, request.path, [(name.upper().replace("-", "_"), value) for name, value in request.headers.items()]))
+            return web.Response(text="recorded")
 
         app = web.Application()
-        app.router.add_route("*", "/{path:.*}", note)
+        app.router.add_route("*", "/{path:.*}", record)
         runner = web.AppRunner(app)
         await runner.setup()
         site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -149,27 +149,27 @@ class Origins:
         return site._server.sockets[0].getsockname()[1]
 
     def cheroot(self):
-        def note(environment, begin):
+        def record(environment, start_response):
             environment["wsgi.input"].read()
             headers = [(name.removeprefix("HTTP_"), value) for name, value in environment.items() if name.startswith("HTTP_")]
-            self.seen["cheroot"].append((environment["REQUEST_METHOD"], environment["PATH_INFO"], headers))
-            begin("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "5")])
-            return [b"noted"]
+            self.requests["cheroot"].append((environment["REQUEST_METHOD"], environment["PATH_INFO"], headers))
+            start_response("200 OK", [("Content-Type", "text/plain"), ("Content-Length", "8")])
+            return [b"recorded"]
 
-        server = cheroot.wsgi.Server(("127.0.0.1", 0), note)
+        server = cheroot.wsgi.Server(("127.0.0.1", 0), record)
         server.prepare()
         threading.Thread(target=server.serve, daemon=True).start()
         return server.bind_addr[1]
 
-    def take(self, name):
-        """The requests since the last call, without what only carries them."""
-        taken, self.seen[name][:] = list(self.seen[name]), []
-        carried = ("HOST", "CONTENT_LENGTH", "TRANSFER_ENCODING")
+    def drain(self, name):
+        """Returns the requests since the last call, without Host and the headers that frame the message."""
+        recorded, self.requests[name][:] = list(self.requests[name]), []
+        excluded = ("HOST", "CONTENT_LENGTH", "TRANSFER_ENCODING")
         requests = []
-        for method, path, headers in taken:
-            own = [(name, value) for name, value in headers if name not in carried]
-            equal(sorted(dict(own).items()), sorted(own))
-            requests.append((method, path, dict(own)))
+        for method, path, headers in recorded:
+            rest = [(name, value) for name, value in headers if name not in excluded]
+            equal(sorted(dict(rest).items()), sorted(rest))
+            requests.append((method, path, dict(rest)))
         return requests
 
 
@@ -275,18 +275,18 @@ def start(folder, text):
     raise SystemExit("pointsman is not ready")
 
 
-# ------------------------------------------------------------------ tries
+# ------------------------------------------------------------------ tests
 
-TRIES = []
+TESTS = []
 
 
-def tried(function):
-    TRIES.append(function)
+def test(function):
+    TESTS.append(function)
     return function
 
 
-def equal(got, wanted):
-    assert got == wanted, f"wanted {wanted!r}, got {got!r}"
+def equal(actual, expected):
+    assert actual == expected, f"expected {expected!r}, got {actual!r}"
 
 
 def fails(call, code, details=None):
@@ -297,11 +297,11 @@ def fails(call, code, details=None):
         if details is not None:
             equal(error.details(), details)
         return error
-    raise AssertionError(f"wanted {code}, got an answer")
+    raise AssertionError(f"expected {code}, got a response")
 
 
-class World:
-    """What the tries use."""
+class Fixtures:
+    """Servers, channels and certificates shared by the tests."""
 
     def __init__(self, authority):
         root = authority.cert_pem.bytes()
@@ -317,9 +317,9 @@ class World:
         return [self.plain, self.secure]
 
 
-@tried
-def unary_with_metadata_both_ways(world):
-    for channel in world.channels():
+@test
+def unary_calls_carry_metadata_in_both_directions(fixtures):
+    for channel in fixtures.channels():
         say = channel.unary_unary("/demo.First/Say")
         answer, call = say.with_call(b"hello", metadata=(("x-asked", "this"), ("x-raw-bin", b"\0\1\xfe")), timeout=10)
         equal(answer, b"hello")
@@ -330,41 +330,41 @@ def unary_with_metadata_both_ways(world):
         equal(say(b"", timeout=10), b"")
 
 
-@tried
-def an_error_keeps_its_status_message_and_trailers(world):
-    for channel in world.channels():
+@test
+def an_error_keeps_its_status_message_and_trailers(fixtures):
+    for channel in fixtures.channels():
         call = channel.unary_unary("/demo.First/Fail")
         error = fails(lambda: call(b"", timeout=10), grpc.StatusCode.FAILED_PRECONDITION, "not now: 100 % – ü")
         equal(dict(error.trailing_metadata())["x-why"], "because")
-    broken = world.plain.unary_stream("/demo.First/Break")(b"", timeout=10)
+    broken = fixtures.plain.unary_stream("/demo.First/Break")(b"", timeout=10)
     equal(next(broken), b"one")
     fails(lambda: next(broken), grpc.StatusCode.DATA_LOSS, "after one")
 
 
-@tried
-def streams_of_the_server(world):
-    for channel in world.channels():
+@test
+def server_streaming_calls(fixtures):
+    for channel in fixtures.channels():
         count = channel.unary_stream("/demo.First/Count")
         equal([int(one) for one in count(b"2000", timeout=30)], list(range(2000)))
         equal(list(count(b"0", timeout=10)), [])
 
 
-@tried
-def streams_of_the_client(world):
-    for channel in world.channels():
+@test
+def client_streaming_calls(fixtures):
+    for channel in fixtures.channels():
         sums = channel.stream_unary("/demo.First/Sum")
         equal(sums((b"x" * (number % 7) for number in range(2000)), timeout=30), str(sum(n % 7 for n in range(2000))).encode())
         equal(sums(iter(()), timeout=10), b"0")
 
 
-@tried
-def both_sides_take_turns(world):
-    for channel in world.channels():
+@test
+def messages_of_bidirectional_streams_are_not_delayed(fixtures):
+    for channel in fixtures.channels():
         turn, sent = threading.Semaphore(1), []
 
         def ask():
             for number in range(100):
-                # Not before the last one was answered: nothing is held back on the way.
+                # Sends a message only after the response to the previous one, so that a delayed message blocks the stream.
                 turn.acquire()
                 sent.append(number)
                 yield str(number).encode()
@@ -376,116 +376,116 @@ def both_sides_take_turns(world):
         equal(len(sent), 100)
 
 
-@tried
-def large_messages(world):
+@test
+def large_messages(fixtures):
     large = os.urandom(LARGE)
-    for channel in world.channels():
+    for channel in fixtures.channels():
         equal(channel.unary_unary("/demo.First/Say")(large, timeout=60), large)
         echo = channel.stream_stream("/demo.First/Echo")
         equal([len(one) for one in echo(iter([large, large]), timeout=60)], [LARGE, LARGE])
 
 
-@tried
-def compressed_messages(world):
+@test
+def compressed_messages(fixtures):
     text = b"again and again " * 10000
-    equal(world.plain.unary_unary("/demo.First/Say")(text, compression=grpc.Compression.Gzip, timeout=10), text)
+    equal(fixtures.plain.unary_unary("/demo.First/Say")(text, compression=grpc.Compression.Gzip, timeout=10), text)
 
 
-@tried
-def a_deadline_reaches_the_server_and_ends_the_call(world):
-    world.first.ended.clear()
-    call = world.plain.unary_unary("/demo.First/Sleep")
+@test
+def a_deadline_is_propagated_and_ends_the_call(fixtures):
+    fixtures.first.ended.clear()
+    call = fixtures.plain.unary_unary("/demo.First/Sleep")
     fails(lambda: call(b"", timeout=0.3), grpc.StatusCode.DEADLINE_EXCEEDED)
-    assert world.first.ended.wait(10), "the server was not told"
+    assert fixtures.first.ended.wait(10), "the call did not end at the server"
 
 
-@tried
-def a_call_that_is_cancelled_is_cancelled_at_the_server(world):
-    world.first.ended.clear()
-    call = world.plain.unary_unary("/demo.First/Sleep").future(b"", timeout=30)
+@test
+def cancellation_is_propagated_to_the_server(fixtures):
+    fixtures.first.ended.clear()
+    call = fixtures.plain.unary_unary("/demo.First/Sleep").future(b"", timeout=30)
     time.sleep(0.2)
     call.cancel()
-    assert world.first.ended.wait(10), "the server was not told"
+    assert fixtures.first.ended.wait(10), "the call did not end at the server"
 
 
-@tried
-def a_rules_timeout_is_deadline_exceeded(world):
-    world.first.ended.clear()
-    call = world.slow.unary_unary("/demo.First/Sleep")
+@test
+def the_timeout_of_a_rule_is_reported_as_deadline_exceeded(fixtures):
+    fixtures.first.ended.clear()
+    call = fixtures.slow.unary_unary("/demo.First/Sleep")
     fails(lambda: call(b"", timeout=20), grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
-@tried
-def methods_and_headers_choose_the_backend(world):
-    for channel in world.channels():
+@test
+def methods_and_headers_select_the_backend(fixtures):
+    for channel in fixtures.channels():
         equal(channel.unary_unary("/demo.First/Who")(b"", timeout=10), b"first")
         equal(channel.unary_unary("/demo.Second/Who")(b"", timeout=10), b"second")
         equal(channel.unary_unary("/demo.First/Who")(b"", metadata=(("x-second", "yes"),), timeout=10), b"second")
 
 
-@tried
-def what_no_rule_takes_is_unimplemented_and_no_endpoint_is_unavailable(world):
-    for channel in world.channels():
+@test
+def unmatched_calls_are_unimplemented_and_backends_without_endpoints_unavailable(fixtures):
+    for channel in fixtures.channels():
         fails(lambda: channel.unary_unary("/demo.Third/Who")(b"", timeout=10), grpc.StatusCode.UNIMPLEMENTED)
         fails(lambda: channel.unary_unary("/demo.First/Unknown")(b"", timeout=10), grpc.StatusCode.UNIMPLEMENTED)
         fails(lambda: channel.unary_unary("/demo.Nobody/Who")(b"", timeout=10), grpc.StatusCode.UNAVAILABLE)
 
 
-@tried
-def many_calls_at_once_over_one_connection(world):
-    for channel in world.channels():
+@test
+def many_concurrent_calls_on_one_connection(fixtures):
+    for channel in fixtures.channels():
         say = channel.unary_unary("/demo.First/Say")
         calls = [say.future(str(number).encode(), timeout=60) for number in range(1000)]
         equal([int(call.result()) for call in calls], list(range(1000)))
 
 
-@tried
-def small_messages_to_a_slow_reader(world):
-    count = world.plain.unary_stream("/demo.First/Count")(b"100000", timeout=120)
+@test
+def small_messages_to_a_slow_reader(fixtures):
+    count = fixtures.plain.unary_stream("/demo.First/Count")(b"100000", timeout=120)
     first = next(count)
     time.sleep(1)
     equal((int(first), sum(1 for _ in count)), (0, 99999))
 
 
-def websocket(world, scheme, **more):
+def websocket(fixtures, scheme, **more):
     port = {"ws": 8080, "wss": 8443}[scheme]
-    tls = {"ssl": world.tls} if scheme == "wss" else {}
+    tls = {"ssl": fixtures.tls} if scheme == "wss" else {}
     return connect(f"{scheme}://web.test:{port}/talk?x=y", host=ADDRESS, port=port, max_size=None, **tls, **more)
 
 
-@tried
-def websockets_carry_text_bytes_and_large_messages(world):
+@test
+def websockets_carry_text_bytes_and_large_messages(fixtures):
     async def talk(scheme):
-        async with websocket(world, scheme) as socket:
+        async with websocket(fixtures, scheme) as socket:
             for message in ["hello", "ü" * 70000, b"\0\xff", os.urandom(3 << 20), ""]:
                 await socket.send(message)
                 equal(await socket.recv(), message)
             await (await socket.ping())
 
     for scheme in ["ws", "wss"]:
-        world.websockets.run(talk(scheme))
+        fixtures.websockets.run(talk(scheme))
 
 
-@tried
-def websockets_agree_on_a_protocol_and_say_why_they_close(world):
+@test
+def websockets_negotiate_a_subprotocol_and_report_close_reasons(fixtures):
     async def talk():
-        async with websocket(world, "ws", subprotocols=["echo.v1"], compression=None) as socket:
+        async with websocket(fixtures, "ws", subprotocols=["echo.v1"], compression=None) as socket:
             equal(socket.subprotocol, "echo.v1")
             await socket.send("close")
             try:
                 await socket.recv()
             except websockets.ConnectionClosed as closed:
-                equal((closed.rcvd.code, closed.rcvd.reason), (4001, "as told"))
+                equal((closed.rcvd.code, closed.rcvd.reason), (4001, "as requested"))
             else:
                 raise AssertionError("not closed")
 
-    world.websockets.run(talk())
+    fixtures.websockets.run(talk())
 
 
-@tried
-def many_websockets_at_once(world):
+@test
+def many_concurrent_websockets(fixtures):
     async def talk(number):
-        async with websocket(world, "ws") as socket:
+        async with websocket(fixtures, "ws") as socket:
             for _ in range(20):
                 await socket.send(str(number))
                 equal(await socket.recv(), str(number))
@@ -493,104 +493,104 @@ def many_websockets_at_once(world):
     async def all():
         await asyncio.gather(*(talk(number) for number in range(50)))
 
-    world.websockets.run(all())
+    fixtures.websockets.run(all())
 
 
 def over_http1(host, head, body):
-    """Sends bytes of HTTP/1 and reads the response to them."""
+    """Sends a raw HTTP/1 request and reads the response."""
     with socket.create_connection((ADDRESS, 8080), timeout=10) as connection:
         connection.sendall(f"{head}\r\nHost: {host}\r\n".encode() + body)
         response = b""
-        while b"noted" not in response:
-            piece = connection.recv(65536)
-            assert piece, f"no answer: {response!r}"
-            response += piece
+        while b"recorded" not in response:
+            chunk = connection.recv(65536)
+            assert chunk, f"incomplete response: {response!r}"
+            response += chunk
         equal(response.split(b" ")[1], b"200")
 
 
 def over_http2(host, path, headers, trailers):
-    """Sends a request over HTTP/2, with a body and trailers, and reads the response to it."""
+    """Sends an HTTP/2 request with a body and optional trailers, and reads the response."""
     names = [(":method", "POST"), (":path", path), (":scheme", "http"), (":authority", host)]
-    speaker = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False))
-    speaker.initiate_connection()
-    speaker.send_headers(1, names + headers)
-    speaker.send_data(1, b"body", end_stream=not trailers)
+    client = h2.connection.H2Connection(h2.config.H2Configuration(validate_outbound_headers=False, normalize_outbound_headers=False))
+    client.initiate_connection()
+    client.send_headers(1, names + headers)
+    client.send_data(1, b"body", end_stream=not trailers)
     if trailers:
-        speaker.send_headers(1, trailers, end_stream=True)
+        client.send_headers(1, trailers, end_stream=True)
     with socket.create_connection((ADDRESS, 8080), timeout=10) as connection:
-        connection.sendall(speaker.data_to_send())
+        connection.sendall(client.data_to_send())
         while True:
-            for event in speaker.receive_data(connection.recv(65536)):
+            for event in client.receive_data(connection.recv(65536)):
                 if isinstance(event, h2.events.ResponseReceived):
                     equal(dict(event.headers)[b":status"], b"200")
                     return
 
 
-def own(seen):
-    """Requests without the headers that Pointsman adds; those are checked."""
-    for _, _, headers in seen:
-        equal((headers.pop("X_FORWARDED_FOR"), headers.pop("X_FORWARDED_PROTO")), (ADDRESS_OF_CLIENT, "http"))
+def without_added_headers(requests):
+    """Checks and removes the headers that Pointsman adds."""
+    for _, _, headers in requests:
+        equal((headers.pop("X_FORWARDED_FOR"), headers.pop("X_FORWARDED_PROTO")), (CLIENT_ADDRESS, "http"))
         assert headers.pop("X_FORWARDED_HOST").endswith(".test")
         equal(len(headers.pop("X_REQUEST_ID")), 32)
-    return seen
+    return requests
 
 
-@tried
-def request_trailers_are_neither_requests_nor_headers_of_origins(world):
-    # A request line to cheroot, which does not read trailers; to aiohttp headers of the next request on the connection.
+@test
+def origins_do_not_read_request_trailers_as_requests_or_headers(fixtures):
+    # cheroot, which does not read trailers, would take the first one as a request line; aiohttp would add them to the next request's headers.
     trailers = [("1", "/shut/smuggled HTTP/1.1"), ("X-User", "admin"), ("X-Forwarded-For", "6.6.6.6")]
     lines = "".join(f"{name}: {value}\r\n" for name, value in trailers)
     chunked = f"Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n{lines}\r\n".encode()
-    for origin in world.origins.ports:
+    for origin in fixtures.origins.ports:
         host = f"{origin}.test"
         for number in range(5):
             over_http1(host, f"POST /{number} HTTP/1.1", chunked)
             over_http1(host, f"GET /{number} HTTP/1.1", b"\r\n")
             over_http2(host, f"/{number}", [], [(name.lower(), value) for name, value in trailers])
-        wanted = [(method, f"/{number}", {"X_USER": "guest"}) for number in range(5) for method in ["POST", "GET", "POST"]]
-        equal(own(world.origins.take(origin)), wanted)
+        expected = [(method, f"/{number}", {"X_USER": "guest"}) for number in range(5) for method in ["POST", "GET", "POST"]]
+        equal(without_added_headers(fixtures.origins.drain(origin)), expected)
 
 
-@tried
-def names_with_underscores_stand_for_no_header_that_is_set_or_removed(world):
+@test
+def names_with_underscores_do_not_replace_headers_that_are_set_or_removed(fixtures):
     names = ["X_User", "x_gone", "X_Forwarded_For", "X_Forwarded-Proto", "x_forwarded_host", "X_Request_Id", "Transfer_Encoding", "Content_Length"]
-    for origin in world.origins.ports:
+    for origin in fixtures.origins.ports:
         host = f"{origin}.test"
         lines = "".join(f"{name}: chunked\r\n" for name in names) + "Content-Length: 4\r\n\r\nbody"
         over_http1(host, "POST /1 HTTP/1.1", lines.encode())
         over_http2(host, "/2", [(name.lower(), "chunked") for name in names], [])
-        equal(own(world.origins.take(origin)), [("POST", "/1", {"X_USER": "guest"}), ("POST", "/2", {"X_USER": "guest"})])
+        equal(without_added_headers(fixtures.origins.drain(origin)), [("POST", "/1", {"X_USER": "guest"}), ("POST", "/2", {"X_USER": "guest"})])
 
 
-def curl(world, *arguments, **more):
-    command = ["curl", "-sS", "--max-time", "20", "--cacert", str(world.root)]
+def curl(fixtures, *arguments, **more):
+    command = ["curl", "-sS", "--max-time", "20", "--cacert", str(fixtures.root)]
     for name in ["calls.test:8080", "calls.test:8443", "none.test:8080", "none.test:8443"]:
         command += ["--resolve", f"{name}:{ADDRESS}"]
     command += arguments
     return subprocess.run(command, capture_output=True, check=True, **more).stdout
 
 
-@tried
-def curl_speaks_every_version(world):
+@test
+def curl_supports_all_http_versions(fixtures):
     for options, version in [
         (["--http1.0"], "1.1"),
         (["--http1.1"], "1.1"),
         (["--http2"], "1.1"),
         (["--http2-prior-knowledge"], "2"),
     ]:
-        said = curl(world, *options, "-o", "/dev/null", "-w", "%{http_code} %{http_version}", "http://none.test:8080/")
-        equal(said.decode(), f"404 {version}")
+        output = curl(fixtures, *options, "-o", "/dev/null", "-w", "%{http_code} %{http_version}", "http://none.test:8080/")
+        equal(output.decode(), f"404 {version}")
     for options, version in [(["--http1.1"], "1.1"), (["--http2"], "2")]:
-        said = curl(world, *options, "-o", "/dev/null", "-w", "%{http_code} %{http_version}", "https://none.test:8443/")
-        equal(said.decode(), f"404 {version}")
+        output = curl(fixtures, *options, "-o", "/dev/null", "-w", "%{http_code} %{http_version}", "https://none.test:8443/")
+        equal(output.decode(), f"404 {version}")
 
 
-@tried
-def curl_calls_a_grpc_method(world):
+@test
+def curl_calls_a_grpc_method(fixtures):
     call = ["-H", "content-type: application/grpc", "-H", "te: trailers", "--data-binary", "@-"]
     for option, url in [("--http2-prior-knowledge", "http://calls.test:8080"), ("--http2", "https://calls.test:8443")]:
-        said = curl(world, option, *call, url + "/demo.First/Say", input=b"\0\0\0\0\5hello")
-        equal(said, b"\0\0\0\0\5hello")
+        output = curl(fixtures, option, *call, url + "/demo.First/Say", input=b"\0\0\0\0\5hello")
+        equal(output, b"\0\0\0\0\5hello")
 
 
 # ------------------------------------------------------------------- main
@@ -603,36 +603,36 @@ def main():
         "crt": b"".join(one.bytes() for one in issued.cert_chain_pems),
         "key": issued.private_key_pem.bytes(),
     }
-    world = World(authority)
-    first, first_port = grpc_server(world.first)
-    second, second_port = grpc_server(world.second)
-    world.websockets = WebSockets()
-    world.origins = Origins(world.websockets)
-    wrong = []
+    fixtures = Fixtures(authority)
+    first, first_port = grpc_server(fixtures.first)
+    second, second_port = grpc_server(fixtures.second)
+    fixtures.websockets = WebSockets()
+    fixtures.origins = Origins(fixtures.websockets)
+    failed = []
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
-        world.root = folder / "root.pem"
-        authority.cert_pem.write_to_path(str(world.root))
+        fixtures.root = folder / "root.pem"
+        authority.cert_pem.write_to_path(str(fixtures.root))
         h2c = "kubernetes.io/h2c"
-        ports = {"first": (first_port, h2c), "second": (second_port, h2c), "nobody": (None, h2c), "web": (world.websockets.port, "kubernetes.io/ws")}
-        ports.update({name: (port, "http") for name, port in world.origins.ports.items()})
+        ports = {"first": (first_port, h2c), "second": (second_port, h2c), "nobody": (None, h2c), "web": (fixtures.websockets.port, "kubernetes.io/ws")}
+        ports.update({name: (port, "http") for name, port in fixtures.origins.ports.items()})
         pointsman = start(folder, manifests(certificate, ports))
         try:
-            for one in TRIES:
+            for one in TESTS:
                 name = one.__name__.replace("_", " ")
                 try:
-                    one(world)
-                    print(f"ok    {name}", flush=True)
+                    one(fixtures)
+                    print(f"ok     {name}", flush=True)
                 except Exception:
-                    wrong.append(name)
-                    print(f"WRONG {name}\n{traceback.format_exc()}", flush=True)
+                    failed.append(name)
+                    print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
         finally:
-            for channel in [world.plain, world.slow, world.secure]:
+            for channel in [fixtures.plain, fixtures.slow, fixtures.secure]:
                 channel.close()
             pointsman.terminate()
             pointsman.wait()
-    print(f"{len(TRIES) - len(wrong)} of {len(TRIES)} as they should be")
-    os._exit(1 if wrong else 0)
+    print(f"{len(TESTS) - len(failed)} of {len(TESTS)} tests passed")
+    os._exit(1 if failed else 0)
 
 
 main()
