@@ -41,7 +41,7 @@ fn words(command: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_console_example_prints_what_it_shows() {
+fn console_examples_in_the_docs_show_the_actual_output() {
     let mut files = vec![root().join("README.md")];
     for entry in std::fs::read_dir(root().join("docs")).expect("docs") {
         files.push(entry.expect("an entry").path());
@@ -84,7 +84,7 @@ fn sources(folder: &Path, all: &mut String) {
 }
 
 #[test]
-fn every_test_that_the_security_page_names_exists() {
+fn tests_named_by_the_security_page_exist() {
     let page = std::fs::read_to_string(root().join("docs/security.md")).expect("a text");
     let names = test_names(&page);
     assert!(names.len() > 20, "{names:?}");

@@ -38,7 +38,7 @@ fn is_refused(manifests: &str, flags: &[&str], says: &str) {
 }
 
 #[test]
-fn files_and_variables_are_read_only_where_the_operator_allows_them() {
+fn files_and_variables_are_read_only_if_the_operator_allows_them() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     std::fs::create_dir(path("bodies")).expect("a folder");
@@ -79,7 +79,7 @@ fn files_and_variables_are_read_only_where_the_operator_allows_them() {
 }
 
 #[test]
-fn a_file_that_a_manifest_names_never_hangs_or_fills_memory() {
+fn a_file_named_by_a_manifest_never_blocks_or_exhausts_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let here = folder.path().to_string_lossy();
@@ -95,7 +95,7 @@ fn a_file_that_a_manifest_names_never_hangs_or_fills_memory() {
 }
 
 #[test]
-fn certificates_of_kuma_follow_the_same_rule() {
+fn the_same_rule_applies_to_certificates_of_kuma() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = rcgen::KeyPair::generate().expect("a key");
     let certificate = rcgen::CertificateParams::new(vec!["a.example".to_owned()]);
@@ -134,7 +134,7 @@ fn bounded(shell: &str) -> Output {
 }
 
 #[test]
-fn what_is_no_file_among_manifests_is_told_in_a_line_and_its_neighbours_are_read() {
+fn an_irregular_file_is_one_error_and_other_files_are_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("b.yaml"), WELL).expect("written");
@@ -185,7 +185,7 @@ fn a_file_of_16_mib_is_read() {
 
 // `<(…)` is a pipe that the user names, and standard input is one too: both are read to their end, up to the same size.
 #[test]
-fn a_pipe_that_is_named_itself_is_read_up_to_its_limit() {
+fn a_pipe_on_the_command_line_is_read_up_to_the_size_limit() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("well.yaml");
     std::fs::write(&path, WELL).expect("written");
@@ -213,7 +213,7 @@ fn a_pipe_that_is_named_itself_is_read_up_to_its_limit() {
 }
 
 #[test]
-fn endpoints_of_this_machine_are_refused_where_only_routable_ones_are_allowed() {
+fn routable_policy_rejects_endpoints_on_this_machine() {
     let output = pointsman(&["check", "-f", "-"], WELL);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     let routable = ["check", "-f", "-", "--endpoint-addresses", "routable"];

@@ -25,7 +25,7 @@ fn check(arguments: &[&str], input: &str) -> (Option<i32>, String) {
 }
 
 #[test]
-fn keys_that_can_t_be_used_are_errors() {
+fn unusable_keys_are_errors() {
     let (crt, key) = (data("p256.crt"), data("p256.key"));
     let (code, text) = check(&[], &https("example.com", &crt, &key));
     assert_eq!(code, Some(0), "{text}");

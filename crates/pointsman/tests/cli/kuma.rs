@@ -41,7 +41,7 @@ pub fn example(name: &str) -> String {
 }
 
 #[test]
-fn check_for_shows_the_merged_rules_and_where_they_came_from() {
+fn check_for_shows_the_merged_rules_and_their_policies() {
     let folder = example("kuma-universal");
     let output = pointsman(
         &["check", "-f", &folder, "--for", "frontend-1", "-o", "json"],
@@ -62,7 +62,7 @@ fn check_for_shows_the_merged_rules_and_where_they_came_from() {
 }
 
 #[test]
-fn explain_asks_as_a_dataplane_and_at_a_mesh_gateway() {
+fn explain_accepts_a_dataplane_and_a_mesh_gateway() {
     let folder = example("kuma-universal");
     let explain = |arguments: &[&str]| {
         let mut all = vec!["explain", "-f", &folder, "-o", "json"];
@@ -102,7 +102,7 @@ fn explain_asks_as_a_dataplane_and_at_a_mesh_gateway() {
 
 /// "which rule takes this request and why, and why every other one does not": also a rule whose place a stronger policy has.
 #[test]
-fn explain_names_the_rules_that_merging_took_the_place_of() {
+fn explain_lists_rules_that_were_replaced_by_merging() {
     let rule = "rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: b}]}}]";
     let mesh = format!(
         r#"
@@ -160,7 +160,7 @@ fn explain_names_the_rules_that_merging_took_the_place_of() {
 }
 
 #[test]
-fn explain_says_which_policies_are_not_for_a_dataplane_and_check_warns_of_empty_subsets() {
+fn explain_lists_policies_that_do_not_select_a_dataplane_and_check_warns_of_empty_subsets() {
     let mesh = r#"
 {type: Mesh, name: default}
 ---
@@ -189,7 +189,7 @@ fn explain_says_which_policies_are_not_for_a_dataplane_and_check_warns_of_empty_
     assert_eq!(candidates[0]["name"], "others");
     assert_eq!(candidates[0]["lostOn"], "scope");
     let detail = candidates[0]["detail"].as_str().unwrap_or_default();
-    assert!(detail.contains("it is for MeshService c"), "{detail}");
+    assert!(detail.contains("its targetRef (MeshService c) does not select"), "{detail}");
     let output = pointsman(&["check", "-f", "-", "--strict"], mesh);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
@@ -199,7 +199,7 @@ fn explain_says_which_policies_are_not_for_a_dataplane_and_check_warns_of_empty_
 
 /// "`consumer` policies apply only to dataplanes of the policy's namespace": explain says that, and not that its target is another.
 #[test]
-fn explain_says_whose_a_consumers_policy_is() {
+fn explain_names_the_namespace_of_a_consumer_policy() {
     let folder = example("kuma-kubernetes");
     let policy = "{apiVersion: kuma.io/v1alpha1, kind: MeshHTTPRoute, metadata: {name: theirs, namespace: elsewhere}, spec: {to: [{targetRef: {kind: MeshService, name: backend, namespace: kuma-demo}, rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {}}]}]}}";
     let ask = [
@@ -223,7 +223,7 @@ fn explain_says_whose_a_consumers_policy_is() {
 
 /// `check --for` shows merged rules in the order in which they are tried, which is not that in which they are written.
 #[test]
-fn check_for_states_the_order_in_which_rules_are_tried() {
+fn check_for_numbers_matches_in_order_of_evaluation() {
     let mesh = r#"
 {type: Dataplane, mesh: default, name: a, networking: {address: 127.0.0.1, outbound: [{port: 10001, tags: {kuma.io/service: b}}]}}
 ---
@@ -287,7 +287,7 @@ fn an_outbound_that_does_not_resolve_is_explained() {
 
 /// Kuma 3.0's Dataplanes have no tags: `check` and `explain` work by labels.
 #[test]
-fn an_example_without_tags_is_checked_and_explained() {
+fn check_and_explain_support_dataplanes_without_tags() {
     let folder = example("kuma-labels");
     let checked = pointsman(&["check", "-f", &folder, "--strict"], "");
     let said = text(&checked);

@@ -30,7 +30,7 @@ const TWO_MESHES: &str = r#"
 
 /// "A universal document is told by its mesh and name": a name that several have is not guessed.
 #[test]
-fn a_proxy_is_named_with_its_mesh_where_its_name_is_not_enough() {
+fn an_ambiguous_proxy_name_requires_its_mesh() {
     let shown = |name: &str| {
         let arguments = ["check", "-f", "-", "-o", "json", "--for", name];
         pointsman(&arguments, TWO_MESHES)
@@ -86,7 +86,7 @@ fn a_proxy_is_named_with_its_mesh_where_its_name_is_not_enough() {
 
 /// Each other rule is told once, though a policy may be on many listeners; and one that no listener takes is told too.
 #[test]
-fn explain_tells_every_other_rule_of_a_gateway_once() {
+fn explain_lists_every_other_rule_of_a_gateway_once() {
     let output = pointsman(
         &[
             "explain",
@@ -132,7 +132,7 @@ fn explain_tells_every_other_rule_of_a_gateway_once() {
 
 /// "explain and the proxy agree": the host of the URL is a header too.
 #[test]
-fn explain_sees_the_host_as_the_header_that_it_is() {
+fn explain_matches_the_host_of_the_url_as_a_header() {
     let route = "{type: MeshHTTPRoute, mesh: two, name: second, spec: {to: [{targetRef: {kind: MeshService, name: b}, rules: [{matches: [{path: {prefix: /}, headers: [{name: host, type: Exact, value: 'b.mesh:10002'}]}], default: {filters: [{directResponse: {status: 218}}]}}, {matches: [{path: {prefix: /}}], default: {}}]}]}}";
     let yaml = format!("{TWO_MESHES}---\n{route}").replacen("name: second", "name: other", 1);
     let ask = |more: &[&str]| {
@@ -194,7 +194,7 @@ fn explain_ends_with_1_where_no_backend_can_take_the_request() {
 
 /// Kinds that route traffic and are not carried out are not passed over without a word.
 #[test]
-fn kinds_that_would_route_are_told_of() {
+fn unsupported_routing_kinds_are_warnings() {
     let documents = "{type: TrafficRoute, mesh: default, name: a, conf: {}}
 ---
 {apiVersion: kuma.io/v1alpha1, kind: MeshGatewayRoute, mesh: default, metadata: {name: a}}
@@ -218,7 +218,7 @@ fn kinds_that_would_route_are_told_of() {
 
 /// What leads nowhere, and what is ignored.
 #[test]
-fn outbounds_without_a_service_and_tls_that_is_not_spoken_are_warned_of() {
+fn outbounds_without_a_service_and_ignored_tls_settings_are_warnings() {
     let yaml = TWO_MESHES
         .replace(
             "{port: 10002, tags: {kuma.io/service: b}}",
@@ -317,7 +317,7 @@ fn check_for_shows_the_rules_of_every_proxy_of_a_gateway() {
 
 /// An expression that takes too much when it is compiled is refused, in little time; its neighbours are not.
 #[test]
-fn expressions_have_a_size() {
+fn regular_expressions_have_a_size_limit() {
     let route = |rules: &str| {
         TWO_MESHES.replace("rules: [{matches: [{path: {prefix: /}}], default: {filters: [{directResponse: {status: 201}}]}}]", &format!("rules: [{rules}]"))
     };
@@ -352,7 +352,7 @@ fn expressions_have_a_size() {
 
 /// A mesh without mutual TLS has nothing to show where proxies of meshes alone are let in; and the listener's own name and port go before a service's.
 #[test]
-fn explain_knows_who_is_let_in_at_a_cross_mesh_listener() {
+fn explain_respects_the_access_rules_of_a_cross_mesh_listener() {
     let folder = example("kuma-cross-mesh");
     let more = "{type: Mesh, name: plain}
 ---
@@ -400,7 +400,7 @@ fn explain_knows_who_is_let_in_at_a_cross_mesh_listener() {
     assert_eq!(shown["candidates"], serde_json::json!([]));
     let checked = pointsman(&["check", "-f", &folder, "-f", "-"], more);
     assert!(
-        text(&checked).contains("127.0.0.1:10009 has no destination"),
+        text(&checked).contains("127.0.0.1:10009 has no usable destination"),
         "{}",
         text(&checked)
     );

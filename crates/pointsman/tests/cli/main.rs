@@ -71,7 +71,7 @@ fn json(output: &Output) -> Value {
 }
 
 #[test]
-fn check_ends_with_0_when_all_is_well() {
+fn check_exits_with_0_if_there_are_no_problems() {
     let output = pointsman(&["check", "-f", "-"], WELL);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     assert!(
@@ -82,7 +82,7 @@ fn check_ends_with_0_when_all_is_well() {
 }
 
 #[test]
-fn check_ends_with_1_when_something_is_refused_or_unresolved() {
+fn check_exits_with_1_if_something_is_rejected_or_unresolved() {
     for broken in [
         WELL.replace("from: All", "from: Same"),
         WELL.replace("{name: web, port: 80}]\n", "{name: nope, port: 80}]\n"),
@@ -97,7 +97,7 @@ fn check_ends_with_1_when_something_is_refused_or_unresolved() {
 }
 
 #[test]
-fn check_ends_with_2_when_something_cannot_be_read_and_still_tells_of_the_rest() {
+fn check_exits_with_2_on_invalid_input_and_still_reports_the_rest() {
     let broken = WELL.replace("port: 80, protocol: HTTP", "port: 80000, protocol: HTTP");
     let output = pointsman(&["check", "-f", "-", "-o", "json"], &broken);
     assert_eq!(output.status.code(), Some(2));
@@ -133,7 +133,7 @@ fn check_ends_with_2_when_something_cannot_be_read_and_still_tells_of_the_rest()
 }
 
 #[test]
-fn warnings_count_with_strict_only() {
+fn warnings_affect_the_exit_status_only_with_strict() {
     let odd = WELL.replace(
         "{name: web, port: 80}]\n",
         "{name: web, port: 80, wieght: 1}]\n",
@@ -183,7 +183,7 @@ fn check_in_json_carries_the_status_that_a_controller_would_write() {
 }
 
 #[test]
-fn yaml_output_can_be_read_again() {
+fn yaml_output_is_valid_input() {
     let output = pointsman(&["check", "-f", "-", "-o", "yaml"], WELL);
     let again = pointsman(&["check", "-f", "-", "-o", "json"], &text(&output));
     let kinds = json(&again)["items"].as_array().map(Vec::len);
@@ -191,7 +191,7 @@ fn yaml_output_can_be_read_again() {
 }
 
 #[test]
-fn folders_are_searched_and_hidden_files_left_alone() {
+fn directories_are_searched_and_hidden_files_ignored() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("folder");
     std::fs::create_dir_all(folder.join("deep/er")).expect("a folder");
     std::fs::create_dir_all(folder.join("..data")).expect("a folder");
@@ -204,7 +204,7 @@ fn folders_are_searched_and_hidden_files_left_alone() {
 }
 
 #[test]
-fn explain_says_which_rule_takes_a_request() {
+fn explain_shows_the_rule_that_a_request_matches() {
     let output = pointsman(
         &[
             "explain",
@@ -236,7 +236,7 @@ fn explain_says_which_rule_takes_a_request() {
 }
 
 #[test]
-fn explain_names_refused_routes_too() {
+fn explain_lists_rejected_routes() {
     let refused = WELL.replace("from: All", "from: Same");
     let output = pointsman(
         &["explain", "-f", "-", "-o", "json", "http://a.example/"],
@@ -251,7 +251,7 @@ fn explain_names_refused_routes_too() {
 }
 
 #[test]
-fn explain_names_rules_that_were_dropped_and_no_route_twice() {
+fn explain_lists_dropped_rules_and_no_route_twice() {
     let dropped = WELL.replace(
         "  parentRefs: [{name: edge, namespace: infra}]\n  rules:\n",
         "  parentRefs: [{name: edge, namespace: infra, sectionName: http}, {name: edge, namespace: infra, sectionName: none}]\n  \
@@ -271,7 +271,7 @@ fn explain_names_rules_that_were_dropped_and_no_route_twice() {
 }
 
 #[test]
-fn explain_answers_for_clients_in_the_mesh() {
+fn explain_supports_clients_in_the_mesh() {
     let mesh = format!(
         "{WELL}---\n{}",
         r#"
@@ -298,7 +298,7 @@ spec:
 }
 
 #[test]
-fn explain_names_kind_where_a_route_of_another_kind_has_the_port() {
+fn explain_names_the_route_kind_that_governs_a_port() {
     let mesh = r#"
 apiVersion: v1
 kind: Service
@@ -336,7 +336,7 @@ spec:
 }
 
 #[test]
-fn wrong_arguments_of_explain_are_named() {
+fn invalid_arguments_of_explain_are_named() {
     for (arguments, words) in [
         (
             ["explain", "-f", "-", "-H", "nocolon", "http://a/"],
@@ -364,7 +364,7 @@ fn fresh(name: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn what_cannot_be_read_hides_nothing_else() {
+fn an_unreadable_file_does_not_hide_others() {
     let folder = fresh("unreadable");
     std::fs::write(folder.join("well.yaml"), WELL).expect("a file");
     let empty = fresh("empty");
@@ -409,7 +409,7 @@ fn what_cannot_be_read_hides_nothing_else() {
 
 #[cfg(unix)]
 #[test]
-fn a_file_that_is_named_twice_or_linked_to_is_read_once() {
+fn a_file_with_several_paths_is_read_once() {
     let folder = fresh("twice");
     let file = folder.join("well.yaml");
     std::fs::write(&file, WELL).expect("a file");
@@ -423,7 +423,7 @@ fn a_file_that_is_named_twice_or_linked_to_is_read_once() {
 }
 
 #[test]
-fn a_service_that_no_route_governs_gets_its_calls_itself() {
+fn requests_to_a_service_without_routes_go_to_its_endpoints() {
     let services = WELL.replace("kind: HTTPRoute", "kind: Nothing");
     let told = json(&pointsman(
         &[
@@ -443,7 +443,7 @@ fn a_service_that_no_route_governs_gets_its_calls_itself() {
 }
 
 #[test]
-fn a_share_of_grpc_calls_that_fails_says_how() {
+fn a_failing_share_of_grpc_calls_shows_its_status() {
     let calls = WELL
         .replace("kind: HTTPRoute", "kind: GRPCRoute")
         .replace("{name: web, port: 80}]\n", "{name: nope, port: 80}]\n");
@@ -456,7 +456,7 @@ fn a_share_of_grpc_calls_that_fails_says_how() {
 }
 
 #[test]
-fn a_rule_that_is_hidden_on_one_listener_only_is_told_with_that_listener() {
+fn a_rule_that_is_unreachable_on_one_listener_is_reported_with_the_listener() {
     let second = "  - {name: alt, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}\n---\napiVersion: v1\nkind: Service";
     let older = "---
 apiVersion: gateway.networking.k8s.io/v1
@@ -482,14 +482,14 @@ spec:
 }
 
 #[test]
-fn what_nothing_is_said_of_is_not_marked_as_well() {
+fn an_unmanaged_object_is_not_marked_as_accepted() {
     let lost = WELL.replace("{name: edge, namespace: infra}]\n", "{name: gone}]\n");
     let told = text(&pointsman(&["check", "-f", "-"], &lost));
     assert!(told.contains("\n- HTTPRoute shop/web"), "{told}");
 }
 
 #[test]
-fn a_backend_that_asks_for_tls_without_a_policy_is_told_by_check_and_explain_alike() {
+fn check_and_explain_report_a_backend_that_requires_tls_without_a_policy() {
     let asks = WELL.replace(
         "ports: [{port: 80}]",
         "ports: [{port: 80, appProtocol: https}]",

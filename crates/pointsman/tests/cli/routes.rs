@@ -52,7 +52,7 @@ fn route(kind: &str, name: &str, parent: &str, hostnames: &str, port: u16) -> St
 }
 
 #[test]
-fn a_second_stream_route_on_a_listener_or_service_port_never_gets_a_connection() {
+fn a_second_stream_route_on_a_listener_or_service_port_is_unreachable() {
     let edge = "{name: edge}";
     let service = "{group: '', kind: Service, name: db, port: 5432}";
     let udp_service = "{group: '', kind: Service, name: db, port: 53}";
@@ -140,7 +140,7 @@ fn a_tls_route_that_loses_one_of_its_names_loses_some_connections() {
 }
 
 #[test]
-fn a_rejected_gateway_is_said_to_be_rejected_and_where() {
+fn a_rejected_gateway_is_reported_with_its_position() {
     let broken = WELL.replace("port: 80, protocol: HTTP", "port: 80000, protocol: HTTP");
     let (code, printed) = check(&broken);
     assert_eq!(code, Some(2));
@@ -166,7 +166,7 @@ fn a_rejected_gateway_is_said_to_be_rejected_and_where() {
 }
 
 #[test]
-fn a_rejected_service_and_class_are_said_to_be_rejected() {
+fn a_rejected_service_and_class_are_reported_as_rejected() {
     let service = WELL.replace("ports: [{port: 80}]}", "ports: [{port: 80000}]}");
     let (_, printed) = check(&service);
     assert!(
@@ -185,7 +185,7 @@ fn a_rejected_service_and_class_are_said_to_be_rejected() {
 }
 
 #[test]
-fn parents_named_by_different_fields_are_told_which_these_are() {
+fn parents_with_different_fields_are_reported_with_the_missing_fields() {
     let both = WELL.replace(
         "parentRefs: [{name: edge, namespace: infra}]",
         "parentRefs: [{name: edge, namespace: infra, sectionName: http}, {name: edge, namespace: infra, port: 80}]",
@@ -202,7 +202,7 @@ fn parents_named_by_different_fields_are_told_which_these_are() {
 
 // "Implementations MUST NOT remove or reorder Conditions that they are not directly responsible for."
 #[test]
-fn an_entry_of_ours_in_a_manifests_status_is_recognised_with_its_defaults() {
+fn an_own_entry_in_a_manifests_status_is_recognized_with_its_defaults() {
     let status = r#"
 status:
   parents:
@@ -268,7 +268,7 @@ fn a_pods_own_address_bypasses_routes() {
 }
 
 #[test]
-fn a_client_in_the_producers_namespace_is_not_told_that_it_has_no_routes() {
+fn the_explanation_for_a_client_in_the_producers_namespace_mentions_no_missing_routes() {
     let service = "{group: '', kind: Service, name: db, port: 5432}";
     let manifests = format!("{STREAMS}{}", route("TCPRoute", "one", service, "", 5432));
     let why = |from: &str| {

@@ -39,7 +39,7 @@ pub const OURS: [&str; 6] = [
 ];
 
 #[tokio::test]
-async fn explain_and_the_proxy_give_the_same_answer() {
+async fn explain_and_the_proxy_agree_on_random_routes() {
     let backend = Backend::http1("web").await;
     let mut seen = 0;
     for seed in 0..6 {

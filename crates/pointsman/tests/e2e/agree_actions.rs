@@ -324,7 +324,7 @@ fn listeners() -> String {
 }
 
 #[tokio::test]
-async fn filters_and_failing_shares_do_what_explain_says() {
+async fn filters_and_failing_shares_behave_as_explained() {
     let authority = Authority::new();
     let certificate = authority.sign(&["a.example.com", "b.example.com"]);
     let http = Backend::http1_with("web", |_| {
@@ -402,7 +402,7 @@ async fn filters_and_failing_shares_do_what_explain_says() {
 
 /// Kuma's dialect has direct responses.
 #[tokio::test]
-async fn direct_responses_are_what_explain_says() {
+async fn direct_responses_are_as_explained() {
     let (client, edge) = (Address::new(), Address::new());
     let backend = Backend::http1_with("backend", |_| status(200).header("x-here", "backend")).await;
     let mut checked: BTreeMap<&str, usize> = BTreeMap::new();

@@ -47,7 +47,7 @@ fn tls_route() -> String {
 }
 
 #[tokio::test]
-async fn plain_calls_to_a_service_port_of_a_tls_route() {
+async fn plaintext_to_a_service_port_with_a_tls_route() {
     let authority = Authority::new();
     let cluster = Address::new();
     let config = authority
@@ -89,7 +89,7 @@ async fn plain_calls_to_a_service_port_of_a_tls_route() {
 }
 
 #[tokio::test]
-async fn tls_to_a_service_port_of_an_http_route() {
+async fn tls_to_a_service_port_with_an_http_route() {
     let authority = Authority::new();
     let cluster = Address::new();
     let backend = Backend::http1("shop").await;
@@ -109,7 +109,7 @@ async fn tls_to_a_service_port_of_an_http_route() {
 }
 
 #[tokio::test]
-async fn calls_to_a_workloads_own_address_bypass_routes() {
+async fn requests_to_a_workloads_own_address_bypass_routes() {
     let cluster = Address::new();
     let backend = Backend::http1("own").await;
     // The route would answer 404.
@@ -140,7 +140,7 @@ async fn calls_to_a_workloads_own_address_bypass_routes() {
 }
 
 #[tokio::test]
-async fn a_client_of_the_producers_namespace_follows_the_producers_routes() {
+async fn a_client_in_the_producers_namespace_follows_the_producer_routes() {
     let (cluster, other, client) = (Address::new(), Address::new(), Address::new());
     let (own, next) = (Backend::http1("own").await, Backend::http1("next").await);
     let manifests = [

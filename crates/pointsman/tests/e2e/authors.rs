@@ -33,7 +33,7 @@ fn is_admins(text: &str) -> bool {
 
 // "An EndpointSlice at 127.0.0.1:<admin port> with a URLRewrite to localhost gives any network client the whole /status and /config."
 #[tokio::test]
-async fn no_route_leads_to_the_admin_server() {
+async fn no_route_reaches_the_admin_server() {
     let gateway = Gateway::of(&to_admin()).await;
     let IpAddr::V4(own) = gateway.admin().ip() else {
         panic!("an IPv4 address");
@@ -106,7 +106,7 @@ fn has_own_hosts() -> bool {
 }
 
 #[tokio::test]
-async fn no_name_leads_to_the_admin_server() {
+async fn no_hostname_reaches_the_admin_server() {
     if !has_own_hosts() {
         return;
     }
@@ -148,7 +148,7 @@ async fn no_name_leads_to_the_admin_server() {
 
 // "refused, with a condition, by a controller on Kubernetes …; XBackend hostnames that resolve there too"
 #[tokio::test]
-async fn names_that_resolve_to_this_machine_are_refused_where_only_routable_ones_are_allowed() {
+async fn routable_policy_rejects_hostnames_that_resolve_to_this_machine() {
     if !has_own_hosts() {
         return;
     }
@@ -214,7 +214,7 @@ async fn names_that_resolve_to_this_machine_are_refused_where_only_routable_ones
 }
 
 #[tokio::test]
-async fn endpoints_of_this_machine_get_no_traffic_where_only_routable_ones_are_allowed() {
+async fn routable_policy_sends_no_traffic_to_endpoints_on_this_machine() {
     let backend = Backend::http1("inside").await;
     let manifests = [
         plain(),

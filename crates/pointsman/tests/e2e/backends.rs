@@ -19,7 +19,7 @@ fn manifests(backend: &Backend) -> String {
 }
 
 #[tokio::test]
-async fn a_response_with_broken_framing_is_a_502_and_closes_that_connection() {
+async fn a_response_with_invalid_framing_is_a_502_and_closes_its_connection() {
     let heads = [
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi!",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
@@ -52,7 +52,7 @@ async fn a_response_with_broken_framing_is_a_502_and_closes_that_connection() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_off_cuts_the_clients_response_too() {
+async fn a_truncated_body_truncates_the_clients_response() {
     for answer in [
         "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
@@ -74,7 +74,7 @@ async fn a_body_that_breaks_off_cuts_the_clients_response_too() {
 }
 
 #[tokio::test]
-async fn a_body_that_breaks_before_any_of_it_has_left_is_a_502() {
+async fn a_body_that_fails_before_any_of_it_is_sent_is_a_502() {
     for answer in [
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalfXX0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\nhalf\r\n0\r\n\r\n",
@@ -94,7 +94,7 @@ async fn a_body_that_breaks_before_any_of_it_has_left_is_a_502() {
 }
 
 #[tokio::test]
-async fn a_response_to_nothing_is_never_taken_for_an_answer() {
+async fn an_unsolicited_response_is_never_forwarded() {
     // Each answer is followed by another one that nobody asked for, once its connection waits for the next request.
     let backend = Backend::listening("web", |mut stream, record| async move {
         let mut bytes = Vec::new();
@@ -124,7 +124,7 @@ async fn a_response_to_nothing_is_never_taken_for_an_answer() {
 }
 
 #[tokio::test]
-async fn interim_responses_without_end_are_a_502() {
+async fn too_many_interim_responses_are_a_502() {
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n";
     let backend = Backend::bytes("web", hints.repeat(1000), Then::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
@@ -135,7 +135,7 @@ async fn interim_responses_without_end_are_a_502() {
 }
 
 #[tokio::test]
-async fn interim_responses_are_passed_on() {
+async fn interim_responses_are_forwarded() {
     let answer = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
     let backend = Backend::bytes("web", answer, Then::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
@@ -153,7 +153,7 @@ async fn interim_responses_are_passed_on() {
 }
 
 #[tokio::test]
-async fn head_204_and_304_have_no_body_whatever_their_length_says() {
+async fn head_204_and_304_have_no_body_despite_a_content_length() {
     let backend = Backend::bytes(
         "web",
         "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n",
@@ -188,7 +188,7 @@ async fn head_204_and_304_have_no_body_whatever_their_length_says() {
 }
 
 #[tokio::test]
-async fn bytes_after_a_response_never_become_the_next_one() {
+async fn bytes_after_a_response_never_become_the_next_response() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\nX-Evil: yes\r\nContent-Length: 4\r\n\r\nevil";
     let backend = Backend::bytes("web", answer, Then::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
@@ -201,7 +201,7 @@ async fn bytes_after_a_response_never_become_the_next_one() {
 }
 
 #[tokio::test]
-async fn a_response_until_close_is_framed_anew() {
+async fn a_response_delimited_by_close_is_reframed() {
     let backend = Backend::bytes(
         "web",
         "HTTP/1.0 200 OK\r\nX-A: b\r\n\r\nuntil the end",
@@ -218,7 +218,7 @@ async fn a_response_until_close_is_framed_anew() {
 }
 
 #[tokio::test]
-async fn connections_to_a_backend_are_used_again() {
+async fn connections_to_a_backend_are_reused() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     for _ in 0..50 {
@@ -234,7 +234,7 @@ async fn connections_to_a_backend_are_used_again() {
 
 /// A body that was moved in bulk ends where the connection goes on: nothing more has come, though all that came was taken.
 #[tokio::test]
-async fn a_connection_that_carried_a_large_body_is_used_again() {
+async fn a_connection_that_carried_a_large_body_is_reused() {
     let size = 1 << 20;
     let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {size}\r\n\r\n");
     let whole = head + &"x".repeat(size);
@@ -253,7 +253,7 @@ async fn a_connection_that_carried_a_large_body_is_used_again() {
 
 /// RFC 9112 §9.6: who will not read the rest of a request says `close`, so that the client takes what follows for no answer.
 #[tokio::test]
-async fn a_backend_that_answers_early_and_closes_ends_the_clients_connection_too() {
+async fn an_early_response_with_close_closes_the_clients_connection() {
     let answer =
         "HTTP/1.1 413 Content Too Large\r\nConnection: close\r\nContent-Length: 3\r\n\r\nbig";
     let backend = Backend::listening("web", move |mut stream, record| async move {

@@ -21,7 +21,7 @@ fn data(name: &str) -> String {
 
 /// "A Secret that breaks while `run` is up … the last good certificate stays in effect"; "on a cold start the listener has none and says so".
 #[tokio::test]
-async fn a_secret_that_breaks_keeps_its_last_valid_certificate_in_effect() {
+async fn a_secret_that_becomes_invalid_keeps_its_last_valid_certificate_in_effect() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
     let (first, second) = (
@@ -74,7 +74,7 @@ async fn a_secret_that_breaks_keeps_its_last_valid_certificate_in_effect() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_version_1_is_served() {
+async fn an_x509_version_1_certificate_is_served() {
     let backend = Backend::http1("web").await;
     let identity = Identity {
         certificate: data("version1.crt"),
@@ -94,7 +94,7 @@ async fn a_certificate_of_version_1_is_served() {
 }
 
 #[tokio::test]
-async fn an_authority_of_version_1_is_trusted() {
+async fn an_x509_version_1_authority_is_trusted() {
     let server = Identity {
         certificate: data("version1-leaf.crt"),
         key: data("version1-leaf.key"),

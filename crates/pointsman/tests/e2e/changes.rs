@@ -138,7 +138,7 @@ fn resident(process: u32) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn soak_nothing_is_lost_while_everything_changes() {
+async fn soak_no_request_is_lost_during_configuration_changes() {
     let authority = Arc::new(Authority::new());
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     one.forget();
@@ -209,7 +209,7 @@ async fn soak_nothing_is_lost_while_everything_changes() {
 }
 
 #[tokio::test]
-async fn a_websocket_lives_on_when_its_route_and_its_endpoints_change() {
+async fn a_websocket_survives_changes_of_its_route_and_endpoints() {
     let (talk, other) = (
         Backend::websocket("talk").await,
         Backend::http1("other").await,
@@ -253,7 +253,7 @@ async fn a_websocket_lives_on_when_its_route_and_its_endpoints_change() {
 }
 
 #[tokio::test]
-async fn a_listener_comes_and_goes_and_connections_of_others_live_on() {
+async fn adding_and_removing_a_listener_keeps_connections_of_others() {
     let backend = Backend::http1("web").await;
     let manifests = |more: bool| {
         let mut all = vec!["{name: http, port: 8080, protocol: HTTP}"];
@@ -298,7 +298,7 @@ async fn a_listener_comes_and_goes_and_connections_of_others_live_on() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_leaves_gets_nothing_more() {
+async fn a_removed_endpoint_receives_no_more_requests() {
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     let manifests = |backends: &[&Backend], marker: &str| {
         let marker = matching(
@@ -327,7 +327,7 @@ async fn an_endpoint_that_leaves_gets_nothing_more() {
 }
 
 #[tokio::test]
-async fn connections_to_a_backend_that_no_route_uses_are_closed() {
+async fn connections_to_an_unused_backend_are_closed() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::setup(&format!("{}{}", plain(), service("web", &[&backend])))
         .file("route.yaml", &route("web", &[&to("web")]))

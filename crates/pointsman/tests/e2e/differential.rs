@@ -145,7 +145,7 @@ fn same(ours: &Saw, theirs: &Saw, about: &str) {
 }
 
 #[tokio::test]
-async fn differential_envoy_and_pointsman_give_the_same_answers() {
+async fn differential_envoy_and_pointsman_give_the_same_responses() {
     let Ok(binary) = std::env::var("ENVOY") else {
         println!("ENVOY names no binary: nothing is compared");
         return;

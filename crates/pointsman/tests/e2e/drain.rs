@@ -29,7 +29,7 @@ async fn refuses(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn a_request_that_runs_is_finished_and_its_connection_closed() {
+async fn an_active_request_is_completed_and_its_connection_closed() {
     let gate = Gate::shut();
     let held = gate.clone();
     let backend = Backend::http1_with("web", move |_| Answer::Later(held.clone())).await;
@@ -48,7 +48,7 @@ async fn a_request_that_runs_is_finished_and_its_connection_closed() {
 }
 
 #[tokio::test]
-async fn streams_that_run_are_finished_before_an_http_2_connection_ends() {
+async fn active_streams_are_completed_before_an_http_2_connection_closes() {
     let gate = Gate::shut();
     let held = gate.clone();
     let backend = Backend::http1_with("web", move |_| Answer::Later(held.clone())).await;
@@ -68,7 +68,7 @@ async fn streams_that_run_are_finished_before_an_http_2_connection_ends() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_does_not_keep_it_from_ending() {
+async fn an_idle_connection_does_not_delay_the_shutdown() {
     let backend = Backend::http1("web").await;
     let mut gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
@@ -79,7 +79,7 @@ async fn an_idle_connection_does_not_keep_it_from_ending() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_not_cut_even_where_there_is_no_time() {
+async fn an_idle_connection_does_not_count_as_closed_even_without_a_drain_period() {
     let backend = Backend::http1("web").await;
     let setup = Gateway::setup(&manifests(&backend)).argument("--drain", "0s");
     let mut gateway = setup.start().await;
@@ -91,7 +91,7 @@ async fn an_idle_connection_is_not_cut_even_where_there_is_no_time() {
 }
 
 #[tokio::test]
-async fn what_runs_at_the_deadline_is_cut_and_told_by_the_exit_code() {
+async fn active_requests_are_closed_at_the_deadline_and_the_exit_code_reports_it() {
     let backend = Backend::http1_with("web", |_| Answer::Never).await;
     let setup = Gateway::setup(&manifests(&backend)).argument("--drain", "200ms");
     let mut gateway = setup.start().await;
@@ -104,7 +104,7 @@ async fn what_runs_at_the_deadline_is_cut_and_told_by_the_exit_code() {
 }
 
 #[tokio::test]
-async fn who_has_not_asked_yet_does_not_keep_it_from_ending() {
+async fn a_connection_without_a_complete_request_does_not_delay_the_shutdown() {
     use crate::support::certificates::Authority;
     let backend = Backend::http1("web").await;
     let https =
@@ -136,7 +136,7 @@ async fn who_has_not_asked_yet_does_not_keep_it_from_ending() {
 }
 
 #[tokio::test]
-async fn what_is_cut_at_the_deadline_is_in_the_access_log() {
+async fn requests_closed_at_the_deadline_are_in_the_access_log() {
     let http = Backend::http1_with("web", |_| Answer::Never).await;
     let tcp = Backend::tcp("echo").await;
     let manifests = [

@@ -10,7 +10,7 @@ use crate::support::manifests::*;
 use crate::support::message::*;
 
 #[tokio::test]
-async fn app_protocol_says_what_is_spoken() {
+async fn app_protocol_selects_the_protocol() {
     let (one, two) = (
         Backend::http1("one").await,
         Backend::http2_with("two", |_| status(200)).await,
@@ -39,7 +39,7 @@ async fn app_protocol_says_what_is_spoken() {
 }
 
 #[tokio::test]
-async fn only_ready_endpoints_are_used_and_those_that_end_if_no_other_is_left() {
+async fn only_ready_endpoints_are_used_and_terminating_ones_as_a_last_resort() {
     let (ready, ending) = (
         Backend::http1("ready").await,
         Backend::http1("ending").await,
@@ -82,7 +82,7 @@ async fn only_ready_endpoints_are_used_and_those_that_end_if_no_other_is_left() 
 }
 
 #[tokio::test]
-async fn an_endpoint_that_fails_is_set_aside_and_tried_again() {
+async fn a_failing_endpoint_is_ejected_and_tried_again() {
     let broken = Arc::new(AtomicBool::new(true));
     let state = broken.clone();
     let sick = Backend::http1_with("sick", move |_| match state.load(Ordering::SeqCst) {
@@ -115,7 +115,7 @@ async fn an_endpoint_that_fails_is_set_aside_and_tried_again() {
 }
 
 #[tokio::test]
-async fn if_all_are_aside_all_are_used() {
+async fn if_all_endpoints_are_ejected_all_are_used() {
     let broken = Arc::new(AtomicBool::new(true));
     let state = broken.clone();
     let only = Backend::http1_with("only", move |_| match state.load(Ordering::SeqCst) {
@@ -137,7 +137,7 @@ async fn if_all_are_aside_all_are_used() {
 }
 
 #[tokio::test]
-async fn an_external_hostname_is_looked_up() {
+async fn an_external_hostname_is_resolved() {
     let backend = Backend::http1("outside").await;
     let external = format!(
         "---\napiVersion: gateway.networking.x-k8s.io/v1alpha1\nkind: XBackend\nmetadata: {{name: outside, namespace: default}}\nspec:\n  type: ExternalHostname\n  \

@@ -12,7 +12,7 @@ async fn gateway_with_rule(backend: &Backend, rule: &str) -> Gateway {
 }
 
 #[tokio::test]
-async fn request_headers_are_set_added_and_removed_at_the_rule_then_at_the_backend() {
+async fn request_header_filters_apply_at_the_rule_then_at_the_backend() {
     let backend = Backend::http1("web").await;
     let rule = "
 filters:
@@ -48,7 +48,7 @@ backendRefs:
 
 /// "Subsequent entries with an equivalent header name MUST be ignored." Several actions on one name are applied in the order set, add, remove.
 #[tokio::test]
-async fn of_equivalent_header_names_the_first_counts_and_removal_comes_last() {
+async fn the_first_of_equivalent_header_names_counts_and_removal_is_last() {
     let backend = Backend::http1("web").await;
     let rule = "
 filters:
@@ -70,7 +70,7 @@ backendRefs: [{name: web, port: 80}]";
 
 /// RFC 9112 §3.2: "A client MUST send a Host header field … in all HTTP/1.1 request messages", and one; framing is made anew for each connection.
 #[tokio::test]
-async fn no_filter_takes_the_host_away_doubles_it_or_changes_framing() {
+async fn no_filter_removes_or_duplicates_the_host_or_changes_framing() {
     let backend = Backend::http1("web").await;
     let removes = "remove: [Host], set: [{name: Content-Length, value: '1'}]";
     let adds =
@@ -102,7 +102,7 @@ async fn no_filter_takes_the_host_away_doubles_it_or_changes_framing() {
 }
 
 #[tokio::test]
-async fn response_headers_are_set_added_and_removed_at_the_rule_and_at_the_backend() {
+async fn response_header_filters_apply_at_the_rule_and_at_the_backend() {
     let backend = Backend::http1_with("web", |_| {
         status(200)
             .header("x-set", "server")
@@ -137,7 +137,7 @@ backendRefs:
 }
 
 #[tokio::test]
-async fn a_header_that_a_filter_set_is_not_removed_by_the_clients_connection_field() {
+async fn the_clients_connection_header_does_not_remove_headers_set_by_filters() {
     let backend = Backend::http1("web").await;
     let rule = filtered(
         "{type: RequestHeaderModifier, requestHeaderModifier: {set: [{name: x-tenant, value: ours}]}}",
@@ -155,7 +155,7 @@ async fn a_header_that_a_filter_set_is_not_removed_by_the_clients_connection_fie
 }
 
 #[tokio::test]
-async fn redirects_are_answered_without_a_backend() {
+async fn redirects_need_no_backend() {
     let backend = Backend::http1("web").await;
     let redirect = |at: &str, fields: &str| {
         format!(
@@ -198,7 +198,7 @@ async fn redirects_are_answered_without_a_backend() {
 }
 
 #[tokio::test]
-async fn redirects_lead_to_where_an_offset_has_moved_the_ports() {
+async fn redirects_respect_the_port_offset() {
     let redirect = |fields: &str| {
         format!("{{filters: [{{type: RequestRedirect, requestRedirect: {{{fields}}}}}]}}")
     };
@@ -223,7 +223,7 @@ async fn redirects_lead_to_where_an_offset_has_moved_the_ports() {
 }
 
 #[tokio::test]
-async fn hosts_and_paths_are_rewritten_and_the_query_stays() {
+async fn hosts_and_paths_are_rewritten_and_the_query_is_kept() {
     let backend = Backend::http1("web").await;
     let rewrite = |at: &str, fields: &str| {
         format!(
@@ -274,7 +274,7 @@ async fn hosts_and_paths_are_rewritten_and_the_query_stays() {
 }
 
 #[tokio::test]
-async fn a_rewrite_at_a_backend_concerns_that_backend_only() {
+async fn a_rewrite_at_a_backend_affects_only_that_backend() {
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     let rule = "
 backendRefs:
@@ -296,7 +296,7 @@ backendRefs:
 }
 
 #[tokio::test]
-async fn mirrors_get_the_request_with_its_body_and_the_client_never_hears_of_them() {
+async fn mirrors_receive_the_request_with_its_body_and_never_affect_the_client() {
     let web = Backend::http1("web").await;
     let (first, second) = (
         Backend::http1_with("first", |_| status(500)).await,
@@ -335,7 +335,7 @@ async fn mirrors_get_the_request_with_its_body_and_the_client_never_hears_of_the
 }
 
 #[tokio::test]
-async fn a_mirror_gets_its_percentage_or_fraction_of_the_requests() {
+async fn a_mirror_receives_its_percentage_or_fraction_of_the_requests() {
     let web = Backend::http1("web").await;
     let (none, all, half) = (
         Backend::http1("none").await,
@@ -375,7 +375,7 @@ async fn a_mirror_gets_its_percentage_or_fraction_of_the_requests() {
 }
 
 #[tokio::test]
-async fn a_preflight_is_answered_for_the_backend_and_an_answer_carries_the_origin() {
+async fn cors_preflights_are_answered_and_responses_carry_the_origin() {
     let web = Backend::http1("web").await;
     let rule = filtered(
         "{type: CORS, cors: {allowOrigins: ['https://shop.example'], allowMethods: [GET, PUT], allowHeaders: [x-token], exposeHeaders: [x-backend], allowCredentials: true, maxAge: 600}}",

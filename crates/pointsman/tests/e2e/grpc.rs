@@ -50,7 +50,7 @@ async fn a_unary_call_carries_its_message_headers_and_trailers() {
 }
 
 #[tokio::test]
-async fn messages_go_both_ways_while_a_stream_is_open() {
+async fn messages_flow_in_both_directions_while_a_stream_is_open() {
     let backend = Backend::grpc("web").await;
     let gateway = Gateway::of(&manifests(&backend, &[&to("web")])).await;
     let client = Http2::connect(gateway.at(8080)).await;
@@ -98,7 +98,7 @@ async fn many_streams_share_few_connections_to_the_backend() {
 }
 
 #[tokio::test]
-async fn a_client_that_gives_up_ends_the_call_at_the_backend() {
+async fn a_call_canceled_by_the_client_is_canceled_at_the_backend() {
     let backend = Backend::grpc("web").await;
     let gateway = Gateway::of(&manifests(&backend, &[&to("web")])).await;
     let client = Http2::connect(gateway.at(8080)).await;
@@ -114,7 +114,7 @@ async fn a_client_that_gives_up_ends_the_call_at_the_backend() {
 }
 
 #[tokio::test]
-async fn our_own_answers_to_grpc_calls_are_grpc_statuses() {
+async fn local_replies_to_grpc_calls_are_grpc_statuses() {
     let backend = Backend::grpc("web").await;
     let rules = [
         "{matches: [{method: {service: shop.Empty}}], backendRefs: [{name: empty, port: 80}]}",

@@ -17,7 +17,7 @@ fn manifests(backend: &Backend) -> String {
 }
 
 #[tokio::test]
-async fn hop_by_hop_fields_and_those_named_by_connection_end_here() {
+async fn hop_by_hop_headers_and_those_named_by_connection_are_removed_from_requests() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let ask = get("/")
@@ -37,7 +37,7 @@ async fn hop_by_hop_fields_and_those_named_by_connection_end_here() {
 }
 
 #[tokio::test]
-async fn connection_cannot_name_host_framing_or_what_we_add() {
+async fn connection_cannot_name_host_framing_or_headers_added_by_the_proxy() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let ask = post("/", "body").header(
@@ -56,7 +56,7 @@ async fn connection_cannot_name_host_framing_or_what_we_add() {
 }
 
 #[tokio::test]
-async fn hop_by_hop_fields_of_a_response_end_here() {
+async fn hop_by_hop_headers_are_removed_from_responses() {
     let answer = "HTTP/1.1 200 OK\r\nConnection: x-secret\r\nX-Secret: 1\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nUpgrade: h2c\r\nX-Kept: 1\r\nContent-Length: 2\r\n\r\nhi";
     let backend = Backend::bytes("web", answer, Then::Keep).await;
     let gateway = Gateway::of(&manifests(&backend)).await;
@@ -73,7 +73,7 @@ async fn hop_by_hop_fields_of_a_response_end_here() {
 }
 
 #[tokio::test]
-async fn what_a_stranger_says_of_where_it_comes_from_is_replaced() {
+async fn forwarding_headers_of_untrusted_clients_are_replaced() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let lies = get("/")
@@ -90,7 +90,7 @@ async fn what_a_stranger_says_of_where_it_comes_from_is_replaced() {
 }
 
 #[tokio::test]
-async fn what_a_trusted_proxy_says_is_kept_and_its_address_appended() {
+async fn forwarding_headers_of_trusted_proxies_are_kept_and_extended() {
     let backend = Backend::http1("web").await;
     let setup = Gateway::setup(&manifests(&backend)).argument("--trusted-proxies", "127.0.0.0/8");
     let gateway = setup.start().await;
@@ -106,7 +106,7 @@ async fn what_a_trusted_proxy_says_is_kept_and_its_address_appended() {
 }
 
 #[tokio::test]
-async fn a_request_has_an_id_of_its_own_unless_it_brings_one() {
+async fn a_request_without_a_request_id_gets_one() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     gateway.ask(get("/")).await;
@@ -120,7 +120,7 @@ async fn a_request_has_an_id_of_its_own_unless_it_brings_one() {
 }
 
 #[tokio::test]
-async fn trace_context_host_and_unknown_fields_go_through_untouched() {
+async fn trace_context_host_and_unknown_headers_are_forwarded_unchanged() {
     let backend = Backend::http1_with("web", |_| {
         status(200)
             .header("set-cookie", "a=1")
@@ -149,7 +149,7 @@ async fn trace_context_host_and_unknown_fields_go_through_untouched() {
 }
 
 #[tokio::test]
-async fn http_1_0_is_served_and_closed_unless_it_asks_to_stay() {
+async fn http_1_0_connections_are_closed_unless_keep_alive_is_requested() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
@@ -180,7 +180,7 @@ async fn http_1_0_is_served_and_closed_unless_it_asks_to_stay() {
 }
 
 #[tokio::test]
-async fn expect_100_continue_is_answered_before_the_body_is_sent() {
+async fn a_100_continue_response_precedes_the_body() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
@@ -195,7 +195,7 @@ async fn expect_100_continue_is_answered_before_the_body_is_sent() {
 
 /// RFC 9110 §10.1.1: a server that can tell the final status from the head alone may leave the 100 out; the client keeps its body.
 #[tokio::test]
-async fn a_body_that_nobody_takes_is_not_asked_for() {
+async fn no_100_continue_is_sent_for_a_body_that_is_not_forwarded() {
     let manifests = [
         plain(),
         service("empty", &[]),

@@ -19,7 +19,7 @@ fn manifests(backend: &Backend, protocol: &str) -> String {
 }
 
 #[tokio::test]
-async fn http_2_goes_to_http_1_and_back() {
+async fn http_2_requests_are_translated_to_http_1() {
     let backend = Backend::http1_with("web", |_| status(201).header("x-a", "b")).await;
     let gateway = Gateway::of(&manifests(&backend, "http")).await;
     let client = Http2::connect(gateway.at(8080)).await;
@@ -51,7 +51,7 @@ async fn http_2_goes_to_http_1_and_back() {
 }
 
 #[tokio::test]
-async fn http_1_goes_to_http_2_and_back() {
+async fn http_1_requests_are_translated_to_http_2() {
     let backend = Backend::http2_with("web", |_| status(200).body("x".repeat(300_000))).await;
     let gateway = Gateway::of(&manifests(&backend, "kubernetes.io/h2c")).await;
     let ask = post("/a?b", "hello")
@@ -71,7 +71,7 @@ async fn http_1_goes_to_http_2_and_back() {
 }
 
 #[tokio::test]
-async fn trailers_go_through_where_both_sides_have_them() {
+async fn trailers_are_forwarded_if_both_sides_support_them() {
     let backend = Backend::http2_with("web", |_| status(200).trailer("x-after", "end")).await;
     let gateway = Gateway::of(&manifests(&backend, "kubernetes.io/h2c")).await;
     let client = Http2::connect(gateway.at(8080)).await;
@@ -92,7 +92,7 @@ async fn trailers_go_through_where_both_sides_have_them() {
 }
 
 #[tokio::test]
-async fn a_stream_that_the_backend_resets_is_502_and_its_neighbours_live() {
+async fn a_stream_reset_by_the_backend_is_502_and_others_are_unaffected() {
     let backend = Backend::http2_with("web", |saw| match saw.target.as_str() {
         "/cut" => Answer::Cut,
         _ => status(200),
@@ -112,7 +112,7 @@ async fn a_stream_that_the_backend_resets_is_502_and_its_neighbours_live() {
 }
 
 #[tokio::test]
-async fn a_goaway_of_the_backend_costs_no_request() {
+async fn no_request_is_lost_to_a_goaway_of_the_backend() {
     // Each connection takes two requests and says goodbye.
     let backend = Backend::listening("web", |stream, record| async move {
         let (connection, _open) = record.connected();
@@ -144,7 +144,7 @@ async fn a_goaway_of_the_backend_costs_no_request() {
 }
 
 #[tokio::test]
-async fn the_listener_allows_128_streams_at_once_unless_told_otherwise() {
+async fn the_listener_allows_128_concurrent_streams_by_default() {
     let backend = Backend::http1("web").await;
     for (limit, wanted) in [(None, 128), (Some("3"), 3)] {
         let mut setup = Gateway::setup(&manifests(&backend, "http"));
@@ -160,7 +160,7 @@ async fn the_listener_allows_128_streams_at_once_unless_told_otherwise() {
 }
 
 #[tokio::test]
-async fn a_whole_http_2_connection_survives_a_bad_request_on_one_stream() {
+async fn an_http_2_connection_survives_an_invalid_request_on_one_stream() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend, "http")).await;
     let client = Http2::connect(gateway.at(8080)).await;

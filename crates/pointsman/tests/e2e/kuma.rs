@@ -45,7 +45,7 @@ pub fn calls(name: &str, rules: &str) -> String {
 const TO_V2: &str = "[{kind: MeshServiceSubset, name: backend, tags: {version: v2}}]";
 
 #[tokio::test]
-async fn a_dataplanes_calls_follow_its_policies() {
+async fn requests_of_a_dataplane_follow_its_policies() {
     let (client, edge) = (Address::new(), Address::new());
     let (v1, v2) = (Backend::http1("v1").await, Backend::http1("v2").await);
     let base = mesh(client.ip, edge.ip)
@@ -142,7 +142,7 @@ async fn last(backend: &Backend, count: usize) -> Saw {
 
 /// MADR 011: "request mirroring (response is ignored)".
 #[tokio::test]
-async fn a_copy_goes_to_the_mirror() {
+async fn a_mirror_receives_a_copy() {
     let (client, edge) = (Address::new(), Address::new());
     let (v1, v2) = (Backend::http1("v1").await, Backend::http1("v2").await);
     let rules = "[{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v1}}], filters: [{type: RequestMirror, requestMirror: {backendRef: {kind: MeshServiceSubset, name: backend, tags: {version: v2}}}}]}}]";
@@ -158,7 +158,7 @@ async fn a_copy_goes_to_the_mirror() {
 
 /// MADR 045's first example, carried: `test.example.com/v2` goes to v1.
 #[tokio::test]
-async fn a_mesh_gateway_serves_by_hostname() {
+async fn a_mesh_gateway_routes_by_hostname() {
     let (client, edge) = (Address::new(), Address::new());
     let (v1, v2) = (Backend::http1("v1").await, Backend::http1("v2").await);
     let on = |name: &str, hostname: &str, path: &str, version: &str| {
@@ -218,7 +218,7 @@ async fn streams_follow_tcp_routes() {
 
 /// `resources.connectionLimit`: so many connections at a time.
 #[tokio::test]
-async fn a_connection_limit_holds_for_its_port() {
+async fn a_connection_limit_applies_to_its_port() {
     let (client, edge) = (Address::new(), Address::new());
     let v1 = Backend::http1("v1").await;
     let limited = mesh(client.ip, edge.ip).replace(
@@ -272,7 +272,7 @@ const TO_POLICYS: &str =
 
 /// "Kuma policy, consumer route and producer route for the same traffic: in this order".
 #[tokio::test]
-async fn a_pods_calls_to_a_service_follow_policies_before_routes() {
+async fn policies_take_precedence_over_routes_for_requests_of_a_pod() {
     let (till, page, stranger) = (Address::new(), Address::new(), Address::new());
     let mut base = checkout(till.ip) + &pod("page", "default", page.ip);
     let names = ["shop", "producers", "consumers", "policys"];
@@ -330,7 +330,7 @@ async fn a_pods_calls_to_a_service_follow_policies_before_routes() {
 
 /// A MeshTCPRoute governs what does not speak HTTP: the bytes go on as they come.
 #[tokio::test]
-async fn a_pods_streams_follow_tcp_routes() {
+async fn tcp_connections_of_a_pod_follow_tcp_routes() {
     let (till, shop, other) = (Address::new(), Address::new(), Address::new());
     let (own, policys) = (Backend::tcp("own").await, Backend::tcp("new").await);
     let services =
@@ -349,7 +349,7 @@ async fn a_pods_streams_follow_tcp_routes() {
 
 /// "RequestRedirect … Sidecar: unset port/path/query kept. Gateway: query stripped, unset port := listener port."
 #[tokio::test]
-async fn redirects_keep_what_they_leave_out() {
+async fn redirects_keep_unspecified_parts_of_the_url() {
     let (client, edge) = (Address::new(), Address::new());
     let v1 = Backend::http1("v1").await;
     let rules = "[{matches: [{path: {type: PathPrefix, value: /}}], default: {filters: [{type: RequestRedirect, requestRedirect: {path: /k}}]}}]";
@@ -391,7 +391,7 @@ async fn redirects_keep_what_they_leave_out() {
 
 /// "SNI ≠ Host on HTTPS => 404"; and certificates and bodies are read again when they are asked to be, and kept where they can't be.
 #[tokio::test]
-async fn files_beside_the_manifests_are_read_again() {
+async fn a_reload_rereads_files_named_by_manifests() {
     let (client, edge) = (Address::new(), Address::new());
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name);
@@ -486,7 +486,7 @@ async fn files_beside_the_manifests_are_read_again() {
 
 /// A direct response that can't be had tells its author which file is missing, and no client.
 #[tokio::test]
-async fn clients_are_not_told_of_files() {
+async fn error_responses_do_not_contain_file_names() {
     let (client, edge) = (Address::new(), Address::new());
     let v1 = Backend::http1("v1").await;
     let manifests = mesh(client.ip, edge.ip)

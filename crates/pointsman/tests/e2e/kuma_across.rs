@@ -42,7 +42,7 @@ fn meshes(gateway: IpAddr, echo: &Backend, clients: &[(&str, &str, IpAddr)]) -> 
 
 /// "reachable from other meshes (and own) at `hostname:port`; refused from outside any mesh".
 #[tokio::test]
-async fn proxies_of_all_meshes_are_let_in_and_nobody_else() {
+async fn only_proxies_of_meshes_may_connect_to_a_cross_mesh_gateway() {
     let [gateway, own, other, plain] = [(); 4].map(|()| Address::new());
     let echo = Backend::http1("echo").await;
     let clients = [
@@ -103,7 +103,7 @@ async fn proxies_of_all_meshes_are_let_in_and_nobody_else() {
 
 /// Where an offset moves ports, proxies find the gateway where it is; and what changes while it runs is followed.
 #[tokio::test]
-async fn the_gateway_is_found_where_it_was_put() {
+async fn proxies_connect_to_the_actual_address_of_the_gateway() {
     let [gateway, moved, client] = [(); 3].map(|()| Address::new());
     let echo = Backend::http1("echo").await;
     let clients = [("consume", MTLS, client.ip)];
@@ -176,7 +176,7 @@ async fn gateways_in_kubernetes_form_are_served() {
 
 /// `--dataplane`: one machine is one of the Dataplanes of a folder that all machines share.
 #[tokio::test]
-async fn a_machine_may_be_one_of_the_dataplanes() {
+async fn the_dataplane_flag_selects_the_dataplanes_of_this_machine() {
     let [gateway, first, second] = [(); 3].map(|()| Address::new());
     let echo = Backend::http1("echo").await;
     let clients = [("consume", MTLS, first.ip), ("other", MTLS, second.ip)];
@@ -201,7 +201,7 @@ async fn a_machine_may_be_one_of_the_dataplanes() {
 
 /// What a connection has shown when it was made counts: one that came in the open is let into no listener that is made `crossMesh` since.
 #[tokio::test]
-async fn a_connection_from_before_does_not_slip_in() {
+async fn an_existing_connection_is_not_accepted_by_a_listener_that_becomes_cross_mesh() {
     let [gateway, client] = [(); 2].map(|()| Address::new());
     let echo = Backend::http1("echo").await;
     let clients = [("consume", MTLS, client.ip)];
@@ -224,7 +224,7 @@ async fn a_connection_from_before_does_not_slip_in() {
 
 /// Who listens already keeps its place: one that comes later and wants the same gets nothing, whatever its name.
 #[tokio::test]
-async fn who_comes_later_takes_no_ones_place() {
+async fn a_new_dataplane_does_not_take_an_address_in_use() {
     let own = Address::new();
     let (a, b) = (Backend::http1("a").await, Backend::http1("b").await);
     let client = |name: &str, service: &str| {

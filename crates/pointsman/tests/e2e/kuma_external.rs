@@ -100,7 +100,7 @@ async fn requests_to_an_external_service_carry_its_hostname() {
 
 /// "a match without a path comes after all"; and prefix `/` rewritten to `/a/b`: `/` becomes `/a/b`.
 #[tokio::test]
-async fn matches_without_a_path_come_last_and_the_root_is_rewritten_as_written() {
+async fn matches_without_a_path_come_last_and_the_root_is_rewritten_literally() {
     let (client, edge) = (Address::new(), Address::new());
     let backend = Backend::http1("v1").await;
     let rules = "[{matches: [{method: GET}], default: {filters: [{directResponse: {status: 418}}]}}, \

@@ -23,7 +23,7 @@ fn setup(backend: &Backend) -> Setup {
 }
 
 #[tokio::test]
-async fn heads_targets_and_bodies_have_their_statuses() {
+async fn limits_of_heads_targets_and_bodies_have_their_own_statuses() {
     let backend = Backend::http1("web").await;
     let gateway = setup(&backend)
         .limit("header-bytes", "1KiB")
@@ -62,7 +62,7 @@ async fn heads_targets_and_bodies_have_their_statuses() {
 }
 
 #[tokio::test]
-async fn a_log_line_names_the_limit() {
+async fn the_log_names_the_exceeded_limit() {
     let backend = Backend::http1("web").await;
     let gateway = setup(&backend).limit("header-bytes", "1KiB").start().await;
     let response = gateway
@@ -87,7 +87,7 @@ async fn a_log_line_names_the_limit() {
 }
 
 #[tokio::test]
-async fn a_log_line_names_the_limit_that_a_backend_went_beyond() {
+async fn the_log_names_the_limit_that_a_backend_exceeded() {
     let head = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\n", "x".repeat(2000));
     let backend = Backend::bytes("web", head, Then::Keep).await;
     let gateway = setup(&backend).limit("header-bytes", "1KiB").start().await;
@@ -100,7 +100,7 @@ async fn a_log_line_names_the_limit_that_a_backend_went_beyond() {
 }
 
 #[tokio::test]
-async fn a_head_far_over_the_limit_is_told_of_over_http_2_too() {
+async fn a_head_far_over_the_limit_is_logged_over_http_2_too() {
     let backend = Backend::http1("web").await;
     let gateway = setup(&backend)
         .environment("RUST_LOG", "info")
@@ -162,7 +162,7 @@ async fn an_idle_connection_is_closed() {
 }
 
 #[tokio::test]
-async fn a_body_that_stands_still_is_given_up() {
+async fn a_stalled_body_is_aborted() {
     let backend = Backend::http1("web").await;
     let gateway = setup(&backend)
         .environment("RUST_LOG", "info")
@@ -183,7 +183,7 @@ async fn a_body_that_stands_still_is_given_up() {
 }
 
 #[tokio::test]
-async fn a_backend_that_takes_nothing_of_a_body_is_a_504() {
+async fn a_backend_that_reads_nothing_of_a_body_is_a_504() {
     let backend = Backend::listening("web", |stream, _| async move {
         let _kept = stream;
         std::future::pending::<()>().await;
@@ -227,7 +227,7 @@ async fn an_idle_connection_to_a_backend_is_closed() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_limit_are_closed_and_room_is_given_back() {
+async fn connections_beyond_the_limit_are_closed_until_others_end() {
     let gate = Gate::shut();
     let later = gate.clone();
     let backend = Backend::http1_with("web", move |_| Answer::Later(later.clone())).await;
@@ -259,7 +259,7 @@ async fn connections_beyond_the_limit_are_closed_and_room_is_given_back() {
 }
 
 #[tokio::test]
-async fn resets_and_pings_without_end_end_the_connection() {
+async fn floods_of_resets_and_pings_close_the_connection() {
     let backend = Backend::http1_with("web", |_| Answer::Never).await;
     let gateway = setup(&backend).limit("http2-resets", "10").start().await;
     let client = Http2::connect(gateway.at(8080)).await;
@@ -285,7 +285,7 @@ async fn resets_and_pings_without_end_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_costs_no_more_than_the_buffers() {
+async fn a_slow_reader_uses_no_more_memory_than_the_buffers() {
     let backend = Backend::http1_with("web", |_| status(200).body(vec![b'x'; 64 << 20])).await;
     let gateway = setup(&backend).start().await;
     let memory = || {

@@ -49,7 +49,7 @@ pub async fn connect_from(from: IpAddr, to: SocketAddr) -> Http1 {
 }
 
 #[tokio::test]
-async fn a_consumers_route_replaces_the_producers_for_its_own_namespace() {
+async fn a_consumer_route_replaces_the_producer_route_for_its_own_namespace() {
     let (cluster, other, consumer, stranger) = (
         Address::new(),
         Address::new(),
@@ -102,7 +102,7 @@ async fn a_consumers_route_replaces_the_producers_for_its_own_namespace() {
 }
 
 #[tokio::test]
-async fn no_rule_of_a_mesh_route_for_a_request_is_404() {
+async fn a_request_that_no_mesh_rule_matches_gets_404() {
     let cluster = Address::new();
     let own = Backend::http1("own").await;
     let route = mesh_route("shop", "default", "shop").replace(
@@ -116,7 +116,7 @@ async fn no_rule_of_a_mesh_route_for_a_request_is_404() {
 }
 
 #[tokio::test]
-async fn a_cluster_ip_that_cannot_be_bound_here_is_left_alone() {
+async fn a_cluster_ip_of_another_machine_is_ignored() {
     let backend = Backend::http1("web").await;
     let foreign = "---\napiVersion: v1\nkind: Service\nmetadata: {name: far, namespace: default}\nspec: {clusterIP: 192.0.2.7, ports: [{port: 80}]}\n";
     let manifests = [
@@ -130,7 +130,7 @@ async fn a_cluster_ip_that_cannot_be_bound_here_is_left_alone() {
 }
 
 #[tokio::test]
-async fn a_service_import_is_listened_on_at_its_own_addresses() {
+async fn a_service_import_gets_listeners_on_its_own_addresses() {
     let address = Address::new();
     let own = Backend::http1("own").await;
     let import = format!(

@@ -83,7 +83,7 @@ async fn no_trailer_of_a_request_reaches_a_backend_or_a_mirror_over_http1() {
 
 /// RFC 9110 §6.5.1: "Many fields cannot be processed outside the header section because their evaluation is necessary prior to receiving the content".
 #[tokio::test]
-async fn no_trailer_that_headers_decide_on_reaches_a_backend_or_a_mirror_over_http2() {
+async fn no_trailer_with_the_name_of_a_header_that_affects_processing_is_forwarded_over_http2() {
     let web = Backend::http2_with("web", |_| status(200)).await;
     let copy = Backend::http2_with("copy", |_| status(200)).await;
     let mirror = "\n- {type: RequestMirror, requestMirror: {backendRef: {name: copy, port: 80}}}";
@@ -148,7 +148,7 @@ async fn underscored(gateway: &Gateway, backend: &Backend) -> Vec<Saw> {
 /// RFC 3875 §4.1.18: "The HTTP header field name is converted to upper case, has all occurrences of "-" replaced with "_" and has "HTTP_" prepended": `X_User` and
 /// `X-User` are one to CGI.
 #[tokio::test]
-async fn a_name_with_underscores_never_stands_for_one_that_is_set_or_removed_or_frames() {
+async fn a_name_with_underscores_never_passes_for_a_header_that_is_set_removed_or_frames() {
     let kept = |saw: &Saw| -> Vec<String> {
         let names = saw
             .headers
@@ -223,7 +223,7 @@ const AMBIGUOUS: [&str; 8] = [
 const CLEAR: [&str; 4] = ["/a/../b", "/a?x=//;%2F", "/%252F", "/a%20b"];
 
 #[tokio::test]
-async fn the_strict_paths_are_400_for_what_origins_read_differently() {
+async fn strict_paths_reject_ambiguous_paths_with_400() {
     let backend = Backend::http1("web").await;
     let rule = to("web");
     let setup = Gateway::setup(&manifests("http", &backend, &rule));

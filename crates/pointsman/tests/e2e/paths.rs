@@ -7,7 +7,7 @@ use crate::support::manifests::*;
 use crate::support::message::*;
 
 #[tokio::test]
-async fn dot_segments_go_unreserved_characters_are_decoded_and_the_rest_stays() {
+async fn paths_are_normalized_before_matching_and_forwarding() {
     let backend = Backend::http1("web").await;
     let manifests = [
         plain(),
@@ -41,7 +41,7 @@ async fn dot_segments_go_unreserved_characters_are_decoded_and_the_rest_stays() 
 }
 
 #[tokio::test]
-async fn a_broken_escape_or_a_nul_is_400() {
+async fn an_invalid_escape_or_a_nul_is_400() {
     let backend = Backend::http1("web").await;
     let manifests = [
         plain(),
@@ -61,7 +61,7 @@ async fn a_broken_escape_or_a_nul_is_400() {
 }
 
 #[tokio::test]
-async fn a_rule_cannot_be_walked_around_by_another_spelling() {
+async fn a_rule_cannot_be_bypassed_by_another_spelling_of_the_path() {
     let (open, guarded) = (
         Backend::http1("open").await,
         Backend::http1("guarded").await,

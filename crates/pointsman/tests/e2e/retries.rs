@@ -41,7 +41,7 @@ fn refused() -> SocketAddr {
 }
 
 #[tokio::test]
-async fn a_listed_code_is_tried_again_on_another_endpoint() {
+async fn a_listed_code_is_retried_on_another_endpoint() {
     let [one, two] = pair(|turn, _| if turn == 0 { status(503) } else { status(200) }).await;
     let rule = retrying("codes: [503], attempts: 1, backoff: 1ms");
     let gateway = Gateway::of(&manifests(&[&one, &two], &rule)).await;
@@ -50,7 +50,7 @@ async fn a_listed_code_is_tried_again_on_another_endpoint() {
 }
 
 #[tokio::test]
-async fn attempts_are_counted_beyond_the_first_try_and_the_last_answer_is_passed_on() {
+async fn attempts_exclude_the_first_request_and_the_last_response_is_forwarded() {
     let backend = Backend::http1_with("web", |_| status(503).header("x-own", "yes")).await;
     let rule = retrying("codes: [503], attempts: 2, backoff: 1ms");
     let gateway = Gateway::of(&manifests(&[&backend], &rule)).await;
@@ -63,7 +63,7 @@ async fn attempts_are_counted_beyond_the_first_try_and_the_last_answer_is_passed
 }
 
 #[tokio::test]
-async fn a_code_that_is_not_listed_is_not_tried_again() {
+async fn an_unlisted_code_is_not_retried() {
     let backend = Backend::http1_with("web", |_| status(500)).await;
     let rule = retrying("codes: [503], attempts: 2, backoff: 1ms");
     let gateway = Gateway::of(&manifests(&[&backend], &rule)).await;
@@ -72,7 +72,7 @@ async fn a_code_that_is_not_listed_is_not_tried_again() {
 }
 
 #[tokio::test]
-async fn a_request_that_never_left_goes_to_another_endpoint_without_being_asked_to() {
+async fn a_request_that_was_not_sent_is_always_retried_on_another_endpoint() {
     let backend = Backend::http1("web").await;
     let endpoints = service_at("web", "http", &[refused(), backend.address]);
     let gateway = Gateway::of(&[plain(), endpoints, route("web", &[&to("web")])].concat()).await;
@@ -84,7 +84,7 @@ async fn a_request_that_never_left_goes_to_another_endpoint_without_being_asked_
 }
 
 #[tokio::test]
-async fn nobody_listening_anywhere_is_503_with_a_reason() {
+async fn unreachable_endpoints_are_503_with_a_reason() {
     let endpoints = service_at("web", "http", &[refused(), refused()]);
     let gateway = Gateway::of(&[plain(), endpoints, route("web", &[&to("web")])].concat()).await;
     let response = gateway.ask(get("/")).await;
@@ -93,7 +93,7 @@ async fn nobody_listening_anywhere_is_503_with_a_reason() {
 }
 
 #[tokio::test]
-async fn a_body_is_sent_again_whole() {
+async fn a_retry_resends_the_whole_body() {
     let [one, two] = pair(|turn, _| if turn == 0 { status(503) } else { status(200) }).await;
     let rule = retrying("codes: [503], attempts: 1, backoff: 1ms");
     let gateway = Gateway::of(&manifests(&[&one, &two], &rule)).await;
@@ -104,7 +104,7 @@ async fn a_body_is_sent_again_whole() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_large_to_keep_is_sent_once() {
+async fn a_body_that_is_too_large_to_buffer_is_not_retried() {
     let backend = Backend::http1_with("web", |_| status(503)).await;
     let rule = retrying("codes: [503], attempts: 3, backoff: 1ms");
     let setup = Gateway::setup(&manifests(&[&backend], &rule)).limit("replay-bytes", "1024");
@@ -119,7 +119,7 @@ async fn a_body_that_is_too_large_to_keep_is_sent_once() {
 }
 
 #[tokio::test]
-async fn a_connection_that_is_cut_before_an_answer_is_a_502_unless_retries_are_asked_for() {
+async fn a_connection_closed_before_the_response_is_a_502_without_a_retry_policy() {
     let backend = Backend::http1_with("web", |_| Answer::Cut).await;
     let gateway = Gateway::of(&manifests(&[&backend], &to("web"))).await;
     let response = gateway.ask(post("/", "x")).await;
@@ -134,7 +134,7 @@ async fn a_connection_that_is_cut_before_an_answer_is_a_502_unless_retries_are_a
 }
 
 #[tokio::test]
-async fn an_idle_connection_that_the_backend_closed_costs_nobody_a_request() {
+async fn no_request_is_lost_to_an_idle_connection_that_the_backend_closed() {
     // Says that it keeps the connection, and closes it.
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
     let backend = Backend::bytes("web", answer, crate::support::raw::Then::Close).await;
@@ -145,7 +145,7 @@ async fn an_idle_connection_that_the_backend_closed_costs_nobody_a_request() {
 }
 
 #[tokio::test]
-async fn a_retry_budget_bounds_retries_to_a_share_of_the_requests() {
+async fn a_retry_budget_limits_retries_to_a_share_of_the_requests() {
     let backend = Backend::http1_with("web", |_| status(503)).await;
     let policy = "---\napiVersion: gateway.networking.x-k8s.io/v1alpha1\nkind: XBackendTrafficPolicy\nmetadata: {name: budget, namespace: default}\nspec:\n  \
         targetRefs: [{group: '', kind: Service, name: web}]\n  retryConstraint: {budget: {percent: 20, interval: 1h}, minRetryRate: {count: 1, interval: 1h}}\n";

@@ -7,7 +7,7 @@ use crate::support::manifests::*;
 use crate::support::message::*;
 
 #[tokio::test]
-async fn a_request_reaches_the_backend_of_the_rule_that_takes_it() {
+async fn a_request_reaches_the_backend_of_the_rule_that_it_matches() {
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     let manifests = [
         plain(),
@@ -32,7 +32,7 @@ async fn a_request_reaches_the_backend_of_the_rule_that_takes_it() {
 }
 
 #[tokio::test]
-async fn a_connection_carries_requests_for_many_hosts_one_after_the_other() {
+async fn one_connection_carries_requests_for_many_hosts() {
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     let manifests = [
         plain(),

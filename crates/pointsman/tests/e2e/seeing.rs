@@ -18,7 +18,7 @@ fn manifests(backend: &Backend) -> String {
 }
 
 #[tokio::test]
-async fn the_access_log_has_a_line_for_each_request() {
+async fn the_access_log_has_one_line_per_request() {
     let backend = Backend::http1_with("web", |_| status(201)).await;
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("requests");
@@ -61,7 +61,7 @@ async fn the_access_log_has_a_line_for_each_request() {
 }
 
 #[tokio::test]
-async fn requests_that_are_refused_are_logged_and_counted_too() {
+async fn rejected_requests_are_logged_and_counted() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::setup(&manifests(&backend))
         .argument("--access-log", "json")
@@ -115,7 +115,7 @@ async fn requests_that_are_refused_are_logged_and_counted_too() {
 }
 
 #[tokio::test]
-async fn figures_count_what_was_done() {
+async fn metrics_count_requests_and_connections() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     for _ in 0..7 {
@@ -154,7 +154,7 @@ async fn figures_count_what_was_done() {
 }
 
 #[tokio::test]
-async fn what_was_carried_before_the_end_cut_it_is_told() {
+async fn bytes_of_requests_closed_at_shutdown_are_reported() {
     let backend = Backend::http1_with("web", |_| Answer::Echo).await;
     let setup = Gateway::setup(&manifests(&backend)).argument("--access-log", "json");
     let mut gateway = setup.argument("--drain", "100ms").start().await;

@@ -33,7 +33,7 @@ async fn ejected(gateway: &Gateway) {
 }
 
 #[tokio::test]
-async fn a_host_that_vanishes_is_504_and_its_endpoint_counts_as_failed() {
+async fn an_unreachable_host_is_504_and_its_endpoint_counts_as_failed() {
     let Some(host) = Host::new() else { return };
     let backend = Backend::http1_on("web", host.listener(), |saw| match &*saw.target {
         "/first" => status(200),
@@ -68,7 +68,7 @@ async fn a_host_that_vanishes_is_504_and_its_endpoint_counts_as_failed() {
 }
 
 #[tokio::test]
-async fn a_backend_has_backend_head_time_for_the_head_of_its_response() {
+async fn backend_head_time_limits_the_wait_for_a_response_head() {
     let backend = Backend::http1_with("web", |_| Answer::Never).await;
     let gateway = setup(&backend)
         .limit("backend-head-time", "50ms")
@@ -97,7 +97,7 @@ async fn a_backend_has_backend_head_time_for_the_head_of_its_response() {
 }
 
 #[tokio::test]
-async fn a_head_timeout_is_retried_where_the_route_says_so() {
+async fn a_head_timeout_is_retried_if_the_route_allows_retries() {
     let silent = Backend::http1_with("silent", |_| Answer::Never).await;
     let prompt = Backend::http1("prompt").await;
     let rule = "{retry: {attempts: 1}, backendRefs: [{name: web, port: 80}]}";
@@ -120,7 +120,7 @@ async fn a_head_timeout_is_retried_where_the_route_says_so() {
 }
 
 #[tokio::test]
-async fn backend_head_time_begins_when_the_whole_request_has_been_sent() {
+async fn backend_head_time_starts_once_the_whole_request_is_sent() {
     let backend = Backend::http1("web").await;
     let time = Duration::from_millis(200);
     let gateway = setup(&backend)

@@ -21,7 +21,7 @@ async fn gateway(backend: &Backend) -> Gateway {
 const SECOND: &str = "GET /second HTTP/1.1\r\nHost: example.com\r\n\r\n";
 
 #[tokio::test]
-async fn framing_that_can_be_read_in_two_ways_is_400_and_closed() {
+async fn ambiguous_framing_is_400_and_closes_the_connection() {
     let backend = Backend::http1("web").await;
     let gateway = gateway(&backend).await;
     let heads = [
@@ -77,7 +77,7 @@ async fn framing_that_can_be_read_in_two_ways_is_400_and_closed() {
 }
 
 #[tokio::test]
-async fn broken_chunks_are_400_and_closed_and_no_whole_request_reaches_the_backend() {
+async fn invalid_chunks_are_400_and_no_complete_request_reaches_the_backend() {
     let backend = Backend::http1("web").await;
     let gateway = gateway(&backend).await;
     let bodies = [
@@ -116,7 +116,7 @@ async fn broken_chunks_are_400_and_closed_and_no_whole_request_reaches_the_backe
 }
 
 #[tokio::test]
-async fn odd_request_lines_and_hosts_are_refused_and_closed() {
+async fn invalid_request_lines_and_hosts_are_rejected() {
     let backend = Backend::http1("web").await;
     let gateway = gateway(&backend).await;
     let table = [
@@ -165,7 +165,7 @@ async fn odd_request_lines_and_hosts_are_refused_and_closed() {
 }
 
 #[tokio::test]
-async fn the_framing_that_a_client_chose_never_reaches_the_backend() {
+async fn the_clients_framing_never_reaches_the_backend() {
     let backend = Backend::bytes(
         "web",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
@@ -204,7 +204,7 @@ async fn pipelined_requests_are_answered_in_order() {
 }
 
 #[tokio::test]
-async fn absolute_form_names_the_host() {
+async fn the_absolute_form_determines_the_host() {
     let backend = Backend::http1("web").await;
     let manifests = [
         plain(),

@@ -18,7 +18,7 @@ fn tcp() -> String {
 }
 
 #[tokio::test]
-async fn a_tcp_stream_goes_both_ways_and_each_end_by_itself() {
+async fn a_tcp_connection_can_be_half_closed_in_each_direction() {
     let backend = Backend::tcp("echo").await;
     let manifests = [
         tcp(),
@@ -49,7 +49,7 @@ async fn a_tcp_stream_goes_both_ways_and_each_end_by_itself() {
 }
 
 #[tokio::test]
-async fn tcp_connections_are_shared_by_exact_weight() {
+async fn tcp_connections_are_distributed_by_exact_weight() {
     let (one, two) = (Backend::tcp("one").await, Backend::tcp("two").await);
     let manifests = [
         tcp(),
@@ -71,7 +71,7 @@ async fn tcp_connections_are_shared_by_exact_weight() {
 }
 
 #[tokio::test]
-async fn a_tcp_connection_without_a_backend_ends() {
+async fn a_tcp_connection_without_a_backend_is_closed() {
     let manifests = [
         tcp(),
         service("empty", &[]),
@@ -83,7 +83,7 @@ async fn a_tcp_connection_without_a_backend_ends() {
 }
 
 #[tokio::test]
-async fn tls_is_passed_through_by_name_and_a_stranger_is_cut() {
+async fn tls_is_passed_through_by_sni_and_unknown_names_are_closed() {
     let authority = Authority::new();
     let server = |name: &str| authority.sign(&[name]).server(&["http/1.1"], None);
     let one = Backend::tls("one", server("one.example")).await;
@@ -337,7 +337,7 @@ async fn endpoints_may_have_ipv6_addresses() {
 
 /// Kept here so that an address that a test asks for by `spec.addresses` is its own too.
 #[tokio::test]
-async fn a_gateway_listens_on_the_addresses_it_asks_for() {
+async fn a_gateway_listens_on_the_addresses_that_it_requests() {
     let (first, second) = (Address::new(), Address::new());
     let backend = Backend::tcp("echo").await;
     let addresses = format!(
@@ -360,7 +360,7 @@ async fn a_gateway_listens_on_the_addresses_it_asks_for() {
 }
 
 #[tokio::test]
-async fn a_datagram_is_answered_from_the_address_it_was_sent_to() {
+async fn responses_to_datagrams_come_from_the_address_they_were_sent_to() {
     let backend = Backend::udp("echo").await;
     // A port that nobody else has, for it is bound on every address.
     let free = UdpSocket::bind("0.0.0.0:0").await.expect("a port");

@@ -15,7 +15,7 @@ async fn gateway(backend: &Backend, rule: &str) -> Gateway {
 }
 
 #[tokio::test]
-async fn a_request_that_takes_too_long_is_504() {
+async fn a_request_timeout_is_504() {
     let backend = Backend::http1_with("web", |_| Answer::Never).await;
     let gateway = gateway(&backend, &rule("timeouts: {request: 100ms}")).await;
     for response in [
@@ -28,7 +28,7 @@ async fn a_request_that_takes_too_long_is_504() {
 }
 
 #[tokio::test]
-async fn each_try_has_the_time_of_backend_request() {
+async fn the_backend_request_timeout_applies_to_each_attempt() {
     let backend = Backend::http1_with("web", |_| Answer::Never).await;
     let fields = "timeouts: {request: 30s, backendRequest: 1s}, retry: {attempts: 2, codes: [504], backoff: 1ms}";
     let gateway = gateway(&backend, &rule(fields)).await;
@@ -37,7 +37,7 @@ async fn each_try_has_the_time_of_backend_request() {
 }
 
 #[tokio::test]
-async fn the_time_of_the_request_ends_retries_too() {
+async fn the_request_timeout_includes_retries() {
     let backend = Backend::http1_with("web", |_| status(503)).await;
     let fields =
         "timeouts: {request: 1s}, retry: {attempts: 1000000, codes: [503], backoff: 100ms}";
@@ -48,7 +48,7 @@ async fn the_time_of_the_request_ends_retries_too() {
 }
 
 #[tokio::test]
-async fn zero_means_no_timeout() {
+async fn a_timeout_of_zero_disables_it() {
     let backend = Backend::http1("web").await;
     let gateway = gateway(
         &backend,
@@ -59,7 +59,7 @@ async fn zero_means_no_timeout() {
 }
 
 #[tokio::test]
-async fn a_grpc_call_that_takes_too_long_gets_a_grpc_status() {
+async fn a_timeout_of_a_grpc_call_is_a_grpc_status() {
     let backend = Backend::http2_with("web", |_| Answer::Never).await;
     let manifests = [
         plain(),

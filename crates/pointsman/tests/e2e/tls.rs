@@ -34,7 +34,7 @@ fn one_listener(backend: &Backend, identity: &Identity) -> String {
 }
 
 #[tokio::test]
-async fn alpn_chooses_between_http_2_and_http_1() {
+async fn alpn_selects_http_2_or_http_1() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
@@ -62,7 +62,7 @@ async fn alpn_chooses_between_http_2_and_http_1() {
 }
 
 #[tokio::test]
-async fn both_tls_1_2_and_1_3_are_spoken() {
+async fn tls_1_2_and_1_3_are_supported() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
@@ -75,7 +75,7 @@ async fn both_tls_1_2_and_1_3_are_spoken() {
 }
 
 #[tokio::test]
-async fn rsa_and_ecdsa_keys_serve_in_every_form() {
+async fn rsa_and_ecdsa_keys_are_accepted_in_every_encoding() {
     // Keys in PKCS#1 and SEC1; those that the tests make elsewhere are PKCS#8.
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/data/");
     let backend = Backend::http1("web").await;
@@ -92,7 +92,7 @@ async fn rsa_and_ecdsa_keys_serve_in_every_form() {
 }
 
 #[tokio::test]
-async fn the_name_asked_for_chooses_listener_certificate_and_routes() {
+async fn sni_selects_listener_certificate_and_routes() {
     let authority = Authority::new();
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     let manifests = [
@@ -134,7 +134,7 @@ async fn the_name_asked_for_chooses_listener_certificate_and_routes() {
 }
 
 #[tokio::test]
-async fn another_listeners_authority_on_a_connection_is_421() {
+async fn the_authority_of_another_listener_on_a_connection_is_421() {
     let authority = Authority::new();
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     let both = authority.sign(&["one.example", "two.example"]);
@@ -275,7 +275,7 @@ async fn a_listener_of_which_no_route_kind_is_valid_keeps_its_hostname() {
 }
 
 #[tokio::test]
-async fn a_certificate_is_replaced_and_connections_live_on() {
+async fn replacing_a_certificate_keeps_connections_open() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
     let (old, new) = (
@@ -300,7 +300,7 @@ async fn a_certificate_is_replaced_and_connections_live_on() {
 }
 
 #[tokio::test]
-async fn clients_show_a_certificate_where_the_gateway_asks_for_one() {
+async fn clients_must_present_a_certificate_if_the_gateway_requires_it() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let backend = Backend::http1("web").await;
     let validation = |mode: &str| {
@@ -340,7 +340,7 @@ async fn clients_show_a_certificate_where_the_gateway_asks_for_one() {
 }
 
 #[tokio::test]
-async fn what_is_asked_of_clients_may_differ_by_port() {
+async fn client_certificate_validation_may_differ_by_port() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
     let https = |name: &str, port: u16| {
@@ -379,7 +379,7 @@ fn policy(hostname: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_backend_is_believed_by_name_and_authority_only() {
+async fn a_backend_is_verified_by_name_and_authority() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let server = authority.sign_with(&["inner.example"], &["spiffe://shop/web"]);
     let table = [
@@ -431,7 +431,7 @@ async fn a_backend_is_believed_by_name_and_authority_only() {
 }
 
 #[tokio::test]
-async fn the_gateway_shows_its_client_certificate_to_backends() {
+async fn the_gateway_presents_its_client_certificate_to_backends() {
     let authority = Authority::new();
     let server = authority
         .sign(&["inner.example"])
@@ -454,7 +454,7 @@ async fn the_gateway_shows_its_client_certificate_to_backends() {
 }
 
 #[tokio::test]
-async fn a_client_that_says_nothing_readable_is_closed() {
+async fn a_client_that_sends_no_client_hello_is_closed() {
     let authority = Authority::new();
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&one_listener(&backend, &authority.sign(&["example.com"]))).await;
@@ -478,7 +478,7 @@ async fn a_client_that_says_nothing_readable_is_closed() {
 /// RFC 9112 §8: a response that ends with the connection "is considered complete unless an error was indicated by the underlying connection (e.g., an "incomplete close"
 /// in TLS would leave the response incomplete".
 #[tokio::test]
-async fn a_response_without_length_is_whole_only_if_the_backend_says_so_in_tls() {
+async fn a_response_without_length_is_complete_only_with_a_tls_closure_alert() {
     use tokio::io::AsyncWriteExt;
     let authority = Authority::new();
     let server = authority.sign(&["inner.example"]).server(&[], None);
@@ -522,7 +522,7 @@ async fn a_response_without_length_is_whole_only_if_the_backend_says_so_in_tls()
 }
 
 #[tokio::test]
-async fn whom_the_system_trusts_is_believed_where_a_policy_says_so() {
+async fn a_policy_can_trust_the_system_authorities() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     for (signs, well) in [(&authority, true), (&stranger, false)] {
         let server = signs.sign(&["inner.example"]).server(&["http/1.1"], None);
@@ -548,7 +548,7 @@ async fn whom_the_system_trusts_is_believed_where_a_policy_says_so() {
 }
 
 #[tokio::test]
-async fn http_2_is_spoken_over_tls_to_backends_that_ask_for_it() {
+async fn http_2_over_tls_is_used_for_backends_that_request_it() {
     let authority = Authority::new();
     for (protocol, alpn, version) in [
         ("kubernetes.io/h2c", "h2", "HTTP/2.0"),

@@ -12,7 +12,7 @@ use crate::support::raw::Then;
 use crate::support::within;
 
 #[tokio::test]
-async fn backends_remember_requests_of_both_versions_with_bodies_and_trailers() {
+async fn backends_record_requests_of_both_versions_with_bodies_and_trailers() {
     let one = Backend::http1("one").await;
     let response = Http1::connect(one.address)
         .await
@@ -40,7 +40,7 @@ async fn backends_remember_requests_of_both_versions_with_bodies_and_trailers() 
 }
 
 #[tokio::test]
-async fn grpc_messages_go_both_ways_while_the_stream_is_open() {
+async fn grpc_messages_flow_in_both_directions_while_the_stream_is_open() {
     let backend = Backend::grpc("echo").await;
     let client = Http2::connect(backend.address).await;
     let (response, mut body) = client.open(&call("shop.Catalog/Talk")).await;
@@ -55,7 +55,7 @@ async fn grpc_messages_go_both_ways_while_the_stream_is_open() {
 }
 
 #[tokio::test]
-async fn tls_tells_the_name_and_the_clients_certificate() {
+async fn tls_backends_record_the_sni_and_the_client_certificate() {
     let authority = Authority::new();
     let server = authority
         .sign(&["a.example"])
@@ -81,7 +81,7 @@ async fn tls_tells_the_name_and_the_clients_certificate() {
 }
 
 #[tokio::test]
-async fn bytes_streams_datagrams_and_websockets_do_as_told() {
+async fn scripted_tcp_udp_and_websocket_backends_work() {
     let liar = Backend::bytes(
         "liar",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",

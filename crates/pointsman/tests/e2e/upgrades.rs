@@ -23,7 +23,7 @@ fn manifests(backend: &Backend) -> String {
 }
 
 #[tokio::test]
-async fn a_websocket_over_http_1_talks_both_ways() {
+async fn a_websocket_over_http_1_carries_messages_in_both_directions() {
     let backend = Backend::websocket("talk").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let stream = TcpStream::connect(gateway.at(8080))
@@ -67,7 +67,7 @@ async fn a_websocket_over_http_1_talks_both_ways() {
 }
 
 #[tokio::test]
-async fn a_backend_that_declines_an_upgrade_is_passed_on_and_the_connection_goes_on() {
+async fn a_declined_upgrade_is_forwarded_and_the_connection_stays_open() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let mut client = crate::support::http1::Http1::connect(gateway.at(8080)).await;
@@ -81,7 +81,7 @@ async fn a_backend_that_declines_an_upgrade_is_passed_on_and_the_connection_goes
 }
 
 #[tokio::test]
-async fn other_upgrades_are_left_out_and_the_request_goes_on_without() {
+async fn other_upgrades_are_removed_from_the_request() {
     let backend = Backend::http1("web").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     for (number, protocol) in ["h2c", "foo/2", "TLS/1.0"].into_iter().enumerate() {
@@ -98,7 +98,7 @@ async fn other_upgrades_are_left_out_and_the_request_goes_on_without() {
 }
 
 #[tokio::test]
-async fn a_websocket_over_http_2_is_an_upgrade_to_the_backend() {
+async fn a_websocket_over_http_2_becomes_an_upgrade_to_the_backend() {
     let backend = Backend::websocket("talk").await;
     let gateway = Gateway::of(&manifests(&backend)).await;
     let client = Http2::connect(gateway.at(8080)).await;
@@ -147,7 +147,7 @@ async fn extended_connect(client: &Http2) -> http::Request<()> {
 
 /// RFC 8441 §5: any 2xx would say that the WebSocket is open.
 #[tokio::test]
-async fn a_backend_that_declines_is_never_a_success_over_http_2() {
+async fn a_declined_upgrade_is_never_a_success_over_http_2() {
     for (declines, wanted) in [(200, 502), (204, 502), (403, 403)] {
         let backend = Backend::http1_with("web", move |_| status(declines)).await;
         let gateway = Gateway::of(&manifests(&backend)).await;

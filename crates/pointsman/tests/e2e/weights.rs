@@ -61,7 +61,7 @@ async fn an_invalid_backend_answers_500_and_one_without_endpoints_503_for_their_
 }
 
 #[tokio::test]
-async fn a_weight_of_zero_gets_nothing_and_all_zero_is_503() {
+async fn a_weight_of_zero_gets_no_traffic_and_all_zero_is_503() {
     let (one, two) = (Backend::http1("one").await, Backend::http1("two").await);
     let manifests = [
         plain(),

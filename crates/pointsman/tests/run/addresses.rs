@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use crate::support::*;
 
 #[test]
-fn every_gateway_has_an_address_of_its_own_and_the_same_after_a_restart() {
+fn every_gateway_gets_its_own_address_and_keeps_it_after_a_restart() {
     let port = free_port();
     let text = join(&[CLASS, &gateway("edge", port), &gateway("inner", port)]);
     let pool = pool();
@@ -29,7 +29,7 @@ fn every_gateway_has_an_address_of_its_own_and_the_same_after_a_restart() {
 }
 
 #[test]
-fn on_one_address_the_older_gateway_has_the_port() {
+fn the_older_gateway_gets_the_port_on_a_shared_address() {
     let port = free_port();
     let young = gateway("young", port);
     let old = gateway("old", port).replace(
@@ -89,7 +89,7 @@ fn a_gateway_keeps_its_port_from_younger_ones_while_its_listener_cannot_serve() 
 }
 
 #[test]
-fn a_port_that_is_taken_is_a_condition_and_is_had_when_it_is_free() {
+fn a_port_in_use_is_reported_in_status_and_bound_once_it_is_free() {
     let own = own_address();
     let taken = TcpListener::bind(format!("{own}:0")).expect("a port");
     let port = taken.local_addr().expect("an address").port();
@@ -111,7 +111,7 @@ fn a_port_that_is_taken_is_a_condition_and_is_had_when_it_is_free() {
 }
 
 #[test]
-fn an_address_of_the_manifest_is_used_if_it_can_be() {
+fn a_usable_address_of_the_manifest_is_used() {
     let port = free_port();
     let own = own_address();
     let good = gateway_with("good", port, &format!("addresses: [{{value: {own}}}], "));
@@ -129,7 +129,7 @@ fn an_address_of_the_manifest_is_used_if_it_can_be() {
 }
 
 #[test]
-fn an_offset_moves_every_port() {
+fn the_port_offset_applies_to_every_port() {
     let port = free_port();
     let low = port.checked_sub(1000).expect("a high port");
     let text = join(&[CLASS, &gateway("edge", low), &gateway("high", 65000)]);
@@ -145,7 +145,7 @@ fn an_offset_moves_every_port() {
 }
 
 #[test]
-fn services_with_an_address_of_this_machine_are_listened_on() {
+fn services_with_an_address_of_this_machine_get_listeners() {
     let (address, port) = (own_address(), free_port());
     let service = |name: &str, ip: &str| {
         format!(

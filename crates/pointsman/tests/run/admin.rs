@@ -12,7 +12,7 @@ fn running() -> Running {
 }
 
 #[test]
-fn every_page_answers() {
+fn every_page_is_served() {
     let running = running();
     assert_eq!(running.get("/healthz"), (200, "ok\n".to_owned()));
     assert_eq!(running.get("/readyz"), (200, "ready\n".to_owned()));
@@ -63,7 +63,7 @@ fn forget_times(value: &mut serde_json::Value) {
 }
 
 #[test]
-fn explain_answers_as_the_command_does() {
+fn the_explain_page_agrees_with_the_command() {
     let running = running();
     let answer = running.json("/explain?url=http%3A%2F%2Fa.example%2Fone%2Ftwo&header=x-a%3A+b&method=PUT&gateway=infra/edge");
     let output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
@@ -135,7 +135,7 @@ fn no_page_shows_a_key() {
 }
 
 #[test]
-fn what_is_no_question_is_refused() {
+fn invalid_requests_are_rejected() {
     let running = running();
     let host = format!("Host: {}\r\n", running.admin);
     for (request, status) in [
@@ -187,7 +187,7 @@ fn what_is_no_question_is_refused() {
 }
 
 #[test]
-fn many_connections_are_bounded_and_slow_heads_given_up() {
+fn connections_and_the_time_for_a_request_are_limited() {
     let running = running();
     let slow = |_| {
         let mut stream = TcpStream::connect(running.admin).ok()?;

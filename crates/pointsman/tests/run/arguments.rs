@@ -3,7 +3,7 @@
 use crate::support::ended;
 
 #[test]
-fn what_is_wrong_with_a_command_line_is_said() {
+fn an_invalid_argument_is_named() {
     for (arguments, says) in [
         (&["run"][..], "--filename"),
         (
@@ -59,7 +59,7 @@ fn what_is_wrong_with_a_command_line_is_said() {
 }
 
 #[test]
-fn a_path_that_leads_nowhere_is_named() {
+fn a_missing_path_is_named() {
     let (code, said) = ended(&["run", "-f", "nowhere", "--admin", "off"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(said.contains("nowhere: error: No such file"), "{said}");
@@ -68,7 +68,7 @@ fn a_path_that_leads_nowhere_is_named() {
 }
 
 #[test]
-fn an_admin_port_that_is_taken_is_named() {
+fn an_admin_port_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let folder = tempfile::tempdir().expect("a folder");

@@ -11,7 +11,7 @@ fn files() -> String {
 }
 
 #[test]
-fn what_is_no_file_never_stops_the_watcher() {
+fn an_irregular_file_never_stops_the_watcher() {
     let running = Running::start(&[("all.yaml", &files()), ("one.yaml", &route("one", "/one"))]);
     let path = |name: &str| running.path("m").join(name);
     let made = Command::new("mkfifo").arg(path("a.yaml")).status();
@@ -56,7 +56,7 @@ fn what_is_no_file_never_stops_the_watcher() {
 
 // A shell's `<(…)` can be read only once: what it said stays, whatever is read again.
 #[test]
-fn a_pipe_that_is_named_itself_is_read_once() {
+fn a_pipe_on_the_command_line_is_read_once() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(folder.path().join("m")).expect("a folder");
     std::fs::write(folder.path().join("m/one.yaml"), route("one", "/one")).expect("written");
@@ -78,7 +78,7 @@ fn a_pipe_that_is_named_itself_is_read_once() {
 }
 
 #[test]
-fn the_admin_server_answers_no_request_that_came_through_a_proxy() {
+fn the_admin_server_rejects_forwarded_requests() {
     let running = Running::start(&[("all.yaml", &files())]);
     let host = format!("Host: {}\r\n", running.admin);
     for field in [
@@ -101,7 +101,7 @@ fn the_admin_server_answers_no_request_that_came_through_a_proxy() {
 
 // DNS rebinding: a web page at evil.example whose name then resolves to this machine asks under that name.
 #[test]
-fn the_admin_server_answers_to_no_name_that_is_not_its_own() {
+fn the_admin_server_rejects_other_host_names() {
     for listen in ["127.0.0.1:0", "0.0.0.0:0"] {
         let running = Running::with(
             &[("all.yaml", &files())],
@@ -137,7 +137,7 @@ fn the_admin_server_answers_to_no_name_that_is_not_its_own() {
 }
 
 #[test]
-fn a_content_directory_that_is_not_there_is_named() {
+fn a_missing_content_directory_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_string_lossy();
     let (code, said) = ended(&["run", "-f", &path, "--content-dir", "nowhere"]);

@@ -20,7 +20,7 @@ fn it_ends_with_0_when_nothing_is_left() {
 }
 
 #[test]
-fn hangup_does_not_end_it() {
+fn sighup_does_not_stop_the_process() {
     let mut running = running();
     running.signal("-HUP");
     until("it says so", || {
@@ -54,7 +54,7 @@ fn busy(drain: &str) -> (Running, TcpStream, TcpStream) {
 }
 
 #[test]
-fn what_is_cut_at_the_end_is_told_by_the_exit_status() {
+fn the_exit_status_reports_connections_closed_at_the_end_of_the_drain_period() {
     let (mut running, _client, _held) = busy("2s");
     running.signal("-TERM");
     // It is not ready while it ends; should it have ended before it was asked, that is well too.
@@ -65,7 +65,7 @@ fn what_is_cut_at_the_end_is_told_by_the_exit_status() {
 }
 
 #[test]
-fn a_second_signal_ends_it_at_once() {
+fn a_second_signal_exits_immediately() {
     let (mut running, _client, _held) = busy("1h");
     running.signal("-TERM");
     until("not ready", || {

@@ -13,7 +13,7 @@ fn running() -> Running {
 }
 
 #[test]
-fn routes_come_change_and_go_with_their_files() {
+fn routes_follow_their_files() {
     let running = running();
     assert_eq!(running.paths(), ["/one"]);
     running.write("two.yaml", &route("two", "/two"));
@@ -29,7 +29,7 @@ fn routes_come_change_and_go_with_their_files() {
 }
 
 #[test]
-fn other_files_are_left_alone() {
+fn files_that_are_not_manifests_are_ignored() {
     let running = running();
     running.write(".hidden.yaml", &route("hidden", "/hidden"));
     running.write("readme.txt", &route("text", "/text"));
@@ -38,7 +38,7 @@ fn other_files_are_left_alone() {
 }
 
 #[test]
-fn what_happens_beside_the_files_is_no_new_version() {
+fn events_of_other_files_publish_no_new_version() {
     let running = running();
     let version = || {
         running.json("/config")["version"]
@@ -58,7 +58,7 @@ fn what_happens_beside_the_files_is_no_new_version() {
 }
 
 #[test]
-fn a_broken_file_keeps_what_worked_and_says_so() {
+fn a_broken_file_keeps_its_last_valid_version_and_is_reported() {
     let running = running();
     running.write("one.yaml", "{apiVersion: [\n");
     let errors = until("an error", || {
@@ -80,7 +80,7 @@ fn a_broken_file_keeps_what_worked_and_says_so() {
 }
 
 #[test]
-fn of_a_file_with_a_broken_document_the_others_follow() {
+fn a_broken_document_does_not_affect_others_in_its_file() {
     let running = running();
     running.write(
         "one.yaml",
@@ -130,7 +130,7 @@ fn an_object_that_moves_to_another_file_is_never_absent() {
 }
 
 #[test]
-fn an_object_in_two_files_is_told_of_as_check_does() {
+fn an_object_in_two_files_is_reported_as_by_check() {
     let running = running();
     running.write("two.yaml", &route("one", "/second"));
     until("an error", || {
@@ -155,7 +155,7 @@ fn an_object_in_two_files_is_told_of_as_check_does() {
 }
 
 #[test]
-fn folders_inside_come_move_and_go() {
+fn directories_can_be_created_moved_and_removed() {
     let running = running();
     let apart = running.path("apart");
     std::fs::create_dir_all(apart.join("deep")).expect("a folder");
@@ -187,7 +187,7 @@ fn folders_inside_come_move_and_go() {
 }
 
 #[test]
-fn what_worked_stays_when_the_whole_folder_is_moved_away() {
+fn moving_the_whole_directory_away_keeps_the_configuration() {
     let running = running();
     running.rename("m", "away");
     let errors = until("an error", || {
@@ -206,7 +206,7 @@ fn what_worked_stays_when_the_whole_folder_is_moved_away() {
 }
 
 #[test]
-fn a_folder_that_is_a_link_is_followed_to_where_it_leads() {
+fn a_directory_that_is_a_symbolic_link_is_watched_at_its_target() {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, path) in [("red", "/red"), ("green", "/green")] {
         let inside = folder.path().join(name);
@@ -224,7 +224,7 @@ fn a_folder_that_is_a_link_is_followed_to_where_it_leads() {
 }
 
 #[test]
-fn a_mounted_config_map_is_followed() {
+fn updates_of_a_mounted_config_map_take_effect() {
     let folder = tempfile::tempdir().expect("a folder");
     let mount = folder.path().join("m");
     let fill = |version: &str, path: &str| {
@@ -255,7 +255,7 @@ fn a_mounted_config_map_is_followed() {
 }
 
 #[test]
-fn a_condition_that_stays_keeps_its_time() {
+fn an_unchanged_condition_keeps_its_transition_time() {
     let running = running();
     let times = |running: &Running| {
         let route = running.object("HTTPRoute", "one").expect("the route");
@@ -283,7 +283,7 @@ fn a_condition_that_stays_keeps_its_time() {
 }
 
 #[test]
-fn what_others_say_in_an_objects_status_stays() {
+fn conditions_of_other_controllers_are_kept() {
     let running = running();
     let said = "{type: example.com/Theirs, status: 'True', reason: Said, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}";
     let path = "/new";
@@ -305,7 +305,7 @@ fn what_others_say_in_an_objects_status_stays() {
 }
 
 #[test]
-fn hangup_reads_everything_again() {
+fn sighup_reloads_all_files() {
     let running = running();
     // Written through a second name, in a folder that nobody watches.
     std::fs::hard_link(running.path("m/one.yaml"), running.path("other")).expect("linked");
@@ -315,7 +315,7 @@ fn hangup_reads_everything_again() {
 }
 
 #[test]
-fn an_empty_folder_is_waited_for() {
+fn an_empty_directory_is_watched() {
     let running = Running::with(&[], &["--address-pool", &pool()]);
     assert!(
         running.lines[0].contains("not listening: "),

@@ -42,7 +42,7 @@ fn pair() -> (String, String) {
 }
 
 #[test]
-fn the_start_counts_resources_and_names_each_problem() {
+fn the_startup_log_counts_resources_and_lists_problems() {
     let text = join(&[
         CLASS,
         &gateway("edge", free_port()),
@@ -67,7 +67,7 @@ fn the_start_counts_resources_and_names_each_problem() {
 }
 
 #[test]
-fn a_change_is_one_line_with_what_appeared_and_what_was_resolved() {
+fn a_change_logs_one_line_and_new_and_resolved_problems() {
     let text = join(&[CLASS, &gateway("edge", free_port()), &route("one", "/one")]);
     let running = Running::start(&[("all.yaml", &text)]);
     until_logged(&running, "3 resources, 0 problems");
@@ -90,7 +90,7 @@ fn a_change_is_one_line_with_what_appeared_and_what_was_resolved() {
 }
 
 #[test]
-fn a_thousand_problems_are_a_count_and_the_first_ten() {
+fn a_thousand_problems_are_logged_as_a_count_and_the_first_ten() {
     let all: Vec<String> = (0..1000).map(|n| lost_route(&format!("r{n}"))).collect();
     let documents: Vec<&str> = all.iter().map(String::as_str).collect();
     let text = join(&[CLASS, &gateway("edge", free_port()), &join(&documents)]);
@@ -111,7 +111,7 @@ fn a_thousand_problems_are_a_count_and_the_first_ten() {
 }
 
 #[test]
-fn listeners_that_come_up_and_go_down_are_logged() {
+fn opened_and_closed_listeners_are_logged() {
     let (one, two) = (free_port(), free_port());
     let text = join(&[CLASS, &gateway("edge", one)]);
     let running = Running::start(&[("all.yaml", &text)]);
@@ -130,7 +130,7 @@ fn listeners_that_come_up_and_go_down_are_logged() {
 
 /// "No WARN repeats every five seconds (`--address-pool` unusable)."
 #[test]
-fn an_unusable_address_pool_is_reported_once_however_often_it_is_retried() {
+fn retries_do_not_report_an_unusable_address_pool_again() {
     let text = join(&[CLASS, &gateway("edge", free_port())]);
     let running = Running::with(
         &[("all.yaml", &text)],
@@ -156,7 +156,7 @@ fn an_unusable_address_pool_is_reported_once_however_often_it_is_retried() {
 }
 
 #[test]
-fn a_gateway_whose_only_certificate_is_bad_is_not_said_to_be_missing() {
+fn a_gateway_with_an_invalid_certificate_is_not_reported_as_missing() {
     let (certificate, key) = (pair().0, pair().1);
     let text = join(&[CLASS, &https(free_port()), &secret(&certificate, &key)]);
     let running = Running::start(&[("all.yaml", &text)]);
@@ -178,7 +178,7 @@ fn a_gateway_whose_only_certificate_is_bad_is_not_said_to_be_missing() {
 }
 
 #[test]
-fn a_certificate_that_breaks_is_logged_and_so_is_its_repair() {
+fn a_certificate_that_becomes_invalid_and_valid_again_is_logged() {
     let (certificate, key) = pair();
     let text = join(&[CLASS, &https(free_port())]);
     let files = [
