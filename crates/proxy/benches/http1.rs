@@ -1,4 +1,4 @@
-//! What reading, forwarding and framing cost.
+//! Benchmarks of reading, forwarding and framing HTTP/1 messages.
 
 #![allow(missing_docs, reason = "the macros write functions without")]
 
@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use pointsman_proxy::http1::*;
 
-/// A browser's, of ten fields.
+/// A browser's request with ten fields.
 const REQUEST: &[u8] = b"GET /api/v2/items/4711?expand=owner&limit=20 HTTP/1.1\r\n\
 Host: shop.example.com\r\n\
 Connection: keep-alive\r\n\
@@ -20,7 +20,7 @@ Cookie: session=8c1f6a0b2e9d4c57; theme=dark\r\n\
 Cache-Control: no-cache\r\n\
 X-Request-Id: 0f8fad5b-d9cb-469f-a165-70867728950e\r\n\r\n";
 
-/// A load generator's.
+/// A load generator's request.
 const SMALL: &[u8] =
     b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nUser-Agent: load\r\nAccept: */*\r\n\r\n";
 

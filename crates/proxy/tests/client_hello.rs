@@ -1,4 +1,4 @@
-//! The name and the protocols in a ClientHello, however it comes, whatever it is.
+//! Tests of reading the SNI and ALPN protocols of a ClientHello.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
-/// What rustls says first.
+/// Returns the ClientHello of a rustls client.
 fn rustls_hello(
     name: &'static str,
     protocols: &[&[u8]],
@@ -43,7 +43,7 @@ fn hello(name: Option<&str>, protocols: &[&[u8]]) -> ClientHello {
     }
 }
 
-/// The same messages in records of so many bytes.
+/// Splits the message into records of this length.
 fn in_records_of(bytes: &[u8], length: usize) -> Vec<u8> {
     bytes[5..].chunks(length).flat_map(record).collect()
 }
@@ -55,7 +55,7 @@ fn record(part: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A message with these extensions.
+/// Builds a ClientHello with these extensions.
 fn with_extensions(extensions: &[(u16, Vec<u8>)]) -> Vec<u8> {
     let mut list = Vec::new();
     for (kind, data) in extensions {
@@ -78,7 +78,7 @@ fn whole(body: &[u8]) -> Vec<u8> {
     message.chunks(1 << 14).flat_map(record).collect()
 }
 
-/// With a length of two bytes before it.
+/// Adds a length prefix of two bytes.
 fn counted(data: &[u8]) -> Vec<u8> {
     let mut bytes = (data.len() as u16).to_be_bytes().to_vec();
     bytes.extend(data);
@@ -90,7 +90,7 @@ fn server_name(name: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn name_and_protocols_are_read() {
+fn the_sni_and_protocols_are_read() {
     assert_eq!(
         read(&some_hello()),
         Ok(hello(Some("shop.example.com"), &[b"h2", b"http/1.1"]))
@@ -102,13 +102,13 @@ fn name_and_protocols_are_read() {
 }
 
 #[test]
-fn a_hello_without_extensions_names_nobody() {
+fn a_hello_without_extensions_has_no_server_name() {
     let body = [&[3, 3][..], &[7; 32], &[0], &counted(&[0, 47]), &[1, 0]].concat();
     assert_eq!(read(&whole(&body)), Ok(hello(None, &[])));
 }
 
 #[test]
-fn of_every_beginning_more_is_wanted() {
+fn every_prefix_is_incomplete() {
     let bytes = some_hello();
     for length in [1, 3, 4, 7, 100, 16_000] {
         let bytes = in_records_of(&bytes, length);
@@ -127,7 +127,7 @@ fn of_every_beginning_more_is_wanted() {
 }
 
 #[test]
-fn what_is_not_tls_is_told_at_once() {
+fn other_protocols_are_recognized_at_once() {
     for bytes in [
         &b"G"[..],
         b"GET / HTTP/1.1\r\n",
@@ -192,7 +192,7 @@ fn names_are_validated() {
 }
 
 #[test]
-fn what_stands_twice_is_refused() {
+fn duplicates_are_rejected() {
     let name = server_name(b"a.example");
     let protocols = counted(b"\x02h2");
     let twice = Err(HelloError::Malformed("duplicate extension"));
@@ -224,7 +224,7 @@ fn what_stands_twice_is_refused() {
 }
 
 #[test]
-fn what_does_not_fit_is_broken() {
+fn inconsistent_lengths_are_malformed() {
     let entry = |kind: u8| counted(&[&[kind][..], &counted(b"a.example")].concat());
     let extensions: [(u16, Vec<u8>); 12] = [
         (0, vec![]),
@@ -287,7 +287,7 @@ fn what_does_not_fit_is_broken() {
 }
 
 #[test]
-fn records_that_can_not_be_are_broken() {
+fn invalid_records_are_malformed() {
     let bytes = some_hello();
     let split = in_records_of(&bytes, 40);
     let mut alert = split.clone();
@@ -309,11 +309,11 @@ fn records_that_can_not_be_are_broken() {
 }
 
 #[test]
-fn what_is_too_long_is_told_at_once() {
+fn oversized_messages_are_rejected_at_once() {
     let mut head = vec![1];
     head.extend(&(MAX_LEN as u32 + 1).to_be_bytes()[1..]);
     assert_eq!(read(&record(&head)), Err(HelloError::TooLong));
-    // As long as it may be, and split so that its records' heads take too much room.
+    // The maximum length, split into records whose headers exceed the number of bytes inspected.
     let filler = MAX_LEN - 2 - 32 - 1 - 4 - 2 - 2 - 4;
     let longest = with_extensions(&[(21, vec![0; filler])]);
     assert_eq!(read(&longest), Ok(hello(None, &[])));
@@ -324,7 +324,7 @@ fn what_is_too_long_is_told_at_once() {
     assert_eq!(read(&tiny[..MAX_READ]), Err(HelloError::TooLong));
 }
 
-/// What is settled by some bytes is not changed by more of them.
+/// Verifies that more bytes do not change a final result.
 fn settles(bytes: &[u8]) -> Result<(), TestCaseError> {
     let all = read(bytes);
     let mut settled = false;
@@ -338,7 +338,7 @@ fn settles(bytes: &[u8]) -> Result<(), TestCaseError> {
 
 proptest! {
     #[test]
-    fn hostile_bytes_do_no_harm(bytes in vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_do_not_panic(bytes in vec(any::<u8>(), 0..300)) {
         settles(&bytes)?;
         settles(&record(&bytes[..bytes.len().min(200)]))?;
         settles(&whole(&bytes))?;
@@ -347,7 +347,7 @@ proptest! {
     }
 
     #[test]
-    fn a_hello_with_a_byte_changed_does_no_harm(at: prop::sample::Index, to: u8, length in 1..200usize) {
+    fn a_hello_with_a_changed_byte_does_not_panic(at: prop::sample::Index, to: u8, length in 1..200usize) {
         let mut bytes = in_records_of(&some_hello(), length);
         let at = at.index(bytes.len());
         bytes[at] = to;

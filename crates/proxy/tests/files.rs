@@ -1,8 +1,8 @@
-//! No files left: accepting pauses and goes on when there are some again. Alone in its process, since the limit is the process's.
+//! Test of running out of file descriptors: accepting pauses and resumes. In a process of its own, because the limit is per process.
 
-#![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
+#![allow(clippy::disallowed_methods, reason = "tests have deadlines")]
 
-#[allow(dead_code, unused_imports, reason = "a part of it is used here")]
+#[allow(dead_code, unused_imports, reason = "only a part is used here")]
 #[path = "streams/support.rs"]
 mod support;
 
@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::*;
 
 #[test]
-fn accepting_pauses_without_files_and_never_spins() {
+fn accepting_pauses_without_files_and_does_not_spin() {
     let mut options = options();
     options.limits.connections = Some(1000);
     let proxy = TestProxy::with(
@@ -31,10 +31,10 @@ fn accepting_pauses_without_files_and_never_spins() {
         ..getrlimit(Resource::Nofile)
     };
     setrlimit(Resource::Nofile, limit).expect("a limit");
-    // All files are used up but one, which is a client's; those of connections before may be given back meanwhile.
+    // Uses up all files but one for a client; files of earlier connections may be freed meanwhile.
     let (used, clients) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
     let errors = || proxy.metric("pointsman_accept_errors_total", "");
-    wait_for("accepting fails", || {
+    wait_for("accepting to fail", || {
         while let Ok(file) = File::open("/dev/null") {
             used.borrow_mut().push(file);
         }
@@ -45,18 +45,21 @@ fn accepting_pauses_without_files_and_never_spins() {
         errors() > 0
     });
     let (start, before) = (Instant::now(), errors());
-    wait_for("it is tried again", || errors() >= before + 3);
-    let (took, more) = (start.elapsed(), errors() - before);
-    let most = took.as_millis() as u64 / 100 + 2;
-    assert!(more <= most, "{more} tries in {took:?}: it does not pause");
+    wait_for("further attempts", || errors() >= before + 3);
+    let (elapsed, more) = (start.elapsed(), errors() - before);
+    let max = elapsed.as_millis() as u64 / 100 + 2;
+    assert!(
+        more <= max,
+        "{more} attempts in {elapsed:?} without a pause"
+    );
     drop((used, clients));
-    wait_for("it goes on", || {
+    wait_for("accepting to resume", || {
         let mut received = Vec::new();
         let mut client = connect(proxy.tcp_address(9000));
-        let told = client
+        let sent = client
             .write_all(b"y")
             .and_then(|()| client.shutdown(Shutdown::Write));
-        let _ = told.and_then(|()| client.read_to_end(&mut received));
+        let _ = sent.and_then(|()| client.read_to_end(&mut received));
         received == b"web 1 bytes"
     });
 }

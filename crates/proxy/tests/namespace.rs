@@ -1,8 +1,8 @@
-//! Sockets in a network namespace that is not the process's own.
+//! Tests of sockets in another network namespace.
 
-#![allow(clippy::disallowed_methods, reason = "tests wait, and not for ever")]
+#![allow(clippy::disallowed_methods, reason = "tests have deadlines")]
 
-#[allow(dead_code, unused_imports, reason = "a part of it is used here")]
+#[allow(dead_code, unused_imports, reason = "only a part is used here")]
 #[path = "streams/support.rs"]
 mod support;
 
@@ -24,7 +24,7 @@ struct NamespaceThread {
 }
 
 impl NamespaceThread {
-    /// Creates a namespace with a loopback device. An error says why that can't be done.
+    /// Creates a namespace with a loopback device. Errors state why that is impossible.
     fn new() -> Result<NamespaceThread, String> {
         let (work, todo) = channel::<Box<dyn FnOnce() + Send>>();
         let (ready, entered) = channel();
@@ -37,17 +37,18 @@ impl NamespaceThread {
         Ok(NamespaceThread { namespace, work })
     }
 
-    /// Runs something inside. Threads that it starts are inside too.
+    /// Runs a function inside the namespace, in which threads that it starts run too.
     fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let (done, result) = channel();
         let work = move || drop(done.send(work()));
-        self.work.send(Box::new(work)).expect("the thread is there");
-        result.recv().expect("it did not panic")
+        self.work.send(Box::new(work)).expect("a running thread");
+        result.recv().expect("a result")
     }
 }
 
 fn enter_new_namespace() -> Result<NetworkNamespace, String> {
-    unshare(CloneFlags::CLONE_NEWNET).map_err(|error| format!("no namespace: {error}"))?;
+    unshare(CloneFlags::CLONE_NEWNET)
+        .map_err(|error| format!("can't create a namespace: {error}"))?;
     let up = Command::new("ip")
         .args(["link", "set", "lo", "up"])
         .status();
@@ -76,14 +77,14 @@ fn send_and_receive_udp(at: SocketAddr) -> Vec<u8> {
     client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     client.send_to(b"hello", at).expect("sent");
     let mut buf = [0; 100];
-    let (count, from) = client.recv_from(&mut buf).expect("an answer");
+    let (count, from) = client.recv_from(&mut buf).expect("a response");
     assert_eq!(from, at);
     buf[..count].to_vec()
 }
 
 #[test]
-#[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
-fn listeners_and_connections_to_endpoints_are_in_the_namespace_of_their_factory() {
+#[allow(clippy::print_stderr, reason = "a skipped test explains why")]
+fn all_sockets_are_created_in_the_namespace_of_their_factory() {
     let inside = match NamespaceThread::new() {
         Ok(inside) => inside,
         Err(reason) => return eprintln!("skipped: {reason}"),
@@ -101,9 +102,9 @@ fn listeners_and_connections_to_endpoints_are_in_the_namespace_of_their_factory(
     let (tcp, udp) = (proxy.tcp_address(9000), proxy.udp_address(9001));
     assert_eq!(inside.run(move || send_and_read(tcp, b"x")), "web 1 bytes");
     assert_eq!(inside.run(move || send_and_receive_udp(udp)), b"hello");
-    let refused = TcpStream::connect(tcp).expect_err("nobody listens outside");
+    let refused = TcpStream::connect(tcp).expect_err("no listener outside");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
-    // The thread that bound those sockets is back where it was.
+    // The worker thread has returned to its own namespace.
     let outside = TestProxy::new(
         &(gateway("{name: tcp, port: 9000, protocol: TCP}")
             + &route("TCPRoute", "t", "tcp", "{name: web, port: 1000}")

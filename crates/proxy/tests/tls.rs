@@ -1,4 +1,4 @@
-//! Handshakes in memory, both sides ours: who is let in, which certificate is shown, which name is believed.
+//! Tests of TLS configurations with handshakes in memory: verification of peers and selection of certificates.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use pointsman_resources::gateway::FrontendValidationMode;
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::{ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
-/// An authority that signs certificates.
+/// A certificate authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     der: Arc<[u8]>,
@@ -73,7 +73,7 @@ fn towards(tls: &BackendTls, gateway: Option<&Arc<CertifiedKey>>) -> BackendConf
     backend_config(tls, gateways.as_ref(), secret, &system, &[b"h2"]).expect("a configuration")
 }
 
-/// Shakes hands; the server's end, or what went wrong on either side.
+/// Performs a handshake. Returns the server's connection, or the error of either side.
 fn shake(server: &Arc<ServerConfig>, client: &BackendConfig) -> Result<ServerConnection, String> {
     let mut server = ServerConnection::new(server.clone()).map_err(|e| e.to_string())?;
     let name = client.server_name.clone();
@@ -110,7 +110,7 @@ fn shake(server: &Arc<ServerConfig>, client: &BackendConfig) -> Result<ServerCon
 }
 
 #[test]
-fn the_name_asked_for_must_be_on_a_certificate_of_a_trusted_authority() {
+fn a_certificate_must_have_the_server_name_and_a_trusted_authority() {
     let (trusted, other) = (authority(), authority());
     let server = listener(&[&trusted.sign(&["abc.example.com"], &[])], None);
     let connection = shake(
@@ -133,7 +133,7 @@ fn the_name_asked_for_must_be_on_a_certificate_of_a_trusted_authority() {
 }
 
 #[test]
-fn any_one_of_several_names_suffices_and_the_hostname_is_then_only_the_sni() {
+fn one_of_several_names_suffices_and_the_hostname_is_only_the_sni_then() {
     let authority = authority();
     let key = authority.sign(&["abc.example.com"], &["spiffe://abc.example.com/id"]);
     let server = listener(&[&key], None);
@@ -162,7 +162,7 @@ fn any_one_of_several_names_suffices_and_the_hostname_is_then_only_the_sni() {
         );
         assert_eq!(result.is_ok(), accepted, "{names:?}");
     }
-    // The hostname itself is on the certificate, but other names are asked for.
+    // The hostname is in the certificate, but other names are configured.
     let result = shake(
         &server,
         &towards(
@@ -174,7 +174,7 @@ fn any_one_of_several_names_suffices_and_the_hostname_is_then_only_the_sni() {
 }
 
 #[test]
-fn clients_are_verified_strictly_or_let_in_all_the_same() {
+fn clients_are_verified_strictly_or_accepted_insecurely() {
     let (trusted, other) = (authority(), authority());
     let server_key = trusted.sign(&["a.example"], &[]);
     let (good, bad) = (trusted.sign(&[], &[]), other.sign(&[], &[]));
@@ -197,13 +197,13 @@ fn clients_are_verified_strictly_or_let_in_all_the_same() {
     assert_eq!(
         with(Fallback, Some(&bad)),
         Ok(true),
-        "it is asked for, and not believed"
+        "the certificate is requested, but not trusted"
     );
     assert_eq!(with(Fallback, None), Ok(false));
 }
 
 #[test]
-fn a_backends_own_client_certificate_goes_before_the_gateways() {
+fn a_backends_own_client_certificate_has_precedence_over_the_gateways() {
     let authority = authority();
     let server_key = authority.sign(&["a.example"], &[]);
     let clients = ClientValidation {
@@ -235,7 +235,7 @@ fn a_backends_own_client_certificate_goes_before_the_gateways() {
 }
 
 #[test]
-fn of_several_certificates_the_one_with_the_name_is_shown_else_the_first() {
+fn the_certificate_with_the_server_name_is_presented_otherwise_the_first() {
     let (first, second) = (authority(), authority());
     let server = listener(
         &[
@@ -269,7 +269,7 @@ fn of_several_certificates_the_one_with_the_name_is_shown_else_the_first() {
 }
 
 #[test]
-fn a_key_that_is_not_its_certificates_is_refused_by_the_name_of_its_secret() {
+fn the_error_for_a_mismatched_key_names_its_secret() {
     let authority = authority();
     let (one, other) = (
         authority.sign(&["a.example"], &[]),

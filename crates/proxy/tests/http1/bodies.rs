@@ -1,4 +1,4 @@
-//! Bodies in and out: chunks, trailers, limits, and framing of our own.
+//! Tests of message bodies: chunks, trailers, limits, and generated framing.
 
 use pointsman_proxy::http1::*;
 
@@ -16,7 +16,7 @@ fn chunked(body: &str) -> (Vec<u8>, Pairs) {
 }
 
 #[test]
-fn chunks_are_taken_out_of_their_framing() {
+fn chunked_bodies_are_decoded() {
     for (body, data) in [
         ("0\r\n\r\n", ""),
         ("5\r\nhello\r\n0\r\n\r\n", "hello"),
@@ -38,7 +38,7 @@ fn chunks_are_taken_out_of_their_framing() {
 }
 
 #[test]
-fn trailers_are_read_and_only_those_that_may_be_are_passed_on() {
+fn trailers_are_read_and_forbidden_ones_are_dropped() {
     let body = "1\r\na\r\n0\r\nX-Sum: 1\r\nContent-Length: 5\r\ntransfer-encoding: chunked\r\nHost: b\r\nAuthorization: x\r\nX-Empty:\r\nContent-Digest: y\r\nContent-Type: z\r\nX-Forwarded-For: 1\r\n\r\n";
     assert_eq!(chunked(body).1.len(), 9);
 
@@ -74,7 +74,7 @@ fn extensions_and_trailers_have_limits() {
         fault(format!("{CHUNKED}1{}", " ".repeat(5000))),
         Some(Fault::BadChunkExtension)
     );
-    // Extensions that come with as much data are paid for.
+    // The size of extensions is limited relative to the data.
     let paid = format!("64;{}\r\n{}\r\n", "x".repeat(90), "a".repeat(100));
     assert_eq!(
         fault(format!("{CHUNKED}{}0\r\n\r\n", paid.repeat(1000))),
@@ -111,7 +111,7 @@ fn the_largest_chunk_is_counted_without_overflow() {
     assert_eq!(decoder.decode(b"abc"), Err(Fault::IncompleteBody));
 }
 
-/// The head's framing fields and the body, as they go out.
+/// Returns the framing fields and the body as written.
 fn encode(
     mut encoder: Encoder,
     chunks: &[&str],
@@ -130,7 +130,7 @@ fn encode(
 }
 
 #[test]
-fn framing_that_goes_out_is_our_own() {
+fn outgoing_framing_is_generated() {
     use Version::*;
     let trailers: &[(&[u8], &[u8])] = &[(b"x-sum", b"1")];
     let hello = &["hel", "", "lo"][..];
@@ -195,7 +195,7 @@ fn framing_that_goes_out_is_our_own() {
 }
 
 #[test]
-fn a_body_that_does_not_fit_its_head_is_noticed() {
+fn a_body_that_differs_from_its_length_is_an_error() {
     let length = Encoder::response(Framing::Length(5), Version::Http11);
     assert_eq!(encode(length, &["hell"], &[]), Err(EncodeError::TooShort));
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Persistence, hop-by-hop fields, WebSocket, 100-continue.
+//! Tests of persistence, hop-by-hop fields, WebSocket upgrades and 100-continue.
 
 use pointsman_proxy::http1::*;
 
@@ -45,14 +45,14 @@ fn persistence_follows_rfc_9112_section_9_3() {
 }
 
 #[test]
-fn hop_by_hop_fields_stay_here() {
+fn hop_by_hop_fields_are_removed() {
     let fields = "Connection: keep-alive\r\nKeep-Alive: 5\r\nProxy-Connection: x\r\nTE: trailers\r\nTrailer: x\r\nUpgrade: h2c\r\nHTTP2-Settings: x\r\nContent-Length: 0\r\nAccept: x\r\nExpect: 100-continue\r\nVia: y\r\n";
     assert_eq!(forwarded(fields), ["Accept", "Expect", "Via"]);
     assert_eq!(forwarded("Transfer-Encoding: chunked\r\nA: b\r\n"), ["A"]);
 }
 
 #[test]
-fn fields_named_by_connection_stay_here_but_not_those_it_may_not_name() {
+fn fields_named_by_connection_are_removed_except_protected_ones() {
     let fields =
         "X-A: 1\r\nx-b: 2\r\nX-C: 3\r\nConnection: x-a, X-B\r\nX-A: 4\r\nConnection: close\r\n";
     assert_eq!(forwarded(fields), ["X-C"]);
@@ -82,7 +82,7 @@ fn fields_named_by_connection_stay_here_but_not_those_it_may_not_name() {
 }
 
 #[test]
-fn a_websocket_is_opened_by_a_whole_handshake_only() {
+fn a_websocket_requires_a_complete_handshake() {
     let whole = [
         "Connection: keep-alive, Upgrade",
         "Upgrade: WebSocket",
@@ -139,7 +139,7 @@ fn after_a_switch_bytes_are_not_requests() {
 }
 
 #[test]
-fn a_client_waits_for_100_only_with_a_body_and_in_http_1_1() {
+fn expect_100_continue_requires_a_body_and_http_1_1() {
     for (line, fields, expects) in [
         (
             "POST / HTTP/1.1",
@@ -175,7 +175,7 @@ fn a_client_waits_for_100_only_with_a_body_and_in_http_1_1() {
 }
 
 #[test]
-fn trailers_are_taken_by_who_says_so() {
+fn trailers_are_accepted_with_te_trailers() {
     for (fields, takes) in [
         ("TE: trailers\r\n", true),
         ("te: gzip, Trailers\r\n", true),

@@ -1,4 +1,4 @@
-//! The HTTP/1 codec: each rule of RFC 9110 and RFC 9112 with the bytes that it is about.
+//! Tests of the HTTP/1 codec: the rules of RFC 9110 and RFC 9112 with example bytes.
 
 mod bodies;
 mod connection;

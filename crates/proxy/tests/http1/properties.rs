@@ -1,4 +1,4 @@
-//! Random messages in random pieces, and random bytes.
+//! Property tests with random messages in random chunks, and with random bytes.
 
 use pointsman_proxy::http1::*;
 use proptest::collection::vec;
@@ -7,7 +7,7 @@ use proptest::sample::select;
 
 use crate::support::*;
 
-/// A message to be written and read again.
+/// A message to write and read back.
 #[derive(Debug, Clone)]
 struct Message {
     line: (String, String, u16),
@@ -18,7 +18,7 @@ struct Message {
 }
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
-    // No white space around it: that is not part of a value.
+    // Without surrounding whitespace, which is not part of a value.
     let byte =
         prop_oneof![4 => 0x21..=0x7eu8, 1 => 0x80..=0xffu8, 1 => Just(b' '), 1 => Just(b'\t')];
     vec(byte, 0..80).prop_map(|bytes| bytes.trim_ascii().to_vec())
@@ -30,7 +30,7 @@ fn fields(prefix: &'static str) -> impl Strategy<Value = Vec<(String, Vec<u8>)>>
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let method = "[A-Z]{1,12}".prop_filter("CONNECT is refused", |method| method != "CONNECT");
+    let method = "[A-Z]{1,12}".prop_filter("CONNECT is rejected", |method| method != "CONNECT");
     let target = "/[a-zA-Z0-9/._~%-]{0,60}(\\?[a-z=&]{0,20})?";
     let chunks = vec(vec(any::<u8>(), 0..50), 0..6);
     (
@@ -82,7 +82,7 @@ fn bytes(fields: &[(String, Vec<u8>)]) -> impl Iterator<Item = (&[u8], &[u8])> {
 impl Message {
     fn write(&self, as_request: bool, out: &mut Vec<u8>) {
         let (method, target, status) = &self.line;
-        // Responses always have a body that ends, so that another may follow.
+        // Responses have a delimited body, so that another response may follow.
         let framing = match self.framing {
             Framing::None if !as_request => Framing::Length(0),
             framing => framing,
@@ -109,7 +109,7 @@ impl Message {
         encoder.end(bytes(&self.trailers), out).unwrap();
     }
 
-    /// What a reader must say, framing fields left out.
+    /// Events that a reader must return, without framing fields.
     fn expected_events(&self, as_request: bool) -> Vec<ReadEvent> {
         let (method, target, status) = &self.line;
         let mut fields = self.fields.clone();
@@ -125,7 +125,7 @@ impl Message {
         if !data.is_empty() {
             events.push(ReadEvent::Data(data));
         }
-        // A request goes to a backend without its trailers.
+        // Request trailers are not forwarded to backends.
         let trailers = match as_request {
             true => Vec::new(),
             false => self.trailers.clone(),
@@ -158,7 +158,7 @@ fn reader(as_request: bool) -> AnyReader {
     }
 }
 
-/// Bytes that are likely to come far into a message.
+/// Generates bytes that pass many stages of the parser.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         vec(any::<u8>(), 0..20),
@@ -194,7 +194,7 @@ fn hostile() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read_again_in_any_pieces(
+    fn written_messages_are_read_back_from_any_chunks(
         messages in vec(message(), 1..4),
         cuts in vec(any::<usize>(), 0..20),
         as_request: bool,
@@ -214,11 +214,11 @@ proptest! {
 }
 
 proptest! {
-    // Each case reads its message once for each of its bytes.
+    // Each case reads its message once per byte.
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn a_split_at_any_byte_changes_nothing(message in message(), as_request: bool) {
+    fn a_split_at_any_byte_does_not_change_the_result(message in message(), as_request: bool) {
         let mut written = Vec::new();
         message.write(as_request, &mut written);
         let whole = read_chunks(reader(as_request), [&written[..]]);
@@ -231,12 +231,12 @@ proptest! {
 
 proptest! {
     #[test]
-    fn hostile_bytes_never_panic_and_pieces_do_not_change_what_is_taken(
+    fn arbitrary_bytes_never_panic_and_chunks_do_not_change_the_accepted_events(
         bytes in hostile(),
         cuts in vec(any::<usize>(), 0..10),
         as_request: bool,
     ) {
-        // Which fault is found, and whether before a head is whole, may depend on the pieces; what is taken may not.
+        // The kind of error, and whether it precedes a complete head, may depend on the chunks; accepted events may not.
         let taken = |events: Vec<ReadEvent>| -> (bool, Vec<ReadEvent>) {
             let failed = matches!(events.last(), Some(ReadEvent::Failed(_)));
             (failed, events.into_iter().filter(|event| !matches!(event, ReadEvent::Failed(_))).collect())
@@ -248,7 +248,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_that_is_taken_can_be_read_in_one_way(bytes in hostile()) {
+    fn an_accepted_request_is_unambiguous(bytes in hostile()) {
         let mut head = RequestHead::new();
         if let Ok(Some(length)) = head.parse(&bytes, &Limits::default()) {
             let text = &bytes[..length];

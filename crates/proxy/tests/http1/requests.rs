@@ -1,4 +1,4 @@
-//! Request lines, targets, hosts, fields, limits.
+//! Tests of request lines, targets, hosts, fields and limits.
 
 use pointsman_proxy::http1::*;
 
@@ -7,7 +7,7 @@ use crate::support::*;
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n";
 
 #[test]
-fn a_request_is_read_as_it_was_sent() {
+fn a_request_is_parsed() {
     let bytes = b"GET /a/b?c=d HTTP/1.1\r\nHost: example.com:8080\r\nACCEPT:  text/html \t\r\nX-Empty:\r\nX-Bytes: \xc3\xa9\r\n\r\nnext";
     let mut head = RequestHead::new();
     assert_eq!(
@@ -38,7 +38,7 @@ fn a_request_is_read_as_it_was_sent() {
 }
 
 #[test]
-fn what_the_grammar_does_not_have_is_refused() {
+fn violations_of_the_grammar_are_rejected() {
     use Fault::*;
     let fields = |lines: &str| format!("{GET}{lines}\r\n\r\n");
     let line = |line: &str| format!("{line}\r\nHost: a\r\n\r\n");
@@ -222,7 +222,7 @@ fn what_the_grammar_does_not_have_is_refused() {
 }
 
 #[test]
-fn hosts_are_a_host_and_a_port() {
+fn hosts_consist_of_a_host_and_a_port() {
     for good in [
         "a",
         "a.example.",
@@ -413,7 +413,7 @@ fn target_forms() {
     for (method, target, expected) in bad {
         let found = fault(format!("{method} {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
         match (expected, found) {
-            // Which of the two words is said for nonsense does not matter.
+            // Either fault is correct.
             (AuthorityForm, Some(BadTarget)) if target == "http:a" => {}
             _ => assert_eq!(found, Some(expected), "{method} {target}"),
         }
@@ -444,7 +444,7 @@ fn one_empty_line_before_a_request_is_ignored() {
 }
 
 #[test]
-fn limits_have_their_status() {
+fn exceeded_limits_have_their_status() {
     let target = |length: usize| {
         format!(
             "GET /{} HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -453,7 +453,7 @@ fn limits_have_their_status() {
     };
     assert_eq!(fault(target(16 * 1024)), None);
     assert_eq!(fault(target(16 * 1024 + 1)), Some(Fault::TargetTooLong));
-    // Without an end of line, too.
+    // Also without a line break.
     assert_eq!(
         fault(&target(17 * 1024)[..16 * 1024 + 50]),
         Some(Fault::TargetTooLong)
@@ -480,7 +480,7 @@ fn limits_have_their_status() {
     assert_eq!(fault(method(65)), Some(Fault::MethodTooLong));
     assert_eq!(fault("A".repeat(70)), Some(Fault::MethodTooLong));
 
-    // A line that is whole is judged before the rest of the head is there.
+    // A complete line is checked before the rest of the head arrives.
     assert_eq!(fault(&method(65)[..85]), Some(Fault::MethodTooLong));
 
     let limits = Limits {
@@ -521,8 +521,8 @@ fn every_fault_has_a_status_and_a_name() {
 }
 
 #[test]
-fn a_head_that_comes_byte_by_byte_costs_its_length() {
-    // 64 KiB in single bytes: if each byte cost a look at all before it, this would take minutes.
+fn parsing_a_head_byte_by_byte_takes_linear_time() {
+    // 64 KiB in single bytes: quadratic parsing would take minutes.
     let bytes = format!("{GET}X: {}\r\n\r\n", "a".repeat(60_000));
     let mut head = RequestHead::new();
     for end in 1..bytes.len() {

@@ -1,4 +1,4 @@
-//! Responses: status lines, framing by status and method, interim responses, connections that may be used again.
+//! Tests of responses: status lines, framing by status and method, interim responses, and connection reuse.
 
 use pointsman_proxy::http1::*;
 
@@ -13,9 +13,9 @@ const WEBSOCKET: Asked = Asked {
     websocket: true,
 };
 
-fn parse(bytes: &str, asked: Asked) -> Result<ResponseHead, Error> {
+fn parse(bytes: &str, request: Asked) -> Result<ResponseHead, Error> {
     let mut head = ResponseHead::new();
-    let length = head.parse(bytes.as_bytes(), asked, &Limits::default())?;
+    let length = head.parse(bytes.as_bytes(), request, &Limits::default())?;
     assert_eq!(length, Some(bytes.len()), "{bytes:?}");
     Ok(head)
 }
@@ -90,7 +90,7 @@ fn the_length_of_a_body_follows_rfc_9112_section_6_3() {
         (304, "Content-Length: 5", get, Framing::None, true),
         (304, "Transfer-Encoding: chunked", get, Framing::None, true),
         (304, "", get, Framing::None, true),
-        // A 204 that announces what it can't have: what follows is not trusted.
+        // A 204 with a Content-Length: bytes that follow are not trusted.
         (204, "Content-Length: 5", get, Framing::None, false),
         // "If a Transfer-Encoding header field is present and the chunked transfer coding is the final encoding".
         (
@@ -128,17 +128,17 @@ fn the_length_of_a_body_follows_rfc_9112_section_6_3() {
             false,
         ),
     ];
-    for (status, fields, asked, framing, keep_alive) in table {
+    for (status, fields, request, framing, keep_alive) in table {
         let fields = if fields.is_empty() {
             String::new()
         } else {
             format!("{fields}\r\n")
         };
-        let head = parse(&format!("HTTP/1.1 {status} x\r\n{fields}\r\n"), asked).unwrap();
+        let head = parse(&format!("HTTP/1.1 {status} x\r\n{fields}\r\n"), request).unwrap();
         assert_eq!(
             (head.framing(), head.keep_alive()),
             (framing, keep_alive),
-            "{status} {fields} {asked:?}"
+            "{status} {fields} {request:?}"
         );
     }
     let head = parse("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n", HEAD).unwrap();
@@ -146,7 +146,7 @@ fn the_length_of_a_body_follows_rfc_9112_section_6_3() {
 }
 
 #[test]
-fn interim_responses_are_told_apart() {
+fn interim_responses_are_recognized() {
     let bytes = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let events = read_chunks(responses(Asked::default()), [&bytes[..]]);
     let [
@@ -183,7 +183,7 @@ fn interim_responses_are_told_apart() {
 }
 
 #[test]
-fn a_101_answers_a_websocket_and_nothing_else() {
+fn a_101_is_accepted_only_for_a_websocket() {
     let switch =
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n\r\n";
     let bytes = format!("{switch}\x01\x02HTTP/1.1 200 OK\r\n\r\n");
@@ -213,7 +213,7 @@ fn a_101_answers_a_websocket_and_nothing_else() {
             "{fields}"
         );
     }
-    // A refusal is an ordinary response.
+    // A response that rejects the upgrade is an ordinary one.
     assert!(
         !parse("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", WEBSOCKET)
             .unwrap()
@@ -240,7 +240,7 @@ fn nothing_of_one_response_leaks_into_the_next() {
 }
 
 #[test]
-fn the_end_of_a_connection() {
+fn the_end_of_a_connection_ends_or_truncates_a_message() {
     let after = |bytes: &str| {
         let mut reader = ResponseReader::new(Limits::default());
         reader.expect(Asked::default());
@@ -290,7 +290,7 @@ fn the_end_of_a_connection() {
 }
 
 #[test]
-fn a_body_that_only_the_connection_ends_is_incomplete_after_a_truncated_close() {
+fn a_body_delimited_by_close_is_incomplete_after_a_truncated_close() {
     let after = |head: &str, close| {
         let mut reader = ResponseReader::new(Limits::default());
         reader.expect(Asked::default());
@@ -317,15 +317,15 @@ fn a_body_that_only_the_connection_ends_is_incomplete_after_a_truncated_close() 
     assert_eq!(
         after(length, Close::Truncated),
         (Ok(Eof::EndsBody), more),
-        "its length says that it is complete"
+        "the length shows that it is complete"
     );
 }
 
 #[test]
-fn a_response_without_a_body_leaves_the_connection_reusable_though_nobody_asked_for_its_end() {
-    let after = |asked, head: &str| {
+fn a_response_without_a_body_leaves_the_connection_reusable_without_reading_its_end() {
+    let after = |request, head: &str| {
         let mut reader = ResponseReader::new(Limits::default());
-        reader.expect(asked);
+        reader.expect(request);
         let event = reader.next(head.as_bytes());
         assert_eq!(event, Ok(Event::Head(head.len())));
         (reader.finish(b""), reader.finish(b"H"))
@@ -348,7 +348,7 @@ fn a_response_without_a_body_leaves_the_connection_reusable_though_nobody_asked_
 }
 
 #[test]
-fn bytes_that_are_moved_past_the_reader_count() {
+fn bytes_that_bypass_the_reader_are_counted() {
     let mut reader = ResponseReader::new(Limits::default());
     reader.expect(Asked::default());
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n";

@@ -1,10 +1,10 @@
-//! Every way known here to make two readers disagree on where a message ends.
+//! Tests of request smuggling: all known ways to make two parsers disagree on the end of a message.
 
 use pointsman_proxy::http1::*;
 
 use crate::support::*;
 
-/// POST with these framing fields and this body, then a second request.
+/// Returns a POST with these framing fields and this body, followed by a second request.
 fn post(fields: &str, body: &str) -> String {
     format!(
         "POST / HTTP/1.1\r\nHost: a\r\n{fields}\r\n\r\n{body}GET /second HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -12,7 +12,7 @@ fn post(fields: &str, body: &str) -> String {
 }
 
 #[test]
-fn framing_that_can_be_read_in_two_ways_is_refused() {
+fn ambiguous_framing_is_rejected() {
     use Fault::*;
     let table = [
         (
@@ -235,7 +235,7 @@ fn http_1_0_has_no_chunks() {
 }
 
 #[test]
-fn chunks_that_can_be_read_in_two_ways_are_refused() {
+fn ambiguous_chunks_are_rejected() {
     use Fault::*;
     let table = [
         ("no size", "\r\n", BadChunkSize),
@@ -358,7 +358,7 @@ fn chunks_that_can_be_read_in_two_ways_are_refused() {
 }
 
 #[test]
-fn what_follows_a_message_is_the_next_one_and_not_part_of_it() {
+fn bytes_after_a_message_begin_the_next_one() {
     for (fields, body) in [
         ("Content-Length: 5", "hello"),
         ("Transfer-Encoding: chunked", "5\r\nhello\r\n0\r\n\r\n"),
@@ -383,13 +383,13 @@ fn what_follows_a_message_is_the_next_one_and_not_part_of_it() {
             (&b"hello"[..], "GET /second Http11")
         );
     }
-    // No framing, no body: what follows is a request, whatever the method.
+    // Without framing there is no body, whatever the method, so the bytes that follow are a request.
     let events = read("POST / HTTP/1.1\r\nHost: a\r\n\r\nGET /second HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(events.len(), 4);
 }
 
 #[test]
-fn a_backends_framing_is_checked_like_a_clients() {
+fn the_framing_of_responses_is_checked_like_that_of_requests() {
     use Fault::*;
     let table = [
         (

@@ -1,11 +1,10 @@
-//! Reading whole connections, in one piece or many, into events that own what they hold.
+//! Shared test support: reads whole connections, in one or many chunks, into events that own their data.
 
 use pointsman_proxy::http1::*;
 
-/// Names and values.
 pub type Pairs = Vec<(String, Vec<u8>)>;
 
-/// What a reader said, without offsets. Data that came in several events is one.
+/// An event of a reader, without offsets. Consecutive data events are joined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadEvent {
     Head { line: String, fields: Pairs },
@@ -23,10 +22,10 @@ pub fn pairs(fields: Fields<'_>) -> Pairs {
         .collect()
 }
 
-/// Either reader.
+/// A reader of requests or responses.
 pub enum AnyReader {
     Requests(RequestReader),
-    /// Each response answers a request of this kind.
+    /// All responses are read as if for this request.
     Responses(ResponseReader, Asked),
 }
 
@@ -34,8 +33,8 @@ impl AnyReader {
     fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
         match self {
             AnyReader::Requests(reader) => reader.next(bytes),
-            AnyReader::Responses(reader, asked) => {
-                reader.expect(*asked);
+            AnyReader::Responses(reader, request) => {
+                reader.expect(*request);
                 reader.next(bytes)
             }
         }
@@ -77,7 +76,7 @@ impl AnyReader {
     }
 }
 
-/// Reads everything that comes in these pieces. Fails if the reader does not come forward.
+/// Reads all chunks. Panics if the reader makes no progress.
 pub fn read_chunks<'p>(
     mut reader: AnyReader,
     chunks: impl IntoIterator<Item = &'p [u8]>,
@@ -89,14 +88,14 @@ pub fn read_chunks<'p>(
         let mut rounds = 0;
         loop {
             rounds += 1;
-            assert!(rounds < 100_000, "the reader goes round in circles");
+            assert!(rounds < 100_000, "the reader makes no progress");
             let event = match reader.next(&buffer) {
                 Ok(event) => event,
                 Err(error) => {
                     assert_eq!(
                         reader.next(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
                         Err(error),
-                        "read on after an error"
+                        "the reader continued after an error"
                     );
                     events.push(ReadEvent::Failed(error));
                     return events;
@@ -139,16 +138,16 @@ pub fn requests() -> AnyReader {
     AnyReader::Requests(RequestReader::new(Limits::default()))
 }
 
-pub fn responses(asked: Asked) -> AnyReader {
-    AnyReader::Responses(ResponseReader::new(Limits::default()), asked)
+pub fn responses(request: Asked) -> AnyReader {
+    AnyReader::Responses(ResponseReader::new(Limits::default()), request)
 }
 
-/// Reads requests in one piece.
+/// Reads requests in one chunk.
 pub fn read(bytes: impl AsRef<[u8]>) -> Vec<ReadEvent> {
     read_chunks(requests(), [bytes.as_ref()])
 }
 
-/// The fault of the last request in these bytes. It must be the same when they come one by one.
+/// Returns the fault of the last request, which must be the same if the bytes arrive one by one.
 pub fn fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
     let bytes = bytes.as_ref();
     let whole = last_fault(&read(bytes));
@@ -164,7 +163,7 @@ pub fn fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
         .map(Error::fault)
 }
 
-/// The same of responses to GET.
+/// Returns the fault of the last response to a GET, which must be the same if the bytes arrive one by one.
 pub fn response_fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
     let bytes = bytes.as_ref();
     let whole = last_fault(&read_chunks(responses(Asked::default()), [bytes]));
@@ -187,7 +186,7 @@ fn last_fault(events: &[ReadEvent]) -> Option<Error> {
     }
 }
 
-/// A head with these lines after `Host`, and what it is.
+/// Parses a request with this request line and these fields after `Host`.
 pub fn with_head<T>(line: &str, fields: &str, inspect: impl FnOnce(Request<'_>) -> T) -> T {
     let bytes = format!("{line}\r\nHost: a.example\r\n{fields}\r\n");
     let mut head = RequestHead::new();

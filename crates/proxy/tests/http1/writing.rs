@@ -1,4 +1,4 @@
-//! Heads that go out.
+//! Tests of writing heads.
 
 use pointsman_proxy::http1::*;
 
@@ -30,7 +30,7 @@ fn heads_are_written() {
 }
 
 #[test]
-fn what_would_end_a_line_early_is_not_written_and_nothing_is_left() {
+fn values_with_line_breaks_are_not_written_not_even_partially() {
     let request = |method: &[u8], target: &[u8]| {
         let mut out = Vec::new();
         let error = HeadWriter::request(&mut out, method, target, Version::Http11)
@@ -81,7 +81,7 @@ fn what_would_end_a_line_early_is_not_written_and_nothing_is_left() {
 }
 
 #[test]
-fn fields_are_forwarded_as_they_came_without_those_that_stay() {
+fn fields_are_forwarded_unchanged_except_hop_by_hop_fields() {
     let fields = "A: 1\r\nConnection: x-drop\r\nB:2 \r\nX-Drop: 3\r\nTE: trailers\r\nc:\t4\r\nD: 5\r\nKeep-Alive: 6\r\n";
     let forward = |keep: fn(&Request<'_>, &Field) -> bool| {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");

@@ -1,4 +1,4 @@
-//! Frames that cost more than they are worth: the connection ends with ENHANCE_YOUR_CALM, and it is counted why.
+//! Tests of frame floods: the connection is closed with ENHANCE_YOUR_CALM, and the reason is counted.
 
 use pointsman_proxy::Limits;
 
@@ -15,7 +15,7 @@ async fn proxy_with_backend() -> TestProxy {
     test_proxy(limits, EndpointProtocol::Http1, &[http1_endpoint().await])
 }
 
-/// Waits until a refusal was counted.
+/// Waits until a refused connection is counted with this reason.
 async fn wait_for_refusal(proxy: &TestProxy, reason: &str) {
     let wanted = format!("reason=\"{reason}\"");
     within_deadline(reason, async {
@@ -27,7 +27,7 @@ async fn wait_for_refusal(proxy: &TestProxy, reason: &str) {
 }
 
 #[tokio::test]
-async fn control_frames_beyond_the_limit_end_the_connection() {
+async fn control_frames_beyond_the_limit_close_the_connection() {
     let proxy = proxy_with_backend().await;
     let floods = [
         ("PING", frame(6, 0, 0, b"12345678")),
@@ -45,7 +45,7 @@ async fn control_frames_beyond_the_limit_end_the_connection() {
 }
 
 #[tokio::test]
-async fn empty_frames_beyond_the_limit_end_the_connection() {
+async fn empty_frames_beyond_the_limit_close_the_connection() {
     let proxy = proxy_with_backend().await;
     let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, 4, 1, &request_block(&[])).await;
@@ -54,7 +54,7 @@ async fn empty_frames_beyond_the_limit_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_head_in_endless_pieces_ends_the_connection() {
+async fn a_head_in_endless_continuation_frames_closes_the_connection() {
     let proxy = proxy_with_backend().await;
     for piece in [b"".to_vec(), block(&[("x-a", "b")])] {
         let mut raw = RawConnection::new(proxy.address).await;
@@ -65,8 +65,8 @@ async fn a_head_in_endless_pieces_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn small_messages_whose_reader_is_slow_are_kept_as_far_as_the_window_goes() {
-    // As gRPC sends them, each in a frame of its own; the endpoint takes none of them.
+async fn small_messages_to_a_slow_reader_are_buffered_up_to_the_window() {
+    // Like gRPC messages, each in a DATA frame of its own; the endpoint reads none of them.
     let deaf = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = test_proxy(
         Limits::default(),
@@ -78,11 +78,11 @@ async fn small_messages_whose_reader_is_slow_are_kept_as_far_as_the_window_goes(
     raw.send(&frame(0, 0, 1, b"x").repeat(65_000)).await;
     raw.frame(1, 5, 3, &request_block(&[("expect", "nonsense")]))
         .await;
-    assert_eq!(raw.outcome(3).await, "417", "the connection lives");
+    assert_eq!(raw.outcome(3).await, "417", "the connection is open");
 }
 
 #[tokio::test]
-async fn streams_that_are_reset_at_once_end_the_connection() {
+async fn streams_that_are_reset_at_once_close_the_connection() {
     let proxy = proxy_with_backend().await;
     let mut raw = RawConnection::new(proxy.address).await;
     let mut bytes = Vec::new();
@@ -96,7 +96,7 @@ async fn streams_that_are_reset_at_once_end_the_connection() {
 }
 
 #[tokio::test]
-async fn resets_that_requests_account_for_are_fine() {
+async fn resets_in_proportion_to_completed_requests_are_allowed() {
     let proxy = proxy_with_backend().await;
     let mut raw = RawConnection::new(proxy.address).await;
     for at in 0..30 {
@@ -111,8 +111,8 @@ async fn resets_that_requests_account_for_are_fine() {
 }
 
 #[tokio::test]
-async fn updates_of_windows_that_a_response_asks_for_are_fine() {
-    // A client that updates both windows for each frame of a long response, one byte a piece.
+async fn window_updates_in_proportion_to_a_response_are_allowed() {
+    // The client updates both windows for each frame of a long response, byte by byte.
     let endpoint = http2_endpoint(|_, mut respond| async move {
         let mut stream = respond
             .send_response(http::Response::new(()), false)
@@ -134,8 +134,8 @@ async fn updates_of_windows_that_a_response_asks_for_are_fine() {
     let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, 5, 1, &request_block(&[])).await;
     loop {
-        let frame = raw.next().await.expect("the connection lives");
-        assert_ne!(frame.kind, 7, "it was told to go away");
+        let frame = raw.next().await.expect("the connection is open");
+        assert_ne!(frame.kind, 7, "an unexpected GOAWAY");
         if frame.kind == 0 {
             if frame.flags & 1 == 1 {
                 break;

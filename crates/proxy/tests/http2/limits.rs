@@ -1,4 +1,4 @@
-//! What is too much: heads, bodies, streams, time.
+//! Tests of limits on heads, bodies, streams and time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn limited_proxy(limits: Limits) -> TestProxy {
 }
 
 #[tokio::test]
-async fn heads_over_their_limits_get_the_right_status() {
+async fn oversized_heads_get_the_right_status() {
     let proxy = limited_proxy(Limits {
         header_bytes: 4096,
         headers: 20,
@@ -22,30 +22,30 @@ async fn heads_over_their_limits_get_the_right_status() {
     })
     .await;
     let mut sender = client(proxy.address).await;
-    let answer = fetch(&mut sender, get(&format!("/{}", "a".repeat(2000)))).await;
+    let response = fetch(&mut sender, get(&format!("/{}", "a".repeat(2000)))).await;
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (414, Some("TargetTooLong"))
     );
     let mut large = get("/");
     large
         .headers_mut()
         .insert("x-large", "b".repeat(5000).parse().unwrap());
-    let answer = fetch(&mut sender, large).await;
+    let response = fetch(&mut sender, large).await;
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (431, Some("HeadTooLarge"))
     );
     let mut many = get("/");
     for _ in 0..30 {
         many.headers_mut().append("x-many", "1".parse().unwrap());
     }
-    let answer = fetch(&mut sender, many).await;
+    let response = fetch(&mut sender, many).await;
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (431, Some("TooManyFields"))
     );
-    // Larger than what is read at all.
+    // Larger than the buffered maximum.
     let mut huge = get("/");
     huge.headers_mut()
         .insert("x-huge", "c".repeat(30_000).parse().unwrap());
@@ -54,7 +54,7 @@ async fn heads_over_their_limits_get_the_right_status() {
 }
 
 #[tokio::test]
-async fn bodies_over_their_limit_are_refused() {
+async fn oversized_bodies_are_rejected() {
     let proxy = limited_proxy(Limits {
         body_bytes: Some(1000),
         ..Limits::default()
@@ -65,27 +65,27 @@ async fn bodies_over_their_limit_are_refused() {
     announced
         .headers_mut()
         .insert("content-length", "1001".parse().unwrap());
-    let answer = send_request(&mut sender, announced, &[b'x'; 1001], None)
+    let response = send_request(&mut sender, announced, &[b'x'; 1001], None)
         .await
         .unwrap();
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (413, Some("BodyTooLarge"))
     );
-    let answer = send_request(&mut sender, post("/"), &[b'x'; 5000], None)
+    let response = send_request(&mut sender, post("/"), &[b'x'; 5000], None)
         .await
         .unwrap();
-    assert_eq!(answer.status, 413);
-    let answer = send_request(&mut sender, post("/"), &[b'x'; 1000], None)
+    assert_eq!(response.status, 413);
+    let response = send_request(&mut sender, post("/"), &[b'x'; 1000], None)
         .await
         .unwrap();
-    assert_eq!(answer.status, 200);
+    assert_eq!(response.status, 200);
 }
 
 #[tokio::test]
-async fn a_stream_too_many_is_refused_and_may_be_tried_again() {
+async fn streams_beyond_the_limit_are_refused_and_may_be_retried() {
     let endpoint = http2_endpoint(|_, respond| async move {
-        // It never answers.
+        // Never responds.
         std::future::pending::<()>().await;
         drop(respond);
     })
@@ -104,14 +104,14 @@ async fn a_stream_too_many_is_refused_and_may_be_tried_again() {
 }
 
 #[tokio::test]
-async fn connections_without_requests_end() {
+async fn connections_without_requests_are_closed() {
     let short = Duration::from_millis(300);
     let proxy = limited_proxy(Limits {
         head_time: short,
         ..Limits::default()
     })
     .await;
-    // Not a whole preface; no request; none after the first.
+    // An incomplete preface; no request; no second request.
     let mut raw = RawConnection::of(tokio::net::TcpStream::connect(proxy.address).await.unwrap());
     raw.send(b"PRI * HTTP/2.0\r\n").await;
     within_deadline("the end", async {
@@ -134,7 +134,7 @@ async fn connections_without_requests_end() {
 }
 
 #[tokio::test]
-async fn a_body_that_stands_still_is_given_up() {
+async fn a_stalled_body_is_aborted() {
     let proxy = limited_proxy(Limits {
         stall_time: Duration::from_millis(300),
         ..Limits::default()
@@ -147,15 +147,15 @@ async fn a_body_that_stands_still_is_given_up() {
         .insert("content-length", "10".parse().unwrap());
     let (response, mut sink) = sender.send_request(request, false).unwrap();
     sink.send_data(Bytes::from_static(b"five!"), false).unwrap();
-    let response = within_deadline("an answer", response).await.unwrap();
+    let response = within_deadline("a response", response).await.unwrap();
     assert_eq!(response.status(), 408);
 }
 
 #[tokio::test]
-async fn a_slow_reader_costs_its_window_and_no_more() {
+async fn a_slow_reader_occupies_no_more_than_its_window() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    // How much the endpoint could send.
+    // Number of bytes that the endpoint could send.
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = sent.clone();
     let endpoint = http2_endpoint(move |_, mut respond| {
@@ -180,35 +180,35 @@ async fn a_slow_reader_costs_its_window_and_no_more() {
         .await
         .unwrap()
         .into_body();
-    // While this one is not read, others are served to their end over the same connection to the endpoint.
+    // Meanwhile, other requests complete over the same connection to the endpoint.
     let mut other = client(proxy.address).await;
     for _ in 0..2 {
         let whole = fetch(&mut other, get("/")).await;
         assert_eq!(whole.body.len(), 3_000_000);
     }
     let held = sent.load(Ordering::Relaxed) - 6_000_000;
-    // The client's window, both buffers here, and what the endpoint has in hand.
+    // The client's window, both buffers of the proxy, and what the endpoint has in flight.
     assert!(held <= 64 * 1024 * 4 + 20_000, "{held}");
     let (body, _) = within_deadline("the rest", drain(&mut slow)).await.unwrap();
     assert_eq!(body.len(), 3_000_000);
 }
 
 #[tokio::test]
-async fn a_stream_that_the_client_resets_lets_the_endpoint_go() {
+async fn a_stream_reset_by_the_client_is_reset_at_the_endpoint() {
     use tokio::sync::mpsc::unbounded_channel;
-    for begun in [false, true] {
-        let (said, mut heard) = unbounded_channel();
+    for started in [false, true] {
+        let (events, mut received_events) = unbounded_channel();
         let endpoint = http2_endpoint(move |_, mut respond| {
-            let said = said.clone();
+            let events = events.clone();
             async move {
-                said.send("received").unwrap();
-                if !begun {
+                events.send("received").unwrap();
+                if !started {
                     let _ = std::future::poll_fn(|cx| respond.poll_reset(cx)).await;
                 } else {
                     let mut stream = respond.send_response(Response::new(()), false).unwrap();
                     let _ = std::future::poll_fn(|cx| stream.poll_reset(cx)).await;
                 }
-                said.send("gone").unwrap();
+                events.send("reset").unwrap();
             }
         })
         .await;
@@ -216,22 +216,22 @@ async fn a_stream_that_the_client_resets_lets_the_endpoint_go() {
         let mut sender = client(proxy.address).await;
         let (response, mut sink) = sender.send_request(get("/"), false).unwrap();
         assert_eq!(
-            within_deadline("the request", heard.recv()).await,
+            within_deadline("the request", received_events.recv()).await,
             Some("received")
         );
-        if begun {
+        if started {
             within_deadline("a head", response).await.unwrap();
         }
         sink.send_reset(h2::Reason::CANCEL);
         assert_eq!(
-            within_deadline("the reset", heard.recv()).await,
-            Some("gone")
+            within_deadline("the reset", received_events.recv()).await,
+            Some("reset")
         );
     }
 }
 
 #[tokio::test]
-async fn a_drain_finishes_streams_and_ends_idle_connections() {
+async fn a_drain_finishes_streams_and_closes_idle_connections() {
     let (go, wait) = tokio::sync::watch::channel(false);
     let endpoint = http2_endpoint(move |_, mut respond| {
         let mut wait = wait.clone();
@@ -248,7 +248,7 @@ async fn a_drain_finishes_streams_and_ends_idle_connections() {
     let (response, _) = sender.send_request(get("/"), true).unwrap();
     let response = within_deadline("a head", response).await.unwrap();
     let draining = tokio::task::spawn_blocking(move || proxy.proxy.drain(PATIENCE));
-    // It is told to go elsewhere, and what runs is finished.
+    // The client gets a GOAWAY, and its streams complete.
     within_deadline("GOAWAY", async {
         while std::future::poll_fn(|cx| sender.poll_ready(cx))
             .await
@@ -270,7 +270,7 @@ async fn a_drain_finishes_streams_and_ends_idle_connections() {
 }
 
 #[tokio::test]
-async fn an_idle_connection_is_told_to_go_away_when_others_need_the_room() {
+async fn an_idle_connection_gets_a_goaway_when_others_need_room() {
     let proxy = limited_proxy(Limits {
         connections: Some(1),
         ..Limits::default()
@@ -278,7 +278,7 @@ async fn an_idle_connection_is_told_to_go_away_when_others_need_the_room() {
     .await;
     let mut idle = RawConnection::new(proxy.address).await;
     idle.frame(1, 5, 1, &request_block(&[])).await;
-    // Until the response has ended, the connection is not idle.
+    // The connection is not idle until the response has ended.
     while let Some(frame) = idle.next().await {
         if frame.stream == 1 && frame.flags & 1 == 1 {
             break;

@@ -1,4 +1,4 @@
-//! HTTP/2 from clients and to endpoints, over real sockets: a data plane that is started from YAML.
+//! Tests of HTTP/2 from clients and to endpoints, over real sockets, with a proxy configured from YAML.
 #![allow(clippy::unwrap_used, missing_docs, reason = "tests")]
 
 mod floods;

@@ -1,4 +1,4 @@
-//! Heads that RFC 9113 §8.2, §8.3 and §10.3 forbid, made by hand. None of them reaches the endpoint.
+//! Tests of handcrafted heads that RFC 9113 §8.2, §8.3 and §10.3 forbid. None of them reaches the endpoint.
 
 use pointsman_proxy::Limits;
 
@@ -15,7 +15,7 @@ async fn proxy_with_backend() -> TestProxy {
     )
 }
 
-/// What becomes of a request whose block is this.
+/// Returns the outcome of a request with this field block.
 async fn outcome(proxy: &TestProxy, block: &[u8]) -> String {
     let mut raw = RawConnection::new(proxy.address).await;
     raw.frame(1, WHOLE, 1, block).await;
@@ -23,12 +23,12 @@ async fn outcome(proxy: &TestProxy, block: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn a_head_as_it_should_be_is_served() {
+async fn a_valid_head_is_served() {
     let proxy = proxy_with_backend().await;
     assert_eq!(outcome(&proxy, &request_block(&[])).await, "200");
     let host = [("host", "shop.example"), ("te", "trailers"), ("x-a", "b c")];
     assert_eq!(outcome(&proxy, &request_block(&host)).await, "200");
-    // Host alone will do.
+    // `host` without `:authority` is valid.
     let old = block(&[
         (":method", "GET"),
         (":scheme", "http"),
@@ -39,7 +39,7 @@ async fn a_head_as_it_should_be_is_served() {
 }
 
 #[tokio::test]
-async fn fields_that_are_forbidden_are_refused() {
+async fn forbidden_fields_are_rejected() {
     let proxy = proxy_with_backend().await;
     let forbidden: [(&str, &str); 19] = [
         ("connection", "close"),
@@ -71,7 +71,7 @@ async fn fields_that_are_forbidden_are_refused() {
 }
 
 #[tokio::test]
-async fn pseudo_header_fields_are_whole_and_in_their_place() {
+async fn pseudo_header_fields_are_complete_and_come_first() {
     let proxy = proxy_with_backend().await;
     let (method, scheme) = ((":method", "GET"), (":scheme", "http"));
     let (path, authority) = ((":path", "/"), (":authority", "shop.example"));
@@ -108,9 +108,9 @@ async fn pseudo_header_fields_are_whole_and_in_their_place() {
 }
 
 #[tokio::test]
-async fn targets_and_hosts_are_read_as_in_http1() {
+async fn targets_and_hosts_are_parsed_as_in_http1() {
     let proxy = proxy_with_backend().await;
-    let asked = |method: &str, path: &str, authority: &str| {
+    let get_block = |method: &str, path: &str, authority: &str| {
         block(&[
             (":method", method),
             (":scheme", "http"),
@@ -120,18 +120,26 @@ async fn targets_and_hosts_are_read_as_in_http1() {
     };
     let host = "shop.example";
     let cases = [
-        ("userinfo", asked("GET", "/", "user@shop.example"), "400"),
-        ("a bad port", asked("GET", "/", "shop.example:99999"), "400"),
-        ("a path that is none", asked("GET", "*", host), "400"),
+        (
+            "userinfo",
+            get_block("GET", "/", "user@shop.example"),
+            "400",
+        ),
+        (
+            "a bad port",
+            get_block("GET", "/", "shop.example:99999"),
+            "400",
+        ),
+        ("an invalid path", get_block("GET", "*", host), "400"),
         (
             "CONNECT",
             block(&[(":method", "CONNECT"), (":authority", "shop.example:443")]),
             "501",
         ),
         // RFC 9110 §9.1: "The method token is case-sensitive".
-        ("connect", asked("connect", "/", host), "400"),
-        ("delete", asked("delete", "/", host), "400"),
-        ("hEAD", asked("hEAD", "/", host), "400"),
+        ("connect", get_block("connect", "/", host), "400"),
+        ("delete", get_block("delete", "/", host), "400"),
+        ("hEAD", get_block("hEAD", "/", host), "400"),
         (
             "another protocol",
             block(&[
@@ -169,7 +177,7 @@ async fn targets_and_hosts_are_read_as_in_http1() {
             "400",
         ),
         ("an expectation", request_block(&[("expect", "tea")]), "417"),
-        ("a broken escape", asked("GET", "/%zz", host), "400"),
+        ("an invalid escape", get_block("GET", "/%zz", host), "400"),
     ];
     for (what, block, wanted) in cases {
         assert_eq!(outcome(&proxy, &block).await, wanted, "{what}");
@@ -179,7 +187,7 @@ async fn targets_and_hosts_are_read_as_in_http1() {
         ("white space", "/a b"),
         ("a control", "/a\u{7f}"),
     ] {
-        let outcome = outcome(&proxy, &asked("GET", path, host)).await;
+        let outcome = outcome(&proxy, &get_block("GET", path, host)).await;
         assert!(
             outcome == "400" || outcome.starts_with("reset 1"),
             "{what}: {outcome}"
@@ -188,10 +196,10 @@ async fn targets_and_hosts_are_read_as_in_http1() {
 }
 
 #[tokio::test]
-async fn lengths_match_the_data() {
+async fn content_length_must_match_the_data() {
     let proxy = proxy_with_backend().await;
     let length = |value: &str| request_block(&[("content-length", value)]);
-    // Less than announced, more than announced, none, and what is no length.
+    // Less than announced, more than announced, no data, and invalid values.
     for (value, data) in [("5", "four"), ("3", "four"), ("x", "four"), ("-1", "four")] {
         let mut raw = RawConnection::new(proxy.address).await;
         raw.frame(1, 4, 1, &length(value)).await;
@@ -200,7 +208,7 @@ async fn lengths_match_the_data() {
         assert_eq!(outcome, "reset 1", "{value}");
     }
     assert_eq!(outcome(&proxy, &length("5")).await, "reset 1");
-    // Origins that keep a length as a signed number read something else.
+    // Origins with signed lengths would interpret these differently.
     for (value, wanted) in [
         ("9223372036854775808", "400"),
         ("18446744073709551615", "reset 1"),
@@ -214,7 +222,7 @@ async fn lengths_match_the_data() {
 }
 
 #[tokio::test]
-async fn pseudo_header_fields_in_trailers_end_the_connection() {
+async fn pseudo_header_fields_in_trailers_close_the_connection() {
     let proxy = proxy_with_backend().await;
     for name in [":path", ":method", ":status"] {
         let mut raw = RawConnection::new(proxy.address).await;
@@ -230,7 +238,7 @@ async fn pseudo_header_fields_in_trailers_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_preface_in_pieces_is_understood() {
+async fn a_preface_may_arrive_in_several_segments() {
     use tokio::io::AsyncWriteExt;
     let proxy = proxy_with_backend().await;
     let mut stream = tokio::net::TcpStream::connect(proxy.address).await.unwrap();

@@ -1,4 +1,4 @@
-//! A data plane with one listener and one backend, clients and endpoints of both versions, and frames made by hand.
+//! Shared test support: a proxy with one listener and one backend, clients and endpoints of both HTTP versions, and handcrafted frames.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,31 +21,31 @@ use pointsman_routing::Tables;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Longer than anything takes on a slow machine.
+/// Deadline of every step, generous for slow machines.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Waits for something that has to happen.
+/// Awaits a future, and panics if it exceeds the deadline.
 pub async fn within_deadline<T>(what: &str, work: impl Future<Output = T>) -> T {
     match tokio::time::timeout(PATIENCE, work).await {
         Ok(done) => done,
-        Err(_) => panic!("it took too long: {what}"),
+        Err(_) => panic!("timeout waiting for: {what}"),
     }
 }
 
-/// What is spoken to the backend.
+/// Protocol of the endpoints.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EndpointProtocol {
     Http1,
     Http2,
 }
 
-/// A running data plane.
+/// A running proxy.
 pub struct TestProxy {
     pub proxy: Proxy,
     pub address: SocketAddr,
 }
 
-/// An address that no other test uses: each has a loopback address of its own.
+/// Returns a loopback address that no other test uses.
 pub fn unused_address() -> SocketAddr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let process = std::process::id();
@@ -60,7 +60,7 @@ pub fn unused_address() -> SocketAddr {
     probe.local_addr().unwrap()
 }
 
-/// A data plane whose only rule goes to these endpoints.
+/// Starts a proxy whose only rule forwards to these endpoints.
 pub fn test_proxy(
     limits: Limits,
     protocol: EndpointProtocol,
@@ -69,7 +69,7 @@ pub fn test_proxy(
     test_proxy_with_rule(limits, protocol, endpoints, "")
 }
 
-/// The same, with more said of the rule.
+/// Starts a proxy with further fields of the rule.
 pub fn test_proxy_with_rule(
     limits: Limits,
     protocol: EndpointProtocol,
@@ -135,7 +135,7 @@ pub fn test_proxy_with_rule(
     TestProxy { proxy, address }
 }
 
-/// A client's connection.
+/// Connects a client.
 pub async fn client(address: SocketAddr) -> SendRequest<Bytes> {
     let stream = TcpStream::connect(address).await.unwrap();
     let (sender, connection) = h2::client::Builder::new().handshake(stream).await.unwrap();
@@ -147,7 +147,7 @@ pub async fn client(address: SocketAddr) -> SendRequest<Bytes> {
         .unwrap()
 }
 
-/// A request's head.
+/// Returns a GET request.
 pub fn get(path: &str) -> Request<()> {
     let uri = format!("http://shop.example{path}");
     Request::get(uri).body(()).unwrap()
@@ -158,7 +158,7 @@ pub fn post(path: &str) -> Request<()> {
     Request::post(uri).body(()).unwrap()
 }
 
-/// A whole response.
+/// A response with its body and trailers.
 #[derive(Debug)]
 pub struct FullResponse {
     pub status: u16,
@@ -229,12 +229,12 @@ pub async fn send_request(
         }
     };
     let received = async { read_response(response.await?).await };
-    // A response may come before the body has gone.
+    // The response may arrive before the whole body is sent.
     let (_, received) = within_deadline("a response", async { tokio::join!(sent, received) }).await;
     received
 }
 
-/// Sends bytes as the window allows.
+/// Sends bytes as flow control allows.
 pub async fn send_all(stream: &mut SendStream<Bytes>, mut bytes: &[u8]) -> Result<(), h2::Error> {
     while !bytes.is_empty() {
         stream.reserve_capacity(bytes.len());
@@ -253,7 +253,7 @@ pub fn trailers(name: &'static str, value: &'static str) -> HeaderMap {
     map
 }
 
-/// An endpoint that speaks HTTP/2 and does this with each request.
+/// Starts an HTTP/2 endpoint that calls a function for each request.
 pub async fn http2_endpoint<H, F>(handle: H) -> SocketAddr
 where
     H: Fn(Request<RecvStream>, SendResponse<Bytes>) -> F + Clone + Send + 'static,
@@ -279,7 +279,7 @@ where
     address
 }
 
-/// Answers with what it saw: the head as lines in the body, then the body, then the trailers as trailers.
+/// Responds with the request: its head as lines of the body, then its body, then its trailers as trailers.
 pub async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let (parts, mut stream) = request.into_parts();
     let mut seen = format!("{} {}\n", parts.method, parts.uri);
@@ -306,7 +306,7 @@ pub async fn echo(request: Request<RecvStream>, mut respond: SendResponse<Bytes>
     };
 }
 
-/// An endpoint that speaks HTTP/1: it reads a head and a body of known or chunked length, and answers with what it saw.
+/// Starts an HTTP/1 endpoint that reads a request with a length or chunks, and responds with it.
 pub async fn http1_endpoint() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -340,7 +340,7 @@ async fn http1_echo(mut stream: TcpStream) {
             let Some(end) = read_until(&mut stream, &mut bytes, b"0\r\n").await else {
                 return;
             };
-            // What follows the last chunk is trailers and an empty line.
+            // After the last chunk follow trailers and an empty line.
             let mut rest = bytes.split_off(end);
             let Some(more) = read_until(&mut stream, &mut rest, b"\r\n").await else {
                 return;
@@ -353,14 +353,14 @@ async fn http1_echo(mut stream: TcpStream) {
             "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nx-kind: mirror\r\n\r\n",
             seen.len()
         );
-        let answer = [head.into_bytes(), seen].concat();
-        if stream.write_all(&answer).await.is_err() {
+        let response = [head.into_bytes(), seen].concat();
+        if stream.write_all(&response).await.is_err() {
             return;
         }
     }
 }
 
-/// Reads until these bytes were seen. Returns where they end.
+/// Reads until these bytes are found. Returns the position after them.
 pub async fn read_until(stream: &mut TcpStream, bytes: &mut Vec<u8>, what: &[u8]) -> Option<usize> {
     loop {
         if let Some(at) = bytes.windows(what.len()).position(|window| window == what) {
@@ -372,8 +372,8 @@ pub async fn read_until(stream: &mut TcpStream, bytes: &mut Vec<u8>, what: &[u8]
     }
 }
 
-/// An endpoint that answers every connection's first request with these bytes, and closes.
-pub async fn canned_endpoint(answer: &'static [u8]) -> SocketAddr {
+/// Starts an endpoint that responds to the first request of each connection with these bytes, and closes it.
+pub async fn canned_endpoint(response: &'static [u8]) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -384,7 +384,7 @@ pub async fn canned_endpoint(answer: &'static [u8]) -> SocketAddr {
                     .await
                     .is_some()
                 {
-                    let _ = stream.write_all(answer).await;
+                    let _ = stream.write_all(response).await;
                 }
             });
         }
@@ -392,13 +392,13 @@ pub async fn canned_endpoint(answer: &'static [u8]) -> SocketAddr {
     address
 }
 
-/// Frames made by hand.
+/// A connection for handcrafted frames.
 pub struct RawConnection {
     stream: TcpStream,
     bytes: Vec<u8>,
 }
 
-/// A frame that came: its type, flags, stream and payload.
+/// A received frame: type, flags, stream and payload.
 #[derive(Debug)]
 pub struct Frame {
     pub kind: u8,
@@ -408,7 +408,7 @@ pub struct Frame {
 }
 
 impl RawConnection {
-    /// A connection after preface and settings.
+    /// Connects and exchanges the preface and SETTINGS.
     pub async fn new(address: SocketAddr) -> RawConnection {
         let stream = TcpStream::connect(address).await.unwrap();
         let mut raw = RawConnection {
@@ -420,13 +420,13 @@ impl RawConnection {
         raw
     }
 
-    /// A connection on which something was sent already.
+    /// Wraps a connection on which the preface was sent already.
     pub fn of(stream: TcpStream) -> RawConnection {
         let bytes = Vec::new();
         RawConnection { stream, bytes }
     }
 
-    /// Bytes as they are. A peer that is gone is none of its concern.
+    /// Sends bytes, ignoring a closed connection.
     pub async fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes).await;
     }
@@ -435,12 +435,12 @@ impl RawConnection {
         self.send(&frame(kind, flags, stream, payload)).await;
     }
 
-    /// The next byte; none at the end.
+    /// Reads a byte; `None` at the end of the stream.
     pub async fn next_byte(&mut self) -> Option<u8> {
         self.stream.read_u8().await.ok()
     }
 
-    /// The next frame; none at the end.
+    /// Reads a frame; `None` at the end of the stream.
     pub async fn next(&mut self) -> Option<Frame> {
         within_deadline("a frame", async {
             loop {
@@ -466,7 +466,7 @@ impl RawConnection {
         .await
     }
 
-    /// What becomes of a stream: `200`, `reset 1`, `goaway 11`, or `closed`.
+    /// Waits for the outcome of a stream: `200`, `reset 1`, `goaway 11` or `closed`.
     pub async fn outcome(&mut self, stream: u32) -> String {
         while let Some(frame) = self.next().await {
             match frame.kind {
@@ -479,7 +479,7 @@ impl RawConnection {
         "closed".to_owned()
     }
 
-    /// The code of the GOAWAY that ends the connection.
+    /// Waits for a GOAWAY and returns its error code.
     pub async fn goaway(&mut self) -> Option<u8> {
         while let Some(frame) = self.next().await {
             if frame.kind == 7 {
@@ -490,19 +490,19 @@ impl RawConnection {
     }
 }
 
-/// A status as the first field of a block: indexed, or with a literal value.
+/// Decodes `:status` as the first field of a block: indexed, or with a literal value.
 fn status(block: &[u8]) -> String {
     let known = ["200", "204", "206", "304", "400", "404", "500"];
     match block[0] {
         indexed @ 0x88..=0x8e => known[usize::from(indexed - 0x88)].to_owned(),
-        // A literal with the name `:status`, mostly Huffman-coded: digits have five or six bits.
+        // A literal with the indexed name `:status`, usually Huffman-coded.
         0x48 | 0x08 if block[1] & 0x80 == 0 => String::from_utf8(block[2..5].to_vec()).unwrap(),
         0x48 | 0x08 => digits(&block[2..2 + usize::from(block[1] & 0x7f)]),
         other => format!("unknown {other:#x}"),
     }
 }
 
-/// Three digits, Huffman-coded (RFC 7541, Appendix B): 0 to 2 have five bits, 3 to 9 have six.
+/// Decodes three Huffman-coded digits (RFC 7541, Appendix B): 0 to 2 have five bits, 3 to 9 have six.
 fn digits(bytes: &[u8]) -> String {
     let bits: Vec<u8> = bytes
         .iter()
@@ -537,7 +537,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Fields without compression: literals that are not indexed (RFC 7541 §6.2.2).
+/// Encodes fields as literals without indexing (RFC 7541 §6.2.2).
 pub fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (name, value) in fields {
@@ -564,7 +564,7 @@ fn length(mut count: usize, bytes: &mut Vec<u8>) {
     bytes.push(count as u8);
 }
 
-/// The head of a GET, with these fields after.
+/// Encodes the head of a GET request with further fields.
 pub fn request_block(more: &[(&str, &str)]) -> Vec<u8> {
     let mut fields = vec![
         (":method", "GET"),

@@ -1,4 +1,4 @@
-//! Endpoints that refuse, go away, break off or never say a word.
+//! Tests of endpoints that refuse streams, send GOAWAYs, close early or never respond.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use crate::support::*;
 
 #[tokio::test]
-async fn a_stream_that_is_refused_is_sent_again() {
+async fn a_refused_stream_is_retried() {
     let seen = Arc::new(AtomicUsize::new(0));
     let counter = seen.clone();
     let endpoint = http2_endpoint(move |request, mut respond| {
@@ -29,21 +29,21 @@ async fn a_stream_that_is_refused_is_sent_again() {
     .await;
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
     let mut sender = client(proxy.address).await;
-    // Not even a POST was looked at.
-    let answer = send_request(&mut sender, post("/"), b"body", None)
+    // The endpoint has not processed the request, so even a POST may be retried.
+    let response = send_request(&mut sender, post("/"), b"body", None)
         .await
         .unwrap();
-    assert_eq!(answer.status, 200);
-    assert!(answer.text().ends_with("body"));
+    assert_eq!(response.status, 200);
+    assert!(response.text().ends_with("body"));
     assert_eq!(seen.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test]
-async fn a_stream_beyond_a_goaway_is_sent_again_on_another_connection() {
+async fn a_stream_refused_by_a_goaway_is_retried_on_another_connection() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let task = tokio::spawn(async move {
-        // The first connection goes away at its first request, and says that it has looked at none.
+        // The first connection sends a GOAWAY at its first request, which it has not processed.
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(&frame(4, 0, 0, b"")).await.unwrap();
         let mut bytes = Vec::new();
@@ -59,14 +59,14 @@ async fn a_stream_beyond_a_goaway_is_sent_again_on_another_connection() {
     });
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
     let mut sender = client(proxy.address).await;
-    let answer = send_request(&mut sender, post("/"), b"body", None)
+    let response = send_request(&mut sender, post("/"), b"body", None)
         .await
         .unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(response.status, 200, "{}", response.text());
     task.abort();
 }
 
-/// Whether a HEADERS frame is among what a client has sent.
+/// Reports whether the bytes of a client contain a HEADERS frame.
 fn has_headers(bytes: &[u8]) -> bool {
     let mut at = 24;
     while let Some(head) = bytes.get(at..at + 9) {
@@ -79,7 +79,7 @@ fn has_headers(bytes: &[u8]) -> bool {
 }
 
 #[tokio::test]
-async fn streams_that_a_goaway_leaves_alone_come_to_their_end() {
+async fn streams_before_a_goaway_complete() {
     let (go, wait) = tokio::sync::watch::channel(false);
     let connections = Arc::new(AtomicUsize::new(0));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -106,7 +106,7 @@ async fn streams_that_a_goaway_leaves_alone_come_to_their_end() {
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
     let mut sender = client(proxy.address).await;
     let mut streams = Vec::new();
-    // Each connection goes away after its first stream; the next stream is on another one, if it was heard in time, or else sent again there.
+    // Each connection sends a GOAWAY after its first stream, so the next stream uses another connection, at once or after a retry.
     for _ in 0..3 {
         let (response, _) = sender.send_request(get("/"), true).unwrap();
         streams.push(within_deadline("a head", response).await.unwrap());
@@ -125,7 +125,7 @@ async fn streams_that_a_goaway_leaves_alone_come_to_their_end() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_breaks_off_is_a_502_before_and_a_reset_after_the_head() {
+async fn an_endpoint_that_closes_early_is_a_502_before_and_a_reset_after_the_head() {
     let (go, wait) = tokio::sync::watch::channel(false);
     let endpoint = http2_endpoint(move |request, mut respond| {
         let mut wait = wait.clone();
@@ -143,9 +143,9 @@ async fn an_endpoint_that_breaks_off_is_a_502_before_and_a_reset_after_the_head(
     .await;
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
     let mut sender = client(proxy.address).await;
-    let answer = fetch(&mut sender, get("/before")).await;
+    let response = fetch(&mut sender, get("/before")).await;
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (502, Some("StreamReset"))
     );
     let (response, _) = sender.send_request(get("/after"), true).unwrap();
@@ -155,7 +155,7 @@ async fn an_endpoint_that_breaks_off_is_a_502_before_and_a_reset_after_the_head(
         .await
         .unwrap_err();
     assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR));
-    // The same from HTTP/1: a body that is shorter than it was said to be.
+    // The same from HTTP/1: a body that is shorter than its length.
     let short = canned_endpoint(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nfive!").await;
     let proxy = self::test_proxy(Limits::default(), EndpointProtocol::Http1, &[short]);
     let mut sender = client(proxy.address).await;
@@ -164,8 +164,8 @@ async fn an_endpoint_that_breaks_off_is_a_502_before_and_a_reset_after_the_head(
 }
 
 #[tokio::test]
-async fn an_endpoint_that_does_not_speak_http2_is_found_out() {
-    // One that never says a word, one that speaks HTTP/1, one that is not there.
+async fn an_endpoint_that_does_not_speak_http2_is_detected() {
+    // An endpoint that sends nothing, one that speaks HTTP/1, and one that refuses connections.
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let hurried = Limits {
         connect_time: Duration::from_millis(500),
@@ -177,18 +177,18 @@ async fn an_endpoint_that_does_not_speak_http2_is_found_out() {
         &[silent.local_addr().unwrap()],
     );
     let mut sender = client(proxy.address).await;
-    let answer = fetch(&mut sender, get("/")).await;
+    let response = fetch(&mut sender, get("/")).await;
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (503, Some("ConnectTimeout"))
     );
 
     let other = canned_endpoint(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").await;
     let proxy = self::test_proxy(Limits::default(), EndpointProtocol::Http2, &[other]);
     let mut sender = client(proxy.address).await;
-    let answer = fetch(&mut sender, get("/")).await;
+    let response = fetch(&mut sender, get("/")).await;
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (502, Some("ProtocolMismatch"))
     );
 
@@ -198,15 +198,15 @@ async fn an_endpoint_that_does_not_speak_http2_is_found_out() {
         &[unused_address()],
     );
     let mut sender = client(proxy.address).await;
-    let answer = fetch(&mut sender, get("/")).await;
+    let response = fetch(&mut sender, get("/")).await;
     assert_eq!(
-        (answer.status, answer.header("x-pointsman-reason")),
+        (response.status, response.header("x-pointsman-reason")),
         (503, Some("ConnectFailed"))
     );
 }
 
 #[tokio::test]
-async fn as_many_streams_as_the_endpoint_takes_share_a_connection() {
+async fn streams_share_a_connection_up_to_the_endpoints_limit() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     let (go, wait) = tokio::sync::watch::channel(false);
@@ -236,7 +236,7 @@ async fn as_many_streams_as_the_endpoint_takes_share_a_connection() {
     });
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
     let mut sender = client(proxy.address).await;
-    let asked: Vec<_> = (0..5)
+    let requests: Vec<_> = (0..5)
         .map(|_| sender.send_request(get("/"), true).unwrap().0)
         .collect();
     within_deadline("all streams", async {
@@ -247,7 +247,7 @@ async fn as_many_streams_as_the_endpoint_takes_share_a_connection() {
     .await;
     assert_eq!(connections.load(Ordering::Relaxed), 3);
     go.send(true).unwrap();
-    for response in asked {
+    for response in requests {
         assert_eq!(
             within_deadline("a response", response)
                 .await
@@ -259,15 +259,15 @@ async fn as_many_streams_as_the_endpoint_takes_share_a_connection() {
 }
 
 #[tokio::test]
-async fn a_response_that_came_early_stands_though_the_body_is_refused() {
+async fn an_early_response_is_kept_if_the_body_is_refused() {
     let endpoint = http2_endpoint(|_, mut respond| async move {
-        // The body is not read: the stream ends with NO_ERROR once the response is out.
+        // The endpoint does not read the body: the stream ends with NO_ERROR after the response.
         let response = Response::builder().status(403).body(()).unwrap();
         let _ = respond.send_response(response, true);
     })
     .await;
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
     let mut sender = client(proxy.address).await;
-    let answer = send_request(&mut sender, post("/"), &vec![b'x'; 1_000_000], None).await;
-    assert_eq!(answer.unwrap().status, 403);
+    let response = send_request(&mut sender, post("/"), &vec![b'x'; 1_000_000], None).await;
+    assert_eq!(response.unwrap().status, 403);
 }

@@ -1,4 +1,4 @@
-//! Requests and responses, whole, between every two versions.
+//! Tests of requests and responses between all combinations of versions.
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -29,10 +29,10 @@ async fn a_request_over_http2_reaches_endpoints_of_either_version() {
         request
             .headers_mut()
             .append("cookie", "b=2".parse().unwrap());
-        let answer = fetch(&mut client, request).await;
-        assert_eq!(answer.status, 200);
-        assert_eq!(answer.header("x-kind"), Some("mirror"));
-        let seen = answer.text();
+        let response = fetch(&mut client, request).await;
+        assert_eq!(response.status, 200);
+        assert_eq!(response.header("x-kind"), Some("mirror"));
+        let seen = response.text();
         let first = match protocol {
             EndpointProtocol::Http1 => "get /a?b=c http/1.1",
             EndpointProtocol::Http2 => "GET http://shop.example/a?b=c",
@@ -47,12 +47,12 @@ async fn a_request_over_http2_reaches_endpoints_of_either_version() {
             assert!(seen.contains(line), "{line} in {seen}");
         }
         assert!(!seen.contains("transfer-encoding"), "{seen}");
-        assert!(answer.header("date").is_some());
+        assert!(response.header("date").is_some());
     }
 }
 
 #[tokio::test]
-async fn bodies_of_any_size_go_both_ways() {
+async fn bodies_of_any_size_are_forwarded_in_both_directions() {
     for protocol in [EndpointProtocol::Http1, EndpointProtocol::Http2] {
         let proxy = echo_proxy(protocol).await;
         let mut client = client(proxy.address).await;
@@ -61,43 +61,44 @@ async fn bodies_of_any_size_go_both_ways() {
             let mut request = post("/");
             let length = size.to_string().parse().unwrap();
             request.headers_mut().insert("content-length", length);
-            let answer = send_request(&mut client, request, &body, None)
+            let response = send_request(&mut client, request, &body, None)
                 .await
                 .unwrap();
-            assert_eq!(answer.status, 200);
-            assert!(answer.body.ends_with(&body), "{size} to {protocol:?}");
-            let said = format!("content-length: {size}");
+            assert_eq!(response.status, 200);
+            assert!(response.body.ends_with(&body), "{size} to {protocol:?}");
+            let events = format!("content-length: {size}");
             assert!(
-                String::from_utf8_lossy(&answer.body[..600.min(answer.body.len())]).contains(&said)
+                String::from_utf8_lossy(&response.body[..600.min(response.body.len())])
+                    .contains(&events)
             );
         }
-        // Without a length.
-        let answer = send_request(&mut client, post("/"), b"some bytes", None)
+        // Without a Content-Length.
+        let response = send_request(&mut client, post("/"), b"some bytes", None)
             .await
             .unwrap();
-        assert!(answer.text().contains("some bytes"));
+        assert!(response.text().contains("some bytes"));
     }
 }
 
 #[tokio::test]
-async fn trailers_go_both_ways_over_http2_and_come_back_from_http1() {
+async fn trailers_are_forwarded_over_http2_and_from_http1_endpoints() {
     let proxy = echo_proxy(EndpointProtocol::Http2).await;
     let mut sender = client(proxy.address).await;
     let sum = trailers("x-sum", "7");
-    let answer = send_request(&mut sender, post("/"), b"body", Some(sum.clone()))
+    let response = send_request(&mut sender, post("/"), b"body", Some(sum.clone()))
         .await
         .unwrap();
-    assert!(answer.text().ends_with("body"));
-    assert_eq!(answer.trailers.unwrap(), sum);
+    assert!(response.text().ends_with("body"));
+    assert_eq!(response.trailers.unwrap(), sum);
     let proxy = self::test_proxy(
         Limits::default(),
         EndpointProtocol::Http1,
         &[canned_endpoint(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nx-sum: 9\r\n\r\n").await],
     );
     let mut sender = client(proxy.address).await;
-    let answer = fetch(&mut sender, get("/")).await;
-    assert_eq!(answer.text(), "body");
-    assert_eq!(answer.trailers.unwrap(), trailers("x-sum", "9"));
+    let response = fetch(&mut sender, get("/")).await;
+    assert_eq!(response.text(), "body");
+    assert_eq!(response.trailers.unwrap(), trailers("x-sum", "9"));
 }
 
 /// RFC 9112 §7.1.2: "A recipient that removes the chunked coding from a message MAY selectively retain or discard the received trailer fields."
@@ -106,10 +107,10 @@ async fn trailers_of_a_request_never_reach_an_endpoint_of_http1() {
     let proxy = echo_proxy(EndpointProtocol::Http1).await;
     let mut sender = client(proxy.address).await;
     let sum = trailers("x-sum", "7");
-    let answer = send_request(&mut sender, post("/"), b"body", Some(sum))
+    let response = send_request(&mut sender, post("/"), b"body", Some(sum))
         .await
         .unwrap();
-    let text = answer.text();
+    let text = response.text();
     assert!(text.ends_with("4\r\nbody\r\n0\r\n\r\n"), "{text}");
 
     let mut stream = TcpStream::connect(proxy.address).await.unwrap();
@@ -117,7 +118,7 @@ async fn trailers_of_a_request_never_reach_an_endpoint_of_http1() {
     stream.write_all(request).await.unwrap();
     let mut bytes = Vec::new();
     let end = within_deadline(
-        "an answer",
+        "a response",
         read_until(&mut stream, &mut bytes, b"body\r\n0\r\n\r\n"),
     )
     .await;
@@ -132,23 +133,29 @@ async fn a_client_of_http1_reaches_an_endpoint_of_http2() {
     stream.write_all(request).await.unwrap();
     let mut bytes = Vec::new();
     let end = within_deadline(
-        "an answer",
+        "a response",
         read_until(&mut stream, &mut bytes, b"x-sum: 7\r\n\r\n"),
     )
     .await;
-    let answer = String::from_utf8(bytes[..end.unwrap()].to_vec()).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
-    assert!(answer.contains("POST http://shop.example/up"), "{answer}");
-    assert!(answer.contains("transfer-encoding: chunked"), "{answer}");
-    assert!(!answer.contains("x-mine"), "{answer}");
-    // The connection goes on, with an empty body this time.
+    let response = String::from_utf8(bytes[..end.unwrap()].to_vec()).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK\r\n"), "{response}");
+    assert!(
+        response.contains("POST http://shop.example/up"),
+        "{response}"
+    );
+    assert!(
+        response.contains("transfer-encoding: chunked"),
+        "{response}"
+    );
+    assert!(!response.contains("x-mine"), "{response}");
+    // A second request on the connection, with an empty body.
     stream
         .write_all(b"GET /empty HTTP/1.1\r\nhost: shop.example\r\n\r\n")
         .await
         .unwrap();
     let mut bytes = Vec::new();
     let end = within_deadline(
-        "an answer",
+        "a response",
         read_until(&mut stream, &mut bytes, b"0\r\n\r\n"),
     )
     .await;
@@ -157,7 +164,7 @@ async fn a_client_of_http1_reaches_an_endpoint_of_http2() {
 }
 
 #[tokio::test]
-async fn heads_without_bodies_say_so() {
+async fn responses_without_bodies_have_the_right_length() {
     let endpoint = http2_endpoint(|request, mut respond| async move {
         let status = request.uri().path()[1..].parse::<u16>().unwrap();
         let response = Response::builder().status(status);
@@ -171,19 +178,19 @@ async fn heads_without_bodies_say_so() {
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[endpoint]);
     let mut sender = client(proxy.address).await;
     let head = Request::head("http://shop.example/200").body(()).unwrap();
-    let answer = fetch(&mut sender, head).await;
+    let response = fetch(&mut sender, head).await;
     assert_eq!(
-        (answer.status, answer.header("content-length")),
+        (response.status, response.header("content-length")),
         (200, Some("5"))
     );
-    let answer = fetch(&mut sender, get("/304")).await;
-    assert_eq!((answer.status, answer.body.len()), (304, 0));
-    let answer = fetch(&mut sender, get("/204")).await;
+    let response = fetch(&mut sender, get("/304")).await;
+    assert_eq!((response.status, response.body.len()), (304, 0));
+    let response = fetch(&mut sender, get("/204")).await;
     assert_eq!(
-        (answer.status, answer.header("content-length")),
+        (response.status, response.header("content-length")),
         (204, None)
     );
-    // To HTTP/1, a body that is known to be empty.
+    // To HTTP/1, a body known to be empty has a Content-Length.
     let mut stream = TcpStream::connect(proxy.address).await.unwrap();
     stream
         .write_all(b"GET /201 HTTP/1.1\r\nhost: shop.example\r\n\r\n")
@@ -198,7 +205,7 @@ async fn heads_without_bodies_say_so() {
 }
 
 #[tokio::test]
-async fn interim_responses_are_passed_on() {
+async fn interim_responses_are_forwarded() {
     let endpoint = canned_endpoint(b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").await;
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http1, &[endpoint]);
     let mut sender = client(proxy.address).await;
@@ -212,13 +219,13 @@ async fn interim_responses_are_passed_on() {
         (interim.status().as_u16(), &interim.headers()["link"]),
         (103, &"</a>".parse().unwrap())
     );
-    let answer = within_deadline("a response", response).await.unwrap();
-    assert_eq!(read_response(answer).await.unwrap().text(), "ok");
+    let response = within_deadline("a response", response).await.unwrap();
+    assert_eq!(read_response(response).await.unwrap().text(), "ok");
 }
 
 #[tokio::test]
-async fn a_call_streams_both_ways_at_once() {
-    // Each message is answered before the next one is sent; the status follows the last.
+async fn a_grpc_call_streams_in_both_directions_at_once() {
+    // Each message gets a response before the next one is sent; the status follows the last one.
     let endpoint = http2_endpoint(|request, mut respond| async move {
         assert_eq!(request.headers()["te"], "trailers");
         let response = Response::builder().header("content-type", "application/grpc");
@@ -269,7 +276,7 @@ async fn a_call_streams_both_ways_at_once() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_answered_here_gets_its_status_in_the_head() {
+async fn a_local_reply_to_grpc_has_its_status_in_the_headers() {
     let proxy = test_proxy(Limits::default(), EndpointProtocol::Http2, &[]);
     let mut sender = client(proxy.address).await;
     let mut request = post("/shop.Cart/Get");
@@ -285,21 +292,24 @@ async fn a_call_that_is_answered_here_gets_its_status_in_the_head() {
 }
 
 #[tokio::test]
-async fn many_requests_at_once_share_few_connections() {
+async fn concurrent_requests_share_few_connections() {
     let proxy = echo_proxy(EndpointProtocol::Http2).await;
     let sender = client(proxy.address).await;
-    let asking: Vec<_> = (0..100)
+    let requests: Vec<_> = (0..100)
         .map(|at| {
             let mut sender = sender.clone();
             tokio::spawn(async move { fetch(&mut sender, get(&format!("/{at}"))).await.status })
         })
         .collect();
-    for asked in asking {
-        assert_eq!(within_deadline("an answer", asked).await.unwrap(), 200);
+    for request in requests {
+        assert_eq!(within_deadline("a response", request).await.unwrap(), 200);
     }
     let metrics = proxy.proxy.metrics().render();
-    let made = metrics
+    let connects = metrics
         .lines()
         .find(|line| line.contains("connects_total{") && !line.contains("failed"));
-    assert!(made.is_some_and(|line| line.ends_with(" 1")), "{made:?}");
+    assert!(
+        connects.is_some_and(|line| line.ends_with(" 1")),
+        "{connects:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! WebSockets between every two versions: over HTTP/2 they are opened by an extended CONNECT (RFC 8441).
+//! Tests of WebSockets between all combinations of versions. Over HTTP/2 an extended CONNECT opens them (RFC 8441).
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use crate::support::*;
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// Opens a WebSocket and gives back what is sent, in capitals.
+/// Starts an HTTP/2 endpoint that accepts a WebSocket and returns what it receives in upper case.
 async fn over_http2() -> SocketAddr {
     http2_endpoint(|request, mut respond| async move {
         assert_eq!(request.method(), Method::CONNECT);
@@ -40,7 +40,7 @@ async fn over_http2() -> SocketAddr {
     .await
 }
 
-/// The same over HTTP/1. `honest` is whether it answers to the key.
+/// Starts an HTTP/1 endpoint that does the same. If not `honest`, its `sec-websocket-accept` is wrong.
 async fn over_http1(honest: bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,11 +83,11 @@ async fn over_http1(honest: bool) -> SocketAddr {
 fn accept(key: &str) -> String {
     use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
     use base64::prelude::{BASE64_STANDARD, Engine};
-    let said = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, said.as_bytes()))
+    let events = format!("{key}258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    BASE64_STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, events.as_bytes()))
 }
 
-/// A client that may open WebSockets: it has heard that they are taken.
+/// Connects a client and waits for the setting that allows WebSockets.
 async fn ready_client(address: SocketAddr) -> SendRequest<Bytes> {
     let mut sender = client(address).await;
     within_deadline("the settings", async {
@@ -116,20 +116,20 @@ fn opening() -> Request<()> {
 }
 
 async fn read_bytes(stream: &mut RecvStream, count: usize) -> Vec<u8> {
-    let mut heard = Vec::new();
-    while heard.len() < count {
+    let mut received_events = Vec::new();
+    while received_events.len() < count {
         let piece = within_deadline("bytes", stream.data())
             .await
             .unwrap()
             .unwrap();
         let _ = stream.flow_control().release_capacity(piece.len());
-        heard.extend(piece);
+        received_events.extend(piece);
     }
-    heard
+    received_events
 }
 
 #[tokio::test]
-async fn a_client_of_http2_talks_to_endpoints_of_either_version() {
+async fn a_client_of_http2_opens_websockets_to_endpoints_of_either_version() {
     for protocol in [EndpointProtocol::Http1, EndpointProtocol::Http2] {
         let endpoint = match protocol {
             EndpointProtocol::Http1 => over_http1(true).await,
@@ -138,7 +138,7 @@ async fn a_client_of_http2_talks_to_endpoints_of_either_version() {
         let proxy = test_proxy(Limits::default(), protocol, &[endpoint]);
         let mut sender = ready_client(proxy.address).await;
         let (response, mut sink) = sender.send_request(opening(), false).unwrap();
-        // Sent before the other side has agreed: it waits.
+        // Sent before the upgrade is accepted, so it is buffered.
         sink.send_data(Bytes::from_static(b"early "), false)
             .unwrap();
         let response = within_deadline("a head", response).await.unwrap();
@@ -163,7 +163,7 @@ async fn a_client_of_http2_talks_to_endpoints_of_either_version() {
 }
 
 #[tokio::test]
-async fn a_client_of_http1_talks_to_an_endpoint_of_http2() {
+async fn a_client_of_http1_opens_a_websocket_to_an_endpoint_of_http2() {
     let proxy = test_proxy(
         Limits::default(),
         EndpointProtocol::Http2,
@@ -196,8 +196,8 @@ async fn a_client_of_http1_talks_to_an_endpoint_of_http2() {
 }
 
 #[tokio::test]
-async fn endpoints_that_take_none_are_a_502() {
-    // One that has not announced them, and one that answers to another key.
+async fn endpoints_without_websocket_support_are_a_502() {
+    // One endpoint does not announce support, the other has a wrong `sec-websocket-accept`.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = listener.local_addr().unwrap();
     tokio::spawn(async move {

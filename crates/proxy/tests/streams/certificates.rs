@@ -1,4 +1,4 @@
-//! Certificates, clients and servers of TLS.
+//! Certificates, TLS clients and TLS servers for tests.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,14 +16,14 @@ use rustls::{
 
 use crate::support::{TIMEOUT, backend, connect, with_timeouts};
 
-/// A certificate and its key, in PEM.
+/// A certificate with its key, in PEM.
 #[derive(Clone)]
 pub struct TestCertificate {
     pub certificate: String,
     pub key: String,
 }
 
-/// Signs certificates.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
@@ -53,7 +53,7 @@ impl Authority {
 }
 
 impl TestCertificate {
-    /// One that signs itself.
+    /// Creates a self-signed certificate.
     pub fn new(name: &str) -> TestCertificate {
         let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("made");
         TestCertificate {
@@ -62,7 +62,7 @@ impl TestCertificate {
         }
     }
 
-    /// A Secret in `infra` that holds it.
+    /// Returns a Secret in namespace `infra` with the certificate.
     pub fn secret(&self, name: &str) -> String {
         let TestCertificate { certificate, key } = self;
         format!(
@@ -70,7 +70,7 @@ impl TestCertificate {
         )
     }
 
-    /// The certificate as it is shown.
+    /// The certificate in DER.
     pub fn der(&self) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("a certificate")
     }
@@ -80,7 +80,7 @@ impl TestCertificate {
     }
 }
 
-/// A ConfigMap in `infra` with an authority.
+/// Returns a ConfigMap in namespace `infra` with a CA certificate.
 pub fn authority(name: &str, pem: &str) -> String {
     format!(
         "\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{namespace: infra, name: {name}}}, data: {{ca.crt: {pem:?}}}}}"
@@ -91,7 +91,7 @@ pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// Believes everything: which certificate was shown is looked at afterwards.
+/// Accepts any server certificate; tests compare the certificate afterwards.
 #[derive(Debug)]
 struct AcceptAnyServer(Arc<CryptoProvider>);
 
@@ -132,7 +132,7 @@ impl ServerCertVerifier for AcceptAnyServer {
     }
 }
 
-/// A client, perhaps with a certificate, of these versions.
+/// Builds a client configuration with an optional certificate and these protocol versions.
 pub fn client(
     certificate: Option<&TestCertificate>,
     versions: &[&'static SupportedProtocolVersion],
@@ -157,7 +157,7 @@ pub fn any_client() -> Arc<ClientConfig> {
 
 pub type Tls = StreamOwned<ClientConnection, TcpStream>;
 
-/// A connection that asks for a name; its handshake is done.
+/// Connects with this SNI and completes the handshake.
 pub fn connect_tls(config: &Arc<ClientConfig>, address: SocketAddr, name: &str) -> io::Result<Tls> {
     let name = ServerName::try_from(name.to_owned()).expect("a name");
     let connection = ClientConnection::new(config.clone(), name).expect("a connection");
@@ -168,13 +168,13 @@ pub fn connect_tls(config: &Arc<ClientConfig>, address: SocketAddr, name: &str) 
     Ok(stream)
 }
 
-/// The certificate that was shown.
+/// Returns the certificate that the server presented.
 pub fn peer_certificate(stream: &Tls) -> CertificateDer<'static> {
     let shown = stream.conn.peer_certificates().expect("certificates");
     shown[0].clone().into_owned()
 }
 
-/// Sends this and says that it is all; what comes back until the end.
+/// Sends bytes and closes the TLS session for writing. Returns everything received.
 pub fn send_and_read_tls(stream: &mut Tls, what: &[u8]) -> io::Result<String> {
     stream.write_all(what)?;
     stream.conn.send_close_notify();
@@ -184,7 +184,7 @@ pub fn send_and_read_tls(stream: &mut Tls, what: &[u8]) -> io::Result<String> {
     Ok(received)
 }
 
-/// A backend that ends TLS, says its name, reads a line, and says it again.
+/// Starts a backend that terminates TLS, sends its name and the SNI, reads a line, and sends it back.
 pub fn tls_backend(name: &'static str, pair: &TestCertificate) -> SocketAddr {
     let config = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

@@ -1,4 +1,4 @@
-//! Idle connections at the limit: the longest-idle ones are closed, so that they keep nobody out.
+//! Tests of idle connections at the connection limit: the longest-idle ones are closed to make room.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,7 @@ use crate::certificates::{TestCertificate, any_client, connect_tls};
 use crate::support::*;
 use crate::tls::http_backend;
 
-/// A site with a limit of connections and an HTTP listener in front of a backend.
+/// Starts a proxy with a connection limit and an HTTP listener in front of a backend.
 fn proxy(workers: usize, limit: usize, backend: SocketAddr) -> TestProxy {
     let mut options = options();
     options.workers = Some(workers);
@@ -46,7 +46,7 @@ fn get(stream: &mut TcpStream) -> String {
 const OK: &str = "HTTP/1.1 200 OK";
 
 #[test]
-fn idle_connections_never_keep_an_ordinary_client_out() {
+fn idle_connections_never_lock_out_an_active_client() {
     let proxy = proxy(2, 64, http_backend());
     let mut kept = connect(proxy.tcp_address(80));
     let mut idle = Vec::new();
@@ -56,7 +56,7 @@ fn idle_connections_never_keep_an_ordinary_client_out() {
             assert_eq!(get(&mut stream), OK);
         }
         idle.push(stream);
-        assert_eq!(get(&mut kept), OK, "a client that asks is not idle");
+        assert_eq!(get(&mut kept), OK, "an active client is not idle");
     }
     for _ in 0..100 {
         assert_eq!(get(&mut connect(proxy.tcp_address(80))), OK);
@@ -64,46 +64,54 @@ fn idle_connections_never_keep_an_ordinary_client_out() {
     }
     assert_eq!(proxy.metric("pointsman_connections_refused_total", ""), 0);
     assert!(proxy.metric("pointsman_idle_connections_closed_total", "") >= 65);
-    assert!(is_refused(idle.swap_remove(0)), "it was idle longest");
+    assert!(
+        is_refused(idle.swap_remove(0)),
+        "the longest-idle connection"
+    );
 }
 
-/// A backend that answers a request when it is told to.
+/// Starts a backend that responds when the test says so.
 fn manual_backend() -> (SocketAddr, Receiver<()>, Sender<()>) {
-    let ((asked, received), (answer, told)) = (channel(), channel());
-    let told = Arc::new(Mutex::new(told));
+    let ((request, requests), (response, responses)) = (channel(), channel());
+    let responses = Arc::new(Mutex::new(responses));
     let address = backend(move |mut stream| {
         let (mut head, mut byte) = (Vec::new(), [0]);
         while stream.read_exact(&mut byte).is_ok() {
             head.push(byte[0]);
             if head.ends_with(b"\r\n\r\n") {
                 head.clear();
-                let _ = asked.send(());
-                let _ = told.lock().map(|told| told.recv());
+                let _ = request.send(());
+                let _ = responses.lock().map(|responses| responses.recv());
                 let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
             }
         }
     });
-    (address, received, answer)
+    (address, requests, response)
 }
 
 #[test]
 fn a_connection_with_a_request_in_progress_is_never_closed() {
-    let (backend, received, answer) = manual_backend();
+    let (backend, requests, response) = manual_backend();
     let proxy = proxy(1, 2, backend);
     let mut busy = connect(proxy.tcp_address(80));
     send(&mut busy);
-    received.recv().expect("a request");
+    requests.recv().expect("a request");
     let idle = connect(proxy.tcp_address(80));
     let mut second = connect(proxy.tcp_address(80));
-    assert!(is_refused(idle), "the idle one made buf");
+    assert!(is_refused(idle), "the idle connection made room");
     send(&mut second);
-    received.recv().expect("a request");
+    requests.recv().expect("a request");
     let third = connect(proxy.tcp_address(80));
-    let mut third_came = String::new();
-    (&third).read_to_string(&mut third_came).expect("an answer");
-    assert!(third_came.contains("TooManyConnections"), "{third_came}");
+    let mut third_received = String::new();
+    (&third)
+        .read_to_string(&mut third_received)
+        .expect("a response");
+    assert!(
+        third_received.contains("TooManyConnections"),
+        "{third_received}"
+    );
     for _ in 0..2 {
-        answer.send(()).expect("told");
+        response.send(()).expect("sent");
     }
     assert_eq!(receive(&mut busy), OK);
     assert_eq!(receive(&mut second), OK);

@@ -1,4 +1,4 @@
-//! Ports of Services, in the mesh: whose routes hold is decided by the client's address; where none does, calls go to the Service itself.
+//! Tests of Service ports in the mesh: the client's address selects the routes; without routes, traffic goes to the Service itself.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream, UdpSocket};
@@ -20,7 +20,7 @@ fn connect_from(from: Ipv4Addr, at: SocketAddr) -> TcpStream {
     with_timeouts(TcpStream::from(socket))
 }
 
-/// Asks from this address.
+/// Connects from this address, half-closes, and returns everything received.
 fn send_and_read_from(from: Ipv4Addr, at: SocketAddr) -> String {
     let mut stream = connect_from(from, at);
     stream.shutdown(Shutdown::Write).expect("ended");
@@ -29,7 +29,7 @@ fn send_and_read_from(from: Ipv4Addr, at: SocketAddr) -> String {
     received
 }
 
-/// A route with `infra/web` as its parent, in this namespace.
+/// Returns a route in this namespace whose parent is Service `infra/web`.
 fn mesh_route(kind: &str, namespace: &str, backend: &str) -> String {
     format!(
         "\n---\n{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{namespace: {namespace}, name: m}}, spec: {{parentRefs: [{{group: '', kind: Service, name: web, namespace: infra, port: 1000}}], rules: [{{backendRefs: [{{name: {backend}, namespace: infra, port: 1000}}]}}]}}}}"
@@ -37,7 +37,7 @@ fn mesh_route(kind: &str, namespace: &str, backend: &str) -> String {
 }
 
 #[test]
-fn routes_of_the_clients_namespace_hold_before_those_of_the_producer() {
+fn consumer_routes_replace_producer_routes_for_clients_of_their_namespace() {
     let services = service("web", &[named_backend("web")])
         + &service("canary", &[named_backend("canary")])
         + &service("mine", &[named_backend("mine")]);
@@ -48,7 +48,7 @@ fn routes_of_the_clients_namespace_hold_before_those_of_the_producer() {
     assert_eq!(
         send_and_read_from(anybody, at),
         "web 0 bytes",
-        "no route governs it"
+        "no route matches"
     );
     assert_eq!(send_and_read_from(consumer, at), "web 0 bytes");
     proxy.apply(&mesh_route("TCPRoute", "team", "mine"));
@@ -66,7 +66,7 @@ fn routes_of_the_clients_namespace_hold_before_those_of_the_producer() {
 }
 
 #[test]
-fn names_in_tls_are_looked_at_where_a_tls_route_governs() {
+fn the_sni_is_matched_where_a_tls_route_is_attached() {
     let theirs = TestCertificate::new("web.example");
     let services = service("web", &[tls_backend("web", &theirs)])
         + &service("other", &[tls_backend("other", &theirs)]);
@@ -88,7 +88,7 @@ fn names_in_tls_are_looked_at_where_a_tls_route_governs() {
 }
 
 #[test]
-fn datagrams_go_to_the_service_itself_where_no_route_governs() {
+fn datagrams_go_to_the_service_itself_without_routes() {
     let echo = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = echo.local_addr().expect("an address");
     std::thread::spawn(move || {
@@ -103,11 +103,11 @@ fn datagrams_go_to_the_service_itself_where_no_route_governs() {
     client.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
     client.send_to(b"hello", at).expect("sent");
     let mut buf = [0; 100];
-    let (count, from) = client.recv_from(&mut buf).expect("an answer");
+    let (count, from) = client.recv_from(&mut buf).expect("a response");
     assert_eq!((&buf[..count], from), (&b"hello"[..], at));
 }
 
-/// An HTTP backend that answers every request with its name.
+/// Starts an HTTP backend that responds with its name.
 fn http_named(name: &'static str) -> SocketAddr {
     backend(move |stream| {
         let mut lines = BufReader::new(stream.try_clone().expect("a clone")).lines();
@@ -127,14 +127,17 @@ fn http_named(name: &'static str) -> SocketAddr {
     })
 }
 
-/// Sends a request on a connection that stays open. Returns the response's body.
+/// Sends a request and keeps the connection open. Returns the body of the response.
 fn request(stream: &mut BufReader<TcpStream>) -> String {
     let request = b"GET / HTTP/1.1\r\nhost: web.infra\r\n\r\n";
     stream.get_mut().write_all(request).expect("written");
     let mut length = 0;
     loop {
         let mut line = String::new();
-        assert!(stream.read_line(&mut line).expect("a line") > 0, "it ended");
+        assert!(
+            stream.read_line(&mut line).expect("a line") > 0,
+            "unexpected end"
+        );
         if let Some(value) = line.strip_prefix("content-length: ") {
             length = value.trim().parse().expect("a length");
         }
@@ -162,9 +165,13 @@ fn a_connection_keeps_its_source_and_its_requests_see_changed_routes() {
     proxy.apply(&mesh_route("HTTPRoute", "team", "mine"));
     assert_eq!(request(&mut connection), "mine", "the address was reported");
     proxy.add_pod(consumer, "other");
-    assert_eq!(request(&mut connection), "mine", "it is the first Pod's");
+    assert_eq!(
+        request(&mut connection),
+        "mine",
+        "the first Pod's connection"
+    );
     let mut later = BufReader::new(connect_from(consumer, at));
-    assert_eq!(request(&mut later), "canary", "it is the other Pod's");
+    assert_eq!(request(&mut later), "canary", "the other Pod's connection");
     proxy.delete(Kind::HTTPRoute, "team", "m");
     assert_eq!(request(&mut connection), "canary");
 }

@@ -1,4 +1,4 @@
-//! More connections than there may be, and backends that have a name instead of an address.
+//! Tests of the connection limit, and of backends with a DNS name.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -7,7 +7,7 @@ use crate::support::*;
 use crate::tls::http_backend;
 
 #[test]
-fn a_connection_too_many_is_told_so_and_there_is_room_again_when_one_ends() {
+fn connections_beyond_the_limit_are_refused_until_one_ends() {
     let mut options = options();
     options.limits.connections = Some(2);
     let listeners =
@@ -27,7 +27,7 @@ fn a_connection_too_many_is_told_so_and_there_is_room_again_when_one_ends() {
     let get = |close: &str| {
         let mut stream = connect(proxy.tcp_address(80));
         let request = format!("GET / HTTP/1.1\r\nhost: x\r\n{close}\r\n");
-        // One that was turned away may be closed before it is heard.
+        // A refused connection may be closed before the request is read.
         let _ = stream.write_all(request.as_bytes());
         let mut received = Vec::new();
         let _ = stream.read_to_end(&mut received);
@@ -46,7 +46,7 @@ fn a_connection_too_many_is_told_so_and_there_is_room_again_when_one_ends() {
     );
     assert!(
         is_refused(connect(proxy.tcp_address(9000))),
-        "bytes have no words for it"
+        "a TCP stream is closed without a response"
     );
     let refused = "reason=\"TooManyConnections\"";
     assert_eq!(
@@ -54,13 +54,13 @@ fn a_connection_too_many_is_told_so_and_there_is_room_again_when_one_ends() {
         2
     );
     held.pop();
-    wait_for("there is buf again", || {
+    wait_for("room for a connection", || {
         get("connection: close\r\n").starts_with("HTTP/1.1 200 ")
     });
 }
 
 #[test]
-fn a_backend_may_have_a_name_that_is_looked_up() {
+fn a_backend_may_have_a_dns_name() {
     let backend = named_backend("web");
     assert_eq!(backend.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
     let external = document(
@@ -82,8 +82,8 @@ fn a_backend_may_have_a_name_that_is_looked_up() {
             )
             + &external),
     );
-    // Until its addresses are known it has none.
-    wait_for("the name is known", || {
+    // The backend has no endpoints before its name is resolved.
+    wait_for("the name to be resolved", || {
         let mut stream = connect(proxy.tcp_address(9000));
         let mut name = [0; 4];
         stream.read_exact(&mut name).is_ok() && name == *b"web "

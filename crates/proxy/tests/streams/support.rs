@@ -1,4 +1,4 @@
-//! What these tests share: a data plane fed with manifests, backends, and clients. Every test has an address of its own, so that ports never meet.
+//! Shared test support: a proxy configured from manifests, backends and clients. Each test has a loopback address of its own, so that ports never collide.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{Read, Write};
@@ -15,10 +15,10 @@ use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Severity};
 use pointsman_routing::Tables;
 
-/// Longer than anything takes that works.
+/// Deadline of every step, generous for slow machines.
 pub const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// An address of loopback that nobody else uses.
+/// Returns a loopback address that no other test uses.
 pub fn address() -> Ipv4Addr {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let [_, _, high, low] = std::process::id().to_be_bytes();
@@ -26,7 +26,7 @@ pub fn address() -> Ipv4Addr {
     Ipv4Addr::new(127, 64 | high, low, next as u8)
 }
 
-/// A data plane, and what it was told.
+/// A proxy with its configuration.
 pub struct TestProxy {
     pub proxy: Proxy,
     pub outcome: ApplyOutcome,
@@ -40,7 +40,7 @@ pub struct TestProxy {
     changed: Changed,
 }
 
-/// One worker, unless told otherwise.
+/// Default options with one worker.
 pub fn options() -> Options {
     Options {
         workers: Some(1),
@@ -70,7 +70,7 @@ impl TestProxy {
         proxy
     }
 
-    /// Adds or replaces what is in these documents.
+    /// Applies the documents of a manifest.
     pub fn apply(&mut self, yaml: &str) {
         let mut reader = ManifestReader::new();
         reader.read("test.yaml", yaml.as_bytes());
@@ -106,7 +106,7 @@ impl TestProxy {
         self.update();
     }
 
-    /// A port of a Service is listened on.
+    /// Listens on a port of a Service. Returns the bound address.
     pub fn listen_on_service(
         &mut self,
         service: (&str, &str),
@@ -132,7 +132,7 @@ impl TestProxy {
         key.address
     }
 
-    /// A Pod of this namespace has this address.
+    /// Adds a Pod with this address to a namespace.
     pub fn add_pod(&mut self, address: Ipv4Addr, namespace: &str) {
         let pod = ObjectKey::new(Kind::Pod, namespace, "client");
         self.pods.insert(address.into(), pod);
@@ -178,7 +178,7 @@ impl TestProxy {
         assert!(self.outcome.unbound.is_empty(), "{:?}", self.outcome);
     }
 
-    /// A port of the test's own address that is free.
+    /// Finds an unused port of the test's own address.
     fn unused_socket(&self, transport: Transport) -> SocketKey {
         loop {
             let address = match transport {
@@ -195,12 +195,12 @@ impl TestProxy {
         }
     }
 
-    /// Where a listener's port is.
+    /// Address at which a TCP listener port is bound.
     pub fn tcp_address(&self, port: u16) -> SocketAddr {
         self.find(port, Transport::Tcp)
     }
 
-    /// The same for datagrams.
+    /// Address at which a UDP listener port is bound.
     pub fn udp_address(&self, port: u16) -> SocketAddr {
         self.find(port, Transport::Udp)
     }
@@ -217,7 +217,7 @@ impl TestProxy {
         self.sockets.iter().find_map(of).expect("a listener")
     }
 
-    /// A figure, summed over its labels that contain this.
+    /// Returns the value of a metric, summed over the series whose labels contain `labels`.
     pub fn metric(&self, name: &str, labels: &str) -> u64 {
         let text = self.proxy.metrics().render();
         let lines = text.lines().filter(|line| {
@@ -229,7 +229,7 @@ impl TestProxy {
             .sum()
     }
 
-    /// Waits until a figure is this.
+    /// Waits until a metric has a value.
     pub fn wait_for_metric(&self, name: &str, labels: &str, wanted: u64) {
         wait_for(&format!("{name} {labels} = {wanted}"), || {
             self.metric(name, labels) == wanted
@@ -237,11 +237,11 @@ impl TestProxy {
     }
 }
 
-/// Waits until something holds.
+/// Waits for a condition.
 pub fn wait_for(what: &str, holds: impl Fn() -> bool) {
     let end = Instant::now() + TIMEOUT;
     while !holds() {
-        assert!(Instant::now() < end, "{what} did not come to be");
+        assert!(Instant::now() < end, "timeout waiting for: {what}");
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -250,7 +250,7 @@ const CLASS: &str = "
 {apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: ours}, spec: {controllerName: pointsman.io/controller}}
 ";
 
-/// A Gateway `infra/edge` with these listeners.
+/// Returns a Gateway `infra/edge` with these listeners.
 pub fn gateway(listeners: &str) -> String {
     doc(
         "Gateway",
@@ -259,7 +259,7 @@ pub fn gateway(listeners: &str) -> String {
     )
 }
 
-/// A document of the Gateway API in `infra`.
+/// Returns a Gateway API document in namespace `infra`.
 pub fn doc(kind: &str, name: &str, spec: &str) -> String {
     document("gateway.networking.k8s.io/v1", kind, name, spec)
 }
@@ -270,7 +270,7 @@ pub fn document(version: &str, kind: &str, name: &str, spec: &str) -> String {
     )
 }
 
-/// A route of this kind from a listener of `edge` to these backends.
+/// Returns a route of this kind from a listener of `edge` to these backends.
 pub fn route(kind: &str, name: &str, listener: &str, backends: &str) -> String {
     doc(
         kind,
@@ -281,7 +281,7 @@ pub fn route(kind: &str, name: &str, listener: &str, backends: &str) -> String {
     )
 }
 
-/// A Service in `infra` of port 1000 with these endpoints.
+/// Returns a Service `infra/NAME` with port 1000 and these endpoints.
 pub fn service(name: &str, endpoints: &[SocketAddr]) -> String {
     service_document("TCP", name, endpoints)
 }
@@ -307,7 +307,7 @@ fn service_document(protocol: &str, name: &str, endpoints: &[SocketAddr]) -> Str
     yaml
 }
 
-/// A backend that does this with each connection.
+/// Starts a backend that calls a function for each connection.
 pub fn backend(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -321,7 +321,7 @@ pub fn backend(serve: impl Fn(TcpStream) + Send + Sync + 'static) -> SocketAddr 
     address
 }
 
-/// One that says its name, reads to the end, and says how many bytes came.
+/// Starts a backend that sends its name, reads to the end, and sends the number of bytes received.
 pub fn named_backend(name: &'static str) -> SocketAddr {
     backend(move |mut stream| {
         let _ = stream.write_all(format!("{name} ").as_bytes());
@@ -332,9 +332,9 @@ pub fn named_backend(name: &'static str) -> SocketAddr {
     })
 }
 
-/// An address where nobody is.
+/// Returns an address that refuses connections.
 pub fn refusing_address() -> SocketAddr {
-    // Bound, not listening: it refuses, and nobody else gets the port.
+    // Bound but not listening: connections are refused, and no other process gets the port.
     let socket =
         socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -344,7 +344,7 @@ pub fn refusing_address() -> SocketAddr {
     address.as_socket().expect("an address of IP")
 }
 
-/// A connection that does not wait for ever.
+/// Connects with timeouts.
 pub fn connect(address: SocketAddr) -> TcpStream {
     with_timeouts(TcpStream::connect(address).expect("connected"))
 }
@@ -355,17 +355,17 @@ pub fn with_timeouts(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Sends this and says that it is all; what comes back until the end.
+/// Sends bytes and half-closes the connection. Returns everything received.
 pub fn send_and_read(address: SocketAddr, what: &[u8]) -> String {
     let mut stream = connect(address);
     stream.write_all(what).expect("written");
     stream.shutdown(Shutdown::Write).expect("ended");
     let mut received = String::new();
-    stream.read_to_string(&mut received).expect("an answer");
+    stream.read_to_string(&mut received).expect("a response");
     received
 }
 
-/// Whether a connection ends, by an end or a reset, before anything is said.
+/// Reports whether a connection ends, with or without a reset, before any data arrives.
 pub fn is_refused(mut stream: TcpStream) -> bool {
     let mut byte = [0];
     match stream.read(&mut byte) {

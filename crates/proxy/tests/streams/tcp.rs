@@ -1,4 +1,4 @@
-//! TCPRoutes: bytes both ways.
+//! Tests of TCPRoutes.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -25,21 +25,21 @@ fn to(name: &str, endpoints: &[std::net::SocketAddr]) -> TestProxy {
 }
 
 #[test]
-fn bytes_go_both_ways_and_each_end_is_passed_on() {
+fn bytes_are_relayed_in_both_directions_and_half_closes_are_propagated() {
     let proxy = to("web", &[named_backend("web")]);
     assert_eq!(
         send_and_read(proxy.tcp_address(9000), b"hello"),
         "web 5 bytes"
     );
     assert_eq!(send_and_read(proxy.tcp_address(9000), b""), "web 0 bytes");
-    // The other way round: the backend ends first, and the client still speaks.
-    let (told, heard) = channel();
+    // In the other direction: the backend half-closes first, and the client still sends.
+    let (sender, receiver) = channel();
     let backend = backend(move |mut stream| {
         stream.write_all(b"done").expect("written");
         stream.shutdown(Shutdown::Write).expect("ended");
         let mut received = String::new();
         stream.read_to_string(&mut received).expect("read");
-        told.send(received).expect("told");
+        sender.send(received).expect("sent");
     });
     let proxy = to("first", &[backend]);
     let mut client = connect(proxy.tcp_address(9000));
@@ -48,7 +48,10 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
     assert_eq!(received, "done");
     client.write_all(b"still here").expect("written");
     drop(client);
-    assert_eq!(heard.recv_timeout(TIMEOUT).expect("heard"), "still here");
+    assert_eq!(
+        receiver.recv_timeout(TIMEOUT).expect("received"),
+        "still here"
+    );
     let labels = "listener=\"tcp\"";
     proxy.wait_for_metric("pointsman_listener_open_connections", labels, 0);
     assert_eq!(
@@ -70,7 +73,7 @@ fn bytes_go_both_ways_and_each_end_is_passed_on() {
 }
 
 #[test]
-fn a_conversation_goes_back_and_forth() {
+fn request_and_response_alternate_over_one_stream() {
     let echo = backend(|mut stream| {
         let mut buf = [0; 100];
         while let Ok(count @ 1..) = stream.read(&mut buf) {
@@ -107,7 +110,7 @@ fn weights_are_exact() {
 }
 
 #[test]
-fn an_endpoint_that_refuses_is_passed_over() {
+fn another_endpoint_is_tried_if_one_refuses() {
     let proxy = to(
         "web",
         &[refusing_address(), named_backend("web"), refusing_address()],
@@ -119,7 +122,7 @@ fn an_endpoint_that_refuses_is_passed_over() {
 }
 
 #[test]
-fn a_stream_with_nowhere_to_go_is_closed() {
+fn a_stream_without_a_usable_backend_is_closed() {
     for (proxy, reason) in [
         (to("web", &[refusing_address()]), "ConnectFailed"),
         (to("web", &[]), "NoEndpoints"),
@@ -142,7 +145,7 @@ fn a_stream_with_nowhere_to_go_is_closed() {
     }
 }
 
-/// Bytes that tell where they stand.
+/// Byte of a test pattern at a position.
 fn pattern(at: u64) -> u8 {
     (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
@@ -157,7 +160,7 @@ fn send(stream: &mut TcpStream, count: u64) {
     stream.shutdown(Shutdown::Write).expect("ended");
 }
 
-/// Reads to the end; how many bytes came, all of which were right. A slow reader rests once in a while.
+/// Reads to the end and verifies the pattern. Returns the number of bytes. A slow reader pauses now and then.
 fn check(stream: &mut TcpStream, slow: bool) -> u64 {
     let mut buf = vec![0; 100_000];
     let mut at = 0;
@@ -180,13 +183,13 @@ fn check(stream: &mut TcpStream, slow: bool) -> u64 {
 }
 
 #[test]
-fn much_goes_both_ways_at_once_and_nothing_is_lost() {
+fn bulk_in_both_directions_at_once_arrives_complete() {
     const MUCH: u64 = 64 << 20;
-    let (told, heard) = channel();
+    let (sender, receiver) = channel();
     let backend = backend(move |mut stream| {
         let mut other = stream.try_clone().expect("a clone");
         let sending = thread::spawn(move || send(&mut other, MUCH));
-        told.send(check(&mut stream, true)).expect("told");
+        sender.send(check(&mut stream, true)).expect("sent");
         sending.join().expect("sent");
     });
     let proxy = to("bulk", &[backend]);
@@ -195,14 +198,14 @@ fn much_goes_both_ways_at_once_and_nothing_is_lost() {
     let sending = thread::spawn(move || send(&mut other, MUCH));
     assert_eq!(check(&mut client, true), MUCH);
     sending.join().expect("sent");
-    assert_eq!(heard.recv_timeout(TIMEOUT).expect("heard"), MUCH);
+    assert_eq!(receiver.recv_timeout(TIMEOUT).expect("received"), MUCH);
     let labels = "listener=\"tcp\"";
     proxy.wait_for_metric("pointsman_listener_request_bytes_total", labels, MUCH);
     proxy.wait_for_metric("pointsman_listener_response_bytes_total", labels, MUCH);
 }
 
 #[test]
-fn bulk_and_small_messages_take_turns() {
+fn bulk_and_small_messages_can_alternate() {
     let echo = backend(|mut stream| {
         let mut buf = [0; 50_000];
         while let Ok(count @ 1..) = stream.read(&mut buf) {
@@ -227,28 +230,29 @@ fn bulk_and_small_messages_take_turns() {
 }
 
 #[test]
-fn a_reset_is_not_taken_for_an_end() {
-    let (told, heard) = channel();
+fn a_reset_is_not_mistaken_for_an_orderly_end() {
+    let (sender, receiver) = channel();
     let backend = backend(move |mut stream| {
         let mut byte = [0];
         stream.read_exact(&mut byte).expect("a byte");
         stream.write_all(b"k").expect("written");
-        told.send(stream.read(&mut byte).map_err(|error| error.kind()))
-            .expect("told");
+        sender
+            .send(stream.read(&mut byte).map_err(|error| error.kind()))
+            .expect("sent");
     });
     let proxy = to("web", &[backend]);
     let mut client = connect(proxy.tcp_address(9000));
     client.write_all(b"x").expect("written");
-    client.read_exact(&mut [0]).expect("an answer");
+    client.read_exact(&mut [0]).expect("a response");
     let socket = SockRef::from(&client);
     socket.set_linger(Some(Duration::ZERO)).expect("set");
     drop(client);
-    let end = heard.recv_timeout(TIMEOUT).expect("heard");
+    let end = receiver.recv_timeout(TIMEOUT).expect("received");
     assert_eq!(end, Err(ErrorKind::ConnectionReset));
 }
 
 #[test]
-fn a_silent_stream_ends_where_a_limit_says_so() {
+fn a_stream_is_closed_after_the_idle_timeout() {
     let mut options = options();
     options.limits.stream_idle_time = Some(Duration::from_millis(300));
     let proxy = TestProxy::with(
@@ -266,7 +270,7 @@ fn a_silent_stream_ends_where_a_limit_says_so() {
 }
 
 #[test]
-fn streams_live_through_changes_and_new_ones_follow_them() {
+fn streams_survive_changes_and_new_streams_follow_them() {
     let mut proxy = to("a", &[named_backend("a")]);
     let mut old = connect(proxy.tcp_address(9000));
     old.read_exact(&mut [0; 2]).expect("a name");
@@ -283,7 +287,7 @@ fn streams_live_through_changes_and_new_ones_follow_them() {
 }
 
 #[test]
-fn a_drain_waits_for_streams_and_takes_no_new_ones() {
+fn a_drain_waits_for_streams_and_accepts_no_new_ones() {
     let mut proxy = to("web", &[named_backend("web")]);
     let at = proxy.tcp_address(9000);
     let mut client = connect(at);
@@ -293,7 +297,7 @@ fn a_drain_waits_for_streams_and_takes_no_new_ones() {
         wait_for("no more connections", || TcpStream::connect(at).is_err());
         stream.shutdown(Shutdown::Write).expect("ended");
     });
-    assert_eq!(proxy.proxy.drain(TIMEOUT), 0, "nothing was cut");
+    assert_eq!(proxy.proxy.drain(TIMEOUT), 0, "all streams ended in time");
     ending.join().expect("ended");
     let mut received = String::new();
     client.read_to_string(&mut received).expect("read");
@@ -301,11 +305,15 @@ fn a_drain_waits_for_streams_and_takes_no_new_ones() {
     let mut other = to("web", &[named_backend("web")]);
     let mut client = connect(other.tcp_address(9000));
     client.read_exact(&mut [0; 4]).expect("a name");
-    assert_eq!(other.proxy.drain(Duration::from_millis(50)), 1, "one was");
+    assert_eq!(
+        other.proxy.drain(Duration::from_millis(50)),
+        1,
+        "one stream is still open"
+    );
 }
 
 #[test]
-fn a_stream_has_a_line_in_the_access_log() {
+fn a_stream_has_an_access_log_entry() {
     let file = std::env::temp_dir().join(format!("pointsman-streams-{}.log", std::process::id()));
     let mut options = options();
     options.access_log = Some(AccessLogOptions {

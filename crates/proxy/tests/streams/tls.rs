@@ -1,4 +1,4 @@
-//! TLS: passed through, ended here, by the name that is asked for; certificates that change; clients that have to show one.
+//! Tests of TLS passthrough and termination, certificate changes, and client certificates.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn tls_route(name: &str, listener: &str, hostname: &str, backend: &str) -> Strin
     )
 }
 
-/// Lines are answered by `secret_backend`.
+/// Sends a line to a [`tls_backend`] and reads its response.
 fn send_line(stream: &mut Tls, line: &str) -> String {
     stream.write_all(line.as_bytes()).expect("written");
     stream.write_all(b"\n").expect("written");
@@ -26,7 +26,7 @@ fn send_line(stream: &mut Tls, line: &str) -> String {
 }
 
 #[test]
-fn tls_is_passed_through_or_ended_by_the_name_asked_for() {
+fn the_sni_decides_between_passthrough_and_termination() {
     let (own, theirs) = (
         TestCertificate::new("end.example"),
         TestCertificate::new("through.example"),
@@ -52,11 +52,11 @@ fn tls_is_passed_through_or_ended_by_the_name_asked_for() {
             connect_tls(&config, proxy.tcp_address(443), "END.example").expect("ended");
         assert_eq!(peer_certificate(&stream), own.der());
         assert_eq!(
-            send_and_read_tls(&mut stream, b"hello").expect("asked"),
+            send_and_read_tls(&mut stream, b"hello").expect("a response"),
             "plain 5 bytes"
         );
     }
-    // A listener has the name but no rule; no listener has it.
+    // A hostname with a listener but no rule, and a hostname without a listener.
     for name in ["b.through.example", "other.example"] {
         let error = connect_tls(&any_client(), proxy.tcp_address(443), name).expect_err(name);
         let wanted = [
@@ -82,7 +82,7 @@ fn tls_is_passed_through_or_ended_by_the_name_asked_for() {
 }
 
 #[test]
-fn a_backend_is_spoken_to_in_tls_where_a_policy_says_so() {
+fn a_backend_tls_policy_enables_tls_to_the_backend() {
     let authority_ = Authority::new();
     let (own, theirs) = (
         TestCertificate::new("end.example"),
@@ -125,7 +125,7 @@ fn https(pair: &TestCertificate) -> TestProxy {
     )
 }
 
-/// Answers every request of a connection.
+/// Starts a backend that responds to every request of a connection.
 pub fn http_backend() -> std::net::SocketAddr {
     backend(|mut stream| {
         let mut head = Vec::new();
@@ -143,7 +143,7 @@ pub fn http_backend() -> std::net::SocketAddr {
     })
 }
 
-/// One request of HTTP/1 on a connection that stays.
+/// Sends an HTTP/1 request and keeps the connection open. Returns the response headers.
 fn get(stream: &mut Tls, host: &str) -> String {
     let request = format!("GET / HTTP/1.1\r\nhost: {host}\r\n\r\n");
     stream.write_all(request.as_bytes()).expect("written");
@@ -163,7 +163,7 @@ fn get(stream: &mut Tls, host: &str) -> String {
 }
 
 #[test]
-fn https_is_served_with_every_form_of_key() {
+fn https_is_served_with_every_type_of_key() {
     let rsa = TestCertificate {
         certificate: include_str!("../../../binding/tests/data/rsa.crt").to_owned(),
         key: include_str!("../../../binding/tests/data/rsa-pkcs1.key").to_owned(),
@@ -188,7 +188,7 @@ fn https_is_served_with_every_form_of_key() {
 }
 
 #[test]
-fn a_new_certificate_is_shown_to_new_connections_and_old_ones_stay() {
+fn new_connections_get_a_new_certificate_and_old_connections_survive() {
     let (first, second) = (
         TestCertificate::new("x.example"),
         TestCertificate::new("x.example"),
@@ -199,7 +199,7 @@ fn a_new_certificate_is_shown_to_new_connections_and_old_ones_stay() {
     assert_eq!(peer_certificate(&old), first.der());
     get(&mut old, "x.example");
     proxy.apply(&second.secret("own"));
-    // The client has a ticket of the old configuration; it is not taken.
+    // The client has a session ticket of the old configuration, which is rejected.
     let mut new = connect_tls(&config, proxy.tcp_address(443), "x.example").expect("opened");
     assert_eq!(peer_certificate(&new), second.der());
     assert!(get(&mut new, "x.example").starts_with("HTTP/1.1 200 "));
@@ -207,7 +207,7 @@ fn a_new_certificate_is_shown_to_new_connections_and_old_ones_stay() {
 }
 
 #[test]
-fn a_session_goes_on_at_its_own_listener_only() {
+fn a_session_can_be_resumed_at_its_own_listener_only() {
     let listeners = "\
         {name: a, port: 443, protocol: HTTPS, hostname: a.example, tls: {certificateRefs: [{name: own}]}}, \
         {name: b, port: 443, protocol: HTTPS, hostname: b.example, tls: {certificateRefs: [{name: own}]}}";
@@ -221,7 +221,7 @@ fn a_session_goes_on_at_its_own_listener_only() {
         let config = client(None, &[version]);
         let kind = |name: &str| {
             let mut stream = connect_tls(&config, proxy.tcp_address(443), name).expect("opened");
-            // A ticket comes with the answer.
+            // The ticket arrives with the response.
             get(&mut stream, name);
             stream.conn.handshake_kind().expect("shaken")
         };
@@ -233,7 +233,7 @@ fn a_session_goes_on_at_its_own_listener_only() {
         );
         assert_eq!(kind("b.example"), rustls::HandshakeKind::Full);
     }
-    // What the connection was made for and what is asked for have to be the same.
+    // The authority must match the SNI.
     let mut stream =
         connect_tls(&any_client(), proxy.tcp_address(443), "a.example").expect("opened");
     let head = get(&mut stream, "b.example");
@@ -241,14 +241,14 @@ fn a_session_goes_on_at_its_own_listener_only() {
 }
 
 #[test]
-fn names_without_a_listener_are_told_so_where_https_is_spoken() {
+fn an_https_port_rejects_unknown_names_and_plaintext() {
     let listener = "{name: a, port: 443, protocol: HTTPS, hostname: a.example, tls: {certificateRefs: [{name: own}]}}";
     let proxy =
         TestProxy::new(&(gateway(listener) + &TestCertificate::new("a.example").secret("own")));
     let error =
         connect_tls(&any_client(), proxy.tcp_address(443), "b.example").expect_err("refused");
     assert!(error.to_string().contains("UnrecognisedName"), "{error}");
-    // Plain text is told so too.
+    // Plaintext is rejected with a response.
     let mut plain = connect(proxy.tcp_address(443));
     plain
         .write_all(b"GET / HTTP/1.1\r\nhost: a.example\r\n\r\n")
@@ -267,7 +267,7 @@ fn names_without_a_listener_are_told_so_where_https_is_spoken() {
 }
 
 #[test]
-fn clients_show_a_certificate_where_it_is_asked_for() {
+fn client_certificates_are_verified_where_required() {
     let (ours, others) = (Authority::new(), Authority::new());
     let (friend, stranger) = (ours.sign("friend"), others.sign("stranger"));
     for (mode, lets_in_strangers) in [("AllowValidOnly", false), ("AllowInsecureFallback", true)] {
@@ -292,7 +292,7 @@ fn clients_show_a_certificate_where_it_is_asked_for() {
         ] {
             for version in rustls::ALL_VERSIONS {
                 let config = client(certificate, &[version]);
-                // In TLS 1.3 a client is done before it is judged.
+                // In TLS 1.3 a client completes its handshake before its certificate is verified.
                 let served = connect_tls(&config, proxy.tcp_address(443), "x.example").and_then(
                     |mut stream| {
                         stream.write_all(b"GET / HTTP/1.1\r\nhost: x.example\r\n\r\n")?;
@@ -313,7 +313,7 @@ fn clients_show_a_certificate_where_it_is_asked_for() {
 }
 
 #[test]
-fn changed_validation_of_clients_takes_no_old_sessions() {
+fn changed_client_validation_invalidates_sessions() {
     let ours = Authority::new();
     let mut proxy = https(&TestCertificate::new("x.example"));
     let config = any_client();
@@ -336,7 +336,7 @@ fn changed_validation_of_clients_takes_no_old_sessions() {
 }
 
 #[test]
-fn hostile_bytes_end_in_time() {
+fn malformed_handshakes_end_in_time() {
     let listeners = "\
         {name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: own}]}}, \
         {name: tls, port: 444, protocol: TLS, tls: {mode: Passthrough}}";
@@ -371,12 +371,12 @@ fn hostile_bytes_end_in_time() {
             ("a huge hello", huge.clone()),
             ("one byte", vec![22]),
             (
-                "a hello that lies",
+                "a ClientHello with a wrong length",
                 record(10, &[1, 0, 0, 6, 3, 3, 0, 0, 0, 0, 0]),
             ),
         ] {
             let mut stream = connect(proxy.tcp_address(port));
-            // It may be closed before all is written.
+            // The connection may be closed before everything is written.
             let _ = stream.write_all(&bytes);
             let mut received = Vec::new();
             let end = stream.read_to_end(&mut received);
@@ -385,7 +385,7 @@ fn hostile_bytes_end_in_time() {
             assert!(end.as_ref().map_or_else(reset, |_| true), "{what}: {end:?}");
         }
     }
-    // A hello that drips never comes to its end in time.
+    // A ClientHello that arrives byte by byte never completes in time.
     let mut drip = connect(proxy.tcp_address(443));
     let hello = record(300, &[1, 0, 1, 40, 3, 3]);
     let dripped = (0..600).try_for_each(|at| {
@@ -393,7 +393,7 @@ fn hostile_bytes_end_in_time() {
         drip.write_all(&[*hello.get(at).unwrap_or(&0)])
     });
     assert!(dripped.is_err());
-    wait_for("every connection is gone", || {
+    wait_for("all connections to be closed", || {
         proxy.metric(
             "pointsman_connections_refused_total",
             "reason=\"HandshakeTimeout\"",

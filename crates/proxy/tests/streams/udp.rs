@@ -1,4 +1,4 @@
-//! UDPRoutes: sessions, their ends, and answers to whoever asked.
+//! Tests of UDPRoutes: sessions, their ends, and the source addresses of replies.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, UdpSocket};
@@ -10,7 +10,7 @@ use pointsman_resources::Kind;
 
 const LISTENER: &str = "{name: udp, port: 53, protocol: UDP}";
 
-/// Answers with its name, the sender's port and what came.
+/// Starts a backend that replies with its name, the sender's port and the datagram.
 fn echo(name: &'static str) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("an address");
@@ -33,14 +33,14 @@ fn client() -> UdpSocket {
     socket
 }
 
-/// Asks until an answer to this question comes: datagrams may be lost. Its words: the backend, the session's port, the question.
+/// Sends a question until its reply arrives, because datagrams may be lost. Returns the backend, the session's port, and the question.
 fn send_and_read(client: &UdpSocket, at: SocketAddr, question: &str) -> [String; 3] {
     let end = Instant::now() + TIMEOUT;
     let mut buf = [0; 65_536];
     while Instant::now() < end {
         client.send_to(question.as_bytes(), at).expect("sent");
         while let Ok((count, from)) = client.recv_from(&mut buf) {
-            assert_eq!(from, at, "answers come from where was asked");
+            assert_eq!(from, at, "replies come from the queried address");
             let text = String::from_utf8_lossy(&buf[..count]).into_owned();
             let mut words = text.splitn(3, ' ').map(str::to_owned);
             let words: [String; 3] = std::array::from_fn(|_| words.next().expect("three words"));
@@ -49,7 +49,7 @@ fn send_and_read(client: &UdpSocket, at: SocketAddr, question: &str) -> [String;
             }
         }
     }
-    panic!("no answer to {question}");
+    panic!("no reply to {question}");
 }
 
 fn proxy(backends: &str, services: &str) -> TestProxy {
@@ -57,7 +57,7 @@ fn proxy(backends: &str, services: &str) -> TestProxy {
 }
 
 #[test]
-fn each_client_has_a_session_and_gets_its_own_answers() {
+fn each_client_has_a_session_and_gets_its_own_replies() {
     let proxy = proxy(
         "{name: dns, port: 1000}",
         &udp_service("dns", &[echo("dns")]),
@@ -67,10 +67,10 @@ fn each_client_has_a_session_and_gets_its_own_answers() {
     let [name, first, _] = send_and_read(&one, at, "a");
     assert_eq!(name, "dns");
     let [_, second, _] = send_and_read(&other, at, "b");
-    assert_ne!(first, second, "each has a socket of its own");
+    assert_ne!(first, second, "each session has a socket of its own");
     let [_, again, _] = send_and_read(&one, at, "c");
-    assert_eq!(first, again, "and keeps it");
-    // The longest datagram that IPv4 carries, less what the answer adds.
+    assert_eq!(first, again, "a session keeps its socket");
+    // The longest datagram in IPv4, less what the reply adds.
     let long = "x".repeat(65_000);
     send_and_read(&one, at, &long);
     let labels = "listener=\"udp\"";
@@ -101,7 +101,7 @@ fn weights_count_sessions() {
 }
 
 #[test]
-fn a_session_ends_when_it_is_silent_and_the_next_datagram_begins_another() {
+fn an_idle_session_ends_and_the_next_datagram_begins_another() {
     let mut options = options();
     options.limits.udp_idle_time = Duration::from_millis(200);
     let proxy = TestProxy::with(
@@ -122,7 +122,7 @@ fn a_session_ends_when_it_is_silent_and_the_next_datagram_begins_another() {
 }
 
 #[test]
-fn there_are_so_many_sessions_and_no_more() {
+fn datagrams_beyond_the_session_limit_are_dropped() {
     let mut options = options();
     options.limits.udp_sessions = 3;
     let proxy = TestProxy::with(
@@ -155,7 +155,7 @@ fn sessions_follow_changes() {
     let client = client();
     let [name, port, _] = send_and_read(&client, proxy.udp_address(53), "a");
     assert_eq!(name, "first");
-    // A change that does not concern it leaves it alone.
+    // An unrelated change does not affect the session.
     proxy.apply(&udp_service("other", &[second]));
     let [name, same, _] = send_and_read(&client, proxy.udp_address(53), "b");
     assert_eq!((name.as_str(), same), ("first", port));
@@ -164,20 +164,22 @@ fn sessions_follow_changes() {
     assert_eq!(name, "second");
     proxy.delete(Kind::UDPRoute, "infra", "r");
     client.send_to(b"d", proxy.udp_address(53)).expect("sent");
-    wait_for("it is refused", || {
+    wait_for("the session to be refused", || {
         proxy.metric("pointsman_connections_refused_total", "reason=\"NoRoute\"") > 0
     });
     proxy.wait_for_metric("pointsman_listener_open_connections", "listener=\"udp\"", 0);
 }
 
 #[test]
-fn an_endpoint_that_is_gone_is_left() {
-    // Nobody is there: the system says so, and the session is over.
-    let gone = UdpSocket::bind((address(), 0));
-    let gone = gone.and_then(|socket| socket.local_addr()).expect("a port");
+fn a_session_leaves_an_endpoint_that_is_unreachable() {
+    // The kernel reports the closed port, which ends the session.
+    let closed_port = UdpSocket::bind((address(), 0));
+    let closed_port = closed_port
+        .and_then(|socket| socket.local_addr())
+        .expect("a port");
     let proxy = proxy(
         "{name: dns, port: 1000}",
-        &udp_service("dns", &[gone, echo("dns")]),
+        &udp_service("dns", &[closed_port, echo("dns")]),
     );
     let client = client();
     let [name, ..] = send_and_read(&client, proxy.udp_address(53), "a");
@@ -185,7 +187,7 @@ fn an_endpoint_that_is_gone_is_left() {
 }
 
 #[test]
-fn a_drain_waits_for_an_answer_and_no_longer() {
+fn a_drain_waits_for_a_reply_and_no_longer() {
     let slow = UdpSocket::bind("127.0.0.1:0").expect("a port");
     let address = slow.local_addr().expect("an address");
     slow.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
@@ -205,6 +207,6 @@ fn a_drain_waits_for_an_answer_and_no_longer() {
     assert_eq!(proxy.proxy.drain(TIMEOUT), 0);
     assert!(start.elapsed() < TIMEOUT / 2);
     answering.join().expect("answered");
-    let (count, _) = client.recv_from(&mut buf).expect("an answer");
+    let (count, _) = client.recv_from(&mut buf).expect("a response");
     assert_eq!(&buf[..count], b"answer");
 }
