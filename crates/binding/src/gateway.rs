@@ -18,8 +18,10 @@ pub(crate) struct GatewayView {
     pub generation: i64,
     /// Why it is not accepted as a whole.
     pub refused: Option<(&'static str, String)>,
-    /// Why nothing can be served under its addresses.
+    /// Why one of its addresses can't be had.
     pub unusable: Option<(&'static str, String)>,
+    /// Whether it has no other address either, so that nothing can be served.
+    pub is_without_address: bool,
     /// Its own listeners.
     pub listeners: Vec<ListenerView>,
     /// The ListenerSets that name it, oldest first.
@@ -78,7 +80,7 @@ impl GatewayView {
 
     /// What clients connect to.
     pub fn frontends(&self) -> impl Iterator<Item = Frontend> {
-        let serves = self.refused.is_none() && self.unusable.is_none();
+        let serves = self.refused.is_none() && !self.is_without_address;
         self.listeners
             .iter()
             .chain(self.sets.iter().flat_map(|set| &set.listeners))
@@ -86,13 +88,17 @@ impl GatewayView {
             .filter_map(|listener| listener.frontend(self.client_certificate.as_ref()))
     }
 
-    /// Why none of its listeners serves traffic, if so.
+    /// Why none of its listeners serves traffic, or an address can't be had.
     pub fn not_programmed(&self) -> Option<(&'static str, String)> {
         if let Some((_, message)) = &self.refused {
             return Some(("Invalid", message.clone()));
         }
-        if let Some(unusable) = &self.unusable {
-            return Some(unusable.clone());
+        if let Some((reason, message)) = &self.unusable {
+            let message = match self.is_without_address {
+                true => message.clone(),
+                false => format!("{message}; its other addresses serve traffic"),
+            };
+            return Some((reason, message));
         }
         let mut all = self
             .listeners
@@ -173,10 +179,10 @@ impl GatewayView {
             false => Condition::yes("Accepted", "ListenersNotValid", message),
         };
         let programmed = match &self.unusable {
-            Some((_, message)) => {
+            Some((_, message)) if self.is_without_address => {
                 Condition::no("Programmed", "ParentNotProgrammed", message.clone())
             }
-            None => Condition::yes("Programmed", "Programmed", ""),
+            _ => Condition::yes("Programmed", "Programmed", ""),
         };
         vec![accepted, programmed]
     }
@@ -272,11 +278,12 @@ pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
         judge_address(address, &mut refused, &mut unusable);
     }
     let (client_certificate, unresolved) = client_certificate(reader, gateway);
-    let addresses = spec
-        .addresses
-        .iter()
+    let is_usable = |address: &&GatewayAddress| address.kind == IP_ADDRESS;
+    let mut usable = spec.addresses.iter().filter(is_usable).peekable();
+    let is_without_address = !spec.addresses.is_empty() && usable.peek().is_none();
+    let addresses = usable
         .filter_map(|a| Some((a.kind.clone(), a.value.clone().filter(|v| !v.is_empty())?)))
-        .filter(|_| refused.is_none() && unusable.is_none())
+        .filter(|_| refused.is_none())
         .collect();
     let allowed = spec
         .allowed_listeners
@@ -286,6 +293,7 @@ pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
         generation: gateway.metadata.generation,
         refused,
         unusable,
+        is_without_address,
         listeners,
         sets,
         unresolved,
@@ -317,6 +325,9 @@ fn refuse_set(
     ))
 }
 
+/// The type of addresses that can be listened on.
+pub(crate) const IP_ADDRESS: &str = "IPAddress";
+
 fn judge_address(
     address: &GatewayAddress,
     refused: &mut Option<(&'static str, String)>,
@@ -332,7 +343,7 @@ fn judge_address(
         refused.get_or_insert(("UnsupportedAddress", message));
     }
     match (address.kind.as_str(), address.value.as_deref()) {
-        ("IPAddress", _) => {}
+        (IP_ADDRESS, _) => {}
         ("Hostname", value) => {
             let message = format!(
                 "nothing can listen on hostname {}; ask for an IPAddress",

@@ -105,8 +105,8 @@ impl ListenerView {
         format!("{fate}, and no other listener gets them: {why}")
     }
 
-    /// The conditions. `parent` says why nothing of the whole Gateway is served.
-    pub fn conditions(&self, parent: Option<&str>) -> Vec<Condition> {
+    /// The conditions. `parent` is the reason for which nothing of the whole Gateway is served, and a message.
+    pub fn conditions(&self, parent: Option<(&'static str, &str)>) -> Vec<Condition> {
         let mut all = Vec::new();
         match (&self.conflict, &self.refused) {
             (Some((reason, message)), _) | (None, Some((reason, message))) => {
@@ -131,8 +131,8 @@ impl ListenerView {
                 _ => "Invalid",
             };
             Condition::no("Programmed", reason, self.unserved(message))
-        } else if let Some(why) = parent {
-            Condition::no("Programmed", "Invalid", why.to_owned())
+        } else if let Some((reason, why)) = parent {
+            Condition::no("Programmed", reason, why.to_owned())
         } else {
             Condition::yes("Programmed", "Programmed", "")
         });

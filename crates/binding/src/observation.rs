@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::bound::FrontendId;
-use crate::gateway::GatewayView;
+use crate::gateway::{GatewayView, IP_ADDRESS};
 
 /// State of a Gateway in the data plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,23 +30,22 @@ impl GatewayView {
     /// Adds the state in the data plane to a Gateway.
     pub(crate) fn with_observation(&self, observation: &Observation) -> GatewayView {
         let mut view = self.clone();
-        if view.refused.is_none() && view.unusable.is_none() {
-            view.unusable = if !observation.unusable.is_empty() {
-                let all = observation.unusable.iter();
-                let all: Vec<String> = all.map(|(a, why)| format!("{a}: {why}")).collect();
-                Some(("AddressNotUsable", all.join("; ")))
-            } else if observation.addresses.is_empty() {
+        if view.refused.is_none() && !view.is_without_address {
+            let known = view.unusable.take().map(|(_, message)| message);
+            let found = observation.unusable.iter().map(|(a, why)| format!("{a}: {why}"));
+            let unusable: Vec<String> = known.into_iter().chain(found).collect();
+            view.is_without_address = observation.addresses.is_empty();
+            view.unusable = if !unusable.is_empty() {
+                Some(("AddressNotUsable", unusable.join("; ")))
+            } else if view.is_without_address {
                 let message = observation.unassigned.as_deref();
                 let message = message.unwrap_or("no address could be assigned");
                 Some(("AddressNotAssigned", message.to_owned()))
             } else {
                 None
             };
-            let kind = || "IPAddress".to_owned();
-            let addresses = observation
-                .addresses
-                .iter()
-                .map(|a| (kind(), a.to_string()));
+            let kind = || IP_ADDRESS.to_owned();
+            let addresses = observation.addresses.iter().map(|a| (kind(), a.to_string()));
             view.addresses = addresses.collect();
         }
         let sets = view.sets.iter_mut().flat_map(|set| &mut set.listeners);

@@ -5,10 +5,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use pointsman_resources::core::{ServicePort, ServiceType};
-use pointsman_resources::gateway::Gateway;
+use pointsman_resources::gateway::{Gateway, GatewayAddress};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::bound::{AddressRequest, ServiceAddresses, Transport, Workload};
+use crate::gateway::IP_ADDRESS;
 use crate::{Binder, Delta, difference_arc};
 
 /// Changes that accumulate between two deltas.
@@ -88,22 +89,17 @@ impl Binder {
 }
 
 fn gateway_request(gateway: &Gateway) -> AddressRequest {
-    let requested = &gateway.spec.addresses;
-    let by_number = requested
-        .iter()
-        .filter(|address| address.kind == "IPAddress");
-    let is_any = |value: Option<&String>| value.is_none_or(String::is_empty);
+    let wanted = &gateway.spec.addresses;
+    let by_number = wanted.iter().filter(|address| address.kind == IP_ADDRESS);
+    let value = |address: &GatewayAddress| address.value.clone().filter(|value| !value.is_empty());
     AddressRequest {
         gateway: gateway.metadata.key(),
         proxy: None,
         age: gateway.metadata.age(),
+        any: wanted.is_empty() || by_number.clone().any(|address| value(address).is_none()),
         addresses: by_number
-            .filter_map(|address| address.value.as_ref()?.parse().ok())
+            .filter_map(|address| value(address)?.parse().ok())
             .collect(),
-        any: requested.is_empty()
-            || requested
-                .iter()
-                .any(|address| is_any(address.value.as_ref())),
         invalid: None,
     }
 }

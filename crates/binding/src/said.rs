@@ -109,18 +109,21 @@ impl Binder {
         listeners: &[ListenerView],
     ) -> Vec<ListenerStatus> {
         reader.record_read(Input::AttachedRoutes(owner.clone()));
-        let gateway_error = gateway
-            .refused
-            .as_ref()
-            .or(gateway.unusable.as_ref())
-            .map(|(_, m)| m.as_str());
+        let without_address = gateway.unusable.as_ref();
+        let without_address = without_address.filter(|_| gateway.is_without_address);
+        let parent = match (&gateway.refused, without_address) {
+            (Some((_, why)), _) => Some(("Invalid", why.as_str())),
+            // "Pending": it is valid, and not ready yet.
+            (None, Some((_, why))) => Some(("Pending", why.as_str())),
+            (None, None) => None,
+        };
         listeners
             .iter()
             .map(|listener| ListenerStatus {
                 name: listener.spec.name.clone(),
                 supported_kinds: listener.kinds.clone(),
                 attached_routes: self.attached.get(&listener.id).copied().unwrap_or(0),
-                conditions: listener.conditions(gateway_error),
+                conditions: listener.conditions(parent),
             })
             .collect()
     }

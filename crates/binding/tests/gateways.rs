@@ -394,6 +394,12 @@ fn addresses_are_ip_addresses() {
             "[{type: Hostname, value: bogus.example.com}, {value: 127.0.0.1}]",
             "True/Accepted",
             "False/AddressNotUsable",
+            1,
+        ),
+        (
+            "[{type: Hostname, value: bogus.example.com}, {type: Hostname}]",
+            "True/Accepted",
+            "False/AddressNotUsable",
             0,
         ),
         (
@@ -420,7 +426,36 @@ fn addresses_are_ip_addresses() {
             panic!("not a Gateway")
         };
         assert_eq!(found.len(), given, "{addresses}");
-        assert_eq!(bound.serves().is_empty(), programmed != "True/Programmed");
+        // An unusable address does not take down the others. Any address may be assigned later.
+        let serves = given > 0 || programmed == "True/Programmed";
+        assert_eq!(bound.serves().is_empty(), !serves, "{addresses}");
+    }
+}
+
+// Listener Programmed=False/Pending: "it is valid, but not yet configured in the data plane".
+#[test]
+fn a_valid_listener_without_an_address_is_pending() {
+    let listeners = "listeners: [{name: a, port: 80, protocol: HTTP}, {name: bad, port: 81, protocol: INVALID}]";
+    for (addresses, a, bad) in [
+        (
+            "[{type: Hostname, value: bogus.example.com}]",
+            "Programmed=False/Pending",
+            "Programmed=False/Invalid",
+        ),
+        (
+            "[{type: Hostname, value: bogus.example.com}, {value: 127.0.0.1}]",
+            "Programmed=True/Programmed",
+            "Programmed=False/Invalid",
+        ),
+        (
+            "[{type: test/fake-invalid-type, value: x}]",
+            "Programmed=False/Invalid",
+            "Programmed=False/Invalid",
+        ),
+    ] {
+        let bound = Bound::of(&gateway(&format!("addresses: {addresses}, {listeners}")));
+        assert_eq!(listener(&bound, G, "a")[2], a, "{addresses}");
+        assert_eq!(listener(&bound, G, "bad")[2], bad, "{addresses}");
     }
 }
 

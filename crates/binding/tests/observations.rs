@@ -76,6 +76,7 @@ fn a_gateway_without_an_address_is_not_programmed() {
         said.contains(&"Programmed=False/AddressNotAssigned".to_owned()),
         "{said:?}"
     );
+    assert_eq!(listener(&bound, G, "http")[2], "Programmed=False/Pending");
     assert!(
         said.contains(&"Accepted=True/Accepted".to_owned()),
         "{said:?}"
@@ -90,7 +91,7 @@ fn an_address_that_cannot_be_used_is_named() {
         "not here".to_owned(),
     )];
     let seen = Observation {
-        unusable: unusable.into(),
+        unusable: unusable.clone().into(),
         ..at("127.0.0.9")
     };
     observe(&mut bound, seen);
@@ -99,12 +100,40 @@ fn an_address_that_cannot_be_used_is_named() {
         said.contains(&"Programmed=False/AddressNotUsable".to_owned()),
         "{said:?}"
     );
-    assert_eq!(message(&bound, G, "Programmed"), "192.0.2.1: not here");
-    assert_eq!(addresses(&bound), ["IPAddress 127.0.0.9"]);
     assert_eq!(
-        itself(&bound, "ListenerSet infra/s")[1],
+        message(&bound, G, "Programmed"),
+        "192.0.2.1: not here; its other addresses serve traffic"
+    );
+    assert_eq!(addresses(&bound), ["IPAddress 127.0.0.9"]);
+    let set = "ListenerSet infra/s";
+    assert_eq!(listener(&bound, G, "http")[2], "Programmed=True/Programmed");
+    assert_eq!(itself(&bound, set)[1], "Programmed=True/Programmed");
+    // Without the other one nothing is served.
+    let seen = Observation {
+        unusable: unusable.into(),
+        ..Observation::default()
+    };
+    observe(&mut bound, seen);
+    assert_eq!(message(&bound, G, "Programmed"), "192.0.2.1: not here");
+    assert_eq!(listener(&bound, G, "http")[2], "Programmed=False/Pending");
+    assert_eq!(
+        itself(&bound, set)[1],
         "Programmed=False/ParentNotProgrammed"
     );
+}
+
+#[test]
+fn a_hostname_among_the_addresses_is_named_beside_what_the_outside_says() {
+    let mut bound =
+        gateway("addresses: [{type: Hostname, value: bogus.example}, {value: 127.0.0.9}], ");
+    observe(&mut bound, at("127.0.0.9"));
+    assert_eq!(itself(&bound, G)[1], "Programmed=False/AddressNotUsable");
+    assert_eq!(
+        message(&bound, G, "Programmed"),
+        "nothing can listen on hostname bogus.example; ask for an IPAddress; its other addresses serve traffic"
+    );
+    assert_eq!(addresses(&bound), ["IPAddress 127.0.0.9"]);
+    assert_eq!(listener(&bound, G, "http")[2], "Programmed=True/Programmed");
 }
 
 #[test]

@@ -35,6 +35,7 @@ fn a_gateway_requests_the_addresses_that_it_names_or_any() {
         request("{type: Hostname, value: a.example}"),
         (vec![], false)
     );
+    assert_eq!(request("{type: Hostname}"), (vec![], false));
 }
 
 #[test]

@@ -79,12 +79,7 @@ fn a_gateway_keeps_its_port_from_younger_ones_while_its_listener_cannot_serve() 
         condition(&listener("young"), "Accepted"),
         "False/PortUnavailable"
     );
-    let place: SocketAddr = format!("{own}:{port}").parse().expect("an address");
-    let mut stream = TcpStream::connect(place).expect("it listens");
-    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-    stream.write_all(request.as_bytes()).expect("sent");
-    let mut response = String::new();
-    stream.read_to_string(&mut response).expect("a response");
+    let response = response(&own, port);
     assert!(response.starts_with("HTTP/1.1 404"), "{response}");
 }
 
@@ -115,9 +110,13 @@ fn a_usable_address_of_the_manifest_is_used() {
     let port = free_port();
     let own = own_address();
     let good = gateway_with("good", port, &format!("addresses: [{{value: {own}}}], "));
-    let asks = format!("addresses: [{{value: 192.0.2.1}}, {{value: {own}}}], ");
+    let other = own_address();
+    let asks = format!(
+        "addresses: [{{value: 192.0.2.1}}, {{type: Hostname, value: a.example}}, {{value: {other}}}], "
+    );
     let bad = gateway_with("bad", port, &asks);
-    let running = Running::start(&[("all.yaml", &join(&[CLASS, &good, &bad]))]);
+    let route = route("r", "/").replace("{name: edge}", "{name: bad}");
+    let running = Running::start(&[("all.yaml", &join(&[CLASS, &good, &bad, &route]))]);
     let good = running.object("Gateway", "good").expect("the Gateway");
     assert_eq!(address(&good), own);
     assert_eq!(condition(&good["status"], "Programmed"), "True/Programmed");
@@ -126,6 +125,23 @@ fn a_usable_address_of_the_manifest_is_used() {
         condition(&bad["status"], "Programmed"),
         "False/AddressNotUsable"
     );
+    // It serves on the address that it has.
+    assert_eq!(address(&bad), other);
+    let listener = &bad["status"]["listeners"][0];
+    assert_eq!(condition(listener, "Programmed"), "True/Programmed");
+    let response = response(&other, port);
+    assert!(response.starts_with("HTTP/1.1 302"), "{response}");
+}
+
+/// The response to a request at an address.
+fn response(address: &str, port: u16) -> String {
+    let place: SocketAddr = format!("{address}:{port}").parse().expect("an address");
+    let mut stream = TcpStream::connect(place).expect("it listens");
+    let request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    stream.write_all(request.as_bytes()).expect("sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).expect("a response");
+    response
 }
 
 #[test]

@@ -191,9 +191,7 @@ impl Placement {
         let mut conflicts = BTreeMap::new();
         for request in &requests {
             let name = &request.gateway;
-            // A Gateway that requests an unusable address gets no socket at all: its status reports that for the whole Gateway.
             let assigned = self.assigned.get(name);
-            let assigned = assigned.filter(|assigned| assigned.unusable.is_empty());
             let addresses = assigned.map_or(&[][..], |assigned| &assigned.addresses);
             for (id, listener) in self.listeners.get(name).into_iter().flatten() {
                 let owner = SocketOwner::Gateway {
