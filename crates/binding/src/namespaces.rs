@@ -1,6 +1,7 @@
 //! Evaluates `namespaces` fields, which limit the namespaces that may attach to a listener, a Gateway or the mesh.
 
 use pointsman_resources::gateway::{From, Namespaces};
+use pointsman_resources::meta::Labels;
 
 use crate::store::Reader;
 
@@ -20,9 +21,8 @@ pub(crate) fn check_allowed(
             "namespaces.from is Same, which allows only namespace {home}, not {namespace}"
         )),
         From::Selector => {
-            let Some(selector) = choice.and_then(|choice| choice.selector.as_ref()) else {
-                return Err("namespaces.from is Selector, but there is no selector".to_owned());
-            };
+            let selector = choice.and_then(|choice| choice.selector.as_ref());
+            let selector = selector.ok_or_else(|| format!("namespaces.{NO_SELECTOR}"))?;
             match selector.matches(&reader.namespace_labels(namespace)) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err(format!(
@@ -32,4 +32,16 @@ pub(crate) fn check_allowed(
             }
         }
     }
+}
+
+const NO_SELECTOR: &str = "from is Selector, but there is no selector";
+
+/// Reason why a choice by selector lets in no namespace at all, if it does.
+pub(crate) fn selects_none(choice: Option<&Namespaces>) -> Option<String> {
+    let choice = choice.filter(|choice| choice.from == Some(From::Selector))?;
+    let Some(selector) = &choice.selector else {
+        return Some(NO_SELECTOR.to_owned());
+    };
+    let wrong = selector.matches(&Labels::default()).err()?;
+    Some(format!("selector is invalid: {wrong}"))
 }

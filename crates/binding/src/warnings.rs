@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use pointsman_resources::gateway::{Listener, Namespaces};
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::route::{HeaderModifier, Route, RouteFilter};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::Binder;
 use crate::bound::{BackendId, Endpoints, FrontendId, Scope};
+use crate::namespaces;
 use crate::parents::{self, Parent};
 use crate::status::parent_text;
 
@@ -45,16 +47,34 @@ impl Binder {
             };
             match object {
                 Resource::Route(route) => self.route_warnings(&key, route, &enrolled, &mut warn),
-                Resource::Gateway(_) => {
-                    if let Some(reason) = self.explain_unserved(&key.name) {
-                        warn("spec.gatewayClassName", reason);
+                Resource::Gateway(gateway) => match self.explain_unserved(&key.name) {
+                    Some(reason) => warn("spec.gatewayClassName", reason),
+                    None => {
+                        let sets = gateway.spec.allowed_listeners.as_ref();
+                        let sets = sets.and_then(|allowed| allowed.namespaces.as_ref());
+                        selector_warning("spec.allowedListeners", sets, "ListenerSet", &mut warn);
+                        listener_warnings(&gateway.spec.listeners, &mut warn);
                     }
+                },
+                Resource::ListenerSet(set) if !self.has_no_conditions(&key) => {
+                    listener_warnings(&set.spec.listeners, &mut warn);
                 }
-                Resource::ListenerSet(set) if self.has_no_conditions(&key) => {
+                Resource::ListenerSet(set) => {
                     let reason = self.explain_unserved(&set.gateway());
                     let kind = &set.spec.parent_ref.kind;
                     let unsupported = || format!("a {kind} is not supported as a parent");
                     warn("spec.parentRef", reason.unwrap_or_else(unsupported));
+                }
+                Resource::MeshSettings(settings) => {
+                    let allowed = &settings.spec.allowed_routes;
+                    for (role, scope) in [
+                        ("producers", &allowed.producers),
+                        ("consumers", &allowed.consumers),
+                    ] {
+                        let choice = scope.as_ref().and_then(|scope| scope.namespaces.as_ref());
+                        let of = format!("spec.allowedRoutes.{role}");
+                        selector_warning(&of, choice, "route", &mut warn);
+                    }
                 }
                 Resource::BackendTLSPolicy(policy) if self.has_no_conditions(&key) => {
                     let targets = policy.spec.target_refs.iter();
@@ -272,6 +292,30 @@ impl Binder {
             let parent = parent_text(reference);
             format!("{parent} is not of a supported kind of parent")
         })
+    }
+}
+
+/// Warns about listeners whose selector of namespaces allows no route.
+fn listener_warnings(listeners: &[Listener], warn: &mut impl FnMut(&str, String)) {
+    for (index, listener) in listeners.iter().enumerate() {
+        let of = format!("spec.listeners[{index}].allowedRoutes");
+        let choice = listener.allowed_routes.namespaces.as_ref();
+        selector_warning(&of, choice, "route", warn);
+    }
+}
+
+/// Warns about a selector of namespaces that is missing or invalid and therefore selects nothing.
+fn selector_warning(
+    of: &str,
+    choice: Option<&Namespaces>,
+    what: &str,
+    warn: &mut impl FnMut(&str, String),
+) {
+    if let Some(why) = namespaces::selects_none(choice) {
+        warn(
+            &format!("{of}.namespaces"),
+            format!("{why}, so no {what} is allowed"),
+        );
     }
 }
 

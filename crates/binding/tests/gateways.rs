@@ -517,6 +517,68 @@ fn a_tcp_route_attaches_to_a_listener_that_terminates_tls() {
     }
 }
 
+#[test]
+fn a_selector_of_namespaces_that_is_missing_or_invalid_is_warned_about_at_the_gateway() {
+    for (selector, why) in [
+        (
+            "from: Selector",
+            "from is Selector, but there is no selector",
+        ),
+        (
+            "from: Selector, selector: {matchExpressions: [{key: a, operator: Is, values: [b]}]}",
+            "selector is invalid: operator `Is` on label `a` is none of In, NotIn, Exists, DoesNotExist",
+        ),
+        (
+            "from: Selector, selector: {matchExpressions: [{key: a, operator: In}]}",
+            "selector is invalid: operator In on label `a` needs values",
+        ),
+        ("from: Selector, selector: {}", ""),
+        ("from: All", ""),
+    ] {
+        let listener = format!(
+            "{{name: a, port: 80, protocol: HTTP, allowedRoutes: {{namespaces: {{{selector}}}}}}}"
+        );
+        let set = doc(
+            "ListenerSet",
+            "infra/s",
+            &format!(
+                "{{parentRef: {{name: g}}, listeners: [{}]}}",
+                listener.replace("80", "81")
+            ),
+        );
+        let of_routes = Bound::of(
+            &(gateway(&format!(
+                "allowedListeners: {{namespaces: {{from: Same}}}}, listeners: [{listener}]"
+            )) + &set),
+        );
+        let of_sets = Bound::of(&gateway(&format!(
+            "allowedListeners: {{namespaces: {{{selector}}}}}, listeners: [{{name: a, port: 80, protocol: HTTP}}]"
+        )));
+        let told = |bound: &Bound| -> Vec<String> {
+            let warnings = bound.warnings().into_iter();
+            warnings
+                .map(|warning| format!("{} {}: {}", warning.object, warning.field, warning.message))
+                .collect()
+        };
+        if why.is_empty() {
+            assert!(told(&of_routes).is_empty() && told(&of_sets).is_empty());
+            continue;
+        }
+        let field = "spec.listeners[0].allowedRoutes.namespaces";
+        let message = format!("{field}: {why}, so no route is let in");
+        assert_eq!(
+            told(&of_routes),
+            [
+                format!("Gateway infra/g {message}"),
+                format!("ListenerSet infra/s {message}")
+            ]
+        );
+        let message =
+            format!("spec.allowedListeners.namespaces: {why}, so no ListenerSet is let in");
+        assert_eq!(told(&of_sets), [format!("Gateway infra/g {message}")]);
+    }
+}
+
 fn route(kind: &str, name: &str, spec: &str) -> String {
     doc(kind, name, spec)
 }

@@ -58,6 +58,24 @@ fn routes() -> String {
 // "SHOULD allow control by the cluster operator (mesh administrator) to grant permission for whether xRoute resources in a given
 // namespace are allowed to configure mesh traffic routing." DESIGN: reason `NotAllowedByMesh`, and it changes no traffic.
 #[test]
+fn a_selector_that_is_missing_is_warned_about() {
+    let spec = "{allowedRoutes: {consumers: {namespaces: {from: Selector}}}}";
+    let bound = Bound::of(&settings("default", spec));
+    let warnings = bound.warnings();
+    let warnings: Vec<(&str, &str)> = warnings
+        .iter()
+        .map(|warning| (&*warning.field, &*warning.message))
+        .collect();
+    assert_eq!(
+        warnings,
+        [(
+            "spec.allowedRoutes.consumers.namespaces",
+            "from is Selector, but there is no selector, so no route is let in"
+        )]
+    );
+}
+
+#[test]
 fn the_operator_says_who_may_attach() {
     const YES: &str = "True/Accepted";
     const NO: &str = "False/NotAllowedByMesh";
