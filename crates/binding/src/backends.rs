@@ -148,23 +148,19 @@ pub(crate) fn resolve(
             );
             fault(FaultReason::UnsupportedProtocol, message)
         }
-        None if of_number.is_empty() => {
+        // A port of another transport is another port, though it has the same number.
+        None => {
             let known: Vec<String> = ports.iter().map(|p| p.port.to_string()).collect();
-            let message = match known.is_empty() {
-                true => format!("{object} has no ports"),
-                false => format!(
-                    "{object} has no port {port}; its ports are {}",
-                    known.join(", ")
-                ),
+            let message = if !of_number.is_empty() {
+                let kind = referrer.kind;
+                format!("port {port} of {object} is not a {transport} port, which a {kind} requires")
+            } else if known.is_empty() {
+                format!("{object} has no ports")
+            } else {
+                let known = known.join(", ");
+                format!("{object} has no port {port}; its ports are {known}")
             };
             fault(FaultReason::BackendNotFound, message)
-        }
-        None => {
-            let message = format!(
-                "port {port} of {object} is not a {transport} port, which a {} requires",
-                referrer.kind
-            );
-            fault(FaultReason::UnsupportedProtocol, message)
         }
     }
 }

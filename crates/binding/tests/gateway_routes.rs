@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{attached, bind, bind_on_base, doc, message, said, verdict};
+use common::{attached, bind, bind_on_base, doc, message, said, service, verdict};
 
 fn route(spec: &str) -> String {
     format!(
@@ -250,6 +250,44 @@ fn backend_refs_are_resolved_and_say_what_is_missing() {
         );
         let message = message(&binder, "HTTPRoute shop/r", "ResolvedRefs");
         assert!(message.contains(words), "{message}");
+    }
+}
+
+// A port is a number and a protocol: a route of another transport finds none of its own.
+#[test]
+fn a_port_of_another_transport_is_not_found() {
+    for (kind, listener, protocol, needs) in [
+        ("UDPRoute", "UDP", "TCP", "a UDP port"),
+        ("TCPRoute", "TCP", "UDP", "a TCP port"),
+        ("HTTPRoute", "HTTP", "UDP", "a TCP port"),
+    ] {
+        let binder = bind(
+            &(doc(
+                "GatewayClass",
+                "ours",
+                "{controllerName: pointsman.io/controller}",
+            ) + &doc(
+                "Gateway",
+                "shop/g",
+                &format!(
+                    "{{gatewayClassName: ours, listeners: [{{name: l, port: 53, protocol: {listener}}}]}}"
+                ),
+            ) + &service(
+                "shop/dns",
+                &format!("{{ports: [{{port: 53, protocol: {protocol}}}]}}"),
+            ) + &doc(
+                kind,
+                "shop/r",
+                "{parentRefs: [{name: g}], rules: [{backendRefs: [{name: dns, port: 53}]}]}",
+            )),
+        );
+        let route = format!("{kind} shop/r");
+        assert_eq!(
+            verdict(&binder, &route),
+            "Accepted=True/Accepted ResolvedRefs=False/BackendNotFound"
+        );
+        let expected = format!("port 53 of Service shop/dns is not {needs}, as a {kind} needs");
+        assert!(message(&binder, &route, "ResolvedRefs").contains(&expected));
     }
 }
 
