@@ -153,7 +153,9 @@ pub(crate) fn resolve(
             let known: Vec<String> = ports.iter().map(|p| p.port.to_string()).collect();
             let message = if !of_number.is_empty() {
                 let kind = referrer.kind;
-                format!("port {port} of {object} is not a {transport} port, which a {kind} requires")
+                format!(
+                    "port {port} of {object} is not a {transport} port, which a {kind} requires"
+                )
             } else if known.is_empty() {
                 format!("{object} has no ports")
             } else {

@@ -32,7 +32,10 @@ impl GatewayView {
         let mut view = self.clone();
         if view.refused.is_none() && !view.is_without_address {
             let known = view.unusable.take().map(|(_, message)| message);
-            let found = observation.unusable.iter().map(|(a, why)| format!("{a}: {why}"));
+            let found = observation
+                .unusable
+                .iter()
+                .map(|(a, why)| format!("{a}: {why}"));
             let unusable: Vec<String> = known.into_iter().chain(found).collect();
             view.is_without_address = observation.addresses.is_empty();
             view.unusable = if !unusable.is_empty() {
@@ -45,7 +48,10 @@ impl GatewayView {
                 None
             };
             let kind = || IP_ADDRESS.to_owned();
-            let addresses = observation.addresses.iter().map(|a| (kind(), a.to_string()));
+            let addresses = observation
+                .addresses
+                .iter()
+                .map(|a| (kind(), a.to_string()));
             view.addresses = addresses.collect();
         }
         let sets = view.sets.iter_mut().flat_map(|set| &mut set.listeners);

@@ -189,7 +189,10 @@ fn explain_lists_policies_that_do_not_select_a_dataplane_and_check_warns_of_empt
     assert_eq!(candidates[0]["name"], "others");
     assert_eq!(candidates[0]["lostOn"], "scope");
     let detail = candidates[0]["detail"].as_str().unwrap_or_default();
-    assert!(detail.contains("its targetRef (MeshService c) does not select"), "{detail}");
+    assert!(
+        detail.contains("its targetRef (MeshService c) does not select"),
+        "{detail}"
+    );
     let output = pointsman(&["check", "-f", "-", "--strict"], mesh);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output);
