@@ -51,12 +51,12 @@ fn a_listener_whose_secret_is_missing_keeps_its_hostname() {
     );
     assert_eq!(
         programmed(&bound, G, "secure"),
-        "TLS handshakes for secure.example are refused, and no other listener gets them: there is no Secret infra/c"
+        "TLS handshakes for secure.example are refused, and no other listener gets them: Secret infra/c does not exist"
     );
     assert_eq!(bound.serves(), ["infra/g all"]);
     assert_eq!(
         bound.closed(),
-        ["infra/g secure: there is no Secret infra/c"]
+        ["infra/g secure: Secret infra/c does not exist"]
     );
     bound.apply(puts(fresh_secret("infra/c").trim_start_matches("\n---\n")));
     assert_eq!(bound.serves(), ["infra/g all", "infra/g secure"]);
@@ -154,7 +154,7 @@ fn a_listener_that_lost_its_hostname_to_another_keeps_nothing() {
     assert_eq!(bound.serves(), ["infra/g all"]);
     assert_eq!(
         bound.closed(),
-        ["infra/g secure: there is no Secret infra/c"]
+        ["infra/g secure: Secret infra/c does not exist"]
     );
 }
 
@@ -164,7 +164,7 @@ fn a_listener_that_is_alone_on_its_port_keeps_it() {
     for (listener, message) in [
         (
             SECURE,
-            "TLS handshakes for secure.example are refused, and no other listener gets them: there is no Secret infra/c",
+            "TLS handshakes for secure.example are refused, and no other listener gets them: Secret infra/c does not exist",
         ),
         (
             "{name: secure, port: 90, protocol: TCP, allowedRoutes: {kinds: [{kind: UDPRoute}]}}",
@@ -215,7 +215,7 @@ fn a_closed_listener_of_a_set_keeps_its_hostname_and_yaml_ends_its_message() {
         "{parentRef: {name: g, namespace: infra}, listeners: [{name: own, port: 443, protocol: HTTPS, hostname: own.example, tls: {certificateRefs: [{name: c, namespace: other}]}}]}",
     );
     let bound = Bound::of(&(gateway(&[CATCH_ALL]) + &fresh_secret("infra/all") + &set));
-    let why = "Secret other/c may not be referred to from namespace team without a ReferenceGrant";
+    let why = "Secret other/c can't be referenced from namespace team without a ReferenceGrant";
     assert_eq!(bound.closed(), [format!("team/s own: {why}")]);
     let message = programmed(&bound, "ListenerSet team/s", "own");
     let start = format!(

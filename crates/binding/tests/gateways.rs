@@ -565,7 +565,7 @@ fn a_selector_of_namespaces_that_is_missing_or_invalid_is_warned_about_at_the_ga
             continue;
         }
         let field = "spec.listeners[0].allowedRoutes.namespaces";
-        let message = format!("{field}: {why}, so no route is let in");
+        let message = format!("{field}: {why}, so no route is allowed");
         assert_eq!(
             told(&of_routes),
             [
@@ -574,7 +574,7 @@ fn a_selector_of_namespaces_that_is_missing_or_invalid_is_warned_about_at_the_ga
             ]
         );
         let message =
-            format!("spec.allowedListeners.namespaces: {why}, so no ListenerSet is let in");
+            format!("spec.allowedListeners.namespaces: {why}, so no ListenerSet is allowed");
         assert_eq!(told(&of_sets), [format!("Gateway infra/g {message}")]);
     }
 }

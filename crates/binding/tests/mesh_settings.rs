@@ -70,7 +70,7 @@ fn a_selector_that_is_missing_is_warned_about() {
         warnings,
         [(
             "spec.allowedRoutes.consumers.namespaces",
-            "from is Selector, but there is no selector, so no route is let in"
+            "from is Selector, but there is no selector, so no route is allowed"
         )]
     );
 }

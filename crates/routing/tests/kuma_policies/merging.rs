@@ -371,7 +371,7 @@ fn the_protocol_decides_between_http_and_tcp_routes() {
     );
     let ignored = world.conditions(Kind::MeshTCPRoute, "t");
     assert!(
-        ignored[0].contains("a MeshHTTPRoute governs it"),
+        ignored[0].contains("a MeshHTTPRoute takes precedence"),
         "{ignored:?}"
     );
     // Only TCP: as plain TCP.
