@@ -41,15 +41,34 @@ pub struct DirectoryScan {
     pub links: Vec<PathBuf>,
     /// Directories that could not be read, with the error.
     pub problems: Vec<(PathBuf, String)>,
-    seen: HashSet<PathBuf>,
+    /// Devices and inodes of the directories.
+    seen: HashSet<(u64, u64)>,
+    /// Real paths of the directories that `-f` names. Links to directories elsewhere are not followed: because of a link to `/` among somebody else's manifests
+    /// the whole machine would be scanned.
+    roots: Vec<PathBuf>,
 }
 
+/// Maximum depth of directories in one that `-f` names.
+const MAX_DEPTH: usize = 64;
+
 impl DirectoryScan {
+    /// Creates an empty result of a scan that follows links only to directories below these.
+    pub fn within<'r>(roots: impl Iterator<Item = &'r Path>) -> Self {
+        DirectoryScan {
+            roots: roots.filter_map(|root| root.canonicalize().ok()).collect(),
+            ..DirectoryScan::default()
+        }
+    }
+
     /// Adds the files below a directory. A directory that is linked into itself is scanned once. `enter` is called before each directory is read.
     pub fn add(&mut self, directory: &Path, enter: &mut impl FnMut(&Path)) {
-        // A path that can't be resolved counts as new.
-        let real = directory.canonicalize();
-        if !real.map_or(true, |real| self.seen.insert(real)) {
+        self.add_at(directory, 0, enter);
+    }
+
+    fn add_at(&mut self, directory: &Path, depth: usize, enter: &mut impl FnMut(&Path)) {
+        // A directory that has disappeared counts as new: reading it fails below.
+        let data = directory.metadata();
+        if !data.map_or(true, |data| self.seen.insert((data.dev(), data.ino()))) {
             return;
         }
         self.directories.insert(directory.to_owned());
@@ -86,11 +105,28 @@ impl DirectoryScan {
                 if is_link {
                     self.links.push(path.clone());
                 }
-                self.add(&path, enter);
+                let problem = match is_link && !self.is_inside(&path) {
+                    true => {
+                        "this link leads out of the directories that -f names; it is not followed"
+                    }
+                    false if depth == MAX_DEPTH => {
+                        "nested too deeply; this directory is not scanned"
+                    }
+                    false => {
+                        self.add_at(&path, depth + 1, enter);
+                        continue;
+                    }
+                };
+                self.problems.push((path, problem.to_owned()));
             } else if is_manifest(&path) {
                 self.files.push(path);
             }
         }
+    }
+
+    fn is_inside(&self, path: &Path) -> bool {
+        let real = path.canonicalize();
+        real.is_ok_and(|real| self.roots.iter().any(|root| real.starts_with(root)))
     }
 }
 

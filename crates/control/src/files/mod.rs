@@ -260,7 +260,8 @@ impl Files {
 
     /// Finds the files of a root: the manifests in a directory, or the file itself.
     fn find_files(&mut self, path: &Path) -> std::io::Result<DirectoryScan> {
-        let mut found = DirectoryScan::default();
+        let roots = self.roots.iter().map(|root| &*root.path);
+        let mut found = DirectoryScan::within(roots);
         if !path.metadata()?.is_dir() {
             found.files.push(path.to_owned());
             return Ok(found);
@@ -278,7 +279,8 @@ impl Files {
         Ok(found)
     }
 
-    fn finish_scan(&mut self, index: usize, found: DirectoryScan) {
+    fn finish_scan(&mut self, index: usize, mut found: DirectoryScan) {
+        found.problems.sort_unstable();
         let problems: Vec<Finding> = found
             .problems
             .into_iter()

@@ -168,6 +168,50 @@ fn an_irregular_file_is_one_error_and_other_files_are_read() {
     assert!(text(&explained).contains("HTTPRoute shop/web"));
 }
 
+/// A link to `/` would have the whole machine searched, `/proc` and network mounts included; so would folders nested as deeply as a path is long.
+#[test]
+fn links_to_folders_elsewhere_are_not_followed_and_nesting_has_an_end() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    std::fs::create_dir_all(path("m/inner")).expect("a folder");
+    std::fs::write(path("m/inner/a.yaml"), WELL).expect("written");
+    symlink("/", path("m/root")).expect("linked");
+    symlink("../..", path("m/inner/up")).expect("linked");
+    symlink("inner", path("m/same")).expect("linked");
+    let mut deep = path("m");
+    deep.extend(std::iter::repeat_n("d", 1500));
+    std::fs::create_dir_all(&deep).expect("folders");
+    let here = path("m");
+    let here = here.display();
+    let output = bounded(&format!("$P check -f {here}"));
+    let printed = text(&output);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    let errors = printed.lines().filter(|line| line.starts_with("error: "));
+    let outside = "this link leads out of the directories that -f names; it is not followed";
+    let nested = format!("{here}{}", "/d".repeat(65));
+    assert_eq!(
+        errors.collect::<Vec<_>>(),
+        [
+            format!("error: {nested}: nested too deeply; this directory is not scanned"),
+            format!("error: {here}/inner/up: {outside}"),
+            format!("error: {here}/root: {outside}"),
+        ]
+    );
+    assert!(printed.contains("HTTPRoute shop/web"), "{printed}");
+    // A link into another folder that -f names is no way out.
+    std::fs::remove_dir_all(path("m/d")).expect("removed");
+    std::fs::remove_file(path("m/root")).expect("removed");
+    std::fs::remove_file(path("m/inner/up")).expect("removed");
+    std::fs::create_dir(path("other")).expect("a folder");
+    symlink("../other", path("m/other")).expect("linked");
+    std::fs::rename(path("m/inner/a.yaml"), path("other/a.yaml")).expect("moved");
+    let output = bounded(&format!(
+        "$P check -f {here} -f {}",
+        path("other").display()
+    ));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+}
+
 #[test]
 fn a_file_of_16_mib_is_read() {
     let folder = tempfile::tempdir().expect("a folder");
