@@ -1,5 +1,6 @@
 //! Output: colored text on a terminal, JSON and YAML for tools.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
@@ -21,6 +22,30 @@ pub enum Style {
     Strong,
     /// Less important.
     Faint,
+}
+
+/// Terminal code that ends a style.
+const RESET: &str = "\x1b[0m";
+
+impl Style {
+    const ALL: [Style; 5] = [
+        Style::Bad,
+        Style::Warn,
+        Style::Good,
+        Style::Strong,
+        Style::Faint,
+    ];
+
+    /// Terminal code that begins the style.
+    fn code(self) -> &'static str {
+        match self {
+            Style::Bad => "\x1b[31m",
+            Style::Warn => "\x1b[33m",
+            Style::Good => "\x1b[32m",
+            Style::Strong => "\x1b[1m",
+            Style::Faint => "\x1b[2m",
+        }
+    }
 }
 
 /// Applies styles to text, unless colors are disabled.
@@ -45,14 +70,7 @@ impl Paint {
         if !self.color {
             return text.to_owned();
         }
-        let code = match style {
-            Style::Bad => "31",
-            Style::Warn => "33",
-            Style::Good => "32",
-            Style::Strong => "1",
-            Style::Faint => "2",
-        };
-        format!("\x1b[{code}m{text}\x1b[0m")
+        format!("{}{text}{RESET}", style.code())
     }
 }
 
@@ -62,11 +80,35 @@ pub fn structured(format: Format, value: &impl Serialize) -> Result<()> {
         Format::Yaml => yaml::to_string(&serde_json::to_value(value)?),
         Format::Json | Format::Text => serde_json::to_string_pretty(value)? + "\n",
     };
-    print(&text)
+    write(&text)
+}
+
+/// Prints text for people.
+pub fn print(text: &str) -> Result<()> {
+    write(&escape_controls(text))
+}
+
+/// Replaces control characters by escapes, line ends and the codes of [`Paint`] excepted: a name or value of a manifest is text, and nothing that a terminal
+/// acts on.
+fn escape_controls(text: &str) -> Cow<'_, str> {
+    let is_harmless = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
+    if text.chars().all(is_harmless) {
+        return Cow::Borrowed(text);
+    }
+    let mut escaped = String::with_capacity(text.len() + 16);
+    for (at, letter) in text.char_indices() {
+        let mut codes = Style::ALL.map(Style::code).into_iter().chain([RESET]);
+        match letter {
+            letter if is_harmless(letter) => escaped.push(letter),
+            '\x1b' if codes.any(|code| text[at..].starts_with(code)) => escaped.push(letter),
+            letter => escaped.push_str(&format!("\\x{:02x}", u32::from(letter))),
+        }
+    }
+    Cow::Owned(escaped)
 }
 
 /// Writes to standard output. A closed pipe is not an error, so that the output can be piped to `head`.
-pub fn print(text: &str) -> Result<()> {
+fn write(text: &str) -> Result<()> {
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
@@ -75,5 +117,26 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Writes a line to standard error. A failure can't be reported anywhere and is ignored.
 pub fn print_error(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    let _ = writeln!(std::io::stderr().lock(), "{}", escape_controls(text));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_of_manifests_reach_no_terminal() {
+        let styled = Paint { color: true }.paint(Style::Bad, "a");
+        for (text, wanted) in [
+            ("a\n\tb ü\u{202e}", "a\n\tb ü\u{202e}"),
+            (&styled, "\x1b[31ma\x1b[0m"),
+            (
+                "\x1b[2J\x1b]0;t\x07\x1b[8m",
+                "\\x1b[2J\\x1b]0;t\\x07\\x1b[8m",
+            ),
+            ("a\0\r\u{7f}\u{9b}31m", "a\\x00\\x0d\\x7f\\x9b31m"),
+        ] {
+            assert_eq!(escape_controls(text), wanted);
+        }
+    }
 }

@@ -213,6 +213,26 @@ fn links_to_folders_elsewhere_are_not_followed_and_nesting_has_an_end() {
 }
 
 #[test]
+fn control_characters_of_manifests_reach_no_terminal() {
+    let value = r"\e[2J\e]0;title\a\u009b31m";
+    let manifests = direct_response(&format!("{{filename: \"{value}\"}}"))
+        + &format!("\n---\n{{apiVersion: v1, kind: Service, metadata: {{name: \"{value}\"}}}}\n")
+        + &format!("---\n{{apiVersion: v1, kind: \"{value}\", metadata: {{name: other}}}}\n");
+    let from = ["--from", "dataplane/web", "http://127.0.0.1:10001/"];
+    let explain = [&["explain", "-f", "-", "-H", "x: \x1b[2J"][..], &from].concat();
+    for arguments in [&["check", "-f", "-"][..], &explain] {
+        let output = pointsman(arguments, &manifests);
+        for text in [&output.stdout, &output.stderr] {
+            let text = String::from_utf8_lossy(text);
+            let control = |letter: char| letter.is_control() && letter != '\n';
+            assert!(!text.contains(control), "{arguments:?}: {text:?}");
+        }
+        let printed = [output.stdout, output.stderr].concat();
+        assert!(String::from_utf8_lossy(&printed).contains(r"\x1b[2J"));
+    }
+}
+
+#[test]
 fn a_file_of_16_mib_is_read() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut all = WELL.to_owned();
