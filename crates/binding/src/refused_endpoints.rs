@@ -115,6 +115,16 @@ impl Binder {
         &self,
         backends: impl IntoIterator<Item = &'b BackendId>,
     ) -> Option<Condition> {
+        let message = self.refused_message(backends)?;
+        let condition = Condition::yes(ENDPOINTS_REFUSED, "AddressNotAllowed", message);
+        Some(condition)
+    }
+
+    /// Returns the message that names the refused endpoints of some backends; `None` if all are allowed.
+    pub(crate) fn refused_message<'b>(
+        &self,
+        backends: impl IntoIterator<Item = &'b BackendId>,
+    ) -> Option<String> {
         let mut parts: Vec<String> = Vec::new();
         for id in backends {
             let Some(refused) = self.refused_endpoints.get(id) else {
@@ -132,11 +142,10 @@ impl Binder {
                 parts.push(text);
             }
         }
-        let message = format!(
+        (!parts.is_empty()).then(|| format!(
             "{}. These endpoints get no traffic; --allow-endpoint-range CIDR allows a range of addresses, but never the admin server",
             parts.join("; ")
-        );
-        (!parts.is_empty()).then(|| Condition::yes(ENDPOINTS_REFUSED, "AddressNotAllowed", message))
+        ))
     }
 
     /// Returns the backends of an object that have refused endpoints.

@@ -38,6 +38,7 @@ impl Binder {
         all.extend(self.ignored_tls());
         all.extend(self.outbounds_without_destination(&reader));
         all.extend(self.backends_without_endpoint());
+        all.extend(self.outbounds_with_refused_endpoints());
         all.sort_by(|a, b| a.object.cmp(&b.object));
         all
     }
@@ -300,6 +301,25 @@ impl Binder {
                         false => format!("{listen} has no destination: no inbound has the tags of {to}"),
                     },
                 });
+            }
+        }
+        all
+    }
+
+    /// Returns warnings about outbounds with endpoints that the operator's policy refuses. Where policies govern the traffic, their condition says so too.
+    fn outbounds_with_refused_endpoints(&self) -> Vec<Warning> {
+        let mut all = Vec::new();
+        let proxies: BTreeMap<_, _> = self.kuma.proxies.iter().collect();
+        for (key, proxy) in proxies {
+            for (listen, to) in &proxy.outbounds {
+                let outcome = self.kuma.destinations.get(to);
+                let is_diverted = outcome.is_some_and(|outcome| outcome.diverts(key, to));
+                let message = self.refused_message([to]).filter(|_| !is_diverted);
+                all.extend(message.map(|message| Warning {
+                    object: key.clone(),
+                    field: "networking.outbound".to_owned(),
+                    message: format!("{listen}: {message}"),
+                }));
             }
         }
         all

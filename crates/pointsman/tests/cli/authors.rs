@@ -306,6 +306,16 @@ fn routable_policy_rejects_endpoints_on_this_machine() {
     let refused = explain(&["--endpoint-addresses", "routable"]);
     assert_eq!(refused["status"], 503, "{refused}");
 
+    // Without a policy on Kuma's traffic there is no condition to say it.
+    let calls = "{type: Mesh, name: default}
+---\n{type: Dataplane, mesh: default, name: web, networking: {address: 10.0.0.7, inbound: [{port: 1, tags: {kuma.io/service: web}}], outbound: [{port: 10001, tags: {kuma.io/service: backend}}]}}
+---\n{type: Dataplane, mesh: default, name: backend, networking: {address: 127.0.0.1, inbound: [{port: 2, tags: {kuma.io/service: backend}}]}}\n";
+    let printed = text(&pointsman(&routable, calls));
+    let said = "Dataplane mesh:default/web: 127.0.0.1:10001: MeshService mesh:default/backend: 127.0.0.1:2 is loopback";
+    assert!(printed.contains(said), "{printed}");
+    let printed = text(&pointsman(&allowed, calls));
+    assert!(!printed.contains("loopback"), "{printed}");
+
     let output = pointsman(&["check", "-f", "-", "--allow-endpoint-range", "::1"], WELL);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8_lossy(&output.stderr);
