@@ -286,7 +286,8 @@ fn a_port_of_another_transport_is_not_found() {
             verdict(&binder, &route),
             "Accepted=True/Accepted ResolvedRefs=False/BackendNotFound"
         );
-        let expected = format!("port 53 of Service shop/dns is not {needs}, which a {kind} requires");
+        let expected =
+            format!("port 53 of Service shop/dns is not {needs}, which a {kind} requires");
         assert!(message(&binder, &route, "ResolvedRefs").contains(&expected));
     }
 }
