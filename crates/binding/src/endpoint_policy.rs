@@ -2,6 +2,7 @@
 //! authors of routes can refuse addresses of the proxy's own machine or link, as the API server does for EndpointSlices: "may not be loopback, link-local
 //! (169.254.0.0/16, fe80::/10), unspecified or multicast".
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
@@ -63,8 +64,8 @@ impl std::str::FromStr for Network {
 pub struct EndpointPolicy {
     /// Ranges that are allowed although their class is refused; `None` refuses no class.
     exceptions: Option<Vec<Network>>,
-    /// Address of the process's own admin server, which is always refused.
-    admin: Option<SocketAddr>,
+    /// Addresses of Pointsman's own admin servers, which are always refused.
+    admins: BTreeSet<SocketAddr>,
 }
 
 /// Reason for refusing an endpoint address.
@@ -99,13 +100,13 @@ impl EndpointPolicy {
     pub fn routable(exceptions: Vec<Network>) -> Self {
         EndpointPolicy {
             exceptions: Some(exceptions),
-            admin: None,
+            admins: BTreeSet::new(),
         }
     }
 
-    /// Refuses the address of the process's own admin server too.
+    /// Refuses the address of an admin server too.
     pub fn refuse_admin(&mut self, admin: SocketAddr) {
-        self.admin = Some(admin);
+        self.admins.insert(admin);
     }
 
     /// Returns the reason for refusing an address, regardless of its port.
@@ -124,8 +125,9 @@ impl EndpointPolicy {
     ) -> Option<RefusedAddress> {
         let is_admin = transport == Transport::Tcp
             && self
-                .admin
-                .is_some_and(|admin| is_reached_at(admin, endpoint));
+                .admins
+                .iter()
+                .any(|admin| is_reached_at(*admin, endpoint));
         match is_admin {
             true => Some(RefusedAddress::Admin),
             false => self.refuses(endpoint.ip()),

@@ -71,6 +71,16 @@ impl Snapshots {
         *latest.unwrap_or_else(PoisonError::into_inner) = Arc::new(snapshot);
     }
 
+    /// Replaces the latest snapshot with tables alone, for a data plane whose statuses are kept elsewhere.
+    pub fn publish_tables(&self, tables: Tables) {
+        let version = self.latest().version + 1;
+        self.publish(Snapshot {
+            version,
+            tables,
+            ..Snapshot::default()
+        });
+    }
+
     /// Calls `read` with a binder that has exactly the inputs of a snapshot. Readers block each other.
     pub fn with_binder<T>(&self, snapshot: &Snapshot, read: impl FnOnce(&Binder) -> T) -> T {
         let replica = self.replica.lock();

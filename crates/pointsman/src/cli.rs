@@ -1,5 +1,7 @@
 //! The command line.
 
+mod control_plane;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,7 +11,7 @@ use anyhow::{Error, Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use pointsman_binding::{EndpointPolicy, Network};
 use pointsman_control::{ContentAccess, Permissions};
-use pointsman_proxy::placement::AddressPool;
+use pointsman_proxy::placement::{AddressPolicy, AddressPool, DataplaneFilter, Placement};
 use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Options};
 use pointsman_routing::PathPolicy;
 
@@ -20,6 +22,8 @@ pub struct Cli {
     #[command(subcommand)]
     pub verb: Verb,
 }
+
+pub use control_plane::{Controller, ProxyArgs};
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -54,6 +58,20 @@ pub enum Verb {
     /// Exit status: 0 after a graceful shutdown; 1 if connections had to be closed at the end of the --drain period; 2 if the command line is invalid or no
     /// input can be read at startup. The environment variable RUST_LOG sets the log level, such as `debug`; logs go to standard error.
     Run(Box<Run>),
+    /// Run a control plane that configures proxies over the network
+    ///
+    /// Reads and watches manifests as `run` does, and sends the result to `pointsman proxy`. The status of Gateways follows from what the proxies report.
+    ///
+    /// SIGHUP reloads all files. SIGTERM and SIGINT shut down; proxies keep their configuration and reconnect.
+    Controller(Box<Controller>),
+    /// Run a proxy that is configured by a control plane
+    ///
+    /// Listens for every Gateway and carries traffic as `run` does. If no control plane can be reached, the last configuration stays in effect.
+    ///
+    /// SIGHUP reopens the access log. SIGTERM and SIGINT shut down gracefully; a second signal exits immediately.
+    ///
+    /// Exit status: 0 after a graceful shutdown; 1 if connections had to be closed at the end of the --drain period; 2 if the command line is invalid.
+    Proxy(Box<ProxyArgs>),
 }
 
 /// Arguments of `run`.
@@ -68,6 +86,36 @@ pub struct Run {
     #[command(flatten)]
     pub permissions: PermissionArgs,
 
+    #[command(flatten)]
+    pub admin: AdminArgs,
+
+    #[command(flatten)]
+    pub data_plane: DataPlaneArgs,
+
+    /// Log only warnings and errors, and print no addresses. Set by `demo`, which prints its own.
+    #[arg(skip)]
+    pub quiet: bool,
+}
+
+/// Options of the admin server.
+#[derive(Args)]
+pub struct AdminArgs {
+    /// Address of the admin server, or `off` to disable it
+    ///
+    /// The admin server serves a status page and /healthz, /readyz, /metrics, /status, /config and /explain. It has no authentication.
+    #[arg(long = "admin", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
+    pub listen: AdminAddress,
+
+    /// Host name that requests to the admin server may use; may be repeated [default: IP addresses and localhost only]
+    ///
+    /// Other host names are rejected, as a protection from DNS rebinding by web pages.
+    #[arg(long = "admin-host", value_name = "NAME")]
+    pub hosts: Vec<String>,
+}
+
+/// Options of a data plane.
+#[derive(Args)]
+pub struct DataPlaneArgs {
     /// Range from which each Gateway that requests no address gets one
     ///
     /// A Gateway gets the same address again after a restart.
@@ -88,29 +136,6 @@ pub struct Run {
     #[arg(long = "dataplane", value_name = "[MESH/]NAME")]
     pub dataplanes: Vec<String>,
 
-    /// Address of the admin server, or `off` to disable it
-    ///
-    /// The admin server serves a status page and /healthz, /readyz, /metrics, /status, /config and /explain. It has no authentication.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:15000", value_parser = admin)]
-    pub admin: AdminAddress,
-
-    /// Host name that requests to the admin server may use; may be repeated [default: IP addresses and localhost only]
-    ///
-    /// Other host names are rejected, as a protection from DNS rebinding by web pages.
-    #[arg(long, value_name = "NAME")]
-    pub admin_host: Vec<String>,
-
-    #[command(flatten)]
-    pub data_plane: DataPlaneArgs,
-
-    /// Log only warnings and errors, and print no addresses. Set by `demo`, which prints its own.
-    #[arg(skip)]
-    pub quiet: bool,
-}
-
-/// Options of a data plane.
-#[derive(Args)]
-pub struct DataPlaneArgs {
     /// Number of threads that carry traffic [default: one per core]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub workers: Option<u16>,
@@ -139,6 +164,16 @@ pub struct DataPlaneArgs {
 }
 
 impl DataPlaneArgs {
+    /// Returns the addresses and sockets of the data plane.
+    pub fn placement(&self) -> Placement {
+        let policy = match self.address {
+            Some(address) => AddressPolicy::Fixed(address),
+            None => AddressPolicy::Pool(self.address_pool.clone()),
+        };
+        let dataplanes = DataplaneFilter(self.dataplanes.iter().cloned().collect());
+        Placement::new(policy, self.port_offset, dataplanes)
+    }
+
     /// Returns the options that these arguments set. Fails for a limit that is unknown or out of range.
     pub fn options(&self) -> Result<Options> {
         let mut limits = Limits::default();
@@ -236,6 +271,13 @@ pub struct PermissionArgs {
     #[arg(long, value_name = "NAME")]
     pub content_env: Vec<String>,
 
+    #[command(flatten)]
+    pub endpoints: EndpointArgs,
+}
+
+/// Addresses that endpoints may have.
+#[derive(Args, Default)]
+pub struct EndpointArgs {
     /// Addresses that manifests may use as endpoints
     #[arg(long, value_enum, value_name = "WHICH", default_value_t = EndpointAddresses::Any)]
     pub endpoint_addresses: EndpointAddresses,
@@ -255,21 +297,27 @@ pub enum EndpointAddresses {
     Routable,
 }
 
-impl PermissionArgs {
-    /// Returns the permissions. Fails if a directory does not exist or a flag has no effect.
-    pub fn permissions(&self) -> Result<Permissions> {
+impl EndpointArgs {
+    /// Returns the policy for endpoints. Fails if a flag has no effect.
+    pub fn policy(&self) -> Result<EndpointPolicy> {
         let ranges = self.allow_endpoint_range.clone();
-        let endpoints = match self.endpoint_addresses {
+        Ok(match self.endpoint_addresses {
             EndpointAddresses::Routable => EndpointPolicy::routable(ranges),
             EndpointAddresses::Any if ranges.is_empty() => EndpointPolicy::default(),
             EndpointAddresses::Any => {
                 bail!("--allow-endpoint-range has no effect without --endpoint-addresses routable")
             }
-        };
+        })
+    }
+}
+
+impl PermissionArgs {
+    /// Returns the permissions. Fails if a directory does not exist or a flag has no effect.
+    pub fn permissions(&self) -> Result<Permissions> {
         let content = ContentAccess::new(&self.content_dir, &self.content_env);
         Ok(Permissions {
             content: content.map_err(Error::msg)?,
-            endpoints: Arc::new(endpoints),
+            endpoints: Arc::new(self.endpoints.policy()?),
         })
     }
 }

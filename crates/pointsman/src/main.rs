@@ -3,12 +3,16 @@
 mod admin;
 mod check;
 mod cli;
+mod controller;
 mod demo;
 mod explain;
+mod logging;
 mod lookup;
 mod merged_rules;
 mod output;
+mod proxy;
 mod run;
+mod serving;
 mod yaml;
 
 use std::process::ExitCode;
@@ -35,5 +39,7 @@ fn execute(verb: &Verb) -> Result<ExitCode> {
         Verb::Demo(arguments) => demo::run(arguments),
         Verb::Explain(arguments) => explain::run(arguments),
         Verb::Run(arguments) => run::run(arguments),
+        Verb::Controller(arguments) => controller::run(arguments),
+        Verb::Proxy(arguments) => proxy::run(arguments),
     }
 }

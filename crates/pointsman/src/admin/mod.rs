@@ -8,6 +8,7 @@
 
 mod config;
 mod pages;
+mod peer;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use pointsman_control::{Snapshots, clock};
 use pointsman_proxy::{DataPlane, MetricsReader, SocketsReader};
+use pointsman_wire::client::StateReader;
+use pointsman_wire::server::Server;
 
 use crate::cli::Paths;
 
@@ -35,23 +38,61 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct AdminState {
     /// Snapshots of the configuration in effect.
     pub snapshots: Arc<Snapshots>,
-    /// Sockets of the data plane.
+    /// Sockets of the data plane; none in a controller.
     pub sockets: SocketsReader,
-    /// Metrics of the data plane.
-    pub metrics: MetricsReader,
+    /// Metrics of the data plane, if there is one.
+    pub metrics: Option<MetricsReader>,
     /// Paths that the data plane serves.
     pub paths: Paths,
+    /// Connection to control plane or data planes in other processes.
+    pub peer: PeerState,
     ready: AtomicBool,
 }
 
+/// Connection between a control plane and data planes in other processes.
+pub enum PeerState {
+    /// Control plane and data plane are in this process.
+    None,
+    /// This process is a control plane.
+    Proxies(Arc<Server>),
+    /// This process is a proxy.
+    ControlPlane(StateReader),
+}
+
 impl AdminState {
-    /// Creates the state of a control plane and a data plane. It is not ready yet.
-    pub fn new(snapshots: Arc<Snapshots>, data_plane: &DataPlane, paths: Paths) -> Self {
+    /// Creates the state of a control plane and a data plane in one process. It is not ready yet.
+    pub fn of_run(snapshots: Arc<Snapshots>, data_plane: &DataPlane, paths: Paths) -> Self {
         AdminState {
             snapshots,
             sockets: data_plane.sockets(),
-            metrics: data_plane.metrics(),
+            metrics: Some(data_plane.metrics()),
             paths,
+            peer: PeerState::None,
+            ready: AtomicBool::new(false),
+        }
+    }
+
+    /// Creates the state of a proxy. It is not ready yet.
+    pub fn of_proxy(
+        snapshots: Arc<Snapshots>,
+        data_plane: &DataPlane,
+        paths: Paths,
+        control_plane: StateReader,
+    ) -> Self {
+        AdminState {
+            peer: PeerState::ControlPlane(control_plane),
+            ..AdminState::of_run(snapshots, data_plane, paths)
+        }
+    }
+
+    /// Creates the state of a control plane. It is not ready yet.
+    pub fn of_controller(snapshots: Arc<Snapshots>, server: Arc<Server>) -> Self {
+        AdminState {
+            snapshots,
+            sockets: SocketsReader::default(),
+            metrics: None,
+            paths: Paths::Any,
+            peer: PeerState::Proxies(server),
             ready: AtomicBool::new(false),
         }
     }

@@ -3,7 +3,7 @@
 use pointsman_control::explain::explain as control_explain;
 use pointsman_routing::explain::Query;
 
-use super::{AdminResponse, AdminState, Body, config};
+use super::{AdminResponse, AdminState, Body, PeerState, config, peer};
 use crate::cli::{Explain, Format, Paths, PermissionArgs, Sources};
 use crate::explain;
 use crate::output::Paint;
@@ -26,6 +26,9 @@ pub fn respond(target: &str, state: &AdminState) -> AdminResponse {
             false => AdminResponse::text(503, "not ready\n"),
         },
         "/metrics" => metrics(state),
+        "/status" if matches!(state.peer, PeerState::ControlPlane(_)) => {
+            AdminResponse::text(404, "the control plane serves /status, not its proxies\n")
+        }
         "/status" => AdminResponse {
             status: 200,
             content_type: "application/json",
@@ -35,10 +38,16 @@ pub fn respond(target: &str, state: &AdminState) -> AdminResponse {
             200,
             config::render(&state.snapshots.latest(), &state.sockets.current()).to_string(),
         ),
+        "/proxies" => match &state.peer {
+            PeerState::Proxies(server) => {
+                AdminResponse::json(200, peer::proxies(server).to_string())
+            }
+            _ => AdminResponse::text(404, "only a controller serves /proxies\n"),
+        },
         "/explain" => explain(query, state).unwrap_or_else(|error| bad_request(&error)),
         _ => AdminResponse::text(
             404,
-            "not found; the pages are /, /healthz, /readyz, /metrics, /status, /config and /explain?url=\n",
+            "not found; the pages are /, /healthz, /readyz, /metrics, /status, /config, /explain?url= and (of a controller) /proxies\n",
         ),
     }
 }
@@ -68,10 +77,13 @@ fn explain(query: &str, state: &AdminState) -> Result<AdminResponse, String> {
 }
 
 fn metrics(state: &AdminState) -> AdminResponse {
+    let data_plane = state.metrics.as_ref();
+    let mut text = data_plane.map_or_else(String::new, |metrics| metrics.render());
+    text += &peer::render(&state.peer);
     AdminResponse {
         status: 200,
         content_type: "text/plain; version=0.0.4; charset=utf-8",
-        body: Body::Owned(state.metrics.render()),
+        body: Body::Owned(text),
     }
 }
 

@@ -10,6 +10,7 @@ mod queue;
 mod replica;
 mod stream;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct ClientOptions {
     pub software: String,
     /// What the proxy serves.
     pub subscription: Subscription,
+    /// Address of the proxy's admin server, which no route may lead to.
+    pub admin: Option<SocketAddr>,
 }
 
 /// A consistent state of the control plane that was received.

@@ -69,6 +69,7 @@ impl Client {
     ) -> StreamError {
         let reports = self.reports.clone();
         let name = self.options.name.clone();
+        let admin = self.options.admin.map(|address| address.to_string());
         let origin = http::Uri::from_static("http://control-plane");
         let grpc = || {
             Grpc::with_origin(connection.clone(), origin.clone())
@@ -80,6 +81,7 @@ impl Client {
             let produce = async {
                 let first = ProxyReport {
                     proxy: name,
+                    admin,
                     ..encode_report(&reports.all())
                 };
                 let mut next = first;

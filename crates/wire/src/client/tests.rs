@@ -67,6 +67,7 @@ impl Proxy {
             name: "edge-1".to_owned(),
             software: "0.0.0-test".to_owned(),
             subscription: Subscription::Everything,
+            admin: Some(([127, 0, 0, 1], 15000).into()),
         };
         let reports: Arc<ReportQueue> = Arc::default();
         let client = Client::new(options, Replica::default(), reports.clone(), sender);
@@ -229,6 +230,11 @@ async fn reports_reach_the_control_plane_and_are_repeated_on_a_new_connection() 
     };
     let seen = Mutex::default();
     let server = &control_plane.server;
+    let admin: std::net::SocketAddr = ([127, 0, 0, 1], 15000).into();
+    until("its admin server", || {
+        server.admin_addresses().contains(&admin)
+    })
+    .await;
     until("first", || {
         reported(server, &seen) == map(&[("a", true), ("b", true)])
     })

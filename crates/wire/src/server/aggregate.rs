@@ -4,7 +4,7 @@
 //! no proxy can use it; a failure on some of them is a problem of these proxies and is shown with them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use pointsman_binding::bound::BackendId;
@@ -21,10 +21,25 @@ struct Reports {
     gateways: BTreeMap<Name, Observation>,
     needs: BTreeSet<BackendId>,
     refused: BTreeMap<Arc<str>, Vec<IpAddr>>,
+    /// Address of the proxy's admin server.
+    admin: Option<SocketAddr>,
     /// Number of the stream that they came on.
     stream: u64,
     /// When the stream ended.
     lost: Option<Instant>,
+    stage: Stage,
+}
+
+/// How far reports have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// They were received, or are expected.
+    #[default]
+    Received,
+    /// They were taken.
+    Taken,
+    /// Statuses and configuration follow from them.
+    Applied,
 }
 
 /// Reports of all proxies, by the proxies' names.
@@ -41,11 +56,12 @@ pub struct Aggregate {
 
 impl Aggregate {
     /// Starts a stream of a proxy's reports. They replace those of an earlier stream.
-    pub fn start(&mut self, proxy: &str) -> u64 {
+    pub fn start(&mut self, proxy: &str, admin: Option<SocketAddr>) -> u64 {
         self.streams += 1;
         let stream = self.streams;
         let new = Reports {
             stream,
+            admin,
             ..Reports::default()
         };
         if let Some(old) = self.proxies.insert(proxy.to_owned(), new) {
@@ -60,6 +76,7 @@ impl Aggregate {
         let Some(reports) = reports.filter(|reports| reports.stream == stream) else {
             return;
         };
+        reports.stage = Stage::Received;
         for change in changes {
             match change {
                 Change::Observe(gateway, seen) => {
@@ -96,6 +113,12 @@ impl Aggregate {
         }
     }
 
+    /// Addresses of the proxies' admin servers.
+    pub fn admin_addresses(&self) -> BTreeSet<SocketAddr> {
+        let proxies = self.proxies.values();
+        proxies.filter_map(|reports| reports.admin).collect()
+    }
+
     /// Whether reports of a proxy that has disconnected still count.
     pub fn has_lost(&self) -> bool {
         self.proxies.values().any(|reports| reports.lost.is_some())
@@ -105,6 +128,19 @@ impl Aggregate {
         self.gateways.extend(reports.gateways.keys().cloned());
         self.needs.extend(reports.needs.iter().cloned());
         self.refused.extend(reports.refused.keys().cloned());
+    }
+
+    /// Records that what was taken is in effect.
+    pub fn record_applied(&mut self) {
+        let taken = self.proxies.values_mut();
+        let taken = taken.filter(|reports| reports.stage == Stage::Taken);
+        taken.for_each(|reports| reports.stage = Stage::Applied);
+    }
+
+    /// Whether everything that a proxy has reported is in effect.
+    pub fn is_applied(&self, proxy: &str) -> bool {
+        let reports = self.proxies.get(proxy);
+        reports.is_some_and(|reports| reports.stage == Stage::Applied)
     }
 
     /// Failures that one proxy has reported, for people.
@@ -134,6 +170,11 @@ impl Aggregate {
         self.proxies = rest;
         let over: BTreeMap<String, Reports> = over;
         over.values().for_each(|reports| self.touch(reports));
+        for reports in self.proxies.values_mut() {
+            if reports.stage == Stage::Received {
+                reports.stage = Stage::Taken;
+            }
+        }
         let mut changes = Vec::new();
         for gateway in std::mem::take(&mut self.gateways) {
             let reports = self.proxies.iter();
@@ -263,7 +304,7 @@ mod tests {
     }
 
     fn report(aggregate: &mut Aggregate, proxy: &str, seen: Observation) -> u64 {
-        let stream = aggregate.start(proxy);
+        let stream = aggregate.start(proxy, None);
         aggregate.apply(proxy, stream, vec![Change::Observe(gateway(), Some(seen))]);
         stream
     }
@@ -315,7 +356,7 @@ mod tests {
         let service = ObjectKey::new(Kind::Service, "shop", "web");
         let id = BackendId::new(service, 80, Transport::Tcp);
         let mut aggregate = Aggregate::default();
-        let streams = ["a", "b"].map(|proxy| (proxy, aggregate.start(proxy)));
+        let streams = ["a", "b"].map(|proxy| (proxy, aggregate.start(proxy, None)));
         let mut needs = |needed: [bool; 2]| {
             for ((proxy, stream), needed) in streams.iter().zip(needed) {
                 aggregate.apply(proxy, *stream, vec![Change::Need(id.clone(), needed)]);

@@ -1,6 +1,6 @@
 //! The gRPC service: streams of proxies, and what is known of each proxy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -119,6 +119,11 @@ impl Server {
         self.changed.subscribe()
     }
 
+    /// Number of subscriptions that were refused in part or as a whole.
+    pub fn refusals(&self) -> u64 {
+        self.refusals.load(Ordering::Relaxed)
+    }
+
     /// Counts a subscription that was refused in part or as a whole.
     pub(super) fn count_refusal(&self) {
         self.refusals.fetch_add(1, Ordering::Relaxed);
@@ -131,6 +136,16 @@ impl Server {
     /// Takes what proxies have reported since the last call.
     pub fn take_reports(&self) -> Vec<Change> {
         self.reports().take(Instant::now())
+    }
+
+    /// Addresses of the admin servers of proxies, which no route may lead to.
+    pub fn admin_addresses(&self) -> BTreeSet<SocketAddr> {
+        self.reports().admin_addresses()
+    }
+
+    /// Records that the reports that were taken are in effect.
+    pub fn record_applied_reports(&self) {
+        self.reports().record_applied();
     }
 
     /// Whether reports expire soon: those of proxies that have disconnected count for a while.
@@ -152,6 +167,7 @@ impl Server {
         let reports = self.reports();
         for proxy in &mut all {
             proxy.problems.extend(reports.problems(&proxy.name));
+            proxy.reports_applied = reports.is_applied(&proxy.name);
         }
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
@@ -213,7 +229,8 @@ impl Server {
             ));
         }
         let allowed = self.allowed(peer);
-        let stream = self.reports().start(&proxy);
+        let admin = first.admin.as_deref().and_then(|text| text.parse().ok());
+        let stream = self.reports().start(&proxy, admin);
         let mut next = Some(first);
         let result = loop {
             if let Some(report) = next.take() {
@@ -280,6 +297,8 @@ pub struct ProxyStatus {
     pub rejected: BTreeMap<String, String>,
     /// Other problems that it has reported.
     pub problems: Vec<String>,
+    /// Whether statuses follow from everything that it has reported.
+    pub reports_applied: bool,
 }
 
 impl ProxyStatus {
@@ -307,6 +326,7 @@ impl ProxyStatus {
             bytes: proxy.bytes,
             rejected: proxy.rejected.clone(),
             problems: Vec::new(),
+            reports_applied: false,
         }
     }
 }

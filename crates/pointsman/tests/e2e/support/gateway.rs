@@ -47,12 +47,20 @@ impl Address {
     }
 }
 
-/// A running `pointsman run`. It ends with the test; if the test failed, its log is shown.
+impl Address {
+    fn at(&self, port: u16) -> SocketAddr {
+        SocketAddr::new(self.ip, port)
+    }
+}
+
+/// A running `pointsman run`, or `pointsman controller` and `pointsman proxy`. It ends with the test; if the test failed, its log is shown.
 #[derive(Debug)]
 pub struct Gateway {
     pub address: Address,
     folder: tempfile::TempDir,
     process: Child,
+    /// The control plane, if it is a process of its own.
+    controller: Option<Child>,
 }
 
 /// One that is about to be started.
@@ -107,24 +115,29 @@ impl Setup {
         for (name, text) in &self.manifests {
             std::fs::write(manifests.join(name), text).expect("written");
         }
-        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
-        let binary = env!("CARGO_BIN_EXE_pointsman");
-        let mut command = Command::new(binary);
-        if let Some(hosts) = &self.hosts {
-            let file = folder.path().join("hosts");
-            let text = hosts.replace("ADDRESS", &address.ip.to_string());
-            std::fs::write(&file, text).expect("written");
-            let mount = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
-            command = Command::new("unshare");
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(folder.path().join("log"))
+            .expect("a file");
+        let controller = SPLIT.then(|| {
+            let mut command = Command::new(BINARY);
+            command.arg("controller").arg("-f").arg(&manifests);
+            command.arg("--xds").arg(address.at(XDS).to_string());
             command
-                .args(["-m", "sh", "-c", mount])
-                .arg(file)
-                .arg(binary);
-        }
-        command.arg("run").arg("-f").arg(&manifests);
-        command
-            .arg("--admin")
-            .arg(SocketAddr::new(address.ip, ADMIN).to_string());
+                .arg("--admin")
+                .arg(address.at(CONTROLLER_ADMIN).to_string());
+            command.args(self.arguments_of(|name| !is_of_data_plane(name)));
+            self.spawn(command, &log)
+        });
+        let mut command = self.data_plane_command(&folder, &address);
+        match SPLIT {
+            false => command.arg("run").arg("-f").arg(&manifests),
+            true => command
+                .args(["proxy", "--name", "test", "--control-plane"])
+                .arg(format!("http://{}", address.at(XDS))),
+        };
+        command.arg("--admin").arg(address.at(ADMIN).to_string());
         command.arg("--address").arg(address.ip.to_string());
         if !self
             .arguments
@@ -133,20 +146,67 @@ impl Setup {
         {
             command.args(["--workers", "1"]);
         }
-        let process = command
-            .args(&self.arguments)
-            .envs(self.environment)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().expect("a second handle"))
-            .stderr(log)
-            .spawn()
-            .expect("the binary runs");
+        command.args(self.arguments_of(|name| !SPLIT || !is_of_control_plane(name)));
+        let process = self.spawn(command, &log);
         Gateway {
             address,
             folder,
             process,
+            controller,
         }
     }
+
+    /// The binary, perhaps with a hosts file of its own.
+    fn data_plane_command(&self, folder: &tempfile::TempDir, address: &Address) -> Command {
+        let Some(hosts) = &self.hosts else {
+            return Command::new(BINARY);
+        };
+        let file = folder.path().join("hosts");
+        let text = hosts.replace("ADDRESS", &address.ip.to_string());
+        std::fs::write(&file, text).expect("written");
+        let mount = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c", mount])
+            .arg(file)
+            .arg(BINARY);
+        command
+    }
+
+    /// Arguments whose names are wanted, with their values.
+    fn arguments_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+        let pairs = self.arguments.chunks(2);
+        let pairs = pairs.filter(|pair| wanted(&pair[0]));
+        pairs.flatten().cloned().collect()
+    }
+
+    fn spawn(&self, mut command: Command, log: &std::fs::File) -> Child {
+        command
+            .envs(self.environment.iter().cloned())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle"))
+            .stderr(log.try_clone().expect("a third handle"))
+            .spawn()
+            .expect("the binary runs")
+    }
+}
+
+/// Whether control plane and data plane are two processes.
+pub const SPLIT: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"e2e_split");
+
+const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
+const XDS: u16 = 15010;
+const CONTROLLER_ADMIN: u16 = 15001;
+
+/// Whether a flag of `run` is one of `controller` and not of `proxy`.
+fn is_of_control_plane(name: &str) -> bool {
+    ["--content-dir", "--content-env"].contains(&name)
+}
+
+/// Whether a flag of `run` is one of `proxy` and not of `controller`.
+fn is_of_data_plane(name: &str) -> bool {
+    let both = ["--endpoint-addresses", "--allow-endpoint-range", "--admin-host"];
+    !is_of_control_plane(name) && !both.contains(&name)
 }
 
 const ADMIN: u16 = 15000;
@@ -162,29 +222,24 @@ impl Gateway {
     }
 
     pub async fn ready(&mut self) {
-        let admin = self.admin();
+        let (admin, controller) = (self.admin(), self.address.at(CONTROLLER_ADMIN));
         within("the Gateway is ready", async {
-            loop {
-                if let Some(status) = self.process.try_wait().expect("a child") {
+            while !ask_page(admin, "/readyz").await.is_some_and(|page| page.status == 200) {
+                let ended = |process: &mut Child| process.try_wait().expect("a child");
+                let controller = self.controller.as_mut();
+                if let Some(status) = ended(&mut self.process).or(controller.and_then(ended)) {
                     panic!("pointsman ended with {status}");
                 }
-                if let Ok(mut client) = Http1::try_connect(admin).await {
-                    client
-                        .send(
-                            get("/readyz")
-                                .host("localhost")
-                                .header("Connection", "close")
-                                .bytes(),
-                        )
-                        .await;
-                    if client
-                        .try_response()
-                        .await
-                        .is_ok_and(|response| response.status == 200)
-                    {
-                        return;
-                    }
-                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // Statuses follow from what the proxy reports. Once they do, nothing more is on its way.
+            let mut settled = 0;
+            while SPLIT && settled < 2 {
+                let page = ask_page(controller, "/proxies").await;
+                settled = match page.is_some_and(|page| is_settled(&page)) {
+                    true => settled + 1,
+                    false => 0,
+                };
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         })
@@ -212,8 +267,14 @@ impl Gateway {
 
     /// Asks the admin port.
     pub async fn ask_admin(&self, target: &str) -> Response {
-        let ask = get(target).host("localhost").header("Connection", "close");
-        Http1::connect(self.admin()).await.ask(&ask).await
+        // Only a control plane knows the names of Dataplanes.
+        let of_control_plane = ["/status", "/proxies", "/explain?from=dataplane"];
+        let is_there = |page: &&str| target.starts_with(*page);
+        let address = match SPLIT && of_control_plane.iter().any(|page| is_there(&page)) {
+            true => self.address.at(CONTROLLER_ADMIN),
+            false => self.admin(),
+        };
+        ask_page(address, target).await.expect("an admin server")
     }
 
     pub fn manifests(&self) -> PathBuf {
@@ -242,7 +303,10 @@ impl Gateway {
 
     /// `TERM`, `HUP`.
     pub fn signal(&self, name: &str) {
-        let line = format!("kill -{name} {}", self.process.id());
+        let mut line = format!("kill -{name} {}", self.process.id());
+        if let Some(controller) = self.controller.as_ref().filter(|_| name == "HUP") {
+            line += &format!(" {}", controller.id());
+        }
         let status = Command::new("sh")
             .args(["-c", &line])
             .status()
@@ -268,11 +332,28 @@ impl Gateway {
     }
 }
 
+/// Asks an admin server for a page; `None` if it does not answer.
+async fn ask_page(address: SocketAddr, target: &str) -> Option<Response> {
+    let ask = get(target).host("localhost").header("Connection", "close");
+    let mut client = Http1::try_connect(address).await.ok()?;
+    client.send(ask.bytes()).await;
+    client.try_response().await.ok()
+}
+
+/// Whether the only proxy has everything, and its reports are in effect.
+fn is_settled(page: &Response) -> bool {
+    let page: serde_json::Value = serde_json::from_slice(&page.body).unwrap_or_default();
+    let proxy = &page["proxies"][0];
+    proxy["lagSeconds"].is_null() && proxy["reportsApplied"] == true
+}
+
 impl Drop for Gateway {
     fn drop(&mut self) {
         // It may have ended already.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        for process in [Some(&mut self.process), self.controller.as_mut()].into_iter().flatten() {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
         if std::thread::panicking() {
             // What a failed test prints is shown with it.
             let log = format!("--- log of pointsman\n{}---\n", self.log());

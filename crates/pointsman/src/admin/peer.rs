@@ -1,0 +1,122 @@
+//! Metrics of the connection between a control plane and its proxies, and the page that lists proxies.
+
+use std::fmt::Write;
+
+use pointsman_wire::client::ClientState;
+use pointsman_wire::server::{ProxyStatus, Server};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::PeerState;
+
+/// Renders the metrics in Prometheus' text format.
+pub fn render(peer: &PeerState) -> String {
+    match peer {
+        PeerState::None => String::new(),
+        PeerState::Proxies(server) => of_server(server),
+        PeerState::ControlPlane(state) => of_client(&state.current()),
+    }
+}
+
+fn of_server(server: &Server) -> String {
+    let proxies = server.proxies();
+    let count = |holds: &dyn Fn(&ProxyStatus) -> bool| {
+        proxies.iter().filter(|proxy| holds(proxy)).count() as f64
+    };
+    let rejected = proxies.iter().map(|proxy| proxy.rejected.len());
+    let mut out = String::new();
+    let mut gauge =
+        |name: &str, help: &str, value: f64| series(&mut out, name, "gauge", help, value);
+    gauge(
+        "pointsman_xds_proxies",
+        "Connected proxies.",
+        proxies.len() as f64,
+    );
+    gauge(
+        "pointsman_xds_lagging_proxies",
+        "Connected proxies on which the newest configuration is not in effect yet.",
+        count(&|proxy| proxy.lag.is_some()),
+    );
+    gauge(
+        "pointsman_xds_rejected_resources",
+        "Resources that connected proxies can't use, counted once per proxy.",
+        rejected.sum::<usize>() as f64,
+    );
+    series(
+        &mut out,
+        "pointsman_xds_refused_subscriptions_total",
+        "counter",
+        "Subscriptions that asked for something that the proxy may not have.",
+        server.refusals() as f64,
+    );
+    out
+}
+
+/// `/proxies`: the connected proxies.
+pub fn proxies(server: &Server) -> Value {
+    let proxies = server.proxies();
+    json!({ "proxies": proxies.iter().map(proxy).collect::<Vec<Value>>() })
+}
+
+fn proxy(proxy: &ProxyStatus) -> Value {
+    let rejected = proxy.rejected.iter();
+    let rejected = rejected.map(|(name, why)| json!({ "resource": name, "message": why }));
+    json!({
+        "name": proxy.name,
+        "identities": proxy.identities,
+        "address": proxy.address.to_string(),
+        "software": proxy.software,
+        "subscription": proxy.subscription,
+        "connectedSeconds": proxy.connected.as_secs(),
+        "version": proxy.version,
+        "targetVersion": proxy.target,
+        "lagSeconds": proxy.lag.map(|lag| lag.as_secs_f64()),
+        "resources": proxy.resources,
+        "bytesSent": proxy.bytes,
+        "rejected": rejected.collect::<Vec<Value>>(),
+        "problems": proxy.problems,
+        "reportsApplied": proxy.reports_applied,
+    })
+}
+
+fn of_client(state: &ClientState) -> String {
+    let mut out = String::new();
+    let disconnected = state.disconnected.map(|since| Instant::now() - since);
+    let mut gauge =
+        |name: &str, help: &str, value: f64| series(&mut out, name, "gauge", help, value);
+    gauge(
+        "pointsman_control_plane_connected",
+        "1 if the proxy follows a control plane, 0 if it runs on the last configuration.",
+        f64::from(u8::from(state.connected.is_some())),
+    );
+    gauge(
+        "pointsman_control_plane_disconnected_seconds",
+        "Time since the control plane was lost; 0 while connected.",
+        disconnected.unwrap_or_default().as_secs_f64(),
+    );
+    gauge(
+        "pointsman_control_plane_resources",
+        "Resources received.",
+        state.resources as f64,
+    );
+    gauge(
+        "pointsman_control_plane_rejected_resources",
+        "Resources whose newest version can't be used.",
+        state.rejected.len() as f64,
+    );
+    series(
+        &mut out,
+        "pointsman_control_plane_failures_total",
+        "counter",
+        "Attempts to connect that failed, and connections that were lost.",
+        state.failures as f64,
+    );
+    out
+}
+
+fn series(out: &mut String, name: &str, kind: &str, help: &str, value: f64) {
+    let _ = write!(
+        out,
+        "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
+    );
+}

@@ -1,0 +1,191 @@
+//! `proxy`: a data plane that follows a control plane over the network.
+//!
+//! The main thread owns the data plane and puts received changes in effect, as the reconciler's thread does in `run`. The connection to the control plane
+//! runs on a thread of its own.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow};
+use pointsman_control::{Snapshots, clock};
+use pointsman_proxy::DataPlane;
+use pointsman_routing::Tables;
+use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, ReportQueue};
+use tokio::sync::mpsc;
+
+use crate::admin::AdminState;
+use crate::cli::ProxyArgs;
+use crate::{logging, serving};
+
+/// Interval between retries of addresses and ports that could not be bound.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Something for the main thread to do.
+enum Event {
+    /// The control plane has sent changes.
+    Commit(Box<Commit>),
+    /// The data plane has something to report.
+    Report,
+    /// An operator has replaced files.
+    Reload,
+    /// The process has to end.
+    Stop,
+}
+
+/// Runs `proxy`.
+pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
+    logging::start(false);
+    let subscription = arguments.subscription();
+    let subscription = subscription.map_err(|why| anyhow!("--dataplane {why}"))?;
+    let admin = serving::bind_admin(&arguments.admin)?;
+    let admin_address = admin.as_ref().map(|admin| admin.address());
+    let mut endpoints = arguments.endpoints.policy()?;
+    if let Some(address) = admin_address {
+        endpoints.refuse_admin(address);
+    }
+    let endpoints = Arc::new(endpoints);
+    let data_plane = serving::start_data_plane(&arguments.data_plane, endpoints, admin_address)?;
+
+    let reports: Arc<ReportQueue> = Arc::default();
+    let (commits, received) = mpsc::channel(1);
+    let options = ClientOptions {
+        control_planes: arguments.control_plane.clone(),
+        name: arguments.name.clone(),
+        software: env!("CARGO_PKG_VERSION").to_owned(),
+        subscription,
+        admin: admin_address,
+    };
+    let client = Client::new(options, Replica::default(), reports.clone(), commits);
+    let snapshots: Arc<Snapshots> = Arc::default();
+    let paths = arguments.data_plane.path_policy;
+    let state = AdminState::of_proxy(snapshots.clone(), &data_plane, paths, client.state());
+    let state = Arc::new(state);
+    if let Some(admin) = admin {
+        admin.start(state.clone(), &arguments.admin.hosts)?;
+    }
+    let (events, inbox) = channel();
+    let (reload, stop) = (events.clone(), events.clone());
+    // Events are not sent any more once the main thread ends.
+    let reload = move || drop(reload.send(Event::Reload));
+    serving::handle_signals(reload, move || drop(stop.send(Event::Stop)))?;
+    let report = events.clone();
+    data_plane.on_report(move || drop(report.send(Event::Report)));
+    follow(client, received, events)?;
+
+    let mut control = ControlLoop {
+        data_plane,
+        tables: Tables::default(),
+        reports,
+        snapshots,
+        state,
+        admin: admin_address,
+    };
+    control.run(&inbox)?;
+    control.state.set_ready(false);
+    Ok(serving::drain(
+        &mut control.data_plane,
+        &arguments.data_plane,
+    ))
+}
+
+/// Starts the thread that follows the control plane.
+fn follow(
+    client: Client,
+    mut received: mpsc::Receiver<Commit>,
+    events: Sender<Event>,
+) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let forward = async move {
+        while let Some(commit) = received.recv().await {
+            if events.send(Event::Commit(Box::new(commit))).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("control-plane".to_owned())
+        .spawn(move || runtime.block_on(async { tokio::join!(client.run(), forward) }))?;
+    Ok(())
+}
+
+/// State of the main thread.
+struct ControlLoop {
+    data_plane: DataPlane,
+    tables: Tables,
+    reports: Arc<ReportQueue>,
+    snapshots: Arc<Snapshots>,
+    state: Arc<AdminState>,
+    admin: Option<SocketAddr>,
+}
+
+impl ControlLoop {
+    /// Handles events until the process has to end.
+    fn run(&mut self, events: &Receiver<Event>) -> Result<()> {
+        let mut retry_at = clock::instant() + RETRY_INTERVAL;
+        loop {
+            match next_event(events, retry_at) {
+                Some(Event::Commit(commit)) => self.commit(*commit)?,
+                Some(Event::Report) => self.retry_unbound(),
+                Some(Event::Reload) => {
+                    if let Err(error) = self.data_plane.reopen_log() {
+                        tracing::warn!("the access log can't be reopened: {error}");
+                    }
+                    self.retry_unbound();
+                }
+                Some(Event::Stop) => return Ok(()),
+                None => {
+                    if self.data_plane.has_unbound() {
+                        self.retry_unbound();
+                    }
+                }
+            }
+            if clock::instant() >= retry_at {
+                retry_at = clock::instant() + RETRY_INTERVAL;
+            }
+        }
+    }
+
+    /// Puts received changes in effect.
+    fn commit(&mut self, commit: Commit) -> Result<()> {
+        let Commit { delta, applied, .. } = commit;
+        self.tables.apply(&delta);
+        let mut reports = self.data_plane.stage(&delta, &self.tables);
+        reports.extend(self.data_plane.commit(&self.tables));
+        self.reports.put(reports);
+        self.snapshots.publish_tables(self.tables.clone());
+        // The connection may have been lost meanwhile.
+        let _ = applied.send(());
+        if !self.state.is_ready() {
+            let mut listeners = self.data_plane.describe().join("\n");
+            if listeners.is_empty() {
+                listeners = "not listening".to_owned();
+            }
+            serving::announce(&listeners, self.admin)?;
+            self.state.set_ready(true);
+        }
+        Ok(())
+    }
+
+    /// Retries addresses and ports that could not be bound, and reports what has changed.
+    fn retry_unbound(&mut self) {
+        let mut reports = self.data_plane.retry_unbound();
+        reports.extend(self.data_plane.commit(&self.tables));
+        self.reports.put(reports);
+    }
+}
+
+/// Waits for an event until a time.
+fn next_event(events: &Receiver<Event>, until: Instant) -> Option<Event> {
+    let left = until.saturating_duration_since(clock::instant());
+    match events.recv_timeout(left) {
+        Ok(event) => Some(event),
+        Err(RecvTimeoutError::Timeout) => None,
+        // The signal handler keeps a sender.
+        Err(RecvTimeoutError::Disconnected) => Some(Event::Stop),
+    }
+}

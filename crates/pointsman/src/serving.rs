@@ -1,0 +1,104 @@
+//! Parts that `run`, `controller` and `proxy` share: the admin server, the data plane's start and end, reading manifests, signals.
+
+use std::io;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use pointsman_binding::EndpointPolicy;
+use pointsman_control::{FileSource, SourceUpdate};
+use pointsman_proxy::{DataPlane, Proxy, SocketFactory};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::admin::AdminServer;
+use crate::cli::{AdminArgs, DataPlaneArgs};
+use crate::output;
+
+/// Listens for requests to the admin server, unless it is off.
+pub fn bind_admin(arguments: &AdminArgs) -> Result<Option<AdminServer>> {
+    let Some(address) = arguments.listen else {
+        return Ok(None);
+    };
+    let server = AdminServer::bind(address)
+        .with_context(|| format!("the admin server can't listen on {address} (set by --admin)"))?;
+    Ok(Some(server))
+}
+
+/// Reads manifests for the first time. Fails if nothing can be read.
+pub fn read_manifests(paths: &[std::path::PathBuf]) -> Result<(FileSource, SourceUpdate)> {
+    let mut source = FileSource::new(paths).context("can't watch files")?;
+    let first = source.read_all();
+    if !source.is_readable() {
+        for error in source.errors() {
+            output::print_error(&error.to_string());
+        }
+        bail!("no input could be read: -f expects files or directories of manifests");
+    }
+    Ok((source, first))
+}
+
+/// Starts a data plane without configuration. It never connects to the admin server or to endpoints that the policy refuses.
+pub fn start_data_plane(
+    arguments: &DataPlaneArgs,
+    endpoints: Arc<EndpointPolicy>,
+    admin: Option<SocketAddr>,
+) -> Result<DataPlane> {
+    let mut options = arguments.options()?;
+    if let Some(address) = admin {
+        options.sockets = SocketFactory::default().without_admin(address);
+    }
+    options.endpoints = endpoints;
+    let proxy = Proxy::start(options).context("can't start the data plane")?;
+    Ok(DataPlane::new(proxy, arguments.placement()))
+}
+
+/// Lets open requests finish. Returns the exit status.
+pub fn drain(data_plane: &mut DataPlane, arguments: &DataPlaneArgs) -> ExitCode {
+    let drain = arguments.drain;
+    tracing::info!("shutting down; draining for up to {drain:?}");
+    let unfinished = data_plane.drain(drain);
+    if unfinished > 0 {
+        tracing::warn!("{unfinished} connections were closed at the end of the drain period");
+    }
+    ExitCode::from(u8::from(unfinished > 0))
+}
+
+/// Prints listeners, and where the admin server is.
+pub fn announce(listeners: &str, admin: Option<SocketAddr>) -> Result<()> {
+    let mut text = listeners.to_owned();
+    if let Some(address) = admin {
+        text += &format!("\nadmin on http://{address}/");
+    }
+    output::print(&(text + "\n"))
+}
+
+/// Handles signals on a separate thread, so that they are handled even while the control thread is busy: SIGHUP reloads, SIGTERM and SIGINT stop, and a second one
+/// exits immediately.
+pub fn handle_signals(
+    reload: impl Fn() + Send + 'static,
+    stop: impl Fn() + Send + 'static,
+) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let run = move || {
+        let mut stopping = false;
+        for signal in signals.forever() {
+            match signal {
+                SIGHUP => reload(),
+                _ if stopping => {
+                    tracing::warn!("second signal received, exiting immediately");
+                    std::process::exit(1)
+                }
+                _ => {
+                    stopping = true;
+                    stop();
+                }
+            }
+        }
+    };
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(run)?;
+    Ok(())
+}

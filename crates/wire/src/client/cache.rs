@@ -1,0 +1,334 @@
+//! The last configuration on disk, for a start without a control plane.
+//!
+//! `DIR/snapshot` starts with a line that names the format and a line with the subscription. Chunks follow, each a length of 4 bytes (big-endian) and a `DeltaDiscoveryResponse`; a chunk of
+//! length 0 ends the list. Then come encrypted chunks with the secrets, in the same way, and the SHA-256 hash of everything before. The key of the secrets, for AES-256-GCM, is in
+//! `DIR/key`. Both files can be read by their owner only. A file that was cut or changed is not used.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use aws_lc_rs::rand;
+use prost::Message;
+use thiserror::Error;
+
+use super::replica::Replica;
+use crate::resource::ResourceType;
+use crate::server::Subscription;
+use crate::xds::discovery::DeltaDiscoveryResponse;
+
+/// First line of the file.
+const FORMAT: &str = "pointsman configuration 1";
+
+/// Largest chunk.
+const MAX_CHUNK: usize = 64 * 1024 * 1024;
+
+/// Length of the key.
+const KEY_LEN: usize = 32;
+
+/// A directory with the last configuration.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    directory: PathBuf,
+    /// Whether private keys are stored too.
+    with_secrets: bool,
+}
+
+/// A cached configuration that can't be used.
+#[derive(Debug, Error)]
+pub enum CacheError {
+    /// It can't be read or written.
+    #[error("{0}: {1}")]
+    Io(PathBuf, io::Error),
+    /// It was cut, changed, or written by another version.
+    #[error("{0}: {1}")]
+    Malformed(PathBuf, &'static str),
+}
+
+impl Cache {
+    /// Names a directory, which is created when needed. Private keys are stored only if asked for.
+    pub fn new(directory: PathBuf, with_secrets: bool) -> Self {
+        Cache {
+            directory,
+            with_secrets,
+        }
+    }
+
+    /// Reads the configuration of a subscription; an empty one if there is none, or if it is that of another subscription.
+    pub fn load(&self, subscription: &Subscription) -> Result<Replica, CacheError> {
+        let path = self.directory.join("snapshot");
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Replica::default());
+            }
+            Err(error) => return Err(CacheError::Io(path, error)),
+        };
+        let malformed = |why| CacheError::Malformed(path.clone(), why);
+        let end = bytes.len().checked_sub(SHA256_OUTPUT_LEN);
+        let (content, hash) = bytes.split_at(end.ok_or_else(|| malformed("it was cut"))?);
+        if digest(&SHA256, content).as_ref() != hash {
+            return Err(malformed("it was cut or changed"));
+        }
+        let mut rest = content;
+        if line(&mut rest) != Some(FORMAT) {
+            return Err(malformed("another version of Pointsman has written it"));
+        }
+        let mut replica = Replica::default();
+        if line(&mut rest) != Some(&*subscription.to_string()) {
+            return Ok(replica);
+        }
+        while let Some(bytes) = chunk(&mut rest).map_err(malformed)? {
+            receive(&mut replica, bytes).map_err(malformed)?;
+        }
+        let key = match self.with_secrets {
+            true => self.read_key()?,
+            false => None,
+        };
+        while let Some(bytes) = chunk(&mut rest).map_err(malformed)? {
+            // Without the key, secrets are missing until a control plane sends them.
+            if let Some(key) = &key {
+                let bytes = decrypt(key, bytes).map_err(malformed)?;
+                receive(&mut replica, &bytes).map_err(malformed)?;
+            }
+        }
+        Ok(replica)
+    }
+
+    /// Replaces the configuration.
+    pub fn store(&self, subscription: &Subscription, replica: &Replica) -> Result<(), CacheError> {
+        let failed = |error| CacheError::Io(self.directory.clone(), error);
+        let mut builder = DirBuilder::new();
+        builder.recursive(true).mode(0o700);
+        builder.create(&self.directory).map_err(failed)?;
+        let mut content = format!("{FORMAT}\n{subscription}\n").into_bytes();
+        for chunk in replica.encode(|kind| kind != ResourceType::Secret) {
+            append(&mut content, &chunk);
+        }
+        append(&mut content, &[]);
+        if self.with_secrets {
+            let key = match self.read_key()? {
+                Some(key) => key,
+                None => self.create_key().map_err(failed)?,
+            };
+            for chunk in replica.encode(|kind| kind == ResourceType::Secret) {
+                append(&mut content, &encrypt(&key, chunk).map_err(failed)?);
+            }
+        }
+        append(&mut content, &[]);
+        let hash = digest(&SHA256, &content);
+        content.extend(hash.as_ref());
+        self.replace("snapshot", &content).map_err(failed)
+    }
+
+    fn read_key(&self) -> Result<Option<[u8; KEY_LEN]>, CacheError> {
+        let path = self.directory.join("key");
+        match fs::read(&path) {
+            Ok(bytes) => match bytes.try_into() {
+                Ok(key) => Ok(Some(key)),
+                Err(_) => Err(CacheError::Malformed(path, "it has to have 32 bytes")),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(CacheError::Io(path, error)),
+        }
+    }
+
+    fn create_key(&self) -> io::Result<[u8; KEY_LEN]> {
+        let mut key = [0; KEY_LEN];
+        rand::fill(&mut key).map_err(|_| io::Error::other("no random numbers"))?;
+        self.replace("key", &key)?;
+        Ok(key)
+    }
+
+    /// Replaces a file in one step.
+    fn replace(&self, name: &str, content: &[u8]) -> io::Result<()> {
+        let beside = self.directory.join(format!("{name}.new"));
+        let _ = fs::remove_file(&beside);
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&beside, self.directory.join(name))?;
+        sync_directory(&self.directory)
+    }
+}
+
+fn sync_directory(path: &Path) -> io::Result<()> {
+    fs::File::open(path)?.sync_all()
+}
+
+/// Takes a line off the front.
+fn line<'b>(rest: &mut &'b [u8]) -> Option<&'b str> {
+    let end = rest.iter().position(|byte| *byte == b'\n')?;
+    let (line, after) = rest.split_at(end);
+    *rest = &after[1..];
+    std::str::from_utf8(line).ok()
+}
+
+/// Takes a chunk off the front; `None` at the end of a list.
+fn chunk<'b>(rest: &mut &'b [u8]) -> Result<Option<&'b [u8]>, &'static str> {
+    let (length, after) = rest.split_first_chunk().ok_or("a length is missing")?;
+    let length = u32::from_be_bytes(*length) as usize;
+    if length > MAX_CHUNK || length > after.len() {
+        return Err("a length is wrong");
+    }
+    let (chunk, after) = after.split_at(length);
+    *rest = after;
+    Ok((length > 0).then_some(chunk))
+}
+
+fn append(content: &mut Vec<u8>, chunk: &[u8]) {
+    content.extend((chunk.len() as u32).to_be_bytes());
+    content.extend(chunk);
+}
+
+fn receive(replica: &mut Replica, bytes: &[u8]) -> Result<(), &'static str> {
+    let response = DeltaDiscoveryResponse::decode(bytes);
+    replica.receive(response.map_err(|_| "a chunk is not a message")?);
+    Ok(())
+}
+
+fn encrypt(key: &[u8; KEY_LEN], mut chunk: Vec<u8>) -> io::Result<Vec<u8>> {
+    let failed = |_| io::Error::other("private keys can't be encrypted");
+    let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(failed)?;
+    let nonce = key.seal_in_place_append_tag(Aad::empty(), &mut chunk).map_err(failed)?;
+    let mut sealed = nonce.as_ref().to_vec();
+    sealed.append(&mut chunk);
+    Ok(sealed)
+}
+
+fn decrypt(key: &[u8; KEY_LEN], sealed: &[u8]) -> Result<Vec<u8>, &'static str> {
+    const WRONG: &str = "private keys can't be decrypted: the key is another one";
+    let (nonce, chunk) = sealed.split_first_chunk::<NONCE_LEN>().ok_or(WRONG)?;
+    let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(|_| WRONG)?;
+    let nonce = Nonce::assume_unique_for_key(*nonce);
+    let mut chunk = chunk.to_vec();
+    let opened = key.open_in_place(nonce, Aad::empty(), &mut chunk);
+    Ok(opened.map_err(|_| WRONG)?.to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::sync::Arc;
+
+    use pointsman_binding::bound::{CertifiedKey, PrivateKey, SecretId};
+    use pointsman_resources::Name;
+
+    use super::*;
+    use crate::resource::Resource;
+    use crate::xds::discovery;
+
+    const PRIVATE: &[u8] = b"a very private key";
+
+    fn replica() -> Replica {
+        let secret = CertifiedKey {
+            chain: vec![b"a certificate".as_slice().into()],
+            key: PrivateKey::Pkcs8(PRIVATE.into()),
+        };
+        let id = SecretId::Object(Name::new("infra", "tls"));
+        let endpoints = pointsman_binding::bound::Endpoints::Dns("a.example".into(), 80);
+        let service = pointsman_resources::ObjectKey::new(
+            pointsman_resources::Kind::Service,
+            "shop",
+            "web",
+        );
+        let backend = pointsman_binding::bound::BackendId::new(
+            service,
+            80,
+            pointsman_binding::bound::Transport::Tcp,
+        );
+        let all = [
+            Resource::Secret(id, Arc::new(secret)),
+            Resource::Endpoints(backend, Arc::new(endpoints)),
+        ];
+        let mut replica = Replica::default();
+        replica.receive(DeltaDiscoveryResponse {
+            resources: all
+                .iter()
+                .map(|resource| discovery::Resource {
+                    name: resource.id().name(),
+                    version: "1".to_owned(),
+                    resource: Some(prost_types::Any {
+                        type_url: resource.id().resource_type().url().to_owned(),
+                        value: resource.encode(),
+                    }),
+                })
+                .collect(),
+            ..DeltaDiscoveryResponse::default()
+        });
+        replica
+    }
+
+    fn contains(bytes: &[u8], part: &[u8]) -> bool {
+        bytes.windows(part.len()).any(|window| window == part)
+    }
+
+    #[test]
+    fn a_stored_configuration_is_loaded_and_private_keys_are_encrypted() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(folder.path().join("cache"), true);
+        let all = Subscription::Everything;
+        assert!(cache.load(&all).expect("nothing").is_empty());
+        cache.store(&all, &replica()).expect("stored");
+        assert_eq!(cache.load(&all).expect("loaded").digest(), replica().digest());
+        let bytes = fs::read(folder.path().join("cache/snapshot")).expect("read");
+        assert!(!contains(&bytes, PRIVATE));
+        assert!(!contains(&bytes, b"a certificate"));
+        let mode = |name: &str| {
+            let metadata = fs::metadata(folder.path().join(name)).expect("a file");
+            metadata.permissions().mode() & 0o777
+        };
+        assert_eq!([mode("cache"), mode("cache/snapshot"), mode("cache/key")], [0o700, 0o600, 0o600]);
+        // Stored again with the same key.
+        cache.store(&all, &replica()).expect("stored");
+        assert_eq!(cache.load(&all).expect("loaded").len(), 2);
+    }
+
+    #[test]
+    fn without_secrets_no_private_key_and_no_key_for_it_is_stored() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(folder.path().to_owned(), false);
+        cache.store(&Subscription::Everything, &replica()).expect("stored");
+        assert_eq!(cache.load(&Subscription::Everything).expect("loaded").len(), 1);
+        assert!(!folder.path().join("key").exists());
+    }
+
+    #[test]
+    fn without_its_key_only_the_secrets_are_missing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(folder.path().to_owned(), true);
+        cache.store(&Subscription::Everything, &replica()).expect("stored");
+        fs::remove_file(folder.path().join("key")).expect("removed");
+        assert_eq!(cache.load(&Subscription::Everything).expect("loaded").len(), 1);
+    }
+
+    #[test]
+    fn a_configuration_that_was_cut_or_changed_is_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(folder.path().to_owned(), true);
+        cache.store(&Subscription::Everything, &replica()).expect("stored");
+        let path = folder.path().join("snapshot");
+        let good = fs::read(&path).expect("read");
+        for length in [0, 10, good.len() / 2, good.len() - 1] {
+            fs::write(&path, &good[..length]).expect("written");
+            assert!(cache.load(&Subscription::Everything).is_err(), "{length}");
+        }
+        let mut changed = good.clone();
+        changed[40] ^= 1;
+        fs::write(&path, &changed).expect("written");
+        assert!(cache.load(&Subscription::Everything).is_err());
+    }
+
+    #[test]
+    fn the_configuration_of_another_subscription_is_not_used() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let cache = Cache::new(folder.path().to_owned(), true);
+        cache.store(&Subscription::Everything, &replica()).expect("stored");
+        let other = Subscription::parse(&["gateway/infra/edge".to_owned()]).expect("a subscription");
+        assert!(cache.load(&other).expect("nothing").is_empty());
+    }
+}
