@@ -1,4 +1,4 @@
-//! The console examples of the README and of docs/ are run, and must print what they show.
+//! The console examples of the README and of docs/ must show the actual output.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The commands of a text's `console` blocks, each with the output that it shows.
+/// Returns the commands in a text's `console` blocks, each with the output shown.
 fn examples(text: &str) -> Vec<(String, String)> {
     let mut found = Vec::new();
     let mut parts = text.split("```console\n");
@@ -63,7 +63,7 @@ fn console_examples_in_the_docs_show_the_actual_output() {
     assert!(number >= 2, "only {number} examples were found");
 }
 
-/// The names in backticks that have `::` in them.
+/// Returns the names in backticks that contain `::`.
 fn test_names(text: &str) -> Vec<&str> {
     let quoted = text.split('`').skip(1).step_by(2);
     let paths = quoted.filter(|name| !name.contains(['…', ' ']));

@@ -1,4 +1,4 @@
-//! Manifests of people who are not trusted: what they can't read, and what can't stop `check` or `explain`.
+//! Untrusted manifests can't read files of the machine or block `check` and `explain`.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::{WELL, json, pointsman, text};
 
-/// A client `web` that calls `backend` at 127.0.0.1:10001, where it is answered with a body from elsewhere.
+/// A client `web` with an outbound to `backend` at 127.0.0.1:10001, and a direct response whose body comes from a data source.
 fn direct_response(body: &str) -> String {
     format!(
         "{{type: Mesh, name: default}}
@@ -25,7 +25,7 @@ fn explain(manifests: &str, flags: &[&str]) -> (Option<i32>, serde_json::Value) 
     (output.status.code(), json(&output))
 }
 
-/// The outcome must be the same in `check` (status names the flag) and in `explain` (the rule answers 500).
+/// Asserts the same outcome in `check` (status names the flag) and in `explain` (the rule answers 500).
 fn is_refused(manifests: &str, flags: &[&str], says: &str) {
     let checked = pointsman(&[&["check", "-f", "-"], flags].concat(), manifests);
     let printed = text(&checked);
@@ -120,7 +120,7 @@ fn fifo(path: &Path) {
     assert!(made.expect("mkfifo").success());
 }
 
-/// Runs a command of a shell that must end by itself, within a little memory.
+/// Runs a shell command with limited time and memory.
 fn bounded(shell: &str) -> Output {
     let limited = format!("ulimit -v 2000000; {shell}");
     let limit = Duration::from_secs(20).as_secs().to_string();
@@ -247,7 +247,7 @@ fn a_file_of_16_mib_is_read() {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 }
 
-// `<(…)` is a pipe that the user names, and standard input is one too: both are read to their end, up to the same size.
+// `<(…)` is a pipe on the command line, and so is standard input: both are read to their end, up to the same size.
 #[test]
 fn a_pipe_on_the_command_line_is_read_up_to_the_size_limit() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -284,13 +284,13 @@ fn routable_policy_rejects_endpoints_on_this_machine() {
     let output = pointsman(&routable, WELL);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     let printed = text(&output);
-    for said in [
+    for expected in [
         "pointsman.io/EndpointsRefused True  AddressNotAllowed",
         "Service shop/web port 80: 127.0.0.1:8080 is loopback",
         "--allow-endpoint-range",
         "Service shop/web port 80 has no ready endpoint; its share of requests gets 503",
     ] {
-        assert!(printed.contains(said), "{said}\n{printed}");
+        assert!(printed.contains(expected), "{expected}\n{printed}");
     }
     let allowed = [&routable[..], &["--allow-endpoint-range", "127.0.0.1"]].concat();
     assert_eq!(pointsman(&allowed, WELL).status.code(), Some(0));
@@ -318,6 +318,6 @@ fn routable_policy_rejects_endpoints_on_this_machine() {
 
     let output = pointsman(&["check", "-f", "-", "--allow-endpoint-range", "::1"], WELL);
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("--endpoint-addresses routable"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("--endpoint-addresses routable"), "{stderr}");
 }

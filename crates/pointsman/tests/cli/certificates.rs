@@ -1,4 +1,4 @@
-//! `check` validates certificates and keys as the proxy does, and warns of those that clients will reject.
+//! `check` validates certificates and keys like the proxy, and warns about those that clients reject.
 
 use super::{WELL, pointsman};
 
@@ -7,7 +7,7 @@ fn data(name: &str) -> String {
     std::fs::read_to_string(format!("{folder}{name}")).expect("a file")
 }
 
-/// Manifests with an HTTPS listener for a hostname, and its Secret.
+/// Returns manifests with an HTTPS listener for a hostname, and its Secret.
 fn https(hostname: &str, certificate: &str, key: &str) -> String {
     let listener = format!(
         "protocol: HTTPS, hostname: {hostname}, tls: {{certificateRefs: [{{name: cert}}]}}, allowed"

@@ -25,13 +25,13 @@ spec:
     let output = pointsman(&["check", "-f", "-"], documents);
     assert_eq!(output.status.code(), Some(2));
     let printed = text(&output);
-    for said in [
+    for expected in [
         "error: -:5:16: spec.to[0].targetRef.name: name or labels must be set when kind is MeshService",
         "error: -:7:50: spec.to[0].rules[0].matches[0].path.value: does not need a trailing slash",
         "warning: -:8:17: spec.to[0].rules[0].default.filtres: unknown field; did you mean `filters`?",
         "error: -:15:23: spec.to[0].targetRef.kind: value 'Mesh' is not supported",
     ] {
-        assert!(printed.contains(said), "{said}\n{printed}");
+        assert!(printed.contains(expected), "{expected}\n{printed}");
     }
 }
 
@@ -48,9 +48,9 @@ fn check_for_shows_the_merged_rules_and_their_policies() {
         "",
     );
     assert_eq!(output.status.code(), Some(0));
-    let shown = json(&output);
-    assert_eq!(shown["for"], "frontend-1");
-    let destination = &shown["destinations"][0];
+    let result = json(&output);
+    assert_eq!(result["for"], "frontend-1");
+    let destination = &result["destinations"][0];
     assert_eq!(destination["destination"], "MeshService backend");
     let rule = &destination["rules"][0];
     assert_eq!(rule["matches"][0]["path"]["value"], "/v2");
@@ -72,13 +72,13 @@ fn explain_accepts_a_dataplane_and_a_mesh_gateway() {
     for url in ["http://127.0.0.1:10001/v2", "http://backend.mesh/v2"] {
         let output = explain(&["--from", "dataplane/frontend-1", url]);
         assert_eq!(output.status.code(), Some(0), "{url}");
-        let shown = json(&output);
+        let result = json(&output);
         assert_eq!(
-            shown["rule"]["from"],
+            result["rule"]["from"],
             serde_json::json!(["consumer", "owner"])
         );
-        assert_eq!(shown["backends"][0]["tags"]["version"], "v2");
-        assert_eq!(shown["backends"][0]["endpoints"][0], "127.0.0.1:13002");
+        assert_eq!(result["backends"][0]["tags"]["version"], "v2");
+        assert_eq!(result["backends"][0]["endpoints"][0], "127.0.0.1:13002");
     }
     let output = explain(&["--gateway", "edge", "http://test.example.com/v2"]);
     assert_eq!(json(&output)["backends"][0]["tags"]["version"], "v1");
@@ -100,7 +100,7 @@ fn explain_accepts_a_dataplane_and_a_mesh_gateway() {
     assert_eq!(json(&pod)["backends"][0]["tags"]["version"], "1.0");
 }
 
-/// "which rule takes this request and why, and why every other one does not": also a rule whose place a stronger policy has.
+/// "which rule takes this request and why, and why every other one does not": this includes rules that a stronger policy replaced.
 #[test]
 fn explain_lists_rules_that_were_replaced_by_merging() {
     let rule = "rules: [{matches: [{path: {type: PathPrefix, value: /}}], default: {backendRefs: [{kind: MeshService, name: b}]}}]";
@@ -147,10 +147,10 @@ fn explain_lists_rules_that_were_replaced_by_merging() {
     // "Characters in a matching non-wildcard hostname", then "Characters in a matching hostname".
     let output = pointsman(&["check", "-f", "-", "--for", "edge", "-o", "json"], &mesh);
     let answer = json(&output);
-    let shown = answer["destinations"].as_array().expect("a list").iter();
-    let shown: Vec<&str> = shown.filter_map(|to| to["destination"].as_str()).collect();
+    let result = answer["destinations"].as_array().expect("a list").iter();
+    let result: Vec<&str> = result.filter_map(|to| to["destination"].as_str()).collect();
     assert_eq!(
-        shown,
+        result,
         [
             "listener 8080 a.longer.com",
             "listener 8080 b.com",
@@ -195,12 +195,12 @@ fn explain_lists_policies_that_do_not_select_a_dataplane_and_check_warns_of_empt
     );
     let output = pointsman(&["check", "-f", "-", "--strict"], mesh);
     assert_eq!(output.status.code(), Some(1));
-    let said = text(&output);
+    let printed = text(&output);
     let warning = "spec.to[0].rules[0].default.backendRefs: MeshHTTPRoute mesh:default/mine: MeshService mesh:default/b with version=v9 has no ready endpoint";
-    assert!(said.contains(warning), "{said}");
+    assert!(printed.contains(warning), "{printed}");
 }
 
-/// "`consumer` policies apply only to dataplanes of the policy's namespace": explain says that, and not that its target is another.
+/// "`consumer` policies apply only to dataplanes of the policy's namespace": this reason is shown, rather than another target.
 #[test]
 fn explain_names_the_namespace_of_a_consumer_policy() {
     let folder = example("kuma-kubernetes");
@@ -214,17 +214,18 @@ fn explain_names_the_namespace_of_a_consumer_policy() {
         "--from",
         "kuma-demo/web-1",
     ];
-    let said = text(&pointsman(
+    let printed = text(&pointsman(
         &[&ask[..], &["http://backend.kuma-demo:3001/"]].concat(),
         policy,
     ));
     assert!(
-        said.contains("NotSelected: it is a consumer policy, for calls from namespace elsewhere"),
-        "{said}"
+        printed
+            .contains("NotSelected: it is a consumer policy, for calls from namespace elsewhere"),
+        "{printed}"
     );
 }
 
-/// `check --for` shows merged rules in the order in which they are tried, which is not that in which they are written.
+/// `check --for` shows merged rules in order of evaluation, which is not the order in which they are written.
 #[test]
 fn check_for_numbers_matches_in_order_of_evaluation() {
     let mesh = r#"
@@ -239,8 +240,10 @@ fn check_for_numbers_matches_in_order_of_evaluation() {
   {matches: [{path: {prefix: /p/q}}], default: {filters: [{directResponse: {status: 204}}]}}]}]}}
 "#;
     let output = pointsman(&["check", "-f", "-", "--for", "a", "-o", "json"], mesh);
-    let shown = json(&output);
-    let rules = shown["destinations"][0]["rules"].as_array().expect("rules");
+    let result = json(&output);
+    let rules = result["destinations"][0]["rules"]
+        .as_array()
+        .expect("rules");
     let order: Vec<(&serde_json::Value, &serde_json::Value)> = rules
         .iter()
         .map(|rule| {
@@ -250,27 +253,27 @@ fn check_for_numbers_matches_in_order_of_evaluation() {
             )
         })
         .collect();
-    let wanted = serde_json::json!([[202, [4, 1]], [204, [2]], [203, [3]], [201, [5]]]);
-    assert_eq!(serde_json::json!(order), wanted);
-    let said = text(&pointsman(&["check", "-f", "-", "--for", "a"], mesh));
+    let expected = serde_json::json!([[202, [4, 1]], [204, [2]], [203, [3]], [201, [5]]]);
+    assert_eq!(serde_json::json!(order), expected);
+    let printed = text(&pointsman(&["check", "-f", "-", "--for", "a"], mesh));
     for line in [
         "matches are evaluated in the order of their numbers; if none applies, the client gets 404",
         "1. matches: {\"path\":{\"type\":\"Exact\",\"value\":\"/e\"}}",
         "5. matches: {\"method\":\"GET\"}",
     ] {
-        assert!(said.contains(line), "{line}\n{said}");
+        assert!(printed.contains(line), "{line}\n{printed}");
     }
-    // A gateway's rules too.
+    // The same applies to the rules of a gateway.
     let folder = example("kuma-universal");
-    let said = text(&pointsman(&["check", "-f", &folder, "--for", "edge"], ""));
-    assert!(said.contains("1. matches: "), "{said}");
+    let printed = text(&pointsman(&["check", "-f", &folder, "--for", "edge"], ""));
+    assert!(printed.contains("1. matches: "), "{printed}");
     assert!(
-        said.contains("if none applies, less specific hostnames are tried"),
-        "{said}"
+        printed.contains("if none applies, less specific hostnames are tried"),
+        "{printed}"
     );
 }
 
-/// An outbound whose backendRef does not resolve is there, though nobody listens: `check` and `explain` say why.
+/// `check` and `explain` report why there is no listener for an outbound whose backendRef does not resolve.
 #[test]
 fn an_outbound_that_does_not_resolve_is_explained() {
     let mesh = "{type: Dataplane, mesh: default, name: a, networking: {address: 127.0.0.1, outbound: [{port: 10001, backendRef: {kind: MeshService, name: nope, port: 80}}]}}";
@@ -278,26 +281,26 @@ fn an_outbound_that_does_not_resolve_is_explained() {
         let ask = ["explain", "-f", "-", "--from", "dataplane/a", url];
         let output = pointsman(&ask, mesh);
         assert_eq!(output.status.code(), Some(1));
-        let said = text(&output);
-        let wanted = "Dataplane mesh:default/a has an outbound at 127.0.0.1:10001, but nobody listens there: its backendRef does not resolve (mesh default \
+        let printed = text(&output);
+        let expected = "Dataplane mesh:default/a has an outbound at 127.0.0.1:10001, but nobody listens there: its backendRef does not resolve (mesh default \
                       has no MeshService nope)";
-        assert!(said.contains(wanted), "{said}");
+        assert!(printed.contains(expected), "{printed}");
     }
-    let said = text(&pointsman(&["check", "-f", "-"], mesh));
-    let wanted = "networking.outbound[0].backendRef: Dataplane mesh:default/a: 127.0.0.1:10001 is not served: mesh default has no MeshService nope";
-    assert!(said.contains(wanted), "{said}");
+    let printed = text(&pointsman(&["check", "-f", "-"], mesh));
+    let expected = "networking.outbound[0].backendRef: Dataplane mesh:default/a: 127.0.0.1:10001 is not served: mesh default has no MeshService nope";
+    assert!(printed.contains(expected), "{printed}");
 }
 
-/// Kuma 3.0's Dataplanes have no tags: `check` and `explain` work by labels.
+/// Dataplanes of Kuma 3.0 have no tags; they are selected by labels.
 #[test]
 fn check_and_explain_support_dataplanes_without_tags() {
     let folder = example("kuma-labels");
     let checked = pointsman(&["check", "-f", &folder, "--strict"], "");
-    let said = text(&checked);
-    assert_eq!(checked.status.code(), Some(0), "{said}");
+    let printed = text(&checked);
+    assert_eq!(checked.status.code(), Some(0), "{printed}");
     let reaches =
         "applies to MeshService mesh:default/backend port 80 on Dataplane mesh:default/batch-1";
-    assert!(said.contains(reaches), "{said}");
+    assert!(printed.contains(reaches), "{printed}");
     for (url, backend) in [
         ("http://backend.mesh/v2/x", "backend-v2"),
         ("http://backend.mesh:80/", "backend"),

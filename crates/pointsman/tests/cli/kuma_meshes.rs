@@ -1,9 +1,9 @@
-//! Kuma's names, warnings and explanations where there are several meshes, proxies and hostnames.
+//! Names, warnings and explanations of Kuma resources with several meshes, proxies and hostnames.
 
 use crate::kuma::example;
 use crate::{json, pointsman, text};
 
-/// Meshes `one` and `two`, in each a client `c`, and in `one` a gateway with two proxies of different tags.
+/// Meshes `one` and `two`, each with a client `c`, and in `one` a gateway with two proxies that have different tags.
 const TWO_MESHES: &str = r#"
 {type: Dataplane, mesh: one, name: b, networking: {address: 127.0.0.1, inbound: [{port: 81, tags: {kuma.io/service: b, kuma.io/protocol: http}}]}}
 ---
@@ -28,10 +28,10 @@ const TWO_MESHES: &str = r#"
 {type: MeshHTTPRoute, mesh: one, name: us, spec: {targetRef: {kind: MeshGateway, name: edge, tags: {region: us}}, to: [{targetRef: {kind: Mesh}, rules: [{matches: [{path: {prefix: /}}], default: {filters: [{directResponse: {status: 206}}]}}]}]}}
 "#;
 
-/// "A universal document is told by its mesh and name": a name that several have is not guessed.
+/// "A universal document is told by its mesh and name": an ambiguous name is an error.
 #[test]
 fn an_ambiguous_proxy_name_requires_its_mesh() {
-    let shown = |name: &str| {
+    let check_for = |name: &str| {
         let arguments = ["check", "-f", "-", "-o", "json", "--for", name];
         pointsman(&arguments, TWO_MESHES)
     };
@@ -44,18 +44,18 @@ fn an_ambiguous_proxy_name_requires_its_mesh() {
         ("edge-us", "us"),
         ("dataplane/edge-us", "us"),
     ] {
-        let shown = json(&shown(name));
+        let result = json(&check_for(name));
         assert_eq!(
-            shown["destinations"][0]["rules"][0]["from"][0], from,
+            result["destinations"][0]["rules"][0]["from"][0], from,
             "{name}"
         );
     }
-    let several = shown("c");
+    let several = check_for("c");
     assert_eq!(several.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&several.stderr);
+    let stderr = String::from_utf8_lossy(&several.stderr);
     assert!(
-        said.contains("`c` is ambiguous, it may be Dataplane mesh:one/c or Dataplane mesh:two/c: use MESH/NAME"),
-        "{said}"
+        stderr.contains("`c` is ambiguous, it may be Dataplane mesh:one/c or Dataplane mesh:two/c: use MESH/NAME"),
+        "{stderr}"
     );
     let explain = |arguments: &[&str]| {
         let all = [&["explain", "-f", "-", "-o", "json"], arguments].concat();
@@ -84,7 +84,7 @@ fn an_ambiguous_proxy_name_requires_its_mesh() {
     }
 }
 
-/// Each other rule is told once, though a policy may be on many listeners; and one that no listener takes is told too.
+/// Each other rule is listed once, even if its policy applies to several listeners; so is a rule that applies to no listener.
 #[test]
 fn explain_lists_every_other_rule_of_a_gateway_once() {
     let output = pointsman(
@@ -100,12 +100,12 @@ fn explain_lists_every_other_rule_of_a_gateway_once() {
         ],
         TWO_MESHES,
     );
-    let shown = json(&output);
+    let result = json(&output);
     assert_eq!(
-        (&shown["rule"]["name"], &shown["rule"]["to"]),
+        (&result["rule"]["name"], &result["rule"]["to"]),
         (&"us".into(), &0.into())
     );
-    let candidates = shown["candidates"].as_array().expect("a list");
+    let candidates = result["candidates"].as_array().expect("a list");
     let names: Vec<_> = candidates.iter().map(|one| one["name"].as_str()).collect();
     assert_eq!(names, [Some("eu")], "{candidates:?}");
     let idle = TWO_MESHES.replace("tags: {region: us}}, to", "tags: {region: mars}}, to");
@@ -123,11 +123,11 @@ fn explain_lists_every_other_rule_of_a_gateway_once() {
         &idle,
     );
     let candidates = json(&output)["candidates"].clone();
-    let told = candidates.as_array().expect("a list").iter();
-    let told: Vec<_> = told
+    let found = candidates.as_array().expect("a list").iter();
+    let found: Vec<_> = found
         .map(|one| (one["name"].as_str(), one["lostOn"].as_str()))
         .collect();
-    assert!(told.contains(&(Some("us"), Some("scope"))), "{candidates}");
+    assert!(found.contains(&(Some("us"), Some("scope"))), "{candidates}");
 }
 
 /// "explain and the proxy agree": the host of the URL is a header too.
@@ -192,7 +192,7 @@ fn explain_ends_with_1_where_no_backend_can_take_the_request() {
     }
 }
 
-/// Kinds that route traffic and are not carried out are not passed over without a word.
+/// Kinds that route traffic but are not supported are ignored with a warning.
 #[test]
 fn unsupported_routing_kinds_are_warnings() {
     let documents = "{type: TrafficRoute, mesh: default, name: a, conf: {}}
@@ -206,17 +206,17 @@ fn unsupported_routing_kinds_are_warnings() {
     let output = pointsman(&["check", "-f", "-"], documents);
     assert_eq!(output.status.code(), Some(0));
     let printed = text(&output);
-    for said in [
+    for expected in [
         "warning: -:1:8: type: TrafficRoute is not supported and is ignored; use a MeshHTTPRoute or MeshTCPRoute instead",
         "warning: -:3:38: kind: MeshGatewayRoute is not supported and is ignored",
         "warning: -:5:8: type: MeshTrafficRoute is not supported and is ignored",
     ] {
-        assert!(printed.contains(said), "{said}\n{printed}");
+        assert!(printed.contains(expected), "{expected}\n{printed}");
     }
     assert!(!printed.contains("CircuitBreaker is"), "{printed}");
 }
 
-/// What leads nowhere, and what is ignored.
+/// Outbounds without a destination, and ignored settings.
 #[test]
 fn outbounds_without_a_service_and_ignored_tls_settings_are_warnings() {
     let yaml = TWO_MESHES
@@ -230,15 +230,15 @@ fn outbounds_without_a_service_and_ignored_tls_settings_are_warnings() {
         );
     let output = pointsman(&["check", "-f", "-"], &yaml);
     let printed = text(&output);
-    for said in [
+    for expected in [
         "networking.outbound: Dataplane mesh:two/c: 127.0.0.1:10002 has no destination: no inbound has the tags of MeshService mesh:two/gone",
         "conf.listeners[0].tls: MeshGateway mesh:one/edge: ignored, because the protocol of the listener is neither HTTPS nor TLS",
     ] {
-        assert!(printed.contains(said), "{said}\n{printed}");
+        assert!(printed.contains(expected), "{expected}\n{printed}");
     }
 }
 
-/// A rule is told to get nothing only if it gets nothing under any of its hostnames, and never because of itself.
+/// A rule is reported as unreachable only if it is unreachable under all of its hostnames, and never because of itself.
 #[test]
 fn a_rule_with_several_hostnames_does_not_shadow_itself() {
     let gateway = "{type: Dataplane, mesh: m, name: e, networking: {address: 127.0.0.1, gateway: {type: BUILTIN, tags: {kuma.io/service: e}}}}
@@ -279,15 +279,15 @@ fn a_rule_with_several_hostnames_does_not_shadow_itself() {
     );
 }
 
-/// A MeshGateway's proxies may be governed by different policies: each is shown.
+/// Different policies may apply to the proxies of a MeshGateway; the rules of each are shown.
 #[test]
 fn check_for_shows_the_rules_of_every_proxy_of_a_gateway() {
     let output = pointsman(
         &["check", "-f", "-", "--for", "edge", "-o", "json"],
         TWO_MESHES,
     );
-    let shown = json(&output);
-    let all = shown["destinations"].as_array().expect("a list").iter();
+    let result = json(&output);
+    let all = result["destinations"].as_array().expect("a list").iter();
     let all: Vec<_> = all
         .map(|one| {
             (
@@ -315,7 +315,7 @@ fn check_for_shows_the_rules_of_every_proxy_of_a_gateway() {
     );
 }
 
-/// An expression that takes too much when it is compiled is refused, in little time; its neighbours are not.
+/// An expression that is too large once compiled is rejected quickly, and others are unaffected.
 #[test]
 fn regular_expressions_have_a_size_limit() {
     let route = |rules: &str| {
@@ -350,7 +350,7 @@ fn regular_expressions_have_a_size_limit() {
     assert_eq!(json(&output)["status"], 211);
 }
 
-/// A mesh without mutual TLS has nothing to show where proxies of meshes alone are let in; and the listener's own name and port go before a service's.
+/// Proxies of a mesh without mutual TLS can't connect to a `crossMesh` listener; and the listener's own hostname and port take precedence over a service's.
 #[test]
 fn explain_respects_the_access_rules_of_a_cross_mesh_listener() {
     let folder = example("kuma-cross-mesh");
@@ -371,33 +371,33 @@ fn explain_respects_the_access_rules_of_a_cross_mesh_listener() {
         let output = pointsman(&all, more);
         (output.status.code(), json(&output))
     };
-    let (code, shown) = ask(&[
+    let (code, result) = ask(&[
         "--from",
         "dataplane/orders-1",
         "http://catalog.mesh:10443/public/x",
     ]);
-    assert_eq!((code, &shown["outcome"]), (Some(0), &"forward".into()));
-    let (code, shown) = ask(&[
+    assert_eq!((code, &result["outcome"]), (Some(0), &"forward".into()));
+    let (code, result) = ask(&[
         "--from",
         "dataplane/outsider",
         "http://catalog.mesh:10443/public/x",
     ]);
-    assert_eq!((code, &shown["outcome"]), (Some(1), &"no-frontend".into()));
-    let (_, shown) = ask(&[
+    assert_eq!((code, &result["outcome"]), (Some(1), &"no-frontend".into()));
+    let (_, result) = ask(&[
         "--from",
         "dataplane/front-1",
         "http://catalog.mesh:10443/private",
     ]);
-    assert_eq!(shown["outcome"], "no-route");
-    // Without a proxy to ask as, the gateway is not reached at all.
+    assert_eq!(result["outcome"], "no-route");
+    // Without a client proxy, the gateway is unreachable.
     assert_eq!(
         ask(&["--gateway", "across", "http://catalog.mesh:10443/public/x"]).0,
         Some(1)
     );
-    // The policy that takes a request is not told to have no say.
-    let (_, shown) = ask(&["--from", "dataplane/orders-1", "http://127.0.0.1:10002/p/x"]);
-    assert_eq!(shown["rule"]["name"], "own");
-    assert_eq!(shown["candidates"], serde_json::json!([]));
+    // The policy that applies to the request is not listed as inactive.
+    let (_, result) = ask(&["--from", "dataplane/orders-1", "http://127.0.0.1:10002/p/x"]);
+    assert_eq!(result["rule"]["name"], "own");
+    assert_eq!(result["candidates"], serde_json::json!([]));
     let checked = pointsman(&["check", "-f", &folder, "-f", "-"], more);
     assert!(
         text(&checked).contains("127.0.0.1:10009 has no usable destination"),

@@ -1,4 +1,4 @@
-//! `check` and `explain` as a user runs them: what is printed, and the exit status.
+//! Output and exit status of `check` and `explain`.
 
 mod authors;
 mod certificates;
@@ -56,7 +56,7 @@ fn pointsman(arguments: &[&str], input: &str) -> Output {
         .spawn()
         .expect("the binary runs");
     let mut stdin = child.stdin.take().expect("a pipe");
-    // A command line that is refused never reads its input.
+    // With an invalid command line, the input is not read.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("it ends")
@@ -350,12 +350,12 @@ fn invalid_arguments_of_explain_are_named() {
     ] {
         let output = pointsman(&arguments, WELL);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains(words), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(words), "{stderr}");
     }
 }
 
-/// An empty folder of this name.
+/// Creates an empty directory.
 fn fresh(name: &str) -> std::path::PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&folder);
@@ -425,7 +425,7 @@ fn a_file_with_several_paths_is_read_once() {
 #[test]
 fn requests_to_a_service_without_routes_go_to_its_endpoints() {
     let services = WELL.replace("kind: HTTPRoute", "kind: Nothing");
-    let told = json(&pointsman(
+    let explained = json(&pointsman(
         &[
             "explain",
             "-f",
@@ -438,8 +438,8 @@ fn requests_to_a_service_without_routes_go_to_its_endpoints() {
         ],
         &services,
     ));
-    let backend = &told["backends"][0];
-    assert_eq!(backend["endpoints"][0], "127.0.0.1:8080", "{told}");
+    let backend = &explained["backends"][0];
+    assert_eq!(backend["endpoints"][0], "127.0.0.1:8080", "{explained}");
 }
 
 #[test]
@@ -447,12 +447,12 @@ fn a_failing_share_of_grpc_calls_shows_its_status() {
     let calls = WELL
         .replace("kind: HTTPRoute", "kind: GRPCRoute")
         .replace("{name: web, port: 80}]\n", "{name: nope, port: 80}]\n");
-    let told = text(&pointsman(
+    let printed = text(&pointsman(
         &["explain", "-f", "-", "grpc://a/b.C/D"],
         &calls,
     ));
-    let wanted = "Service shop/nope port 80  gRPC status 14: Service shop/nope does not exist";
-    assert!(told.contains(wanted), "{told}");
+    let expected = "Service shop/nope port 80  gRPC status 14: Service shop/nope does not exist";
+    assert!(printed.contains(expected), "{printed}");
 }
 
 #[test]
@@ -484,8 +484,8 @@ spec:
 #[test]
 fn an_unmanaged_object_is_not_marked_as_accepted() {
     let lost = WELL.replace("{name: edge, namespace: infra}]\n", "{name: gone}]\n");
-    let told = text(&pointsman(&["check", "-f", "-"], &lost));
-    assert!(told.contains("\n- HTTPRoute shop/web"), "{told}");
+    let printed = text(&pointsman(&["check", "-f", "-"], &lost));
+    assert!(printed.contains("\n- HTTPRoute shop/web"), "{printed}");
 }
 
 #[test]

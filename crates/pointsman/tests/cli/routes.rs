@@ -1,4 +1,4 @@
-//! What `check` and `explain` report about routes that get no traffic, objects that were rejected, and status that is there already.
+//! `check` and `explain` report routes without traffic and rejected objects, and keep existing status.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ fn check(manifests: &str) -> (Option<i32>, String) {
     (output.status.code(), text(&output))
 }
 
-/// The warnings of `check`: field and message.
+/// Returns the warnings of `check`: field and message of each.
 fn warnings(manifests: &str) -> Vec<(String, String)> {
     let list = json(&pointsman(&["check", "-f", "-", "-o", "json"], manifests));
     let all = list["warnings"].as_array().into_iter().flatten();
@@ -70,10 +70,10 @@ fn a_second_stream_route_on_a_listener_or_service_port_is_unreachable() {
         let never = format!(
             "{kind} shop/two: receives no {unit}: rule 0 of {kind} shop/one takes precedence for all of them"
         );
-        let told = found
+        let matching = found
             .iter()
             .filter(|(field, message)| field == "spec.rules[0]" && message.starts_with(&never));
-        assert_eq!(told.count(), 1, "{kind} {parent}: {found:#?}");
+        assert_eq!(matching.count(), 1, "{kind} {parent}: {found:#?}");
         let alone = warnings(&format!("{STREAMS}{}", one("one")));
         assert!(
             !alone
@@ -221,7 +221,7 @@ status:
     assert_eq!(conditions[0]["type"], "example.com/Audited");
     assert_eq!(conditions[1]["lastTransitionTime"], "2021-01-01T00:00:00Z");
     assert_eq!(conditions[1]["observedGeneration"], 7);
-    // It was written for a later generation than this one.
+    // The entry is for a later generation than the object's.
     assert_eq!(conditions[2]["reason"], "Later", "{conditions:#}");
     assert_eq!(conditions[2]["observedGeneration"], 8);
 }
@@ -242,25 +242,25 @@ fn a_pods_own_address_bypasses_routes() {
         &["tcp://10.1.0.7:9999"],
         &["--from", "other", "http://10.1.0.7/x"],
     ] {
-        let (code, told) = explain(&manifests, more);
+        let (code, explained) = explain(&manifests, more);
         assert_eq!(
-            (code, &told["outcome"]),
+            (code, &explained["outcome"]),
             (Some(0), &"forward".into()),
-            "{told:#}"
+            "{explained:#}"
         );
-        let why = told["why"].as_str().unwrap_or_default();
+        let why = explained["why"].as_str().unwrap_or_default();
         assert!(
             why.starts_with("10.1.0.7 is the address of Pod shop/db-1 itself"),
             "{why}"
         );
         assert!(why.contains("bypasses"), "{why}");
-        assert_eq!(told["backends"][0]["name"], "db-1");
-        assert!(told.get("rule").is_none());
+        assert_eq!(explained["backends"][0]["name"], "db-1");
+        assert!(explained.get("rule").is_none());
     }
-    // An endpoint that no Pod stands for.
-    let (code, told) = explain(WELL, &["--from", "shop", "http://127.0.0.1:8080/"]);
-    assert_eq!(code, Some(0), "{told:#}");
-    let why = told["why"].as_str().unwrap_or_default();
+    // An endpoint without a Pod.
+    let (code, explained) = explain(WELL, &["--from", "shop", "http://127.0.0.1:8080/"]);
+    assert_eq!(code, Some(0), "{explained:#}");
+    let why = explained["why"].as_str().unwrap_or_default();
     assert!(
         why.starts_with("127.0.0.1:8080 is an endpoint of Service shop/web"),
         "{why}"
@@ -272,8 +272,8 @@ fn the_explanation_for_a_client_in_the_producers_namespace_mentions_no_missing_r
     let service = "{group: '', kind: Service, name: db, port: 5432}";
     let manifests = format!("{STREAMS}{}", route("TCPRoute", "one", service, "", 5432));
     let why = |from: &str| {
-        let (_, told) = explain(&manifests, &["--from", from, "tcp://db.shop:5432"]);
-        told["why"].as_str().unwrap_or_default().to_owned()
+        let (_, explained) = explain(&manifests, &["--from", from, "tcp://db.shop:5432"]);
+        explained["why"].as_str().unwrap_or_default().to_owned()
     };
     assert_eq!(why("shop"), "port 5432 of Service shop/db, for all clients");
     assert!(why("other").contains("namespace other has no routes of its own"));

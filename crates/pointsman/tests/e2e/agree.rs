@@ -1,4 +1,4 @@
-//! What `explain` says and what the proxy does are one thing: routes and requests made up at random.
+//! `explain` and the proxy agree, for random routes and requests.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// The question as `/explain` takes it.
+/// Returns the target of `/explain` for a request.
 fn question(ask: &Ask) -> String {
     let url = format!("http://{}:8080{}", ask.host, ask.target);
     let mut query = format!("/explain?method={}&url={}", ask.method, encoded(&url));
@@ -28,7 +28,7 @@ fn question(ask: &Ask) -> String {
     query
 }
 
-/// Fields that a forwarded request has from us or from its carrier, and `explain` does not show.
+/// Headers that the proxy adds to forwarded requests, and that `explain` does not show.
 pub const OURS: [&str; 6] = [
     "x-forwarded-for",
     "x-forwarded-proto",
@@ -67,8 +67,8 @@ async fn explain_and_the_proxy_agree_on_random_routes() {
                     seen += 1;
                     let saw = backend.saw(seen).await.remove(seen - 1);
                     let url = format!("http://{}{}", ask.host, saw.target);
-                    let said = explained["request"]["url"].as_str().unwrap_or_default();
-                    assert_eq!(said.replace(":8080", ""), url, "{}", about());
+                    let expected = explained["request"]["url"].as_str().unwrap_or_default();
+                    assert_eq!(expected.replace(":8080", ""), url, "{}", about());
                     for (name, value) in saw
                         .headers
                         .iter()

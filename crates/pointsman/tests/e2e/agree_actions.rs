@@ -1,5 +1,5 @@
-//! `explain` and the proxy agree on what a rule does: rules with filters and failing backends made up at random, requests over plain
-//! HTTP and TLS, whose SNI may be another host's, and gRPC calls.
+//! `explain` and the proxy agree on the effect of rules: random rules with filters and failing backends, requests over plain
+//! HTTP and over TLS with the SNI of any host, and gRPC calls.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ const HOSTS: [&str; 3] = ["a.example.com", "b.example.com", "x.org"];
 const SNIS: [&str; 2] = ["a.example.com", "b.example.com"];
 const PATHS: [&str; 4] = ["/", "/a", "/b", "/b/c"];
 const METHODS: [&str; 3] = ["shop.Catalog/Get", "shop.Catalog/List", "shop.Cart/Get"];
-/// Headers that filters edit: one that backends send, one that redirects have, one that nobody has.
+/// Headers that filters edit: one that backends send, one that redirects have, and one that is never present.
 const EDITED: [&str; 3] = ["x-out", "location", "x-fresh"];
-/// Fields of a response that its carrier makes, and `explain` does not show.
+/// Response headers that the transport adds, and that `explain` does not show.
 const CARRIED: [&str; 3] = ["date", "content-length", "connection"];
 
-/// A header modifier that edits some headers of responses, or of requests.
+/// Returns a filter that edits some headers of requests or responses.
 fn modifier(dice: &mut Dice, kind: &str, tag: &str) -> String {
     let (mut set, mut add, mut remove) = (vec![("x-rule", tag.to_owned())], vec![], vec![]);
     for name in EDITED {
@@ -72,7 +72,7 @@ fn redirect(dice: &mut Dice) -> String {
     format!("{{type: RequestRedirect, requestRedirect: {{{fields}}}}}")
 }
 
-/// Backends of which some can't be used; each that gets anything has the same weight.
+/// Returns backends with equal weights or weight 0, some of them unusable.
 fn backends(dice: &mut Dice, tag: &str) -> String {
     let one = |name: &str, weight: u32, filters: &str| {
         format!("{{name: {name}, port: 80, weight: {weight}, filters: [{filters}]}}")
@@ -146,11 +146,11 @@ fn http_request(dice: &mut Dice) -> Ask {
     request
 }
 
-/// How a request gets to the gateway.
+/// Transport of a request to the gateway.
 #[derive(Debug, Clone, Copy)]
 enum Way {
     Plain,
-    /// With this SNI.
+    /// TLS with this SNI.
     Tls(&'static str),
 }
 
@@ -192,13 +192,13 @@ async fn send(
     }
 }
 
-/// Whether a response is the error that `explain` says it is, in HTTP's way or in gRPC's.
-fn is_error(said: &Value, response: &Response) -> bool {
-    match said["grpcStatus"].as_u64() {
+/// Reports whether a response is the error that `explain` predicts, as an HTTP or gRPC status.
+fn is_error(explained: &Value, response: &Response) -> bool {
+    match explained["grpcStatus"].as_u64() {
         Some(code) => {
             response.status == 200 && response.header("grpc-status") == Some(&code.to_string())
         }
-        None => said["status"] == response.status,
+        None => explained["status"] == response.status,
     }
 }
 
@@ -212,52 +212,56 @@ fn joined(response: &Response) -> BTreeMap<String, String> {
     all
 }
 
-/// Checks a reply that a filter makes: all of it.
-fn check_reply(said: &Value, response: &Response, about: &str) {
-    assert_eq!(said["status"], response.status, "{about}");
+/// Checks the complete response of a filter.
+fn check_reply(explained: &Value, response: &Response, about: &str) {
+    assert_eq!(explained["status"], response.status, "{about}");
     let mut got = joined(response);
     got.retain(|name, _| !CARRIED.contains(&name.as_str()));
-    let wanted: BTreeMap<String, String> = match &said["headers"] {
+    let expected: BTreeMap<String, String> = match &explained["headers"] {
         Value::Null => BTreeMap::new(),
         headers => serde_json::from_value(headers.clone()).expect("header fields"),
     };
-    assert_eq!(got, wanted, "{about}");
+    assert_eq!(got, expected, "{about}");
     let body = String::from_utf8_lossy(&response.body);
-    assert_eq!(said["body"].as_str().unwrap_or_default(), body, "{about}");
+    assert_eq!(
+        explained["body"].as_str().unwrap_or_default(),
+        body,
+        "{about}"
+    );
 }
 
 /// Checks the changes to a backend's response.
-fn check_changes(said: &Value, response: &Response, about: &str) {
+fn check_changes(explained: &Value, response: &Response, about: &str) {
     let got = joined(response);
-    for (name, value) in said["headers"].as_object().into_iter().flatten() {
+    for (name, value) in explained["headers"].as_object().into_iter().flatten() {
         let (got, value) = (got.get(name), value.as_str().unwrap_or_default());
         let got = got.map_or("", String::as_str);
-        // What is added stands behind the backend's own.
+        // Added values follow those of the backend.
         let holds = got == value || got.ends_with(&format!(",{value}"));
         assert!(holds, "{name}: {got}\n{about}");
     }
-    for name in said["removed"].as_array().into_iter().flatten() {
+    for name in explained["removed"].as_array().into_iter().flatten() {
         let name = name.as_str().unwrap_or_default();
         assert!(!got.contains_key(name), "{name}\n{about}");
     }
 }
 
-/// Checks what a backend received.
-fn check_request(said: &Value, saw: &crate::support::backend::Saw, about: &str) {
-    let url = said["url"].as_str().unwrap_or_default();
+/// Checks the request that a backend received.
+fn check_request(explained: &Value, saw: &crate::support::backend::Saw, about: &str) {
+    let url = explained["url"].as_str().unwrap_or_default();
     assert!(url.ends_with(&saw.target), "{}\n{about}", saw.target);
     for (name, value) in &saw.headers {
         let name = name.to_lowercase();
         if OURS.contains(&name.as_str()) || name == "te" {
             continue;
         }
-        let wanted = said["headers"][&name].as_str().unwrap_or_default();
-        let one_of = wanted.split(',').any(|one| one == value);
-        assert!(one_of || wanted == value, "{name}: {value}\n{about}");
+        let expected = explained["headers"][&name].as_str().unwrap_or_default();
+        let one_of = expected.split(',').any(|one| one == value);
+        assert!(one_of || expected == value, "{name}: {value}\n{about}");
     }
 }
 
-/// Sends a request as often as it takes for each share to get one, and holds it all against the explanation. Returns what was checked.
+/// Sends a request until each backend has received one, and compares the results with the explanation. Returns the checks that were made.
 async fn check(
     explained: &Value,
     ask: &Ask,
@@ -378,7 +382,7 @@ async fn filters_and_failing_shares_behave_as_explained() {
                 false => Way::Tls(dice.pick(&SNIS)),
             };
             let host = match way {
-                // As a rule what the connection was made for.
+                // Mostly the host of the connection.
                 Way::Tls(sni) if !dice.one_in(3) => sni,
                 _ => dice.pick(&HOSTS),
             };
@@ -400,7 +404,7 @@ async fn filters_and_failing_shares_behave_as_explained() {
     }
 }
 
-/// Kuma's dialect has direct responses.
+/// Only Kuma's dialect has direct responses.
 #[tokio::test]
 async fn direct_responses_are_as_explained() {
     let (client, edge) = (Address::new(), Address::new());

@@ -1,4 +1,4 @@
-//! `explain` and the proxy agree on calls to Services and to the workloads behind them, whatever the client speaks.
+//! `explain` and the proxy agree on requests to Services and to their workloads, for every protocol.
 
 use std::net::SocketAddr;
 
@@ -16,20 +16,20 @@ use crate::support::manifests::*;
 use crate::support::message::*;
 use crate::support::within;
 
-/// What a running instance says about a call from a namespace.
+/// Returns the explanation of a running instance for a request from a namespace.
 async fn explained(gateway: &Gateway, from: &str, url: &str) -> Value {
     let question = format!("/explain?from={from}&url={}", encoded(url));
     gateway.ask_admin(&question).await.json()
 }
 
-/// Sends bytes and returns all that comes back until the other side closes.
+/// Sends bytes and returns everything that is received until the peer closes the connection.
 async fn answer_to(at: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = within("a connection", TcpStream::connect(at))
         .await
         .expect("connected");
     stream.write_all(bytes).await.expect("sent");
     let mut got = Vec::new();
-    // A reset is an end as well.
+    // A reset also ends the connection.
     let _ = within("the end", stream.read_to_end(&mut got)).await;
     got
 }
@@ -58,30 +58,30 @@ async fn plaintext_to_a_service_port_with_a_tls_route() {
     let gateway = Gateway::of(&manifests).await;
     let at = SocketAddr::new(cluster.ip, PORT);
 
-    // HTTP without TLS is answered.
-    let told = explained(&gateway, "default", &format!("http://{at}/")).await;
+    // HTTP without TLS gets a response.
+    let explanation = explained(&gateway, "default", &format!("http://{at}/")).await;
     let response = Http1::connect(at).await.ask(&get("/")).await;
     assert_eq!(response.status, 400);
-    assert_eq!(told["status"], 400, "{told:#}");
-    assert_eq!(told["outcome"], "respond", "{told:#}");
+    assert_eq!(explanation["status"], 400, "{explanation:#}");
+    assert_eq!(explanation["outcome"], "respond", "{explanation:#}");
     assert!(
-        told["reason"]
+        explanation["reason"]
             .as_str()
             .is_some_and(|why| why.contains("only TLS")),
-        "{told:#}"
+        "{explanation:#}"
     );
 
-    // Anything else is closed without an answer.
-    let told = explained(&gateway, "default", &format!("tcp://{at}")).await;
-    assert_eq!(told["status"], "reset", "{told:#}");
+    // Any other connection is closed without a response.
+    let explanation = explained(&gateway, "default", &format!("tcp://{at}")).await;
+    assert_eq!(explanation["status"], "reset", "{explanation:#}");
     assert_eq!(answer_to(at, b"\x00\x01hello\r\n").await, b"");
     assert_eq!(backend.connections(), 0, "nothing was forwarded");
 
-    // TLS is forwarded, whatever its name.
+    // TLS is forwarded, with any server name.
     for url in [format!("tls://{at}"), format!("https://{at}/")] {
-        let told = explained(&gateway, "default", &url).await;
-        assert_eq!(told["outcome"], "forward", "{told:#}");
-        assert_eq!(told["rule"]["kind"], "TLSRoute", "{told:#}");
+        let explanation = explained(&gateway, "default", &url).await;
+        assert_eq!(explanation["outcome"], "forward", "{explanation:#}");
+        assert_eq!(explanation["rule"]["kind"], "TLSRoute", "{explanation:#}");
     }
     let stream = Handshake::new(&authority, "shop.example").connect(at).await;
     let response = Http1::over(stream).ask(&get("/")).await;
@@ -97,15 +97,15 @@ async fn tls_to_a_service_port_with_an_http_route() {
     let gateway = Gateway::of(&(mesh_service("shop", cluster.ip, &backend) + &route)).await;
     let at = SocketAddr::new(cluster.ip, PORT);
     for url in [format!("https://{at}/"), format!("tls://{at}")] {
-        let told = explained(&gateway, "default", &url).await;
-        assert_eq!(told["status"], "reset", "{told:#}");
-        assert_eq!(told["outcome"], "respond", "{told:#}");
+        let explanation = explained(&gateway, "default", &url).await;
+        assert_eq!(explanation["status"], "reset", "{explanation:#}");
+        assert_eq!(explanation["outcome"], "respond", "{explanation:#}");
     }
     let handshake = Handshake::new(&authority, "shop.example").try_connect(at);
     assert!(handshake.await.is_err());
     assert_eq!(backend.connections(), 0, "nothing was forwarded");
-    let told = explained(&gateway, "default", &format!("http://{at}/")).await;
-    assert_eq!(told["outcome"], "forward", "{told:#}");
+    let explanation = explained(&gateway, "default", &format!("http://{at}/")).await;
+    assert_eq!(explanation["outcome"], "forward", "{explanation:#}");
 }
 
 #[tokio::test]
@@ -119,24 +119,24 @@ async fn requests_to_a_workloads_own_address_bypass_routes() {
     );
     let gateway = Gateway::of(&(mesh_service("shop", cluster.ip, &backend) + &route)).await;
     let at = backend.address;
-    let told = explained(&gateway, "default", &format!("http://{at}/")).await;
-    assert_eq!(told["outcome"], "forward", "{told:#}");
-    assert_eq!(told["backends"][0]["endpoints"][0], at.to_string());
+    let explanation = explained(&gateway, "default", &format!("http://{at}/")).await;
+    assert_eq!(explanation["outcome"], "forward", "{explanation:#}");
+    assert_eq!(explanation["backends"][0]["endpoints"][0], at.to_string());
     assert!(
-        told["why"]
+        explanation["why"]
             .as_str()
             .is_some_and(|why| why.contains("bypasses")),
-        "{told:#}"
+        "{explanation:#}"
     );
     let response = Http1::connect(at).await.ask(&get("/")).await;
     assert_eq!(response.backend(), Some("own"));
-    let told = explained(
+    let explanation = explained(
         &gateway,
         "default",
         &format!("http://{}:{PORT}/", cluster.ip),
     )
     .await;
-    assert_eq!(told["status"], 404, "{told:#}");
+    assert_eq!(explanation["status"], 404, "{explanation:#}");
 }
 
 #[tokio::test]
@@ -152,9 +152,9 @@ async fn a_client_in_the_producers_namespace_follows_the_producer_routes() {
     let gateway = Gateway::of(&manifests.concat()).await;
     let at = SocketAddr::new(cluster.ip, PORT);
     assert_eq!(ask_from(client.ip, at).await.backend(), Some("next"));
-    let told = explained(&gateway, "default/page", &format!("http://{at}/")).await;
-    assert_eq!(told["rule"]["name"], "producer", "{told:#}");
-    let why = told["why"].as_str().unwrap_or_default();
+    let explanation = explained(&gateway, "default/page", &format!("http://{at}/")).await;
+    assert_eq!(explanation["rule"]["name"], "producer", "{explanation:#}");
+    let why = explanation["why"].as_str().unwrap_or_default();
     assert_eq!(
         why,
         format!("port {PORT} of Service default/shop, for all clients")

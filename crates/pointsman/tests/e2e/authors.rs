@@ -1,4 +1,4 @@
-//! Authors of routes who are not trusted: where their routes can't send traffic, and what they can't serve.
+//! Untrusted authors of routes: their routes can't reach the admin server or protected endpoints, nor serve files of the machine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
@@ -13,7 +13,7 @@ use crate::support::message::*;
 
 const TCP: u16 = 9000;
 
-/// A Gateway whose HTTP and TCP traffic goes to the Service `admin`, under the only name that the admin server answers to.
+/// Returns a Gateway whose HTTP and TCP traffic goes to the Service `admin`, with a host name that the admin server accepts.
 fn to_admin() -> String {
     let rewrite = "filters: [{type: URLRewrite, urlRewrite: {hostname: localhost}}, {type: RequestHeaderModifier, requestHeaderModifier: {remove: [x-forwarded-for, x-forwarded-proto, x-forwarded-host, x-request-id]}}]";
     gateway(&[
@@ -24,7 +24,7 @@ fn to_admin() -> String {
         + &service_at("admin", "http", &[])
 }
 
-/// Whether something is one of the admin server's pages.
+/// Reports whether a text is one of the admin server's pages.
 fn is_admins(text: &str) -> bool {
     ["frontends", "conditions", "pointsman_", "<!doctype"]
         .iter()
@@ -65,7 +65,7 @@ async fn no_route_reaches_the_admin_server() {
         let explained = gateway.ask_admin(explained).await.text();
         assert!(explained.contains("503"), "explain agrees: {explained}");
     }
-    // Endpoints beside it are used.
+    // Other endpoints are used.
     let other = Backend::http1("other").await;
     let addresses = [gateway.admin(), other.address];
     gateway.write("slices.yaml", &slices("admin", &addresses));
@@ -92,7 +92,7 @@ fn to_external(path: &str, name: &str) -> String {
     )
 }
 
-/// Whether a process can be given a hosts file of its own. Says so if not.
+/// Reports whether processes can be started with their own hosts file, which requires privileges. Prints a message if not.
 #[allow(clippy::print_stderr, reason = "a test that is skipped says why")]
 fn has_own_hosts() -> bool {
     let done = Command::new("unshare")

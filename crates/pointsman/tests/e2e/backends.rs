@@ -1,4 +1,4 @@
-//! Backends lie too: what they say is held to the same rules, and nothing of one response leaks into the next.
+//! Malicious backends: responses are validated as strictly as requests, and no bytes of one response leak into the next.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -62,7 +62,7 @@ async fn a_truncated_body_truncates_the_clients_response() {
         let gateway = Gateway::of(&manifests(&backend)).await;
         let mut client = Http1::connect(gateway.at(8080)).await;
         let response = client.try_ask(&get("/")).await;
-        // A client must never take half a body for a whole one.
+        // A client must never mistake a truncated body for a complete one.
         assert!(
             response.as_ref().is_err()
                 || response
@@ -95,7 +95,7 @@ async fn a_body_that_fails_before_any_of_it_is_sent_is_a_502() {
 
 #[tokio::test]
 async fn an_unsolicited_response_is_never_forwarded() {
-    // Each answer is followed by another one that nobody asked for, once its connection waits for the next request.
+    // Each response is followed by an unsolicited one, once the connection is idle.
     let backend = Backend::listening("web", |mut stream, record| async move {
         let mut bytes = Vec::new();
         while matches!(stream.read_buf(&mut bytes).await, Ok(1..)) {
@@ -108,7 +108,7 @@ async fn an_unsolicited_response_is_never_forwarded() {
                 if stream.write_all(answer.as_bytes()).await.is_err() {
                     return;
                 }
-                // What is sent in one piece is noticed when it comes; this is about what comes later.
+                // Bytes in the same segment are detected at once; this test sends them later.
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
             record.note(Saw::default());
@@ -224,7 +224,7 @@ async fn connections_to_a_backend_are_reused() {
     for _ in 0..50 {
         assert_eq!(gateway.ask(get("/")).await.status, 200);
     }
-    // One may still be on its way back when the next request comes.
+    // A connection may not have returned to the pool yet when the next request arrives.
     assert!(
         backend.connections() <= 10,
         "{} connections for 50 requests",
@@ -232,7 +232,7 @@ async fn connections_to_a_backend_are_reused() {
     );
 }
 
-/// A body that was moved in bulk ends where the connection goes on: nothing more has come, though all that came was taken.
+/// A body that was spliced may end exactly with the available bytes; the connection remains usable.
 #[tokio::test]
 async fn a_connection_that_carried_a_large_body_is_reused() {
     let size = 1 << 20;
@@ -251,7 +251,7 @@ async fn a_connection_that_carried_a_large_body_is_reused() {
     );
 }
 
-/// RFC 9112 §9.6: who will not read the rest of a request says `close`, so that the client takes what follows for no answer.
+/// RFC 9112 §9.6: a server that does not read the rest of a request sends `close`.
 #[tokio::test]
 async fn an_early_response_with_close_closes_the_clients_connection() {
     let answer =

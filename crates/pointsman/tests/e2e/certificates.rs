@@ -1,4 +1,4 @@
-//! Certificates that break while they are in use, and certificates of X.509 version 1.
+//! Certificates that become invalid while they are in use, and certificates of X.509 version 1.
 
 use crate::support::backend::Backend;
 use crate::support::certificates::{Authority, Handshake, Identity, gullible, shown};

@@ -1,4 +1,4 @@
-//! Configuration changes under traffic: nobody loses a request that still has a route, and streams that are not concerned live on.
+//! Configuration changes under traffic: no request with a route is lost, and unaffected streams continue.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ fn listeners(more: bool) -> String {
     gateway(&all)
 }
 
-/// A rule for `/` and some of others, in an order that changes.
+/// Returns a route with a rule for `/` and some other rules, in a varying order.
 fn some_routes(number: usize, name: &str) -> String {
     let others: Vec<String> = (0..5)
         .map(|other| {
@@ -44,7 +44,7 @@ fn some_routes(number: usize, name: &str) -> String {
     route(name, &rules)
 }
 
-/// What the clients have counted.
+/// Counters of the clients.
 #[derive(Default)]
 struct Count {
     well: AtomicUsize,
@@ -76,7 +76,7 @@ impl Count {
     }
 }
 
-/// Requests one after the other; over one connection, or one for each.
+/// Sends requests one after another, over one connection or over one connection each.
 async fn http1_client(at: std::net::SocketAddr, keep: bool, count: Arc<Count>) {
     while !count.is_over() {
         let Ok(mut client) = Http1::try_connect(at).await else {
@@ -121,7 +121,7 @@ async fn tls_client(at: std::net::SocketAddr, authority: Arc<Authority>, count: 
     }
 }
 
-/// How long the load lasts; `scripts/soak` sets it.
+/// Returns the duration of the load in seconds, which `scripts/soak` sets.
 fn seconds() -> u64 {
     let set = std::env::var("SOAK_SECONDS").ok();
     set.and_then(|text| text.parse().ok()).unwrap_or(3)
@@ -314,7 +314,7 @@ async fn a_removed_endpoint_receives_no_more_requests() {
     };
     let gateway = Gateway::of(&manifests(&[&one, &two], "/old")).await;
     gateway.write("main.yaml", &manifests(&[&two], "/new"));
-    // The marker has no backend: where it answers 500, the change is in effect.
+    // The marker route has no backend: once it answers 500, the change is in effect.
     let marker = get("/new").header("x-marker", "yes");
     gateway
         .until("the change", marker, |response| response.status == 500)

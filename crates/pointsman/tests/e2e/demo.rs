@@ -1,12 +1,12 @@
-//! The README's first command.
+//! The command `demo`.
 
 use std::net::TcpListener;
 use std::process::Command;
 
 #[test]
 fn the_demo_runs_all_examples_successfully() {
-    // Blocks of four ports, below those that the system gives out. The demo takes three of a block; whoever holds the fourth has the block among
-    // tests. What some other program has, the demo says, and the next block is tried.
+    // Blocks of four ports below the ephemeral range. The demo uses three ports of a block; a test reserves the block by binding the fourth. If another
+    // program uses a port, the demo reports it, and the test tries the next block.
     let first = std::process::id() % 2500;
     for block in (first..2500).chain(0..first) {
         let port = 20_000 + block * 4;
@@ -19,17 +19,20 @@ fn the_demo_runs_all_examples_successfully() {
             .env("NO_COLOR", "1")
             .output()
             .expect("the binary runs");
-        let (said, complained) = (
+        let (stdout, stderr) = (
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr),
         );
-        if complained.contains("choose another port with --port") {
+        if stderr.contains("choose another port with --port") {
             continue;
         }
-        assert_eq!(output.status.code(), Some(0), "{said}\n{complained}");
-        assert!(said.ends_with("all responses are as expected\n"), "{said}");
-        // Its folder is removed at the end, which nobody has to be warned of.
-        assert_eq!(complained, "");
+        assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
+        assert!(
+            stdout.ends_with("all responses are as expected\n"),
+            "{stdout}"
+        );
+        // Removing the manifests at the end must not log a warning.
+        assert_eq!(stderr, "");
         return;
     }
     panic!("every port is taken");

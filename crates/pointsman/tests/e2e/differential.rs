@@ -1,4 +1,5 @@
-//! Real Envoy with the same routes, where both can do the same: same requests, same answers. Runs where `ENVOY` names its binary (`scripts/differential`).
+//! Compares responses with those of Envoy for the same routes and requests, as far as both support the same features. Runs if `ENVOY` names an Envoy binary
+//! (`scripts/differential`).
 
 use std::process::{Child, Command, Stdio};
 
@@ -11,7 +12,7 @@ use crate::support::generated::{Dice, Does, Route, Rule, request, routes};
 use crate::support::http1::Http1;
 use crate::support::manifests::*;
 
-/// A running Envoy. It ends with the test.
+/// A running Envoy, which is stopped on drop.
 struct Envoy(Child);
 
 impl Drop for Envoy {
@@ -21,7 +22,7 @@ impl Drop for Envoy {
     }
 }
 
-/// The Gateway API's order within a hostname, as the specification has it; all routes are of one age.
+/// Sort key for the Gateway API's order of precedence within a hostname. All routes have the same age.
 fn rank(route: &Route, at: usize) -> impl Ord + use<> {
     let rule = &route.rules[at];
     let most = |count: usize| usize::MAX - count;
@@ -36,7 +37,7 @@ fn rank(route: &Route, at: usize) -> impl Ord + use<> {
     )
 }
 
-/// The rules of a hostname, each as a route of Envoy's, in order.
+/// Returns the rules of a hostname as Envoy routes, in order of precedence.
 fn of_host(routes: &[Route], hostname: Option<&str>) -> Vec<Value> {
     let mut all: Vec<(&Route, usize)> = Vec::new();
     for route in routes.iter().filter(|route| route.hostname == hostname) {
@@ -86,7 +87,7 @@ fn as_envoy(rule: &Rule, tag: &str) -> Value {
     made
 }
 
-/// A virtual host for each hostname, with the rules of less specific ones behind its own: Envoy does not look there by itself.
+/// Returns a virtual host for each hostname. It also contains the rules of less specific hostnames, which Envoy would not evaluate otherwise.
 fn virtual_hosts(routes: &[Route]) -> Vec<Value> {
     let mut names: Vec<&str> = routes.iter().filter_map(|route| route.hostname).collect();
     names.sort_unstable();
@@ -131,7 +132,7 @@ fn config(address: &Address, backend: &Backend, routes: &[Route]) -> Value {
 }
 
 fn same(ours: &Saw, theirs: &Saw, about: &str) {
-    let shown = |saw: &Saw| {
+    let relevant = |saw: &Saw| {
         let field = |name: &str| saw.header(name).map(str::to_owned);
         (
             saw.method.clone(),
@@ -141,7 +142,7 @@ fn same(ours: &Saw, theirs: &Saw, about: &str) {
             field("x-two"),
         )
     };
-    assert_eq!(shown(ours), shown(theirs), "{about}");
+    assert_eq!(relevant(ours), relevant(theirs), "{about}");
 }
 
 #[tokio::test]

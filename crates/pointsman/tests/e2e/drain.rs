@@ -1,4 +1,4 @@
-//! The end: what runs is finished, what is new goes elsewhere.
+//! Shutdown: active requests are completed, and new connections are refused.
 
 use bytes::Bytes;
 
@@ -19,7 +19,7 @@ fn manifests(backend: &Backend) -> String {
     .concat()
 }
 
-/// Waits until new connections are not served any more.
+/// Waits until new connections are no longer served.
 async fn refuses(gateway: &Gateway) {
     let at = gateway.at(8080);
     eventually("no new connection is taken", || async {
@@ -116,7 +116,7 @@ async fn a_connection_without_a_complete_request_does_not_delay_the_shutdown() {
         route("web", &[&to("web")]),
     ]
     .concat();
-    // The beginnings of a head, of HTTP/2's preface, of HTTP/2 itself, of a ClientHello.
+    // The start of a request head, of the HTTP/2 preface, of HTTP/2 frames, and of a ClientHello.
     let frame = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0";
     for (port, begun) in [
         (8080, "GET / HTTP/1.1\r\nHost:"),
@@ -128,7 +128,7 @@ async fn a_connection_without_a_complete_request_does_not_delay_the_shutdown() {
         let mut gateway = setup.argument("--drain", "10m").start().await;
         let mut client = Http1::connect(gateway.at(port)).await;
         client.send(begun).await;
-        // Who asked later was served, so what was begun has been read.
+        // A later request was served, so the partial input has been read.
         assert_eq!(gateway.ask(get("/")).await.status, 200);
         gateway.signal("TERM");
         assert_eq!(gateway.ended().await.code(), Some(0), "{begun:?}");

@@ -1,4 +1,4 @@
-//! Which endpoints there are, what is spoken with them, and those that fail.
+//! Endpoints: readiness, protocols and ejection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -101,7 +101,7 @@ async fn a_failing_endpoint_is_ejected_and_tried_again() {
     for _ in 0..200 {
         assert_eq!(gateway.ask(get("/")).await.status, 200);
     }
-    // Five failures in a row, and perhaps a trial or two on a slow machine.
+    // Five consecutive failures, and possibly one or two probes on a slow machine.
     assert!(
         sick.count() < 40,
         "{} of 200 requests tried it",
@@ -144,7 +144,7 @@ async fn an_external_hostname_is_resolved() {
          externalHostname: {{hostname: localhost.localdomain}}\n  port: {{number: {}}}\n",
         backend.address.port()
     );
-    // Not every machine knows `localhost.localdomain`; all know `localhost`, which has no dot and so is no hostname of the API's.
+    // `localhost` resolves everywhere, but is not a valid hostname of the API because it has no dot; `localhost.localdomain` does not resolve everywhere.
     let known = tokio::net::lookup_host("localhost.localdomain:80").await;
     if !known
         .is_ok_and(|mut all| all.any(|address| address.ip().is_loopback() && address.is_ipv4()))

@@ -1,4 +1,4 @@
-//! Every filter, at a rule and at a backendRef: what the backend saw, what the client got.
+//! Filters of rules and backendRefs: the request that the backend receives, and the response that the client receives.
 
 use crate::support::backend::{Backend, status};
 use crate::support::gateway::Gateway;
@@ -6,7 +6,7 @@ use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
-/// A Gateway with one route of one rule to `web`.
+/// Starts a Gateway with one route that has one rule for `web`.
 async fn gateway_with_rule(backend: &Backend, rule: &str) -> Gateway {
     Gateway::of(&[plain(), service("web", &[backend]), route("web", &[rule])].concat()).await
 }
@@ -68,7 +68,7 @@ backendRefs: [{name: web, port: 80}]";
     assert_eq!(saw.header("x-four"), None);
 }
 
-/// RFC 9112 §3.2: "A client MUST send a Host header field … in all HTTP/1.1 request messages", and one; framing is made anew for each connection.
+/// RFC 9112 §3.2: "A client MUST send a Host header field … in all HTTP/1.1 request messages", and exactly one; framing is specific to each connection.
 #[tokio::test]
 async fn no_filter_removes_or_duplicates_the_host_or_changes_framing() {
     let backend = Backend::http1("web").await;
@@ -202,13 +202,13 @@ async fn redirects_respect_the_port_offset() {
     let redirect = |fields: &str| {
         format!("{{filters: [{{type: RequestRedirect, requestRedirect: {{{fields}}}}}]}}")
     };
-    for (fields, wanted) in [
+    for (fields, expected) in [
         (
             "path: {type: ReplaceFullPath, replaceFullPath: /new}",
             "http://example.com:9080/new",
         ),
         ("scheme: https", "https://example.com:1443/"),
-        // What another host listens on is its own affair.
+        // The offset does not apply to ports of another host.
         (
             "scheme: https, hostname: other.example",
             "https://other.example/",
@@ -218,7 +218,7 @@ async fn redirects_respect_the_port_offset() {
         let setup = Gateway::setup(&manifests).argument("--port-offset", "1000");
         let gateway = setup.start().await;
         let response = Http1::connect(gateway.at(9080)).await.ask(&get("/")).await;
-        assert_eq!(response.header("location"), Some(wanted));
+        assert_eq!(response.header("location"), Some(expected));
     }
 }
 

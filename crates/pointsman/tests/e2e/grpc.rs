@@ -1,4 +1,4 @@
-//! gRPC: streams both ways, trailers, and statuses for answers of our own.
+//! gRPC: bidirectional streams, trailers, and statuses of local replies.
 
 use crate::support::backend::{Backend, status};
 use crate::support::gateway::Gateway;
@@ -107,7 +107,7 @@ async fn a_call_canceled_by_the_client_is_canceled_at_the_backend() {
     let response = within("a head", response).await.expect("a response");
     body.send_reset(h2::Reason::CANCEL);
     drop(response);
-    // The connection lives on.
+    // The connection stays open.
     let mut ask = call("shop.Catalog/Get");
     ask.body = Some(message("y"));
     assert_eq!(client.ask(&ask).await.status, 200);
@@ -128,10 +128,10 @@ async fn local_replies_to_grpc_calls_are_grpc_statuses() {
         .headers
         .extend((0..200).map(|number| (format!("x-{number}"), "x".to_owned())));
     let response = client.ask(&large).await;
-    let told = (response.status, response.header("grpc-status"));
-    assert_eq!(told, (200, Some("8")), "RESOURCE_EXHAUSTED: {response:?}");
+    let result = (response.status, response.header("grpc-status"));
+    assert_eq!(result, (200, Some("8")), "RESOURCE_EXHAUSTED: {response:?}");
     // UNIMPLEMENTED is 12, UNAVAILABLE is 14.
-    for (method, wanted) in [
+    for (method, expected) in [
         ("shop.Other/Get", "12"),
         ("shop.Catalog/Put", "12"),
         ("shop.Empty/Get", "14"),
@@ -142,10 +142,10 @@ async fn local_replies_to_grpc_calls_are_grpc_statuses() {
         ask.body = Some(message("x"));
         let response = client.ask(&ask).await;
         assert_eq!(response.status, 200, "{method}");
-        let said = response
+        let status = response
             .header("grpc-status")
             .or(response.trailer("grpc-status"));
-        assert_eq!(said, Some(wanted), "{method}: {response:?}");
+        assert_eq!(status, Some(expected), "{method}: {response:?}");
         assert_eq!(
             response.header("content-type"),
             Some("application/grpc"),

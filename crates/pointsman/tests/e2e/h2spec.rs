@@ -1,4 +1,4 @@
-//! h2spec, whole: in the clear and over TLS. Runs where `H2SPEC` names its binary (`scripts/h2spec`).
+//! Runs all of h2spec, in plaintext and over TLS, if `H2SPEC` names its binary (`scripts/h2spec`).
 
 use std::process::Command;
 
@@ -36,8 +36,8 @@ async fn h2spec_passes() {
             .args(more);
         let run = tokio::task::spawn_blocking(move || command.output());
         let output = run.await.expect("no panic").expect("h2spec runs");
-        let said = String::from_utf8_lossy(&output.stdout);
-        println!("port {port}: {}", said.lines().last().unwrap_or_default());
-        assert!(output.status.success(), "{said}");
+        let stdout = String::from_utf8_lossy(&output.stdout);
+        println!("port {port}: {}", stdout.lines().last().unwrap_or_default());
+        assert!(output.status.success(), "{stdout}");
     }
 }

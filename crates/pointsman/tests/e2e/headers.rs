@@ -1,4 +1,4 @@
-//! Fields that end here, fields that say where a request came from, and those that go through untouched.
+//! Headers that are removed, headers that describe the origin of a request, and headers that are forwarded unchanged.
 
 use crate::support::backend::{Backend, status};
 use crate::support::gateway::Gateway;
@@ -193,7 +193,7 @@ async fn a_100_continue_response_precedes_the_body() {
     assert_eq!(backend.only().await.text(), "body");
 }
 
-/// RFC 9110 §10.1.1: a server that can tell the final status from the head alone may leave the 100 out; the client keeps its body.
+/// RFC 9110 §10.1.1: a server that determines the final status from the head alone may omit the 100, so that the client does not send its body.
 #[tokio::test]
 async fn no_100_continue_is_sent_for_a_body_that_is_not_forwarded() {
     let manifests = [

@@ -1,4 +1,4 @@
-//! HTTP/2 on either side, and what must not pass from it to HTTP/1.
+//! HTTP/2 downstream and upstream, and its translation to HTTP/1.
 
 use bytes::Bytes;
 
@@ -41,7 +41,7 @@ async fn http_2_requests_are_translated_to_http_1() {
         ("HTTP/1.1", "/a?b=c")
     );
     assert_eq!(saw.all("host"), ["example.com"]);
-    // RFC 9113 §8.2.3: one field for HTTP/1.
+    // RFC 9113 §8.2.3: cookies are joined into one header for HTTP/1.
     assert_eq!(saw.all("cookie"), ["a=1; b=2"]);
     assert_eq!(saw.text(), body);
     assert!(
@@ -113,7 +113,7 @@ async fn a_stream_reset_by_the_backend_is_502_and_others_are_unaffected() {
 
 #[tokio::test]
 async fn no_request_is_lost_to_a_goaway_of_the_backend() {
-    // Each connection takes two requests and says goodbye.
+    // Each connection accepts two requests and sends a GOAWAY.
     let backend = Backend::listening("web", |stream, record| async move {
         let (connection, _open) = record.connected();
         let Ok(mut server) = h2::server::handshake(stream).await else {
@@ -146,16 +146,16 @@ async fn no_request_is_lost_to_a_goaway_of_the_backend() {
 #[tokio::test]
 async fn the_listener_allows_128_concurrent_streams_by_default() {
     let backend = Backend::http1("web").await;
-    for (limit, wanted) in [(None, 128), (Some("3"), 3)] {
+    for (limit, expected) in [(None, 128), (Some("3"), 3)] {
         let mut setup = Gateway::setup(&manifests(&backend, "http"));
         if let Some(limit) = limit {
             setup = setup.limit("streams", limit);
         }
         let gateway = setup.start().await;
         let client = Http2::connect(gateway.at(8080)).await;
-        // The first exchange brings the settings.
+        // The settings arrive with the first response.
         assert_eq!(client.ask(&get("/")).await.status, 200);
-        assert_eq!(client.streams(), wanted);
+        assert_eq!(client.streams(), expected);
     }
 }
 

@@ -1,5 +1,5 @@
-//! Kuma without Kubernetes: the outbounds of a Dataplane and the listeners of a MeshGateway, at the addresses of their Dataplanes. And on
-//! Kubernetes: what Pods call, at the cluster IPs of Services.
+//! Kuma without Kubernetes: outbounds of Dataplanes and listeners of MeshGateways, at the addresses of their Dataplanes. Kuma on Kubernetes: requests of Pods
+//! to the cluster IPs of Services.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use crate::support::gateway::{Address, Gateway};
 use crate::support::http1::Http1;
 use crate::support::message::*;
 
-/// A backend of a service, as a Dataplane.
+/// Returns a Dataplane for a backend of a service.
 pub fn dataplane(service: &str, protocol: &str, version: &str, backend: &Backend) -> String {
     let (ip, port) = (backend.address.ip(), backend.address.port());
     format!(
@@ -19,7 +19,7 @@ pub fn dataplane(service: &str, protocol: &str, version: &str, backend: &Backend
     )
 }
 
-/// A client that calls `backend` at port 10001 and `db` at port 10002 of its address, and a gateway.
+/// Returns a client with outbounds to `backend` (port 10001) and `db` (port 10002) on its address, and a gateway.
 pub fn mesh(client: IpAddr, edge: IpAddr) -> String {
     format!(
         "---\n{{type: Mesh, name: default}}
@@ -33,7 +33,7 @@ fn policy(kind: &str, name: &str, spec: &str) -> String {
     format!("---\n{{type: {kind}, mesh: default, name: {name}, spec: {spec}}}\n")
 }
 
-/// Rules for calls to `backend`.
+/// Returns a policy with rules for requests to `backend`.
 pub fn calls(name: &str, rules: &str) -> String {
     policy(
         "MeshHTTPRoute",
@@ -53,7 +53,7 @@ async fn requests_of_a_dataplane_follow_its_policies() {
         + &dataplane("backend", "http", "v2", &v2);
     let gateway = Gateway::of(&base).await;
     let at = SocketAddr::new(client.ip, 10001);
-    // Without a policy traffic flows to all endpoints.
+    // Without a policy, traffic flows to all endpoints.
     let mut here = Http1::connect(at).await;
     assert_eq!(here.ask(&get("/")).await.status, 200);
 
@@ -135,7 +135,7 @@ async fn requests_of_a_dataplane_follow_its_policies() {
     }
 }
 
-/// The last of so many requests.
+/// Waits for `count` requests and returns the last one.
 async fn last(backend: &Backend, count: usize) -> Saw {
     backend.saw(count).await.pop().expect("a request")
 }
@@ -156,7 +156,7 @@ async fn a_mirror_receives_a_copy() {
     assert_eq!(v2.only().await.target, "/x");
 }
 
-/// MADR 045's first example, carried: `test.example.com/v2` goes to v1.
+/// MADR 045's first example: `test.example.com/v2` is routed to v1.
 #[tokio::test]
 async fn a_mesh_gateway_routes_by_hostname() {
     let (client, edge) = (Address::new(), Address::new());
@@ -216,7 +216,7 @@ async fn streams_follow_tcp_routes() {
     assert_eq!(at_edge.exactly(6).await.expect("a greeting"), b"other\n");
 }
 
-/// `resources.connectionLimit`: so many connections at a time.
+/// `resources.connectionLimit` limits concurrent connections.
 #[tokio::test]
 async fn a_connection_limit_applies_to_its_port() {
     let (client, edge) = (Address::new(), Address::new());
@@ -241,7 +241,7 @@ async fn a_connection_limit_applies_to_its_port() {
         (second.status, second.reason()),
         (503, Some("TooManyConnections"))
     );
-    // Another port has room of its own.
+    // Another port has its own limit.
     let other = Http1::connect((client.ip, 10001).into())
         .await
         .ask(&get("/"))
@@ -254,14 +254,14 @@ async fn a_connection_limit_applies_to_its_port() {
     .await;
 }
 
-/// A policy of the operator's on Kubernetes, for calls to Service `shop`.
+/// Returns a policy in the system namespace for requests to the Service `shop`.
 fn on_shop(kind: &str, rules: &str) -> String {
     format!(
         "---\n{{apiVersion: kuma.io/v1alpha1, kind: {kind}, metadata: {{name: shop, namespace: kuma-system}}, spec: {{to: [{{targetRef: {{kind: MeshService, name: shop, namespace: default}}, rules: {rules}}}]}}}}\n"
     )
 }
 
-/// Namespace `checkout`, whose Pods are in the mesh: `till` is one.
+/// Returns the namespace `checkout`, whose Pods are in the mesh, and its Pod `till`.
 fn checkout(till: IpAddr) -> String {
     let namespace = "---\n{apiVersion: v1, kind: Namespace, metadata: {name: checkout, labels: {kuma.io/sidecar-injection: enabled}}}\n";
     namespace.to_owned() + &pod("till", "checkout", till)
@@ -297,14 +297,14 @@ async fn policies_take_precedence_over_routes_for_requests_of_a_pod() {
         ask_from(till.ip, at).await.backend() == Some("policys")
     })
     .await;
-    // Neither is a proxy of the mesh.
+    // Neither client is a proxy of the mesh.
     for from in [&page, &stranger] {
         assert_eq!(ask_from(from.ip, at).await.backend(), Some("producers"));
     }
     let mut here = connect_from(till.ip, at).await;
     assert_eq!(here.ask(&get("/tea")).await.status, 418);
     assert_eq!(here.ask(&get("/other")).await.status, 404);
-    // `explain` says the same, be the Service called by its address or its name.
+    // `explain` agrees, whether the URL has the Service's address or its name.
     for host in [at.to_string(), format!("shop.default:{PORT}")] {
         let ask = |from: &str, path: &str| {
             let question = format!("/explain?from={from}&url=http://{host}{path}");
@@ -312,12 +312,12 @@ async fn policies_take_precedence_over_routes_for_requests_of_a_pod() {
             async move { gateway.ask_admin(&question).await.json() }
         };
         for (from, backend) in [("checkout/till", "policys"), ("default/page", "producers")] {
-            let said = ask(from, "/").await;
-            assert_eq!(said["backends"][0]["name"], backend, "{said:#}");
+            let explained = ask(from, "/").await;
+            assert_eq!(explained["backends"][0]["name"], backend, "{explained:#}");
         }
         for (path, status) in [("/tea", 418), ("/other", 404)] {
-            let said = ask("checkout/till", path).await;
-            assert_eq!(said["status"], status, "{said:#}");
+            let explained = ask("checkout/till", path).await;
+            assert_eq!(explained["status"], status, "{explained:#}");
         }
     }
 
@@ -328,7 +328,7 @@ async fn policies_take_precedence_over_routes_for_requests_of_a_pod() {
     .await;
 }
 
-/// A MeshTCPRoute governs what does not speak HTTP: the bytes go on as they come.
+/// A MeshTCPRoute governs connections without HTTP, whose bytes are forwarded unchanged.
 #[tokio::test]
 async fn tcp_connections_of_a_pod_follow_tcp_routes() {
     let (till, shop, other) = (Address::new(), Address::new(), Address::new());
@@ -389,7 +389,7 @@ async fn redirects_keep_unspecified_parts_of_the_url() {
     }
 }
 
-/// "SNI ≠ Host on HTTPS => 404"; and certificates and bodies are read again when they are asked to be, and kept where they can't be.
+/// "SNI ≠ Host on HTTPS => 404"; and a reload rereads certificates and bodies, and keeps the last valid content of those that can't be read.
 #[tokio::test]
 async fn a_reload_rereads_files_named_by_manifests() {
     let (client, edge) = (Address::new(), Address::new());
@@ -450,7 +450,7 @@ async fn a_reload_rereads_files_named_by_manifests() {
     let answer = Http1::connect(plain).await.ask(&get("/")).await;
     assert_eq!(answer.text(), "new");
 
-    // One that is half written, or can't be read any more, keeps what was.
+    // A certificate that is half written or unreadable keeps its last valid content in effect.
     std::fs::write(path("a.pem"), &first.certificate[..200]).expect("written");
     gateway.signal("HUP");
     eventually("a word on it", || async {
@@ -484,7 +484,7 @@ async fn a_reload_rereads_files_named_by_manifests() {
     assert_eq!(shown(at, "a.example").await, second.leaf());
 }
 
-/// A direct response that can't be had tells its author which file is missing, and no client.
+/// The author of a direct response learns which file is missing; clients do not.
 #[tokio::test]
 async fn error_responses_do_not_contain_file_names() {
     let (client, edge) = (Address::new(), Address::new());

@@ -1,4 +1,4 @@
-//! Kuma's gateways for the proxies of all meshes (`crossMesh`), and where its gateways are put.
+//! Kuma gateways for the proxies of all meshes (`crossMesh`), and the addresses of Kuma gateways.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,7 +11,7 @@ use crate::support::message::*;
 
 const MTLS: &str = ", mtls: {enabledBackend: ca, backends: [{name: ca, type: builtin}]}";
 
-/// Mesh `expose` with `echo` and a gateway for all meshes at port 9080, or 9090 for streams; and in each mesh of these, a client that calls it.
+/// Returns mesh `expose` with `echo` and a cross-mesh gateway on port 9080 (9090 for TCP), and a client of the gateway in each of the given meshes.
 fn meshes(gateway: IpAddr, echo: &Backend, clients: &[(&str, &str, IpAddr)]) -> String {
     let (ip, port) = (echo.address.ip(), echo.address.port());
     let mut yaml = format!(
@@ -58,13 +58,13 @@ async fn only_proxies_of_meshes_may_connect_to_a_cross_mesh_gateway() {
             let answer = here.ask(&ask).await;
             assert_eq!((answer.status, answer.backend()), (200, Some("echo")));
         }
-        // Streams too; here they are requests, of which the listener knows nothing.
+        // TCP connections too. They carry HTTP requests here, which the listener does not parse.
         let mut here = Http1::connect((client, 9090).into()).await;
         assert_eq!(
             here.ask(&get("/").host("any")).await.backend(),
             Some("echo")
         );
-        // Who is no gateway is not reached from another mesh, nor by its mesh's name from its own.
+        // A service that is not a gateway is reachable neither from another mesh, nor with its mesh's name from its own mesh.
         let nobody = Http1::connect((client, 7000).into())
             .await
             .try_ask(&ask)
@@ -79,13 +79,13 @@ async fn only_proxies_of_meshes_may_connect_to_a_cross_mesh_gateway() {
     let mut here = Http1::connect((own.ip, 9080).into()).await;
     assert_eq!(here.ask(&get("/").host("else.where")).await.status, 404);
 
-    // A mesh without mutual TLS has nothing to show.
+    // A proxy of a mesh without mutual TLS has no certificate.
     let away = Http1::connect((plain.ip, 9080).into())
         .await
         .ask(&ask)
         .await;
     assert_eq!((away.status, away.reason()), (503, Some("NoMutualTls")));
-    // Nor has who comes from outside: not in the open, not with TLS.
+    // Clients outside of meshes have none either, in plaintext or with TLS.
     let open = Http1::connect((gateway.ip, 9080).into())
         .await
         .ask(&ask)
@@ -93,7 +93,7 @@ async fn only_proxies_of_meshes_may_connect_to_a_cross_mesh_gateway() {
     assert_eq!((open.status, open.reason()), (400, Some("NotTls")));
     let stranger = Authority::new().sign(&["gateway.mesh"]);
     for identity in [None, Some(&stranger)] {
-        // In TLS 1.3 a client is done before the server has seen what it shows.
+        // In TLS 1.3, the client's handshake is complete before the server verifies its certificate.
         let stream = gullible((gateway.ip, 9080).into(), "gateway.mesh", identity).await;
         let answer = Http1::over(stream).try_ask(&ask).await;
         assert!(answer.is_err(), "{answer:?}");
@@ -101,7 +101,7 @@ async fn only_proxies_of_meshes_may_connect_to_a_cross_mesh_gateway() {
     assert_eq!(echo.count(), 8);
 }
 
-/// Where an offset moves ports, proxies find the gateway where it is; and what changes while it runs is followed.
+/// With a port offset, proxies connect to the gateway's actual address; and changes take effect while `run` is active.
 #[tokio::test]
 async fn proxies_connect_to_the_actual_address_of_the_gateway() {
     let [gateway, moved, client] = [(); 3].map(|()| Address::new());
@@ -117,7 +117,7 @@ async fn proxies_connect_to_the_actual_address_of_the_gateway() {
         Http1::connect(at).await.ask(&ask).await.backend(),
         Some("echo")
     );
-    // Mutual TLS is taken away and given back.
+    // Mutual TLS is disabled and enabled again.
     let without = meshes(moved.ip, &echo, &clients).replacen(MTLS, "", 1);
     running.write("main.yaml", &without);
     eventually("nobody listens", || async {
@@ -142,7 +142,7 @@ fn kubernetes(kind: &str, spec: &str) -> String {
     )
 }
 
-/// On Kubernetes a builtin gateway is a Dataplane, at its address, or the wish for one, which is given an address as Gateways are.
+/// On Kubernetes, a builtin gateway is a Dataplane with an address, or a MeshGatewayInstance, which is assigned an address like a Gateway.
 #[tokio::test]
 async fn gateways_in_kubernetes_form_are_served() {
     let address = Address::new();
@@ -174,7 +174,7 @@ async fn gateways_in_kubernetes_form_are_served() {
     );
 }
 
-/// `--dataplane`: one machine is one of the Dataplanes of a folder that all machines share.
+/// `--dataplane` selects the Dataplanes of one machine from manifests that all machines share.
 #[tokio::test]
 async fn the_dataplane_flag_selects_the_dataplanes_of_this_machine() {
     let [gateway, first, second] = [(); 3].map(|()| Address::new());
@@ -199,7 +199,7 @@ async fn the_dataplane_flag_selects_the_dataplanes_of_this_machine() {
     assert!(Http1::try_connect((second.ip, 9080).into()).await.is_err());
 }
 
-/// What a connection has shown when it was made counts: one that came in the open is let into no listener that is made `crossMesh` since.
+/// The certificate presented in the handshake counts: an existing plaintext connection is not accepted once its listener becomes `crossMesh`.
 #[tokio::test]
 async fn an_existing_connection_is_not_accepted_by_a_listener_that_becomes_cross_mesh() {
     let [gateway, client] = [(); 2].map(|()| Address::new());
@@ -222,7 +222,7 @@ async fn an_existing_connection_is_not_accepted_by_a_listener_that_becomes_cross
     assert_eq!((late.status, late.backend()), (404, None));
 }
 
-/// Who listens already keeps its place: one that comes later and wants the same gets nothing, whatever its name.
+/// A Dataplane keeps its address: a later one with the same address gets no listener, regardless of its name.
 #[tokio::test]
 async fn a_new_dataplane_does_not_take_an_address_in_use() {
     let own = Address::new();
@@ -256,7 +256,7 @@ async fn a_new_dataplane_does_not_take_an_address_in_use() {
         Http1::connect(at).await.ask(&get("/")).await.backend(),
         Some("a")
     );
-    // It may call something else there, and keeps it.
+    // An outbound with another destination keeps the address.
     running.write(
         "main.yaml",
         &(base.clone()

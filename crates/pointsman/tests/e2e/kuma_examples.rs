@@ -1,4 +1,4 @@
-//! The examples of Kuma, run as they are but for their addresses: each test has some of its own.
+//! The Kuma examples under traffic, unchanged except for their addresses, which are unique to each test.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::support::gateway::{Address, Gateway};
 use crate::support::http1::Http1;
 use crate::support::message::*;
 
-/// The files of an example as one, with other addresses.
+/// Returns the files of an example as one text, with other addresses.
 fn example(name: &str, addresses: &[(&str, IpAddr)]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut files: Vec<_> = std::fs::read_dir(folder.join(name))
@@ -28,7 +28,7 @@ fn example(name: &str, addresses: &[(&str, IpAddr)]) -> String {
     text
 }
 
-/// What is listened on or called at the default address, here at another.
+/// Replaces the default address of listeners and outbounds.
 fn at_own(text: String, ip: IpAddr) -> String {
     text.replace(
         "  outbound:\n  - port:",
@@ -49,14 +49,14 @@ async fn kuma_universal_carries_traffic() {
     assert_eq!(v2.only().await.header("env"), Some("dev"));
     assert_eq!(client.ask(&get("/other")).await.status, 200);
     let mut edge = Http1::connect((own.ip, 10080).into()).await;
-    for (host, path, wanted) in [
+    for (host, path, expected) in [
         ("test.example.com", "/v2", Some("v1")),
         ("other.example.com", "/v2", Some("v2")),
         ("other.example.com", "/x", None),
     ] {
         assert_eq!(
             edge.ask(&get(path).host(host)).await.backend(),
-            wanted,
+            expected,
             "{host}{path}"
         );
     }
@@ -115,7 +115,7 @@ async fn kuma_cross_mesh_carries_traffic() {
     assert_eq!(catalog.count(), 1);
 }
 
-/// Kuma 3.0's Dataplanes: no `kuma.io/service` anywhere.
+/// Dataplanes of Kuma 3.0 have no `kuma.io/service` tag.
 #[tokio::test]
 async fn kuma_labels_carries_traffic() {
     let own = Address::new();

@@ -1,4 +1,4 @@
-//! Kuma's outbounds in traffic: external services and their Host, the order of matches, new paths, and the lines that `run` prints.
+//! Traffic of Kuma outbounds: the Host of external services, the order of matches, path rewrites, and the lines that `run` prints.
 
 use std::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use crate::support::gateway::{Address, Gateway};
 use crate::support::http1::Http1;
 use crate::support::message::*;
 
-/// The Host of the first request for a path that a backend has seen.
+/// Returns the Host of the first request for a path that a backend has received.
 async fn host(backend: &Backend, path: &str) -> Option<String> {
     let saw = backend.saw(0).await;
     let found = saw.iter().find(|saw| saw.target == path)?;
@@ -83,18 +83,18 @@ async fn requests_to_an_external_service_carry_its_hostname() {
     })
     .await;
     assert_eq!(host(&outside, "/copy").await.as_deref(), Some("localhost"));
-    // `explain` says the same.
-    let said = gateway
+    // `explain` agrees.
+    let explained = gateway
         .ask_admin("/explain?from=dataplane/web&url=http://backend.mesh/split")
         .await
         .json();
     assert_eq!(
-        said["backends"][1]["request"]["headers"]["host"], "localhost",
-        "{said:#}"
+        explained["backends"][1]["request"]["headers"]["host"], "localhost",
+        "{explained:#}"
     );
     assert_eq!(
-        said["request"]["headers"]["host"], "backend.mesh",
-        "{said:#}"
+        explained["request"]["headers"]["host"], "backend.mesh",
+        "{explained:#}"
     );
 }
 
@@ -125,15 +125,15 @@ async fn matches_without_a_path_come_last_and_the_root_is_rewritten_literally() 
         .collect();
     assert_eq!(saw, ["/a/b", "/a/b/x"]);
     for (path, status) in [("/r", 202), ("/x", 418)] {
-        let said = gateway
+        let explained = gateway
             .ask_admin(&format!(
                 "/explain?from=dataplane/web&url=http://backend.mesh{path}"
             ))
             .await
             .json();
-        assert_eq!(said["status"], status, "{said:#}");
+        assert_eq!(explained["status"], status, "{explained:#}");
     }
-    // What is spoken at an outbound is printed, and not how it is carried.
+    // The printed protocol of an outbound is the application protocol, not the transport.
     let log = gateway.log();
     let line = |to: &str, protocol: &str, port: u16| {
         format!(

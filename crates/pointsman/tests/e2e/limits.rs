@@ -1,4 +1,4 @@
-//! Everything that one could have too much of. Times are set small: who ends the connection is the limit.
+//! Limits. Time limits are set so short that only they can end the connection.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -78,7 +78,7 @@ async fn the_log_names_the_exceeded_limit() {
     };
     eventually("a line of the log", || async { !lines().is_empty() }).await;
     assert!(lines()[0].contains("client=127."), "{:?}", lines());
-    // Who sends rubbish without end does not fill the log: it is said once a second.
+    // A flood of invalid requests does not flood the log: each limit is logged once per second.
     for _ in 0..200 {
         let ask = get("/").header("x-long", &"x".repeat(2000));
         assert_eq!(gateway.ask(ask).await.status, 431);
@@ -106,7 +106,7 @@ async fn a_head_far_over_the_limit_is_logged_over_http_2_too() {
         .environment("RUST_LOG", "info")
         .start()
         .await;
-    // So much that the library that reads it does not keep it.
+    // So large that the HTTP/2 library discards it.
     let ask = (0..8).fold(get("/"), |ask, _| ask.header("x-long", &"x".repeat(16_000)));
     let response = gateway.ask_http2(ask).await;
     assert_eq!(response.status, 431);
@@ -121,7 +121,7 @@ async fn a_head_far_over_the_limit_is_logged_over_http_2_too() {
     );
 }
 
-// A slow machine may be slower than these times itself, so what is wanted has to come at last, not at once.
+// A slow machine may exceed these times itself, so the tests wait until the expected result occurs.
 
 #[tokio::test]
 async fn a_slow_head_is_408_and_a_silent_connection_is_closed() {
@@ -131,8 +131,8 @@ async fn a_slow_head_is_408_and_a_silent_connection_is_closed() {
     eventually("a slow head is told so", || async {
         let mut slow = Http1::connect(gateway.at(8080)).await;
         slow.send("GET / HTTP/1.1\r\nHost: exa").await;
-        let told = slow.try_response().await;
-        told.is_ok_and(|response| response.status == 408) && slow.rest().await.is_empty()
+        let result = slow.try_response().await;
+        result.is_ok_and(|response| response.status == 408) && slow.rest().await.is_empty()
     })
     .await;
     eventually("others are served", || async {
@@ -190,7 +190,7 @@ async fn a_backend_that_reads_nothing_of_a_body_is_a_504() {
     })
     .await;
     let gateway = setup(&backend).limit("stall-time", "1s").start().await;
-    // More than all buffers on the way hold: it is answered before all of it has gone. It is made first: its sender must not be the one who is waited for.
+    // Larger than all buffers on the path, so that the response arrives before all of it is sent. Created first, so that the sender is never the slow side.
     let length = 64 << 20;
     let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n");
     let whole = [head.into_bytes(), vec![b'x'; length]].concat();
@@ -235,15 +235,15 @@ async fn connections_beyond_the_limit_are_closed_until_others_end() {
     let mut kept = Vec::new();
     for _ in 0..4 {
         let mut client = Http1::connect(gateway.at(8080)).await;
-        // An idle connection would be closed to make room.
+        // An idle connection would be closed instead.
         client.send(get("/").bytes()).await;
         kept.push(client);
     }
     backend.saw(4).await;
     let mut fifth = Http1::connect(gateway.at(8080)).await;
-    // It is told so, unless it is closed before it has asked.
-    let told = fifth.try_ask(&get("/")).await;
-    assert!(told.is_err() || told.is_ok_and(|response| response.status == 503));
+    // The client gets a 503, unless the connection is closed before it sends a request.
+    let result = fifth.try_ask(&get("/")).await;
+    assert!(result.is_err() || result.is_ok_and(|response| response.status == 503));
     gate.open();
     drop(kept);
     eventually("room", || async {
@@ -311,6 +311,6 @@ async fn a_slow_reader_uses_no_more_memory_than_the_buffers() {
     }
     backend.saw(20).await;
     let each = memory().saturating_sub(before) / 20;
-    // 64 KiB a direction on both sides, and what the allocator keeps.
+    // 64 KiB per direction on both sides, and memory retained by the allocator.
     assert!(each < 400, "{each} KiB for each slow reader");
 }

@@ -1,3 +1,3 @@
-//! `pointsman run` from manifests to real sockets: real clients, real backends, and what each of them saw. `e2e_split` runs the same tests on a controller and a proxy.
+//! End-to-end tests of `pointsman run` with real clients and backends. `e2e_split` runs the same tests with a controller and a proxy.
 
 include!("suite.rs");

@@ -1,4 +1,4 @@
-//! Routes on Services: cluster IPs that are listened on here, and callers told apart by their address.
+//! Routes on Services: listeners on cluster IPs, and clients identified by their address.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -12,7 +12,7 @@ use crate::support::message::*;
 
 pub const PORT: u16 = 8080;
 
-/// A Service with a cluster IP and an endpoint.
+/// Returns a Service with a cluster IP and an endpoint.
 pub fn mesh_service(name: &str, ip: IpAddr, backend: &Backend) -> String {
     format!(
         "---\napiVersion: v1\nkind: Service\nmetadata: {{name: {name}, namespace: default}}\nspec: {{clusterIP: {ip}, ports: [{{name: main, port: {PORT}, appProtocol: http}}]}}\n"
@@ -25,7 +25,7 @@ pub fn pod(name: &str, namespace: &str, ip: IpAddr) -> String {
     )
 }
 
-/// A route of a namespace on Service `shop`.
+/// Returns a route in a namespace, with the Service `shop` as parent.
 pub fn mesh_route(name: &str, namespace: &str, to: &str) -> String {
     format!(
         "---\napiVersion: gateway.networking.k8s.io/v1\nkind: HTTPRoute\nmetadata: {{name: {name}, namespace: {namespace}}}\nspec:\n  \
@@ -33,12 +33,12 @@ pub fn mesh_route(name: &str, namespace: &str, to: &str) -> String {
     )
 }
 
-/// Asks from an address.
+/// Sends a request from a source address.
 pub async fn ask_from(from: IpAddr, to: SocketAddr) -> Response {
     connect_from(from, to).await.ask(&get("/")).await
 }
 
-/// Connects from an address.
+/// Connects from a source address.
 pub async fn connect_from(from: IpAddr, to: SocketAddr) -> Http1 {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((from, 0).into()).expect("an address");

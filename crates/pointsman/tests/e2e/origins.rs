@@ -170,8 +170,8 @@ async fn a_name_with_underscores_never_passes_for_a_header_that_is_set_removed_o
     let backend = Backend::http2_with("web", |_| status(200)).await;
     let gateway = Gateway::of(&manifests("kubernetes.io/h2c", &backend, &to("web"))).await;
     for saw in underscored(&gateway, &backend).await {
-        let wanted = ["x_add", "x_gone", "x_other", "x_own", "x_set"];
-        assert_eq!(kept(&saw), wanted);
+        let expected = ["x_add", "x_gone", "x_other", "x_own", "x_set"];
+        assert_eq!(kept(&saw), expected);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Paths are made canonical before they are matched, and forwarded so.
+//! Paths are normalized before they are matched, and forwarded in normalized form.
 
 use crate::support::backend::Backend;
 use crate::support::gateway::Gateway;

@@ -1,4 +1,4 @@
-//! What is tried again, how often, where, and what never is.
+//! Retries: conditions, number of attempts, and selection of endpoints.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::support::gateway::Gateway;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
-/// Two backends that share one script: the number of the request decides.
+/// Starts two backends that share a script, which responds according to the number of the request.
 async fn pair(script: impl Fn(usize, &Saw) -> Answer + Send + Sync + 'static) -> [Backend; 2] {
     let script = Arc::new(script);
     let turn = Arc::new(AtomicUsize::new(0));
@@ -34,7 +34,7 @@ fn manifests(backends: &[&Backend], rule: &str) -> String {
     [plain(), service("web", backends), route("web", &[rule])].concat()
 }
 
-/// An address where nobody listens. The socket that holds it accepts nothing and is closed at once.
+/// Returns an address that refuses connections: its port was allocated by a socket that is closed again.
 fn refused() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address")
@@ -135,7 +135,7 @@ async fn a_connection_closed_before_the_response_is_a_502_without_a_retry_policy
 
 #[tokio::test]
 async fn no_request_is_lost_to_an_idle_connection_that_the_backend_closed() {
-    // Says that it keeps the connection, and closes it.
+    // Announces keep-alive, but closes the connection.
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
     let backend = Backend::bytes("web", answer, crate::support::raw::Then::Close).await;
     let gateway = Gateway::of(&manifests(&[&backend], &to("web"))).await;

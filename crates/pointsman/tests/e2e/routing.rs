@@ -1,4 +1,4 @@
-//! Requests find their rule, and backends are what the manifests say.
+//! Requests are routed to the backends of the rules that they match.
 
 use crate::support::backend::Backend;
 use crate::support::gateway::Gateway;
@@ -44,7 +44,7 @@ async fn one_connection_carries_requests_for_many_hosts() {
     .concat();
     let gateway = Gateway::of(&manifests).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
-    for (host, wanted) in [
+    for (host, expected) in [
         ("one.example", Some("one")),
         ("a.two.example", Some("two")),
         ("two.example", None),
@@ -53,8 +53,8 @@ async fn one_connection_carries_requests_for_many_hosts() {
         ("other.example", None),
     ] {
         let response = client.ask(&get("/").host(host)).await;
-        assert_eq!(response.backend(), wanted, "{host}");
-        if wanted.is_none() {
+        assert_eq!(response.backend(), expected, "{host}");
+        if expected.is_none() {
             assert_eq!(response.status, 404, "{host}");
             assert!(response.reason().is_some(), "{response:?}");
         }

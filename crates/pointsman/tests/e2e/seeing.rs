@@ -1,4 +1,4 @@
-//! What is told of requests: the access log, figures.
+//! The access log and metrics.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -31,7 +31,7 @@ async fn the_access_log_has_one_line_per_request() {
     assert_eq!(gateway.ask(get("/none")).await.status, 404);
     let lines = || -> Vec<Value> {
         let text = std::fs::read_to_string(&file).unwrap_or_default();
-        // The last line may be half written.
+        // The last line may be incomplete.
         text.lines()
             .filter_map(|line| serde_json::from_str(line).ok())
             .collect()
@@ -39,14 +39,14 @@ async fn the_access_log_has_one_line_per_request() {
     eventually("two lines", || async { lines().len() == 2 }).await;
     let lines = lines();
     let text = lines[0].to_string();
-    for wanted in [
+    for expected in [
         "POST",
         "/a?b=c",
         "201",
         "HTTPRoute/default/web",
         "Service/default/web:80",
     ] {
-        assert!(text.contains(wanted), "{wanted} in {text}");
+        assert!(text.contains(expected), "{expected} in {text}");
     }
     assert!(text.contains(&backend.address.to_string()), "{text}");
     assert_eq!(
@@ -55,8 +55,8 @@ async fn the_access_log_has_one_line_per_request() {
     );
     assert_eq!(lines[0]["request_bytes"], 4);
     let text = lines[1].to_string();
-    for wanted in ["404", "NoRoute"] {
-        assert!(text.contains(wanted), "{wanted} in {text}");
+    for expected in ["404", "NoRoute"] {
+        assert!(text.contains(expected), "{expected} in {text}");
     }
 }
 
@@ -72,7 +72,7 @@ async fn rejected_requests_are_logged_and_counted() {
     client
         .send("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
         .await;
-    let said = client.response().await.text().len();
+    let length = client.response().await.text().len();
     let chunks = "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n12345678\r\n8\r\n12345678\r\n";
     let mut client = Http1::connect(gateway.at(8080)).await;
     client.send(chunks).await;
@@ -97,7 +97,7 @@ async fn rejected_requests_are_logged_and_counted() {
         (&line["status"], &line["protocol"]),
         (&400.into(), &"HTTP/1.1".into())
     );
-    assert_eq!(line["response_bytes"], said);
+    assert_eq!(line["response_bytes"], length);
     assert_eq!(line["path"], Value::Null);
     let line = find("BodyTooLarge").expect("a line");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Backends that take a request and never answer.
+//! Backends that accept a request and never respond.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::support::message::*;
 use crate::support::namespace::Host;
 use crate::support::{eventually, within};
 
-/// Failures in a row after which an endpoint is ejected.
+/// Consecutive failures after which an endpoint is ejected.
 const FAILURES: usize = 5;
 
-/// More than the kernel takes to declare a host unreachable: 20 seconds of silence, then probes for another 20.
+/// Longer than the kernel needs to declare a host unreachable: 20 seconds without data, then probes for another 20 seconds.
 const DETECTED: Duration = Duration::from_secs(180);
 
 fn setup(backend: &Backend) -> Setup {
@@ -39,9 +39,9 @@ async fn an_unreachable_host_is_504_and_its_endpoint_counts_as_failed() {
         "/first" => status(200),
         _ => Answer::Never,
     });
-    // A longer `stall-time` is also the time that a host may be silent.
+    // `stall-time` also limits the time without an acknowledgement, so it has to be longer.
     let gateway = setup(&backend).limit("stall-time", "10s").start().await;
-    // One of the requests below goes over a connection that has carried one before.
+    // One of the requests below uses a connection that has carried a request before.
     assert_eq!(gateway.ask(get("/first")).await.status, 200);
     let mut clients = Vec::new();
     for _ in 0..FAILURES {
@@ -127,7 +127,7 @@ async fn backend_head_time_starts_once_the_whole_request_is_sent() {
         .limit("backend-head-time", "200ms")
         .start()
         .await;
-    // A slow machine may take longer than that to answer.
+    // On a slow machine, a response may take longer than that.
     eventually("a slow upload is answered", || async {
         let mut client = Http1::connect(gateway.at(8080)).await;
         client

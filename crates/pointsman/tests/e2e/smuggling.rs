@@ -1,4 +1,4 @@
-//! Bytes that two readers could understand in two ways: refused with 400, the connection closed, and nothing of them reaches a backend.
+//! Request smuggling: ambiguous requests are rejected with 400, the connection is closed, and nothing is forwarded.
 
 use crate::support::backend::Backend;
 use crate::support::gateway::Gateway;
@@ -214,7 +214,7 @@ async fn the_absolute_form_determines_the_host() {
     let gateway = Gateway::of(&manifests.concat()).await;
     let mut client = Http1::connect(gateway.at(8080)).await;
     client
-        // RFC 9112 §3.2.2: a Host beside it is ignored, and replaced.
+        // RFC 9112 §3.2.2: the Host header is ignored and replaced.
         .send("GET http://real.example/x?y HTTP/1.1\r\nHost: other.example\r\n\r\n")
         .await;
     assert_eq!(client.response().await.status, 200);

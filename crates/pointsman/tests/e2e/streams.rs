@@ -30,7 +30,7 @@ async fn a_tcp_connection_can_be_half_closed_in_each_direction() {
     assert_eq!(client.exactly(5).await.expect("a greeting"), b"echo\n");
     client.send("ping").await;
     assert_eq!(client.exactly(4).await.expect("an answer"), b"ping");
-    // Our end is over; what the backend still says arrives.
+    // The client has half-closed the connection; data from the backend still arrives.
     let large = vec![b'x'; 3_000_000];
     let stream = client.into_stream();
     let (mut reader, mut writer) = tokio::io::split(stream);
@@ -108,14 +108,14 @@ async fn tls_is_passed_through_by_sni_and_unknown_names_are_closed() {
         ),
     ];
     let gateway = Gateway::of(&manifests.concat()).await;
-    for (name, wanted) in [("one.example", "one"), ("a.two.example", "two")] {
+    for (name, expected) in [("one.example", "one"), ("a.two.example", "two")] {
         let stream = Handshake::new(&authority, name)
             .connect(gateway.at(PORT))
             .await;
         let response = Http1::over(stream)
             .ask(&crate::support::message::get("/"))
             .await;
-        assert_eq!(response.backend(), Some(wanted));
+        assert_eq!(response.backend(), Some(expected));
     }
     assert!(
         Handshake::new(&authority, "three.example")
@@ -208,11 +208,11 @@ async fn a_tcp_route_takes_what_tls_routes_leave_at_a_port_that_terminates_tls()
         ("other.example", "other.example", "rest"),
         ("192.0.2.1", &address, "rest"),
     ];
-    for (name, host, wanted) in clients {
+    for (name, host, expected) in clients {
         let mut stream = Handshake::new(&authority, name)
             .connect(gateway.at(PORT))
             .await;
-        let greeting = format!("{wanted}\n");
+        let greeting = format!("{expected}\n");
         let mut got = vec![0; greeting.len()];
         within("a greeting", stream.read_exact(&mut got))
             .await
@@ -221,11 +221,11 @@ async fn a_tcp_route_takes_what_tls_routes_leave_at_a_port_that_terminates_tls()
         let url = encoded(&format!("tls://{host}:{PORT}"));
         let explained = gateway.ask_admin(&format!("/explain?url={url}")).await;
         let explained = explained.json();
-        assert_eq!(explained["rule"]["name"], wanted, "{explained:#}");
+        assert_eq!(explained["rule"]["name"], expected, "{explained:#}");
     }
 }
 
-/// Sends a datagram until its answer comes: datagrams may be lost, and a session may end while one is on its way.
+/// Sends a datagram until a response arrives: datagrams may be lost, and a session may expire in the meantime.
 async fn datagram(socket: &UdpSocket, text: &str) -> String {
     let mut buffer = vec![0; 65536];
     within("the answer to a datagram", async {
@@ -295,7 +295,7 @@ async fn a_udp_session_expires() {
     let setup = Gateway::setup(&udp_manifests(&[&backend])).limit("udp-idle-time", "100ms");
     let gateway = setup.start().await;
     let client = udp_client(&gateway).await;
-    // Asked again until the session is another: its port at the backend changes.
+    // Repeats until there is a new session, which has another source port at the backend.
     within("a second session", async {
         for number in 0.. {
             datagram(&client, &format!("number {number}")).await;
@@ -335,7 +335,7 @@ async fn endpoints_may_have_ipv6_addresses() {
     serving.await.expect("served");
 }
 
-/// Kept here so that an address that a test asks for by `spec.addresses` is its own too.
+/// Requests the test's own address with `spec.addresses`.
 #[tokio::test]
 async fn a_gateway_listens_on_the_addresses_that_it_requests() {
     let (first, second) = (Address::new(), Address::new());
@@ -362,7 +362,7 @@ async fn a_gateway_listens_on_the_addresses_that_it_requests() {
 #[tokio::test]
 async fn responses_to_datagrams_come_from_the_address_they_were_sent_to() {
     let backend = Backend::udp("echo").await;
-    // A port that nobody else has, for it is bound on every address.
+    // An unused port, because it is bound on every address.
     let free = UdpSocket::bind("0.0.0.0:0").await.expect("a port");
     let port = free.local_addr().expect("an address").port();
     drop(free);
@@ -376,7 +376,7 @@ async fn responses_to_datagrams_come_from_the_address_they_were_sent_to() {
     ];
     let _gateway = Gateway::of(&manifests.concat()).await;
     let (first, second) = (Address::new(), Address::new());
-    // From one socket to two addresses: each answers for itself.
+    // One socket sends to two addresses, and each responds from itself.
     let client = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
     for address in [&first, &second, &first] {
         client.connect((address.ip, port)).await.expect("connected");

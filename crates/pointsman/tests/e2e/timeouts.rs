@@ -1,4 +1,4 @@
-//! Timeouts of a rule. No test measures time: one side never answers, so whoever ends the exchange is the timeout.
+//! Timeouts of a rule. No test measures time: one side never responds, so only the timeout can end the request.
 
 use crate::support::backend::{Answer, Backend, status};
 use crate::support::gateway::Gateway;
@@ -71,9 +71,9 @@ async fn a_timeout_of_a_grpc_call_is_a_grpc_status() {
     ask.body = Some(crate::support::http2::message("x"));
     let response = Http2::connect(gateway.at(8080)).await.ask(&ask).await;
     assert_eq!(response.status, 200);
-    // DEADLINE_EXCEEDED, or UNAVAILABLE as the gRPC mapping of 504 has it.
-    let said = response
+    // DEADLINE_EXCEEDED, or UNAVAILABLE according to the gRPC mapping of 504.
+    let status = response
         .header("grpc-status")
         .or(response.trailer("grpc-status"));
-    assert!(matches!(said, Some("4" | "14")), "{response:?}");
+    assert!(matches!(status, Some("4" | "14")), "{response:?}");
 }

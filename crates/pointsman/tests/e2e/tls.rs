@@ -1,4 +1,4 @@
-//! TLS on both sides: who is shown which certificate, who is let in, whom we believe.
+//! TLS with clients and backends: selection and verification of certificates.
 
 use serde_json::Value;
 use tokio::io::AsyncReadExt;
@@ -13,7 +13,7 @@ use crate::support::http2::Http2;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
-/// An HTTPS listener for a hostname with a certificate from that Secret.
+/// Returns an HTTPS listener for a hostname with the certificate of a Secret.
 fn listener(name: &str, hostname: &str, secret: &str) -> String {
     format!(
         "{{name: {name}, port: {HTTPS}, protocol: HTTPS, hostname: '{hostname}', tls: {{certificateRefs: [{{name: {secret}}}]}}}}"
@@ -76,7 +76,7 @@ async fn tls_1_2_and_1_3_are_supported() {
 
 #[tokio::test]
 async fn rsa_and_ecdsa_keys_are_accepted_in_every_encoding() {
-    // Keys in PKCS#1 and SEC1; those that the tests make elsewhere are PKCS#8.
+    // Keys in PKCS#1 and SEC1. All other tests use PKCS#8.
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/data/");
     let backend = Backend::http1("web").await;
     for (certificate, key) in [("rsa.crt", "rsa-pkcs1.key"), ("ec.crt", "ec-sec1.key")] {
@@ -120,12 +120,12 @@ async fn sni_selects_listener_certificate_and_routes() {
         ),
     ];
     let gateway = Gateway::of(&manifests.concat()).await;
-    for (name, wanted) in [("one.example", "one"), ("a.two.example", "two")] {
+    for (name, expected) in [("one.example", "one"), ("a.two.example", "two")] {
         let stream = Handshake::new(&authority, name)
             .connect(gateway.at(HTTPS))
             .await;
         let response = Http1::over(stream).ask(&get("/").host(name)).await;
-        assert_eq!(response.backend(), Some(wanted));
+        assert_eq!(response.backend(), Some(expected));
     }
     let stranger = Handshake::new(&authority, "three.example")
         .try_connect(gateway.at(HTTPS))
@@ -324,7 +324,7 @@ async fn clients_must_present_a_certificate_if_the_gateway_requires_it() {
         for (identity, let_in) in [(Some(&good), true), (None, lenient), (Some(&bad), lenient)] {
             let mut shake = Handshake::new(&authority, "example.com");
             shake.identity = identity;
-            // With TLS 1.3 a client hears that it was refused only when it reads.
+            // With TLS 1.3, a client learns of a rejected certificate only when it reads.
             let served = match shake.try_connect(gateway.at(HTTPS)).await {
                 Ok(stream) => Http1::over(stream).try_ask(&get("/")).await.is_ok(),
                 Err(_) => false,
@@ -463,7 +463,7 @@ async fn a_client_that_sends_no_client_hello_is_closed() {
         .send("GET / HTTP/1.1\r\nHost: example.com\r\n\r\n")
         .await;
     client.rest().await;
-    // A client that leaves without a word is no concern of others.
+    // A client that disconnects at once does not affect others.
     let mut stream = Handshake::new(&authority, "example.com")
         .connect(gateway.at(HTTPS))
         .await;
@@ -515,7 +515,7 @@ async fn a_response_without_length_is_complete_only_with_a_tls_closure_alert() {
         let got = client.try_ask(&get("/")).await;
         match says_so || !framing.is_empty() {
             true => assert_eq!(got.expect("a whole response").text(), "body"),
-            // It is cut, or a 502 if nothing of it had left yet.
+            // The response is truncated, or a 502 if nothing of it was sent yet.
             false => assert!(!got.is_ok_and(|response| response.status == 200)),
         }
     }

@@ -1,4 +1,4 @@
-//! The tests' own tools, client to backend with nothing between: what a failing test says is then about Pointsman.
+//! Tests of the test clients and backends, connected directly, so that failures of other tests are about Pointsman.
 
 use futures_util::{SinkExt, StreamExt};
 use tokio::net::UdpSocket;

@@ -1,4 +1,4 @@
-//! WebSockets go through, over both versions; no other upgrade does.
+//! WebSockets over HTTP/1 and HTTP/2. No other upgrade is supported.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -107,7 +107,7 @@ async fn a_websocket_over_http_2_becomes_an_upgrade_to_the_backend() {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers().get("sec-websocket-accept"), None);
     let mut incoming = response.into_body();
-    // A masked text frame of a client, `hello` with a mask of zeros, and the server's answer to it.
+    // A masked text frame from a client (`hello`, with a mask of zeros), and the server's response.
     let frame = [&[0x81, 0x85, 0, 0, 0, 0], &b"hello"[..]].concat();
     outgoing.send_data(Bytes::from(frame), false).expect("sent");
     let mut got = Vec::new();
@@ -126,7 +126,7 @@ async fn a_websocket_over_http_2_becomes_an_upgrade_to_the_backend() {
     assert_eq!(saw.header("upgrade"), Some("websocket"));
 }
 
-/// A request that opens a WebSocket over HTTP/2, once the other side takes one.
+/// Waits until the peer accepts extended CONNECT and returns a request that opens a WebSocket.
 async fn extended_connect(client: &Http2) -> http::Request<()> {
     eventually("the settings that allow extended CONNECT", || async {
         client.takes_extended_connect()
@@ -145,15 +145,15 @@ async fn extended_connect(client: &Http2) -> http::Request<()> {
     request
 }
 
-/// RFC 8441 §5: any 2xx would say that the WebSocket is open.
+/// RFC 8441 §5: any 2xx status would indicate an open WebSocket.
 #[tokio::test]
 async fn a_declined_upgrade_is_never_a_success_over_http_2() {
-    for (declines, wanted) in [(200, 502), (204, 502), (403, 403)] {
+    for (declines, expected) in [(200, 502), (204, 502), (403, 403)] {
         let backend = Backend::http1_with("web", move |_| status(declines)).await;
         let gateway = Gateway::of(&manifests(&backend)).await;
         let client = Http2::connect(gateway.at(8080)).await;
         let (response, _outgoing) = client.send(extended_connect(&client).await).await;
         let response = within("a response", response).await.expect("a response");
-        assert_eq!(response.status(), wanted, "{declines}");
+        assert_eq!(response.status(), expected, "{declines}");
     }
 }

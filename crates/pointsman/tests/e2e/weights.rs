@@ -1,4 +1,4 @@
-//! Weights are exact over any window, and what can't be served answers for its own share only.
+//! Weights are exact over any window, and an unusable backend affects only its own share.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ async fn the_endpoints_of_a_backend_share_its_requests() {
     for _ in 0..64 {
         assert_eq!(gateway.ask(get("/")).await.status, 200);
     }
-    // Between endpoints the choice is by load and latency; none is forgotten.
+    // Endpoints are selected by load and latency; each of them gets some requests.
     assert!(
         one.count() > 0 && two.count() > 0,
         "{} {}",

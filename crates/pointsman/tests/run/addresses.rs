@@ -1,4 +1,4 @@
-//! Which address and port everything is on.
+//! Addresses and ports of listeners.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -46,7 +46,7 @@ fn the_older_gateway_gets_the_port_on_a_shared_address() {
     };
     assert_eq!(listener("old"), "True/Accepted");
     assert_eq!(listener("young"), "False/PortUnavailable");
-    // The older one goes: the younger one has it.
+    // Without the older Gateway, the younger one gets the port.
     running.write("all.yaml", &join(&[CLASS, &young]));
     until("the younger one serves", || {
         (listener("young") == "True/Accepted").then_some(())
@@ -204,5 +204,5 @@ fn a_gateway_without_an_address_is_listed_as_such() {
     let running = Running::with(&[("all.yaml", &text)], &["--address", "192.0.2.1"]);
     let line = "Gateway infra/edge listener http: HTTP not bound: 192.0.2.1: this machine does not have that address";
     let lines = &running.lines;
-    assert!(lines.iter().any(|said| said == line), "{lines:?}");
+    assert!(lines.iter().any(|printed| printed == line), "{lines:?}");
 }

@@ -39,7 +39,7 @@ fn status_is_what_check_prints() {
         .expect("the binary runs");
     let mut check: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let mut status = running.json("/status");
-    // Times differ, and only a running Gateway has an address.
+    // Transition times differ, and only a running Gateway has an address.
     for list in [&mut check, &mut status] {
         forget_times(list);
         for item in list["items"].as_array_mut().into_iter().flatten() {
@@ -65,7 +65,7 @@ fn forget_times(value: &mut serde_json::Value) {
 #[test]
 fn the_explain_page_agrees_with_the_command() {
     let running = running();
-    let answer = running.json("/explain?url=http%3A%2F%2Fa.example%2Fone%2Ftwo&header=x-a%3A+b&method=PUT&gateway=infra/edge");
+    let page = running.json("/explain?url=http%3A%2F%2Fa.example%2Fone%2Ftwo&header=x-a%3A+b&method=PUT&gateway=infra/edge");
     let output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
         .args([
             "explain", "-f", "m", "-o", "json", "-H", "x-a: b", "-X", "PUT",
@@ -75,8 +75,8 @@ fn the_explain_page_agrees_with_the_command() {
         .output()
         .expect("the binary runs");
     let command: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert_eq!(answer, command);
-    assert_eq!(answer["outcome"], "redirect");
+    assert_eq!(page, command);
+    assert_eq!(page["outcome"], "redirect");
     let (status, body) =
         running.get("/explain?url=http://a.example/one&gateway=infra/edge&output=text");
     assert_eq!(status, 200);
@@ -175,13 +175,13 @@ fn invalid_requests_are_rejected() {
         ("GET /healthz HTTP/1.0\r\n\r\n".to_owned(), 200),
     ] {
         assert_eq!(
-            running.ask(&request).0,
+            running.exchange(&request).0,
             status,
             "{}",
             &request[..request.len().min(80)]
         );
     }
-    let (status, head, body) = running.ask(&format!("HEAD /healthz HTTP/1.1\r\n{host}\r\n"));
+    let (status, head, body) = running.exchange(&format!("HEAD /healthz HTTP/1.1\r\n{host}\r\n"));
     assert_eq!((status, body.as_str()), (200, ""));
     assert!(head.contains("content-length: 3"), "{head}");
 }
@@ -194,18 +194,18 @@ fn connections_and_the_time_for_a_request_are_limited() {
         stream.write_all(b"GET /healthz HTTP/1.1\r\n").ok()?;
         Some(stream)
     };
-    // Who is over the limit is told so, or finds the connection closed.
+    // A connection beyond the limit gets 503 or is closed.
     let slow = until("over the limit", || {
         let slow: Vec<TcpStream> = (0..80).filter_map(slow).collect();
         (running.is_ready() != Some(true)).then_some(slow)
     });
-    let told = slow.into_iter().any(|mut stream| {
+    let timed_out = slow.into_iter().any(|mut stream| {
         let _ = stream.set_read_timeout(Some(std::time::Duration::from_secs(30)));
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer.starts_with("HTTP/1.1 408")
+        let mut response = String::new();
+        let _ = stream.read_to_string(&mut response);
+        response.starts_with("HTTP/1.1 408")
     });
-    assert!(told, "a head that does not come is given up");
+    assert!(timed_out, "an incomplete head times out");
     until("room again", || {
         (running.get("/healthz").0 == 200).then_some(())
     });

@@ -1,10 +1,10 @@
-//! Command lines that can't be meant.
+//! Invalid command lines.
 
-use crate::support::ended;
+use crate::support::run_to_exit;
 
 #[test]
 fn an_invalid_argument_is_named() {
-    for (arguments, says) in [
+    for (arguments, expected) in [
         (&["run"][..], "--filename"),
         (
             &["run", "-f", "m", "--address-pool", "10.0.0.0"],
@@ -52,19 +52,19 @@ fn an_invalid_argument_is_named() {
         (&["run", "-f", "m", "--limit", "stream=5"], "stream"),
         (&["run", "-f", "m", "--drain", "soon"], "such as 30s"),
     ] {
-        let (code, said) = ended(arguments);
-        assert_eq!(code, Some(2), "{arguments:?}: {said}");
-        assert!(said.contains(says), "{arguments:?}: {said}");
+        let (code, stderr) = run_to_exit(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(expected), "{arguments:?}: {stderr}");
     }
 }
 
 #[test]
 fn a_missing_path_is_named() {
-    let (code, said) = ended(&["run", "-f", "nowhere", "--admin", "off"]);
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("nowhere: error: No such file"), "{said}");
-    assert_eq!(said.matches("No such file").count(), 1, "once: {said}");
-    assert!(said.contains("no input could be read"), "{said}");
+    let (code, stderr) = run_to_exit(&["run", "-f", "nowhere", "--admin", "off"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("nowhere: error: No such file"), "{stderr}");
+    assert_eq!(stderr.matches("No such file").count(), 1, "once: {stderr}");
+    assert!(stderr.contains("no input could be read"), "{stderr}");
 }
 
 #[test]
@@ -73,10 +73,10 @@ fn an_admin_port_in_use_is_named() {
     let address = taken.local_addr().expect("an address").to_string();
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_string_lossy();
-    let (code, said) = ended(&["run", "-f", &path, "--admin", &address]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, stderr) = run_to_exit(&["run", "-f", &path, "--admin", &address]);
+    assert_eq!(code, Some(2), "{stderr}");
     assert!(
-        said.contains(&address) && said.contains("--admin"),
-        "{said}"
+        stderr.contains(&address) && stderr.contains("--admin"),
+        "{stderr}"
     );
 }

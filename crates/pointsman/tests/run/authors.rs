@@ -1,4 +1,4 @@
-//! A running Pointsman whose manifests, and whose clients, are not trusted.
+//! `run` with untrusted manifests and untrusted clients.
 
 use std::fs::File;
 use std::os::unix::fs::symlink;
@@ -21,7 +21,7 @@ fn an_irregular_file_never_stops_the_watcher() {
     large.set_len(1 << 40).expect("sparse");
     drop(large);
     let errors = until("three errors", || {
-        Some(running.told("errors")).filter(|errors| errors.len() == 3)
+        Some(running.findings("errors")).filter(|errors| errors.len() == 3)
     });
     assert_eq!(
         errors,
@@ -31,14 +31,14 @@ fn an_irregular_file_never_stops_the_watcher() {
             "m/c.yaml: larger than 16 MiB, the largest size that is read",
         ]
     );
-    // Neighbours are followed as before.
+    // Other files are still watched.
     running.write("one.yaml", &route("one", "/uno"));
     running.until_paths(&["/uno"]);
-    // A file that becomes a device keeps what it said; a reload reads nothing endless either.
+    // A file that is replaced by a device keeps its last content in effect, and a reload does not read the device.
     symlink("/dev/zero", running.path("new")).expect("linked");
     running.rename("new", "m/one.yaml");
     until("a word on it", || {
-        let errors = running.told("errors").join("\n");
+        let errors = running.findings("errors").join("\n");
         let kept = "m/one.yaml: this is a device; only regular files are read; its last content stays in effect";
         errors.contains(kept).then_some(())
     });
@@ -50,11 +50,11 @@ fn an_irregular_file_never_stops_the_watcher() {
     }
     running.until_paths(&["/two"]);
     until("no error", || {
-        running.told("errors").is_empty().then_some(())
+        running.findings("errors").is_empty().then_some(())
     });
 }
 
-// A shell's `<(…)` can be read only once: what it said stays, whatever is read again.
+// A shell's `<(…)` can be read only once: its content stays in effect after a reload.
 #[test]
 fn a_pipe_on_the_command_line_is_read_once() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -74,7 +74,7 @@ fn a_pipe_on_the_command_line_is_read_once() {
     running.signal("-HUP");
     running.write("two.yaml", &route("two", "/two"));
     running.until_paths(&["/one", "/two"]);
-    assert!(running.told("errors").is_empty());
+    assert!(running.findings("errors").is_empty());
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn the_admin_server_rejects_forwarded_requests() {
         "Via: 1.1 somebody",
     ] {
         for page in ["/", "/status", "/config", "/metrics", "/healthz"] {
-            let ask = format!("GET {page} HTTP/1.1\r\n{host}{field}\r\n\r\n");
-            let (status, _, body) = running.ask(&ask);
+            let request = format!("GET {page} HTTP/1.1\r\n{host}{field}\r\n\r\n");
+            let (status, _, body) = running.exchange(&request);
             assert_eq!(status, 403, "{page} {field}: {body}");
             assert!(body.contains("forwarded by a proxy"), "{body}");
         }
@@ -99,7 +99,7 @@ fn the_admin_server_rejects_forwarded_requests() {
     assert_eq!(running.get("/status").0, 200);
 }
 
-// DNS rebinding: a web page at evil.example whose name then resolves to this machine asks under that name.
+// DNS rebinding: a web page at evil.example, a name that now resolves to this machine, sends requests with that name.
 #[test]
 fn the_admin_server_rejects_other_host_names() {
     for listen in ["127.0.0.1:0", "0.0.0.0:0"] {
@@ -127,12 +127,12 @@ fn the_admin_server_rejects_other_host_names() {
             ("admin.internal", 200),
         ] {
             for host in [host.to_owned(), format!("{host}:{port}")] {
-                let ask = format!("GET /config HTTP/1.1\r\nHost: {host}\r\n\r\n");
-                assert_eq!(running.ask(&ask).0, status, "{listen}: {host}");
+                let request = format!("GET /config HTTP/1.1\r\nHost: {host}\r\n\r\n");
+                assert_eq!(running.exchange(&request).0, status, "{listen}: {host}");
             }
         }
         let two = "GET /config HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n";
-        assert_eq!(running.ask(two).0, 400);
+        assert_eq!(running.exchange(two).0, 400);
     }
 }
 
@@ -140,10 +140,10 @@ fn the_admin_server_rejects_other_host_names() {
 fn a_missing_content_directory_is_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().to_string_lossy();
-    let (code, said) = ended(&["run", "-f", &path, "--content-dir", "nowhere"]);
-    assert_eq!(code, Some(2), "{said}");
+    let (code, stderr) = run_to_exit(&["run", "-f", &path, "--content-dir", "nowhere"]);
+    assert_eq!(code, Some(2), "{stderr}");
     assert!(
-        said.contains("--content-dir nowhere: No such file"),
-        "{said}"
+        stderr.contains("--content-dir nowhere: No such file"),
+        "{stderr}"
     );
 }

@@ -1,4 +1,4 @@
-//! How it ends.
+//! Signals and the shutdown of `run`.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -15,7 +15,7 @@ fn it_ends_with_0_when_nothing_is_left() {
     for signal in ["-TERM", "-INT"] {
         let mut running = running();
         running.signal(signal);
-        assert_eq!(running.exit(), Some(0), "{}", running.said());
+        assert_eq!(running.exit(), Some(0), "{}", running.log());
     }
 }
 
@@ -24,14 +24,14 @@ fn sighup_does_not_stop_the_process() {
     let mut running = running();
     running.signal("-HUP");
     until("it says so", || {
-        running.said().contains("reloading all files").then_some(())
+        running.log().contains("reloading all files").then_some(())
     });
     assert_eq!(running.get("/readyz").0, 200);
     running.signal("-TERM");
     assert_eq!(running.exit(), Some(0));
 }
 
-/// Starts with a backend that never answers, and a client that waits for it.
+/// Starts a process with a backend that never responds, and a client that waits for a response.
 fn busy(drain: &str) -> (Running, TcpStream, TcpStream) {
     let backend = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = backend.local_addr().expect("an address").port();
@@ -57,11 +57,11 @@ fn busy(drain: &str) -> (Running, TcpStream, TcpStream) {
 fn the_exit_status_reports_connections_closed_at_the_end_of_the_drain_period() {
     let (mut running, _client, _held) = busy("2s");
     running.signal("-TERM");
-    // It is not ready while it ends; should it have ended before it was asked, that is well too.
+    // The process is not ready while it shuts down; it may also have exited before this request.
     until("not ready", || {
         (running.is_ready() != Some(true)).then_some(())
     });
-    assert_eq!(running.exit(), Some(1), "{}", running.said());
+    assert_eq!(running.exit(), Some(1), "{}", running.log());
 }
 
 #[test]
@@ -72,5 +72,5 @@ fn a_second_signal_exits_immediately() {
         (running.is_ready() == Some(false)).then_some(())
     });
     running.signal("-TERM");
-    assert_eq!(running.exit(), Some(1), "{}", running.said());
+    assert_eq!(running.exit(), Some(1), "{}", running.log());
 }

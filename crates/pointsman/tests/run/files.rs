@@ -1,4 +1,4 @@
-//! Files that change while it runs.
+//! Files that change while `run` is active.
 
 use std::process::Command;
 
@@ -20,7 +20,7 @@ fn routes_follow_their_files() {
     running.until_paths(&["/one", "/two"]);
     running.write("two.yaml", &route("two", "/other"));
     running.until_paths(&["/one", "/other"]);
-    // In place, as a shell does it.
+    // In place, like a shell redirection.
     std::fs::write(running.path("m/one.yaml"), route("one", "/first")).expect("written");
     running.until_paths(&["/first", "/other"]);
     std::fs::remove_file(running.path("m/two.yaml")).expect("removed");
@@ -49,7 +49,7 @@ fn events_of_other_files_publish_no_new_version() {
     for number in 0..10 {
         std::fs::write(running.path(&format!("beside-{number}")), "x").expect("written");
         running.write("readme.txt", &number.to_string());
-        // Long enough to be heard of one by one.
+        // Long enough for separate events.
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     running.write("two.yaml", &route("two", "/two"));
@@ -62,20 +62,20 @@ fn a_broken_file_keeps_its_last_valid_version_and_is_reported() {
     let running = running();
     running.write("one.yaml", "{apiVersion: [\n");
     let errors = until("an error", || {
-        Some(running.told("errors")).filter(|errors| !errors.is_empty())
+        Some(running.findings("errors")).filter(|errors| !errors.is_empty())
     });
     assert!(errors[0].starts_with("m/one.yaml: "), "{errors:?}");
     assert_eq!(running.paths(), ["/one"]);
-    let kept = running.told("warnings").join("\n");
+    let kept = running.findings("warnings").join("\n");
     assert!(
         kept.contains("HTTPRoute infra/one: its last valid version stays in effect"),
         "{kept}"
     );
-    assert!(running.said().contains("m/one.yaml"), "{}", running.said());
+    assert!(running.log().contains("m/one.yaml"), "{}", running.log());
     running.write("one.yaml", &route("one", "/mended"));
     running.until_paths(&["/mended"]);
     until("no error", || {
-        running.told("errors").is_empty().then_some(())
+        running.findings("errors").is_empty().then_some(())
     });
 }
 
@@ -94,14 +94,14 @@ fn a_broken_document_does_not_affect_others_in_its_file() {
     let broken = route("two", "/new")
         .replace("parentRefs", "parentRef_s: 1, parentRefs")
         .replace("statusCode: 302", "statusCode: 999");
-    // `two` is broken and stays as it was, `three` is gone, `one` is another.
+    // `two` is broken and keeps its last version, `three` is removed, `one` has changed.
     running.write("one.yaml", &join(&[&route("one", "/uno"), &broken]));
     running.until_paths(&["/two", "/uno"]);
     assert_eq!(
-        running.told("errors").len(),
+        running.findings("errors").len(),
         1,
         "{:?}",
-        running.told("errors")
+        running.findings("errors")
     );
 }
 
@@ -112,19 +112,19 @@ fn an_object_that_moves_to_another_file_is_never_absent() {
     running.write("a.yaml", &route("moving", "/moving"));
     running.until_paths(&["/moving", "/one"]);
     for round in 0..10 {
-        // There first, then away here.
+        // Added to the other file first, then removed from this one.
         running.write("one.yaml", &both);
         running.write("a.yaml", "");
         assert_eq!(running.paths(), ["/moving", "/one"], "round {round}");
         until("only one has it", || {
-            running.told("errors").is_empty().then_some(())
+            running.findings("errors").is_empty().then_some(())
         });
         assert_eq!(running.paths(), ["/moving", "/one"], "round {round}");
         running.write("a.yaml", &route("moving", "/moving"));
         running.write("one.yaml", &route("one", "/one"));
         assert_eq!(running.paths(), ["/moving", "/one"], "round {round}");
         until("only one has it", || {
-            running.told("errors").is_empty().then_some(())
+            running.findings("errors").is_empty().then_some(())
         });
     }
 }
@@ -134,7 +134,7 @@ fn an_object_in_two_files_is_reported_as_by_check() {
     let running = running();
     running.write("two.yaml", &route("one", "/second"));
     until("an error", || {
-        (running.told("errors").len() == 1).then_some(())
+        (running.findings("errors").len() == 1).then_some(())
     });
     assert_eq!(running.paths(), ["/one"]);
     let output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
@@ -146,11 +146,11 @@ fn an_object_in_two_files_is_reported_as_by_check() {
     let status = running.json("/status");
     assert_eq!(check["errors"], status["errors"]);
     assert_eq!(check["warnings"], status["warnings"]);
-    // The first is gone: the second has it.
+    // Without the first file, the object belongs to the second.
     std::fs::remove_file(running.path("m/one.yaml")).expect("removed");
     running.until_paths(&["/second"]);
     until("no error", || {
-        running.told("errors").is_empty().then_some(())
+        running.findings("errors").is_empty().then_some(())
     });
 }
 
@@ -191,7 +191,7 @@ fn moving_the_whole_directory_away_keeps_the_configuration() {
     let running = running();
     running.rename("m", "away");
     let errors = until("an error", || {
-        Some(running.told("errors")).filter(|errors| !errors.is_empty())
+        Some(running.findings("errors")).filter(|errors| !errors.is_empty())
     });
     assert!(errors[0].contains("stays in effect"), "{errors:?}");
     assert_eq!(running.paths(), ["/one"]);
@@ -199,7 +199,7 @@ fn moving_the_whole_directory_away_keeps_the_configuration() {
     running.rename("away", "m");
     running.until_paths(&["/one", "/two"]);
     until("no error", || {
-        running.told("errors").is_empty().then_some(())
+        running.findings("errors").is_empty().then_some(())
     });
     running.write("one.yaml", &route("one", "/again"));
     running.until_paths(&["/again", "/two"]);
@@ -251,7 +251,7 @@ fn updates_of_a_mounted_config_map_take_effect() {
         std::fs::remove_dir_all(mount.join(old)).expect("removed");
         running.until_paths(&[path]);
     }
-    assert!(running.told("errors").is_empty());
+    assert!(running.findings("errors").is_empty());
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn an_unchanged_condition_keeps_its_transition_time() {
         )
     };
     let (route_time, gateway_time, _) = times(&running);
-    // Times are in whole seconds.
+    // Transition times have a resolution of one second.
     std::thread::sleep(std::time::Duration::from_millis(1100));
     running.write(
         "one.yaml",
@@ -285,14 +285,14 @@ fn an_unchanged_condition_keeps_its_transition_time() {
 #[test]
 fn conditions_of_other_controllers_are_kept() {
     let running = running();
-    let said = "{type: example.com/Theirs, status: 'True', reason: Said, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}";
+    let condition = "{type: example.com/Theirs, status: 'True', reason: Said, message: '', lastTransitionTime: '2026-01-01T00:00:00Z'}";
     let path = "/new";
     let text = route("one", path);
     let text = text.trim_end().strip_suffix('}').expect("a mapping");
     running.write(
         "one.yaml",
         &format!(
-            "{text}, status: {{parents: [{{controllerName: example.com/other, parentRef: {{name: edge}}, conditions: [{said}]}}]}}}}\n"
+            "{text}, status: {{parents: [{{controllerName: example.com/other, parentRef: {{name: edge}}, conditions: [{condition}]}}]}}}}\n"
         ),
     );
     running.until_paths(&[path]);
@@ -307,7 +307,7 @@ fn conditions_of_other_controllers_are_kept() {
 #[test]
 fn sighup_reloads_all_files() {
     let running = running();
-    // Written through a second name, in a folder that nobody watches.
+    // Written through a hard link in a directory that is not watched.
     std::fs::hard_link(running.path("m/one.yaml"), running.path("other")).expect("linked");
     std::fs::write(running.path("other"), route("one", "/reread")).expect("written");
     running.signal("-HUP");
@@ -328,6 +328,6 @@ fn an_empty_directory_is_watched() {
     );
     running.until_paths(&["/one"]);
     until("no error", || {
-        running.told("errors").is_empty().then_some(())
+        running.findings("errors").is_empty().then_some(())
     });
 }

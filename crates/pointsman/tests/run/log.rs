@@ -1,20 +1,20 @@
-//! The log of `run`: what is wrong at the start, what each change brings, which listeners come and go. Nothing is logged twice.
+//! The log of `run`: problems at startup, changes, and listeners that are opened and closed. Nothing is logged twice.
 
 use crate::support::*;
 
-/// Lines of the log that contain some text, without the time and the level.
+/// Returns the lines of the log that contain a text, without time and level.
 fn lines<'a>(log: &'a str, text: &str) -> Vec<&'a str> {
     log.lines().filter(|line| line.contains(text)).collect()
 }
 
 fn until_logged(running: &Running, text: &str) -> String {
     until(&format!("`{text}` in the log"), || {
-        let log = running.said();
+        let log = running.log();
         log.contains(text).then_some(log)
     })
 }
 
-/// A route of the Gateway `edge` to a Service, which does not exist.
+/// Returns a route of the Gateway `edge` to a Service that does not exist.
 fn lost_route(name: &str) -> String {
     route(name, "/").replace(
         "filters: [{type: RequestRedirect, requestRedirect: {statusCode: 302}}]",
@@ -22,7 +22,7 @@ fn lost_route(name: &str) -> String {
     )
 }
 
-/// An HTTPS listener with the Secret `cert`.
+/// Returns a Gateway with an HTTPS listener that uses the Secret `cert`.
 fn https(port: u16) -> String {
     gateway("edge", port).replace(
         "protocol: HTTP}",
@@ -76,7 +76,7 @@ fn a_change_logs_one_line_and_new_and_resolved_problems() {
     assert!(lines(&log, "configuration 2")[0].ends_with(" ms"), "{log}");
     let log = until_logged(&running, "WARN m/lost.yaml:1: HTTPRoute infra/lost: parent");
     assert_eq!(lines(&log, "HTTPRoute infra/lost").len(), 1, "{log}");
-    // The same problem in another line of the file is no news.
+    // The same problem on another line of the file is not logged again.
     running.write("lost.yaml", &format!("# moved\n{}", lost_route("lost")));
     running.write("two.yaml", &route("two", "/two"));
     let log = until_logged(&running, "configuration 3: ");
@@ -140,14 +140,14 @@ fn retries_do_not_report_an_unusable_address_pool_again() {
     assert!(running.lines[0].contains(line), "{:?}", running.lines);
     until_logged(&running, line);
     for _ in 0..3 {
-        // A reload retries what the timer does every five seconds.
-        let before = lines(&running.said(), "reloading all files").len();
+        // A reload retries the same operations as the timer.
+        let before = lines(&running.log(), "reloading all files").len();
         running.signal("-HUP");
         until("read again", || {
-            (lines(&running.said(), "reloading all files").len() > before).then_some(())
+            (lines(&running.log(), "reloading all files").len() > before).then_some(())
         });
     }
-    // A change that is logged after the retries.
+    // This change is logged after the retries.
     running.write("one.yaml", &route("one", "/one"));
     let log = until_logged(&running, "1 changed");
     assert_eq!(lines(&log, line).len(), 1, "{log}");
@@ -220,9 +220,9 @@ fn an_expired_certificate_is_logged() {
     let log = until_logged(&running, "3 resources, 0 problems, 1 warning");
     let line = "spec.listeners[0].tls.certificateRefs[0]: the certificate of Secret infra/cert expired at 2020-01-01T00:00:00Z";
     assert_eq!(lines(&log, line).len(), 1, "{log}");
-    let told = running.told("warnings");
+    let warnings = running.findings("warnings");
     assert!(
-        told.iter().any(|text| text.contains("expired at 2020")),
-        "{told:?}"
+        warnings.iter().any(|text| text.contains("expired at 2020")),
+        "{warnings:?}"
     );
 }

@@ -1,4 +1,4 @@
-//! `pointsman run` as a user starts it: the command line, files that change, addresses, signals, the admin server. Traffic is left to `e2e`.
+//! The command `run`: arguments, changing files, addresses, signals and the admin server. `e2e` tests its traffic.
 
 mod addresses;
 mod admin;

@@ -1,4 +1,4 @@
-//! A running process, its folder, and questions to its admin server.
+//! A running process, its directory, and requests to its admin server.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Long enough for any machine; nobody waits so long when all is well.
-const LONG: Duration = Duration::from_secs(30);
+/// Time limit for anything that a test waits for. Reached only if the test fails.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub const CLASS: &str = "{apiVersion: gateway.networking.k8s.io/v1, kind: GatewayClass, metadata: {name: pointsman}, spec: {controllerName: pointsman.io/controller}}\n";
 
-/// A Gateway of ours in `infra` with one HTTP listener.
+/// Returns a Gateway in `infra` with one HTTP listener.
 pub fn gateway(name: &str, port: u16) -> String {
     gateway_with(name, port, "")
 }
@@ -26,7 +26,7 @@ pub fn gateway_with(name: &str, port: u16, fields: &str) -> String {
     )
 }
 
-/// An HTTPRoute of the Gateway `edge`, for a path.
+/// Returns an HTTPRoute of the Gateway `edge` that redirects a path.
 pub fn route(name: &str, path: &str) -> String {
     format!(
         "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: {name}, namespace: infra}}, spec: {{parentRefs: [{{name: edge}}], rules: [{{matches: [{{path: {{value: {path}}}}}], filters: [{{type: RequestRedirect, requestRedirect: {{statusCode: 302}}}}]}}]}}}}\n"
@@ -37,13 +37,13 @@ pub fn join(documents: &[&str]) -> String {
     documents.join("---\n")
 }
 
-/// A port that is free now.
+/// Returns an unused port.
 pub fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
-/// A range of loopback addresses for one test alone.
+/// Returns a range of loopback addresses that no other test uses.
 pub fn pool() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (process, test) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -52,7 +52,7 @@ pub fn pool() -> String {
     format!("127.{second}.{third}.{}/28", test % 16 * 16)
 }
 
-/// An address for one test alone: no other program's connections have ports there.
+/// Returns an address that no other test or program uses.
 pub fn own_address() -> String {
     let pool = pool();
     let base = pool.split('/').next().and_then(|text| text.parse().ok());
@@ -60,55 +60,57 @@ pub fn own_address() -> String {
     Ipv4Addr::from_bits(base.to_bits() + 1).to_string()
 }
 
-/// Waits until something holds.
+/// Waits until a function returns a value.
 #[allow(clippy::disallowed_methods, reason = "a test waits in real time")]
-pub fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + LONG;
+pub fn until<T>(event: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        if let Some(found) = holds() {
+        if let Some(found) = poll() {
             return found;
         }
-        assert!(Instant::now() < end, "not in time: {what}");
+        assert!(Instant::now() < deadline, "timeout: {event}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Runs the binary to its end.
-pub fn ended(arguments: &[&str]) -> (Option<i32>, String) {
+/// Runs the binary until it exits. Returns its status and standard error.
+pub fn run_to_exit(arguments: &[&str]) -> (Option<i32>, String) {
     let output: Output = Command::new(env!("CARGO_BIN_EXE_pointsman"))
         .args(arguments)
         .stdin(Stdio::null())
         .output()
         .expect("the binary runs");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), said)
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), stderr)
 }
 
+/// A running `pointsman run`, which is killed on drop.
 pub struct Running {
     pub child: Child,
     pub folder: tempfile::TempDir,
     pub admin: SocketAddr,
-    /// What was printed at the start.
+    /// Lines that were printed at startup.
     pub lines: Vec<String>,
-    said: Arc<Mutex<String>>,
+    stderr: Arc<Mutex<String>>,
 }
 
 impl Running {
-    /// Starts on a folder with these files.
+    /// Starts with these manifests.
     pub fn start(files: &[(&str, &str)]) -> Running {
         Running::with(files, &["--address-pool", &pool()])
     }
 
+    /// Starts with these manifests and additional arguments.
     pub fn with(files: &[(&str, &str)], arguments: &[&str]) -> Running {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir(folder.path().join("m")).expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir(folder.path().join("m")).expect("a directory");
         for (name, text) in files {
             std::fs::write(folder.path().join("m").join(name), text).expect("written");
         }
         Running::on(folder, arguments)
     }
 
-    /// Starts on what is in the folder `m` of this one.
+    /// Starts with the manifests in the directory `m` of this one.
     pub fn on(folder: tempfile::TempDir, arguments: &[&str]) -> Running {
         let admin: &[&str] = match arguments.contains(&"--admin") {
             true => &[],
@@ -124,14 +126,14 @@ impl Running {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the binary runs");
-        let said = Arc::new(Mutex::new(String::new()));
+        let stderr = Arc::new(Mutex::new(String::new()));
         let mut errors = child.stderr.take().expect("a pipe");
-        let all = said.clone();
+        let log = stderr.clone();
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(number @ 1..) = errors.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..number]);
-                all.lock().expect("a lock").push_str(&text);
+                log.lock().expect("a lock").push_str(&text);
             }
         });
         let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
@@ -139,37 +141,37 @@ impl Running {
         let admin = loop {
             let mut line = String::new();
             let read = out.read_line(&mut line).expect("text");
-            let heard = || said.lock().expect("a lock").clone();
-            assert!(read > 0, "it ended: {}", heard());
+            let log = || stderr.lock().expect("a lock").clone();
+            assert!(read > 0, "the process exited: {}", log());
             let line = line.trim_end().to_owned();
             if let Some(rest) = line.strip_prefix("admin on http://") {
                 break rest.trim_end_matches('/').parse().expect("an address");
             }
             lines.push(line);
         };
-        // What it prints later is read too, so that it never waits for us.
+        // Later output is read as well, so that the process never blocks on the pipe.
         std::thread::spawn(move || std::io::copy(&mut out, &mut std::io::sink()));
         let running = Running {
             child,
             folder,
             admin,
             lines,
-            said,
+            stderr,
         };
         until("ready", || (running.get("/readyz").0 == 200).then_some(()));
         running
     }
 
-    /// What it logged so far.
-    pub fn said(&self) -> String {
-        self.said.lock().expect("a lock").clone()
+    /// Returns the log so far.
+    pub fn log(&self) -> String {
+        self.stderr.lock().expect("a lock").clone()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Puts a file in the folder in one step.
+    /// Writes a manifest atomically.
     pub fn write(&self, name: &str, text: &str) {
         let beside = self.path("new");
         std::fs::write(&beside, text).expect("written");
@@ -181,34 +183,36 @@ impl Running {
     }
 
     pub fn get(&self, target: &str) -> (u16, String) {
-        let (status, _, body) = self.ask(&format!(
+        let (status, _, body) = self.exchange(&format!(
             "GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n",
             self.admin
         ));
         (status, body)
     }
 
-    /// Whether it says that it is ready; none if it does not answer.
+    /// Returns whether the process reports that it is ready. `None` if it does not respond.
     pub fn is_ready(&self) -> Option<bool> {
         let mut stream = TcpStream::connect(self.admin).ok()?;
         let _ = stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n");
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer.get(9..12)? == "200")
+        let mut response = String::new();
+        stream.read_to_string(&mut response).ok()?;
+        Some(response.get(9..12)? == "200")
     }
 
-    /// Sends these bytes and reads the answer: status, head, body.
-    pub fn ask(&self, bytes: &str) -> (u16, String, String) {
+    /// Sends bytes and reads the response: status, head and body.
+    pub fn exchange(&self, bytes: &str) -> (u16, String, String) {
         let mut stream = TcpStream::connect(self.admin).expect("the admin server");
-        stream.set_read_timeout(Some(LONG)).expect("a time limit");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("a time limit");
         stream.write_all(bytes.as_bytes()).expect("sent");
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).expect("an answer");
-        let answer = String::from_utf8(answer).expect("text");
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).expect("a response");
+        let response = String::from_utf8(response).expect("text");
+        let (head, body) = response.split_once("\r\n\r\n").unwrap_or((&response, ""));
         let status = head.get(9..12).and_then(|status| status.parse().ok());
         (
-            status.unwrap_or_else(|| panic!("no status: {answer:?}")),
+            status.unwrap_or_else(|| panic!("no status: {response:?}")),
             head.to_owned(),
             body.to_owned(),
         )
@@ -220,7 +224,7 @@ impl Running {
         serde_json::from_str(&body).expect("JSON")
     }
 
-    /// An object of `/status`.
+    /// Returns an object of `/status`.
     pub fn object(&self, kind: &str, name: &str) -> Option<Value> {
         let status = self.json("/status");
         let items = status["items"].as_array().expect("a list");
@@ -230,7 +234,7 @@ impl Running {
         found.cloned()
     }
 
-    /// The paths that are routed, as `/config` has them.
+    /// Returns the paths of all rules in `/config`.
     pub fn paths(&self) -> Vec<String> {
         let config = self.json("/config");
         let mut all = Vec::new();
@@ -245,14 +249,14 @@ impl Running {
         all
     }
 
-    pub fn until_paths(&self, wanted: &[&str]) {
-        until(&format!("paths {wanted:?}"), || {
-            (self.paths() == wanted).then_some(())
+    pub fn until_paths(&self, expected: &[&str]) {
+        until(&format!("paths {expected:?}"), || {
+            (self.paths() == expected).then_some(())
         });
     }
 
-    /// The messages of `errors` or `warnings` in `/status`.
-    pub fn told(&self, list: &str) -> Vec<String> {
+    /// Returns the messages of `errors` or `warnings` in `/status`.
+    pub fn findings(&self, list: &str) -> Vec<String> {
         let status = self.json("/status");
         let all = status[list].as_array().into_iter().flatten();
         all.map(|finding| {
@@ -269,7 +273,10 @@ impl Running {
     }
 
     pub fn exit(&mut self) -> Option<i32> {
-        until("it ends", || self.child.try_wait().expect("a child")).code()
+        until("the process exits", || {
+            self.child.try_wait().expect("a child")
+        })
+        .code()
     }
 }
 
@@ -280,9 +287,9 @@ impl Drop for Running {
     }
 }
 
-/// A condition of an object or of one of its listeners, as `False/PortUnavailable`.
-pub fn condition(of: &Value, kind: &str) -> String {
-    let all = of["conditions"].as_array().into_iter().flatten();
+/// Returns a condition of an object or of one of its listeners, as `False/PortUnavailable`.
+pub fn condition(owner: &Value, kind: &str) -> String {
+    let all = owner["conditions"].as_array().into_iter().flatten();
     let mut found = all.filter(|condition| condition["type"] == kind);
     found.next().map_or("not set".to_owned(), |condition| {
         let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
@@ -290,17 +297,17 @@ pub fn condition(of: &Value, kind: &str) -> String {
     })
 }
 
-/// The first address of a Gateway's status.
+/// Returns the first address of a Gateway's status.
 pub fn address(gateway: &Value) -> String {
     let value = gateway["status"]["addresses"][0]["value"].as_str();
     value.unwrap_or_default().to_owned()
 }
 
-/// Makes the link `to` lead to `target` in one step.
-pub fn relink(target: &str, to: &Path) {
-    let mut beside = to.as_os_str().to_owned();
+/// Replaces the symbolic link `link` atomically.
+pub fn relink(target: &str, link: &Path) {
+    let mut beside = link.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
     std::os::unix::fs::symlink(target, &beside).expect("linked");
-    std::fs::rename(beside, to).expect("renamed");
+    std::fs::rename(beside, link).expect("renamed");
 }
