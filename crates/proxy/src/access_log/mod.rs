@@ -54,13 +54,13 @@ struct LogQueues {
 /// Entries of a worker that wait for the writer.
 #[derive(Debug)]
 struct LogQueue {
-    batch: Mutex<Batch>,
+    batch: Mutex<EntryBatch>,
     series: Arc<WorkerSeries>,
 }
 
 /// Complete entries.
 #[derive(Debug, Default)]
-struct Batch {
+struct EntryBatch {
     bytes: Vec<u8>,
     count: u64,
 }
@@ -179,7 +179,7 @@ struct LogWriter {
 
 impl LogWriter {
     fn run(mut self) {
-        let mut batch = Batch::default();
+        let mut batch = EntryBatch::default();
         loop {
             // Read before the queues are emptied: entries from before the shutdown are still written.
             let shutdown = self.shared.shutdown.load(Ordering::Acquire);
@@ -192,7 +192,7 @@ impl LogWriter {
     }
 
     /// Empties every queue once.
-    fn flush_queues(&mut self, batch: &mut Batch) {
+    fn flush_queues(&mut self, batch: &mut EntryBatch) {
         let queues = {
             let mut queues = lock(&self.shared.queues);
             let all = queues.clone();

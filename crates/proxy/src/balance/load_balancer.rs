@@ -44,14 +44,14 @@ pub struct EndpointHandle {
 #[derive(Debug, Clone)]
 pub struct LoadBalancer<K> {
     policy: BalancerPolicy,
-    slots: Vec<Slot<K>>,
+    slots: Vec<EndpointSlot<K>>,
     free: Vec<u32>,
     ready: Vec<u32>,
     terminating: Vec<u32>,
 }
 
 #[derive(Debug, Clone)]
-struct Slot<K> {
+struct EndpointSlot<K> {
     generation: u32,
     endpoint: Option<EndpointState<K>>,
 }
@@ -123,7 +123,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
             self.slots[slot as usize].endpoint = endpoint;
             return slot;
         }
-        self.slots.push(Slot {
+        self.slots.push(EndpointSlot {
             generation: 0,
             endpoint,
         });
@@ -186,7 +186,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
                 .or_else(|| self.draw(candidates, now, &mut random, healthy))
                 .or_else(|| self.draw(candidates, now, &mut random, |_| true))
             })?;
-        let Slot {
+        let EndpointSlot {
             generation,
             endpoint,
         } = &mut self.slots[slot as usize];

@@ -1,5 +1,5 @@
 //! Limits on HTTP/2 frames that cost the server more than the client. `h2` answers every PING and SETTINGS and lets a client reset any number of streams; here
-//! they are counted as their bytes pass, and limited. The nine-byte frame header is enough for that: no payload is decoded.
+//! they are counted as their bytes pass, and limited. The nine-byte frame header is enough for that; of payloads, only the start of trailers is inspected.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};

@@ -8,11 +8,11 @@ use std::task::{Context, Poll, Waker};
 #[derive(Debug, Default)]
 pub(crate) struct Signal {
     notified: Cell<bool>,
-    slots: RefCell<Slots>,
+    slots: RefCell<WaiterSlots>,
 }
 
 #[derive(Debug, Default)]
-struct Slots {
+struct WaiterSlots {
     wakers: Vec<Option<Waker>>,
     free: Vec<usize>,
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::Worker;
-use super::idle::Slot;
+use super::idle::SlotIndex;
 
 /// One in this many files is reserved for upstream connections, so that requests in progress can reach their endpoints.
 const HEADROOM: usize = 16;
@@ -231,7 +231,7 @@ impl Drop for WaitingClient<'_> {
 pub(crate) struct Admission {
     worker: Rc<Worker>,
     /// Slot in the list of idle connections, once it has been idle.
-    slot: Cell<Option<Slot>>,
+    slot: Cell<Option<SlotIndex>>,
 }
 
 impl Admission {

@@ -12,26 +12,26 @@ const BATCH: usize = 32;
 pub(super) struct IdleConnections(RefCell<IdleList>);
 
 /// Slot of a connection.
-pub(super) type Slot = u32;
+pub(super) type SlotIndex = u32;
 
 /// Null slot.
-const NIL: Slot = Slot::MAX;
+const NIL: SlotIndex = SlotIndex::MAX;
 
 /// A doubly linked list, longest-idle connection first. A busy connection keeps its slot and waker.
 #[derive(Debug)]
 struct IdleList {
     slots: Vec<IdleSlot>,
-    free: Vec<Slot>,
-    first: Slot,
-    last: Slot,
+    free: Vec<SlotIndex>,
+    first: SlotIndex,
+    last: SlotIndex,
     len: usize,
 }
 
 #[derive(Debug)]
 struct IdleSlot {
     state: IdleState,
-    previous: Slot,
-    next: Slot,
+    previous: SlotIndex,
+    next: SlotIndex,
     /// Second in which the connection became idle, as counted by the worker.
     since: u64,
     waker: Waker,
@@ -61,10 +61,10 @@ impl IdleConnections {
     /// Marks a connection as idle. Ready if it was selected to close.
     pub(super) fn poll(
         &self,
-        slot: Option<Slot>,
+        slot: Option<SlotIndex>,
         second: u64,
         cx: &mut Context<'_>,
-    ) -> (Slot, Poll<()>) {
+    ) -> (SlotIndex, Poll<()>) {
         let mut list = self.0.borrow_mut();
         let slot = slot.unwrap_or_else(|| list.add(cx.waker()));
         let entry = list.entry(slot);
@@ -81,7 +81,7 @@ impl IdleConnections {
     }
 
     /// Marks a connection as busy. Returns true if it had been selected to close.
-    pub(super) fn set_busy(&self, slot: Slot) -> bool {
+    pub(super) fn set_busy(&self, slot: SlotIndex) -> bool {
         let mut list = self.0.borrow_mut();
         match list.entry(slot).state {
             IdleState::Idle => list.unlink(slot),
@@ -92,7 +92,7 @@ impl IdleConnections {
     }
 
     /// Removes a closed connection.
-    pub(super) fn remove(&self, slot: Slot) {
+    pub(super) fn remove(&self, slot: SlotIndex) {
         self.set_busy(slot);
         let mut list = self.0.borrow_mut();
         list.entry(slot).waker = Waker::noop().clone();
@@ -125,11 +125,11 @@ impl IdleConnections {
 }
 
 impl IdleList {
-    fn entry(&mut self, slot: Slot) -> &mut IdleSlot {
+    fn entry(&mut self, slot: SlotIndex) -> &mut IdleSlot {
         &mut self.slots[slot as usize]
     }
 
-    fn add(&mut self, waker: &Waker) -> Slot {
+    fn add(&mut self, waker: &Waker) -> SlotIndex {
         if let Some(slot) = self.free.pop() {
             return slot;
         }
@@ -141,11 +141,11 @@ impl IdleList {
             waker: waker.clone(),
         });
         // The number of slots is bounded by the limit of open files.
-        (self.slots.len() - 1) as Slot
+        (self.slots.len() - 1) as SlotIndex
     }
 
     /// Appends a connection as the most recently idle.
-    fn append(&mut self, slot: Slot) {
+    fn append(&mut self, slot: SlotIndex) {
         let last = std::mem::replace(&mut self.last, slot);
         match last {
             NIL => self.first = slot,
@@ -156,7 +156,7 @@ impl IdleList {
         self.len += 1;
     }
 
-    fn unlink(&mut self, slot: Slot) {
+    fn unlink(&mut self, slot: SlotIndex) {
         let IdleSlot { previous, next, .. } = *self.entry(slot);
         match previous {
             NIL => self.first = next,
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    fn poll(idle: &IdleConnections, slot: Option<Slot>) -> (Slot, Poll<()>) {
+    fn poll(idle: &IdleConnections, slot: Option<SlotIndex>) -> (SlotIndex, Poll<()>) {
         idle.poll(slot, 7, &mut Context::from_waker(Waker::noop()))
     }
 
