@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pointsman_resources::Kind;
 use pointsman_resources::read::Document;
-use pointsman_resources::served::{self, Invalid};
+use pointsman_resources::served::{self, InvalidObject};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -19,10 +19,10 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 const CA_KEY: &str = "ca.crt";
 
 /// Reads an object.
-pub fn decode(kind: Kind, version: &str, json: &str) -> Result<Document, Invalid> {
+pub fn decode(kind: Kind, version: &str, json: &str) -> Result<Document, InvalidObject> {
     let mut json = serde_json::Deserializer::from_str(json);
     let object = Fields::Object.deserialize(&mut json);
-    let mut object = object.map_err(|error| Invalid::Type(error.to_string()))?;
+    let mut object = object.map_err(|error| InvalidObject::Type(error.to_string()))?;
     if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {
         annotations.remove(LAST_APPLIED);
     }
@@ -108,7 +108,7 @@ mod tests {
     fn text_that_is_no_object_is_rejected() {
         for json in ["5", "[]", r#"{"metadata": 5}"#] {
             let error = decode(Kind::Pod, "v1", json).expect_err("it is none");
-            assert!(matches!(error, Invalid::Type(_)), "{json}: {error}");
+            assert!(matches!(error, InvalidObject::Type(_)), "{json}: {error}");
         }
     }
 }

@@ -167,9 +167,14 @@ impl Kind {
 
     /// Returns the `apiVersion` of the current version, which is the one that status is written in.
     pub fn api_version(self) -> String {
+        self.api_version_of(self.versions()[0])
+    }
+
+    /// Returns the `apiVersion` of one of the kind's versions.
+    pub fn api_version_of(self, version: &str) -> String {
         match self.group() {
-            "" => self.versions()[0].to_owned(),
-            group => format!("{group}/{}", self.versions()[0]),
+            "" => version.to_owned(),
+            group => format!("{group}/{version}"),
         }
     }
 

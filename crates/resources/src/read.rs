@@ -47,22 +47,23 @@ pub struct DeclaredObject {
 /// A valid object and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Document {
-    /// File name that was passed to the reader.
+    /// File name that was passed to the reader, or the source of an object of an API server.
     pub file: Arc<str>,
-    /// Line number, from 1.
+    /// Line number, from 1; 0 for objects of an API server.
     pub line: usize,
-    /// Column in characters, from 1.
+    /// Column in characters, from 1; 0 for objects of an API server.
     pub column: usize,
     /// The typed object.
     pub resource: Resource,
-    /// The object as JSON. It is needed rarely, and text takes less memory than a parsed value.
+    /// The object as JSON, or empty if it is not stored. It is needed rarely, and text takes less memory than a parsed value.
     text: Box<str>,
     /// Positions of the object's nodes in pre-order.
     positions: Box<[Position]>,
 }
 
 impl Document {
-    /// A document without a place, as an API server serves it. `text` is the object as JSON, for kinds whose status is written.
+    /// Creates a document for an object of an API server, which has no position. `text` is the object as JSON, for kinds whose status is
+    /// written.
     pub(crate) fn served(source: Arc<str>, resource: Resource, text: Option<String>) -> Document {
         Document {
             file: source,
@@ -212,16 +213,8 @@ impl ManifestReader {
             Some(found) => match schema::of(found, version) {
                 Some(schema) => self.validate_object(file, node, prefix, found, schema),
                 None => {
-                    let supported: Vec<_> = found
-                        .versions()
-                        .iter()
-                        .map(|known| join(group, known))
-                        .collect();
                     let at = node.get("apiVersion").map_or(node.at, |node| node.at);
-                    let message = format!(
-                        "unsupported API version `{api_version}` of {kind}; supported versions: {}",
-                        supported.join(", ")
-                    );
+                    let message = schema::unsupported_version(found, &api_version);
                     self.unidentified(file, at, format!("{prefix}apiVersion"), message);
                 }
             },
@@ -540,14 +533,6 @@ fn universal_type(node: &Node) -> Option<&str> {
     let kind = node.get("type").filter(|_| !is_kubernetes)?.as_str()?;
     let has_name = node.get("name").is_some_and(|name| name.as_str().is_some());
     (has_name || Kind::find_universal(kind).is_some()).then_some(kind)
-}
-
-fn join(group: &str, version: &str) -> String {
-    if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    }
 }
 
 fn collect_positions(node: &Node, positions: &mut Vec<Position>) {

@@ -1,7 +1,7 @@
-//! Objects as an API server serves them: complete, with defaults mostly filled in, and without a place in a text.
+//! Reads objects that an API server serves. They have no position in a file.
 //!
-//! Kubernetes' own kinds are valid, because the API server has validated them with the same rules. Custom resources are checked again: the
-//! CustomResourceDefinitions of a cluster may be older or newer than the rules here.
+//! Built-in kinds are not validated, because the API server has done so with the same rules. Custom resources are defaulted and validated,
+//! because the cluster's CustomResourceDefinitions may be older or newer than the schemas of this crate.
 
 use std::sync::Arc;
 
@@ -14,67 +14,65 @@ use crate::read::Document;
 use crate::schema::{self, validate};
 use crate::{Resource, Severity};
 
-/// Reason why an object of an API server can't be used.
+/// An object of an API server can't be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Invalid {
-    /// A field that is not valid by the rules here.
+pub enum InvalidObject {
+    /// A field is invalid.
     #[error("{field}: {message}")]
     Field {
         /// Path of the field, such as `spec.rules[0]`.
         field: String,
-        /// Reason, with what is allowed.
+        /// Description of the error.
         message: String,
     },
-    /// An object whose type has no room for it.
-    #[error("it can't be read: {0}")]
+    /// The object can't be deserialized.
+    #[error("the object can't be deserialized: {0}")]
     Type(String),
 }
 
-/// Reads an object. `source` stands where findings in files name their file.
+/// Reads an object. `source` takes the place of the file name.
 ///
-/// Documents of Kubernetes' own kinds hold no text: nothing is written to them, and they are the bulk of a cluster.
+/// Documents of built-in kinds don't store the JSON text, which is needed only for writing status, to save memory: most objects of a cluster
+/// are of these kinds.
 pub fn read(
     source: &Arc<str>,
     kind: Kind,
     version: &str,
     mut object: Json,
-) -> Result<Document, Invalid> {
-    // An item of a list has neither.
-    object["apiVersion"] = match kind.group() {
-        "" => json!(version),
-        group => json!(format!("{group}/{version}")),
-    };
+) -> Result<Document, InvalidObject> {
+    // The items of a list have neither field.
+    object["apiVersion"] = json!(kind.api_version_of(version));
     object["kind"] = json!(kind.name());
     let is_custom = !is_built_in(kind);
     if is_custom {
         object = validated(kind, version, &object)?;
     }
     let resource = Resource::from_json(kind, &object);
-    let resource = resource.map_err(|error| Invalid::Type(error.to_string()))?;
+    let resource = resource.map_err(|error| InvalidObject::Type(error.to_string()))?;
     let text = is_custom.then(|| object.to_string());
     Ok(Document::served(source.clone(), resource, text))
 }
 
-/// Reports whether Kubernetes itself defines a kind, rather than a CustomResourceDefinition.
+/// Returns whether a kind is defined by Kubernetes itself instead of a CustomResourceDefinition.
 pub fn is_built_in(kind: Kind) -> bool {
     ["", "discovery.k8s.io", CERTIFICATES_GROUP].contains(&kind.group())
 }
 
-/// Fills in defaults and checks an object.
-fn validated(kind: Kind, version: &str, object: &Json) -> Result<Json, Invalid> {
+/// Applies defaults to an object and validates it.
+fn validated(kind: Kind, version: &str, object: &Json) -> Result<Json, InvalidObject> {
     let mut node = Node::from_json(object, Position::default());
     let Some(schema) = schema::of(kind, version) else {
-        let message = format!("{kind} is not read in this version");
+        let message = schema::unsupported_version(kind, &kind.api_version_of(version));
         let field = "apiVersion".to_owned();
-        return Err(Invalid::Field { field, message });
+        return Err(InvalidObject::Field { field, message });
     };
     spelling::normalize(&mut node, kind);
     validate::apply_defaults(&mut node, schema);
-    let mut found = validate::validate(&node, schema).into_iter();
-    match found.find(|found| found.severity == Severity::Error) {
-        Some(found) => Err(Invalid::Field {
-            field: found.field,
-            message: found.message,
+    let mut findings = validate::validate(&node, schema).into_iter();
+    match findings.find(|finding| finding.severity == Severity::Error) {
+        Some(error) => Err(InvalidObject::Field {
+            field: error.field,
+            message: error.message,
         }),
         None => Ok(node.to_json()),
     }
@@ -84,7 +82,7 @@ fn validated(kind: Kind, version: &str, object: &Json) -> Result<Json, Invalid> 
 mod tests {
     use super::*;
 
-    fn served(kind: Kind, version: &str, object: Json) -> Result<Document, Invalid> {
+    fn served(kind: Kind, version: &str, object: Json) -> Result<Document, InvalidObject> {
         read(&"cluster".into(), kind, version, object)
     }
 
@@ -125,15 +123,15 @@ mod tests {
         let service =
             json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": "many"}});
         let error = served(Kind::Service, "v1", service).expect_err("ports is a list");
-        assert!(matches!(error, Invalid::Type(_)), "{error}");
+        assert!(matches!(error, InvalidObject::Type(_)), "{error}");
     }
 
-    // In lists, items have neither `apiVersion` nor `kind`. A Secret with a `type` and no `apiVersion` would be a universal document of Kuma's.
+    // The items of a list have neither `apiVersion` nor `kind`. A Secret with a `type` and no `apiVersion` would be a universal document of Kuma.
     #[test]
     fn a_secret_from_a_list_is_a_kubernetes_object() {
         let secret = json!({"metadata": {"name": "tls", "namespace": "shop"}, "type": "kubernetes.io/tls", "data": {"tls.crt": "eA=="}});
         let document = served(Kind::Secret, "v1", secret).expect("it is valid");
         assert_eq!(&*document.resource.meta().namespace, "shop");
-        assert_eq!(document.object(), Json::Null, "nothing is kept twice");
+        assert_eq!(document.object(), Json::Null, "no text is stored");
     }
 }

@@ -312,6 +312,17 @@ pub(crate) fn of(kind: Kind, version: &str) -> Option<&'static Schema> {
     ALL.get(&(kind, *known))
 }
 
+/// Returns the error message for an unsupported version of a kind.
+pub(crate) fn unsupported_version(kind: Kind, api_version: &str) -> String {
+    let supported: Vec<_> = kind
+        .versions()
+        .iter()
+        .map(|version| kind.api_version_of(version))
+        .collect();
+    let supported = supported.join(", ");
+    format!("unsupported API version `{api_version}` of {kind}; supported versions: {supported}")
+}
+
 /// The schemas of Kuma's universal documents.
 static UNIVERSAL: LazyLock<HashMap<Kind, Schema>> = LazyLock::new(|| {
     let all = Kind::ALL.into_iter();
