@@ -459,7 +459,7 @@ pub(crate) fn x_backend_tls(
         .as_ref()
         .filter(|_| tls.mode != XBackendTlsMode::None)?;
     let namespace = &backend.metadata.namespace;
-    let (found, problems) = policy::trust(reader, Kind::XBackend, namespace, validation);
+    let (found, problems) = policy::resolve_trust(reader, Kind::XBackend, namespace, validation);
     let fault = |reason, message| {
         Some(Err(Fault {
             status: 502,
@@ -476,7 +476,7 @@ pub(crate) fn x_backend_tls(
     };
     let mut client_certificate = None;
     if let Some(reference) = &tls.client_certificate_ref {
-        match certificates::certified_key(reader, Kind::XBackend, namespace, reference) {
+        match certificates::resolve_certificate(reader, Kind::XBackend, namespace, reference) {
             Ok(resolved) => client_certificate = Some(resolved.id),
             Err((_, message)) => return fault(FaultReason::InvalidClientCertificateRef, message),
         }
@@ -484,7 +484,7 @@ pub(crate) fn x_backend_tls(
     Some(Ok(Arc::new(BackendTls {
         hostname: validation.hostname.as_str().into(),
         trust,
-        names: policy::peers(&validation.subject_alt_names),
+        names: policy::peer_names(&validation.subject_alt_names),
         client_certificate,
         of_mesh: false,
     })))

@@ -18,7 +18,7 @@ use crate::x509::{self, Certificate};
 use crate::{Binder, Warning, certificates};
 
 /// Remaining validity, in seconds, below which a certificate should have been renewed.
-const RENEWAL: i64 = 30 * 24 * 60 * 60;
+const RENEWAL_WINDOW: i64 = 30 * 24 * 60 * 60;
 
 /// Kinds of objects that decide which certificates are in use: those that refer to them, hold them, or permit a reference.
 pub const CERTIFICATE_KINDS: [Kind; 10] = [
@@ -40,49 +40,49 @@ impl Binder {
         let objects = self.store.objects.iter();
         let objects = objects.filter(|(key, _)| CERTIFICATE_KINDS.contains(&key.kind));
         let objects: BTreeMap<&ObjectKey, &Resource> = objects.collect();
-        let mut check = Check {
+        let mut checker = CertificateChecker {
             reader: Reader::new(&self.store),
             now,
             object: None,
             warnings: Vec::new(),
         };
         for (key, object) in objects {
-            check.object = Some(key.clone());
+            checker.object = Some(key.clone());
             match object {
                 Resource::Gateway(gateway) => {
                     let Some(view) = self.gateways.get(&key.name) else {
                         continue;
                     };
-                    check.listeners(key, &view.listeners);
-                    check.gateway(gateway);
+                    checker.listeners(key, &view.listeners);
+                    checker.gateway(gateway);
                 }
                 Resource::ListenerSet(set) => {
                     let view = self.gateways.get(&set.gateway());
                     let listeners = view.and_then(|view| view.listeners_of(key));
-                    check.listeners(key, listeners.unwrap_or_default());
+                    checker.listeners(key, listeners.unwrap_or_default());
                 }
                 Resource::BackendTLSPolicy(policy) => {
-                    check.validation(key.kind, key.namespace(), "spec", &policy.spec.validation);
+                    checker.validation(key.kind, key.namespace(), "spec", &policy.spec.validation);
                 }
                 Resource::XBackend(backend) => {
                     let tls = &backend.spec.tls;
                     if let Some(validation) = &tls.validation {
-                        check.validation(key.kind, key.namespace(), "spec.tls", validation);
+                        checker.validation(key.kind, key.namespace(), "spec.tls", validation);
                     }
                     if let Some(reference) = &tls.client_certificate_ref {
                         let field = "spec.tls.clientCertificateRef";
-                        check.reference(key, reference, field, None);
+                        checker.reference(key, reference, field, None);
                     }
                 }
-                Resource::MeshGateway(gateway) => check.mesh_gateway(key, gateway),
+                Resource::MeshGateway(gateway) => checker.mesh_gateway(key, gateway),
                 _ => {}
             }
         }
-        check.warnings
+        checker.warnings
     }
 }
 
-struct Check<'a> {
+struct CertificateChecker<'a> {
     reader: Reader<'a>,
     now: i64,
     /// The object that the warnings are about.
@@ -90,7 +90,7 @@ struct Check<'a> {
     warnings: Vec<Warning>,
 }
 
-impl Check<'_> {
+impl CertificateChecker<'_> {
     fn warn(&mut self, field: &str, message: String) {
         self.warnings
             .extend(self.object.clone().map(|object| Warning {
@@ -170,7 +170,7 @@ impl Check<'_> {
         parts: (&str, &str, &str, Option<&str>),
     ) {
         let (_, kind, name, _) = parts;
-        let anchors = certificates::authorities(&self.reader, from, namespace, parts);
+        let anchors = certificates::resolve_authorities(&self.reader, from, namespace, parts);
         for (index, der) in anchors.into_iter().flatten().enumerate() {
             let what = format!("certificate {} of {kind} {name}", index + 1);
             self.period(&what, &der, field);
@@ -193,11 +193,12 @@ impl Check<'_> {
                 let field = format!("{spec}conf.listeners[{index}].tls.certificates[{place}]");
                 let found = match source {
                     DataSource::Secret(name) => {
-                        let found = certificates::mesh_secret(&self.reader, &gateway.mesh, name);
+                        let found =
+                            certificates::resolve_mesh_secret(&self.reader, &gateway.mesh, name);
                         found.ok().and_then(|found| self.chain(&found.id))
                     }
                     source => content(&self.reader, source)
-                        .and_then(|pem| certificates::certificate_of(&pem))
+                        .and_then(|pem| certificates::parse_certified_key(&pem))
                         .ok()
                         .map(|found| (key.to_string(), found.chain)),
                 };
@@ -216,7 +217,8 @@ impl Check<'_> {
         hostname: Option<&str>,
     ) {
         let namespace = from.namespace();
-        let found = certificates::certified_key(&self.reader, from.kind, namespace, reference);
+        let found =
+            certificates::resolve_certificate(&self.reader, from.kind, namespace, reference);
         if let Some((what, chain)) = found.ok().and_then(|found| self.chain(&found.id)) {
             self.certificate(&what, &chain, field, hostname);
         }
@@ -273,7 +275,7 @@ impl Check<'_> {
             format!("{what} expired at {}", to_rfc3339(end))
         } else if self.now < start {
             format!("{what} is not valid before {}", to_rfc3339(start))
-        } else if end - self.now <= RENEWAL {
+        } else if end - self.now <= RENEWAL_WINDOW {
             let end = to_rfc3339(end);
             format!("{what} expires within 30 days, at {end}")
         } else {

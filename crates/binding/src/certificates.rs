@@ -20,29 +20,29 @@ use crate::x509;
 
 /// Why a reference gives no certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wrong {
+pub(crate) enum CertificateRefError {
     /// The reference is not granted.
     NotPermitted,
     /// Not a kind that holds such a thing.
-    Kind,
+    InvalidKind,
     /// It is missing or holds something else.
-    Content,
+    InvalidContent,
 }
 
 /// A certificate that a reference resolved to.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedCertificate {
     pub id: SecretId,
     /// Why the newest version of the Secret is not used, if the one before stays in effect.
     pub retained: Option<String>,
 }
 
 /// Resolves a reference to a certificate and key, and validates them. Permission is judged before existence.
-pub(crate) fn certified_key(
+pub(crate) fn resolve_certificate(
     reader: &Reader<'_>,
     from: Kind,
     namespace: &str,
     reference: &SecretObjectReference,
-) -> Result<Resolved, (Wrong, String)> {
+) -> Result<ResolvedCertificate, (CertificateRefError, String)> {
     let SecretObjectReference {
         group,
         kind,
@@ -54,7 +54,7 @@ pub(crate) fn certified_key(
             let found = full_kind(group, kind);
             format!("{found} {name} can't hold a certificate; a Secret can")
         });
-        return Err((Wrong::Kind, message));
+        return Err((CertificateRefError::InvalidKind, message));
     }
     let to_namespace = other.as_deref().unwrap_or(namespace);
     let reference = CrossNamespaceReference {
@@ -66,18 +66,26 @@ pub(crate) fn certified_key(
         name,
     };
     if !reference.is_permitted(reader) {
-        return Err((Wrong::NotPermitted, reference.missing()));
+        return Err((CertificateRefError::NotPermitted, reference.missing()));
     }
     let secret_name = Name::new(to_namespace, name.as_str());
-    let secret = reader
-        .secret(&secret_name)
-        .ok_or_else(|| (Wrong::Content, missing(reader, Kind::Secret, &secret_name)))?;
-    let wrong = |what: String| (Wrong::Content, format!("Secret {secret_name}: {what}"));
+    let secret = reader.secret(&secret_name).ok_or_else(|| {
+        (
+            CertificateRefError::InvalidContent,
+            missing(reader, Kind::Secret, &secret_name),
+        )
+    })?;
+    let wrong = |what: String| {
+        (
+            CertificateRefError::InvalidContent,
+            format!("Secret {secret_name}: {what}"),
+        )
+    };
     // Kuma's Secrets have both in one key, which no Gateway's reference means.
     value(secret, "tls.crt").map_err(wrong)?;
     let key = reader.certificate(&secret_name);
     key.transpose().map_err(wrong)?;
-    Ok(Resolved {
+    Ok(ResolvedCertificate {
         retained: reader.retained(&secret_name),
         id: SecretId::Object(secret_name),
     })
@@ -90,12 +98,12 @@ fn missing(reader: &Reader<'_>, kind: Kind, name: &Name) -> String {
 }
 
 /// Resolves a reference to the certificates of authorities: a ConfigMap or a ClusterTrustBundle.
-pub(crate) fn authorities(
+pub(crate) fn resolve_authorities(
     reader: &Reader<'_>,
     from: Kind,
     namespace: &str,
     (group, kind, name, other): (&str, &str, &str, Option<&str>),
-) -> Result<Vec<Arc<[u8]>>, (Wrong, String)> {
+) -> Result<Vec<Arc<[u8]>>, (CertificateRefError, String)> {
     let (place, pem) = match (group, kind) {
         ("", "ConfigMap") => {
             let to_namespace = other.unwrap_or(namespace);
@@ -108,15 +116,18 @@ pub(crate) fn authorities(
                 name,
             };
             if !reference.is_permitted(reader) {
-                return Err((Wrong::NotPermitted, reference.missing()));
+                return Err((CertificateRefError::NotPermitted, reference.missing()));
             }
             let name = Name::new(to_namespace, name);
-            let map = reader
-                .config_map(&name)
-                .ok_or_else(|| (Wrong::Content, missing(reader, Kind::ConfigMap, &name)))?;
+            let map = reader.config_map(&name).ok_or_else(|| {
+                (
+                    CertificateRefError::InvalidContent,
+                    missing(reader, Kind::ConfigMap, &name),
+                )
+            })?;
             let pem = map.data.get("ca.crt").ok_or_else(|| {
                 (
-                    Wrong::Content,
+                    CertificateRefError::InvalidContent,
                     format!("ConfigMap {name} has no key `ca.crt`"),
                 )
             })?;
@@ -125,9 +136,12 @@ pub(crate) fn authorities(
         (CERTIFICATES_GROUP, "ClusterTrustBundle") => {
             let name = Name::new("", name);
             let kind = Kind::ClusterTrustBundle;
-            let bundle = reader
-                .trust_bundle(&name)
-                .ok_or_else(|| (Wrong::Content, missing(reader, kind, &name)))?;
+            let bundle = reader.trust_bundle(&name).ok_or_else(|| {
+                (
+                    CertificateRefError::InvalidContent,
+                    missing(reader, kind, &name),
+                )
+            })?;
             (
                 format!("ClusterTrustBundle {name}: spec.trustBundle"),
                 &bundle.spec.trust_bundle,
@@ -139,15 +153,20 @@ pub(crate) fn authorities(
                 let found = full_kind(group, kind);
                 format!("{found} {name} can't hold certificates of authorities; a ConfigMap or a ClusterTrustBundle can")
             });
-            return Err((Wrong::Kind, message));
+            return Err((CertificateRefError::InvalidKind, message));
         }
     };
-    trust_anchors(pem.as_bytes()).map_err(|what| (Wrong::Content, format!("{place} {what}")))
+    trust_anchors(pem.as_bytes()).map_err(|what| {
+        (
+            CertificateRefError::InvalidContent,
+            format!("{place} {what}"),
+        )
+    })
 }
 
 /// Certificates of authorities in PEM. Fails if one can't be read, or if none could verify anything.
 pub(crate) fn trust_anchors(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
-    let anchors = certificates(pem, x509::check_anchor)?;
+    let anchors = parse_certificates(pem, x509::check_anchor)?;
     let unusable = |der: &Arc<[u8]>| x509::unusable_public_key(&x509::Certificate::read(der)?);
     match anchors.iter().map(unusable).collect::<Option<Vec<_>>>() {
         Some(reasons) => Err(format!(
@@ -177,7 +196,7 @@ fn wrong_group(group: &str, kind: &str, name: &str, kinds: &[Kind]) -> Option<St
 }
 
 /// The bytes that a source of Kuma's stands for; of a secret what it holds.
-pub(crate) fn bytes(
+pub(crate) fn read_source(
     reader: &Reader<'_>,
     mesh: &str,
     source: &DataSource,
@@ -185,37 +204,45 @@ pub(crate) fn bytes(
     let DataSource::Secret(name) = source else {
         return content(reader, source);
     };
-    let (name, secret) = secret(reader, mesh, name)?;
+    let (name, secret) = find_mesh_secret(reader, mesh, name)?;
     let found = value(secret, SECRET_KEY).map_err(|what| format!("Secret {name} {what}"))?;
     Ok(found.into())
 }
 
 /// Resolves a Secret of a mesh to a certificate and key, and validates them.
-pub(crate) fn mesh_secret(reader: &Reader<'_>, mesh: &str, name: &str) -> Result<Resolved, String> {
-    let (name, _) = secret(reader, mesh, name)?;
+pub(crate) fn resolve_mesh_secret(
+    reader: &Reader<'_>,
+    mesh: &str,
+    name: &str,
+) -> Result<ResolvedCertificate, String> {
+    let (name, _) = find_mesh_secret(reader, mesh, name)?;
     let key = reader.certificate(&name);
     key.transpose()
         .map_err(|what| format!("Secret {name}: {what}"))?;
-    Ok(Resolved {
+    Ok(ResolvedCertificate {
         retained: reader.retained(&name),
         id: SecretId::Object(name),
     })
 }
 
 /// A certificate and its key, apart as Kubernetes has them in a Secret, or together as Kuma does.
-pub(crate) fn of_secret(secret: &Secret) -> Result<CertifiedKey, String> {
+pub(crate) fn from_secret(secret: &Secret) -> Result<CertifiedKey, String> {
     let has = |key: &str| secret.data.contains_key(key) || secret.string_data.contains_key(key);
     if has("tls.crt") {
         let certificate = value(secret, "tls.crt")?;
         let key = value(secret, "tls.key")?;
-        return of_parts(("tls.crt", &certificate), ("tls.key", &key));
+        return from_parts(("tls.crt", &certificate), ("tls.key", &key));
     }
     let pem = value(secret, SECRET_KEY)?;
-    of_parts((SECRET_KEY, &pem), (SECRET_KEY, &pem))
+    from_parts((SECRET_KEY, &pem), (SECRET_KEY, &pem))
 }
 
 /// A Secret of a mesh: a universal document, or on Kubernetes one in the namespace of the mesh's operators.
-fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a Secret), String> {
+fn find_mesh_secret<'a>(
+    reader: &Reader<'a>,
+    mesh: &str,
+    name: &str,
+) -> Result<(Name, &'a Secret), String> {
     let places = [
         Name::new(scope(mesh), name),
         Name::new(SYSTEM_NAMESPACE, name),
@@ -236,12 +263,12 @@ fn secret<'a>(reader: &Reader<'a>, mesh: &str, name: &str) -> Result<(Name, &'a 
 }
 
 /// The certificate and its key that a text holds as PEM, validated as those of Secrets are.
-pub fn certificate_of(pem: &[u8]) -> Result<CertifiedKey, String> {
-    of_parts(("", pem), ("", pem))
+pub fn parse_certified_key(pem: &[u8]) -> Result<CertifiedKey, String> {
+    from_parts(("", pem), ("", pem))
 }
 
 /// What is wrong with a text that is no PEM.
-fn no_pem(error: rustls_pki_types::pem::Error) -> String {
+fn pem_error(error: rustls_pki_types::pem::Error) -> String {
     use rustls_pki_types::pem::Error;
     match error {
         Error::MissingSectionEnd { .. } => "is not PEM: a section has no end".to_owned(),
@@ -252,15 +279,15 @@ fn no_pem(error: rustls_pki_types::pem::Error) -> String {
 }
 
 /// A certificate and its key, each as PEM with the name of its field, which may be empty; one text may hold both. Fails unless the proxy could sign with them.
-pub(crate) fn of_parts(
+pub(crate) fn from_parts(
     (crt_name, certificate): (&str, &[u8]),
     (key_name, key): (&str, &[u8]),
 ) -> Result<CertifiedKey, String> {
     let named = |name: &str, what: String| format!("{name} {what}").trim_start().to_owned();
     let found = CertifiedKey {
-        chain: certificates(certificate, x509::check_certificate)
+        chain: parse_certificates(certificate, x509::check_certificate)
             .map_err(|what| named(crt_name, what))?,
-        key: private_key(key).map_err(|what| named(key_name, what))?,
+        key: parse_private_key(key).map_err(|what| named(key_name, what))?,
     };
     match x509::signing_key(&found) {
         Ok(_) => Ok(found),
@@ -287,13 +314,13 @@ fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
 }
 
 /// Certificates in PEM, each of which passes a check.
-fn certificates(
+fn parse_certificates(
     pem: &[u8],
     check: fn(&[u8]) -> Result<(), String>,
 ) -> Result<Vec<Arc<[u8]>>, String> {
     let mut chain: Vec<Arc<[u8]>> = Vec::new();
     for certificate in CertificateDer::pem_slice_iter(pem) {
-        let der = certificate.map_err(no_pem)?;
+        let der = certificate.map_err(pem_error)?;
         check(&der).map_err(|why| match chain.len() {
             0 => format!("holds a certificate that can't be used: {why}"),
             before => format!(
@@ -309,14 +336,14 @@ fn certificates(
     Ok(chain)
 }
 
-fn private_key(pem: &[u8]) -> Result<PrivateKey, String> {
+fn parse_private_key(pem: &[u8]) -> Result<PrivateKey, String> {
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         _ if is_encrypted(pem) => {
             "holds an encrypted private key; decrypt it, for example with `openssl pkey -in FILE`"
                 .to_owned()
         }
         rustls_pki_types::pem::Error::NoItemsFound => "holds no PEM private key".to_owned(),
-        other => no_pem(other),
+        other => pem_error(other),
     })?;
     let der: Arc<[u8]> = Arc::from(key.secret_der());
     match key {

@@ -4,7 +4,7 @@ use pointsman_resources::gateway::{From, Gateway, GatewayAddress, ListenerSet};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::{Frontend, SecretId};
-use crate::certificates::{self, Wrong};
+use crate::certificates::{self, CertificateRefError};
 use crate::listener::{self, ListenerView};
 use crate::namespaces;
 use crate::status::Condition;
@@ -25,7 +25,7 @@ pub(crate) struct GatewayView {
     /// Its own listeners.
     pub listeners: Vec<ListenerView>,
     /// The ListenerSets that name it, oldest first.
-    pub sets: Vec<SetView>,
+    pub sets: Vec<ListenerSetView>,
     /// What of the Gateway itself could not be resolved.
     pub unresolved: Option<(&'static str, String)>,
     /// The certificate shown to backends.
@@ -40,7 +40,7 @@ pub(crate) struct GatewayView {
 
 /// A ListenerSet under its Gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SetView {
+pub(crate) struct ListenerSetView {
     /// Which one.
     pub name: Name,
     /// Why the Gateway does not let it in.
@@ -49,7 +49,7 @@ pub(crate) struct SetView {
     pub listeners: Vec<ListenerView>,
 }
 
-impl SetView {
+impl ListenerSetView {
     /// Whether at least one of its listeners is valid: accepted, and with all that it needs to serve.
     fn is_valid(&self) -> bool {
         self.refused.is_none() && self.listeners.iter().any(ListenerView::is_programmed)
@@ -156,7 +156,7 @@ impl GatewayView {
     }
 
     /// The conditions of one of its ListenerSets.
-    pub fn set_conditions(&self, set: &SetView) -> Vec<Condition> {
+    pub fn set_conditions(&self, set: &ListenerSetView) -> Vec<Condition> {
         let both = |reason: &'static str, message: &str| {
             vec![
                 Condition::no("Accepted", reason, message.to_owned()),
@@ -202,7 +202,7 @@ pub(crate) fn is_our_class(reader: &Reader<'_>, name: &str) -> bool {
 }
 
 /// Looks at a Gateway. None if it does not exist or is not ours.
-pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
+pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
     let gateway = reader.gateway(name)?;
     let class = &gateway.spec.gateway_class_name;
     if !is_our_class(reader, class) {
@@ -214,13 +214,13 @@ pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
         kind: Kind::Gateway,
         name: name.clone(),
     };
-    let see = |owner: &ObjectKey, listener| listener::view(reader, name, owner, tls, listener);
+    let see = |owner: &ObjectKey, listener| listener::evaluate(reader, name, owner, tls, listener);
     let mut listeners: Vec<ListenerView> = spec
         .listeners
         .iter()
         .map(|listener| see(&owner, listener))
         .collect();
-    let mut sets: Vec<SetView> = reader
+    let mut sets: Vec<ListenerSetView> = reader
         .listener_sets(name)
         .into_iter()
         .filter(|set| {
@@ -232,7 +232,7 @@ pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
                 kind: Kind::ListenerSet,
                 name: set.metadata.key(),
             };
-            let refused = refuse_set(reader, gateway, set);
+            let refused = check_set(reader, gateway, set);
             let listeners = match refused {
                 Some(_) => Vec::new(),
                 None => set
@@ -242,7 +242,7 @@ pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
                     .map(|listener| see(&owner, listener))
                     .collect(),
             };
-            SetView {
+            ListenerSetView {
                 name: owner.name,
                 refused,
                 listeners,
@@ -275,7 +275,7 @@ pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
     }
     let mut unusable = None;
     for address in &spec.addresses {
-        judge_address(address, &mut refused, &mut unusable);
+        check_address(address, &mut refused, &mut unusable);
     }
     let (client_certificate, unresolved) = client_certificate(reader, gateway);
     let is_usable = |address: &&GatewayAddress| address.kind == IP_ADDRESS;
@@ -306,7 +306,7 @@ pub(crate) fn view(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
     })
 }
 
-fn refuse_set(
+fn check_set(
     reader: &Reader<'_>,
     gateway: &Gateway,
     set: &ListenerSet,
@@ -328,7 +328,7 @@ fn refuse_set(
 /// The type of addresses that can be listened on.
 pub(crate) const IP_ADDRESS: &str = "IPAddress";
 
-fn judge_address(
+fn check_address(
     address: &GatewayAddress,
     refused: &mut Option<(&'static str, String)>,
     unusable: &mut Option<(&'static str, String)>,
@@ -373,13 +373,15 @@ fn client_certificate(
         return (None, None);
     };
     let namespace = &gateway.metadata.namespace;
-    match certificates::certified_key(reader, Kind::Gateway, namespace, reference) {
+    match certificates::resolve_certificate(reader, Kind::Gateway, namespace, reference) {
         Ok(resolved) => {
             let retained = resolved.retained;
             let retained = retained.map(|why| ("InvalidClientCertificateRef", why));
             (Some(resolved.id), retained)
         }
-        Err((Wrong::NotPermitted, message)) => (None, Some(("RefNotPermitted", message))),
+        Err((CertificateRefError::NotPermitted, message)) => {
+            (None, Some(("RefNotPermitted", message)))
+        }
         Err((_, message)) => (None, Some(("InvalidClientCertificateRef", message))),
     }
 }

@@ -50,14 +50,14 @@ use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use refused_endpoints::RefusedEndpoint;
-use route::{Context, RouteView};
+use route::{RouteContext, RouteView};
 use secrets::Secrets;
 use sets::SmallSet;
 use status::Status;
 use store::{FastMap, Input, Query, Reader, Store, Tracker};
 
 pub use certificate_warnings::CERTIFICATE_KINDS;
-pub use certificates::certificate_of;
+pub use certificates::parse_certified_key;
 pub use controller::{CONTROLLER_NAME, Controller};
 pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at};
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
@@ -342,7 +342,7 @@ impl Binder {
 
     fn compute_gateway(&mut self, query: &Query, name: &Name, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
-        let view = gateway::view(&reader, name);
+        let view = gateway::evaluate(&reader, name);
         self.tracker.record_reads(query, reader.into_inputs());
         let old = self.gateways.get(name);
         if old.map(Arc::as_ref) == view.as_ref() {
@@ -367,12 +367,12 @@ impl Binder {
     }
 
     fn compute_route(&mut self, query: &Query, key: &ObjectKey) {
-        let context = Context {
+        let context = RouteContext {
             reader: Reader::new(&self.store),
             gateways: &self.gateways,
             settings: &self.settings,
         };
-        let view = route::view(&context, key);
+        let view = route::evaluate(&context, key);
         self.tracker
             .record_reads(query, context.reader.into_inputs());
         let old = self.routes.get(key).cloned();
@@ -417,7 +417,7 @@ impl Binder {
         // Under the earlier GEP-1426 a Service is either a parent or a backend, so routes that conflict with this one are re-evaluated too.
         let mut touched = BTreeSet::new();
         if view.mesh_parents().next().is_some() {
-            touched.extend(view.in_mesh.iter().map(|id| id.object.clone()));
+            touched.extend(view.mesh_backends.iter().map(|id| id.object.clone()));
         }
         for parent in view.mesh_parents() {
             for user in self
@@ -455,8 +455,11 @@ impl Binder {
                 }
             }
         }
-        let used: BTreeSet<&BackendId> =
-            view.behind_listeners.iter().chain(&view.in_mesh).collect();
+        let used: BTreeSet<&BackendId> = view
+            .gateway_backends
+            .iter()
+            .chain(&view.mesh_backends)
+            .collect();
         for id in used {
             if store::adjust_count(&mut self.users, id.clone(), up) {
                 self.tracker.invalidate(Query::Backend(id.clone()));
@@ -465,8 +468,8 @@ impl Binder {
         let objects = |uses: &[BackendId]| -> BTreeSet<ObjectKey> {
             uses.iter().map(|id| id.object.clone()).collect()
         };
-        let mut reached = objects(&view.behind_listeners);
-        reached.extend(view.unusable.iter().cloned());
+        let mut reached = objects(&view.gateway_backends);
+        reached.extend(view.unusable_backends.iter().cloned());
         for object in &reached {
             let counts = self.ancestors.entry(object.clone()).or_default();
             let before = counts.len();
@@ -511,7 +514,7 @@ impl Binder {
         for parent in view.mesh_parents() {
             set(&mut self.members, parent);
         }
-        for object in &objects(&view.in_mesh) {
+        for object in &objects(&view.mesh_backends) {
             set(&mut self.mesh_users, object);
         }
     }
@@ -535,7 +538,7 @@ impl Binder {
                     .into_iter()
                     .flat_map(SmallSet::iter),
             );
-            let used = members.iter().flat_map(|member| &member.view.in_mesh);
+            let used = members.iter().flat_map(|member| &member.view.mesh_backends);
             others.extend(
                 used.filter_map(|id| self.members.get(&id.object))
                     .flat_map(SmallSet::iter),
@@ -623,7 +626,7 @@ impl Binder {
         let name = new.metadata.key();
         let current = Reader::new(&self.store).certificate(&name)?;
         current.ok()?;
-        certificates::of_secret(new).err()
+        certificates::from_secret(new).err()
     }
 
     /// Returns whether an earlier version of a Secret is in effect instead of the newest.

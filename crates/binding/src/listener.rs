@@ -11,7 +11,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 use crate::bound::{
     ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol, SecretId,
 };
-use crate::certificates::{self, Wrong};
+use crate::certificates::{self, CertificateRefError};
 use crate::grants;
 use crate::status::Condition;
 use crate::store::Reader;
@@ -42,7 +42,7 @@ pub(crate) struct ListenerView {
     /// Whether all that it needs to serve traffic is there.
     pub can_serve: bool,
     /// Whether it keeps its port and hostname from others though it does not serve.
-    pub keeps_hostname: bool,
+    pub reserves_hostname: bool,
 }
 
 impl ListenerView {
@@ -58,7 +58,7 @@ impl ListenerView {
 
     /// What a client connects to, if it serves traffic or keeps its port and hostname.
     pub fn frontend(&self, client_certificate: Option<&SecretId>) -> Option<Frontend> {
-        let closed = match (self.is_programmed(), self.keeps_hostname) {
+        let closed = match (self.is_programmed(), self.reserves_hostname) {
             (true, _) => None,
             (false, true) => Some(grants::sentence(self.fault()?.1).into()),
             (false, false) => return None,
@@ -87,8 +87,8 @@ impl ListenerView {
     }
 
     /// A message on why it does not serve. It begins with what becomes of its clients, as YAML may end it.
-    fn unserved(&self, why: &str) -> String {
-        if !self.keeps_hostname {
+    fn unserved_message(&self, why: &str) -> String {
+        if !self.reserves_hostname {
             return why.to_owned();
         }
         let port = self.spec.port;
@@ -130,7 +130,7 @@ impl ListenerView {
                 "PortUnavailable" if in_set => why,
                 _ => "Invalid",
             };
-            Condition::no("Programmed", reason, self.unserved(message))
+            Condition::no("Programmed", reason, self.unserved_message(message))
         } else if let Some((reason, why)) = parent {
             Condition::no("Programmed", reason, why.to_owned())
         } else {
@@ -152,7 +152,7 @@ impl ListenerView {
 }
 
 /// Looks at one listener by itself.
-pub(crate) fn view(
+pub(crate) fn evaluate(
     reader: &Reader<'_>,
     gateway: &Name,
     owner: &ObjectKey,
@@ -196,7 +196,7 @@ pub(crate) fn view(
         unresolved: Vec::new(),
         tls: None,
         can_serve: true,
-        keeps_hostname: false,
+        reserves_hostname: false,
     };
     if protocol.is_none() {
         let message = format!(
@@ -205,7 +205,7 @@ pub(crate) fn view(
         );
         view.refused = Some(("UnsupportedProtocol", message));
     }
-    view.kinds(supported);
+    view.set_supported_kinds(supported);
     if spec
         .filters
         .as_ref()
@@ -221,14 +221,14 @@ pub(crate) fn view(
     let terminates =
         spec.protocol == "HTTPS" || (spec.protocol == "TLS" && mode == TlsMode::Terminate);
     if terminates {
-        view.terminate(reader, owner, gateway, gateway_tls);
+        view.resolve_tls(reader, owner, gateway, gateway_tls);
     }
     view
 }
 
 impl ListenerView {
     /// Which kinds of routes may attach: those that the protocol takes, as far as the listener allows them.
-    fn kinds(&mut self, supported: &[Kind]) {
+    fn set_supported_kinds(&mut self, supported: &[Kind]) {
         let wanted = &self.spec.allowed_routes.kinds;
         if wanted.is_empty() {
             self.kinds = supported.to_vec();
@@ -259,7 +259,7 @@ impl ListenerView {
         self.can_serve = !self.kinds.is_empty();
     }
 
-    fn terminate(
+    fn resolve_tls(
         &mut self,
         reader: &Reader<'_>,
         owner: &ObjectKey,
@@ -278,7 +278,12 @@ impl ListenerView {
             self.refused.get_or_insert(("Invalid", message));
         }
         for reference in references {
-            match certificates::certified_key(reader, owner.kind, owner.namespace(), reference) {
+            match certificates::resolve_certificate(
+                reader,
+                owner.kind,
+                owner.namespace(),
+                reference,
+            ) {
                 Ok(resolved) => {
                     found.push(resolved.id);
                     let retained = resolved.retained.map(|why| ("InvalidCertificateRef", why));
@@ -286,8 +291,10 @@ impl ListenerView {
                 }
                 Err((wrong, message)) => {
                     let reason = match wrong {
-                        Wrong::NotPermitted => "RefNotPermitted",
-                        Wrong::Kind | Wrong::Content => "InvalidCertificateRef",
+                        CertificateRefError::NotPermitted => "RefNotPermitted",
+                        CertificateRefError::InvalidKind | CertificateRefError::InvalidContent => {
+                            "InvalidCertificateRef"
+                        }
                     };
                     self.unresolved.push((reason, message));
                 }
@@ -331,13 +338,18 @@ impl ListenerView {
                 reference.name.as_str(),
                 reference.namespace.as_deref(),
             );
-            match certificates::authorities(reader, Kind::Gateway, &gateway.namespace, parts) {
+            match certificates::resolve_authorities(
+                reader,
+                Kind::Gateway,
+                &gateway.namespace,
+                parts,
+            ) {
                 Ok(some) => all.extend(some),
                 Err((wrong, message)) => {
                     let reason = match wrong {
-                        Wrong::NotPermitted => "RefNotPermitted",
-                        Wrong::Kind => "InvalidCACertificateKind",
-                        Wrong::Content => "InvalidCACertificateRef",
+                        CertificateRefError::NotPermitted => "RefNotPermitted",
+                        CertificateRefError::InvalidKind => "InvalidCACertificateKind",
+                        CertificateRefError::InvalidContent => "InvalidCACertificateRef",
                     };
                     self.unresolved.push((reason, message));
                 }
@@ -372,7 +384,7 @@ pub(crate) fn has_insecure_fallback(tls: Option<&GatewayTls>) -> bool {
 
 /// What shares a port: listeners of one group may, with different hostnames; others may not, except TCP's kin and UDP.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Group {
+enum PortGroup {
     Http,
     /// HTTPS and TLS tell their hostnames apart by SNI.
     Sni,
@@ -380,23 +392,23 @@ enum Group {
     Udp,
 }
 
-fn group(protocol: Protocol) -> Group {
+fn port_group(protocol: Protocol) -> PortGroup {
     match protocol {
-        Protocol::Http => Group::Http,
-        Protocol::Https | Protocol::Tls(_) => Group::Sni,
-        Protocol::Tcp => Group::Tcp,
-        Protocol::Udp => Group::Udp,
+        Protocol::Http => PortGroup::Http,
+        Protocol::Https | Protocol::Tls(_) => PortGroup::Sni,
+        Protocol::Tcp => PortGroup::Tcp,
+        Protocol::Udp => PortGroup::Udp,
     }
 }
 
 /// Reason for which two listeners can't both have their port, if there is one.
-fn clash(a: &ListenerView, b: &ListenerView) -> Option<&'static str> {
-    let (a_group, b_group) = (group(a.protocol?), group(b.protocol?));
-    if a.spec.port != b.spec.port || (a_group == Group::Udp) != (b_group == Group::Udp) {
+fn find_conflict(a: &ListenerView, b: &ListenerView) -> Option<&'static str> {
+    let (a_group, b_group) = (port_group(a.protocol?), port_group(b.protocol?));
+    if a.spec.port != b.spec.port || (a_group == PortGroup::Udp) != (b_group == PortGroup::Udp) {
         None
     } else if a_group != b_group {
         Some("ProtocolConflict")
-    } else if matches!(a_group, Group::Tcp | Group::Udp) {
+    } else if matches!(a_group, PortGroup::Tcp | PortGroup::Udp) {
         // They have no hostnames that could differ.
         Some("ListenerConflict")
     } else {
@@ -423,7 +435,7 @@ pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
             let others = siblings.iter().filter(|other| other.id != listener.id);
             listener.conflict = conflict_with(listener, others);
             // Nobody has won it.
-            listener.keeps_hostname = matches!(listener.conflict, Some(("HostnameConflict", _)));
+            listener.reserves_hostname = matches!(listener.conflict, Some(("HostnameConflict", _)));
         }
         claimed.extend(listeners.iter().filter(|l| l.conflict.is_none()).cloned());
     }
@@ -432,13 +444,13 @@ pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
             listener.overlap = overlap(listener, &claimed);
         }
     }
-    keep_hostnames(owners);
+    reserve_hostnames(owners);
 }
 
 /// Decides which listeners keep their hostnames though they don't serve. "If a Listener is conflicted, its network port should not be
 /// configured", so those that have all lost one keep it only where another listener has the port.
-fn keep_hostnames(owners: &mut [&mut Vec<ListenerView>]) {
-    let port = |listener: &ListenerView| (listener.spec.port, listener.protocol.map(group));
+fn reserve_hostnames(owners: &mut [&mut Vec<ListenerView>]) {
+    let port = |listener: &ListenerView| (listener.spec.port, listener.protocol.map(port_group));
     let (mut ports, mut hostnames) = (BTreeSet::new(), BTreeSet::new());
     let all = owners.iter().flat_map(|listeners| listeners.iter());
     for listener in all.filter(|listener| listener.conflict.is_none()) {
@@ -448,11 +460,11 @@ fn keep_hostnames(owners: &mut [&mut Vec<ListenerView>]) {
     let all = owners.iter_mut().flat_map(|listeners| listeners.iter_mut());
     for listener in all {
         let own = port(listener);
-        listener.keeps_hostname = match listener.conflict {
+        listener.reserves_hostname = match listener.conflict {
             None => !listener.is_programmed(),
             Some(_) => {
                 let is_lost = hostnames.contains(&(own, listener.hostname.clone()));
-                listener.keeps_hostname && ports.contains(&own) && !is_lost
+                listener.reserves_hostname && ports.contains(&own) && !is_lost
             }
         };
     }
@@ -463,7 +475,7 @@ fn conflict_with<'a>(
     mut others: impl Iterator<Item = &'a ListenerView>,
 ) -> Option<(&'static str, String)> {
     others.find_map(|other| {
-        let reason = clash(listener, other)?;
+        let reason = find_conflict(listener, other)?;
         Some((reason, conflict_message(reason, listener, other)))
     })
 }

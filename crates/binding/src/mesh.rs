@@ -9,7 +9,7 @@ use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
 use crate::bound::{BoundRoute, Frontend, FrontendId, Protocol, Scope};
 use crate::namespaces;
-use crate::route::{Lost, RouteView};
+use crate::route::{MeshConflict, RouteView};
 use crate::status::Condition;
 use crate::store::Reader;
 
@@ -103,9 +103,9 @@ impl MeshGroup {
         &self,
         route: &ObjectKey,
         wanted: &[(FrontendId, Arc<BoundRoute>)],
-    ) -> Option<Lost> {
+    ) -> Option<MeshConflict> {
         if let Some(why) = self.strict_conflicts.get(route) {
-            return Some(Lost::All("ParentRefConflict", why.clone()));
+            return Some(MeshConflict::AllPorts("ParentRefConflict", why.clone()));
         }
         let mut ports = Vec::new();
         for (id, _) in wanted {
@@ -120,14 +120,14 @@ impl MeshGroup {
         }
         let message = format!("overridden {}", ports.join(", "));
         Some(match ports.len() == wanted.len() {
-            true => Lost::All(
+            true => MeshConflict::AllPorts(
                 "Conflicted",
                 format!(
                     "{message}: only one kind of route applies to a port, and {} has lower precedence",
                     route.kind
                 ),
             ),
-            false => Lost::Some(message),
+            false => MeshConflict::SomePorts(message),
         })
     }
 }
@@ -159,7 +159,10 @@ impl GroupMember<'_> {
     }
 
     fn uses(&self, object: &ObjectKey) -> bool {
-        self.view.in_mesh.iter().any(|id| id.object == *object)
+        self.view
+            .mesh_backends
+            .iter()
+            .any(|id| id.object == *object)
     }
 }
 

@@ -60,13 +60,13 @@ impl GatewayView {
                 let why = ("PortUnavailable", why.clone());
                 listener.refused.get_or_insert(why);
                 // Nobody can ask it for anything.
-                listener.keeps_hostname = false;
+                listener.reserves_hostname = false;
             }
             if let Some(why) = observation.faulty.get(&listener.id) {
                 let why = ("InvalidCertificateRef", why.clone());
                 listener.unresolved.push(why);
                 listener.can_serve = false;
-                listener.keeps_hostname = listener.is_accepted();
+                listener.reserves_hostname = listener.is_accepted();
             }
         }
         view

@@ -10,14 +10,14 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::backends;
 use crate::bound::{BackendTls, Fault, FaultReason, PeerName, RetryBudget, Trust, duration};
-use crate::certificates::{self, Wrong};
+use crate::certificates::{self, CertificateRefError};
 use crate::gateway;
 use crate::grants;
 use crate::status::{AncestorStatus, Condition};
 use crate::store::Reader;
 
 /// Whom to trust by a validation, or nobody, and what is wrong with its references.
-pub(crate) fn trust(
+pub(crate) fn resolve_trust(
     reader: &Reader<'_>,
     from: Kind,
     namespace: &str,
@@ -35,9 +35,11 @@ pub(crate) fn trust(
     let (mut all, mut problems) = (Vec::new(), Vec::new());
     for reference in &validation.ca_certificate_refs {
         let parts = (&*reference.group, &*reference.kind, &*reference.name, None);
-        match certificates::authorities(reader, from, namespace, parts) {
+        match certificates::resolve_authorities(reader, from, namespace, parts) {
             Ok(some) => all.extend(some),
-            Err((Wrong::Kind, message)) => problems.push(("InvalidKind", message)),
+            Err((CertificateRefError::InvalidKind, message)) => {
+                problems.push(("InvalidKind", message))
+            }
             Err((_, message)) => problems.push(("InvalidCACertificateRef", message)),
         }
     }
@@ -48,7 +50,7 @@ pub(crate) fn trust(
 }
 
 /// The names that a certificate must carry one of.
-pub(crate) fn peers(names: &[SubjectAltName]) -> Vec<PeerName> {
+pub(crate) fn peer_names(names: &[SubjectAltName]) -> Vec<PeerName> {
     let peer = |name: &SubjectAltName| match name.kind.as_str() {
         "Hostname" => name.hostname.clone().map(PeerName::Hostname),
         "URI" => name.uri.clone().map(PeerName::Uri),
@@ -94,13 +96,13 @@ pub(crate) fn backend_tls(
     let policy = tls_policy(reader, target, port)?;
     let validation = &policy.spec.validation;
     let from = Kind::BackendTLSPolicy;
-    let (found, problems) = trust(reader, from, &policy.metadata.namespace, validation);
+    let (found, problems) = resolve_trust(reader, from, &policy.metadata.namespace, validation);
     let option = unsupported_option(policy);
     Some(match found.filter(|_| option.is_none()) {
         Some(trust) => Ok(Arc::new(BackendTls {
             hostname: validation.hostname.as_str().into(),
             trust,
-            names: peers(&validation.subject_alt_names),
+            names: peer_names(&validation.subject_alt_names),
             client_certificate: None,
             of_mesh: false,
         })),
@@ -136,7 +138,7 @@ fn unsupported_option(policy: &BackendTLSPolicy) -> Option<String> {
 pub(crate) fn tls_policy_status(
     reader: &Reader<'_>,
     policy: &BackendTLSPolicy,
-    reach: impl Fn(&ObjectKey) -> Vec<Name>,
+    ancestors: impl Fn(&ObjectKey) -> Vec<Name>,
 ) -> Vec<AncestorStatus> {
     let namespace = &policy.metadata.namespace;
     let mut gateways: BTreeSet<Name> = BTreeSet::new();
@@ -152,7 +154,7 @@ pub(crate) fn tls_policy_status(
             continue;
         };
         let target = ObjectKey::new(kind, namespace.clone(), reference.name.as_str());
-        gateways.extend(reach(&target));
+        gateways.extend(ancestors(&target));
         let section = reference.section_name.as_deref();
         let ports = match kind {
             Kind::Service => reader
@@ -191,7 +193,7 @@ pub(crate) fn tls_policy_status(
         }
     }
     let validation = &policy.spec.validation;
-    let (trusted, problems) = trust(reader, Kind::BackendTLSPolicy, namespace, validation);
+    let (trusted, problems) = resolve_trust(reader, Kind::BackendTLSPolicy, namespace, validation);
     let text = |problems: &[(&'static str, String)]| {
         let messages: Vec<&str> = problems
             .iter()
@@ -218,7 +220,7 @@ pub(crate) fn tls_policy_status(
         Some((reason, _)) => Condition::no("ResolvedRefs", reason, text(&problems)),
         None => Condition::yes("ResolvedRefs", "ResolvedRefs", ""),
     };
-    under(gateways, &[accepted, resolved])
+    ancestor_statuses(gateways, &[accepted, resolved])
 }
 
 fn has_target(policy: &BackendTLSPolicy, target: &ObjectKey, section: Option<&str>) -> bool {
@@ -227,7 +229,7 @@ fn has_target(policy: &BackendTLSPolicy, target: &ObjectKey, section: Option<&st
     })
 }
 
-fn under(gateways: BTreeSet<Name>, conditions: &[Condition]) -> Vec<AncestorStatus> {
+fn ancestor_statuses(gateways: BTreeSet<Name>, conditions: &[Condition]) -> Vec<AncestorStatus> {
     gateways
         .into_iter()
         .map(|name| AncestorStatus {
@@ -274,7 +276,7 @@ pub(crate) fn retry_budget(reader: &Reader<'_>, target: &ObjectKey) -> Option<Re
 pub(crate) fn traffic_policy_status(
     reader: &Reader<'_>,
     policy: &XBackendTrafficPolicy,
-    reach: impl Fn(&ObjectKey) -> Vec<Name>,
+    ancestors: impl Fn(&ObjectKey) -> Vec<Name>,
 ) -> Vec<AncestorStatus> {
     let mut gateways = BTreeSet::new();
     let (mut found, mut missing, mut lost) = (0, Vec::new(), Vec::new());
@@ -292,7 +294,7 @@ pub(crate) fn traffic_policy_status(
             policy.metadata.namespace.clone(),
             reference.name.as_str(),
         );
-        gateways.extend(reach(&target));
+        gateways.extend(ancestors(&target));
         if reader.object(&target).is_none() {
             missing.push(reader.missing(&target));
             continue;
@@ -317,7 +319,7 @@ pub(crate) fn traffic_policy_status(
         missing.extend(lost);
         Condition::yes("Accepted", "Accepted", missing.join("; "))
     };
-    under(gateways, &[accepted])
+    ancestor_statuses(gateways, &[accepted])
 }
 
 /// What is said of an XTelemetryPolicy under each Gateway that it names.
@@ -325,7 +327,7 @@ pub(crate) fn telemetry_policy_status(
     reader: &Reader<'_>,
     policy: &XTelemetryPolicy,
 ) -> Vec<AncestorStatus> {
-    let mut ancestors = Vec::new();
+    let mut statuses = Vec::new();
     for reference in &policy.spec.target_refs {
         if Kind::find(&reference.group, &reference.kind) != Some(Kind::Gateway) {
             continue;
@@ -357,12 +359,12 @@ pub(crate) fn telemetry_policy_status(
             Condition::yes("Accepted", "Accepted", "")
         };
         let resolved = Condition::yes("ResolvedRefs", "ResolvedRefs", "");
-        ancestors.push(AncestorStatus {
+        statuses.push(AncestorStatus {
             ancestor: target,
             conditions: vec![accepted, resolved],
         });
     }
-    ancestors
+    statuses
 }
 
 /// What is said of an XBackend under each Gateway through which it is reached.
@@ -370,7 +372,7 @@ pub(crate) fn x_backend_status(
     reader: &Reader<'_>,
     name: &Name,
     refused: Option<Condition>,
-    reach: impl Fn(&ObjectKey) -> Vec<Name>,
+    ancestors: impl Fn(&ObjectKey) -> Vec<Name>,
 ) -> Vec<AncestorStatus> {
     let Some(backend) = reader.backend(name) else {
         return Vec::new();
@@ -385,7 +387,7 @@ pub(crate) fn x_backend_status(
     let reference = backend.spec.tls.client_certificate_ref.as_ref();
     let resolved = reference.and_then(|reference| {
         let namespace = &backend.metadata.namespace;
-        certificates::certified_key(reader, Kind::XBackend, namespace, reference).ok()
+        certificates::resolve_certificate(reader, Kind::XBackend, namespace, reference).ok()
     });
     if let Some(why) = resolved.and_then(|resolved| resolved.retained) {
         let reason = "InvalidClientCertificateRef";
@@ -396,5 +398,5 @@ pub(crate) fn x_backend_status(
         name: name.clone(),
     };
     conditions.extend(refused);
-    under(reach(&key).into_iter().collect(), &conditions)
+    ancestor_statuses(ancestors(&key).into_iter().collect(), &conditions)
 }

@@ -185,7 +185,7 @@ impl<'a> Reader<'a> {
         let secret = self.secret(name)?;
         let mut known = self.store.certificates.borrow_mut();
         let found = known.entry(name.clone()).or_insert_with(|| {
-            let found = certificates::of_secret(secret);
+            let found = certificates::from_secret(secret);
             found.map(Arc::new)
         });
         Some(found.clone())

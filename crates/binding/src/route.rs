@@ -18,7 +18,7 @@ use crate::gateway::GatewayView;
 use crate::grants;
 use crate::mesh;
 use crate::parents::{self, MeshParentKind, Parent};
-use crate::rules::{self, Effect, InvalidRule, Lowered};
+use crate::rules::{self, Effect, InvalidRule, LoweredRules};
 use crate::status::Condition;
 use crate::store::{FastMap, Input, Query, Reader};
 use crate::warnings;
@@ -33,13 +33,13 @@ pub(crate) struct RouteView {
     /// An entry for each parent that is ours.
     pub parents: Vec<ParentView>,
     /// The backends that it uses behind listeners, and those in the mesh: grants and omissions make them differ.
-    pub behind_listeners: Box<[BackendId]>,
+    pub gateway_backends: Box<[BackendId]>,
     /// Both sorted.
-    pub in_mesh: Box<[BackendId]>,
+    pub mesh_backends: Box<[BackendId]>,
     /// XBackends that it names behind listeners but can't use.
-    pub unusable: Box<[ObjectKey]>,
+    pub unusable_backends: Box<[ObjectKey]>,
     /// References that name nothing of ours, as far as can be told.
-    pub unknown: Vec<ParentReference>,
+    pub unknown_parents: Vec<ParentReference>,
 }
 
 /// A route under one parent.
@@ -71,17 +71,17 @@ impl ParentView {
     }
 
     /// Why the route governs no traffic of this parent. `lost` says what became of it among other routes of the mesh.
-    pub fn refusal(&self, lost: Option<&Lost>) -> Option<(&'static str, String)> {
+    pub fn refusal(&self, lost: Option<&MeshConflict>) -> Option<(&'static str, String)> {
         self.refused.clone().or(match lost {
-            Some(Lost::All(reason, message)) => Some((reason, message.clone())),
+            Some(MeshConflict::AllPorts(reason, message)) => Some((reason, message.clone())),
             _ => None,
         })
     }
 
     /// The conditions. `lost` says what became of it among other routes of the mesh.
-    pub fn conditions(&self, lost: Option<&Lost>) -> Vec<Condition> {
+    pub fn conditions(&self, lost: Option<&MeshConflict>) -> Vec<Condition> {
         let mut remarks = self.remarks.clone();
-        if let Some(Lost::Some(message)) = lost {
+        if let Some(MeshConflict::SomePorts(message)) = lost {
             remarks.push(message.clone());
         }
         let mut refused = self.refusal(lost);
@@ -126,15 +126,15 @@ fn partially_invalid(invalid: &[InvalidRule]) -> Option<Condition> {
 }
 
 /// What became of a route among others on the same mesh parent.
-pub(crate) enum Lost {
+pub(crate) enum MeshConflict {
     /// It lost everywhere: reason and message.
-    All(&'static str, String),
+    AllPorts(&'static str, String),
     /// It lost on some ports only.
-    Some(String),
+    SomePorts(String),
 }
 
 /// What routes read beside objects.
-pub(crate) struct Context<'a> {
+pub(crate) struct RouteContext<'a> {
     /// Reads objects and notes it.
     pub reader: Reader<'a>,
     /// The Gateways that are ours.
@@ -143,7 +143,7 @@ pub(crate) struct Context<'a> {
     pub settings: &'a MeshSettingsSpec,
 }
 
-impl<'a> Context<'a> {
+impl<'a> RouteContext<'a> {
     fn gateway(&self, name: &Name) -> Option<&'a GatewayView> {
         self.reader
             .record_read(Input::Result(Query::Gateway(name.clone())));
@@ -157,9 +157,9 @@ impl<'a> Context<'a> {
 }
 
 /// Looks at a route. None if it does not exist.
-pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> {
+pub(crate) fn evaluate(context: &RouteContext<'_>, key: &ObjectKey) -> Option<RouteView> {
     let route = context.reader.route(key)?;
-    let mut looking = Looking {
+    let mut resolver = RouteResolver {
         context,
         route,
         key,
@@ -169,42 +169,42 @@ pub(crate) fn view(context: &Context<'_>, key: &ObjectKey) -> Option<RouteView> 
             .iter()
             .map(|name| Hostname::new(name))
             .collect(),
-        behind_listeners: None,
-        used_behind_listeners: BTreeSet::new(),
-        used_in_mesh: BTreeSet::new(),
-        unusable: BTreeSet::new(),
+        gateway_form: None,
+        gateway_backends: BTreeSet::new(),
+        mesh_backends: BTreeSet::new(),
+        unusable_backends: BTreeSet::new(),
     };
-    let (mut parents, mut unknown) = (Vec::new(), Vec::new());
-    for reference in looking.references() {
-        match looking.parent(&reference) {
+    let (mut parents, mut unknown_parents) = (Vec::new(), Vec::new());
+    for reference in resolver.references() {
+        match resolver.parent(&reference) {
             Some(parent) => parents.push(parent),
-            None => unknown.push(reference),
+            None => unknown_parents.push(reference),
         }
     }
     Some(RouteView {
         generation: route.metadata.generation,
         age: route.metadata.age(),
         parents,
-        behind_listeners: looking.used_behind_listeners.into_iter().collect(),
-        in_mesh: looking.used_in_mesh.into_iter().collect(),
-        unusable: looking.unusable.into_iter().collect(),
-        unknown,
+        gateway_backends: resolver.gateway_backends.into_iter().collect(),
+        mesh_backends: resolver.mesh_backends.into_iter().collect(),
+        unusable_backends: resolver.unusable_backends.into_iter().collect(),
+        unknown_parents,
     })
 }
 
-struct Looking<'a> {
-    context: &'a Context<'a>,
+struct RouteResolver<'a> {
+    context: &'a RouteContext<'a>,
     route: &'a Route,
     key: &'a ObjectKey,
     hostnames: Vec<Hostname>,
     /// The rules as they are behind listeners: the same for all of them.
-    behind_listeners: Option<(Arc<Lowered>, Arc<BoundRoute>)>,
-    used_behind_listeners: BTreeSet<BackendId>,
-    used_in_mesh: BTreeSet<BackendId>,
-    unusable: BTreeSet<ObjectKey>,
+    gateway_form: Option<(Arc<LoweredRules>, Arc<BoundRoute>)>,
+    gateway_backends: BTreeSet<BackendId>,
+    mesh_backends: BTreeSet<BackendId>,
+    unusable_backends: BTreeSet<ObjectKey>,
 }
 
-impl Looking<'_> {
+impl RouteResolver<'_> {
     /// The references of the route, and those that `useDefaultGateways` adds.
     fn references(&self) -> Vec<ParentReference> {
         let mut all = self.route.spec.parent_refs.clone();
@@ -246,7 +246,7 @@ impl Looking<'_> {
             _ => self.context.reader.listener_set(&owner.name)?.gateway(),
         };
         let listeners = self.context.gateway(&gateway)?.listeners_of(&owner)?;
-        let (lowered, bound) = self.behind_listeners();
+        let (lowered, bound) = self.gateway_form();
         let mut refused = None;
         let mut attached = Vec::new();
         if lowered.has_no_rule_left() {
@@ -258,9 +258,9 @@ impl Looking<'_> {
                 reader, &owner, listeners, reference, self.route, hostnames,
             ) {
                 Ok(frontends) => {
-                    self.used_behind_listeners
-                        .extend(lowered.uses.iter().cloned());
-                    self.unusable.extend(lowered.unusable.iter().cloned());
+                    self.gateway_backends.extend(lowered.uses.iter().cloned());
+                    self.unusable_backends
+                        .extend(lowered.unusable.iter().cloned());
                     attached = frontends
                         .into_iter()
                         .map(|id| (id, bound.clone()))
@@ -281,19 +281,19 @@ impl Looking<'_> {
         })
     }
 
-    fn behind_listeners(&mut self) -> (Arc<Lowered>, Arc<BoundRoute>) {
-        if let Some(both) = &self.behind_listeners {
+    fn gateway_form(&mut self) -> (Arc<LoweredRules>, Arc<BoundRoute>) {
+        if let Some(both) = &self.gateway_form {
             return both.clone();
         }
         let lowered = self.lower(CrossNamespace::RequiresGrant, None);
         let bound = self.bind(&lowered, RouteBinding::Gateway, self.hostnames.clone());
         let bound = Arc::new(bound);
         let both = (Arc::new(lowered), bound);
-        self.behind_listeners = Some(both.clone());
+        self.gateway_form = Some(both.clone());
         both
     }
 
-    fn lower(&self, cross_namespace: CrossNamespace, implicit: Option<&BackendId>) -> Lowered {
+    fn lower(&self, cross_namespace: CrossNamespace, implicit: Option<&BackendId>) -> LoweredRules {
         let namespace = &*self.route.metadata.namespace;
         let referrer = ReferringRoute {
             kind: self.route.kind,
@@ -305,7 +305,7 @@ impl Looking<'_> {
 
     fn bind(
         &self,
-        lowered: &Lowered,
+        lowered: &LoweredRules,
         binding: RouteBinding,
         hostnames: Vec<Hostname>,
     ) -> BoundRoute {
@@ -362,11 +362,11 @@ impl Looking<'_> {
             Ok(ports) if refused.is_none() => {
                 let binding = |port| RouteBinding::Mesh(has_implicit.then(|| id(port)));
                 let shared = Arc::new(self.bind(&lowered, binding(first), Vec::new()));
-                self.used_in_mesh.extend(lowered.uses.iter().cloned());
+                self.mesh_backends.extend(lowered.uses.iter().cloned());
                 for port in ports {
                     let bound = if has_implicit && port != first {
                         let lowered = self.lower(cross_namespace, Some(&id(port)));
-                        self.used_in_mesh.extend(lowered.uses.iter().cloned());
+                        self.mesh_backends.extend(lowered.uses.iter().cloned());
                         Arc::new(self.bind(&lowered, binding(port), Vec::new()))
                     } else {
                         shared.clone()

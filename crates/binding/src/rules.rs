@@ -24,7 +24,7 @@ use crate::store::Reader;
 
 /// The rules of a route, for one kind of parent.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Lowered {
+pub(crate) struct LoweredRules {
     /// The rules that can be matched.
     pub rules: Vec<Arc<BoundRule>>,
     /// What could not be resolved: reason and message.
@@ -77,7 +77,7 @@ impl fmt::Display for InvalidRule {
     }
 }
 
-impl Lowered {
+impl LoweredRules {
     /// Reports whether no rule is left that can be matched. A rule that answers with an error is left: its requests must not fall
     /// to a broader rule that lacks its filters.
     pub fn has_no_rule_left(&self) -> bool {
@@ -100,13 +100,13 @@ pub(crate) fn lower(
     route: &Route,
     referrer: ReferringRoute<'_>,
     implicit: Option<&BackendId>,
-) -> Lowered {
-    let mut lowering = Lowering {
+) -> LoweredRules {
+    let mut lowering = RuleLowering {
         reader,
         route,
         referrer,
         implicit,
-        out: Lowered::default(),
+        out: LoweredRules::default(),
     };
     for (index, rule) in route.spec.rules.iter().enumerate() {
         lowering.rule(index, rule);
@@ -114,20 +114,20 @@ pub(crate) fn lower(
     lowering.out
 }
 
-struct Lowering<'a> {
+struct RuleLowering<'a> {
     reader: &'a Reader<'a>,
     route: &'a Route,
     referrer: ReferringRoute<'a>,
     implicit: Option<&'a BackendId>,
-    out: Lowered,
+    out: LoweredRules,
 }
 
-impl Lowering<'_> {
+impl RuleLowering<'_> {
     fn rule(&mut self, index: usize, rule: &RouteRule) {
-        let matches = match self.matches(rule) {
+        let matches = match self.lower_matches(rule) {
             Ok(matches) => matches,
             Err(why) => {
-                self.invalid(index, Effect::Dropped, why, false);
+                self.record_invalid(index, Effect::Dropped, why, false);
                 return;
             }
         };
@@ -136,7 +136,7 @@ impl Lowering<'_> {
             unsupported
                 .get_or_insert_with(|| Unsupported::value("sessionPersistence is not supported"));
         }
-        let mut fault = unsupported.map(|what| self.unsupported(index, Effect::Fails, what));
+        let mut fault = unsupported.map(|what| self.record_unsupported(index, Effect::Fails, what));
         let backends: Vec<_> = rule
             .backend_refs
             .iter()
@@ -153,7 +153,7 @@ impl Lowering<'_> {
         let mut backends: Vec<WeightedBackend> = backends
             .into_iter()
             .map(|(reference, (filters, unsupported))| {
-                let fault = unsupported.map(|what| self.unsupported(index, effect, what));
+                let fault = unsupported.map(|what| self.record_unsupported(index, effect, what));
                 self.backend(reference, filters, fault)
             })
             .collect();
@@ -195,7 +195,7 @@ impl Lowering<'_> {
     }
 
     /// Records that a rule is not carried out as written; the worst effect on a rule counts, and of equal ones the first.
-    fn invalid(&mut self, index: usize, effect: Effect, why: String, is_unresolved: bool) {
+    fn record_invalid(&mut self, index: usize, effect: Effect, why: String, is_unresolved: bool) {
         let mut known = self.out.invalid.iter();
         if !known.any(|other| other.index == index && other.effect <= effect) {
             self.out.invalid.push(InvalidRule {
@@ -208,14 +208,14 @@ impl Lowering<'_> {
     }
 
     /// Records a part of a rule that is not supported, and returns the reply that it makes necessary.
-    fn unsupported(&mut self, index: usize, effect: Effect, what: Unsupported) -> Fault {
+    fn record_unsupported(&mut self, index: usize, effect: Effect, what: Unsupported) -> Fault {
         let Unsupported { reason, message } = what;
         let is_unresolved = reason == FaultReason::InvalidKind;
-        self.invalid(index, effect, message.clone(), is_unresolved);
+        self.record_invalid(index, effect, message.clone(), is_unresolved);
         match is_unresolved {
             true => {
                 let message = format!("rule {index}: {message}");
-                self.unresolved(Fault::new(500, reason, message))
+                self.record_unresolved(Fault::new(500, reason, message))
             }
             false => Fault::new(500, reason, message),
         }
@@ -224,7 +224,7 @@ impl Lowering<'_> {
     fn implicit_backend(&mut self, id: &BackendId) -> WeightedBackend {
         let fault = backends::missing_trust_for_parent(self.reader, self.route.kind, id);
         let target = match fault {
-            Some(fault) => Err(self.unresolved(fault)),
+            Some(fault) => Err(self.record_unresolved(fault)),
             None => Ok(id.clone()),
         };
         if target.is_ok() {
@@ -255,7 +255,7 @@ impl Lowering<'_> {
             resolved = Err(fault);
         }
         WeightedBackend {
-            reference: self.named(&reference.target, &resolved),
+            reference: self.backend_name(&reference.target, &resolved),
             weight: reference.weight,
             target: resolved,
             filters,
@@ -263,7 +263,7 @@ impl Lowering<'_> {
     }
 
     /// A reference as it is written, with the port that it resolves to.
-    fn named(
+    fn backend_name(
         &self,
         reference: &BackendObjectReference,
         resolved: &Result<BackendId, Fault>,
@@ -297,14 +297,14 @@ impl Lowering<'_> {
                     let object = ObjectKey::new(Kind::XBackend, namespace, reference.name.as_str());
                     self.out.unusable.insert(object);
                 }
-                self.unresolved(fault.clone());
+                self.record_unresolved(fault.clone());
             }
         }
         resolved
     }
 
     /// Notes why a reference does not resolve.
-    fn unresolved(&mut self, fault: Fault) -> Fault {
+    fn record_unresolved(&mut self, fault: Fault) -> Fault {
         let entry = (fault.reason.as_str(), fault.message.clone());
         if !self.out.unresolved.contains(&entry) {
             self.out.unresolved.push(entry);
@@ -371,25 +371,25 @@ impl Lowering<'_> {
         };
         let target = self.resolve(&mirror.backend_ref);
         Filter::Mirror(Mirror {
-            reference: self.named(&mirror.backend_ref, &target),
+            reference: self.backend_name(&mirror.backend_ref, &target),
             target,
             fraction,
             hostname: None,
         })
     }
 
-    fn matches(&self, rule: &RouteRule) -> Result<Vec<BoundMatch>, String> {
+    fn lower_matches(&self, rule: &RouteRule) -> Result<Vec<BoundMatch>, String> {
         if !matches!(self.route.kind, Kind::HTTPRoute | Kind::GRPCRoute) {
             return Ok(Vec::new());
         }
         if rule.matches.is_empty() {
             // "If no matches are specified, the default is a prefix path match on /."
-            return one_match(0, &RouteMatch::default()).map(|only| vec![only]);
+            return lower_match(0, &RouteMatch::default()).map(|only| vec![only]);
         }
         rule.matches
             .iter()
             .enumerate()
-            .map(|(index, wanted)| one_match(index, wanted))
+            .map(|(index, wanted)| lower_match(index, wanted))
             .collect()
     }
 }
@@ -422,14 +422,14 @@ impl Unsupported {
     }
 }
 
-fn one_match(index: usize, wanted: &RouteMatch) -> Result<BoundMatch, String> {
+fn lower_match(index: usize, wanted: &RouteMatch) -> Result<BoundMatch, String> {
     let (mut path, mut grpc, mut method) = (PathPredicate::Prefix("/".into()), None, None);
     if let Some(wanted) = &wanted.path {
         path = match wanted.kind {
             PathMatchType::Exact => PathPredicate::Exact(wanted.value.as_str().into()),
-            PathMatchType::PathPrefix => PathPredicate::Prefix(prefix(&wanted.value)),
+            PathMatchType::PathPrefix => PathPredicate::Prefix(normalize_prefix(&wanted.value)),
             PathMatchType::RegularExpression => {
-                PathPredicate::Regex(compile(index, "path", &wanted.value)?)
+                PathPredicate::Regex(compile_pattern(index, "path", &wanted.value)?)
             }
         };
     }
@@ -443,10 +443,10 @@ fn one_match(index: usize, wanted: &RouteMatch) -> Result<BoundMatch, String> {
         path,
         grpc,
         method,
-        headers: values(index, "header", &wanted.headers, |name| {
+        headers: value_predicates(index, "header", &wanted.headers, |name| {
             name.to_ascii_lowercase()
         })?,
-        query: values(
+        query: value_predicates(
             index,
             "query parameter",
             &wanted.query_params,
@@ -456,7 +456,7 @@ fn one_match(index: usize, wanted: &RouteMatch) -> Result<BoundMatch, String> {
 }
 
 /// "When a trailing slash is given it is ignored": `/abc/` is `/abc`.
-pub(crate) fn prefix(value: &str) -> Arc<str> {
+pub(crate) fn normalize_prefix(value: &str) -> Arc<str> {
     match value.trim_end_matches('/') {
         "" => "/".into(),
         trimmed => trimmed.into(),
@@ -490,7 +490,7 @@ fn grpc_match(
         });
     }
     let part = |what, text: Option<String>| {
-        text.map(|text| compile(index, what, &text).map(StringPredicate::Regex))
+        text.map(|text| compile_pattern(index, what, &text).map(StringPredicate::Regex))
             .transpose()
     };
     let predicate = GrpcPredicate {
@@ -500,7 +500,7 @@ fn grpc_match(
     Ok((PathPredicate::Prefix("/".into()), Some(predicate)))
 }
 
-pub(crate) fn compile(index: usize, what: &str, text: &str) -> Result<Pattern, String> {
+pub(crate) fn compile_pattern(index: usize, what: &str, text: &str) -> Result<Pattern, String> {
     Pattern::new(text).map_err(|error| {
         let why = error.to_string();
         let why = why
@@ -513,7 +513,7 @@ pub(crate) fn compile(index: usize, what: &str, text: &str) -> Result<Pattern, S
 }
 
 /// "Only the first entry with an equivalent name is considered": later ones are ignored.
-pub(crate) fn values(
+pub(crate) fn value_predicates(
     index: usize,
     what: &str,
     wanted: &[ValueMatch],
@@ -529,7 +529,7 @@ pub(crate) fn values(
             MatchType::Exact => StringPredicate::Exact(entry.value.as_str().into()),
             MatchType::RegularExpression => {
                 let what = format!("{what} {}", entry.name);
-                StringPredicate::Regex(compile(index, &what, &entry.value)?)
+                StringPredicate::Regex(compile_pattern(index, &what, &entry.value)?)
             }
         };
         all.push(ValuePredicate {

@@ -151,7 +151,7 @@ impl Binder {
                     let mut conditions = parent.conditions(conflict.as_ref());
                     if conditions[0].status {
                         conditions.extend(self.overridden(reader, &parent.attached));
-                        let used = view.behind_listeners.iter().chain(&view.in_mesh);
+                        let used = view.gateway_backends.iter().chain(&view.mesh_backends);
                         conditions.extend(self.refused_condition(used));
                     }
                     conditions

@@ -107,7 +107,7 @@ fn load_secret(reader: &Reader<'_>, id: &SecretId) -> Option<Arc<CertifiedKey>> 
             let listener = gateway.spec.conf.listeners.get(*listener)?;
             let source = listener.tls.as_ref()?.certificates.get(*certificate)?;
             let pem = content(reader, source).ok()?;
-            certificates::certificate_of(&pem).ok().map(Arc::new)
+            certificates::parse_certified_key(&pem).ok().map(Arc::new)
         }
         SecretId::ExternalService(name) => {
             let service = reader.mesh_external_service(name)?;

@@ -214,7 +214,7 @@ impl Binder {
         };
         for (index, reference) in route.spec.parent_refs.iter().enumerate() {
             let field = format!("spec.parentRefs[{index}]");
-            if view.unknown.contains(reference) {
+            if view.unknown_parents.contains(reference) {
                 warn(&field, self.unknown_parent(reference, key.namespace()));
             } else if parents::has_defaulted_group(reference) {
                 let parent = parent_text(reference);

@@ -1,7 +1,7 @@
 //! Data sources of Kuma's objects: files and environment variables with certificates and response bodies. Binding does no I/O, so they are read here when an
 //! object is applied, as far as the operator allows ([`ContentAccess`]).
 
-use pointsman_binding::{Binder, Change, Content, certificate_of};
+use pointsman_binding::{Binder, Change, Content, parse_certified_key};
 use pointsman_resources::Resource;
 use pointsman_resources::kuma::{DataSource, Filter};
 
@@ -43,7 +43,7 @@ pub fn changes(
 
 /// Returns the reason why a certificate can't be served, such as a key that does not belong to it.
 fn certificate_problem(pem: &[u8], source: &DataSource) -> Option<String> {
-    let usable = certificate_of(pem);
+    let usable = parse_certified_key(pem);
     let name = match source {
         DataSource::Filename(name) => format!("file `{name}`"),
         _ => "its certificate".to_owned(),

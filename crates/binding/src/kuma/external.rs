@@ -78,7 +78,7 @@ fn backend_tls(
     let trust = match &verification.ca_cert {
         None => Trust::System,
         Some(source) => {
-            let pem = certificates::bytes(reader, &service.mesh, source)?;
+            let pem = certificates::read_source(reader, &service.mesh, source)?;
             let trusted = certificates::trust_anchors(&pem);
             Trust::Authorities(trusted.map_err(|why| format!("caCert {why}"))?)
         }
@@ -113,10 +113,10 @@ pub(crate) fn client_certificate(
     let verification = &service.spec.tls.as_ref()?.verification;
     let certificate = verification.client_cert.as_ref()?;
     let key = verification.client_key.as_ref()?;
-    let bytes = |source| certificates::bytes(reader, &service.mesh, source);
+    let bytes = |source| certificates::read_source(reader, &service.mesh, source);
     let parts = bytes(certificate).and_then(|certificate| Ok((certificate, bytes(key)?)));
     Some(parts.and_then(|(certificate, key)| {
-        certificates::of_parts(("clientCert", &certificate), ("clientKey", &key))
+        certificates::from_parts(("clientCert", &certificate), ("clientKey", &key))
     }))
 }
 

@@ -342,7 +342,8 @@ impl ListenerResolver<'_, '_> {
     fn certificate(&mut self, index: usize, certificate: &DataSource) -> Result<SecretId, String> {
         match certificate {
             DataSource::Secret(name) => {
-                let found = certificates::mesh_secret(self.reader, &self.gateway.mesh, name)?;
+                let found =
+                    certificates::resolve_mesh_secret(self.reader, &self.gateway.mesh, name)?;
                 let retained = found.retained.into_iter();
                 let retained = retained.map(|why| format!("tls.certificates[{index}]: {why}"));
                 self.unresolved.extend(retained);
@@ -350,7 +351,7 @@ impl ListenerResolver<'_, '_> {
             }
             source => {
                 let pem = content(self.reader, source)?;
-                certificates::certificate_of(&pem)?;
+                certificates::parse_certified_key(&pem)?;
                 Ok(SecretId::Listener {
                     gateway: self.key.name.clone(),
                     listener: self.index,

@@ -24,7 +24,7 @@ use crate::bound::{
     self, BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, Mirror,
     PathPredicate, RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
 };
-use crate::rules::{compile, prefix, values};
+use crate::rules::{compile_pattern, normalize_prefix, value_predicates};
 use crate::store::Reader;
 
 /// Findings about policies, for their status.
@@ -500,9 +500,9 @@ fn lower_match(
         None => pathless.clone(),
         Some(path) => match path.kind {
             PathMatchType::Exact => PathPredicate::Exact(path.value.as_str().into()),
-            PathMatchType::PathPrefix => PathPredicate::Prefix(prefix(&path.value)),
+            PathMatchType::PathPrefix => PathPredicate::Prefix(normalize_prefix(&path.value)),
             PathMatchType::RegularExpression => {
-                PathPredicate::Regex(compile(index, "path", &path.value)?)
+                PathPredicate::Regex(compile_pattern(index, "path", &path.value)?)
             }
         },
     };
@@ -516,7 +516,7 @@ fn lower_match(
             HeaderTest::Prefix(start) => StringPredicate::Prefix(start.as_str().into()),
             HeaderTest::RegularExpression(text) => {
                 let what = format!("header {}", header.name);
-                StringPredicate::Regex(compile(index, &what, text)?)
+                StringPredicate::Regex(compile_pattern(index, &what, text)?)
             }
         };
         headers.push(ValuePredicate {
@@ -530,7 +530,7 @@ fn lower_match(
         grpc: None,
         method: wanted.method.as_deref().map(Into::into),
         headers,
-        query: values(
+        query: value_predicates(
             index,
             "query parameter",
             &wanted.query_params,
