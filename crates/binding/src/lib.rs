@@ -27,6 +27,7 @@ mod route;
 mod rules;
 mod said;
 mod secrets;
+mod served_api;
 mod sets;
 pub mod status;
 mod store;
@@ -63,6 +64,7 @@ pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
 pub use mesh::scope_of;
 pub use observation::Observation;
+pub use served_api::ServedApi;
 pub use store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
 pub use warnings::Warning;
 
@@ -87,6 +89,8 @@ pub enum Change {
     RetainSecret(Name, Option<String>),
     /// Sets the identity of this installation.
     Controller(Arc<Controller>),
+    /// Kinds that the cluster serves.
+    ServedApi(Arc<ServedApi>),
     /// Sets which addresses may be endpoints.
     EndpointPolicy(Arc<EndpointPolicy>),
     /// Sets the addresses of a backend's DNS name that a proxy resolved and refused.
@@ -249,6 +253,7 @@ impl Binder {
                     }
                 }
                 Change::Controller(controller) => self.set_controller(controller),
+                Change::ServedApi(api) => self.set_served_api(api),
                 Change::EndpointPolicy(policy) => self.set_endpoint_policy(policy),
                 Change::RefusedResolution(name, refused) => {
                     if self.store.set_refused_resolution(&name, refused) {

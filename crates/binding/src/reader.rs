@@ -23,7 +23,7 @@ use crate::certificates;
 use crate::observation::Observation;
 use crate::sets::SmallSet;
 use crate::store::{CertificateResult, Index, Input, Store};
-use crate::{Content, Controller, EndpointPolicy, Identity};
+use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};
 
 /// Reads objects on behalf of one query, recording every input.
 pub(crate) struct Reader<'a> {
@@ -88,6 +88,12 @@ impl<'a> Reader<'a> {
     pub fn controller(&self) -> &'a Controller {
         self.record_read(Input::Controller);
         &self.store.controller
+    }
+
+    /// Returns the kinds that the cluster serves.
+    pub fn served_api(&self) -> &'a ServedApi {
+        self.record_read(Input::ServedApi);
+        &self.store.served_api
     }
 
     getters! {

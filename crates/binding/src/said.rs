@@ -27,11 +27,11 @@ impl Binder {
         let body = match key.kind {
             Kind::GatewayClass => StatusBody::Class {
                 conditions: class_conditions(reader, &key.name)?,
-                features: features::GATEWAY,
+                features: reader.served_api().features(features::GATEWAY),
             },
             Kind::XMesh => StatusBody::Class {
                 conditions: mesh::mesh_conditions(reader, &key.name)?,
-                features: features::MESH,
+                features: reader.served_api().features(features::MESH),
             },
             Kind::Gateway => self.gateway_status(reader, key)?,
             Kind::ListenerSet => self.listener_set_status(reader, key)?,
@@ -179,8 +179,5 @@ fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> 
         ),
         None => Condition::yes("Accepted", "Accepted", ""),
     };
-    Some(vec![
-        accepted,
-        Condition::yes("SupportedVersion", "SupportedVersion", ""),
-    ])
+    Some(vec![accepted, reader.served_api().condition()])
 }

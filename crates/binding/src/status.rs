@@ -85,7 +85,7 @@ pub enum StatusBody {
         /// Conditions.
         conditions: Vec<Condition>,
         /// Supported features, sorted.
-        features: &'static [&'static str],
+        features: Arc<[&'static str]>,
     },
     /// Status of a Gateway or a ListenerSet.
     Gateway {

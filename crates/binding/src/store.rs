@@ -15,7 +15,7 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use crate::bound::{BackendId, CertifiedKey, SecretId};
 use crate::observation::Observation;
 use crate::sets::{Interner, SmallSet};
-use crate::{Content, Controller, EndpointPolicy, Identity};
+use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};
 
 pub(crate) use crate::reader::Reader;
 
@@ -81,6 +81,8 @@ pub(crate) enum Input {
     Identities,
     /// Identity of this installation.
     Controller,
+    /// Kinds that the cluster serves.
+    ServedApi,
     /// Refused addresses of a DNS name.
     Resolution(Arc<str>),
 }
@@ -225,6 +227,8 @@ pub(crate) struct Store {
     pub(crate) retained: FastMap<Name, String>,
     /// Identity of this installation.
     pub(crate) controller: Arc<Controller>,
+    /// Kinds that the cluster serves.
+    pub(crate) served_api: Arc<ServedApi>,
     pub(crate) endpoint_policy: Arc<EndpointPolicy>,
     /// Addresses of DNS names that a proxy resolved and refused.
     pub(crate) refused_resolutions: FastMap<Arc<str>, Vec<IpAddr>>,

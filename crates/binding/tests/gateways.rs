@@ -2,14 +2,16 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::certificates::fresh_secret;
 use common::{
     Bound, attached, bind, condition, doc, itself, key, listener, message, puts, said, service,
     supported,
 };
-use pointsman_binding::Change;
 use pointsman_binding::status::StatusBody;
-use pointsman_resources::Resource;
+use pointsman_binding::{Change, ServedApi};
+use pointsman_resources::{Kind, Resource};
 
 const OURS: &str = "{controllerName: pointsman.io/controller}";
 
@@ -53,10 +55,55 @@ fn a_class_is_ours_by_its_controller_name() {
     );
     assert!(said(&binder, "GatewayClass theirs").is_empty());
     let status = binder.status(&key("GatewayClass ours")).expect("a status");
-    let StatusBody::Class { features, .. } = status.body else {
+    let StatusBody::Class { features, .. } = &status.body else {
         panic!("not a class")
     };
     assert!(features.is_sorted() && features.contains(&"HTTPRoute"));
+}
+
+// "Missing CRDs are reported in … GatewayClass status"
+#[test]
+fn kinds_that_a_cluster_does_not_serve_are_reported_and_not_advertised() {
+    let mut bound = Bound::of(&doc("GatewayClass", "ours", OURS));
+    let mut status = |missing: &[Kind], version: Option<&str>| {
+        let api = ServedApi {
+            missing: missing.to_vec(),
+            bundle_version: version.map(Into::into),
+        };
+        bound.apply([Change::ServedApi(Arc::new(api))]);
+        let status = bound.binder.status(&key("GatewayClass ours")).cloned();
+        let StatusBody::Class {
+            conditions,
+            features,
+        } = &status.expect("a status").body
+        else {
+            panic!("not a class")
+        };
+        let condition = conditions.iter().find(|one| one.kind == "SupportedVersion");
+        let condition = condition.expect("a condition").clone();
+        (
+            condition.status,
+            condition.message.to_string(),
+            features.clone(),
+        )
+    };
+    let (supported, message, features) =
+        status(&[Kind::TLSRoute, Kind::MeshService], Some("v1.7.0"));
+    assert!(supported);
+    assert_eq!(message, "the API server does not serve TLSRoute");
+    assert!(
+        !features
+            .iter()
+            .any(|feature| feature.starts_with("TLSRoute"))
+    );
+    assert!(features.contains(&"HTTPRoute"));
+    let (supported, message, _) = status(&[], Some("v1.8.0-rc.1"));
+    assert!(!supported && message.contains("v1.8.0-rc.1"), "{message}");
+    for known in [Some("v1.0.0"), Some("main"), None] {
+        let (supported, message, features) = status(&[], known);
+        assert_eq!((supported, &*message), (true, ""), "{known:?}");
+        assert!(features.contains(&"TLSRoute"));
+    }
 }
 
 #[test]

@@ -42,6 +42,7 @@ enum FactKey {
     Identity(Arc<str>),
     RetainedSecret(Name),
     Controller,
+    ServedApi,
     EndpointPolicy,
     Resolution(Arc<str>),
 }
@@ -56,6 +57,7 @@ impl FactKey {
             FactKey::Content(source) => Change::Content(source, None),
             FactKey::Identity(mesh) => Change::Identity(mesh, None),
             FactKey::RetainedSecret(name) => Change::RetainSecret(name, None),
+            FactKey::ServedApi => Change::ServedApi(Arc::default()),
             FactKey::Controller => Change::Controller(Arc::default()),
             FactKey::EndpointPolicy => Change::EndpointPolicy(Arc::default()),
             FactKey::Resolution(name) => Change::RefusedResolution(name, Vec::new()),
@@ -90,6 +92,7 @@ impl Inputs {
             Change::RetainSecret(name, reason) => {
                 (FactKey::RetainedSecret(name.clone()), reason.is_some())
             }
+            Change::ServedApi(_) => (FactKey::ServedApi, true),
             Change::Controller(_) => (FactKey::Controller, true),
             Change::EndpointPolicy(_) => (FactKey::EndpointPolicy, true),
             Change::RefusedResolution(name, refused) => {

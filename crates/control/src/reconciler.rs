@@ -124,6 +124,7 @@ impl Reconciler {
             mut objects,
             rejected,
             findings,
+            served_api,
             reload,
             reports,
         } = update;
@@ -132,15 +133,16 @@ impl Reconciler {
         }
         // A deletion of an unknown object is no change.
         objects.retain(|key, document| document.is_some() || self.binder.object(key).is_some());
-        let has_findings = findings.is_some();
+        let has_facts = findings.is_some() || served_api.is_some();
         if let Some(findings) = findings {
             self.log.record_findings(&findings.findings);
             self.findings = findings;
         }
-        if !objects.is_empty() || !rejected.is_empty() || has_findings {
+        if !objects.is_empty() || !rejected.is_empty() || has_facts {
             let mut changes = self.changes(&objects);
             let rejected = rejected.into_iter();
             changes.extend(rejected.map(|(key, position)| Change::Reject(key, position)));
+            changes.extend(served_api.map(Change::ServedApi));
             self.apply(changes, &objects, true);
         }
         if reload {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pointsman_binding::ServedApi;
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey};
 
@@ -21,6 +22,8 @@ pub struct SourceUpdate {
     pub rejected: BTreeMap<ObjectKey, Option<Arc<str>>>,
     /// Findings, if they have changed.
     pub findings: Option<Findings>,
+    /// Kinds that the cluster serves, if that has changed.
+    pub served_api: Option<Arc<ServedApi>>,
     /// True if an operator requested a reload: data that objects name is read again, and sockets that could not be bound are retried.
     pub reload: bool,
     /// True if a sink has something to report.
@@ -42,6 +45,7 @@ impl SourceUpdate {
         self.objects.extend(later.objects);
         self.rejected.extend(later.rejected);
         self.findings = later.findings.or(self.findings.take());
+        self.served_api = later.served_api.or(self.served_api.take());
         self.reload |= later.reload;
         self.reports |= later.reports;
     }
@@ -51,6 +55,7 @@ impl SourceUpdate {
         self.objects.is_empty()
             && self.rejected.is_empty()
             && self.findings.is_none()
+            && self.served_api.is_none()
             && !self.reload
             && !self.reports
     }

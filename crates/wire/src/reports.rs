@@ -37,6 +37,7 @@ pub fn encode_report<'c>(changes: impl IntoIterator<Item = &'c Change>) -> proto
             | Change::Identity(..)
             | Change::RetainSecret(..)
             | Change::Controller(_)
+            | Change::ServedApi(_)
             | Change::EndpointPolicy(_) => {}
         }
     }

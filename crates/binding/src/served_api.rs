@@ -1,0 +1,85 @@
+//! Kinds that a cluster serves. Those that it does not serve are listed in the status of GatewayClasses, and their features are not advertised.
+
+use std::sync::Arc;
+
+use pointsman_resources::Kind;
+use pointsman_resources::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP};
+
+use crate::Binder;
+use crate::status::Condition;
+use crate::store::Input;
+
+/// Newest minor release of the Gateway API whose CustomResourceDefinitions are known here, of major release 1.
+const NEWEST_MINOR: u32 = 7;
+
+/// What an API server serves. The default is everything, as for manifests in files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServedApi {
+    /// Kinds that are not served.
+    pub missing: Vec<Kind>,
+    /// Release of the Gateway API that the CustomResourceDefinitions are from, such as `v1.7.0`; `None` if they do not say.
+    pub bundle_version: Option<Arc<str>>,
+}
+
+impl ServedApi {
+    /// Returns the features, of these, that do not need a kind that is missing.
+    pub(crate) fn features(&self, all: &[&'static str]) -> Arc<[&'static str]> {
+        let missing = self.gateway_api_kinds();
+        let missing: Vec<&str> = missing.map(Kind::name).collect();
+        let needs = |feature: &str, kind: &str| {
+            let feature = feature.strip_prefix("Mesh").unwrap_or(feature);
+            feature.starts_with(kind)
+        };
+        let is_served = |feature: &&&'static str| !missing.iter().any(|kind| needs(feature, kind));
+        all.iter().filter(is_served).copied().collect()
+    }
+
+    /// Returns the condition that reports whether the CustomResourceDefinitions are of a release that is known here.
+    pub(crate) fn condition(&self) -> Condition {
+        const KIND: &str = "SupportedVersion";
+        let missing: Vec<&str> = self.gateway_api_kinds().map(Kind::name).collect();
+        let missing = match missing.is_empty() {
+            true => String::new(),
+            false => format!("the API server does not serve {}", missing.join(", ")),
+        };
+        let version = self.bundle_version.as_deref().unwrap_or_default();
+        match minor(version) {
+            Some(minor) if minor > NEWEST_MINOR => {
+                let message = format!(
+                    "Gateway API {version} is newer than v1.{NEWEST_MINOR}; fields that were added since are ignored"
+                );
+                let parts = [message, missing];
+                let parts: Vec<String> =
+                    parts.into_iter().filter(|part| !part.is_empty()).collect();
+                Condition::no(KIND, "UnsupportedVersion", parts.join("; "))
+            }
+            _ => Condition::yes(KIND, "SupportedVersion", missing),
+        }
+    }
+
+    fn gateway_api_kinds(&self) -> impl Iterator<Item = Kind> {
+        let groups = [GATEWAY_GROUP, GATEWAY_X_GROUP];
+        let missing = self.missing.iter().copied();
+        missing.filter(move |kind| groups.contains(&kind.group()))
+    }
+}
+
+/// The minor release of `v1.MINOR.PATCH`; the largest number for any other major release.
+fn minor(version: &str) -> Option<u32> {
+    let mut parts = version.strip_prefix('v')?.split(['.', '-']);
+    let mut number = || parts.next()?.parse::<u32>().ok();
+    match (number()?, number()?) {
+        (1, minor) => Some(minor),
+        (0, _) => Some(0),
+        _ => Some(u32::MAX),
+    }
+}
+
+impl Binder {
+    pub(crate) fn set_served_api(&mut self, api: Arc<ServedApi>) {
+        if self.store.served_api != api {
+            self.store.served_api = api;
+            self.tracker.invalidate_readers(&Input::ServedApi);
+        }
+    }
+}
