@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use pointsman_binding::ServedApi;
 use pointsman_control::source::Findings;
 use pointsman_control::{Inbox, SourceUpdate};
 use pointsman_resources::{Finding, Kind, ObjectKey, Severity};
@@ -86,6 +87,13 @@ impl Collector {
         if state.unlisted.remove(scope).is_some() && state.unlisted.is_empty() {
             tracing::info!("all kinds have been listed");
         }
+        state.pass_on(&self.inbox);
+    }
+
+    /// Takes the kinds that the cluster serves.
+    pub fn put_served_api(&self, api: ServedApi) {
+        let mut state = self.lock();
+        state.held.served_api = Some(Arc::new(api));
         state.pass_on(&self.inbox);
     }
 

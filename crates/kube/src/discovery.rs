@@ -9,6 +9,7 @@ use kube::api::DynamicObject;
 use kube::core::discovery::v2::{APIGroupDiscovery, APIVersionDiscovery};
 use kube::core::{ApiResource, GroupVersionKind, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
+use pointsman_binding::ServedApi;
 use pointsman_resources::Kind;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -49,6 +50,14 @@ impl Api {
     pub fn missing(&self) -> impl Iterator<Item = Kind> {
         let all = Kind::ALL.into_iter();
         all.filter(|kind| !self.resources.contains_key(kind))
+    }
+
+    /// What statuses say about it.
+    pub fn facts(&self) -> ServedApi {
+        ServedApi {
+            missing: self.missing().collect(),
+            bundle_version: self.bundle_version.as_deref().map(Into::into),
+        }
     }
 }
 

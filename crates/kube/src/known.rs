@@ -104,6 +104,13 @@ impl Known {
         batch
     }
 
+    /// Takes objects for given until a list says otherwise.
+    pub fn assume(&mut self, version: &str, objects: &[RawObject]) -> Batch {
+        self.begin_list();
+        objects.iter().for_each(|object| self.list(version, object));
+        self.end_list()
+    }
+
     /// Records that the kind is not served any more.
     pub fn clear(&mut self) -> Batch {
         self.listing = None;

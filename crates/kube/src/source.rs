@@ -8,13 +8,14 @@ use kube::Client;
 use kube::core::ApiResource;
 use pointsman_control::Inbox;
 use pointsman_resources::Kind;
+use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::collector::{Collector, Scope};
 use crate::discovery::{self, Api};
 use crate::events::Events;
-use crate::watch::Watch;
+use crate::watch::{Fallback, Watch};
 use crate::{Metrics, Settings};
 
 /// Interval between log lines that say what has not been listed yet.
@@ -51,23 +52,26 @@ impl Source {
             .flat_map(|kind| scopes(kind, settings))
             .collect();
         let collector = Arc::new(Collector::new(inbox, events, scopes.iter().cloned()));
+        collector.put_served_api(api.facts());
         let mut tasks = JoinSet::new();
         let mut served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>> = BTreeMap::new();
         for scope in scopes {
             let resource = || watch::Sender::new(served_as(&api, scope.kind));
             let resource = served.entry(scope.kind).or_insert_with(resource);
+            let fallback = fallback(scope.kind, settings);
             let watch = Watch::new(
                 scope,
                 client.clone(),
                 resource.subscribe(),
                 collector.clone(),
+                fallback,
                 metrics.clone(),
             );
             tasks.spawn(watch.run());
         }
         let (sender, api) = watch::channel(api);
         tasks.spawn(discovery::follow(client, sender));
-        tasks.spawn(pass_on(api.clone(), served));
+        tasks.spawn(pass_on(api.clone(), served, collector.clone()));
         tasks.spawn(report_waiting(collector.clone()));
         Ok(Source {
             api,
@@ -105,19 +109,35 @@ fn scopes(kind: Kind, settings: &Settings) -> Vec<Scope> {
     }
 }
 
+/// What is assumed of a kind that may not be listed. With permissions in some namespaces only, nothing outside namespaces may be.
+fn fallback(kind: Kind, settings: &Settings) -> Option<Fallback> {
+    if settings.watch_namespaces.is_empty() || !kind.is_cluster_scoped() {
+        return None;
+    }
+    let class = settings.controller.class.as_ref();
+    let class = class.filter(|_| kind == Kind::GatewayClass).map(|name| {
+        let controller = &settings.controller.name;
+        json!({"metadata": {"name": name}, "spec": {"controllerName": controller}})
+    });
+    let class = class.and_then(|class| serde_json::from_value(class).ok());
+    Some(class.into_iter().collect())
+}
+
 fn served_as(api: &Api, kind: Kind) -> Option<ApiResource> {
     api.resources
         .get(&kind)
         .map(|resource| resource.api.clone())
 }
 
-/// Passes on to watches which kinds are served.
+/// Passes on to watches, and to the reconciler, which kinds are served.
 async fn pass_on(
     mut api: watch::Receiver<Api>,
     served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>>,
+    collector: Arc<Collector>,
 ) {
     while api.changed().await.is_ok() {
         let api = api.borrow_and_update();
+        collector.put_served_api(api.facts());
         for (kind, sender) in &served {
             let resource = served_as(&api, *kind);
             sender.send_if_modified(|known| {

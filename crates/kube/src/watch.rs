@@ -28,6 +28,9 @@ fn field_selector(kind: Kind) -> Option<&'static str> {
     }
 }
 
+/// Objects to assume where the API server permits no list.
+pub type Fallback = Vec<RawObject>;
+
 /// A watch, with what it has delivered.
 pub struct Watch {
     scope: Scope,
@@ -37,6 +40,8 @@ pub struct Watch {
     collector: Arc<Collector>,
     metrics: Arc<Metrics>,
     known: Known,
+    /// What is delivered in place of objects that may not be read.
+    fallback: Option<Fallback>,
     /// Whether lists are streamed. Older API servers refuse that.
     streams: bool,
     /// Error that was logged last.
@@ -50,6 +55,7 @@ impl Watch {
         client: Client,
         resource: Receiver<Option<ApiResource>>,
         collector: Arc<Collector>,
+        fallback: Option<Fallback>,
         metrics: Arc<Metrics>,
     ) -> Self {
         Watch {
@@ -59,6 +65,7 @@ impl Watch {
             resource,
             collector,
             metrics,
+            fallback,
             streams: true,
             error: String::new(),
         }
@@ -109,7 +116,7 @@ impl Watch {
                     self.streams = false;
                     return;
                 }
-                Err(error) => self.log(&error),
+                Err(error) => self.handle_error(&resource.version, &error),
             }
         }
     }
@@ -132,7 +139,7 @@ impl Watch {
     }
 
     /// Logs an error, once while it is the same. What was delivered stays in effect.
-    fn log(&mut self, error: &watcher::Error) {
+    fn handle_error(&mut self, version: &str, error: &watcher::Error) {
         self.metrics.record_watch_error(&self.scope);
         let text = match status(error) {
             Some(status) => status.message.clone(),
@@ -143,6 +150,12 @@ impl Watch {
             self.error = text;
         }
         self.collector.record_error(&self.scope, &self.error);
+        let is_forbidden = status(error).is_some_and(|status| status.code == 403);
+        if let Some(fallback) = self.fallback.take_if(|_| is_forbidden) {
+            tracing::info!("{}: doing without", self.scope);
+            let batch = self.known.assume(version, &fallback);
+            self.collector.complete(&self.scope, batch);
+        }
     }
 }
 

@@ -129,3 +129,45 @@ async fn a_lost_connection_loses_no_state_and_writes_nothing() {
     assert_eq!(now, version, "its status was not written again");
     cluster.clean_up().await;
 }
+
+// "watched namespaces (`--watch-namespace`, with namespaced Roles instead of ClusterRoles) are settings"
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs a cluster"]
+async fn a_role_in_a_namespace_is_permission_enough_to_serve_it() {
+    let (cluster, other) = (Cluster::new("role").await, Cluster::new("foreign").await);
+    let rules = json!({"rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "patch"]}]});
+    cluster.apply("Role", "pointsman", rules).await;
+    let subject =
+        json!({"kind": "ServiceAccount", "name": "pointsman", "namespace": cluster.namespace});
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "pointsman"});
+    let binding = json!({"roleRef": role, "subjects": [subject]});
+    cluster.apply("RoleBinding", "pointsman", binding).await;
+    let mut config = kube::Config::infer().await.expect("KUBECONFIG");
+    let account = format!("system:serviceaccount:{}:pointsman", cluster.namespace);
+    config.auth_info.impersonate = Some(account);
+    let client = kube::Client::try_from(config).expect("a client");
+    let settings = pointsman_kube::Settings {
+        controller: pointsman_binding::Controller {
+            name: cluster.controller_name.as_str().into(),
+            class: Some(cluster.namespace.as_str().into()),
+        },
+        watch_namespaces: vec![cluster.namespace.clone()],
+    };
+    let (_leads, is_leader) = watch::channel(true);
+    let controller = cluster.controller_of(client, is_leader, settings).await;
+    for one in [&cluster, &other] {
+        one.gateway("edge").await;
+        one.route("r", "edge").await;
+    }
+    eventually("the route is served", async || {
+        let route = cluster.get("HTTPRoute", "r").await;
+        common::parent(&route, &cluster.controller_name).is_some()
+    })
+    .await;
+    assert!(controller.source.waits_for().is_empty());
+    assert!(!controller.knows(&other.key(Kind::HTTPRoute, "r")));
+    drop(controller);
+    cluster.clean_up().await;
+    other.clean_up().await;
+}

@@ -178,6 +178,11 @@ impl Write {
     fn new(client: &Client, resource: &ApiResource, job: &Job) -> Option<Write> {
         let wanted: Value = serde_json::from_str(job.rendered()).ok()?;
         let object = job.document.object();
+        // One without a version is assumed to exist, and not known.
+        let resource_version = &object["metadata"]["resourceVersion"];
+        let resource_version = resource_version
+            .as_str()
+            .filter(|version| !version.is_empty())?;
         let patch = patch(object.get("status"), &wanted)?;
         let meta = job.document.resource.meta();
         let api = match &*meta.namespace {
@@ -187,7 +192,7 @@ impl Write {
         Some(Write {
             api,
             name: meta.name.to_string(),
-            resource_version: object["metadata"]["resourceVersion"].clone(),
+            resource_version: resource_version.into(),
             patch,
         })
     }

@@ -29,7 +29,7 @@ pub struct Cluster {
 }
 
 /// Resources that tests create.
-const RESOURCES: [(&str, &str, &str, &str); 9] = [
+const RESOURCES: [(&str, &str, &str, &str); 11] = [
     ("", "v1", "Namespace", "namespaces"),
     ("", "v1", "Service", "services"),
     ("", "v1", "Secret", "secrets"),
@@ -49,6 +49,13 @@ const RESOURCES: [(&str, &str, &str, &str); 9] = [
         "customresourcedefinitions",
     ),
     ("events.k8s.io", "v1", "Event", "events"),
+    ("rbac.authorization.k8s.io", "v1", "Role", "roles"),
+    (
+        "rbac.authorization.k8s.io",
+        "v1",
+        "RoleBinding",
+        "rolebindings",
+    ),
 ];
 
 impl Cluster {
@@ -150,9 +157,24 @@ impl Cluster {
         client: Client,
         is_leader: watch::Receiver<bool>,
     ) -> Controller {
+        let settings = Settings {
+            controller: Identity {
+                name: self.controller_name.as_str().into(),
+                class: None,
+            },
+            ..Settings::default()
+        };
+        self.controller_of(client, is_leader, settings).await
+    }
+
+    pub async fn controller_of(
+        &self,
+        client: Client,
+        is_leader: watch::Receiver<bool>,
+        settings: Settings,
+    ) -> Controller {
         let (inbox, snapshots): (Arc<Inbox>, Arc<Snapshots>) = Default::default();
         let metrics: Arc<Metrics> = Arc::default();
-        let settings = Settings::default();
         let events = Arc::new(Events::new(metrics.clone()));
         let source = Source::start(
             client.clone(),
@@ -166,12 +188,10 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         let run = writer.clone();
         tasks.spawn(run.run(client.clone(), is_leader.clone(), source.api()));
-        let name: Arc<str> = self.controller_name.as_str().into();
-        let run = events.clone();
-        tasks.spawn(run.run(client, is_leader, name.clone(), "test".into()));
-        let identity = Identity { name, class: None };
+        let (run, name) = (events.clone(), settings.controller.name.clone());
+        tasks.spawn(run.run(client, is_leader, name, "test".into()));
         let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone())
-            .with_controller(identity)
+            .with_controller(settings.controller)
             .with_status_sink(Box::new(writer))
             .with_status_sink(Box::new(EventSink(events)));
         let updates = inbox.clone();
