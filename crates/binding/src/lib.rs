@@ -450,10 +450,14 @@ impl Binder {
         let Some(view) = view else { return };
         let mut gateways = BTreeSet::new();
         let mut listeners = BTreeSet::new();
-        for (id, _) in view.parents.iter().flat_map(|parent| &parent.attached) {
-            if let FrontendId::Listener { gateway, owner, .. } = id {
+        for parent in &view.parents {
+            for (id, _) in &parent.attached {
+                let FrontendId::Listener { gateway, owner, .. } = id else {
+                    continue;
+                };
                 gateways.insert(gateway);
-                if listeners.insert(id) {
+                // A route that only answers 500 is not accepted and does not count.
+                if !parent.serves_nothing && listeners.insert(id) {
                     store::adjust_count(&mut self.attached, id.clone(), up);
                     self.tracker
                         .invalidate_readers(&Input::AttachedRoutes(owner.clone()));

@@ -422,8 +422,8 @@ fn what_is_not_carried_out_answers_with_500_and_says_so() {
     ] {
         let binder = bind_on_base(&route(&format!("{{{TO_EDGE}, rules: [{rule}]}}")));
         assert_eq!(verdict(&binder, "HTTPRoute shop/r"), wanted, "{rule}");
-        // It stays attached: a broader route must not take its requests without the filter.
-        assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=1"]);
+        // Only accepted routes count.
+        assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=0"]);
         if wanted == refused {
             let text = message(&binder, "HTTPRoute shop/r", "Accepted");
             assert!(text.contains("rule 0 answers with 500: "), "{text}");

@@ -54,8 +54,9 @@ fn a_route_none_of_whose_rules_can_be_served_is_not_accepted_and_still_answers_5
         let text = message(&bound, "HTTPRoute shop/r", "Accepted");
         assert!(text.starts_with("no rule can be served: rule 0"), "{text}");
         assert!(text.contains("answers with 500: "), "{text}");
+        // "Routes with any other value for the Accepted condition MUST NOT be included in this count."
+        assert_eq!(attached(&bound, "Gateway infra/edge"), ["http=0"]);
         // A broader route must not take its requests without the filter.
-        assert_eq!(attached(&bound, "Gateway infra/edge"), ["http=1"]);
         let goes = bound.goes("HTTPRoute shop/r");
         assert!(goes.iter().all(|line| line.contains(": 500 ")), "{goes:?}");
         assert!(!goes.is_empty());
