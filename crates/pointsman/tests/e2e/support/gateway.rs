@@ -224,7 +224,7 @@ impl Gateway {
     pub async fn ready(&mut self) {
         let (admin, controller) = (self.admin(), self.address.at(CONTROLLER_ADMIN));
         within("the Gateway is ready", async {
-            while !ask_page(admin, "/readyz").await.is_some_and(|page| page.status == 200) {
+            while ask_page(admin, "/readyz").await.is_none_or(|page| page.status != 200) {
                 let ended = |process: &mut Child| process.try_wait().expect("a child");
                 let controller = self.controller.as_mut();
                 if let Some(status) = ended(&mut self.process).or(controller.and_then(ended)) {
@@ -270,7 +270,7 @@ impl Gateway {
         // Only a control plane knows the names of Dataplanes.
         let of_control_plane = ["/status", "/proxies", "/explain?from=dataplane"];
         let is_there = |page: &&str| target.starts_with(*page);
-        let address = match SPLIT && of_control_plane.iter().any(|page| is_there(&page)) {
+        let address = match SPLIT && of_control_plane.iter().any(|page| is_there(page)) {
             true => self.address.at(CONTROLLER_ADMIN),
             false => self.admin(),
         };
