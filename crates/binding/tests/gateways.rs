@@ -573,7 +573,7 @@ fn a_selector_of_namespaces_that_is_missing_or_invalid_is_warned_about_at_the_ga
         ),
         (
             "from: Selector, selector: {matchExpressions: [{key: a, operator: Is, values: [b]}]}",
-            "selector is invalid: operator `Is` on label `a` is none of In, NotIn, Exists, DoesNotExist",
+            "selector is invalid: unsupported operator `Is` on label `a`; supported operators: In, NotIn, Exists, DoesNotExist",
         ),
         (
             "from: Selector, selector: {matchExpressions: [{key: a, operator: In}]}",

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use pointsman_binding::EndpointPolicy;
 use pointsman_control::{FileSource, SourceUpdate};
-use pointsman_proxy::{DataPlane, Proxy, SocketFactory};
+use pointsman_proxy::placement::Placement;
+use pointsman_proxy::{DataPlane, Options, Proxy, SocketFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -41,17 +42,17 @@ pub fn read_manifests(paths: &[std::path::PathBuf]) -> Result<(FileSource, Sourc
 
 /// Starts a data plane without configuration. It never connects to the admin server or to endpoints that the policy refuses.
 pub fn start_data_plane(
-    arguments: &DataPlaneArgs,
+    mut options: Options,
+    placement: Placement,
     endpoints: Arc<EndpointPolicy>,
     admin: Option<SocketAddr>,
 ) -> Result<DataPlane> {
-    let mut options = arguments.options()?;
     if let Some(address) = admin {
         options.sockets = SocketFactory::default().without_admin(address);
     }
     options.endpoints = endpoints;
     let proxy = Proxy::start(options).context("can't start the data plane")?;
-    Ok(DataPlane::new(proxy, arguments.placement()))
+    Ok(DataPlane::new(proxy, placement))
 }
 
 /// Lets open requests finish. Returns the exit status.

@@ -40,6 +40,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     logging::start(false);
     let subscription = arguments.subscription();
     let subscription = subscription.map_err(|why| anyhow!("--dataplane {why}"))?;
+    let options = arguments.data_plane.options()?;
     let admin = serving::bind_admin(&arguments.admin)?;
     let admin_address = admin.as_ref().map(|admin| admin.address());
     let mut endpoints = arguments.endpoints.policy()?;
@@ -47,7 +48,8 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         endpoints.refuse_admin(address);
     }
     let endpoints = Arc::new(endpoints);
-    let data_plane = serving::start_data_plane(&arguments.data_plane, endpoints, admin_address)?;
+    let placement = arguments.data_plane.placement();
+    let data_plane = serving::start_data_plane(options, placement, endpoints, admin_address)?;
 
     let reports: Arc<ReportQueue> = Arc::default();
     let (commits, received) = mpsc::channel(1);

@@ -22,6 +22,7 @@ use in_process::{InProcessSink, lock};
 pub fn run(arguments: &Run) -> Result<ExitCode> {
     logging::start(arguments.quiet);
     let mut permissions = arguments.permissions.permissions()?;
+    let options = arguments.data_plane.options()?;
     let (source, first) = serving::read_manifests(&arguments.paths)?;
     let admin = serving::bind_admin(&arguments.admin)?;
     let admin_address = admin.as_ref().map(AdminServer::address);
@@ -29,7 +30,8 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
         Arc::make_mut(&mut permissions.endpoints).refuse_admin(address);
     }
     let endpoints = permissions.endpoints.clone();
-    let data_plane = serving::start_data_plane(&arguments.data_plane, endpoints, admin_address)?;
+    let placement = arguments.data_plane.placement();
+    let data_plane = serving::start_data_plane(options, placement, endpoints, admin_address)?;
     let snapshots: Arc<Snapshots> = Arc::default();
     let paths = arguments.data_plane.path_policy;
     let state = Arc::new(AdminState::of_run(snapshots.clone(), &data_plane, paths));

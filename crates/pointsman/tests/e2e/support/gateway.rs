@@ -267,10 +267,12 @@ impl Gateway {
 
     /// Asks the admin port.
     pub async fn ask_admin(&self, target: &str) -> Response {
-        // Only a control plane knows the names of Dataplanes.
-        let of_control_plane = ["/status", "/proxies", "/explain?from=dataplane"];
-        let is_there = |page: &&str| target.starts_with(*page);
-        let address = match SPLIT && of_control_plane.iter().any(|page| is_there(page)) {
+        // Namespaces, Gateways and Dataplanes by name are known to the control plane; paths that are rejected, to the proxy.
+        let is_explain = target.starts_with("/explain?");
+        let names_objects = ["from=", "gateway="].iter().any(|key| target.contains(key));
+        let of_control_plane = ["/status", "/proxies"].iter().any(|page| target.starts_with(page))
+            || is_explain && names_objects;
+        let address = match SPLIT && of_control_plane {
             true => self.address.at(CONTROLLER_ADMIN),
             false => self.admin(),
         };
