@@ -577,7 +577,7 @@ fn a_selector_of_namespaces_that_is_missing_or_invalid_is_warned_about_at_the_ga
         ),
         (
             "from: Selector, selector: {matchExpressions: [{key: a, operator: In}]}",
-            "selector is invalid: operator In on label `a` needs values",
+            "selector is invalid: values are required for operator In on label `a`",
         ),
         ("from: Selector, selector: {}", ""),
         ("from: All", ""),
