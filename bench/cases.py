@@ -1,4 +1,4 @@
-"""What is measured. A rate case is done in many short windows; the others measure once and say how."""
+"""The benchmark cases. Rate cases are measured in many short windows; each of the others has its own method."""
 
 import json
 import math
@@ -14,13 +14,13 @@ from machine import LOAD_CORE, Window, load, pinned, resident_kib
 
 ROUTES = 5000
 IDLE = 1000
-# Endpoint changes a second, and the Services that take turns.
+# Endpoint changes per second, and the number of Services that they cycle through.
 CHURN_RATE = 200
 CHURNED = 100
 
 
 class Rate:
-    """Work in a window: `run` gives how much was done, of `unit`, and perhaps latencies."""
+    """A case that measures work per time. `run` returns the amount of work in `unit` / `scale`, and latencies in microseconds by percentile."""
 
     def __init__(self, name, title, unit, run, scale=1.0):
         self.name, self.title, self.unit, self.run, self.scale = name, title, unit, run, scale
@@ -53,10 +53,10 @@ def h2load(port):
 
 def own(mode, port, connections):
     def run(contestant, seconds, tools):
-        said = json.loads(load([tools / "load", mode, f"{contestant.address}:{port}", connections, seconds], 60))
-        if not said["count"]:
-            raise RuntimeError(f"{contestant.name}: nothing was done by {mode}")
-        return said["count"], {}
+        output = json.loads(load([tools / "load", mode, f"{contestant.address}:{port}", connections, seconds], 60))
+        if not output["count"]:
+            raise RuntimeError(f"{contestant.name}: {mode} completed no operation")
+        return output["count"], {}
     return run
 
 
@@ -78,8 +78,8 @@ RATES = [
 ]
 
 
-def rates(cases, contestants, windows, seconds, tools, backend, say):
-    """Interleaved windows of every case and contestant: {case: {contestant: [{rate, per_cpu, latency, disturbed}]}}."""
+def rates(cases, contestants, windows, seconds, tools, backend, log):
+    """Measures all cases in windows that alternate between contestants. Returns {case: {contestant: [{rate, per_cpu, latency, disturbed}]}}."""
     results = {case.name: {one.name: [] for one in contestants} for case in cases}
     for case in cases:
         for number in range(windows + 1):
@@ -88,9 +88,9 @@ def rates(cases, contestants, windows, seconds, tools, backend, say):
                     with Window(one.process.pid, backend) as window:
                         work, latency = case.run(one, seconds, tools)
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
-                    say(f"{case.name}: {one.name}: {error}")
+                    log(f"{case.name}: {one.name}: {error}")
                     continue
-                # The first is to warm up.
+                # The first window is for warming up.
                 if number:
                     results[case.name][one.name].append({
                         "rate": work * case.scale / window.seconds,
@@ -98,17 +98,17 @@ def rates(cases, contestants, windows, seconds, tools, backend, say):
                         "latency": latency,
                         "disturbed": window.disturbed(),
                     })
-        say(f"{case.title}: done")
+        log(f"{case.title}: done")
     return results
 
 
-def memory(contestants, tools, say):
-    """Resident MiB after the first request, and KiB that each idle connection adds."""
+def memory(contestants, tools, log):
+    """Measures resident MiB after the first request, and KiB per idle connection."""
     results = {}
     for one in contestants:
         row = {}
         for kind, port in (("http1", 8080), ("http2", 8082), ("tls", 8443)):
-            # Anew for each: memory that others gave back would be used again.
+            # Restarts for each kind, because memory freed by earlier connections would be reused.
             one.stop()
             one.start()
             fetch(one)
@@ -122,12 +122,12 @@ def memory(contestants, tools, say):
             holder.stdin.close()
             holder.wait()
         results[one.name] = row
-        say(f"memory: {one.name}: {row}")
+        log(f"memory: {one.name}: {row}")
     return results
 
 
-def many(contestants, seconds, windows, tools, backend, say):
-    """With 5,000 routes and one: throughput of the last route against the only one, and resident MiB."""
+def many(contestants, seconds, windows, tools, backend, log):
+    """Measures throughput per CPU-second and resident MiB with a single route and with 5,000 routes, for requests to the last route."""
     results = {}
     for one in contestants:
         if isinstance(one, PlainHyper):
@@ -149,7 +149,7 @@ def many(contestants, seconds, windows, tools, backend, say):
         one.stop()
         one.start()
         results[one.name] = row
-        say(f"many routes: {one.name}: {row}")
+        log(f"many routes: {one.name}: {row}")
     return results
 
 
@@ -161,14 +161,14 @@ def wrk_host(host):
 
 
 def fetch(contestant, path="/", host="bench.example"):
-    """The status of one request over a new connection."""
+    """Sends a request over a new connection and returns the status."""
     with socket.create_connection((contestant.address, 8080), 10) as stream:
         stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
         return int(stream.recv(4096).split(b" ")[1])
 
 
-def propagation(contestants, tries, say):
-    """Milliseconds from a change of the configuration to the first request that follows it, at 0, 1,000 and 5,000 routes: medians."""
+def propagation(contestants, repetitions, log):
+    """Measures the time from a configuration change until a request is routed by it, in milliseconds: medians at 0, 1,000 and 5,000 routes."""
     results = {}
     for one in contestants:
         if isinstance(one, PlainHyper):
@@ -178,13 +178,13 @@ def propagation(contestants, tries, say):
             one.stop()
             one.start(routes=routes, catch_all=False)
             times = []
-            for number in range(tries):
-                wanted = 10000 + number
-                if fetch(one, path_of(wanted)) != 404:
-                    raise RuntimeError(f"{one.name}: {path_of(wanted)} is there already")
-                text = f"GET {path_of(wanted)} HTTP/1.1\r\nHost: bench.example\r\nConnection: close\r\n\r\n"
+            for number in range(repetitions):
+                route = 10000 + number
+                if fetch(one, path_of(route)) != 404:
+                    raise RuntimeError(f"{one.name}: {path_of(route)} already exists")
+                text = f"GET {path_of(route)} HTTP/1.1\r\nHost: bench.example\r\nConnection: close\r\n\r\n"
                 started = time.perf_counter()
-                one.add_route(wanted)
+                one.add_route(route)
                 while True:
                     try:
                         with socket.create_connection((one.address, 8080), 10) as stream:
@@ -194,62 +194,62 @@ def propagation(contestants, tries, say):
                     except OSError:
                         pass
                     if time.perf_counter() - started > 30:
-                        raise RuntimeError(f"{one.name}: a route is not in effect after 30 s")
+                        raise RuntimeError(f"{one.name}: a new route is not in effect after 30 s")
                 times.append((time.perf_counter() - started) * 1000)
-                # A HAProxy that still reloads would lose the next signal.
+                # HAProxy ignores signals while it reloads.
                 time.sleep(0.5)
             row[routes] = statistics.median(times)
         one.stop()
         one.start()
         results[one.name] = row
-        say(f"one more route: {one.name}: {row}")
+        log(f"propagation: {one.name}: {row}")
     return results
 
 
 class Churn(threading.Thread):
-    """Changes endpoints so many times a second until it is stopped. In a folder that nobody watches it costs the same and changes nothing."""
+    """Changes endpoints at a fixed rate until it is stopped. With a folder that is not watched, it causes the same load and changes nothing."""
 
     def __init__(self, contestant, folder, rate, services):
         super().__init__(daemon=True)
         self.contestant, self.folder, self.rate, self.services = contestant, folder, rate, services
-        self.over, self.done = threading.Event(), 0
+        self.stopped, self.done = threading.Event(), 0
 
     def run(self):
-        begun = time.perf_counter()
-        while not self.over.is_set():
+        started = time.perf_counter()
+        while not self.stopped.is_set():
             self.contestant.churn(self.done % self.services, self.done // self.services % 2 == 0, self.folder)
             self.done += 1
-            time.sleep(max(0, begun + self.done / self.rate - time.perf_counter()))
+            time.sleep(max(0, started + self.done / self.rate - time.perf_counter()))
 
     def stop(self):
-        self.over.set()
+        self.stopped.set()
         self.join()
 
 
-def churn(contestants, windows, seconds, tools, backend, say):
-    """With 5,000 routes: requests per second, and per second of processor time, while endpoints change 200 times a second, against the same without
-    changes. Pointsman alone: the others are given endpoints in other ways."""
+def churn(contestants, windows, seconds, tools, backend, log):
+    """Measures throughput with 5,000 routes while endpoints change 200 times per second, relative to the throughput without changes. Pointsman only, because
+    the other proxies receive endpoints in other ways."""
     results = {}
     for one in contestants:
         if not isinstance(one, Pointsman):
             continue
         one.stop()
         one.start(routes=ROUTES)
-        aside = one.folder / "aside"
-        aside.mkdir()
+        unwatched = one.folder / "unwatched"
+        unwatched.mkdir()
         one.add_churned(CHURNED)
         while fetch(one, path_of(20000 + CHURNED - 1)) != 200:
             time.sleep(0.05)
         run = wrk(path_of(ROUTES - 1))
         measured = {"quiet": [], "churn": []}
         for number in range(2 * windows + 2):
-            kind, folder = ("quiet", aside) if number % 2 else ("churn", one.folder / "manifests")
+            kind, folder = ("quiet", unwatched) if number % 2 else ("churn", one.folder / "manifests")
             changes = Churn(one, folder, CHURN_RATE, CHURNED)
             changes.start()
             with Window(one.process.pid, backend) as window:
                 work, _ = run(one, seconds, tools)
             changes.stop()
-            # The first of each are to warm up.
+            # The first window of each kind is for warming up.
             if number > 1:
                 measured[kind].append((work / window.seconds, work / window.cpu, changes.done / window.seconds))
         median = lambda kind, at: statistics.median(row[at] for row in measured[kind])
@@ -261,5 +261,5 @@ def churn(contestants, windows, seconds, tools, backend, say):
         one.stop()
         one.start()
         results[one.name] = row
-        say(f"endpoints that change: {one.name}: {row}")
+        log(f"endpoint churn: {one.name}: {row}")
     return results

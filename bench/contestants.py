@@ -1,4 +1,4 @@
-"""Who is compared, and the configuration of each. All have the same ports on an address of their own:
+"""The proxies to compare, and their configuration. Each has an address of its own, with the same ports:
 
 8080 HTTP/1 to HTTP/1, 8082 HTTP/2 to HTTP/1, 8083 HTTP/2 to HTTP/2, 8443 TLS to HTTP/1, 9000 to 9002 TCP.
 """
@@ -39,11 +39,11 @@ def wait_for(address, port, process, seconds=60):
             return
         except OSError:
             time.sleep(0.01)
-    raise RuntimeError(f"nobody listens on {address}:{port}")
+    raise RuntimeError(f"no process listens on {address}:{port}")
 
 
 class Contestant:
-    """A proxy. `routes` paths (or hosts) lead to the backend besides the one that takes everything."""
+    """A proxy. It has a catch-all route to the backend, and additional routes by path (`routes`) or by host (`hosts`)."""
 
     name = ""
     install = ""
@@ -55,7 +55,7 @@ class Contestant:
         self.process = None
 
     def missing(self):
-        """Why it can't be run here; nothing if it can."""
+        """Returns the command that installs the proxy, or None if it is installed."""
         return None if self.binary() else self.install
 
     def start(self, routes=0, hosts=0, catch_all=True):
@@ -87,13 +87,13 @@ class Contestant:
             self.process = None
 
     def write(self, name, text):
-        """In one step, as it has to be while it runs."""
-        beside = self.folder / f".{name}.new"
-        beside.write_text(text)
-        beside.rename(self.folder / name)
+        """Writes a file atomically, because the proxy may be reading it."""
+        temporary = self.folder / f".{name}.new"
+        temporary.write_text(text)
+        temporary.rename(self.folder / name)
 
     def add_route(self, number):
-        """Makes one more path lead to the backend."""
+        """Adds a route by path and reloads the configuration."""
         self.extra.append(number)
         self.configure()
         self.reload()
@@ -104,7 +104,7 @@ class Contestant:
 
 class Pointsman(Contestant):
     name = "Pointsman"
-    install = "cargo build --profile dist (in the project's folder), or POINTSMAN=path"
+    install = "cargo build --profile dist (in the project's root), or POINTSMAN=path"
 
     def binary(self):
         path = os.environ.get("POINTSMAN", Path(__file__).resolve().parent.parent / "target/dist/pointsman")
@@ -135,12 +135,12 @@ class Pointsman(Contestant):
         items.append(self.route("http2", ["p8083"], HTTP2))
         items += [self.route(f"tcp-{port}", [f"p{port}"], target, "TCPRoute") for port, target in STREAMS.items()]
         (manifests / "main.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
-        many = [self.one(number) for number in range(self.routes)]
-        many += [self.one(number, host_of(number)) for number in range(self.hosts)]
+        many = [self.numbered_route(number) for number in range(self.routes)]
+        many += [self.numbered_route(number, host_of(number)) for number in range(self.hosts)]
         if many:
             (manifests / "many.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": many}))
 
-    def one(self, number, host=None):
+    def numbered_route(self, number, host=None):
         route = self.route(f"route-{number:05}", ["p8080"], HTTP)
         if host:
             route["spec"]["hostnames"] = [host]
@@ -169,11 +169,11 @@ class Pointsman(Contestant):
         }
 
     def add_churned(self, count):
-        """Adds routes to as many Services, whose endpoints `churn` changes."""
+        """Adds `count` Services, whose endpoints `churn` changes, and a route to each."""
         items = []
         for number in range(count):
             name = f"churned-{number}"
-            route = self.one(20000 + number)
+            route = self.numbered_route(20000 + number)
             route["spec"]["rules"][0]["backendRefs"] = [{"name": name, "port": 80}]
             spec = {"ports": [{"name": "main", "port": 80}]}
             items += [route, {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "bench"}, "spec": spec}]
@@ -181,24 +181,24 @@ class Pointsman(Contestant):
         (self.folder / "manifests" / "churned.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
 
     def churn(self, number, more, folder):
-        """Writes the endpoints of one of these Services: one address, or one more."""
+        """Writes the endpoints of one of these Services: one address, or two if `more` is set."""
         name = f"churned-{number}"
-        beside = self.folder / "new"
-        beside.write_text(json.dumps({
+        temporary = self.folder / "new"
+        temporary.write_text(json.dumps({
             "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4", "ports": [{"name": "main", "port": HTTP}],
             "metadata": {"name": name, "namespace": "bench", "labels": {"kubernetes.io/service-name": name}},
             "endpoints": [{"addresses": [address]} for address in ([BACKEND, "127.0.0.9"] if more else [BACKEND])],
         }))
-        beside.rename(folder / f"{name}.json")
+        temporary.rename(folder / f"{name}.json")
 
     def add_route(self, number):
-        beside = self.folder / "new"
-        beside.write_text(json.dumps(self.one(number)))
-        beside.rename(self.folder / "manifests" / f"route-{number:05}.json")
+        temporary = self.folder / "new"
+        temporary.write_text(json.dumps(self.numbered_route(number)))
+        temporary.rename(self.folder / "manifests" / f"route-{number:05}.json")
 
 
 class Baseline(Pointsman):
-    """An older Pointsman, to see in one run what a change costs or gains."""
+    """An older Pointsman, for measuring the effect of a change within one run."""
 
     name = "baseline"
     install = "--baseline path"
@@ -215,8 +215,8 @@ class Envoy(Contestant):
         if os.environ.get("ENVOY"):
             return os.environ["ENVOY"]
         found = importlib.util.find_spec("envoy")
-        for place in (found.submodule_search_locations if found else None) or []:
-            for path in sorted(Path(place, "_bin").glob("envoy*")):
+        for folder in (found.submodule_search_locations if found else None) or []:
+            for path in sorted(Path(folder, "_bin").glob("envoy*")):
                 if os.access(path, os.X_OK):
                     return path
         return shutil.which("envoy")
@@ -229,13 +229,13 @@ class Envoy(Contestant):
         at = lambda address, port: {"socket_address": {"address": address, "port_value": port}}
 
         def cluster(port):
-            made = {"name": f"b{port}", "type": "STATIC", "connect_timeout": "5s",
+            config = {"name": f"b{port}", "type": "STATIC", "connect_timeout": "5s",
                     "load_assignment": {"cluster_name": f"b{port}", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": at(BACKEND, port)}}]}]}}
             if port == HTTP2:
-                made["typed_extension_protocol_options"] = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
+                config["typed_extension_protocol_options"] = {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
                     "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions",
                     "explicit_http_config": {"http2_protocol_options": {}}}}
-            return made
+            return config
 
         def listener(port, chain):
             return {"name": f"p{port}", "address": at(self.address, port), "filter_chains": [chain]}
@@ -277,7 +277,7 @@ class Envoy(Contestant):
         return {"name": "main", "virtual_hosts": [*hosts, {"name": "all", "domains": ["*"], "routes": routes + (everything if self.catch_all else [])}]}
 
     def reload(self):
-        """The rename was it."""
+        """Does nothing: Envoy watches the folder."""
 
 
 class Nginx(Contestant):
@@ -298,13 +298,13 @@ class Nginx(Contestant):
         hosts = "".join(
             f"server {{ listen {self.address}:8080; server_name {host_of(number)}; location / {{ {forward} }} }}\n" for number in range(self.hosts))
         streams = "".join(f"server {{ listen {self.address}:{port}; proxy_pass {BACKEND}:{target}; }}\n" for port, target in STREAMS.items())
-        places = "".join(f"{kind}_temp_path {self.folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
+        temp_paths = "".join(f"{kind}_temp_path {self.folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
         self.write("nginx.conf", f"""
 {f"load_module {module};" if module.exists() else ""}
 daemon off; worker_processes 1; pid {self.folder}/pid; 
 events {{ worker_connections 8000; }}
 http {{
-  access_log off; {places}
+  access_log off; {temp_paths}
   keepalive_requests 1000000000; client_max_body_size 0; proxy_request_buffering off; proxy_max_temp_file_size 0;
   server_names_hash_max_size 65536; server_names_hash_bucket_size 128;
   upstream http {{ server {BACKEND}:{HTTP}; keepalive 256; keepalive_requests 1000000000; }}
@@ -320,7 +320,7 @@ stream {{ {streams} }}
 """)
 
     def reload(self):
-        # taskset becomes nginx, so its process is the master.
+        # taskset executes nginx in place, so this process is the nginx master.
         self.process.send_signal(signal.SIGHUP)
 
 
@@ -377,7 +377,7 @@ backend http2
 
     def start(self, **settings):
         super().start(**settings)
-        # The master starts itself anew once its worker runs, and loses signals meanwhile.
+        # The master re-executes itself once its worker runs, and ignores signals until then.
         time.sleep(1)
 
     def reload(self):
@@ -386,7 +386,7 @@ backend http2
 
 class PlainHyper(Contestant):
     name = "plain hyper"
-    install = "built by bench/compare itself"
+    install = "bench/compare, which builds it"
 
     def binary(self):
         return self.tools / "plain-hyper"
@@ -395,7 +395,7 @@ class PlainHyper(Contestant):
         return [self.binary(), self.address, BACKEND, self.tools / "bench.crt", self.tools / "bench.key"]
 
     def configure(self):
-        """It has one route."""
+        """Does nothing: the proxy has a single built-in route."""
 
 
 ALL = [Envoy, Haproxy, Nginx, PlainHyper, Pointsman]

@@ -1,4 +1,4 @@
-"""What the machine says: processor time, memory, tools."""
+"""Measures processor time and memory, and finds the required tools."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ TOOLS = {
 
 
 def missing_tools():
-    """Each tool that is not here, with how to get it."""
+    """Returns the tools that are not installed, with the command that installs each."""
     return [f"{tool}: {how}" for tool, how in TOOLS.items() if not shutil.which(tool)]
 
 
@@ -26,7 +26,7 @@ def pinned(core, command):
 
 
 def tree(pid):
-    """A process and all below it."""
+    """Returns the ids of a process and all of its descendants."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -44,7 +44,8 @@ def tree(pid):
 
 
 def cpu_seconds(pid):
-    """Processor time of a process and all below it. Threads that have ended are counted by /proc/PID/stat only, in steps of 10 ms."""
+    """Returns the processor time of the running threads of a process and all of its descendants. Only /proc/PID/stat, with a resolution of 10 ms, would include
+    threads that have ended."""
     total = 0.0
     for one in tree(pid):
         try:
@@ -56,7 +57,7 @@ def cpu_seconds(pid):
 
 
 def resident_kib(pid):
-    """Resident memory of a process and all below it; what they share is counted once."""
+    """Returns the resident memory of a process and all of its descendants. Shared pages are counted once."""
     total = 0
     for one in tree(pid):
         try:
@@ -69,20 +70,20 @@ def resident_kib(pid):
 
 
 def busy_seconds():
-    """Processor time of the whole machine."""
+    """Returns the processor time used on the whole machine since boot."""
     fields = list(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
     user, nice, system, _idle, _iowait, irq, softirq, steal = fields
     return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
 
 
 def children_seconds():
-    """Processor time of all programs that were run and have ended."""
+    """Returns the processor time of all child processes that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
 
 def load(command, timeout):
-    """Runs a load generator on its core and gives what it printed."""
+    """Runs a load generator on its core and returns its output."""
     done = subprocess.run(pinned(LOAD_CORE, command), capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         raise RuntimeError(f"{' '.join(map(str, command))}: {done.stderr.strip() or done.stdout.strip()}")
@@ -90,7 +91,7 @@ def load(command, timeout):
 
 
 class Window:
-    """Measures a proxy while something is done to it, and what else ran meanwhile."""
+    """Measures the processor time of a proxy in the body of a `with` statement, and that of unrelated processes."""
 
     def __init__(self, proxy, backend):
         self.proxy, self.backend = proxy, backend
@@ -98,15 +99,15 @@ class Window:
     def __enter__(self):
         self.at = time.monotonic()
         self.busy, self.children = busy_seconds(), children_seconds()
-        self.own, self.behind = cpu_seconds(self.proxy), cpu_seconds(self.backend)
+        self.proxy_cpu, self.backend_cpu = cpu_seconds(self.proxy), cpu_seconds(self.backend)
         return self
 
     def __exit__(self, *_):
         self.seconds = time.monotonic() - self.at
-        self.cpu = cpu_seconds(self.proxy) - self.own
-        ours = self.cpu + cpu_seconds(self.backend) - self.behind + children_seconds() - self.children
+        self.cpu = cpu_seconds(self.proxy) - self.proxy_cpu
+        ours = self.cpu + cpu_seconds(self.backend) - self.backend_cpu + children_seconds() - self.children
         self.others = max(0.0, busy_seconds() - self.busy - ours)
 
     def disturbed(self):
-        """Whether something else took more than a tenth of a core."""
+        """Returns whether unrelated processes used more than a tenth of a core."""
         return self.others > 0.1 * self.seconds

@@ -1,8 +1,7 @@
-//! The backend behind every contestant: one epoll loop for HTTP/1 and TCP, one HTTP/2 server beside it.
+//! Backend of all proxies: an epoll loop for HTTP/1 and TCP, and an HTTP/2 server on a separate thread.
 //!
-//! `backend ADDRESS` listens on five ports of it:
-//! 7001 HTTP/1 (`/1m` is 1 MiB, anything else 13 bytes; bodies are read and dropped), 7002 HTTP/2, 7003 TCP that sends without end,
-//! 7004 TCP that reads without end, 7005 TCP that sends back what it gets.
+//! `backend ADDRESS` listens on five ports:
+//! 7001 HTTP/1 (`/1m` returns 1 MiB, other paths 13 bytes; request bodies are discarded), 7002 HTTP/2, 7003 TCP source, 7004 TCP sink, 7005 TCP echo.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr};
@@ -25,12 +24,13 @@ enum Kind {
 struct Connection {
     stream: TcpStream,
     kind: Kind,
-    /// What was read and not understood yet.
+    /// Bytes of an incomplete request head.
     head: Vec<u8>,
-    /// Bytes of a request body that are still to be dropped.
+    /// Remaining bytes of a request body to discard.
     skip: usize,
-    /// What is to be written, and how much of it was.
+    /// Output buffer.
     out: Vec<u8>,
+    /// Bytes of `out` that have been written.
     written: usize,
 }
 
@@ -94,7 +94,7 @@ fn main() -> std::io::Result<()> {
             }
             let key = token - listeners.len();
             if let Some(connection) = connections.get_mut(key)
-                && !connection.turn(&mut buffer, &megabyte)
+                && !connection.progress(&mut buffer, &megabyte)
             {
                 connections.remove(key);
             }
@@ -103,8 +103,8 @@ fn main() -> std::io::Result<()> {
 }
 
 impl Connection {
-    /// Does what can be done now. False when it is over.
-    fn turn(&mut self, buffer: &mut [u8], megabyte: &[u8]) -> bool {
+    /// Reads and writes until the socket would block. Returns false if the connection is closed.
+    fn progress(&mut self, buffer: &mut [u8], megabyte: &[u8]) -> bool {
         loop {
             if self.kind == Kind::Source {
                 match self.stream.write(buffer) {
@@ -142,14 +142,14 @@ impl Connection {
         true
     }
 
-    /// Answers every whole request. Only what our own load sends is understood.
+    /// Responds to all complete requests. Supports only requests as the load generators send them.
     fn http(&mut self, mut bytes: &[u8], megabyte: &[u8]) {
         while !bytes.is_empty() {
             if self.skip > 0 {
                 let skipped = self.skip.min(bytes.len());
                 self.skip -= skipped;
                 bytes = &bytes[skipped..];
-                // An answer before the end of a body would be another story: some proxies close the connection then.
+                // Responds only after the whole body, because some proxies close the connection after an early response.
                 if self.skip == 0 {
                     self.out.extend_from_slice(SMALL);
                 }
@@ -177,7 +177,7 @@ impl Connection {
     }
 }
 
-/// The value of Content-Length. Chunked bodies are not sent by our load, and no contestant makes them of what has a length.
+/// Returns the value of Content-Length. The load generators don't send chunked bodies, and no proxy converts a body of known length to a chunked one.
 fn body_length(head: &[u8]) -> usize {
     head.split(|byte| *byte == b'\n')
         .filter_map(|line| std::str::from_utf8(line).ok()?.split_once(':'))
@@ -189,7 +189,7 @@ fn body_length(head: &[u8]) -> usize {
 fn http2(address: SocketAddr) {
     use http_body_util::{BodyExt, Full};
     use hyper_util::rt::{TokioExecutor, TokioIo};
-    let answer = hyper::service::service_fn(
+    let respond = hyper::service::service_fn(
         |mut request: http::Request<hyper::body::Incoming>| async move {
             while let Some(Ok(_)) = request.body_mut().frame().await {}
             let body = Full::new(bytes::Bytes::from_static(b"hello, world\n"));
@@ -214,7 +214,7 @@ fn http2(address: SocketAddr) {
             tokio::spawn(
                 hyper::server::conn::http2::Builder::new(TokioExecutor::new())
                     .max_concurrent_streams(1024)
-                    .serve_connection(TokioIo::new(stream), answer),
+                    .serve_connection(TokioIo::new(stream), respond),
             );
         }
     });

@@ -1,14 +1,15 @@
-//! Load that wrk and h2load can't make. Prints one line of JSON: what was done, and in how many seconds.
+//! Load generator for cases that wrk and h2load don't support. Prints a line of JSON with the number of operations and the seconds they took.
 //!
 //! ```text
 //! load tcp-down ADDRESS CONNECTIONS SECONDS     bytes read
 //! load tcp-up ADDRESS CONNECTIONS SECONDS       bytes written
-//! load tcp-short ADDRESS CONNECTIONS SECONDS    connections, each with one small message there and back
-//! load tcp-messages ADDRESS CONNECTIONS SECONDS small messages there and back
+//! load tcp-short ADDRESS CONNECTIONS SECONDS    connections, each with one small message that is echoed
+//! load tcp-messages ADDRESS CONNECTIONS SECONDS small messages that are echoed
 //! load handshakes ADDRESS CONNECTIONS SECONDS   full TLS 1.3 handshakes
 //! load upload ADDRESS CONNECTIONS SECONDS       requests with bodies of 1 MiB
-//! load connections ADDRESS CONNECTIONS SECONDS  HTTP/1 requests, a connection for each
-//! load idle-http1|idle-http2|idle-tls ADDRESS CONNECTIONS   opens them, one request on each, says so, and keeps them until its input ends
+//! load connections ADDRESS CONNECTIONS SECONDS  HTTP/1 requests, each on a new connection
+//! load idle-http1|idle-http2|idle-tls ADDRESS CONNECTIONS
+//!     opens connections, sends one request on each, prints "open", and keeps them open until the end of its standard input
 //! ```
 
 use std::cell::Cell;
@@ -50,7 +51,7 @@ fn main() {
     let count = Rc::new(Cell::new(0_u64));
     let started = Instant::now();
     for _ in 0..connections as usize {
-        tasks.spawn_local(forever(mode.clone(), address, count.clone()));
+        tasks.spawn_local(repeat(mode.clone(), address, count.clone()));
     }
     let time = Duration::from_secs_f64(number(3).unwrap_or(1.0));
     tasks.block_on(&runtime, async { tokio::time::sleep(time).await });
@@ -61,8 +62,8 @@ fn main() {
     );
 }
 
-/// Does one thing again and again. What fails is tried again, and counts nothing.
-async fn forever(mode: String, address: SocketAddr, count: Rc<Cell<u64>>) {
+/// Repeats an operation. Failed operations are retried and not counted.
+async fn repeat(mode: String, address: SocketAddr, count: Rc<Cell<u64>>) {
     let tls = connector();
     loop {
         let done = match mode.as_str() {
@@ -73,7 +74,7 @@ async fn forever(mode: String, address: SocketAddr, count: Rc<Cell<u64>>) {
             "handshakes" => shake(address, &tls, &count).await,
             "upload" => upload(address, &count).await,
             "connections" => single(address, &count).await,
-            other => panic!("no mode {other}"),
+            other => panic!("unknown mode {other}"),
         };
         if done.is_err() {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -165,7 +166,7 @@ async fn single(address: SocketAddr, count: &Cell<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a small response: its body ends with the text that the backend always sends.
+/// Reads a small response, whose body is the text that the backend always sends.
 async fn response(stream: &mut (impl AsyncRead + Unpin), buffer: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     loop {
@@ -174,8 +175,8 @@ async fn response(stream: &mut (impl AsyncRead + Unpin), buffer: &mut [u8]) -> i
         if length == 0 || !buffer.starts_with(b"HTTP/1.1 200") {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        let said = &buffer[..filled];
-        if said.ends_with(b"hello, world\n") || said.ends_with(b"\r\n0\r\n\r\n") {
+        let response = &buffer[..filled];
+        if response.ends_with(b"hello, world\n") || response.ends_with(b"\r\n0\r\n\r\n") {
             return Ok(());
         }
     }
@@ -217,25 +218,25 @@ async fn idle(mode: String, address: SocketAddr, connections: usize) {
         kept.push(stream);
     }
     println!("open");
-    // In a thread of its own: the connections have to be driven meanwhile.
+    // Reads on another thread, because this one has to drive the connections.
     let _ = tokio::task::spawn_blocking(|| io::copy(&mut io::stdin(), &mut io::sink())).await;
 }
 
-/// A client that believes every certificate and resumes nothing.
+/// Creates a TLS client that accepts any certificate and does not resume sessions.
 fn connector() -> TlsConnector {
     let mut config =
         rustls::ClientConfig::builder_with_protocol_versions(&[&rustls::version::TLS13])
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Gullible))
+            .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate))
             .with_no_client_auth();
     config.resumption = rustls::client::Resumption::disabled();
     TlsConnector::from(Arc::new(config))
 }
 
 #[derive(Debug)]
-struct Gullible;
+struct AcceptAnyCertificate;
 
-impl ServerCertVerifier for Gullible {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -1,6 +1,6 @@
-//! Plain hyper as a contestant: a reverse proxy without routing, limits or metrics, on one thread. What hyper and rustls can do here, and no more.
+//! A reverse proxy on hyper and rustls without routing, limits or metrics, on one thread. It shows the cost of the libraries alone.
 //!
-//! `plain-hyper ADDRESS BACKEND CERTIFICATE KEY`: the ports are those of `contestants.py`.
+//! `plain-hyper ADDRESS BACKEND CERTIFICATE KEY` listens on the ports listed in `contestants.py`.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
