@@ -13,7 +13,7 @@ use kube::{Api, Client};
 use pointsman_control::clock;
 use tokio::sync::watch;
 
-use crate::Metrics;
+use crate::{LeaseName, Metrics};
 
 /// Time for which a Lease holds without being renewed.
 const DURATION: Duration = Duration::from_secs(5);
@@ -39,17 +39,11 @@ struct Observed {
 }
 
 impl Candidate {
-    /// Creates a participant. `identity` must differ between replicas; the name of the Pod does.
-    pub fn new(
-        client: Client,
-        namespace: &str,
-        name: &str,
-        identity: &str,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    /// Creates a participant. `identity` must differ between replicas.
+    pub fn new(client: Client, lease: &LeaseName, identity: &str, metrics: Arc<Metrics>) -> Self {
         Candidate {
-            api: Api::namespaced(client, namespace),
-            name: name.to_owned(),
+            api: Api::namespaced(client, &lease.namespace),
+            name: lease.name.clone(),
             identity: identity.to_owned(),
             metrics,
             observed: None,

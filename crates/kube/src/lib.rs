@@ -8,21 +8,23 @@
 //!  status subresources ◄── StatusWriter (Lease holder only) ◄──────────┘
 //! ```
 //!
+//! - [`Cluster`] starts everything.
 //! - [`Settings`] are what an operator decides: names and namespaces.
 //! - `discovery` finds out which kinds the API server serves, and notices when that changes.
 //! - `object` and `decode` turn the JSON text of a watch event into a document of `crates/resources`.
 //! - `known` compares what a watch delivers with what it delivered before, `watch` drives one, and `collector` joins all of them.
-//! - [`Source`] starts them.
-//! - [`StatusWriter`] writes statuses, while [`lease`] says that this process is the one to do so.
+//! - [`Source`] starts the watches.
+//! - `status` writes statuses, while [`lease`] says that this process is the one to do so.
 //!
-//! - [`events`] reports problems as Events on the objects concerned.
+//! - `events` reports problems as Events on the objects concerned.
 //!
 //! All kinds take the same path. What differs between them is data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
 
+mod cluster;
 mod collector;
 mod decode;
 mod discovery;
-pub mod events;
+mod events;
 mod known;
 pub mod lease;
 mod limit;
@@ -33,8 +35,8 @@ mod source;
 mod status;
 mod watch;
 
-pub use discovery::Api;
+pub use cluster::Cluster;
 pub use metrics::Metrics;
-pub use settings::Settings;
+pub use settings::{LeaseName, Settings};
 pub use source::Source;
-pub use status::StatusWriter;
+use status::StatusWriter;

@@ -1,9 +1,11 @@
 //! What an operator decides about a controller. Several installations share a cluster if their controller names differ.
 
+use std::sync::Arc;
+
 use pointsman_binding::Controller;
 
 /// Settings of a controller.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Identity of this installation: its controller name, and the only GatewayClass that it serves, if there is one.
     pub controller: Controller,
@@ -12,4 +14,17 @@ pub struct Settings {
     /// A Role in each of them is permission enough. Objects outside namespaces are watched as far as permissions allow; the GatewayClass that
     /// [`controller`](Settings::controller) names is taken to exist where GatewayClasses may not be read.
     pub watch_namespaces: Vec<String>,
+    /// Lease whose holder writes statuses; `None` if this process has no replicas.
+    pub lease: Option<LeaseName>,
+    /// Name of this process, which differs from those of its replicas; the name of its Pod does.
+    pub instance: Arc<str>,
+}
+
+/// Name of a Lease.
+#[derive(Clone, Debug)]
+pub struct LeaseName {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
 }

@@ -5,6 +5,7 @@ mod common;
 use std::sync::Arc;
 
 use common::{Cluster, eventually};
+use pointsman_kube::LeaseName;
 use pointsman_kube::lease::Candidate;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -17,8 +18,12 @@ struct Replica {
 
 impl Replica {
     fn start(cluster: &Cluster, identity: &str) -> Replica {
-        let (client, namespace) = (cluster.client.clone(), &cluster.namespace);
-        let candidate = Candidate::new(client, namespace, "pointsman", identity, Arc::default());
+        let lease = LeaseName {
+            namespace: cluster.namespace.clone(),
+            name: "pointsman".to_owned(),
+        };
+        let client = cluster.client.clone();
+        let candidate = Candidate::new(client, &lease, identity, Arc::default());
         let (sender, is_leader) = watch::channel(false);
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(candidate.run(sender, stopped));

@@ -5,7 +5,6 @@ mod common;
 use common::{Cluster, eventually};
 use pointsman_resources::Kind;
 use serde_json::json;
-use tokio::sync::watch;
 
 /// A CustomResourceDefinition that validates nothing.
 fn definition() -> serde_json::Value {
@@ -22,13 +21,13 @@ fn definition() -> serde_json::Value {
 async fn objects_are_known_from_their_creation_to_their_deletion() {
     let cluster = Cluster::new("objects").await;
     cluster.gateway("before").await;
-    let controller = cluster.leader().await;
+    let controller = cluster.controller().await;
     let (before, later) = (
         cluster.key(Kind::Gateway, "before"),
         cluster.key(Kind::Gateway, "later"),
     );
     eventually("it is listed", async || controller.knows(&before)).await;
-    assert!(controller.source.waits_for().is_empty());
+    assert!(controller.cluster().source().waits_for().is_empty());
     cluster.gateway("later").await;
     eventually("it is new", async || controller.knows(&later)).await;
     cluster.delete("Gateway", "before").await;
@@ -42,16 +41,16 @@ async fn objects_are_known_from_their_creation_to_their_deletion() {
 #[ignore = "needs a cluster"]
 async fn kinds_come_and_go_and_an_invalid_object_affects_no_other() {
     let cluster = Cluster::new("kinds").await;
-    let controller = cluster.leader().await;
+    let controller = cluster.controller().await;
     eventually("everything is listed", async || {
-        controller.source.waits_for().is_empty()
+        controller.cluster().source().waits_for().is_empty()
     })
     .await;
     let name = "meshhttproutes.kuma.io";
     cluster
         .apply("CustomResourceDefinition", name, definition())
         .await;
-    let api = controller.source.api();
+    let api = controller.cluster().source().api();
     eventually("it is served", async || {
         api.borrow().resources.contains_key(&Kind::MeshHTTPRoute)
     })
@@ -94,8 +93,9 @@ async fn a_lost_connection_loses_no_state_and_writes_nothing() {
     for name in ["kept", "deleted"] {
         cluster.route(name, "edge").await;
     }
-    let (_leads, is_leader) = watch::channel(true);
-    let controller = cluster.controller_with(link.client(), is_leader).await;
+    let controller = cluster
+        .controller_with(link.client(), cluster.settings())
+        .await;
     let accepted = async |name: &str| {
         let route = cluster.get("HTTPRoute", name).await;
         common::parent(&route, &cluster.controller_name).is_some()
@@ -106,7 +106,7 @@ async fn a_lost_connection_loses_no_state_and_writes_nothing() {
     .await;
     let key = |name| cluster.key(Kind::HTTPRoute, name);
     eventually("nothing is left to write", async || {
-        controller.metrics.to_string().contains("status_queue 0")
+        controller.has_written_all()
     })
     .await;
     let version = cluster.get("HTTPRoute", "kept").await["metadata"]["resourceVersion"].clone();
@@ -153,9 +153,9 @@ async fn a_role_in_a_namespace_is_permission_enough_to_serve_it() {
             class: Some(cluster.namespace.as_str().into()),
         },
         watch_namespaces: vec![cluster.namespace.clone()],
+        ..cluster.settings()
     };
-    let (_leads, is_leader) = watch::channel(true);
-    let controller = cluster.controller_of(client, is_leader, settings).await;
+    let controller = cluster.controller_with(client, settings).await;
     for one in [&cluster, &other] {
         one.gateway("edge").await;
         one.route("r", "edge").await;
@@ -165,7 +165,7 @@ async fn a_role_in_a_namespace_is_permission_enough_to_serve_it() {
         common::parent(&route, &cluster.controller_name).is_some()
     })
     .await;
-    assert!(controller.source.waits_for().is_empty());
+    assert!(controller.cluster().source().waits_for().is_empty());
     assert!(!controller.knows(&other.key(Kind::HTTPRoute, "r")));
     drop(controller);
     cluster.clean_up().await;

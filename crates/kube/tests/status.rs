@@ -4,8 +4,8 @@ mod common;
 
 use common::{Cluster, eventually, parent};
 use kube::api::{Patch, PatchParams};
+use pointsman_kube::{LeaseName, Settings};
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 fn condition<'a>(owner: &'a Value, kind: &str) -> Option<&'a Value> {
     let conditions = owner["conditions"].as_array()?;
@@ -37,7 +37,7 @@ async fn patch_status(cluster: &Cluster, kind: &str, name: &str, status: Value) 
 #[ignore = "needs a cluster"]
 async fn own_entries_follow_the_spec_and_those_of_others_stay() {
     let cluster = Cluster::new("entries").await;
-    let controller = cluster.leader().await;
+    let controller = cluster.controller().await;
     cluster.gateway("edge").await;
     cluster.route("r", "edge").await;
     let own = &cluster.controller_name;
@@ -102,7 +102,7 @@ async fn own_entries_follow_the_spec_and_those_of_others_stay() {
 async fn many_routes_are_written_once_each() {
     const ROUTES: usize = 300;
     let cluster = Cluster::new("many").await;
-    let controller = cluster.leader().await;
+    let controller = cluster.controller().await;
     cluster.gateway("edge").await;
     let attached = async || {
         let gateway = cluster.get("Gateway", "edge").await;
@@ -112,7 +112,7 @@ async fn many_routes_are_written_once_each() {
         attached().await == Some(0)
     })
     .await;
-    let before = controller.metrics.status_writes();
+    let before = controller.cluster().metrics().status_writes();
     let names: Vec<String> = (0..ROUTES).map(|number| format!("r{number}")).collect();
     for some in names.chunks(30) {
         let created = some.iter().map(|name| cluster.route(name, "edge"));
@@ -130,36 +130,64 @@ async fn many_routes_are_written_once_each() {
         .await;
     }
     eventually("nothing is left to write", async || {
-        controller.metrics.to_string().contains("status_queue 0")
+        controller.has_written_all()
     })
     .await;
-    let writes = controller.metrics.status_writes() - before;
+    let writes = controller.cluster().metrics().status_writes() - before;
     // Each route once, and the Gateway at intervals.
     let most = ROUTES as u64 + ROUTES as u64 / 3;
     assert!((ROUTES as u64..most).contains(&writes), "{writes} writes");
-    assert!(!controller.metrics.to_string().contains("failed\"} 1"));
+    assert!(
+        !controller
+            .cluster()
+            .metrics()
+            .to_string()
+            .contains("failed\"} 1")
+    );
     cluster.clean_up().await;
 }
 
-// "written by the Lease holder"; followers "take over within seconds"
+// "Leader election by Lease; followers … take over within seconds"
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs a cluster"]
 async fn a_follower_writes_nothing_until_it_leads() {
     let cluster = Cluster::new("follower").await;
-    let (leads, is_leader) = watch::channel(false);
-    let follower = cluster.controller(is_leader).await;
+    let settings = |instance: &str| Settings {
+        lease: Some(LeaseName {
+            namespace: cluster.namespace.clone(),
+            name: "pointsman".to_owned(),
+        }),
+        instance: instance.into(),
+        ..cluster.settings()
+    };
+    let start = |instance| cluster.controller_with(cluster.client.clone(), settings(instance));
+    let leader = start("first").await;
+    eventually("it leads", async || leader.cluster().is_leader()).await;
+    let follower = start("second").await;
     cluster.gateway("edge").await;
-    cluster.route("r", "edge").await;
-    let key = cluster.key(pointsman_resources::Kind::HTTPRoute, "r");
-    eventually("it is known", async || follower.knows(&key)).await;
-    assert_eq!(follower.metrics.status_writes(), 0);
+    cluster.route("before", "edge").await;
     let own = &cluster.controller_name;
-    assert!(parent(&cluster.get("HTTPRoute", "r").await, own).is_none());
-    leads.send_replace(true);
-    eventually("it is written", async || {
-        parent(&cluster.get("HTTPRoute", "r").await, own).is_some()
+    let is_written = async |name: &str| {
+        let route = cluster.get("HTTPRoute", name).await;
+        parent(&route, own).is_some()
+    };
+    eventually("the leader writes", async || is_written("before").await).await;
+    let key = |name| cluster.key(pointsman_resources::Kind::HTTPRoute, name);
+    eventually("the follower knows", async || {
+        follower.knows(&key("before"))
     })
     .await;
+    assert!(!follower.cluster().is_leader());
+    leader.stop().await;
+    cluster.route("after", "edge").await;
+    eventually("the follower takes over", async || {
+        is_written("after").await
+    })
+    .await;
+    assert!(follower.cluster().is_leader());
+    let writes = follower.cluster().metrics().status_writes();
+    // The new route, and the Gateway that counts it.
+    assert!((1..=2).contains(&writes), "{writes} writes");
     cluster.clean_up().await;
 }
 
@@ -169,7 +197,7 @@ async fn a_follower_writes_nothing_until_it_leads() {
 async fn two_installations_share_a_route_and_writes_stop() {
     let one = Cluster::new("one").await;
     let two = Cluster::new("two").await;
-    let (first, second) = (one.leader().await, two.leader().await);
+    let (first, second) = (one.controller().await, two.controller().await);
     one.gateway("edge").await;
     two.gateway("edge").await;
     let spec = json!({"parentRefs": [{"name": "edge"}, {"name": "edge", "namespace": two.namespace}], "rules": [{}]});
@@ -182,11 +210,10 @@ async fn two_installations_share_a_route_and_writes_stop() {
             && parent(&route, &two.controller_name).is_some()
     })
     .await;
-    let is_idle = || {
-        let queues = [&first, &second].map(|one| one.metrics.to_string());
-        queues.iter().all(|text| text.contains("status_queue 0"))
-    };
-    eventually("nothing is left to write", async || is_idle()).await;
+    eventually("nothing is left to write", async || {
+        first.has_written_all() && second.has_written_all()
+    })
+    .await;
     let version = route().await["metadata"]["resourceVersion"].clone();
     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     assert_eq!(route().await["metadata"]["resourceVersion"], version);
@@ -222,7 +249,7 @@ async fn events(cluster: &Cluster, name: &str) -> Vec<(String, i64)> {
 #[ignore = "needs a cluster"]
 async fn a_problem_is_reported_as_an_event_once() {
     let cluster = Cluster::new("events").await;
-    let controller = cluster.leader().await;
+    let controller = cluster.controller().await;
     cluster.gateway("edge").await;
     let spec = |backend: &str| json!({"spec": {"parentRefs": [{"name": "edge"}], "rules": [{"backendRefs": [{"name": backend, "port": 80}]}]}});
     cluster.apply("HTTPRoute", "r", spec("missing")).await;
@@ -239,7 +266,7 @@ async fn a_problem_is_reported_as_an_event_once() {
     .await;
     // Another replica takes over and finds the same.
     drop(controller);
-    let controller = cluster.leader().await;
+    let controller = cluster.controller().await;
     eventually("it is counted", async || {
         reported(&[("BackendNotFound", 2)]).await
     })

@@ -13,12 +13,9 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Client, Config};
 use pointsman_binding::Controller as Identity;
 use pointsman_control::{Inbox, Reconciler, Snapshots};
-use pointsman_kube::events::{EventSink, Events};
-use pointsman_kube::{Metrics, Settings, Source, StatusWriter};
+use pointsman_kube::Settings;
 use pointsman_resources::ObjectKey;
 use serde_json::{Value, json};
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 /// A namespace on the cluster, with a GatewayClass of its own.
 pub struct Cluster {
@@ -147,80 +144,49 @@ impl Cluster {
         self.delete("Namespace", &self.namespace).await;
     }
 
-    /// Starts a controller. It leads if `is_leader` says so.
-    pub async fn controller(&self, is_leader: watch::Receiver<bool>) -> Controller {
-        self.controller_with(self.client.clone(), is_leader).await
-    }
-
-    pub async fn controller_with(
-        &self,
-        client: Client,
-        is_leader: watch::Receiver<bool>,
-    ) -> Controller {
-        let settings = Settings {
+    pub fn settings(&self) -> Settings {
+        Settings {
             controller: Identity {
                 name: self.controller_name.as_str().into(),
                 class: None,
             },
-            ..Settings::default()
-        };
-        self.controller_of(client, is_leader, settings).await
-    }
-
-    pub async fn controller_of(
-        &self,
-        client: Client,
-        is_leader: watch::Receiver<bool>,
-        settings: Settings,
-    ) -> Controller {
-        let (inbox, snapshots): (Arc<Inbox>, Arc<Snapshots>) = Default::default();
-        let metrics: Arc<Metrics> = Arc::default();
-        let events = Arc::new(Events::new(metrics.clone()));
-        let source = Source::start(
-            client.clone(),
-            &settings,
-            inbox.clone(),
-            events.clone(),
-            metrics.clone(),
-        );
-        let source = source.await.expect("the API server answers");
-        let writer = StatusWriter::new(metrics.clone());
-        let mut tasks = JoinSet::new();
-        let run = writer.clone();
-        tasks.spawn(run.run(client.clone(), is_leader.clone(), source.api()));
-        let (run, name) = (events.clone(), settings.controller.name.clone());
-        tasks.spawn(run.run(client, is_leader, name, "test".into()));
-        let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone())
-            .with_controller(settings.controller)
-            .with_status_sink(Box::new(writer))
-            .with_status_sink(Box::new(EventSink(events)));
-        let updates = inbox.clone();
-        let thread = std::thread::spawn(move || reconciler.run(&updates));
-        Controller {
-            snapshots,
-            metrics,
-            source,
-            inbox,
-            _tasks: tasks,
-            thread: Some(thread),
+            watch_namespaces: Vec::new(),
+            lease: None,
+            instance: "test".into(),
         }
     }
 
     /// Starts a controller that leads.
-    pub async fn leader(&self) -> Controller {
-        let (sender, is_leader) = watch::channel(true);
-        std::mem::forget(sender);
-        self.controller(is_leader).await
+    pub async fn controller(&self) -> Controller {
+        self.controller_with(self.client.clone(), self.settings())
+            .await
+    }
+
+    pub async fn controller_with(&self, client: Client, settings: Settings) -> Controller {
+        let (inbox, snapshots): (Arc<Inbox>, Arc<Snapshots>) = Default::default();
+        let started = pointsman_kube::Cluster::start(client, &settings, inbox.clone()).await;
+        let (cluster, sinks) = started.expect("the API server answers");
+        let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
+        reconciler = reconciler.with_controller(settings.controller);
+        for sink in sinks {
+            reconciler = reconciler.with_status_sink(sink);
+        }
+        let updates = inbox.clone();
+        let thread = std::thread::spawn(move || reconciler.run(&updates));
+        Controller {
+            snapshots,
+            cluster: Some(cluster),
+            inbox,
+            thread: Some(thread),
+        }
     }
 }
 
 /// A controller that ends with the test.
 pub struct Controller {
     pub snapshots: Arc<Snapshots>,
-    pub metrics: Arc<Metrics>,
-    pub source: Source,
+    cluster: Option<pointsman_kube::Cluster>,
     inbox: Arc<Inbox>,
-    _tasks: JoinSet<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -229,6 +195,23 @@ impl Controller {
     pub fn knows(&self, key: &ObjectKey) -> bool {
         let snapshot = self.snapshots.latest();
         snapshot.entries.keys().any(|(_, known)| known == key)
+    }
+
+    pub fn cluster(&self) -> &pointsman_kube::Cluster {
+        self.cluster.as_ref().expect("it runs")
+    }
+
+    /// Whether every status that is known is written.
+    pub fn has_written_all(&self) -> bool {
+        self.cluster()
+            .metrics()
+            .to_string()
+            .contains("status_queue 0")
+    }
+
+    /// Ends as a process does that is asked to.
+    pub async fn stop(mut self) {
+        self.cluster.take().expect("it runs").stop().await;
     }
 }
 
@@ -243,13 +226,13 @@ impl Drop for Controller {
 
 /// Waits until something holds.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    for _ in 0..600 {
+    for _ in 0..1200 {
         if holds().await {
             return;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    panic!("{what}: not within a minute");
+    panic!("{what}: not within two minutes");
 }
 
 /// The entry of a controller in a route's status.

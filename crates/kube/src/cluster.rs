@@ -1,0 +1,103 @@
+//! Everything between a reconciler and a cluster, started together.
+
+use std::sync::Arc;
+
+use kube::Client;
+use pointsman_control::{Inbox, StatusSink};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::events::{EventSink, Events};
+use crate::lease::Candidate;
+use crate::{Metrics, Settings, Source, StatusWriter};
+
+/// A connection to a cluster: its objects arrive in an [`Inbox`], and statuses and Events leave through [`StatusSink`]s. Dropping it ends all of it.
+pub struct Cluster {
+    source: Source,
+    metrics: Arc<Metrics>,
+    is_leader: watch::Receiver<bool>,
+    stop: watch::Sender<bool>,
+    /// The election, which outlives the rest: a Lease is released when nothing is written any more.
+    election: JoinSet<()>,
+    writers: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Connects to a cluster. Must be called within a tokio runtime. The sinks belong to the reconciler that empties the inbox.
+    pub async fn start(
+        client: Client,
+        settings: &Settings,
+        inbox: Arc<Inbox>,
+    ) -> kube::Result<(Cluster, Vec<Box<dyn StatusSink>>)> {
+        let metrics: Arc<Metrics> = Arc::default();
+        let events = Arc::new(Events::new(metrics.clone()));
+        let source = Source::start(
+            client.clone(),
+            settings,
+            inbox,
+            events.clone(),
+            metrics.clone(),
+        );
+        let source = source.await?;
+        let (stop, stopped) = watch::channel(false);
+        let (leads, is_leader) = watch::channel(false);
+        let mut election = JoinSet::new();
+        match &settings.lease {
+            Some(lease) => {
+                let candidate =
+                    Candidate::new(client.clone(), lease, &settings.instance, metrics.clone());
+                election.spawn(candidate.run(leads, stopped));
+            }
+            None => drop(election.spawn(lead_alone(leads, stopped))),
+        }
+        let writer = StatusWriter::new(metrics.clone());
+        let mut writers = JoinSet::new();
+        let statuses = writer.clone();
+        writers.spawn(statuses.run(client.clone(), is_leader.clone(), source.api()));
+        let (controller, instance) = (&settings.controller.name, &settings.instance);
+        writers.spawn(events.clone().run(
+            client,
+            is_leader.clone(),
+            controller.clone(),
+            instance.clone(),
+        ));
+        let cluster = Cluster {
+            source,
+            metrics,
+            is_leader,
+            stop,
+            election,
+            writers,
+        };
+        Ok((cluster, vec![Box::new(writer), Box::new(EventSink(events))]))
+    }
+
+    /// The source.
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// Metrics of all parts.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Reports whether this process writes statuses.
+    pub fn is_leader(&self) -> bool {
+        *self.is_leader.borrow()
+    }
+
+    /// Stops to write and releases the Lease.
+    pub async fn stop(mut self) {
+        self.writers.shutdown().await;
+        self.stop.send_replace(true);
+        while self.election.join_next().await.is_some() {}
+    }
+}
+
+/// Leads without an election, as a process does that has no replicas.
+async fn lead_alone(leads: watch::Sender<bool>, mut stopped: watch::Receiver<bool>) {
+    leads.send_replace(true);
+    // Either it is true, or nobody can say so any more.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
