@@ -290,13 +290,13 @@ mod tests {
         let mut delays = Vec::new();
         for value in 1..=4 {
             let (_, taken) = take(&mut queue, now).expect("it is ready");
+            if value == 4 {
+                queue.put(&key("a"), 7, Background);
+            }
             queue.finish(&key("a"), taken, Failed, now);
             let wake = queue.next_wake().expect("it is tried again");
             delays.push((wake - now).as_millis());
             now = wake;
-            if value == 2 {
-                queue.put(&key("a"), 7, Background);
-            }
         }
         assert_eq!(delays, [100, 200, 400, 800]);
         assert_eq!(take(&mut queue, now), Some(("a".to_owned(), 7)));
