@@ -1,4 +1,4 @@
-//! Warnings about certificates in use: expired, not valid yet, about to expire, or for another host than the listener's. Time is an argument.
+//! Warnings about certificates in use: expired, not yet valid, about to expire, or for another host than the listener's. The time is an argument.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::store::Reader;
 use crate::x509::{self, Certificate};
 use crate::{Binder, Warning, certificates};
 
-/// Remaining validity, in seconds, below which a certificate should have been renewed.
+/// Remaining validity in seconds below which a certificate is reported as about to expire.
 const RENEWAL_WINDOW: i64 = 30 * 24 * 60 * 60;
 
-/// Kinds of objects that decide which certificates are in use: those that refer to them, hold them, or permit a reference.
+/// Kinds of objects that determine the certificates in use: those that reference or contain them, or permit references.
 pub const CERTIFICATE_KINDS: [Kind; 10] = [
     Kind::GatewayClass,
     Kind::Gateway,
@@ -35,7 +35,7 @@ pub const CERTIFICATE_KINDS: [Kind; 10] = [
 ];
 
 impl Binder {
-    /// Warnings about the certificates in use at a time, given in Unix seconds. Looks at every object.
+    /// Returns warnings about the certificates in use at a time in Unix seconds. Evaluates every object.
     pub fn certificate_warnings(&self, now: i64) -> Vec<Warning> {
         let objects = self.store.objects.iter();
         let objects = objects.filter(|(key, _)| CERTIFICATE_KINDS.contains(&key.kind));
@@ -85,7 +85,7 @@ impl Binder {
 struct CertificateChecker<'a> {
     reader: Reader<'a>,
     now: i64,
-    /// The object that the warnings are about.
+    /// Object to which warnings refer.
     object: Option<ObjectKey>,
     warnings: Vec<Warning>,
 }
@@ -108,8 +108,8 @@ impl CertificateChecker<'_> {
                 .as_ref()
                 .filter(|_| listener.tls.is_some());
             let references = tls.map_or(&[][..], |tls| &tls.certificate_refs);
-            for (place, reference) in references.iter().enumerate() {
-                let field = format!("spec.listeners[{index}].tls.certificateRefs[{place}]");
+            for (position, reference) in references.iter().enumerate() {
+                let field = format!("spec.listeners[{index}].tls.certificateRefs[{position}]");
                 let hostname = listener.hostname.as_ref().map(Hostname::as_str);
                 self.reference(owner, reference, &field, hostname);
             }
@@ -138,7 +138,7 @@ impl CertificateChecker<'_> {
         }
     }
 
-    /// Checks the authorities that must have signed the certificates of clients.
+    /// Checks the CA certificates for client validation.
     fn clients(&mut self, key: &ObjectKey, of: &str, validation: Option<&FrontendTlsValidation>) {
         let references = validation.into_iter().flat_map(|v| &v.ca_certificate_refs);
         for (index, reference) in references.enumerate() {
@@ -153,7 +153,7 @@ impl CertificateChecker<'_> {
         }
     }
 
-    /// Checks the authorities that must have signed the certificates of a backend.
+    /// Checks the CA certificates for backend validation.
     fn validation(&mut self, kind: Kind, namespace: &str, of: &str, with: &BackendTlsValidation) {
         for (index, reference) in with.ca_certificate_refs.iter().enumerate() {
             let parts = (&*reference.group, &*reference.kind, &*reference.name, None);
@@ -176,7 +176,10 @@ impl CertificateChecker<'_> {
             self.period(&what, &der, field);
             let unusable = Certificate::read(&der).and_then(|c| x509::unusable_public_key(&c));
             if let Some(why) = unusable {
-                self.warn(field, format!("{what} verifies nothing: its key is {why}"));
+                self.warn(
+                    field,
+                    format!("{what} can't verify others: its key is {why}"),
+                );
             }
         }
     }
@@ -189,8 +192,8 @@ impl CertificateChecker<'_> {
         for (index, listener) in gateway.spec.conf.listeners.iter().enumerate() {
             let tls = listener.tls.as_ref().filter(|_| !listener.cross_mesh);
             let sources = tls.map_or(&[][..], |tls| &tls.certificates);
-            for (place, source) in sources.iter().enumerate() {
-                let field = format!("{spec}conf.listeners[{index}].tls.certificates[{place}]");
+            for (position, source) in sources.iter().enumerate() {
+                let field = format!("{spec}conf.listeners[{index}].tls.certificates[{position}]");
                 let found = match source {
                     DataSource::Secret(name) => {
                         let found =
@@ -251,11 +254,11 @@ impl CertificateChecker<'_> {
         let version = Certificate::read(leaf).map_or(3, |certificate| certificate.version);
         let message = match (names.is_empty(), version) {
             (false, _) => format!(
-                "the certificate of {of} is for {}, not for {hostname}, the listener's hostname: clients reject it",
+                "the certificate of {of} is for {}, not for the listener's hostname {hostname}, so clients reject it",
                 names.join(", ")
             ),
             (true, 1) => format!(
-                "the certificate of {of} is of X.509 version 1, which has no DNS names, so most clients reject it for {hostname}; \
+                "the certificate of {of} has X.509 version 1, which has no DNS names, so most clients reject it for {hostname}; \
                  `openssl req -x509 -addext subjectAltName=DNS:{hostname}` creates one of version 3"
             ),
             (true, _) => format!(
@@ -270,7 +273,7 @@ impl CertificateChecker<'_> {
         let Some((start, end)) = validity else {
             return;
         };
-        // Text that stays the same until the state changes: `run` logs each warning once.
+        // The text must not change while the state does not, since `run` logs each warning once.
         let message = if self.now > end {
             format!("{what} expired at {}", to_rfc3339(end))
         } else if self.now < start {

@@ -1,4 +1,4 @@
-//! Certificates and keys out of Secrets, ConfigMaps and ClusterTrustBundles, validated with the code that the proxy uses them with.
+//! Certificates and keys from Secrets, ConfigMaps and ClusterTrustBundles, validated with the same code that the proxy uses.
 
 use std::sync::Arc;
 
@@ -18,25 +18,25 @@ use crate::kuma::lowering::content;
 use crate::store::Reader;
 use crate::x509;
 
-/// Why a reference gives no certificate.
+/// Reason why a certificate reference does not resolve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CertificateRefError {
-    /// The reference is not granted.
+    /// No ReferenceGrant permits the reference.
     NotPermitted,
-    /// Not a kind that holds such a thing.
+    /// The kind of object is not supported.
     InvalidKind,
-    /// It is missing or holds something else.
+    /// The object is missing, or has no valid certificate.
     InvalidContent,
 }
 
 /// A certificate that a reference resolved to.
 pub(crate) struct ResolvedCertificate {
     pub id: SecretId,
-    /// Why the newest version of the Secret is not used, if the one before stays in effect.
+    /// Reason why the newest version of the Secret is not used, if an earlier one stays in effect.
     pub retained: Option<String>,
 }
 
-/// Resolves a reference to a certificate and key, and validates them. Permission is judged before existence.
+/// Resolves a reference to a certificate and key, and validates them. Permission is checked before existence.
 pub(crate) fn resolve_certificate(
     reader: &Reader<'_>,
     from: Kind,
@@ -52,7 +52,7 @@ pub(crate) fn resolve_certificate(
     if !group.is_empty() || kind != "Secret" {
         let message = wrong_group(group, kind, name, &[Kind::Secret]).unwrap_or_else(|| {
             let found = full_kind(group, kind);
-            format!("{found} {name} can't hold a certificate; a Secret can")
+            format!("{found} {name} is not a supported certificate reference; a Secret is")
         });
         return Err((CertificateRefError::InvalidKind, message));
     }
@@ -75,36 +75,35 @@ pub(crate) fn resolve_certificate(
             missing(reader, Kind::Secret, &secret_name),
         )
     })?;
-    let wrong = |what: String| {
+    let invalid = |why: String| {
         (
             CertificateRefError::InvalidContent,
-            format!("Secret {secret_name}: {what}"),
+            format!("Secret {secret_name}: {why}"),
         )
     };
-    // Kuma's Secrets have both in one key, which no Gateway's reference means.
-    value(secret, "tls.crt").map_err(wrong)?;
+    // Secrets of Kuma have certificate and key in one entry, which the Gateway API does not support.
+    value(secret, "tls.crt").map_err(invalid)?;
     let key = reader.certificate(&secret_name);
-    key.transpose().map_err(wrong)?;
+    key.transpose().map_err(invalid)?;
     Ok(ResolvedCertificate {
         retained: reader.retained(&secret_name),
         id: SecretId::Object(secret_name),
     })
 }
 
-/// Why there is no object of this kind and name.
 fn missing(reader: &Reader<'_>, kind: Kind, name: &Name) -> String {
     let name = name.clone();
     reader.missing(&ObjectKey { kind, name })
 }
 
-/// Resolves a reference to the certificates of authorities: a ConfigMap or a ClusterTrustBundle.
+/// Resolves a reference to CA certificates in a ConfigMap or a ClusterTrustBundle.
 pub(crate) fn resolve_authorities(
     reader: &Reader<'_>,
     from: Kind,
     namespace: &str,
     (group, kind, name, other): (&str, &str, &str, Option<&str>),
 ) -> Result<Vec<Arc<[u8]>>, (CertificateRefError, String)> {
-    let (place, pem) = match (group, kind) {
+    let (field, pem) = match (group, kind) {
         ("", "ConfigMap") => {
             let to_namespace = other.unwrap_or(namespace);
             let reference = CrossNamespaceReference {
@@ -151,33 +150,33 @@ pub(crate) fn resolve_authorities(
             let kinds = [Kind::ConfigMap, Kind::ClusterTrustBundle];
             let message = wrong_group(group, kind, name, &kinds).unwrap_or_else(|| {
                 let found = full_kind(group, kind);
-                format!("{found} {name} can't hold certificates of authorities; a ConfigMap or a ClusterTrustBundle can")
+                format!("{found} {name} is not a supported reference to CA certificates; a ConfigMap or a ClusterTrustBundle is")
             });
             return Err((CertificateRefError::InvalidKind, message));
         }
     };
-    trust_anchors(pem.as_bytes()).map_err(|what| {
+    trust_anchors(pem.as_bytes()).map_err(|why| {
         (
             CertificateRefError::InvalidContent,
-            format!("{place} {what}"),
+            format!("{field} {why}"),
         )
     })
 }
 
-/// Certificates of authorities in PEM. Fails if one can't be read, or if none could verify anything.
+/// Parses CA certificates in PEM. Fails if one is malformed, or if none could verify a signature.
 pub(crate) fn trust_anchors(pem: &[u8]) -> Result<Vec<Arc<[u8]>>, String> {
     let anchors = parse_certificates(pem, x509::check_anchor)?;
     let unusable = |der: &Arc<[u8]>| x509::unusable_public_key(&x509::Certificate::read(der)?);
     match anchors.iter().map(unusable).collect::<Option<Vec<_>>>() {
         Some(reasons) => Err(format!(
-            "holds a certificate that can't verify others: its key is {}",
+            "contains a certificate that can't verify others: its key is {}",
             reasons.join("; ")
         )),
         None => Ok(anchors),
     }
 }
 
-/// A kind with its group.
+/// Formats a kind with its group.
 fn full_kind(group: &str, kind: &str) -> String {
     match group.is_empty() {
         true => kind.to_owned(),
@@ -185,17 +184,20 @@ fn full_kind(group: &str, kind: &str) -> String {
     }
 }
 
-/// The message for a reference to one of these kinds in a group that is not its own.
+/// Returns the message for a reference to a supported kind with the wrong group.
 fn wrong_group(group: &str, kind: &str, name: &str, kinds: &[Kind]) -> Option<String> {
-    let meant = kinds.iter().find(|known| known.name() == kind)?;
-    let right = meant.group();
+    let expected = kinds.iter().find(|known| known.name() == kind)?.group();
     Some(format!(
-        "{kind} {name}: the group of {kind} is \"{right}\", not \"{group}\"; write `group: {}`",
-        if right.is_empty() { "\"\"" } else { right }
+        "{kind} {name}: the group of {kind} is \"{expected}\", not \"{group}\"; write `group: {}`",
+        if expected.is_empty() {
+            "\"\""
+        } else {
+            expected
+        }
     ))
 }
 
-/// The bytes that a source of Kuma's stands for; of a secret what it holds.
+/// Reads a data source of Kuma, including Secrets.
 pub(crate) fn read_source(
     reader: &Reader<'_>,
     mesh: &str,
@@ -205,7 +207,7 @@ pub(crate) fn read_source(
         return content(reader, source);
     };
     let (name, secret) = find_mesh_secret(reader, mesh, name)?;
-    let found = value(secret, SECRET_KEY).map_err(|what| format!("Secret {name} {what}"))?;
+    let found = value(secret, SECRET_KEY).map_err(|why| format!("Secret {name} {why}"))?;
     Ok(found.into())
 }
 
@@ -218,14 +220,14 @@ pub(crate) fn resolve_mesh_secret(
     let (name, _) = find_mesh_secret(reader, mesh, name)?;
     let key = reader.certificate(&name);
     key.transpose()
-        .map_err(|what| format!("Secret {name}: {what}"))?;
+        .map_err(|why| format!("Secret {name}: {why}"))?;
     Ok(ResolvedCertificate {
         retained: reader.retained(&name),
         id: SecretId::Object(name),
     })
 }
 
-/// A certificate and its key, apart as Kubernetes has them in a Secret, or together as Kuma does.
+/// Parses the certificate and key of a Secret: in separate entries as in Kubernetes, or in one as in Kuma.
 pub(crate) fn from_secret(secret: &Secret) -> Result<CertifiedKey, String> {
     let has = |key: &str| secret.data.contains_key(key) || secret.string_data.contains_key(key);
     if has("tls.crt") {
@@ -237,57 +239,58 @@ pub(crate) fn from_secret(secret: &Secret) -> Result<CertifiedKey, String> {
     from_parts((SECRET_KEY, &pem), (SECRET_KEY, &pem))
 }
 
-/// A Secret of a mesh: a universal document, or on Kubernetes one in the namespace of the mesh's operators.
+/// Finds a Secret of a mesh: a universal document, or on Kubernetes one in Kuma's system namespace.
 fn find_mesh_secret<'a>(
     reader: &Reader<'a>,
     mesh: &str,
     name: &str,
 ) -> Result<(Name, &'a Secret), String> {
-    let places = [
+    let names = [
         Name::new(scope(mesh), name),
         Name::new(SYSTEM_NAMESPACE, name),
     ];
-    let found = places
+    let found = names
         .iter()
-        .find_map(|place| Some((place.clone(), reader.secret(place)?)));
+        .find_map(|name| Some((name.clone(), reader.secret(name)?)));
     found.ok_or_else(|| {
-        let keys = places.each_ref().map(|name| ObjectKey {
+        let keys = names.each_ref().map(|name| ObjectKey {
             kind: Kind::Secret,
             name: name.clone(),
         });
         match keys.iter().find(|key| reader.is_rejected(key)) {
             Some(rejected) => reader.missing(rejected),
-            None => format!("there is no Secret {}, nor {}", places[0], places[1]),
+            None => format!("neither Secret {} nor Secret {} exists", names[0], names[1]),
         }
     })
 }
 
-/// The certificate and its key that a text holds as PEM, validated as those of Secrets are.
+/// Parses and validates a certificate and its key that are concatenated as PEM.
 pub fn parse_certified_key(pem: &[u8]) -> Result<CertifiedKey, String> {
     from_parts(("", pem), ("", pem))
 }
 
-/// What is wrong with a text that is no PEM.
+/// Describes an error of the PEM parser.
 fn pem_error(error: rustls_pki_types::pem::Error) -> String {
     use rustls_pki_types::pem::Error;
     match error {
         Error::MissingSectionEnd { .. } => "is not PEM: a section has no end".to_owned(),
         Error::IllegalSectionStart { .. } => "is not PEM: a section has no beginning".to_owned(),
-        Error::Base64Decode(_) => "is not PEM: what stands there is not base64".to_owned(),
+        Error::Base64Decode(_) => "is not PEM: the content is not base64".to_owned(),
         _ => "is not PEM".to_owned(),
     }
 }
 
-/// A certificate and its key, each as PEM with the name of its field, which may be empty; one text may hold both. Fails unless the proxy could sign with them.
+/// Parses a certificate and its key from PEM, each with the name of its field, which may be empty. Both may be in the same text. Fails unless the proxy could
+/// sign with the key.
 pub(crate) fn from_parts(
     (crt_name, certificate): (&str, &[u8]),
     (key_name, key): (&str, &[u8]),
 ) -> Result<CertifiedKey, String> {
-    let named = |name: &str, what: String| format!("{name} {what}").trim_start().to_owned();
+    let named = |name: &str, why: String| format!("{name} {why}").trim_start().to_owned();
     let found = CertifiedKey {
         chain: parse_certificates(certificate, x509::check_certificate)
-            .map_err(|what| named(crt_name, what))?,
-        key: parse_private_key(key).map_err(|what| named(key_name, what))?,
+            .map_err(|why| named(crt_name, why))?,
+        key: parse_private_key(key).map_err(|why| named(key_name, why))?,
     };
     match x509::signing_key(&found) {
         Ok(_) => Ok(found),
@@ -303,7 +306,7 @@ fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
         .data
         .get(key)
         .ok_or_else(|| format!("has no key `{key}`"))?;
-    // The API server takes line breaks within base64.
+    // The API server accepts line breaks in base64.
     let packed: Vec<u8> = text
         .bytes()
         .filter(|byte| !byte.is_ascii_whitespace())
@@ -313,7 +316,7 @@ fn value(secret: &Secret, key: &str) -> Result<Vec<u8>, String> {
         .map_err(|error| format!("{key} is not base64: {error}"))
 }
 
-/// Certificates in PEM, each of which passes a check.
+/// Parses certificates in PEM, each of which must pass a check.
 fn parse_certificates(
     pem: &[u8],
     check: fn(&[u8]) -> Result<(), String>,
@@ -322,16 +325,16 @@ fn parse_certificates(
     for certificate in CertificateDer::pem_slice_iter(pem) {
         let der = certificate.map_err(pem_error)?;
         check(&der).map_err(|why| match chain.len() {
-            0 => format!("holds a certificate that can't be used: {why}"),
+            0 => format!("contains a certificate that can't be used: {why}"),
             before => format!(
-                "holds a certificate, number {}, that can't be used: {why}",
+                "contains a certificate, number {}, that can't be used: {why}",
                 before + 1
             ),
         })?;
         chain.push(Arc::from(der.as_ref()));
     }
     if chain.is_empty() {
-        return Err("holds no PEM certificate".to_owned());
+        return Err("contains no PEM certificate".to_owned());
     }
     Ok(chain)
 }
@@ -339,10 +342,10 @@ fn parse_certificates(
 fn parse_private_key(pem: &[u8]) -> Result<PrivateKey, String> {
     let key = PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
         _ if is_encrypted(pem) => {
-            "holds an encrypted private key; decrypt it, for example with `openssl pkey -in FILE`"
+            "contains an encrypted private key; decrypt it, for example with `openssl pkey -in FILE`"
                 .to_owned()
         }
-        rustls_pki_types::pem::Error::NoItemsFound => "holds no PEM private key".to_owned(),
+        rustls_pki_types::pem::Error::NoItemsFound => "contains no PEM private key".to_owned(),
         other => pem_error(other),
     })?;
     let der: Arc<[u8]> = Arc::from(key.secret_der());
@@ -350,11 +353,11 @@ fn parse_private_key(pem: &[u8]) -> Result<PrivateKey, String> {
         PrivateKeyDer::Pkcs8(_) => Ok(PrivateKey::Pkcs8(der)),
         PrivateKeyDer::Pkcs1(_) => Ok(PrivateKey::Pkcs1(der)),
         PrivateKeyDer::Sec1(_) => Ok(PrivateKey::Sec1(der)),
-        _ => Err("holds a private key of an unknown form".to_owned()),
+        _ => Err("contains a private key in an unknown format".to_owned()),
     }
 }
 
-/// Whether PEM holds an encrypted key, in PKCS #8 or in OpenSSL's older form.
+/// Returns whether PEM contains an encrypted key, in PKCS #8 or in OpenSSL's older format.
 fn is_encrypted(pem: &[u8]) -> bool {
     let text = String::from_utf8_lossy(pem);
     text.contains("BEGIN ENCRYPTED PRIVATE KEY") || text.contains("Proc-Type: 4,ENCRYPTED")

@@ -1,4 +1,4 @@
-//! Which installation this is: several may share a cluster, each with GatewayClasses and status entries of its own.
+//! Identity of an installation. Several may share a cluster, each with its own GatewayClasses and status entries.
 
 use std::sync::Arc;
 
@@ -8,15 +8,15 @@ use pointsman_resources::policy::XMesh;
 use crate::Binder;
 use crate::store::{Input, Query};
 
-/// Name under which GatewayClasses and meshes are served and status entries are signed, unless the operator sets another.
+/// Default controller name, in GatewayClasses, XMeshes and status entries.
 pub const CONTROLLER_NAME: &str = "pointsman.io/controller";
 
 /// Identity of an installation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Controller {
-    /// `controllerName` of the GatewayClasses and meshes that are served, and of status entries.
+    /// `controllerName` of the GatewayClasses and XMeshes that it manages, and of status entries.
     pub name: Arc<str>,
-    /// The only GatewayClass that is served, of those with this `controllerName`; all of them if `None`.
+    /// The only GatewayClass to serve among those with this `controllerName`; `None` for all of them.
     pub class: Option<Arc<str>>,
 }
 
@@ -30,13 +30,13 @@ impl Default for Controller {
 }
 
 impl Controller {
-    /// Reports whether a GatewayClass is one of this installation's.
+    /// Returns whether this installation serves a GatewayClass.
     pub(crate) fn serves_class(&self, class: &GatewayClass) -> bool {
         let is_chosen = |only: &Arc<str>| *only == class.metadata.name;
         class.spec.controller_name == *self.name && self.class.as_ref().is_none_or(is_chosen)
     }
 
-    /// Reports whether a mesh is one of this installation's.
+    /// Returns whether this installation manages a mesh.
     pub(crate) fn serves_mesh(&self, mesh: &XMesh) -> bool {
         mesh.spec.controller_name == *self.name
     }
@@ -49,7 +49,7 @@ impl Binder {
         }
         self.store.controller = controller;
         self.tracker.invalidate_readers(&Input::Controller);
-        // Each status carries the name.
+        // Every status contains the name.
         for key in self.statuses.keys() {
             self.tracker.invalidate(Query::Status(key.clone()));
         }

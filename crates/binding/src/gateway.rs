@@ -1,4 +1,4 @@
-//! A Gateway with its ListenerSets: whether it is ours, which listeners it has, what is said of them.
+//! Evaluates a Gateway with its ListenerSets: acceptance, listeners and conditions.
 
 use pointsman_resources::gateway::{From, Gateway, GatewayAddress, ListenerSet};
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -10,54 +10,51 @@ use crate::namespaces;
 use crate::status::Condition;
 use crate::store::Reader;
 
-/// A Gateway that is ours, as it was found to be. How many routes are attached is counted elsewhere, so that a route that
-/// comes or goes changes nothing here.
+/// A Gateway that Pointsman manages, evaluated. Attached routes are counted elsewhere, so that an added or removed route does not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct GatewayView {
-    /// The Gateway's generation.
     pub generation: i64,
-    /// Why it is not accepted as a whole.
+    /// Reason and message if the whole Gateway is not accepted.
     pub refused: Option<(&'static str, String)>,
-    /// Why one of its addresses can't be had.
+    /// Reason and message if some of its addresses can't be used.
     pub unusable: Option<(&'static str, String)>,
-    /// Whether it has no other address either, so that nothing can be served.
+    /// True if none of its addresses can be used, so that it serves nothing.
     pub is_without_address: bool,
     /// Its own listeners.
     pub listeners: Vec<ListenerView>,
-    /// The ListenerSets that name it, oldest first.
+    /// ListenerSets that reference it, oldest first.
     pub sets: Vec<ListenerSetView>,
-    /// What of the Gateway itself could not be resolved.
+    /// Reason and message if a reference of the Gateway itself does not resolve.
     pub unresolved: Option<(&'static str, String)>,
-    /// The certificate shown to backends.
+    /// Client certificate for connections to backends.
     pub client_certificate: Option<SecretId>,
-    /// The addresses asked for by value.
+    /// Type and value of each requested address.
     pub addresses: Vec<(String, String)>,
-    /// Whether some port lets clients in without a valid certificate.
+    /// True if some port accepts clients without a valid certificate.
     pub insecure_fallback: bool,
-    /// Whether ListenerSets may attach at all.
+    /// True if ListenerSets may attach.
     pub allows_sets: bool,
 }
 
-/// A ListenerSet under its Gateway.
+/// A ListenerSet of a Gateway, evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerSetView {
-    /// Which one.
     pub name: Name,
-    /// Why the Gateway does not let it in.
+    /// Reason and message if the Gateway does not allow it.
     pub refused: Option<(&'static str, String)>,
-    /// Its listeners; none if it is not let in.
+    /// Listeners; empty if it is not allowed.
     pub listeners: Vec<ListenerView>,
 }
 
 impl ListenerSetView {
-    /// Whether at least one of its listeners is valid: accepted, and with all that it needs to serve.
+    /// Returns whether at least one of its listeners is valid, that is, able to serve traffic.
     fn is_valid(&self) -> bool {
         self.refused.is_none() && self.listeners.iter().any(ListenerView::is_programmed)
     }
 }
 
 impl GatewayView {
-    /// The listeners that this Gateway or ListenerSet declares; none if it is not let in.
+    /// Returns the listeners that the Gateway or one of its ListenerSets declares; `None` for an unknown ListenerSet.
     pub fn listeners_of(&self, owner: &ObjectKey) -> Option<&[ListenerView]> {
         if owner.kind == Kind::Gateway {
             return Some(&self.listeners);
@@ -68,7 +65,7 @@ impl GatewayView {
             .map(|set| &set.listeners[..])
     }
 
-    /// How many ListenerSets are attached: those that are accepted.
+    /// Returns the number of attached ListenerSets, which are those that are accepted.
     pub fn attached_sets(&self) -> usize {
         let all = self.sets.iter().filter(|set| set.is_valid());
         if self.refused.is_some() {
@@ -78,7 +75,7 @@ impl GatewayView {
         }
     }
 
-    /// What clients connect to.
+    /// Returns the frontends of its listeners.
     pub fn frontends(&self) -> impl Iterator<Item = Frontend> {
         let serves = self.refused.is_none() && !self.is_without_address;
         self.listeners
@@ -88,7 +85,7 @@ impl GatewayView {
             .filter_map(|listener| listener.frontend(self.client_certificate.as_ref()))
     }
 
-    /// Why none of its listeners serves traffic, or an address can't be had.
+    /// Returns the reason and message if no listener serves traffic or an address can't be used.
     pub fn not_programmed(&self) -> Option<(&'static str, String)> {
         if let Some((_, message)) = &self.refused {
             return Some(("Invalid", message.clone()));
@@ -96,7 +93,7 @@ impl GatewayView {
         if let Some((reason, message)) = &self.unusable {
             let message = match self.is_without_address {
                 true => message.clone(),
-                false => format!("{message}; its other addresses serve traffic"),
+                false => format!("{message}; the other addresses serve traffic"),
             };
             return Some((reason, message));
         }
@@ -108,7 +105,7 @@ impl GatewayView {
             .then(|| ("Invalid", "no listener can serve traffic".to_owned()))
     }
 
-    /// The Gateway's own conditions.
+    /// Returns the Gateway's own conditions.
     pub fn conditions(&self) -> Vec<Condition> {
         let mut all = Vec::new();
         let invalid = invalid_listeners(&self.listeners);
@@ -149,13 +146,13 @@ impl GatewayView {
             all.push(Condition::yes(
                 "InsecureFrontendValidationMode",
                 "ConfigurationChanged",
-                "clients without a valid certificate are let in: mode is AllowInsecureFallback",
+                "clients without a valid certificate are accepted, because mode is AllowInsecureFallback",
             ));
         }
         all
     }
 
-    /// The conditions of one of its ListenerSets.
+    /// Returns the conditions of one of its ListenerSets.
     pub fn set_conditions(&self, set: &ListenerSetView) -> Vec<Condition> {
         let both = |reason: &'static str, message: &str| {
             vec![
@@ -167,7 +164,7 @@ impl GatewayView {
             return both(reason, message);
         }
         if self.refused.is_some() {
-            return both("ParentNotAccepted", "its Gateway is not accepted");
+            return both("ParentNotAccepted", "the Gateway is not accepted");
         }
         let invalid = invalid_listeners(&set.listeners);
         let message = format!("not valid: listener {}", invalid.join(", "));
@@ -188,20 +185,20 @@ impl GatewayView {
     }
 }
 
-/// Names of the listeners that can't serve, be they not accepted or without a certificate or route kind that they need.
+/// Returns the names of the listeners that can't serve traffic: they are not accepted, or have no valid certificate or route kind.
 fn invalid_listeners(listeners: &[ListenerView]) -> Vec<&str> {
     let invalid = listeners.iter().filter(|one| !one.is_programmed());
     invalid.map(|one| one.spec.name.as_str()).collect()
 }
 
-/// Whether a GatewayClass is ours to serve.
+/// Returns whether Pointsman serves a GatewayClass.
 pub(crate) fn is_our_class(reader: &Reader<'_>, name: &str) -> bool {
     reader
         .class(&Name::new("", name))
         .is_some_and(|class| reader.controller().serves_class(class))
 }
 
-/// Looks at a Gateway. None if it does not exist or is not ours.
+/// Evaluates a Gateway. Returns `None` if it does not exist or belongs to another controller.
 pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> {
     let gateway = reader.gateway(name)?;
     let class = &gateway.spec.gateway_class_name;
@@ -263,7 +260,7 @@ pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> 
     let mut refused = None;
     if let Some(reference) = own_parameters {
         let message = format!(
-            "infrastructure.parametersRef: {} {} is not supported; no kind is",
+            "infrastructure.parametersRef is not supported; remove the reference to {} {}",
             reference.kind, reference.name
         );
         refused = Some(("InvalidParameters", message));
@@ -321,11 +318,11 @@ fn check_set(
     let name = gateway.metadata.key();
     Some((
         "NotAllowed",
-        format!("Gateway {name} does not let it in: allowedListeners.{rule}"),
+        format!("Gateway {name} does not allow it: allowedListeners.{rule}"),
     ))
 }
 
-/// The type of addresses that can be listened on.
+/// The supported type of addresses.
 pub(crate) const IP_ADDRESS: &str = "IPAddress";
 
 fn check_address(
@@ -338,27 +335,26 @@ fn check_address(
         .as_deref()
         .filter(|scope| !scope.is_empty())
     {
-        let message =
-            format!("an address of routability {scope} can't be had; leave routability out");
+        let message = format!("routability {scope} of an address is not supported; remove it");
         refused.get_or_insert(("UnsupportedAddress", message));
     }
     match (address.kind.as_str(), address.value.as_deref()) {
         (IP_ADDRESS, _) => {}
         ("Hostname", value) => {
             let message = format!(
-                "nothing can listen on hostname {}; ask for an IPAddress",
+                "can't listen on hostname {}; use an address of type IPAddress",
                 value.unwrap_or("(any)")
             );
             unusable.get_or_insert(("AddressNotUsable", message));
         }
         (other, _) => {
-            let message = format!("addresses of type {other} are not supported; IPAddress is");
+            let message = format!("addresses of type {other} are not supported; only IPAddress is");
             refused.get_or_insert(("UnsupportedAddress", message));
         }
     }
 }
 
-/// The certificate that a Gateway shows to backends, or why there is none.
+/// Resolves the client certificate for connections to backends. Returns it if it is valid, and the error of its reference.
 fn client_certificate(
     reader: &Reader<'_>,
     gateway: &Gateway,

@@ -1,4 +1,4 @@
-//! One listener: what it takes, what it refers to, and whether it clashes with another on its port.
+//! Evaluates listeners: supported kinds, references, and conflicts on a port.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,47 +16,44 @@ use crate::grants;
 use crate::status::Condition;
 use crate::store::Reader;
 
-/// A listener of a Gateway or ListenerSet, as it was found to be.
+/// A listener of a Gateway or ListenerSet, evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerView {
-    /// Which frontend it is.
     pub id: FrontendId,
     /// The listener as written.
     pub spec: Arc<Listener>,
-    /// What it speaks; none if that is unknown.
+    /// Protocol; `None` if it is not supported.
     pub protocol: Option<Protocol>,
-    /// Its hostname.
     pub hostname: Option<Hostname>,
-    /// The kinds of routes that may attach.
+    /// Kinds of routes that may attach.
     pub kinds: Vec<Kind>,
-    /// Whether it clashes with another: the reason, and with which.
+    /// Reason and message if it conflicts with another listener.
     pub conflict: Option<(&'static str, String)>,
-    /// Whether it overlaps another HTTPS listener of its port.
+    /// Message if its hostname overlaps that of another HTTPS listener on its port.
     pub overlap: Option<String>,
-    /// Why it is not accepted.
+    /// Reason and message if it is not accepted.
     pub refused: Option<(&'static str, String)>,
-    /// What could not be resolved, the first first.
+    /// Reasons and messages about references that do not resolve, in order.
     pub unresolved: Vec<(&'static str, String)>,
-    /// Certificates and client verification.
+    /// Certificates and client validation.
     pub tls: Option<Arc<FrontendTls>>,
-    /// Whether all that it needs to serve traffic is there.
+    /// True if it has a valid certificate and supported route kinds, as far as it needs them.
     pub can_serve: bool,
-    /// Whether it keeps its port and hostname from others though it does not serve.
+    /// True if it does not serve traffic but reserves its port and hostname, so that no other listener gets their requests.
     pub reserves_hostname: bool,
 }
 
 impl ListenerView {
-    /// Whether it is accepted.
     pub fn is_accepted(&self) -> bool {
         self.refused.is_none() && self.conflict.is_none()
     }
 
-    /// Whether it serves traffic.
+    /// Returns whether it serves traffic.
     pub fn is_programmed(&self) -> bool {
         self.is_accepted() && self.can_serve
     }
 
-    /// What a client connects to, if it serves traffic or keeps its port and hostname.
+    /// Returns the frontend of the listener, if it serves traffic or reserves its port and hostname.
     pub fn frontend(&self, client_certificate: Option<&SecretId>) -> Option<Frontend> {
         let closed = match (self.is_programmed(), self.reserves_hostname) {
             (true, _) => None,
@@ -79,33 +76,34 @@ impl ListenerView {
         })
     }
 
-    /// Reason why it does not serve, and a message.
+    /// Returns the reason and message if it does not serve traffic.
     fn fault(&self) -> Option<(&'static str, &str)> {
-        let why = self.conflict.as_ref().or(self.refused.as_ref());
-        let why = why.or(self.unresolved.first())?;
-        Some((why.0, &why.1))
+        let fault = self.conflict.as_ref().or(self.refused.as_ref());
+        let (reason, message) = fault.or(self.unresolved.first())?;
+        Some((reason, message))
     }
 
-    /// A message on why it does not serve. It begins with what becomes of its clients, as YAML may end it.
-    fn unserved_message(&self, why: &str) -> String {
+    /// Extends the message about a listener that does not serve traffic with the consequence for clients. The consequence comes first, because the message may
+    /// end with YAML.
+    fn unserved_message(&self, message: &str) -> String {
         if !self.reserves_hostname {
-            return why.to_owned();
+            return message.to_owned();
         }
         let port = self.spec.port;
         let hosts = match &self.hostname {
             Some(hostname) => hostname.to_string(),
             None => format!("hosts that no other listener of port {port} names"),
         };
-        let fate = match self.protocol {
-            Some(Protocol::Http) => format!("requests for {hosts} are answered with 404"),
+        let consequence = match self.protocol {
+            Some(Protocol::Http) => format!("requests for {hosts} get 404"),
             Some(Protocol::Tcp) => format!("connections to port {port} are closed"),
             Some(Protocol::Udp) => format!("datagrams to port {port} are dropped"),
-            _ => format!("TLS handshakes for {hosts} are refused"),
+            _ => format!("TLS handshakes for {hosts} are rejected"),
         };
-        format!("{fate}, and no other listener gets them: {why}")
+        format!("{consequence}, and no other listener gets them: {message}")
     }
 
-    /// The conditions. `parent` is the reason for which nothing of the whole Gateway is served, and a message.
+    /// Returns the conditions. `parent` is the reason and message if the whole Gateway serves no traffic.
     pub fn conditions(&self, parent: Option<(&'static str, &str)>) -> Vec<Condition> {
         let mut all = Vec::new();
         match (&self.conflict, &self.refused) {
@@ -123,7 +121,7 @@ impl ListenerView {
         });
         all.push(if !self.is_programmed() {
             let (why, message) = self.fault().unwrap_or_default();
-            // Of Programmed, the API has this reason for entries of ListenerSets alone.
+            // The API defines `PortUnavailable` for `Programmed` only in entries of ListenerSets.
             let in_set = self.id.parent().kind == Kind::ListenerSet;
             let reason = match why {
                 why if self.conflict.is_some() => why,
@@ -151,7 +149,7 @@ impl ListenerView {
     }
 }
 
-/// Looks at one listener by itself.
+/// Evaluates one listener without regard to others.
 pub(crate) fn evaluate(
     reader: &Reader<'_>,
     gateway: &Name,
@@ -171,7 +169,7 @@ pub(crate) fn evaluate(
         "TLS" => (
             Some(Protocol::Tls(mode.into())),
             match mode {
-                // Of bytes in the clear, a TCPRoute carries those that no TLSRoute takes by SNI.
+                // After termination, TCPRoutes get the connections that no TLSRoute matches by SNI.
                 TlsMode::Terminate => &[Kind::TLSRoute, Kind::TCPRoute],
                 TlsMode::Passthrough => &[Kind::TLSRoute],
             },
@@ -211,11 +209,11 @@ pub(crate) fn evaluate(
         .as_ref()
         .is_some_and(|filters| !filters.requests.is_empty())
     {
-        let message = "filters on listeners are not supported; put them on the routes".to_owned();
+        let message = "filters on listeners are not supported; move them to routes".to_owned();
         view.refused.get_or_insert(("UnsupportedValue", message));
     }
     if let Some(option) = spec.tls.as_ref().and_then(|tls| tls.options.keys().next()) {
-        let message = format!("tls.options `{option}` is not supported; no option is");
+        let message = format!("tls.options `{option}` is not supported; remove it");
         view.refused.get_or_insert(("UnsupportedValue", message));
     }
     let terminates =
@@ -227,7 +225,7 @@ pub(crate) fn evaluate(
 }
 
 impl ListenerView {
-    /// Which kinds of routes may attach: those that the protocol takes, as far as the listener allows them.
+    /// Sets the kinds of routes that may attach: those that the protocol supports and the listener allows.
     fn set_supported_kinds(&mut self, supported: &[Kind]) {
         let wanted = &self.spec.allowed_routes.kinds;
         if wanted.is_empty() {
@@ -241,7 +239,7 @@ impl ListenerView {
                 None => {
                     let names: Vec<&str> = supported.iter().map(|kind| kind.name()).collect();
                     let message = format!(
-                        "allowedRoutes.kinds: {} can't attach to a listener of protocol {}; {} can",
+                        "allowedRoutes.kinds: {} can't attach to a listener of protocol {}, which supports {}",
                         kind.kind,
                         self.spec.protocol,
                         if names.is_empty() {
@@ -251,7 +249,7 @@ impl ListenerView {
                         },
                     );
                     self.unresolved.push(("InvalidRouteKinds", message));
-                    // A listener that lets nothing in serves nothing.
+                    // A listener without supported kinds serves nothing.
                     self.can_serve = !self.kinds.is_empty();
                 }
             }
@@ -273,8 +271,8 @@ impl ListenerView {
             .as_ref()
             .map_or(&[][..], |tls| &tls.certificate_refs);
         if references.is_empty() {
-            // There is no reference that could be invalid.
-            let message = format!("protocol {} needs tls.certificateRefs", spec.protocol);
+            // `InvalidCertificateRef` does not apply, because there is no reference.
+            let message = format!("protocol {} requires tls.certificateRefs", spec.protocol);
             self.refused.get_or_insert(("Invalid", message));
         }
         for reference in references {
@@ -289,8 +287,8 @@ impl ListenerView {
                     let retained = resolved.retained.map(|why| ("InvalidCertificateRef", why));
                     self.unresolved.extend(retained);
                 }
-                Err((wrong, message)) => {
-                    let reason = match wrong {
+                Err((error, message)) => {
+                    let reason = match error {
                         CertificateRefError::NotPermitted => "RefNotPermitted",
                         CertificateRefError::InvalidKind | CertificateRefError::InvalidContent => {
                             "InvalidCertificateRef"
@@ -307,7 +305,7 @@ impl ListenerView {
         if let Some(validation) = client_validation(gateway_tls, self.spec.port) {
             let authorities = self.authorities(reader, gateway, validation);
             if authorities.is_empty() {
-                let message = "no valid certificate of an authority is left to verify clients with";
+                let message = "there is no valid CA certificate to validate clients with";
                 self.refused
                     .get_or_insert(("NoValidCACertificate", message.to_owned()));
             }
@@ -345,8 +343,8 @@ impl ListenerView {
                 parts,
             ) {
                 Ok(some) => all.extend(some),
-                Err((wrong, message)) => {
-                    let reason = match wrong {
+                Err((error, message)) => {
+                    let reason = match error {
                         CertificateRefError::NotPermitted => "RefNotPermitted",
                         CertificateRefError::InvalidKind => "InvalidCACertificateKind",
                         CertificateRefError::InvalidContent => "InvalidCACertificateRef",
@@ -359,7 +357,7 @@ impl ListenerView {
     }
 }
 
-/// How clients are verified on a port: its own setting, else the Gateway's default.
+/// Returns the client validation of a port: its own setting, or else the Gateway's default.
 pub(crate) fn client_validation(
     tls: Option<&GatewayTls>,
     port: u16,
@@ -371,7 +369,7 @@ pub(crate) fn client_validation(
     }
 }
 
-/// Whether some port lets clients in without a valid certificate.
+/// Returns whether some port accepts clients without a valid certificate.
 pub(crate) fn has_insecure_fallback(tls: Option<&GatewayTls>) -> bool {
     let Some(frontend) = tls.and_then(|tls| tls.frontend.as_ref()) else {
         return false;
@@ -382,11 +380,12 @@ pub(crate) fn has_insecure_fallback(tls: Option<&GatewayTls>) -> bool {
         .any(|validation| validation.mode == FrontendValidationMode::AllowInsecureFallback)
 }
 
-/// What shares a port: listeners of one group may, with different hostnames; others may not, except TCP's kin and UDP.
+/// Group of protocols that can share a port. Listeners of the same group need different hostnames. Of different groups, only UDP can share its port number
+/// with the others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PortGroup {
     Http,
-    /// HTTPS and TLS tell their hostnames apart by SNI.
+    /// HTTPS and TLS, whose hostnames are distinguished by SNI.
     Sni,
     Tcp,
     Udp,
@@ -401,7 +400,7 @@ fn port_group(protocol: Protocol) -> PortGroup {
     }
 }
 
-/// Reason for which two listeners can't both have their port, if there is one.
+/// Returns the reason why two listeners can't share a port, if they conflict.
 fn find_conflict(a: &ListenerView, b: &ListenerView) -> Option<&'static str> {
     let (a_group, b_group) = (port_group(a.protocol?), port_group(b.protocol?));
     if a.spec.port != b.spec.port || (a_group == PortGroup::Udp) != (b_group == PortGroup::Udp) {
@@ -409,17 +408,17 @@ fn find_conflict(a: &ListenerView, b: &ListenerView) -> Option<&'static str> {
     } else if a_group != b_group {
         Some("ProtocolConflict")
     } else if matches!(a_group, PortGroup::Tcp | PortGroup::Udp) {
-        // They have no hostnames that could differ.
+        // TCP and UDP listeners have no hostnames that could differ.
         Some("ListenerConflict")
     } else {
         (a.hostname == b.hostname).then_some("HostnameConflict")
     }
 }
 
-/// Marks the listeners that clash. `owners` come in order of precedence: the Gateway, then its ListenerSets, oldest first.
+/// Resolves conflicts between listeners. `owners` are sorted by precedence: the Gateway, then its ListenerSets, oldest first.
 ///
-/// Between owners the earlier one keeps its port. Within one owner nobody can be preferred, so all that clash lose; but what has
-/// lost to an earlier owner is out, and takes none of its siblings with it.
+/// Between owners, the earlier one wins. Within one owner, no listener has precedence, so all listeners that conflict are rejected; but one that lost to an
+/// earlier owner no longer conflicts with its siblings.
 pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
     let mut claimed: Vec<ListenerView> = Vec::new();
     for listeners in owners.iter_mut() {
@@ -434,7 +433,7 @@ pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
         for listener in listeners.iter_mut().filter(|l| l.conflict.is_none()) {
             let others = siblings.iter().filter(|other| other.id != listener.id);
             listener.conflict = conflict_with(listener, others);
-            // Nobody has won it.
+            // No other listener won the hostname.
             listener.reserves_hostname = matches!(listener.conflict, Some(("HostnameConflict", _)));
         }
         claimed.extend(listeners.iter().filter(|l| l.conflict.is_none()).cloned());
@@ -447,8 +446,8 @@ pub(crate) fn resolve_conflicts(owners: &mut [&mut Vec<ListenerView>]) {
     reserve_hostnames(owners);
 }
 
-/// Decides which listeners keep their hostnames though they don't serve. "If a Listener is conflicted, its network port should not be
-/// configured", so those that have all lost one keep it only where another listener has the port.
+/// Determines the listeners that reserve their hostnames although they serve no traffic. "If a Listener is conflicted, its network port should not be
+/// configured", so listeners that all lost a hostname reserve it only if another listener has the port.
 fn reserve_hostnames(owners: &mut [&mut Vec<ListenerView>]) {
     let port = |listener: &ListenerView| (listener.spec.port, listener.protocol.map(port_group));
     let (mut ports, mut hostnames) = (BTreeSet::new(), BTreeSet::new());
@@ -512,8 +511,8 @@ fn conflict_message(reason: &str, listener: &ListenerView, other: &ListenerView)
     }
 }
 
-/// Browsers reuse a connection for every name that its certificate covers, so overlapping HTTPS listeners see requests that
-/// are meant for each other (GEP-3567).
+/// Describes the HTTPS listeners on the same port whose hostnames overlap. Browsers reuse a connection for every name that its certificate covers, so such
+/// listeners receive each other's requests (GEP-3567).
 fn overlap(listener: &ListenerView, all: &[ListenerView]) -> Option<String> {
     let hostname = |l: &ListenerView| l.hostname.clone();
     let is_https = |l: &ListenerView| l.protocol == Some(Protocol::Https);
@@ -531,6 +530,9 @@ fn overlap(listener: &ListenerView, all: &[ListenerView]) -> Option<String> {
         .map(|other| other.spec.name.as_str())
         .collect();
     (!others.is_empty()).then(|| {
-        format!("its hostname overlaps with listener {}; a request for another listener's host is answered with 421", others.join(", "))
+        format!(
+            "the hostname overlaps with listener {}; requests for another listener's host get 421",
+            others.join(", ")
+        )
     })
 }

@@ -36,12 +36,12 @@ pub(crate) fn check_allowed(
 
 const NO_SELECTOR: &str = "from is Selector, but there is no selector";
 
-/// Reason why a choice by selector lets in no namespace at all, if it does.
+/// Returns the reason why a namespace selector allows no namespace at all, if so.
 pub(crate) fn selects_none(choice: Option<&Namespaces>) -> Option<String> {
     let choice = choice.filter(|choice| choice.from == Some(From::Selector))?;
     let Some(selector) = &choice.selector else {
         return Some(NO_SELECTOR.to_owned());
     };
-    let wrong = selector.matches(&Labels::default()).err()?;
-    Some(format!("selector is invalid: {wrong}"))
+    let error = selector.matches(&Labels::default()).err()?;
+    Some(format!("selector is invalid: {error}"))
 }

@@ -59,7 +59,7 @@ impl GatewayView {
             if let Some(why) = observation.unbound.get(&listener.id) {
                 let why = ("PortUnavailable", why.clone());
                 listener.refused.get_or_insert(why);
-                // Nobody can ask it for anything.
+                // A port that can't be bound receives nothing to reserve.
                 listener.reserves_hostname = false;
             }
             if let Some(why) = observation.faulty.get(&listener.id) {

@@ -1,4 +1,4 @@
-//! Policies on backends and Gateways: which one applies, and what is said of each.
+//! Policies for backends and Gateways: precedence, effect and status.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::grants;
 use crate::status::{AncestorStatus, Condition};
 use crate::store::Reader;
 
-/// Whom to trust by a validation, or nobody, and what is wrong with its references.
+/// Resolves the trust anchors of a validation. Returns them if any is valid, and the errors of its references.
 pub(crate) fn resolve_trust(
     reader: &Reader<'_>,
     from: Kind,
@@ -27,7 +27,7 @@ pub(crate) fn resolve_trust(
         Some("System") => return (Some(Trust::System), Vec::new()),
         Some(other) => {
             let message =
-                format!("wellKnownCACertificates `{other}` is not supported; `System` is");
+                format!("wellKnownCACertificates `{other}` is not supported; only `System` is");
             return (None, vec![("Invalid", message)]);
         }
         None => {}
@@ -49,7 +49,7 @@ pub(crate) fn resolve_trust(
     )
 }
 
-/// The names that a certificate must carry one of.
+/// Converts the names of which a certificate must have one.
 pub(crate) fn peer_names(names: &[SubjectAltName]) -> Vec<PeerName> {
     let peer = |name: &SubjectAltName| match name.kind.as_str() {
         "Hostname" => name.hostname.clone().map(PeerName::Hostname),
@@ -59,8 +59,8 @@ pub(crate) fn peer_names(names: &[SubjectAltName]) -> Vec<PeerName> {
     names.iter().filter_map(peer).collect()
 }
 
-/// The BackendTLSPolicy that applies to a port: one that names the port before one that names the whole Service, then the
-/// oldest.
+/// Returns the BackendTLSPolicy that applies to a port. Policies for the port take precedence over those for the whole Service, then older ones over
+/// younger ones.
 fn tls_policy<'a>(
     reader: &Reader<'a>,
     target: &ObjectKey,
@@ -87,7 +87,7 @@ fn tls_policy<'a>(
         .or_else(|| naming(None))
 }
 
-/// How TLS is spoken to a port of a Service, by the policy that applies.
+/// Returns the TLS settings of a port by the policy that applies, or the fault if that is invalid.
 pub(crate) fn backend_tls(
     reader: &Reader<'_>,
     target: &ObjectKey,
@@ -131,10 +131,10 @@ pub(crate) fn backend_tls(
 
 fn unsupported_option(policy: &BackendTLSPolicy) -> Option<String> {
     let option = policy.spec.options.keys().next()?;
-    Some(format!("option `{option}` is not supported; no option is"))
+    Some(format!("options `{option}` is not supported; remove it"))
 }
 
-/// What is said of a BackendTLSPolicy under each Gateway through which its targets are reached.
+/// Computes the status of a BackendTLSPolicy, with an ancestor for each Gateway whose routes use its targets.
 pub(crate) fn tls_policy_status(
     reader: &Reader<'_>,
     policy: &BackendTLSPolicy,
@@ -142,13 +142,13 @@ pub(crate) fn tls_policy_status(
 ) -> Vec<AncestorStatus> {
     let namespace = &policy.metadata.namespace;
     let mut gateways: BTreeSet<Name> = BTreeSet::new();
-    let (mut found, mut missing, mut lost) = (0, Vec::new(), Vec::new());
+    let (mut found, mut missing, mut overridden) = (0, Vec::new(), Vec::new());
     for reference in &policy.spec.target_refs {
         let Some(kind @ (Kind::Service | Kind::ServiceImport)) =
             Kind::find(&reference.group, &reference.kind)
         else {
             missing.push(format!(
-                "{} {} can't be a target",
+                "{} {} is not a supported target",
                 reference.kind, reference.name
             ));
             continue;
@@ -181,9 +181,9 @@ pub(crate) fn tls_policy_status(
                         if winner.metadata.name != policy.metadata.name
                             && has_target(winner, &target, section) =>
                     {
-                        let place = section.map(|s| format!(" port {s}")).unwrap_or_default();
-                        lost.push(format!(
-                            "BackendTLSPolicy {} is older and has {target}{place}",
+                        let port = section.map(|s| format!(" port {s}")).unwrap_or_default();
+                        overridden.push(format!(
+                            "{target}{port}: overridden by BackendTLSPolicy {}, which is older",
                             winner.metadata.key()
                         ));
                     }
@@ -203,8 +203,8 @@ pub(crate) fn tls_policy_status(
     };
     let accepted = if found == 0 {
         Condition::no("Accepted", "TargetNotFound", missing.join("; "))
-    } else if lost.len() == found {
-        Condition::no("Accepted", "Conflicted", lost.join("; "))
+    } else if overridden.len() == found {
+        Condition::no("Accepted", "Conflicted", overridden.join("; "))
     } else if let Some(why) = unsupported_option(policy) {
         Condition::no("Accepted", "Invalid", why)
     } else if let Some((reason @ "Invalid", message)) = problems.first() {
@@ -212,7 +212,7 @@ pub(crate) fn tls_policy_status(
     } else if trusted.is_none() {
         Condition::no("Accepted", "NoValidCACertificate", text(&problems))
     } else {
-        missing.extend(lost);
+        missing.extend(overridden);
         Condition::yes("Accepted", "Accepted", missing.join("; "))
     };
     let unresolved = problems.iter().find(|(reason, _)| *reason != "Invalid");
@@ -256,7 +256,7 @@ fn traffic_policy<'a>(
     }
 }
 
-/// How much may be tried again towards a backend.
+/// Returns the retry budget of a backend by the policy that applies.
 pub(crate) fn retry_budget(reader: &Reader<'_>, target: &ObjectKey) -> Option<RetryBudget> {
     let policy = traffic_policy(reader, target)?;
     let constraint = policy
@@ -272,19 +272,19 @@ pub(crate) fn retry_budget(reader: &Reader<'_>, target: &ObjectKey) -> Option<Re
     })
 }
 
-/// What is said of an XBackendTrafficPolicy.
+/// Computes the status of an XBackendTrafficPolicy, with an ancestor for each Gateway whose routes use its targets.
 pub(crate) fn traffic_policy_status(
     reader: &Reader<'_>,
     policy: &XBackendTrafficPolicy,
     ancestors: impl Fn(&ObjectKey) -> Vec<Name>,
 ) -> Vec<AncestorStatus> {
     let mut gateways = BTreeSet::new();
-    let (mut found, mut missing, mut lost) = (0, Vec::new(), Vec::new());
+    let (mut found, mut missing, mut overridden) = (0, Vec::new(), Vec::new());
     for reference in &policy.spec.target_refs {
         let kind = Kind::find(&reference.group, &reference.kind);
         let Some(kind @ (Kind::Service | Kind::ServiceImport | Kind::XBackend)) = kind else {
             missing.push(format!(
-                "{} {} can't be a target",
+                "{} {} is not a supported target",
                 reference.kind, reference.name
             ));
             continue;
@@ -304,25 +304,25 @@ pub(crate) fn traffic_policy_status(
             && winner.metadata.name != policy.metadata.name
         {
             let winner = winner.metadata.key();
-            lost.push(format!(
-                "XBackendTrafficPolicy {winner} is older and has {target}"
+            overridden.push(format!(
+                "{target}: overridden by XBackendTrafficPolicy {winner}, which is older"
             ));
         }
     }
     let accepted = if found == 0 {
         Condition::no("Accepted", "TargetNotFound", missing.join("; "))
-    } else if lost.len() == found {
-        Condition::no("Accepted", "Conflicted", lost.join("; "))
+    } else if overridden.len() == found {
+        Condition::no("Accepted", "Conflicted", overridden.join("; "))
     } else if policy.spec.session_persistence.is_some() {
         Condition::no("Accepted", "Invalid", "sessionPersistence is not supported")
     } else {
-        missing.extend(lost);
+        missing.extend(overridden);
         Condition::yes("Accepted", "Accepted", missing.join("; "))
     };
     ancestor_statuses(gateways, &[accepted])
 }
 
-/// What is said of an XTelemetryPolicy under each Gateway that it names.
+/// Computes the status of an XTelemetryPolicy, with an ancestor for each Gateway that it targets.
 pub(crate) fn telemetry_policy_status(
     reader: &Reader<'_>,
     policy: &XTelemetryPolicy,
@@ -347,7 +347,7 @@ pub(crate) fn telemetry_policy_status(
         let winner = oldest.map(|policy| policy.meta().key());
         let accepted = if winner.as_ref() != Some(&policy.metadata.key()) {
             let name = winner.map(|winner| winner.to_string()).unwrap_or_default();
-            let message = format!("XTelemetryPolicy {name} is older and has this Gateway");
+            let message = format!("overridden by XTelemetryPolicy {name}, which is older");
             Condition::no("Accepted", "Conflicted", message)
         } else if policy.spec.tracing.mode == "Enabled" {
             Condition::no(
@@ -367,7 +367,7 @@ pub(crate) fn telemetry_policy_status(
     statuses
 }
 
-/// What is said of an XBackend under each Gateway through which it is reached.
+/// Computes the status of an XBackend, with an ancestor for each Gateway whose routes use it.
 pub(crate) fn x_backend_status(
     reader: &Reader<'_>,
     name: &Name,

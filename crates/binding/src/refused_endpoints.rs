@@ -101,7 +101,7 @@ impl Binder {
             return;
         }
         let users = self.routes.iter().filter(|(_, view)| {
-            let mut used = view.gateway_backends.iter().chain(&view.mesh_backends);
+            let mut used = view.backends();
             used.any(|used| used == id)
         });
         let users = users.map(|(key, _)| key).chain(self.kuma.policies.keys());

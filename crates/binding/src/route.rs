@@ -1,4 +1,4 @@
-//! A route: what it attaches to under each of its parents, and with which rules.
+//! Evaluates a route: its attachment to each of its parents, and its rules.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,68 +23,72 @@ use crate::status::Condition;
 use crate::store::{FastMap, Input, Query, Reader};
 use crate::warnings;
 
-/// A route, as it was found to be. How mesh routes fare among each other is decided later.
+/// A route, evaluated. Precedence between mesh routes is resolved later, in [`crate::mesh`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RouteView {
-    /// The route's generation.
     pub generation: i64,
-    /// Its age.
     pub age: Age,
-    /// An entry for each parent that is ours.
+    /// An entry for each parent that Pointsman manages.
     pub parents: Vec<ParentView>,
-    /// The backends that it uses behind listeners, and those in the mesh: grants and omissions make them differ.
+    /// Backends used under Gateway parents, sorted. They differ from `mesh_backends` because of ReferenceGrants and omitted backendRefs.
     pub gateway_backends: Box<[BackendId]>,
-    /// Both sorted.
+    /// Backends used under mesh parents, sorted.
     pub mesh_backends: Box<[BackendId]>,
-    /// XBackends that it names behind listeners but can't use.
+    /// XBackends that the route references under Gateway parents but can't use.
     pub unusable_backends: Box<[ObjectKey]>,
-    /// References that name nothing of ours, as far as can be told.
+    /// References to parents that Pointsman does not manage.
     pub unknown_parents: Vec<ParentReference>,
 }
 
-/// A route under one parent.
+impl RouteView {
+    /// Returns the backends used under all parents.
+    pub fn backends(&self) -> impl Iterator<Item = &BackendId> {
+        self.gateway_backends.iter().chain(&self.mesh_backends)
+    }
+}
+
+/// A route with respect to one parent.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ParentView {
-    /// The reference, as the route has it.
+    /// The reference as written.
     pub reference: Arc<ParentReference>,
-    /// The parent.
     pub parent: ObjectKey,
-    /// Why it may not attach.
+    /// Reason and message if the route may not attach.
     pub refused: Option<(&'static str, String)>,
-    /// What it attaches to.
+    /// Frontends to which the route attaches.
     pub attached: Vec<(FrontendId, Arc<BoundRoute>)>,
-    /// What could not be resolved: reason and message.
+    /// Reasons and messages about references that do not resolve.
     pub unresolved: Vec<(&'static str, String)>,
-    /// Rules that are not carried out as written.
+    /// Rules that are not implemented as written.
     pub invalid: Vec<InvalidRule>,
-    /// Reports whether no rule serves a request; those that can be matched answer with 500.
+    /// True if no rule serves requests: each is dropped or replies with 500.
     pub serves_nothing: bool,
-    /// What else there is to say to people.
+    /// Further messages for the condition `Accepted`.
     pub remarks: Vec<String>,
 }
 
 impl ParentView {
-    /// The rules that can't be matched, and why.
+    /// Returns the rules that can't be matched.
     pub fn dropped(&self) -> impl Iterator<Item = &InvalidRule> {
         let invalid = self.invalid.iter();
         invalid.filter(|rule| rule.effect == Effect::Dropped)
     }
 
-    /// Why the route governs no traffic of this parent. `lost` says what became of it among other routes of the mesh.
-    pub fn refusal(&self, lost: Option<&MeshConflict>) -> Option<(&'static str, String)> {
-        self.refused.clone().or(match lost {
+    /// Returns the reason and message if the route applies to no traffic of this parent.
+    pub fn refusal(&self, conflict: Option<&MeshConflict>) -> Option<(&'static str, String)> {
+        self.refused.clone().or(match conflict {
             Some(MeshConflict::AllPorts(reason, message)) => Some((reason, message.clone())),
             _ => None,
         })
     }
 
-    /// The conditions. `lost` says what became of it among other routes of the mesh.
-    pub fn conditions(&self, lost: Option<&MeshConflict>) -> Vec<Condition> {
+    /// Returns the conditions with respect to this parent.
+    pub fn conditions(&self, conflict: Option<&MeshConflict>) -> Vec<Condition> {
         let mut remarks = self.remarks.clone();
-        if let Some(MeshConflict::SomePorts(message)) = lost {
+        if let Some(MeshConflict::SomePorts(message)) = conflict {
             remarks.push(message.clone());
         }
-        let mut refused = self.refusal(lost);
+        let mut refused = self.refusal(conflict);
         if self.serves_nothing {
             refused = refused.or_else(|| Some(("UnsupportedValue", no_rule_served(&self.invalid))));
         }
@@ -108,7 +112,7 @@ impl ParentView {
     }
 }
 
-/// The condition of a route of which some rules are invalid and others are not.
+/// Returns the condition of a route with both valid and invalid rules.
 fn partially_invalid(invalid: &[InvalidRule]) -> Option<Condition> {
     let (dropped, failing): (Vec<&InvalidRule>, Vec<&InvalidRule>) = invalid
         .iter()
@@ -125,21 +129,20 @@ fn partially_invalid(invalid: &[InvalidRule]) -> Option<Condition> {
     (!parts.is_empty()).then(condition)
 }
 
-/// What became of a route among others on the same mesh parent.
+/// A conflict with other routes on the same mesh parent.
 pub(crate) enum MeshConflict {
-    /// It lost everywhere: reason and message.
+    /// The route is overridden on all ports: reason and message.
     AllPorts(&'static str, String),
-    /// It lost on some ports only.
+    /// The route is overridden on some ports: message.
     SomePorts(String),
 }
 
-/// What routes read beside objects.
+/// Inputs for the evaluation of routes.
 pub(crate) struct RouteContext<'a> {
-    /// Reads objects and notes it.
     pub reader: Reader<'a>,
-    /// The Gateways that are ours.
+    /// Gateways that Pointsman manages.
     pub gateways: &'a FastMap<Name, Arc<GatewayView>>,
-    /// The settings of the mesh.
+    /// Effective settings of the mesh.
     pub settings: &'a MeshSettingsSpec,
 }
 
@@ -156,7 +159,7 @@ impl<'a> RouteContext<'a> {
     }
 }
 
-/// Looks at a route. None if it does not exist.
+/// Evaluates a route. Returns `None` if it does not exist.
 pub(crate) fn evaluate(context: &RouteContext<'_>, key: &ObjectKey) -> Option<RouteView> {
     let route = context.reader.route(key)?;
     let mut resolver = RouteResolver {
@@ -197,7 +200,7 @@ struct RouteResolver<'a> {
     route: &'a Route,
     key: &'a ObjectKey,
     hostnames: Vec<Hostname>,
-    /// The rules as they are behind listeners: the same for all of them.
+    /// The rules for Gateway parents, which are the same for all of them.
     gateway_form: Option<(Arc<LoweredRules>, Arc<BoundRoute>)>,
     gateway_backends: BTreeSet<BackendId>,
     mesh_backends: BTreeSet<BackendId>,
@@ -205,7 +208,7 @@ struct RouteResolver<'a> {
 }
 
 impl RouteResolver<'_> {
-    /// The references of the route, and those that `useDefaultGateways` adds.
+    /// Returns the parent references, including those that `useDefaultGateways` adds.
     fn references(&self) -> Vec<ParentReference> {
         let mut all = self.route.spec.parent_refs.clone();
         if self.route.spec.use_default_gateways.as_deref() != Some("All") {
@@ -337,7 +340,7 @@ impl RouteResolver<'_> {
         let scope = mesh::scope_of(&parent, &self.route.metadata.namespace);
         let transport = Transport::of(self.route.kind);
         let port = self.mesh_ports(reference, &parent, kind);
-        // A rule without backendRefs goes to the port that the request came to, so each port has rules of its own.
+        // A rule without backendRefs forwards to the port that the request was sent to, so each port has rules of its own.
         let has_implicit = self
             .route
             .spec
@@ -388,7 +391,7 @@ impl RouteResolver<'_> {
         let mut remarks = warnings::contradicting_filters(self.route);
         if !self.hostnames.is_empty() {
             let instead = match self.route.kind {
-                Kind::TLSRoute => ": connections are taken whatever their SNI",
+                Kind::TLSRoute => "; connections match regardless of their SNI",
                 _ => "; match the header Host instead",
             };
             remarks.push(format!("hostnames are ignored in the mesh{instead}"));
@@ -405,7 +408,7 @@ impl RouteResolver<'_> {
         }
     }
 
-    /// The ports that a reference to a mesh parent names, if the mesh lets the route in.
+    /// Returns the ports that a reference to a mesh parent selects, if MeshSettings allow the route.
     fn mesh_ports(
         &self,
         reference: &ParentReference,
@@ -452,12 +455,13 @@ impl RouteResolver<'_> {
                 (None, Some(port)) => format!(" {port}"),
                 (None, None) => String::new(),
             };
-            let known = if known.is_empty() {
-                "none at all".to_owned()
-            } else {
-                known.join(", ")
+            let message = match known.is_empty() {
+                true => format!("{parent} has no ports"),
+                false => format!(
+                    "{parent} has no {transport} port{wanted}; its ports are {}",
+                    known.join(", ")
+                ),
             };
-            let message = format!("{parent} has no {transport} port{wanted}, but {known}");
             return Err(("NoMatchingParent", message));
         }
         Ok(ports)

@@ -1,7 +1,7 @@
-//! A route's rules, lowered: expressions compiled, filters sorted out, backends resolved.
+//! Lowers the rules of a route into the bound form: expressions are validated, filters converted and backends resolved.
 //!
-//! The failure policy, once for all: a rule that can be matched but not served answers with an error; a rule that can't be
-//! matched is dropped; neither touches its neighbours, and both are reported.
+//! The failure policy: a rule that can be matched but not served replies with an error; a rule that can't be matched is dropped. Neither affects other
+//! rules, and both are reported in status.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -22,42 +22,41 @@ use crate::bound::{
 };
 use crate::store::Reader;
 
-/// The rules of a route, for one kind of parent.
+/// Rules of a route for one type of parent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LoweredRules {
-    /// The rules that can be matched.
+    /// Rules that can be matched.
     pub rules: Vec<Arc<BoundRule>>,
-    /// What could not be resolved: reason and message.
+    /// Reasons and messages about references that do not resolve.
     pub unresolved: Vec<(&'static str, String)>,
-    /// Rules that are not carried out as written, in order; at most one entry for each effect on a rule.
+    /// Rules that are not implemented as written, in order, with at most one entry per rule and effect.
     pub invalid: Vec<InvalidRule>,
-    /// The backends in use.
+    /// Backends in use.
     pub uses: BTreeSet<BackendId>,
-    /// XBackends that are named but can't be used: they have a status to say so in.
+    /// Referenced XBackends that can't be used, whose own status reports that.
     pub unusable: BTreeSet<ObjectKey>,
 }
 
-/// A rule that is not carried out as written.
+/// A rule that is not implemented as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidRule {
-    /// Position in the route.
+    /// Index in the route.
     pub index: usize,
-    /// The cause.
+    /// Human-readable reason.
     pub why: String,
-    /// The consequence.
     pub effect: Effect,
-    /// Reports that `ResolvedRefs` gives the cause already.
+    /// True if `ResolvedRefs` already reports the reason.
     pub is_unresolved: bool,
 }
 
-/// Consequence of an invalid part of a rule.
+/// Effect of an invalid part of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Effect {
-    /// It can't be matched, so it is dropped.
+    /// The rule can't be matched, so it is dropped.
     Dropped,
-    /// Every request that it matches is answered with 500.
+    /// Every request that matches the rule gets 500.
     Fails,
-    /// The share of one of its backends is answered with 500.
+    /// The share of requests for some of its backends gets 500.
     FailsPartly,
 }
 
@@ -66,11 +65,11 @@ impl fmt::Display for InvalidRule {
         let InvalidRule { index, why, .. } = self;
         match self.effect {
             Effect::Dropped => write!(f, "rule {index}: {why}"),
-            Effect::Fails => write!(f, "rule {index} answers with 500: {why}"),
+            Effect::Fails => write!(f, "rule {index} replies with 500: {why}"),
             Effect::FailsPartly => {
                 write!(
                     f,
-                    "rule {index} answers with 500 for a share of its requests: {why}"
+                    "rule {index} replies with 500 to a share of its requests: {why}"
                 )
             }
         }
@@ -78,13 +77,12 @@ impl fmt::Display for InvalidRule {
 }
 
 impl LoweredRules {
-    /// Reports whether no rule is left that can be matched. A rule that answers with an error is left: its requests must not fall
-    /// to a broader rule that lacks its filters.
+    /// Returns whether every rule is dropped. A rule that replies with an error is not: its requests must not match a broader rule that lacks its filters.
     pub fn has_no_rule_left(&self) -> bool {
         self.rules.is_empty() && !self.invalid.is_empty()
     }
 
-    /// Reports whether every rule is dropped or answers all of its requests with 500 because a part of it is not supported.
+    /// Returns whether every rule is dropped, or replies with 500 to all requests because a part of it is not supported.
     pub fn serves_nothing(&self) -> bool {
         let fails = |rule: &Arc<BoundRule>| {
             let mut invalid = self.invalid.iter();
@@ -94,7 +92,7 @@ impl LoweredRules {
     }
 }
 
-/// Lowers a route's rules. `implicit` is where a rule without backendRefs goes: a mesh parent's own endpoints.
+/// Lowers the rules of a route. `implicit` is the backend of rules without backendRefs: the mesh parent's own endpoints.
 pub(crate) fn lower(
     reader: &Reader<'_>,
     route: &Route,
@@ -142,7 +140,7 @@ impl RuleLowering<'_> {
             .iter()
             .map(|reference| (reference, self.filters(&reference.filters, true)))
             .collect();
-        // The shares of all backends together are the rule.
+        // If the shares of all backends fail, the whole rule fails.
         let all_fail = backends
             .iter()
             .all(|(_, (_, unsupported))| unsupported.is_some());
@@ -194,7 +192,7 @@ impl RuleLowering<'_> {
         }));
     }
 
-    /// Records that a rule is not carried out as written; the worst effect on a rule counts, and of equal ones the first.
+    /// Records that a rule is not implemented as written. Of several effects on a rule the worst counts, and of equal ones the first.
     fn record_invalid(&mut self, index: usize, effect: Effect, why: String, is_unresolved: bool) {
         let mut known = self.out.invalid.iter();
         if !known.any(|other| other.index == index && other.effect <= effect) {
@@ -207,7 +205,7 @@ impl RuleLowering<'_> {
         }
     }
 
-    /// Records a part of a rule that is not supported, and returns the reply that it makes necessary.
+    /// Records an unsupported part of a rule, and returns the resulting fault.
     fn record_unsupported(&mut self, index: usize, effect: Effect, what: Unsupported) -> Fault {
         let Unsupported { reason, message } = what;
         let is_unresolved = reason == FaultReason::InvalidKind;
@@ -262,7 +260,7 @@ impl RuleLowering<'_> {
         }
     }
 
-    /// A reference as it is written, with the port that it resolves to.
+    /// Returns a backend reference as written, with the port that it resolves to.
     fn backend_name(
         &self,
         reference: &BackendObjectReference,
@@ -290,7 +288,7 @@ impl RuleLowering<'_> {
             Err(fault) => {
                 let namespace = reference.namespace.as_deref();
                 let namespace = namespace.unwrap_or(self.referrer.namespace);
-                // A reference that is not permitted makes the Gateway no ancestor of the XBackend: its owner did not agree to it.
+                // Without permission by its owner, an XBackend does not get the Gateway as an ancestor.
                 let is_permitted = fault.reason != FaultReason::RefNotPermitted;
                 let kind = Kind::find(&reference.group, &reference.kind);
                 if kind == Some(Kind::XBackend) && is_permitted {
@@ -303,7 +301,7 @@ impl RuleLowering<'_> {
         resolved
     }
 
-    /// Notes why a reference does not resolve.
+    /// Records a reference that does not resolve.
     fn record_unresolved(&mut self, fault: Fault) -> Fault {
         let entry = (fault.reason.as_str(), fault.message.clone());
         if !self.out.unresolved.contains(&entry) {
@@ -312,7 +310,7 @@ impl RuleLowering<'_> {
         fault
     }
 
-    /// The filters that are carried out, and the first of the others: it makes the rule (or the backend) answer with an error.
+    /// Lowers filters. Returns the supported ones, and the first unsupported one, which causes the rule or backend to fail.
     fn filters(
         &mut self,
         filters: &[RouteFilter],
@@ -411,12 +409,13 @@ impl Unsupported {
     /// have been processed by that filter MUST receive a HTTP error response."
     fn filter(filter: &RouteFilter, on_backend: bool) -> Self {
         let Some(reference) = &filter.extension_ref else {
-            let place = if on_backend { " on a backendRef" } else { "" };
+            let scope = if on_backend { " on a backendRef" } else { "" };
             let kind = &filter.kind;
-            return Unsupported::value(format!("filter {kind} is not supported{place}"));
+            return Unsupported::value(format!("filter {kind} is not supported{scope}"));
         };
         let (kind, group, name) = (&reference.kind, &reference.group, &reference.name);
-        let message = format!("filter {kind}.{group} {name} is not supported; no ExtensionRef is");
+        let message =
+            format!("filter {kind}.{group} {name} is not supported; remove the extensionRef");
         let reason = FaultReason::InvalidKind;
         Unsupported { reason, message }
     }

@@ -112,9 +112,9 @@ impl Binder {
         let without_address = gateway.unusable.as_ref();
         let without_address = without_address.filter(|_| gateway.is_without_address);
         let parent = match (&gateway.refused, without_address) {
-            (Some((_, why)), _) => Some(("Invalid", why.as_str())),
-            // "Pending": it is valid, and not ready yet.
-            (None, Some((_, why))) => Some(("Pending", why.as_str())),
+            (Some((_, message)), _) => Some(("Invalid", message.as_str())),
+            // "Pending": the listener is valid, but not ready yet.
+            (None, Some((_, message))) => Some(("Pending", message.as_str())),
             (None, None) => None,
         };
         listeners
@@ -151,8 +151,7 @@ impl Binder {
                     let mut conditions = parent.conditions(conflict.as_ref());
                     if conditions[0].status {
                         conditions.extend(self.overridden(reader, &parent.attached));
-                        let used = view.gateway_backends.iter().chain(&view.mesh_backends);
-                        conditions.extend(self.refused_condition(used));
+                        conditions.extend(self.refused_condition(view.backends()));
                     }
                     conditions
                 },

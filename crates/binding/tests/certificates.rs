@@ -99,12 +99,12 @@ fn unusable() -> Vec<(String, String, &'static str)> {
         data(
             data!("p256.crt"),
             data!("encrypted-pkcs8.key"),
-            "tls.key holds an encrypted private key; decrypt it",
+            "tls.key contains an encrypted private key; decrypt it",
         ),
         data(
             data!("p256.crt"),
             data!("encrypted-sec1.key"),
-            "tls.key holds an encrypted private key; decrypt it",
+            "tls.key contains an encrypted private key; decrypt it",
         ),
     ]
 }
@@ -200,7 +200,7 @@ fn authorities_that_can_t_verify_anything_are_errors() {
         let bound = Bound::of(&(policy() + &authority("infra/ca", pem)));
         let said = message(&bound, "BackendTLSPolicy infra/p", "Accepted");
         assert!(
-            said.starts_with("ConfigMap infra/ca: ca.crt holds a certificate")
+            said.starts_with("ConfigMap infra/ca: ca.crt contains a certificate")
                 && said.contains(words),
             "{words}: {said}"
         );
@@ -251,7 +251,7 @@ fn certificates_that_clients_will_reject_are_warned_about() {
             (2020, 1, 1),
             (2030, 1, 1),
             Some(
-                "the certificate of Secret infra/c is for b.example, not for a.example, the listener's hostname: clients reject it",
+                "the certificate of Secret infra/c is for b.example, not for the listener's hostname a.example, so clients reject it",
             ),
         ),
         ("a.example", (2020, 1, 1), (2026, 7, 2), None),
@@ -302,7 +302,7 @@ fn client_certificates_and_authorities_are_warned_about_too() {
             [
                 format!("{place} certificate 1 of ConfigMap ca expired at 2021-01-01T00:00:00Z"),
                 format!(
-                    "{place} certificate 3 of ConfigMap ca verifies nothing: its key is an Ed448 key; RSA, ECDSA and Ed25519 keys are supported"
+                    "{place} certificate 3 of ConfigMap ca can't verify others: its key is an Ed448 key; RSA, ECDSA and Ed25519 keys are supported"
                 ),
             ]
         );
@@ -323,7 +323,7 @@ fn certificates_of_version_1_are_served_and_trusted() {
     );
     let warned = warnings(&bound).join("\n");
     assert!(
-        warned.contains("is of X.509 version 1, which has no DNS names")
+        warned.contains("has X.509 version 1, which has no DNS names")
             && warned.contains("openssl req -x509 -addext subjectAltName=DNS:example.com"),
         "{warned}"
     );

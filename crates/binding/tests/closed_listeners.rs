@@ -51,7 +51,7 @@ fn a_listener_whose_secret_is_missing_keeps_its_hostname() {
     );
     assert_eq!(
         programmed(&bound, G, "secure"),
-        "TLS handshakes for secure.example are refused, and no other listener gets them: Secret infra/c does not exist"
+        "TLS handshakes for secure.example are rejected, and no other listener gets them: Secret infra/c does not exist"
     );
     assert_eq!(bound.serves(), ["infra/g all"]);
     assert_eq!(
@@ -77,17 +77,17 @@ fn a_listener_of_which_no_route_kind_is_valid_keeps_its_hostname() {
         (
             "{name: a, port: 80, protocol: HTTP, hostname: a.example, allowedRoutes: {kinds: [{kind: TCPRoute}]}}",
             "{name: all, port: 80, protocol: HTTP}",
-            "requests for a.example are answered with 404, and no other listener gets them: ",
+            "requests for a.example get 404, and no other listener gets them: ",
         ),
         (
             "{name: a, port: 80, protocol: HTTP, allowedRoutes: {kinds: [{kind: TCPRoute}]}}",
             "{name: all, port: 80, protocol: HTTP, hostname: b.example}",
-            "requests for hosts that no other listener of port 80 names are answered with 404, and no other listener gets them: ",
+            "requests for hosts that no other listener of port 80 names get 404, and no other listener gets them: ",
         ),
         (
             "{name: a, port: 443, protocol: TLS, hostname: a.example, tls: {mode: Passthrough}, allowedRoutes: {kinds: [{kind: HTTPRoute}]}}",
             "{name: all, port: 443, protocol: TLS, tls: {mode: Passthrough}}",
-            "TLS handshakes for a.example are refused, and no other listener gets them: ",
+            "TLS handshakes for a.example are rejected, and no other listener gets them: ",
         ),
     ] {
         let bound = Bound::of(&gateway(&[listener, all]));
@@ -108,7 +108,7 @@ fn a_listener_that_is_not_accepted_keeps_its_hostname() {
         listener(&bound, G, "a")[0],
         "Accepted=False/UnsupportedValue"
     );
-    let why = "filters on listeners are not supported; put them on the routes";
+    let why = "filters on listeners are not supported; move them to routes";
     assert_eq!(bound.closed(), [format!("infra/g a: {why}")]);
 }
 
@@ -126,7 +126,7 @@ fn listeners_that_both_lost_a_hostname_keep_it_from_others() {
     assert_eq!(
         programmed(&bound, G, "secure"),
         format!(
-            "TLS handshakes for secure.example are refused, and no other listener gets them: {both}"
+            "TLS handshakes for secure.example are rejected, and no other listener gets them: {both}"
         )
     );
     assert_eq!(
@@ -164,7 +164,7 @@ fn a_listener_that_is_alone_on_its_port_keeps_it() {
     for (listener, message) in [
         (
             SECURE,
-            "TLS handshakes for secure.example are refused, and no other listener gets them: Secret infra/c does not exist",
+            "TLS handshakes for secure.example are rejected, and no other listener gets them: Secret infra/c does not exist",
         ),
         (
             "{name: secure, port: 90, protocol: TCP, allowedRoutes: {kinds: [{kind: UDPRoute}]}}",
@@ -219,7 +219,7 @@ fn a_closed_listener_of_a_set_keeps_its_hostname_and_yaml_ends_its_message() {
     assert_eq!(bound.closed(), [format!("team/s own: {why}")]);
     let message = programmed(&bound, "ListenerSet team/s", "own");
     let start = format!(
-        "TLS handshakes for own.example are refused, and no other listener gets them: {why}"
+        "TLS handshakes for own.example are rejected, and no other listener gets them: {why}"
     );
     assert!(message.starts_with(&start), "{message}");
     assert!(message.ends_with("    name: c\n"), "{message}");

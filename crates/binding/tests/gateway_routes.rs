@@ -426,7 +426,7 @@ fn what_is_not_carried_out_answers_with_500_and_says_so() {
         assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=0"]);
         if wanted == refused {
             let text = message(&binder, "HTTPRoute shop/r", "Accepted");
-            assert!(text.contains("rule 0 answers with 500: "), "{text}");
+            assert!(text.contains("rule 0 replies with 500: "), "{text}");
             assert!(text.ends_with("is not supported"), "{text}");
         }
     }

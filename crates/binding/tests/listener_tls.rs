@@ -104,7 +104,7 @@ fn a_reference_that_gives_no_certificate_says_why() {
             "{kind: ConfigMap, name: c}",
             String::new(),
             "InvalidCertificateRef",
-            "ConfigMap c can't hold a certificate",
+            "ConfigMap c is not a supported certificate reference",
         ),
         (
             "{group: wrong.io, name: c}",
@@ -116,7 +116,7 @@ fn a_reference_that_gives_no_certificate_says_why() {
             "{name: c}",
             secret("infra/c", "hello", &private),
             "InvalidCertificateRef",
-            "tls.crt holds no PEM certificate",
+            "tls.crt contains no PEM certificate",
         ),
         (
             "{name: c}",
@@ -134,7 +134,7 @@ fn a_reference_that_gives_no_certificate_says_why() {
             "{name: c}",
             secret("infra/c", &certificate, "hello"),
             "InvalidCertificateRef",
-            "tls.key holds no PEM private key",
+            "tls.key contains no PEM private key",
         ),
         (
             "{name: c}",
@@ -241,7 +241,7 @@ fn a_listener_without_tls_settings_is_not_accepted() {
             ]
         );
         let status = bound.status(&key(G)).expect("a status");
-        let told = format!("protocol {protocol} needs tls.certificateRefs");
+        let told = format!("protocol {protocol} requires tls.certificateRefs");
         let conditions = status.conditions();
         let told = conditions
             .iter()

@@ -95,7 +95,7 @@ fn a_service_or_port_that_is_not_there_is_no_matching_parent() {
         ),
         (
             "{group: '', kind: Service, name: web, port: 81}",
-            "has no TCP port 81, but 80 (http, TCP), 8080 (admin, TCP)",
+            "has no TCP port 81; its ports are 80 (http, TCP), 8080 (admin, TCP)",
         ),
         (
             "{group: '', kind: Service, name: web, sectionName: metrics}",

@@ -102,7 +102,7 @@ fn an_address_that_cannot_be_used_is_named() {
     );
     assert_eq!(
         message(&bound, G, "Programmed"),
-        "192.0.2.1: not here; its other addresses serve traffic"
+        "192.0.2.1: not here; the other addresses serve traffic"
     );
     assert_eq!(addresses(&bound), ["IPAddress 127.0.0.9"]);
     let set = "ListenerSet infra/s";
@@ -130,7 +130,7 @@ fn a_hostname_among_the_addresses_is_named_beside_what_the_outside_says() {
     assert_eq!(itself(&bound, G)[1], "Programmed=False/AddressNotUsable");
     assert_eq!(
         message(&bound, G, "Programmed"),
-        "nothing can listen on hostname bogus.example; ask for an IPAddress; its other addresses serve traffic"
+        "can't listen on hostname bogus.example; use an address of type IPAddress; the other addresses serve traffic"
     );
     assert_eq!(addresses(&bound), ["IPAddress 127.0.0.9"]);
     assert_eq!(listener(&bound, G, "http")[2], "Programmed=True/Programmed");

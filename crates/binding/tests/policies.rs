@@ -181,7 +181,7 @@ fn a_policy_that_lost_some_of_its_targets_keeps_the_others() {
     );
     assert!(
         message(&bound, "BackendTLSPolicy infra/second", "Accepted")
-            .contains("is older and has Service infra/web")
+            .contains("Service infra/web: overridden by BackendTLSPolicy")
     );
     assert_eq!(spoken(&bound, "api"), ["443 second.example"]);
     assert_eq!(spoken(&bound, "web"), ["80 x.example", "443 x.example"]);

@@ -53,7 +53,7 @@ fn a_route_none_of_whose_rules_can_be_served_is_not_accepted_and_still_answers_5
         assert!(!text.contains("PartiallyInvalid"), "{rules}: {text}");
         let text = message(&bound, "HTTPRoute shop/r", "Accepted");
         assert!(text.starts_with("no rule can be served: rule 0"), "{text}");
-        assert!(text.contains("answers with 500: "), "{text}");
+        assert!(text.contains("replies with 500: "), "{text}");
         // "Routes with any other value for the Accepted condition MUST NOT be included in this count."
         assert_eq!(attached(&bound, "Gateway infra/edge"), ["http=0"]);
         // A broader route must not take its requests without the filter.
@@ -99,7 +99,7 @@ fn a_rule_that_answers_500_is_not_reported_as_dropped() {
     };
     assert_eq!(
         partly(format!("{{filters: [{AUTH}], {WEB}}}, {{{WEB}}}")),
-        "rule 0 answers with 500: filter ExternalAuth is not supported"
+        "rule 0 replies with 500: filter ExternalAuth is not supported"
     );
     let both = partly(format!("{{filters: [{AUTH}], {WEB}}}, {broken}, {{{WEB}}}"));
     assert!(
@@ -107,7 +107,7 @@ fn a_rule_that_answers_500_is_not_reported_as_dropped() {
         "{both}"
     );
     assert!(
-        both.ends_with("; rule 0 answers with 500: filter ExternalAuth is not supported"),
+        both.ends_with("; rule 0 replies with 500: filter ExternalAuth is not supported"),
         "{both}"
     );
     let on_backend = AUTH.replace("ExternalAuth", "CORS").replace(
@@ -119,7 +119,7 @@ fn a_rule_that_answers_500_is_not_reported_as_dropped() {
     ));
     assert_eq!(
         share,
-        "rule 0 answers with 500 for a share of its requests: filter CORS is not supported on a backendRef"
+        "rule 0 replies with 500 for a share of its requests: filter CORS is not supported on a backendRef"
     );
 }
 
@@ -138,7 +138,7 @@ fn the_message_about_an_extension_ref_names_the_rule_once() {
     );
     assert_eq!(
         message(&binder, "HTTPRoute shop/r", "ResolvedRefs"),
-        "rule 1: filter F.example.com f is not supported; no ExtensionRef is"
+        "rule 1: filter F.example.com f is not supported; remove the extensionRef"
     );
 }
 
@@ -366,7 +366,7 @@ fn a_reference_with_a_wrong_group_is_told_the_right_one() {
         policy("core", "ConfigMap"),
         "ConfigMap ca: the group of ConfigMap is \"\", not \"core\"; write `group: \"\"`"
     );
-    assert!(policy("", "Pod").contains("can't hold certificates of authorities"));
+    assert!(policy("", "Pod").contains("is not a supported reference to CA certificates"));
 }
 
 #[test]

@@ -573,7 +573,7 @@ fn a_host_of_another_listener_than_the_snis_is_misdirected() {
 fn a_listener_that_cannot_serve_is_not_replaced_by_the_catch_all() {
     let one = || vec![route("r", 1, &[], vec![rule(vec![prefix("/")], "v1")])];
     let closed = |name, port, protocol| Frontend {
-        closed: Some("there is no Secret infra/c".into()),
+        closed: Some("Secret infra/c does not exist".into()),
         ..listener(name, port, protocol, Some("secure.com"))
     };
     let tables = tables([
@@ -605,7 +605,7 @@ fn a_listener_that_cannot_serve_is_not_replaced_by_the_catch_all() {
     assert_eq!(told["frontend"]["section"], "secure");
     assert_eq!(
         told["reason"],
-        "the listener can't serve: there is no Secret infra/c"
+        "the listener can't serve: Secret infra/c does not exist"
     );
     assert_eq!(
         ask(&tables, &url("https://other.com/"))["outcome"],

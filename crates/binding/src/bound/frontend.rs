@@ -162,8 +162,8 @@ pub struct Frontend {
     pub connection_limit: Option<u32>,
     /// True if the listener accepts only proxies of a mesh, including those of other meshes.
     pub cross_mesh: bool,
-    /// Reason why a listener can't serve, if it can't. It has no certificates then, but keeps its port and hostname: requests are answered with
-    /// 404, TLS handshakes are refused, and no other listener gets them.
+    /// Reason why the listener can't serve traffic, if so. It then has no certificates but reserves its port and hostname: requests get 404, TLS handshakes are
+    /// rejected, and no other listener gets them.
     pub closed: Option<Arc<str>>,
 }
 

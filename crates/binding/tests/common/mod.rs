@@ -259,7 +259,7 @@ impl Bound {
         serving.map(|frontend| place(&frontend.id)).collect()
     }
 
-    /// Listeners that can't serve and keep their hostnames, with the reason: `infra/edge http: there is no Secret infra/c`.
+    /// Listeners that can't serve and keep their hostnames, with the reason: `infra/edge http: Secret infra/c does not exist`.
     pub fn closed(&self) -> Vec<String> {
         let closed = self.frontends.values();
         let closed = closed.filter_map(|one| Some((place(&one.id), one.closed.as_ref()?)));

@@ -44,7 +44,7 @@ fn unusable_keys_are_errors() {
         (
             "p256.crt",
             "encrypted-pkcs8.key",
-            "Secret infra/cert: tls.key holds an encrypted private key; decrypt it",
+            "Secret infra/cert: tls.key contains an encrypted private key; decrypt it",
         ),
     ] {
         let (code, text) = check(&[], &https("example.com", &data(crt), &data(key)));
@@ -59,7 +59,7 @@ fn certificates_that_clients_reject_are_warnings() {
     let other = https("other.example", &crt, &key);
     let (code, text) = check(&[], &other);
     assert_eq!(code, Some(0), "{text}");
-    let words = "warning: -:13:94: spec.listeners[0].tls.certificateRefs[0]: Gateway infra/edge: the certificate of Secret infra/cert is for example.com, not for other.example, the listener's hostname: clients reject it";
+    let words = "warning: -:13:94: spec.listeners[0].tls.certificateRefs[0]: Gateway infra/edge: the certificate of Secret infra/cert is for example.com, not for the listener's hostname other.example, so clients reject it";
     assert!(text.contains(words), "{text}");
     assert_eq!(check(&["--strict"], &other).0, Some(1));
     let mut params = rcgen::CertificateParams::new(vec!["example.com".to_owned()]).expect("a name");

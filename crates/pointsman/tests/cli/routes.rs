@@ -114,7 +114,7 @@ fn tls_routes_for_different_names_share_a_listener_but_not_a_service_port() {
     assert!(found.iter().any(|(_, m)| m == message), "{found:#?}");
     assert!(
         printed.contains(
-            "hostnames are ignored in the mesh: connections are taken whatever their SNI"
+            "hostnames are ignored in the mesh; connections match regardless of their SNI"
         ),
         "{printed}"
     );

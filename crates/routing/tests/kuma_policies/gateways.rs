@@ -244,7 +244,7 @@ fn tls_is_ended_or_passed_through() {
     let said = world.conditions(Kind::MeshGateway, "edge-gateway");
     assert!(
         said.iter()
-            .any(|c| c.contains("InvalidCertificateRef: tls.certificates[0]: there is no Secret mesh:default/missing, nor kuma-system/missing")),
+            .any(|c| c.contains("InvalidCertificateRef: tls.certificates[0]: neither Secret mesh:default/missing nor Secret kuma-system/missing exists")),
         "{said:?}"
     );
 }

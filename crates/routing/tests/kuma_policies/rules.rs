@@ -234,7 +234,9 @@ fn an_external_service_may_speak_tls() {
     assert_eq!((&*named.hostname, named.names.len()), ("inner.example", 1));
     let broken = external("{caCert: {inlineString: nonsense}}").expect_err("no PEM");
     assert!(
-        broken.message.contains("caCert holds no PEM certificate"),
+        broken
+            .message
+            .contains("caCert contains no PEM certificate"),
         "{}",
         broken.message
     );
