@@ -3,70 +3,47 @@
 //! [`Binder::apply`] takes changes to objects and returns the resulting changes of the bound form and of statuses. The binder caches results and records
 //! their inputs, so the cost of a change depends on the results that it affects, not on the size of the cluster. Nothing here does I/O or reads a clock.
 
-mod attachments;
-mod backends;
 pub mod bound;
-mod certificate_warnings;
-mod certificates;
-mod controller;
 mod endpoint_policy;
-pub mod features;
-mod gateway;
-mod grants;
+mod engine;
+mod gateway_api;
 mod kuma;
-mod listener;
-mod mesh;
-mod namespaces;
-mod observation;
-mod parents;
-mod placement;
-mod policy;
-mod reader;
-mod refused_endpoints;
-mod route;
-mod rules;
-mod said;
-mod secrets;
-mod served_api;
-mod sets;
 pub mod status;
-mod store;
-mod warnings;
 pub mod x509;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use attachments::{Attached, AttachedRoutes, AttachmentChange, record_changes};
 use bound::{
     AddressRequest, Attachment, Backend, BackendId, BoundRule, CertifiedKey, Endpoints, Frontend,
     FrontendId, MeshIdentity, RouteId, RouteMeta, RuleId, SecretId, ServiceAddresses, Workload,
 };
-use gateway::GatewayView;
-use mesh::{GroupMember, MeshGroup};
-use placement::PlacementChanges;
+use endpoint_policy::refused::RefusedEndpoint;
+use engine::attachments::{Attached, AttachedRoutes, AttachmentChange, record_changes};
+use engine::collections::SmallSet;
+use engine::placement::PlacementChanges;
+use engine::secrets::Secrets;
+use engine::store::{FastMap, Input, Query, Reader, Store, Tracker};
+use gateway_api::gateway::GatewayView;
+use gateway_api::mesh::{GroupMember, MeshGroup};
+use gateway_api::route::{RouteContext, RouteView};
 use pointsman_resources::core::Secret;
 use pointsman_resources::kuma::DataSource;
 use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
-use refused_endpoints::RefusedEndpoint;
-use route::{RouteContext, RouteView};
-use secrets::Secrets;
-use sets::SmallSet;
 use status::Status;
-use store::{FastMap, Input, Query, Reader, Store, Tracker};
 
-pub use certificate_warnings::CERTIFICATE_KINDS;
-pub use certificates::parse_certified_key;
-pub use controller::{CONTROLLER_NAME, Controller};
 pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at};
+pub use engine::store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
+pub use gateway_api::certificates::parse_certified_key;
+pub use gateway_api::controller::{CONTROLLER_NAME, Controller};
+pub use gateway_api::mesh::scope_of;
+pub use gateway_api::observation::Observation;
+pub use gateway_api::served_api::ServedApi;
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
-pub use mesh::scope_of;
-pub use observation::Observation;
-pub use served_api::ServedApi;
-pub use store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
-pub use warnings::Warning;
+pub use status::certificate_warnings::CERTIFICATE_KINDS;
+pub use status::warnings::Warning;
 
 /// A change to one of the binder's inputs.
 #[derive(Clone, Debug)]
@@ -295,7 +272,7 @@ impl Binder {
             true => self.needed.insert(id.clone()),
             false => self.needed.remove(&id),
         };
-        if changed && store::adjust_count(&mut self.users, id.clone(), needed) {
+        if changed && engine::store::adjust_count(&mut self.users, id.clone(), needed) {
             self.tracker.invalidate(Query::Backend(id));
         }
     }
@@ -330,7 +307,7 @@ impl Binder {
 
     fn compute_settings(&mut self, query: &Query) {
         let reader = Reader::new(&self.store);
-        let settings = mesh::settings(&reader);
+        let settings = gateway_api::mesh::settings(&reader);
         self.tracker.record_reads(query, reader.into_inputs());
         if settings != self.settings {
             if settings.binding != self.settings.binding {
@@ -347,7 +324,7 @@ impl Binder {
 
     fn compute_gateway(&mut self, query: &Query, name: &Name, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
-        let view = gateway::evaluate(&reader, name);
+        let view = gateway_api::gateway::evaluate(&reader, name);
         self.tracker.record_reads(query, reader.into_inputs());
         let old = self.gateways.get(name);
         if old.map(Arc::as_ref) == view.as_ref() {
@@ -377,7 +354,7 @@ impl Binder {
             gateways: &self.gateways,
             settings: &self.settings,
         };
-        let view = route::evaluate(&context, key);
+        let view = gateway_api::route::evaluate(&context, key);
         self.tracker
             .record_reads(query, context.reader.into_inputs());
         let old = self.routes.get(key).cloned();
@@ -458,7 +435,7 @@ impl Binder {
                 gateways.insert(gateway);
                 // A route that only answers 500 is not accepted and does not count.
                 if !parent.serves_nothing && listeners.insert(id) {
-                    store::adjust_count(&mut self.attached, id.clone(), up);
+                    engine::store::adjust_count(&mut self.attached, id.clone(), up);
                     self.tracker
                         .invalidate_readers(&Input::AttachedRoutes(owner.clone()));
                 }
@@ -470,7 +447,7 @@ impl Binder {
             .chain(&view.mesh_backends)
             .collect();
         for id in used {
-            if store::adjust_count(&mut self.users, id.clone(), up) {
+            if engine::store::adjust_count(&mut self.users, id.clone(), up) {
                 self.tracker.invalidate(Query::Backend(id.clone()));
             }
         }
@@ -554,7 +531,7 @@ impl Binder {
             );
         }
         let others: Vec<GroupMember<'_>> = others.into_iter().filter_map(member).collect();
-        let group = mesh::resolve_group(&self.settings, parent, members, &others);
+        let group = gateway_api::mesh::resolve_group(&self.settings, parent, members, &others);
         let old = self.groups.remove(parent).unwrap_or_default();
         difference(&old.frontends, &group.frontends, &mut delta.frontends);
         let changes = &mut self.attachment_changes;
@@ -571,7 +548,7 @@ impl Binder {
     fn compute_backend(&mut self, query: &Query, id: &BackendId, delta: &mut Delta) {
         let reader = Reader::new(&self.store);
         let view = match self.users.contains_key(id) {
-            true => refused_endpoints::load_backend(&reader, id),
+            true => endpoint_policy::refused::load_backend(&reader, id),
             false => None,
         };
         self.tracker.record_reads(query, reader.into_inputs());
@@ -611,7 +588,7 @@ impl Binder {
     /// Returns a backend with its endpoints, even if no route uses it.
     pub fn backend(&self, id: &BackendId) -> Option<(Backend, Endpoints)> {
         let (backend, endpoints, _) =
-            refused_endpoints::load_backend(&Reader::new(&self.store), id)?;
+            endpoint_policy::refused::load_backend(&Reader::new(&self.store), id)?;
         Some((backend, endpoints))
     }
 
@@ -635,7 +612,7 @@ impl Binder {
         let name = new.metadata.key();
         let current = Reader::new(&self.store).certificate(&name)?;
         current.ok()?;
-        certificates::from_secret(new).err()
+        gateway_api::certificates::from_secret(new).err()
     }
 
     /// Returns whether an earlier version of a Secret is in effect instead of the newest.

@@ -11,9 +11,9 @@ use crate::bound::{
     Backend, BackendId, BackendTls, CertifiedKey, Endpoints, Fault, FaultReason, PeerName,
     SecretId, Trust,
 };
-use crate::certificates;
+use crate::engine::store::Reader;
+use crate::gateway_api::certificates;
 use crate::status::Condition;
-use crate::store::Reader;
 
 /// Returns the fault of requests to a MeshExternalService that requires one of Kuma's plugins, which Pointsman does not run.
 pub(crate) fn unsupported(reader: &Reader<'_>, id: &BackendId) -> Option<Fault> {

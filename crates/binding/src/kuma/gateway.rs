@@ -22,9 +22,9 @@ use crate::bound::{
     BoundRule, Filter, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding, SecretId,
     TlsModeKey,
 };
-use crate::certificates;
+use crate::engine::store::Reader;
+use crate::gateway_api::certificates;
 use crate::status::{Condition, ListenerStatus};
-use crate::store::Reader;
 
 /// A MeshGateway with its listeners and policies resolved.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,6 +1,6 @@
 //! Lowers merged rules into the bound form: expressions are validated, filters converted and backends resolved.
 //!
-//! The failure policy is that of [`crate::rules`]: a rule that can be matched but not served replies with an error, one that can't be matched is dropped,
+//! The failure policy is that of [`crate::gateway_api::rules`]: a rule that can be matched but not served replies with an error, one that can't be matched is dropped,
 //! and both are reported in the status of the policies that they come from.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,8 +24,8 @@ use crate::bound::{
     self, BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, Mirror,
     PathPredicate, RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
 };
-use crate::rules::{compile_pattern, normalize_prefix, value_predicates};
-use crate::store::Reader;
+use crate::engine::store::Reader;
+use crate::gateway_api::rules::{compile_pattern, normalize_prefix, value_predicates};
 
 /// Findings about policies, for their status.
 #[derive(Clone, Debug, Default, PartialEq)]

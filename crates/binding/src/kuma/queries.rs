@@ -16,9 +16,9 @@ use super::destination::{self, Caller, PolicyOutcome};
 use super::gateway;
 use super::policy::MeshPolicy;
 use super::proxy;
-use crate::attachments::record_changes;
 use crate::bound::{BackendId, Transport};
-use crate::store::{Input, Query, Reader};
+use crate::engine::attachments::record_changes;
+use crate::engine::store::{Input, Query, Reader};
 use crate::{Binder, Delta, difference};
 
 impl Binder {
@@ -284,7 +284,7 @@ impl Binder {
     }
 
     fn use_backend(&mut self, id: &BackendId, up: bool) {
-        if crate::store::adjust_count(&mut self.users, id.clone(), up) {
+        if crate::engine::store::adjust_count(&mut self.users, id.clone(), up) {
             self.tracker.invalidate(Query::Backend(id.clone()));
         }
     }

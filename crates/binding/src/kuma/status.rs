@@ -11,9 +11,9 @@ use super::lowering::rule_field;
 use super::{PolicyTarget, cross_mesh};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
-use crate::observation::Observation;
+use crate::engine::store::{Input, Query, Reader};
+use crate::gateway_api::observation::Observation;
 use crate::status::{Condition, ListenerStatus, PolicyReach, StatusBody};
-use crate::store::{Input, Query, Reader};
 
 impl Binder {
     /// Returns the targets to which a policy applies, with their outcomes.

@@ -9,21 +9,21 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::route::Route;
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
-use crate::backends::{CrossNamespace, ReferringRoute};
 use crate::bound::{
     BackendId, BoundRoute, Dialect, FrontendId, Hostname, RouteBinding, RouteId, RouteMeta,
     Transport,
 };
-use crate::gateway::GatewayView;
-use crate::grants;
-use crate::mesh;
-use crate::parents::{self, MeshParentKind, Parent};
-use crate::rules::{self, Effect, InvalidRule, LoweredRules};
+use crate::engine::store::{FastMap, Input, Query, Reader};
+use crate::gateway_api::backends::{CrossNamespace, ReferringRoute};
+use crate::gateway_api::gateway::GatewayView;
+use crate::gateway_api::grants;
+use crate::gateway_api::mesh;
+use crate::gateway_api::parents::{self, MeshParentKind, Parent};
+use crate::gateway_api::rules::{self, Effect, InvalidRule, LoweredRules};
 use crate::status::Condition;
-use crate::store::{FastMap, Input, Query, Reader};
-use crate::warnings;
+use crate::status::warnings;
 
-/// A route, evaluated. Precedence between mesh routes is resolved later, in [`crate::mesh`].
+/// A route, evaluated. Precedence between mesh routes is resolved later, in [`crate::gateway_api::mesh`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RouteView {
     pub generation: i64,
@@ -257,7 +257,7 @@ impl RouteResolver<'_> {
         } else {
             let reader = &self.context.reader;
             let hostnames = &self.hostnames;
-            match parents::gateway::attach(
+            match parents::listeners::attach(
                 reader, &owner, listeners, reference, self.route, hostnames,
             ) {
                 Ok(frontends) => {

@@ -3,6 +3,8 @@
 //! (169.254.0.0/16, fe80::/10), unspecified or multicast".
 
 use std::collections::BTreeSet;
+pub(crate) mod refused;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 

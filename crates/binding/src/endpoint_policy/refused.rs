@@ -4,11 +4,11 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use crate::backends;
 use crate::bound::{Backend, BackendId, Endpoints};
 use crate::endpoint_policy::{EndpointPolicy, RefusedAddress};
+use crate::engine::store::{Query, Reader};
+use crate::gateway_api::backends;
 use crate::status::Condition;
-use crate::store::{Query, Reader};
 use crate::{Binder, has_status};
 
 /// Condition of routes and XBackends with refused endpoints.

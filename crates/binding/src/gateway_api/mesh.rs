@@ -8,10 +8,10 @@ use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
 use crate::bound::{BoundRoute, Frontend, FrontendId, Protocol, Scope};
-use crate::namespaces;
-use crate::route::{MeshConflict, RouteView};
+use crate::engine::store::Reader;
+use crate::gateway_api::namespaces;
+use crate::gateway_api::route::{MeshConflict, RouteView};
 use crate::status::Condition;
-use crate::store::Reader;
 
 /// Returns the effective settings: those that the oldest XMesh of Pointsman references, else those named `default`, else the defaults.
 pub(crate) fn settings(reader: &Reader<'_>) -> MeshSettingsSpec {

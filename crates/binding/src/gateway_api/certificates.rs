@@ -13,9 +13,9 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::bound::{CertifiedKey, PrivateKey, SecretId};
-use crate::grants::CrossNamespaceReference;
+use crate::engine::store::Reader;
+use crate::gateway_api::grants::CrossNamespaceReference;
 use crate::kuma::lowering::content;
-use crate::store::Reader;
 use crate::x509;
 
 /// Reason why a certificate reference does not resolve.

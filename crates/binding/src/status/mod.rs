@@ -3,6 +3,10 @@
 //! A [`Status`] is a pure function of the binder's inputs and contains no times. [`Status::merge`] merges it with an existing `.status`: entries of other
 //! controllers and conditions of unknown types are kept, and a condition whose status is unchanged keeps its transition time.
 
+pub(crate) mod certificate_warnings;
+mod compute;
+pub(crate) mod warnings;
+
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +16,7 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use serde_json::{Map, Value, json};
 
-use crate::refused_endpoints::ENDPOINTS_REFUSED;
+use crate::endpoint_policy::refused::ENDPOINTS_REFUSED;
 
 /// A condition, without its times and observed generation.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -19,10 +19,10 @@ use pointsman_resources::policy::{
 use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use crate::certificates;
-use crate::observation::Observation;
-use crate::sets::SmallSet;
-use crate::store::{CertificateResult, Index, Input, Store};
+use crate::engine::collections::SmallSet;
+use crate::engine::store::{CertificateResult, Index, Input, Store};
+use crate::gateway_api::certificates;
+use crate::gateway_api::observation::Observation;
 use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};
 
 /// Reads objects on behalf of one query, recording every input.

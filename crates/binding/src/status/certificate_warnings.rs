@@ -11,11 +11,12 @@ use pointsman_resources::refs::SecretObjectReference;
 use pointsman_resources::{Kind, ObjectKey, Resource};
 
 use crate::bound::{Hostname, SecretId};
+use crate::engine::store::Reader;
+use crate::gateway_api::certificates;
+use crate::gateway_api::listener::ListenerView;
 use crate::kuma::lowering::content;
-use crate::listener::ListenerView;
-use crate::store::Reader;
 use crate::x509::{self, Certificate};
-use crate::{Binder, Warning, certificates};
+use crate::{Binder, Warning};
 
 /// Remaining validity in seconds below which a certificate is reported as about to expire.
 const RENEWAL_WINDOW: i64 = 30 * 24 * 60 * 60;

@@ -14,13 +14,13 @@ use pointsman_resources::route::{
 };
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::backends::{self, ReferringRoute};
 use crate::bound::{
     BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, GrpcPredicate,
     Mirror, PathPredicate, Pattern, RetryPolicy, StringPredicate, Tags, ValuePredicate,
     WeightedBackend, duration,
 };
-use crate::store::Reader;
+use crate::engine::store::Reader;
+use crate::gateway_api::backends::{self, ReferringRoute};
 
 /// Rules of a route for one type of parent.
 #[derive(Clone, Debug, Default, PartialEq)]

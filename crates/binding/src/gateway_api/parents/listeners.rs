@@ -6,9 +6,9 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::route::Route;
 
 use crate::bound::{FrontendId, Hostname};
-use crate::listener::ListenerView;
-use crate::namespaces;
-use crate::store::Reader;
+use crate::engine::store::Reader;
+use crate::gateway_api::listener::ListenerView;
+use crate::gateway_api::namespaces;
 
 /// Attaches a route to the listeners that its reference selects and that accept it.
 ///

@@ -9,8 +9,8 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::Binder;
 use crate::bound::{BackendId, Endpoints, FrontendId, Scope};
-use crate::namespaces;
-use crate::parents::{self, Parent};
+use crate::gateway_api::namespaces;
+use crate::gateway_api::parents::{self, Parent};
 use crate::status::parent_text;
 
 /// A warning about an object.

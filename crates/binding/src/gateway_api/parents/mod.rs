@@ -1,9 +1,9 @@
 //! Parents to which routes attach.
 //!
-//! There are two types of parents: listeners ([`gateway`]), and ports of objects that are called by name in the mesh. Each kind of mesh parent has a file
+//! There are two types of parents: listeners ([`listeners`]), and ports of objects that are called by name in the mesh. Each kind of mesh parent has a file
 //! that converts its objects to a [`MeshParent`], and an entry in [`MESH_PARENTS`].
 
-pub(crate) mod gateway;
+pub(crate) mod listeners;
 mod service;
 mod service_import;
 
@@ -11,7 +11,7 @@ use pointsman_resources::meta::GATEWAY_GROUP;
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::store::Reader;
+use crate::engine::store::Reader;
 
 /// A parent whose ports are called by name or virtual address, such as a Service.
 pub(crate) struct MeshParent {

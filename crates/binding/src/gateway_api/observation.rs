@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::bound::FrontendId;
-use crate::gateway::{GatewayView, IP_ADDRESS};
+use crate::gateway_api::gateway::{GatewayView, IP_ADDRESS};
 
 /// State of a Gateway in the data plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::bound::{BackendId, CertifiedKey, FrontendId, SecretId};
+use crate::engine::store::{FastMap, Query, Reader, adjust_count};
+use crate::gateway_api::certificates;
 use crate::kuma::lowering::content;
-use crate::store::{FastMap, Query, Reader, adjust_count};
-use crate::{Binder, Delta, certificates, kuma};
+use crate::{Binder, Delta, kuma};
 
 /// A resource that references certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -7,7 +7,7 @@ use pointsman_resources::ObjectKey;
 
 use crate::Delta;
 use crate::bound::{Attachment, BoundRoute, BoundRule, FrontendId, RouteId, RuleId};
-use crate::store::FastMap;
+use crate::engine::store::FastMap;
 
 /// A frontend's route before and after a change.
 pub(crate) struct AttachmentChange {

@@ -12,11 +12,11 @@ use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, FaultReason,
     Transport,
 };
-use crate::certificates;
-use crate::grants::{self, CrossNamespaceReference};
+use crate::engine::store::Reader;
+use crate::gateway_api::certificates;
+use crate::gateway_api::grants::{self, CrossNamespaceReference};
+use crate::gateway_api::policy;
 use crate::kuma;
-use crate::policy;
-use crate::store::Reader;
 
 /// A route that references backends.
 #[derive(Clone, Copy)]

@@ -4,11 +4,11 @@ use pointsman_resources::gateway::{From, Gateway, GatewayAddress, ListenerSet};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::{Frontend, SecretId};
-use crate::certificates::{self, CertificateRefError};
-use crate::listener::{self, ListenerView};
-use crate::namespaces;
+use crate::engine::store::Reader;
+use crate::gateway_api::certificates::{self, CertificateRefError};
+use crate::gateway_api::listener::{self, ListenerView};
+use crate::gateway_api::namespaces;
 use crate::status::Condition;
-use crate::store::Reader;
 
 /// A Gateway that Pointsman manages, evaluated. Attached routes are counted elsewhere, so that an added or removed route does not change it.
 #[derive(Clone, Debug, PartialEq, Eq)]

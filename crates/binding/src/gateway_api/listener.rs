@@ -11,10 +11,10 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 use crate::bound::{
     ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol, SecretId,
 };
-use crate::certificates::{self, CertificateRefError};
-use crate::grants;
+use crate::engine::store::Reader;
+use crate::gateway_api::certificates::{self, CertificateRefError};
+use crate::gateway_api::grants;
 use crate::status::Condition;
-use crate::store::Reader;
 
 /// A listener of a Gateway or ListenerSet, evaluated.
 #[derive(Clone, Debug, PartialEq, Eq)]

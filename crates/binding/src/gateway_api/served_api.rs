@@ -6,8 +6,8 @@ use pointsman_resources::Kind;
 use pointsman_resources::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP};
 
 use crate::Binder;
+use crate::engine::store::Input;
 use crate::status::Condition;
-use crate::store::Input;
 
 /// Newest minor release of the Gateway API whose CustomResourceDefinitions are known here, of major release 1.
 const NEWEST_MINOR: u32 = 7;

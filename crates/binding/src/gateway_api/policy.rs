@@ -8,13 +8,13 @@ use pointsman_resources::policy::{
 };
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use crate::backends;
 use crate::bound::{BackendTls, Fault, FaultReason, PeerName, RetryBudget, Trust, duration};
-use crate::certificates::{self, CertificateRefError};
-use crate::gateway;
-use crate::grants;
+use crate::engine::store::Reader;
+use crate::gateway_api::backends;
+use crate::gateway_api::certificates::{self, CertificateRefError};
+use crate::gateway_api::gateway;
+use crate::gateway_api::grants;
 use crate::status::{AncestorStatus, Condition};
-use crate::store::Reader;
 
 /// Resolves the trust anchors of a validation. Returns them if any is valid, and the errors of its references.
 pub(crate) fn resolve_trust(

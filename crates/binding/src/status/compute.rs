@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::FrontendId;
-use crate::gateway::GatewayView;
-use crate::listener::ListenerView;
+use crate::engine::store::{Input, Query, Reader};
+use crate::gateway_api::gateway::GatewayView;
+use crate::gateway_api::listener::ListenerView;
+use crate::gateway_api::{features, mesh, policy};
 use crate::status::{Condition, ListenerStatus, ParentStatus, Status, StatusBody};
-use crate::store::{Input, Query, Reader};
-use crate::{Binder, features, kuma, mesh, policy};
+use crate::{Binder, kuma};
 
 impl Binder {
     /// Computes the status of an object; `None` if Pointsman does not manage it.

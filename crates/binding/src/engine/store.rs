@@ -13,11 +13,11 @@ use pointsman_resources::kuma::{DataSource, Dataplane};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::bound::{BackendId, CertifiedKey, SecretId};
-use crate::observation::Observation;
-use crate::sets::{Interner, SmallSet};
+use crate::engine::collections::{Interner, SmallSet};
+use crate::gateway_api::observation::Observation;
 use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};
 
-pub(crate) use crate::reader::Reader;
+pub(crate) use crate::engine::reader::Reader;
 
 /// A hash map with a fast hasher that does not resist collision attacks: keys come from the API server or from files, and collisions only cost time.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;

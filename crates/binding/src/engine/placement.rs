@@ -9,7 +9,7 @@ use pointsman_resources::gateway::{Gateway, GatewayAddress};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::bound::{AddressRequest, ServiceAddresses, Transport, Workload};
-use crate::gateway::IP_ADDRESS;
+use crate::gateway_api::gateway::IP_ADDRESS;
 use crate::{Binder, Delta, difference_arc};
 
 /// Changes that accumulate between two deltas.
