@@ -35,10 +35,8 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use status::Status;
 
 pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at};
-pub use engine::store::{MCS_SERVICE_NAME_LABEL, SERVICE_NAME_LABEL};
 pub use gateway_api::certificates::parse_certified_key;
 pub use gateway_api::controller::{CONTROLLER_NAME, Controller};
-pub use gateway_api::mesh::scope_of;
 pub use gateway_api::observation::Observation;
 pub use gateway_api::served_api::ServedApi;
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};

@@ -120,7 +120,7 @@ impl EndpointPolicy {
     }
 
     /// Returns the reason for refusing an endpoint.
-    pub fn refuses_endpoint(
+    pub(crate) fn refuses_endpoint(
         &self,
         endpoint: SocketAddr,
         transport: Transport,

@@ -121,9 +121,9 @@ pub(crate) enum Index {
 }
 
 /// Label that names the Service of an EndpointSlice.
-pub const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
+const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
 /// Label that names the ServiceImport of an EndpointSlice (KEP-1645).
-pub const MCS_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
+const MCS_SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
 
 /// Returns the indexes that contain an object.
 fn indexes(resource: &Resource) -> Vec<Index> {

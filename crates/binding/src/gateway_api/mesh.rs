@@ -307,7 +307,7 @@ fn strict_conflict(
 }
 
 /// Returns the clients to whose calls a route in a namespace applies.
-pub fn scope_of(parent: &ObjectKey, namespace: &str) -> Scope {
+pub(crate) fn scope_of(parent: &ObjectKey, namespace: &str) -> Scope {
     match parent.namespace() == namespace {
         true => Scope::Everyone,
         false => Scope::Namespace(namespace.into()),

@@ -181,7 +181,7 @@ impl Binder {
     }
 
     /// Returns the display name of a proxy.
-    pub fn proxy_name(&self, key: &ObjectKey) -> String {
+    fn proxy_name(&self, key: &ObjectKey) -> String {
         match self.store.get(key) {
             Some(object) if key.kind != Kind::Pod => display_name(object.meta()).to_owned(),
             _ => key.name.name.to_string(),

@@ -483,7 +483,7 @@ fn ancestor_value(ancestor: &ObjectKey) -> Value {
 }
 
 /// Formats a parent reference.
-pub fn parent_text(parent: &ParentReference) -> String {
+pub(crate) fn parent_text(parent: &ParentReference) -> String {
     use std::fmt::Write;
     let mut text = format!("{} ", parent.kind);
     if let Some(namespace) = &parent.namespace {

@@ -84,7 +84,7 @@ pub fn signing_key(key: &CertifiedKey) -> Result<Arc<sign::CertifiedKey>, KeyErr
 }
 
 /// Returns the reason why signatures of a certificate's key can't be verified, if its algorithm is not supported.
-pub fn unusable_public_key(certificate: &Certificate<'_>) -> Option<String> {
+pub(crate) fn unusable_public_key(certificate: &Certificate<'_>) -> Option<String> {
     KeyAlgorithm::of_public(certificate.public_key)?.unsupported()
 }
 

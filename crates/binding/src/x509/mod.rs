@@ -9,7 +9,8 @@ use rustls_pki_types::CertificateDer;
 
 use crate::bound::CertifiedKey;
 
-pub use key::{KeyError, signing_key, unusable_public_key};
+pub(crate) use key::unusable_public_key;
+pub use key::{KeyError, signing_key};
 
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
