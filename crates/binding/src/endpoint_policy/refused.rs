@@ -4,12 +4,13 @@ use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
+use crate::Binder;
 use crate::bound::{Backend, BackendId, Endpoints};
 use crate::endpoint_policy::{EndpointPolicy, RefusedAddress};
 use crate::engine::store::{Query, Reader};
 use crate::gateway_api::backends;
 use crate::status::Condition;
-use crate::{Binder, has_status};
+use crate::status::has_status;
 
 /// Condition of routes and XBackends with refused endpoints.
 pub(crate) const ENDPOINTS_REFUSED: &str = "pointsman.io/EndpointsRefused";

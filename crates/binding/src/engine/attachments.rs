@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use pointsman_resources::ObjectKey;
 
+use super::store::FastMap;
 use crate::Delta;
 use crate::bound::{Attachment, BoundRoute, BoundRule, FrontendId, RouteId, RuleId};
-use crate::engine::store::FastMap;
 
 /// A frontend's route before and after a change.
 pub(crate) struct AttachmentChange {

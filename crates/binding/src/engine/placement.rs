@@ -8,9 +8,10 @@ use pointsman_resources::core::{ServicePort, ServiceType};
 use pointsman_resources::gateway::{Gateway, GatewayAddress};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
+use super::difference::difference_arc;
 use crate::bound::{AddressRequest, ServiceAddresses, Transport, Workload};
 use crate::gateway_api::gateway::IP_ADDRESS;
-use crate::{Binder, Delta, difference_arc};
+use crate::{Binder, Delta};
 
 /// Changes that accumulate between two deltas.
 #[derive(Default)]

@@ -19,8 +19,8 @@ use pointsman_resources::policy::{
 use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-use crate::engine::collections::SmallSet;
-use crate::engine::store::{CertificateResult, Index, Input, Store};
+use super::collections::SmallSet;
+use super::store::{CertificateResult, Index, Input, Store};
 use crate::gateway_api::certificates;
 use crate::gateway_api::observation::Observation;
 use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::store::{FastMap, Query, Reader, adjust_count};
 use crate::bound::{BackendId, CertifiedKey, FrontendId, SecretId};
-use crate::engine::store::{FastMap, Query, Reader, adjust_count};
 use crate::gateway_api::certificates;
 use crate::kuma::lowering::content;
 use crate::{Binder, Delta, kuma};

@@ -12,12 +12,12 @@ use std::sync::Arc;
 use pointsman_resources::kuma::{DataSource, Dataplane};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
+use super::collections::{Interner, SmallSet};
 use crate::bound::{BackendId, CertifiedKey, SecretId};
-use crate::engine::collections::{Interner, SmallSet};
 use crate::gateway_api::observation::Observation;
 use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};
 
-pub(crate) use crate::engine::reader::Reader;
+pub(crate) use super::reader::Reader;
 
 /// A hash map with a fast hasher that does not resist collision attacks: keys come from the API server or from files, and collisions only cost time.
 pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;

@@ -18,8 +18,9 @@ use super::policy::MeshPolicy;
 use super::proxy;
 use crate::bound::{BackendId, Transport};
 use crate::engine::attachments::record_changes;
+use crate::engine::difference::difference;
 use crate::engine::store::{Input, Query, Reader};
-use crate::{Binder, Delta, difference};
+use crate::{Binder, Delta};
 
 impl Binder {
     /// Invalidates the queries that exist because of an object.

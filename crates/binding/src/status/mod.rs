@@ -275,6 +275,25 @@ impl Status {
     }
 }
 
+/// Returns whether Pointsman reports status for objects of a kind.
+pub fn has_status(kind: Kind) -> bool {
+    kind.is_route()
+        || kind.is_mesh_route()
+        || matches!(
+            kind,
+            Kind::GatewayClass
+                | Kind::Gateway
+                | Kind::ListenerSet
+                | Kind::BackendTLSPolicy
+                | Kind::XBackend
+                | Kind::XBackendTrafficPolicy
+                | Kind::XTelemetryPolicy
+                | Kind::XMesh
+                | Kind::MeshGateway
+                | Kind::MeshExternalService
+        )
+}
+
 /// Maximum number of entries in a route's status, by its CRD.
 const MAX_PARENTS: usize = 32;
 /// Maximum number of entries in a policy's status, by its CRD.
