@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::Binder;
 use crate::bound::{Backend, BackendId, Endpoints};
 use crate::endpoint_policy::{EndpointPolicy, RefusedAddress};
-use crate::engine::store::{Query, Reader};
+use crate::engine::{Query, Reader};
 use crate::gateway_api::backends;
 use crate::status::Condition;
 use crate::status::has_status;

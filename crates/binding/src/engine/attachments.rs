@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pointsman_resources::ObjectKey;
 
-use super::store::FastMap;
+use super::FastMap;
 use crate::Delta;
 use crate::bound::{Attachment, BoundRoute, BoundRule, FrontendId, RouteId, RuleId};
 

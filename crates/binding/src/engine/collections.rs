@@ -1,9 +1,36 @@
 //! Compact collections for per-object data, of which a cluster has tens of thousands.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, hash_map};
 use std::hash::{BuildHasher, Hash};
 
 use hashbrown::HashTable;
+
+/// A hash map with a fast hasher that does not resist collision attacks: keys come from the API server or from files, and collisions only cost time.
+pub(crate) type FastMap<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
+
+/// Increments or decrements a count. Returns whether it changed from or to zero.
+pub(crate) fn adjust_count<K: Hash + Eq>(counts: &mut FastMap<K, usize>, key: K, up: bool) -> bool {
+    let number = counts.entry(key);
+    match (number, up) {
+        (hash_map::Entry::Occupied(mut entry), true) => {
+            *entry.get_mut() += 1;
+            false
+        }
+        (hash_map::Entry::Vacant(entry), true) => {
+            entry.insert(1);
+            true
+        }
+        (hash_map::Entry::Occupied(mut entry), false) => {
+            *entry.get_mut() -= 1;
+            let gone = *entry.get() == 0;
+            if gone {
+                entry.remove();
+            }
+            gone
+        }
+        (hash_map::Entry::Vacant(_), false) => false,
+    }
+}
 
 /// A sorted set that stores up to [`MAX_FEW`] members in a vector, which covers most sets.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use pointsman_resources::{Name, ObjectKey};
 use super::attachments::{Attached, record_changes};
 use super::collections::SmallSet;
 use super::difference::{difference, record_if_changed};
-use super::store::{Input, Query, Reader};
+use super::{Input, Query, Reader};
 use crate::bound::{BackendId, Frontend, FrontendId};
 use crate::endpoint_policy::refused;
 use crate::gateway_api::gateway::GatewayView;

@@ -4,11 +4,16 @@ pub(crate) mod attachments;
 pub(crate) mod collections;
 mod compute;
 pub(crate) mod difference;
-pub(crate) mod placement;
-pub(crate) mod reader;
-pub(crate) mod secrets;
-pub(crate) mod store;
+mod placement;
+mod query;
+mod reader;
+mod secrets;
+mod store;
 mod usage;
+
+pub(crate) use collections::{FastMap, SmallSet, adjust_count};
+pub(crate) use query::{Input, Query};
+pub(crate) use reader::Reader;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,10 +33,10 @@ use crate::kuma::Kuma;
 use crate::status::{Status, has_status};
 use crate::{Change, Delta};
 use attachments::{AttachedRoutes, AttachmentChange};
-use collections::SmallSet;
 use placement::PlacementChanges;
+use query::Tracker;
 use secrets::Secrets;
-use store::{FastMap, Input, Query, Reader, Store, Tracker};
+use store::Store;
 
 /// Computes the bound form and statuses from objects, incrementally.
 #[derive(Default)]
@@ -150,7 +155,7 @@ impl Binder {
             true => self.needed.insert(id.clone()),
             false => self.needed.remove(&id),
         };
-        if changed && store::adjust_count(&mut self.users, id.clone(), needed) {
+        if changed && adjust_count(&mut self.users, id.clone(), needed) {
             self.tracker.invalidate(Query::Backend(id));
         }
     }

@@ -20,7 +20,8 @@ use pointsman_resources::route::Route;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::collections::SmallSet;
-use super::store::{CertificateResult, Index, Input, Store};
+use super::query::{Index, Input};
+use super::store::{CertificateResult, Store};
 use crate::gateway_api::certificates;
 use crate::gateway_api::observation::Observation;
 use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::store::{FastMap, Query, Reader, adjust_count};
+use super::{FastMap, Query, Reader, adjust_count};
 use crate::bound::{BackendId, CertifiedKey, FrontendId, SecretId};
 use crate::gateway_api::certificates;
 use crate::kuma::lowering::content;

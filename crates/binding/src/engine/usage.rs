@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use pointsman_resources::{Name, ObjectKey};
 
-use super::collections::SmallSet;
-use super::store::{FastMap, Input, Query, adjust_count};
+use super::{FastMap, Input, Query, SmallSet, adjust_count};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId};
 use crate::gateway_api::route::RouteView;

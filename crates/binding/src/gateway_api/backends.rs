@@ -12,7 +12,7 @@ use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, Fault, FaultReason,
     Transport,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::certificates;
 use crate::gateway_api::grants::{self, CrossNamespaceReference};
 use crate::gateway_api::policy;

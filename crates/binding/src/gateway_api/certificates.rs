@@ -13,7 +13,7 @@ use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::bound::{CertifiedKey, PrivateKey, SecretId};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::grants::CrossNamespaceReference;
 use crate::kuma::lowering::content;
 use crate::x509;

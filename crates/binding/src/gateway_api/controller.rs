@@ -6,7 +6,7 @@ use pointsman_resources::gateway::GatewayClass;
 use pointsman_resources::policy::XMesh;
 
 use crate::Binder;
-use crate::engine::store::{Input, Query};
+use crate::engine::{Input, Query};
 
 /// Default controller name, in GatewayClasses, XMeshes and status entries.
 pub const CONTROLLER_NAME: &str = "pointsman.io/controller";

@@ -4,7 +4,7 @@ use pointsman_resources::gateway::{From, Gateway, GatewayAddress, ListenerSet};
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::{Frontend, SecretId};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::certificates::{self, CertificateRefError};
 use crate::gateway_api::listener::{self, ListenerView};
 use crate::gateway_api::namespaces;

@@ -2,7 +2,7 @@
 
 use pointsman_resources::Kind;
 
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 /// Separates the sentence of a message from the YAML document after it.
 const ONE: &str = ". This one would allow it:\n";

@@ -11,7 +11,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 use crate::bound::{
     ClientValidation, Frontend, FrontendId, FrontendTls, Hostname, Protocol, SecretId,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::certificates::{self, CertificateRefError};
 use crate::gateway_api::grants;
 use crate::status::Condition;

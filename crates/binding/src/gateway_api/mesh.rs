@@ -8,7 +8,7 @@ use pointsman_resources::policy::{MeshBinding, MeshSettingsSpec};
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 
 use crate::bound::{BoundRoute, Frontend, FrontendId, Protocol, Scope};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::namespaces;
 use crate::gateway_api::route::{MeshConflict, RouteView};
 use crate::status::Condition;

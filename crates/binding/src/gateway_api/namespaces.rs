@@ -3,7 +3,7 @@
 use pointsman_resources::gateway::{From, Namespaces};
 use pointsman_resources::meta::Labels;
 
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 /// Checks whether objects in `namespace` may attach to an object in `home`. The error names the rule that forbids it.
 pub(crate) fn check_allowed(

@@ -9,7 +9,7 @@ use pointsman_resources::policy::{
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use crate::bound::{BackendTls, Fault, FaultReason, PeerName, RetryBudget, Trust, duration};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::backends;
 use crate::gateway_api::certificates::{self, CertificateRefError};
 use crate::gateway_api::gateway;

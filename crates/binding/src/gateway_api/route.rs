@@ -13,7 +13,7 @@ use crate::bound::{
     BackendId, BoundRoute, Dialect, FrontendId, Hostname, RouteBinding, RouteId, RouteMeta,
     Transport,
 };
-use crate::engine::store::{FastMap, Input, Query, Reader};
+use crate::engine::{FastMap, Input, Query, Reader};
 use crate::gateway_api::backends::{CrossNamespace, ReferringRoute};
 use crate::gateway_api::gateway::GatewayView;
 use crate::gateway_api::grants;

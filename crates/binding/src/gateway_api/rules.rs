@@ -19,7 +19,7 @@ use crate::bound::{
     Mirror, PathPredicate, Pattern, RetryPolicy, StringPredicate, Tags, ValuePredicate,
     WeightedBackend, duration,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::backends::{self, ReferringRoute};
 
 /// Rules of a route for one type of parent.

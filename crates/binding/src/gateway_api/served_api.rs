@@ -6,7 +6,7 @@ use pointsman_resources::Kind;
 use pointsman_resources::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP};
 
 use crate::Binder;
-use crate::engine::store::Input;
+use crate::engine::Input;
 use crate::status::Condition;
 
 /// Newest minor release of the Gateway API whose CustomResourceDefinitions are known here, of major release 1.

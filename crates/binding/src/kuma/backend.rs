@@ -20,7 +20,7 @@ use crate::bound::{
     Backend, BackendId, BackendProtocol, BoundEndpoint, Endpoints, Fault, FaultReason,
     Tags as Subset, Transport,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 /// A port of a destination.
 pub(crate) struct DestinationPort {

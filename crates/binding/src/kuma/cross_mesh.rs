@@ -18,7 +18,7 @@ use crate::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, ClientValidation, Endpoints,
     Fault, FaultReason, FrontendId, FrontendTls, PeerName, SecretId, Trust,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 /// Tag of an outbound that names the mesh of the gateway behind it.
 pub(super) const MESH_TAG: &str = MESH_LABEL;

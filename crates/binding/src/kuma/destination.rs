@@ -16,7 +16,7 @@ use crate::bound::{
     BackendId, BoundRoute, BoundRule, Dialect, Frontend, FrontendId, Hostname, Outbound, Protocol,
     RouteBinding, RouteId, RouteMeta, SecretId,
 };
-use crate::engine::store::{FastMap, Reader};
+use crate::engine::{FastMap, Reader};
 
 /// The policies that apply to one destination or MeshGateway, and the bound form that results.
 #[derive(Clone, Debug, Default, PartialEq)]

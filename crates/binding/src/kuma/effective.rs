@@ -15,7 +15,7 @@ use super::policy::{MeshPolicy, ToItem};
 use super::proxy::{self, MeshProxy, UnresolvedOutbound};
 use super::warnings::target_text;
 use crate::bound::{BackendId, BoundRoute, FrontendId, RuleSource};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::{Binder, InactiveRoute};
 
 /// Effective rules for calls of a proxy to a destination, or for a hostname of a gateway's listener.

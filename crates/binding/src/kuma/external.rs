@@ -11,7 +11,7 @@ use crate::bound::{
     Backend, BackendId, BackendTls, CertifiedKey, Endpoints, Fault, FaultReason, PeerName,
     SecretId, Trust,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::certificates;
 use crate::status::Condition;
 

@@ -22,7 +22,7 @@ use crate::bound::{
     BoundRule, Filter, FrontendId, FrontendTls, Hostname, Protocol, RouteBinding, SecretId,
     TlsModeKey,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::certificates;
 use crate::status::{Condition, ListenerStatus};
 

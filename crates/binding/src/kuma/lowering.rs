@@ -24,7 +24,7 @@ use crate::bound::{
     self, BackendId, BackendName, BoundMatch, BoundRule, Fault, FaultReason, Filter, Mirror,
     PathPredicate, RuleSource, StringPredicate, Tags, ValuePredicate, WeightedBackend,
 };
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::rules::{compile_pattern, normalize_prefix, value_predicates};
 
 /// Findings about policies, for their status.

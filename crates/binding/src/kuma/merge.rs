@@ -12,7 +12,7 @@ use pointsman_resources::kuma::{BackendRef, Filter, Match, Rule, RuleConf};
 
 use super::policy::{MeshPolicy, ToItem};
 use crate::bound::RuleSource;
-use crate::engine::store::FastMap;
+use crate::engine::FastMap;
 
 /// A rule in effect after merging.
 #[derive(Clone, Debug, PartialEq)]

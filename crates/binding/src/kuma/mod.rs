@@ -31,7 +31,7 @@ use std::sync::Arc;
 use pointsman_resources::ObjectKey;
 
 use crate::bound::BackendId;
-use crate::engine::store::FastMap;
+use crate::engine::FastMap;
 use destination::PolicyOutcome;
 use gateway::MeshGatewayView;
 use policy::MeshPolicy;

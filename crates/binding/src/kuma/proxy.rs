@@ -13,7 +13,7 @@ use pointsman_resources::{Kind, Meta, ObjectKey, Resource};
 use super::backend;
 use super::cross_mesh::MESH_TAG;
 use crate::bound::{BackendId, Tags as Subset, Transport};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 /// Label that enables sidecar injection for a namespace or a Pod.
 pub(crate) const INJECTION_LABEL: &str = "kuma.io/sidecar-injection";

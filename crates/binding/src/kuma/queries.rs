@@ -19,7 +19,7 @@ use super::proxy;
 use crate::bound::{BackendId, Transport};
 use crate::engine::attachments::record_changes;
 use crate::engine::difference::difference;
-use crate::engine::store::{Input, Query, Reader};
+use crate::engine::{Input, Query, Reader};
 use crate::{Binder, Delta};
 
 impl Binder {
@@ -285,7 +285,7 @@ impl Binder {
     }
 
     fn use_backend(&mut self, id: &BackendId, up: bool) {
-        if crate::engine::store::adjust_count(&mut self.users, id.clone(), up) {
+        if crate::engine::adjust_count(&mut self.users, id.clone(), up) {
             self.tracker.invalidate(Query::Backend(id.clone()));
         }
     }

@@ -10,7 +10,7 @@ use super::backend;
 use super::policy::MeshPolicy;
 use super::proxy::MeshProxy;
 use crate::bound::BackendId;
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 /// Returns whether a tag set has all tags of a selector; `*` matches any value.
 pub(crate) fn has_tags(tags: &Tags, wanted: &Tags) -> bool {

@@ -11,7 +11,7 @@ use super::lowering::rule_field;
 use super::{PolicyTarget, cross_mesh};
 use crate::Binder;
 use crate::bound::{BackendId, FrontendId, Scope};
-use crate::engine::store::{Input, Query, Reader};
+use crate::engine::{Input, Query, Reader};
 use crate::gateway_api::observation::Observation;
 use crate::status::{Condition, ListenerStatus, PolicyReach, StatusBody};
 

@@ -15,7 +15,7 @@ use super::queries::ports_of;
 use super::status::summarize_proxies;
 use super::{backend, cross_mesh, policy_warnings};
 use crate::bound::{BackendId, FrontendId, Protocol, RuleSource, Tags};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::{Binder, Warning};
 
 impl Binder {

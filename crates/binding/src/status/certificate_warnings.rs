@@ -11,7 +11,7 @@ use pointsman_resources::refs::SecretObjectReference;
 use pointsman_resources::{Kind, ObjectKey, Resource};
 
 use crate::bound::{Hostname, SecretId};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::certificates;
 use crate::gateway_api::listener::ListenerView;
 use crate::kuma::lowering::content;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::FrontendId;
-use crate::engine::store::{Input, Query, Reader};
+use crate::engine::{Input, Query, Reader};
 use crate::gateway_api::gateway::GatewayView;
 use crate::gateway_api::listener::ListenerView;
 use crate::gateway_api::{features, mesh, policy};

@@ -6,7 +6,7 @@ use pointsman_resources::refs::ParentReference;
 use pointsman_resources::route::Route;
 
 use crate::bound::{FrontendId, Hostname};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 use crate::gateway_api::listener::ListenerView;
 use crate::gateway_api::namespaces;
 

@@ -11,7 +11,7 @@ use pointsman_resources::meta::GATEWAY_GROUP;
 use pointsman_resources::refs::ParentReference;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 /// A parent whose ports are called by name or virtual address, such as a Service.
 pub(crate) struct MeshParent {

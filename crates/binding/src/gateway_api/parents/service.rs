@@ -4,7 +4,7 @@ use pointsman_resources::core::ServiceType;
 use pointsman_resources::{Kind, Name};
 
 use super::{MeshParent, MeshParentKind, ParentPort};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 pub(super) const PARENT: MeshParentKind = MeshParentKind {
     kind: Kind::Service,

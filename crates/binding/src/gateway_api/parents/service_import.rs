@@ -3,7 +3,7 @@
 use pointsman_resources::{Kind, Name};
 
 use super::{MeshParent, MeshParentKind, ParentPort};
-use crate::engine::store::Reader;
+use crate::engine::Reader;
 
 pub(super) const PARENT: MeshParentKind = MeshParentKind {
     kind: Kind::ServiceImport,
