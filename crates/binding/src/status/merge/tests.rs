@@ -1,7 +1,12 @@
 //! Merging with an existing status.
 
+use std::sync::Arc;
+
+use pointsman_resources::Kind;
+
 use super::*;
 use crate::CONTROLLER_NAME;
+use crate::status::ParentStatus;
 
 fn route_status(status: bool) -> Status {
     let parent = Arc::new(ParentReference {
