@@ -278,15 +278,27 @@ pub fn problems(status: &Status) -> Vec<StatusProblem> {
         .collect()
 }
 
-/// Joins conditions with their messages. A message that several conditions share appears once.
+/// Joins conditions with their messages. A message that several conditions share appears once; one that ends with another includes it.
 fn sentence(conditions: &[&Condition]) -> String {
+    let ends_with = |long: &str, short: &str| {
+        let rest = long.strip_suffix(short);
+        rest.is_some_and(|rest| rest.is_empty() || !short.is_empty() && rest.ends_with(": "))
+    };
     let mut messages: Vec<(&str, Vec<String>)> = Vec::new();
     for condition in conditions {
         let status = if condition.status { "True" } else { "False" };
         let head = format!("{}={status} {}", condition.kind, condition.reason);
         let message = &*condition.message;
-        match messages.iter_mut().find(|(known, _)| *known == message) {
-            Some((_, heads)) => heads.push(head),
+        let shared = messages
+            .iter_mut()
+            .find(|(known, _)| ends_with(known, message) || ends_with(message, known));
+        match shared {
+            Some((known, heads)) => {
+                heads.push(head);
+                if message.len() > known.len() {
+                    *known = message;
+                }
+            }
             None => messages.push((message, vec![head])),
         }
     }

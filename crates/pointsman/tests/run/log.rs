@@ -175,6 +175,28 @@ fn a_gateway_with_an_invalid_certificate_is_not_reported_as_missing() {
         log.contains("WARN m/all.yaml:3: Gateway infra/edge: listener http: "),
         "{log}"
     );
+    // Two conditions report it, the line once.
+    let line =
+        "ResolvedRefs=False InvalidCertificateRef, Programmed=False Invalid: TLS handshakes ";
+    let logged = lines(&log, line);
+    assert_eq!(logged.len(), 1, "{log}");
+    assert_eq!(logged[0].matches(why).count(), 1, "{log}");
+}
+
+#[test]
+fn a_listener_that_loses_its_secret_no_longer_listens() {
+    let (certificate, key) = pair();
+    let text = join(&[CLASS, &https(free_port())]);
+    let secret = secret(&certificate, &key);
+    let running = Running::start(&[("all.yaml", &text), ("cert.yaml", &secret)]);
+    std::fs::remove_file(running.path("m/cert.yaml")).expect("removed");
+    until_logged(
+        &running,
+        "no longer listening: Gateway infra/edge listener http: HTTPS on ",
+    );
+    running.write("cert.yaml", &secret);
+    let listening = " INFO listening: Gateway infra/edge listener http: HTTPS on ";
+    until_logged(&running, listening);
 }
 
 #[test]
