@@ -20,6 +20,7 @@ mod route;
 mod rule;
 mod secret;
 pub mod server;
+pub mod tls;
 mod transport;
 pub mod xds;
 

@@ -49,6 +49,13 @@ fn of_server(server: &Server) -> String {
         "Subscriptions that asked for something that the proxy may not have.",
         server.refusals() as f64,
     );
+    series(
+        &mut out,
+        "pointsman_xds_handshake_failures_total",
+        "counter",
+        "TLS handshakes with proxies that failed.",
+        server.handshake_failures() as f64,
+    );
     out
 }
 

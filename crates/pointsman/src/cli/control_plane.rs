@@ -6,8 +6,36 @@ use std::path::PathBuf;
 use clap::Args;
 use pointsman_wire::client::ControlPlaneUrl;
 use pointsman_wire::server::{Selector, Subscription};
+use pointsman_wire::tls::TlsFiles;
 
 use super::{AdminArgs, DataPlaneArgs, EndpointArgs, PermissionArgs};
+
+/// Files for mutual TLS between control plane and proxies.
+#[derive(Args)]
+pub struct TlsArgs {
+    /// Certificate chain (PEM) to present to the other side; reloaded when it changes
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "client_ca"])]
+    pub tls_cert: Option<PathBuf>,
+
+    /// Private key (PEM) of the certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Certificates (PEM) of the authorities that issue the other side's certificate
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub client_ca: Option<PathBuf>,
+}
+
+impl TlsArgs {
+    /// Returns the files, if TLS is configured.
+    pub fn files(&self) -> Option<TlsFiles> {
+        Some(TlsFiles {
+            certificate: self.tls_cert.clone()?,
+            key: self.tls_key.clone()?,
+            authorities: self.client_ca.clone()?,
+        })
+    }
+}
 
 /// Arguments of `controller`.
 #[derive(Args)]
@@ -21,9 +49,19 @@ pub struct Controller {
     #[command(flatten)]
     pub permissions: PermissionArgs,
 
-    /// Address at which proxies are served; a loopback address
+    /// Address at which proxies are served; without TLS, a loopback address
     #[arg(long, value_name = "ADDRESS:PORT")]
     pub xds: SocketAddr,
+
+    #[command(flatten)]
+    pub tls: TlsArgs,
+
+    /// File that lists which proxies may subscribe to what [default: every proxy to everything]
+    ///
+    /// Each line has a subject alternative name of a proxy's certificate and what it may subscribe to, such as `edge-1.example gateway/infra/edge`. The file is
+    /// reloaded when it changes. docs/control-plane.md describes the format.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub authorize: Option<PathBuf>,
 
     #[command(flatten)]
     pub admin: AdminArgs,
@@ -32,9 +70,12 @@ pub struct Controller {
 /// Arguments of `proxy`.
 #[derive(Args)]
 pub struct ProxyArgs {
-    /// URL of a control plane, such as http://127.0.0.1:15010; may be repeated, and the control planes are tried in turn
+    /// URL of a control plane, such as https://control-plane.example:15010, or http:// on loopback; may be repeated, and the control planes are tried in turn
     #[arg(long, value_name = "URL", required = true)]
     pub control_plane: Vec<ControlPlaneUrl>,
+
+    #[command(flatten)]
+    pub tls: TlsArgs,
 
     /// Name of this proxy, unique among those of the control plane
     #[arg(long, value_name = "NAME", value_parser = name)]

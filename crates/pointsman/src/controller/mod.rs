@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use pointsman_control::{Inbox, Reconciler, Snapshots};
-use pointsman_wire::server::{self, Authorize, Server, Subscription};
+use pointsman_wire::server::{self, Authorization, Authorize, Server, Subscription};
+use pointsman_wire::tls::ServerTls;
 
 use crate::admin::AdminState;
 use crate::cli::Controller;
@@ -31,7 +32,9 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
     let (source, first) = serving::read_manifests(&arguments.paths)?;
     let admin = serving::bind_admin(&arguments.admin)?;
     let admin_address = admin.as_ref().map(|admin| admin.address());
-    let listener = server::bind(arguments.xds).with_context(|| {
+    let tls = arguments.tls.files().map(ServerTls::new).transpose()?;
+    let tls = tls.map(Arc::new);
+    let listener = server::bind(arguments.xds, tls.is_some()).with_context(|| {
         format!(
             "proxies can't be served at {} (--xds sets the address)",
             arguments.xds
@@ -45,7 +48,13 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
         // Reports are dropped once the inbox is closed.
         let _ = reports.put(|update| update.reports = true);
     };
-    let authorize: Authorize = Arc::new(|_| Subscription::Everything);
+    let authorize: Authorize = match &arguments.authorize {
+        Some(path) => {
+            let file = Authorization::new(path.clone())?;
+            Arc::new(move |peer| file.allowed(peer))
+        }
+        None => Arc::new(|_| Subscription::Everything),
+    };
     let server = Arc::new(Server::new(instance(), authorize, notify));
     let snapshots: Arc<Snapshots> = Arc::default();
     let state = Arc::new(AdminState::of_controller(snapshots.clone(), server.clone()));
@@ -68,7 +77,7 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
         .thread_name("xds")
         .enable_all()
         .build()?;
-    runtime.spawn(server::accept(listener, server.clone()));
+    runtime.spawn(server::accept(listener, server.clone(), tls));
     serving::announce(&format!("proxies on {xds}"), admin_address)?;
     state.set_ready(true);
     source.start(inbox.clone())?;

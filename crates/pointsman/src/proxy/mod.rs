@@ -9,11 +9,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use pointsman_control::{Snapshots, clock};
 use pointsman_proxy::DataPlane;
 use pointsman_routing::Tables;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, ReportQueue};
+use pointsman_wire::tls::ClientTls;
 use tokio::sync::mpsc;
 
 use crate::admin::AdminState;
@@ -41,6 +42,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     let subscription = arguments.subscription();
     let subscription = subscription.map_err(|why| anyhow!("--dataplane {why}"))?;
     let options = arguments.data_plane.options()?;
+    let tls = client_tls(arguments)?;
     let admin = serving::bind_admin(&arguments.admin)?;
     let admin_address = admin.as_ref().map(|admin| admin.address());
     let mut endpoints = arguments.endpoints.policy()?;
@@ -57,6 +59,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         control_planes: arguments.control_plane.clone(),
         name: arguments.name.clone(),
         software: env!("CARGO_PKG_VERSION").to_owned(),
+        tls,
         subscription,
         admin: admin_address,
     };
@@ -91,6 +94,17 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         &mut control.data_plane,
         &arguments.data_plane,
     ))
+}
+
+/// Reads the certificates for TLS. Fails if they are missing, or if they have no effect.
+fn client_tls(arguments: &ProxyArgs) -> Result<Option<Arc<ClientTls>>> {
+    let is_used = arguments.control_plane.iter().any(|url| url.has_tls());
+    match arguments.tls.files() {
+        Some(files) if is_used => Ok(Some(Arc::new(ClientTls::new(files)?))),
+        Some(_) => bail!("--tls-cert has no effect: no --control-plane begins with https://"),
+        None if is_used => bail!("https:// requires --tls-cert, --tls-key and --client-ca"),
+        None => Ok(None),
+    }
 }
 
 /// Starts the thread that follows the control plane.

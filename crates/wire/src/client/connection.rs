@@ -6,28 +6,46 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
+use rustls::pki_types::ServerName;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::tls::ClientTls;
 use crate::transport::{self, Connection};
 
 /// Time to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Address of a control plane: `http://HOST:PORT`.
+/// Address of a control plane: `https://HOST:PORT`, or `http://HOST:PORT` on loopback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ControlPlaneUrl {
+    has_tls: bool,
     host: String,
     port: u16,
+}
+
+impl ControlPlaneUrl {
+    /// Whether the connection is protected by TLS.
+    pub fn has_tls(&self) -> bool {
+        self.has_tls
+    }
 }
 
 impl FromStr for ControlPlaneUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || "write http://HOST:PORT, such as http://127.0.0.1:15010".to_owned();
-        let rest = text.strip_prefix("http://").ok_or_else(wrong)?;
+        let wrong = || {
+            let example = "https://control-plane.example:15010";
+            format!("expected https://HOST:PORT, such as {example}")
+        };
+        let (scheme, rest) = text.split_once("://").ok_or_else(wrong)?;
+        let has_tls = match scheme {
+            "https" => true,
+            "http" => false,
+            _ => return Err(wrong()),
+        };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         let (host, port) = authority.rsplit_once(':').ok_or_else(wrong)?;
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -38,10 +56,12 @@ impl FromStr for ControlPlaneUrl {
             Ok(address) => !address.is_loopback(),
             Err(_) => host != "localhost",
         };
-        if is_remote {
-            return Err("without TLS a control plane can be reached on loopback only".to_owned());
+        if is_remote && !has_tls {
+            let why = "http:// is allowed for loopback addresses only; use https://";
+            return Err(why.to_owned());
         }
         Ok(ControlPlaneUrl {
+            has_tls,
             host: host.to_owned(),
             port: port.parse().map_err(|_| wrong())?,
         })
@@ -50,9 +70,13 @@ impl FromStr for ControlPlaneUrl {
 
 impl fmt::Display for ControlPlaneUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.has_tls {
+            true => "https",
+            false => "http",
+        };
         match self.host.contains(':') {
-            true => write!(f, "http://[{}]:{}", self.host, self.port),
-            false => write!(f, "http://{}:{}", self.host, self.port),
+            true => write!(f, "{scheme}://[{}]:{}", self.host, self.port),
+            false => write!(f, "{scheme}://{}:{}", self.host, self.port),
         }
     }
 }
@@ -66,6 +90,12 @@ pub enum ConnectError {
     /// The connection can't be opened.
     #[error("no connection: {0}")]
     Io(#[from] io::Error),
+    /// The URL begins with `https`, and there is no certificate to present.
+    #[error("no certificate is configured for TLS")]
+    NoCertificate,
+    /// The host is neither a DNS name nor an IP address.
+    #[error("`{0}` is not a valid host name")]
+    Host(String),
     /// A name resolves to an address that plaintext must not be sent to.
     #[error("{0} is not a loopback address, and without TLS only these are allowed")]
     NotLoopback(IpAddr),
@@ -75,14 +105,24 @@ pub enum ConnectError {
 }
 
 /// Connects to a control plane.
-pub async fn connect(url: &ControlPlaneUrl) -> Result<Connection, ConnectError> {
+pub async fn connect(
+    url: &ControlPlaneUrl,
+    tls: Option<&ClientTls>,
+) -> Result<Connection, ConnectError> {
     let connect = async {
         let stream = TcpStream::connect((&*url.host, url.port)).await?;
         stream.set_nodelay(true)?;
-        let peer = stream.peer_addr()?.ip();
-        if !peer.is_loopback() {
-            return Err(ConnectError::NotLoopback(peer));
+        if !url.has_tls {
+            let peer = stream.peer_addr()?.ip();
+            if !peer.is_loopback() {
+                return Err(ConnectError::NotLoopback(peer));
+            }
+            return Ok(transport::connect(stream).await?);
         }
+        let tls = tls.ok_or(ConnectError::NoCertificate)?;
+        let name = ServerName::try_from(url.host.clone());
+        let name = name.map_err(|_| ConnectError::Host(url.host.clone()))?;
+        let stream = tls.connector().connect(name, stream).await?;
         Ok(transport::connect(stream).await?)
     };
     timeout(CONNECT_TIMEOUT, connect)
@@ -100,6 +140,8 @@ mod tests {
             "http://127.0.0.1:15010",
             "http://[::1]:15010",
             "http://localhost:15010",
+            "https://control-plane.example:15010",
+            "https://[2001:db8::1]:15010",
         ] {
             let url: ControlPlaneUrl = good.parse().expect("a URL");
             assert_eq!(url.to_string(), good);
@@ -110,13 +152,14 @@ mod tests {
             "http://127.0.0.1:99999",
             "http://:15010",
             "http://127.0.0.1:15010/path",
+            "tcp://127.0.0.1:15010",
         ] {
             let why = bad.parse::<ControlPlaneUrl>().expect_err(bad);
-            assert!(why.contains("write http"), "{bad}: {why}");
+            assert!(why.contains("expected https"), "{bad}: {why}");
         }
         for remote in ["http://192.0.2.1:15010", "http://example.com:15010"] {
             let why = remote.parse::<ControlPlaneUrl>().expect_err(remote);
-            assert!(why.contains("loopback only"), "{remote}: {why}");
+            assert!(why.contains("loopback addresses only"), "{remote}: {why}");
         }
     }
 }

@@ -19,6 +19,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::server::Subscription;
+use crate::tls::ClientTls;
 
 pub use connection::{ConnectError, ControlPlaneUrl};
 pub use queue::ReportQueue;
@@ -36,6 +37,8 @@ pub struct ClientOptions {
     pub name: String,
     /// Version of the proxy's software.
     pub software: String,
+    /// Certificates for control planes with `https`.
+    pub tls: Option<Arc<ClientTls>>,
     /// What the proxy serves.
     pub subscription: Subscription,
     /// Address of the proxy's admin server, which no route may lead to.
@@ -130,7 +133,7 @@ impl Client {
             let url = &self.options.control_planes[next % self.options.control_planes.len()];
             let url = url.clone();
             let before = self.state.lock().version;
-            let error = match connection::connect(&url).await {
+            let error = match connection::connect(&url, self.options.tls.as_deref()).await {
                 Ok(connection) => self.follow(&url, connection).await.to_string(),
                 Err(error) => error.to_string(),
             };

@@ -67,7 +67,7 @@ impl Client {
         url: &ControlPlaneUrl,
         connection: Connection,
     ) -> StreamError {
-        let reports = self.reports.clone();
+        let (reports, commits) = (self.reports.clone(), self.commits.clone());
         let name = self.options.name.clone();
         let admin = self.options.admin.map(|address| address.to_string());
         let origin = http::Uri::from_static("http://control-plane");
@@ -106,6 +106,7 @@ impl Client {
                 Err(error) => error,
             },
             error = send_reports => error,
+            () = commits.closed() => StreamError::Shutdown,
         }
     }
 

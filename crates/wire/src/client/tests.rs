@@ -32,9 +32,10 @@ impl ControlPlane {
     fn start(instance: &str, address: &str) -> ControlPlane {
         let allow: server::Authorize = Arc::new(|_| Subscription::Everything);
         let server = Arc::new(Server::new(instance.to_owned(), allow, || {}));
-        let listener = server::bind(address.parse().expect("an address")).expect("a free port");
+        let listener =
+            server::bind(address.parse().expect("an address"), false).expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let accept = tokio::spawn(server::accept(listener, server.clone()));
+        let accept = tokio::spawn(server::accept(listener, server.clone(), None));
         ControlPlane {
             server,
             address,
@@ -66,6 +67,7 @@ impl Proxy {
             control_planes: urls.collect::<Result<_, _>>().expect("URLs"),
             name: "edge-1".to_owned(),
             software: "0.0.0-test".to_owned(),
+            tls: None,
             subscription: Subscription::Everything,
             admin: Some(([127, 0, 0, 1], 15000).into()),
         };

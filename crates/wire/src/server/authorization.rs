@@ -151,7 +151,11 @@ spiffe://example/all *
         fs::write(&path, FILE).expect("written");
         let file = Authorization::new(path.clone()).expect("a valid file");
         let names = |identities: &[&str]| file.allowed(&peer(identities)).names();
-        let own = ["gateway/infra/edge", "gateway/infra/internal", "dataplane/web"];
+        let own = [
+            "gateway/infra/edge",
+            "gateway/infra/internal",
+            "dataplane/web",
+        ];
         assert_eq!(names(&["edge-1.example"]), own);
         assert_eq!(names(&["other", "edge-1.example"]), own);
         assert_eq!(names(&["spiffe://example/all", "edge-1.example"]), ["*"]);

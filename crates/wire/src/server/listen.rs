@@ -1,20 +1,26 @@
 //! Accepts connections of proxies.
 
+use std::error::Error;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 
 use super::service::{Peer, Server};
+use crate::tls::{self, ServerTls};
 
 /// Pause after a failure to accept: file descriptors may have run out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Listens for proxies. Plaintext is allowed on loopback only.
-pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
-    if !address.ip().is_loopback() {
+/// Time for a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Listens for proxies. Without TLS only loopback addresses are allowed.
+pub fn bind(address: SocketAddr, has_tls: bool) -> io::Result<std::net::TcpListener> {
+    if !has_tls && !address.ip().is_loopback() {
         let why = "without TLS the address has to be a loopback address";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
@@ -24,7 +30,11 @@ pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
 }
 
 /// Accepts connections for ever.
-pub async fn accept(listener: std::net::TcpListener, server: Arc<Server>) -> io::Result<()> {
+pub async fn accept(
+    listener: std::net::TcpListener,
+    server: Arc<Server>,
+    tls: Option<Arc<ServerTls>>,
+) -> io::Result<()> {
     let listener = TcpListener::from_std(listener)?;
     loop {
         let (stream, address) = match listener.accept().await {
@@ -35,23 +45,53 @@ pub async fn accept(listener: std::net::TcpListener, server: Arc<Server>) -> io:
                 continue;
             }
         };
-        let server = server.clone();
+        // If this fails, messages are slower.
+        let _ = stream.set_nodelay(true);
+        let (server, tls) = (server.clone(), tls.clone());
         tokio::spawn(async move {
-            // Failing that, messages are slower.
-            let _ = stream.set_nodelay(true);
-            let identities = None;
-            if let Err(error) = server
-                .serve(
-                    stream,
-                    Peer {
-                        address,
-                        identities,
-                    },
-                )
-                .await
-            {
+            if let Err(error) = serve(stream, address, server, tls).await {
                 tracing::debug!("{address}: {error}");
             }
         });
     }
+}
+
+async fn serve(
+    stream: TcpStream,
+    address: SocketAddr,
+    server: Arc<Server>,
+    tls: Option<Arc<ServerTls>>,
+) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let Some(tls) = tls else {
+        let identities = None;
+        return Ok(server
+            .serve(
+                stream,
+                Peer {
+                    address,
+                    identities,
+                },
+            )
+            .await?);
+    };
+    let handshake = timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(stream));
+    let stream = match handshake.await? {
+        Ok(stream) => stream,
+        Err(error) => {
+            server.count_handshake_failure();
+            tracing::warn!("{address}: the TLS handshake failed: {error}");
+            return Ok(());
+        }
+    };
+    let (_, session) = stream.get_ref();
+    let identities = Some(tls::identities(session.peer_certificates()).into());
+    Ok(server
+        .serve(
+            stream,
+            Peer {
+                address,
+                identities,
+            },
+        )
+        .await?)
 }

@@ -6,10 +6,11 @@
 //! - `scope` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
 //! - `selector` parses subscriptions.
 //! - `service` accepts streams, each of which `session` runs; `proxies` is what is known of connected proxies.
-//! - `listen` accepts connections.
+//! - `listen` accepts connections; `authorization` reads which proxy may subscribe to what.
 //! - `aggregate` joins the reports of several proxies.
 
 mod aggregate;
+mod authorization;
 mod encoded;
 mod listen;
 mod proxies;
@@ -19,6 +20,7 @@ mod service;
 pub(crate) mod session;
 mod store;
 
+pub use authorization::{Authorization, AuthorizationError};
 pub use encoded::{Encoded, encode_all};
 pub use listen::{accept, bind};
 pub use selector::{Selector, Subscription};

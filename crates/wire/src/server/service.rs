@@ -51,6 +51,7 @@ pub struct Server {
     is_closed: watch::Sender<bool>,
     authorize: Authorize,
     refusals: AtomicU64,
+    handshake_failures: AtomicU64,
     /// Called when there is something new to report.
     notify: Box<dyn Fn() + Send + Sync>,
 }
@@ -79,6 +80,7 @@ impl Server {
             is_closed: watch::channel(false).0,
             authorize,
             refusals: AtomicU64::new(0),
+            handshake_failures: AtomicU64::new(0),
             notify: Box::new(notify),
         }
     }
@@ -122,6 +124,16 @@ impl Server {
     /// Number of subscriptions that were refused in part or as a whole.
     pub fn refusals(&self) -> u64 {
         self.refusals.load(Ordering::Relaxed)
+    }
+
+    /// Number of TLS handshakes that failed.
+    pub fn handshake_failures(&self) -> u64 {
+        self.handshake_failures.load(Ordering::Relaxed)
+    }
+
+    /// Counts a TLS handshake that failed.
+    pub(super) fn count_handshake_failure(&self) {
+        self.handshake_failures.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a subscription that was refused in part or as a whole.

@@ -1,0 +1,349 @@
+//! Mutual TLS, authorization, and which private keys reach which proxies.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pointsman_binding::Delta;
+use pointsman_binding::bound::{
+    AddressRequest, CertifiedKey, Frontend, FrontendId, FrontendTls, PrivateKey, Protocol, SecretId,
+};
+use pointsman_resources::{Age, Kind, Name, ObjectKey};
+use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader};
+use pointsman_wire::server::{self, Authorization, Server, Subscription};
+use pointsman_wire::tls::{ClientTls, ServerTls, TlsFiles};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use tokio::sync::mpsc;
+
+/// An authority and a folder with certificates that it has issued.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        let issuer = Issuer::new(params, key);
+        Authority {
+            issuer,
+            certificate,
+        }
+    }
+
+    /// Issues a certificate for names: IP addresses, URIs or DNS names.
+    fn issue(&self, folder: &Path, file: &str, names: &[&str]) -> TlsFiles {
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        let text = |name: &str| name.to_owned().try_into().expect("a name");
+        params.subject_alt_names = names
+            .iter()
+            .map(|name| match name.parse() {
+                Ok(address) => SanType::IpAddress(address),
+                Err(_) if name.contains("://") => SanType::URI(text(name)),
+                Err(_) => SanType::DnsName(text(name)),
+            })
+            .collect();
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        let files = TlsFiles {
+            certificate: folder.join(format!("{file}.crt")),
+            key: folder.join(format!("{file}.key")),
+            authorities: folder.join(format!("{file}.ca")),
+        };
+        fs::write(&files.certificate, certificate.pem()).expect("written");
+        fs::write(&files.key, key.serialize_pem()).expect("written");
+        fs::write(&files.authorities, &self.certificate).expect("written");
+        files
+    }
+}
+
+/// Gateways with a certificate each.
+fn gateways(names: &[&str]) -> Delta {
+    let mut delta = Delta::default();
+    for name in names {
+        let gateway = Name::new("infra", *name);
+        let id = FrontendId::Listener {
+            gateway: gateway.clone(),
+            owner: ObjectKey::new(Kind::Gateway, "infra", *name),
+            listener: "https".into(),
+        };
+        let secret = SecretId::Object(gateway.clone());
+        let frontend = Frontend {
+            id: id.clone(),
+            protocol: Protocol::Https,
+            port: 443,
+            hostname: None,
+            tls: Some(Arc::new(FrontendTls {
+                certificates: vec![secret.clone()],
+                clients: None,
+            })),
+            client_certificate: None,
+            mesh_certificate: None,
+            kind: None,
+            connection_limit: None,
+            cross_mesh: false,
+            closed: None,
+        };
+        let key = CertifiedKey {
+            chain: Vec::new(),
+            key: PrivateKey::Pkcs8(format!("key of {name}").as_bytes().into()),
+        };
+        let request = AddressRequest {
+            gateway: gateway.clone(),
+            proxy: None,
+            age: Age::At(0),
+            addresses: Vec::new(),
+            any: true,
+            invalid: None,
+        };
+        delta.frontends.push((id, Some(Arc::new(frontend))));
+        delta.secrets.push((secret, Some(Arc::new(key))));
+        delta.gateways.push((gateway, Some(Arc::new(request))));
+    }
+    delta
+}
+
+struct ControlPlane {
+    server: Arc<Server>,
+    address: SocketAddr,
+}
+
+impl ControlPlane {
+    fn start(files: TlsFiles, authorize: &Path) -> ControlPlane {
+        let file = Authorization::new(authorize.to_owned()).expect("a valid file");
+        let authorize: server::Authorize = Arc::new(move |peer| file.allowed(peer));
+        let server = Arc::new(Server::new("test".to_owned(), authorize, || {}));
+        let tls = ServerTls::new(files).expect("certificates");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let listener = server::bind(any, true).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(server::accept(
+            listener,
+            server.clone(),
+            Some(Arc::new(tls)),
+        ));
+        ControlPlane { server, address }
+    }
+}
+
+struct Proxy {
+    commits: mpsc::Receiver<Commit>,
+    state: StateReader,
+    /// Names of the private keys that were received.
+    keys: BTreeSet<String>,
+    gateways: BTreeSet<String>,
+}
+
+impl Proxy {
+    fn start(control_plane: &ControlPlane, files: TlsFiles, subscribe: &[&str]) -> Proxy {
+        let (sender, commits) = mpsc::channel(1);
+        let names: Vec<String> = subscribe.iter().map(|name| (*name).to_owned()).collect();
+        let url = format!("https://{}", control_plane.address);
+        let options = ClientOptions {
+            control_planes: vec![url.parse().expect("a URL")],
+            name: "proxy".to_owned(),
+            software: "test".to_owned(),
+            tls: Some(Arc::new(ClientTls::new(files).expect("certificates"))),
+            subscription: Subscription::parse(&names).expect("a subscription"),
+            admin: None,
+        };
+        let client = Client::new(options, Replica::default(), Arc::default(), sender);
+        let state = client.state();
+        tokio::spawn(client.run());
+        Proxy {
+            commits,
+            state,
+            keys: BTreeSet::new(),
+            gateways: BTreeSet::new(),
+        }
+    }
+
+    async fn receive(&mut self) {
+        let commit = tokio::time::timeout(Duration::from_secs(30), self.commits.recv()).await;
+        let commit = commit.expect("in time").expect("a commit");
+        let keys = commit.delta.secrets.iter();
+        self.keys.extend(keys.map(|(id, _)| id.to_string()));
+        let gateways = commit.delta.gateways.iter();
+        self.gateways
+            .extend(gateways.map(|(name, _)| name.to_string()));
+        let _ = commit.applied.send(());
+    }
+}
+
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    for _ in 0..3000 {
+        if holds() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not in time: {what}");
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let authority = Authority::new();
+    fs::write(
+        path.join("authorize"),
+        "edge-1.example gateway/infra/a\nspiffe://example/edge-2 gateway/infra/b gateway/infra/c\nall.example *\n",
+    )
+    .expect("written");
+    let server = authority.issue(path, "server", &["127.0.0.1"]);
+    let control_plane = ControlPlane::start(server, &path.join("authorize"));
+    let delta = gateways(&["a", "b", "c", "d"]);
+    control_plane.server.apply(&server::encode_all(&delta));
+    let cases: [(&str, &[&str], &[&str], u64); 6] = [
+        // What it may have, named and not.
+        ("edge-1.example", &["gateway/infra/a"], &["a"], 0),
+        ("edge-1.example", &["*"], &["a"], 0),
+        ("spiffe://example/edge-2", &["gateway/infra/b"], &["b"], 0),
+        // What another one may have.
+        (
+            "edge-1.example",
+            &["gateway/infra/a", "gateway/infra/b"],
+            &["a"],
+            1,
+        ),
+        ("unknown.example", &["gateway/infra/a"], &[], 1),
+        ("all.example", &["*"], &["a", "b", "c", "d"], 0),
+    ];
+    let mut refused = 0;
+    for (identity, subscribe, wanted, refusals) in cases {
+        let files = authority.issue(path, "proxy", &[identity]);
+        let mut proxy = Proxy::start(&control_plane, files, subscribe);
+        proxy.receive().await;
+        let keys: Vec<String> = wanted
+            .iter()
+            .map(|name| format!("Secret infra/{name}"))
+            .collect();
+        assert_eq!(
+            proxy.keys,
+            keys.into_iter().collect(),
+            "{identity} {subscribe:?}"
+        );
+        let own: Vec<String> = wanted.iter().map(|name| format!("infra/{name}")).collect();
+        assert_eq!(proxy.gateways, own.into_iter().collect(), "{identity}");
+        refused += refusals;
+        assert_eq!(
+            control_plane.server.refusals(),
+            refused,
+            "{identity} {subscribe:?}"
+        );
+        let identities = control_plane.server.proxies().remove(0).identities;
+        assert_eq!(identities, [identity]);
+        drop(proxy);
+        let server = control_plane.server.clone();
+        until("it is gone", || server.proxies().is_empty()).await;
+    }
+    // A key that is renewed, or comes later, goes the same way.
+    let files = authority.issue(path, "proxy", &["edge-1.example"]);
+    let mut proxy = Proxy::start(&control_plane, files, &["*"]);
+    proxy.receive().await;
+    let mut renewed = gateways(&["a", "b", "e"]);
+    for (_, secret) in &mut renewed.secrets {
+        *secret = Some(Arc::new(CertifiedKey {
+            chain: Vec::new(),
+            key: PrivateKey::Pkcs8(b"renewed".as_slice().into()),
+        }));
+    }
+    control_plane.server.apply(&server::encode_all(&renewed));
+    proxy.receive().await;
+    assert_eq!(proxy.keys, set(&["Secret infra/a"]));
+}
+
+#[tokio::test]
+async fn certificates_of_other_authorities_are_refused_on_both_sides() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let (own, other) = (Authority::new(), Authority::new());
+    fs::write(path.join("authorize"), "edge-1.example *\n").expect("written");
+    let server = own.issue(path, "server", &["127.0.0.1"]);
+    let control_plane = ControlPlane::start(server, &path.join("authorize"));
+    // The control plane does not know the proxy's authority.
+    let mut files = other.issue(path, "stranger", &["edge-1.example"]);
+    files.authorities = path.join("server.ca");
+    let stranger = Proxy::start(&control_plane, files, &["*"]);
+    // The proxy does not know the control plane's authority.
+    let mut files = own.issue(path, "wary", &["edge-1.example"]);
+    files.authorities = path.join("stranger.ca");
+    let wary = Proxy::start(&control_plane, files, &["*"]);
+    for proxy in [&stranger, &wary] {
+        until("it fails", || proxy.state.current().failures > 1).await;
+        assert_eq!(proxy.state.current().version, None);
+    }
+    let server = control_plane.server.clone();
+    until("it is counted", || server.handshake_failures() > 1).await;
+    assert!(server.proxies().is_empty());
+}
+
+#[tokio::test]
+async fn a_control_plane_must_carry_the_name_of_the_url() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let authority = Authority::new();
+    fs::write(path.join("authorize"), "edge-1.example *\n").expect("written");
+    let server = authority.issue(path, "server", &["other.example"]);
+    let control_plane = ControlPlane::start(server, &path.join("authorize"));
+    let files = authority.issue(path, "proxy", &["edge-1.example"]);
+    let proxy = Proxy::start(&control_plane, files, &["*"]);
+    until("it fails", || proxy.state.current().failures > 1).await;
+    let error = proxy.state.current().error.expect("an error");
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn renewed_certificates_are_used_for_new_connections_and_open_ones_live_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path();
+    let (old, new) = (Authority::new(), Authority::new());
+    fs::write(path.join("authorize"), "edge-1.example *\n").expect("written");
+    let server = old.issue(path, "server", &["127.0.0.1"]);
+    let control_plane = ControlPlane::start(server, &path.join("authorize"));
+    control_plane
+        .server
+        .apply(&server::encode_all(&gateways(&["a"])));
+    let files = old.issue(path, "first", &["edge-1.example"]);
+    let mut first = Proxy::start(&control_plane, files, &["*"]);
+    first.receive().await;
+    new.issue(path, "server", &["127.0.0.1"]);
+    let files = new.issue(path, "second", &["edge-1.example"]);
+    let mut second = Proxy::start(&control_plane, files, &["*"]);
+    second.receive().await;
+    control_plane
+        .server
+        .apply(&server::encode_all(&gateways(&["b"])));
+    first.receive().await;
+    assert_eq!(first.gateways, set(&["infra/a", "infra/b"]));
+    assert_eq!(first.state.current().failures, 0, "its connection lived on");
+    // A broken file leaves the last good certificate in effect.
+    fs::write(path.join("server.crt"), "broken").expect("written");
+    let files = new.issue(path, "third", &["edge-1.example"]);
+    let mut third = Proxy::start(&control_plane, files, &["*"]);
+    third.receive().await;
+    assert_eq!(third.gateways, set(&["infra/a", "infra/b"]));
+}
+
+#[test]
+fn plaintext_is_refused_beyond_loopback() {
+    let any = "0.0.0.0:0".parse().expect("an address");
+    let error = server::bind(any, false).expect_err("refused");
+    assert!(error.to_string().contains("loopback"), "{error}");
+    assert!(server::bind(any, true).is_ok());
+    assert!(
+        "http://192.0.2.1:15010"
+            .parse::<pointsman_wire::client::ControlPlaneUrl>()
+            .is_err()
+    );
+}
