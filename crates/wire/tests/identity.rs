@@ -150,6 +150,7 @@ impl Proxy {
             name: "proxy".to_owned(),
             software: "test".to_owned(),
             tls: Some(Arc::new(ClientTls::new(files).expect("certificates"))),
+            cache: None,
             subscription: Subscription::parse(&names).expect("a subscription"),
             admin: None,
         };

@@ -22,7 +22,7 @@ pub fn respond(target: &str, state: &AdminState) -> AdminResponse {
         },
         "/healthz" => AdminResponse::text(200, "ok\n"),
         "/readyz" => match state.is_ready() {
-            true => AdminResponse::text(200, "ready\n"),
+            true => AdminResponse::text(200, peer::readiness(&state.peer)),
             false => AdminResponse::text(503, "not ready\n"),
         },
         "/metrics" => metrics(state),

@@ -59,6 +59,19 @@ fn of_server(server: &Server) -> String {
     out
 }
 
+/// Text of `/readyz` once the process is ready.
+pub fn readiness(peer: &PeerState) -> &'static str {
+    let PeerState::ControlPlane(state) = peer else {
+        return "ready\n";
+    };
+    let state = state.current();
+    match (state.connected, state.is_cached) {
+        (Some(_), _) => "ready\n",
+        (None, false) => "ready, without a control plane: the last configuration is in effect\n",
+        (None, true) => "ready, without a control plane: the cached configuration is in effect\n",
+    }
+}
+
 /// `/proxies`: the connected proxies.
 pub fn proxies(server: &Server) -> Value {
     let proxies = server.proxies();
@@ -100,6 +113,11 @@ fn of_client(state: &ClientState) -> String {
         "pointsman_control_plane_disconnected_seconds",
         "Time since the control plane was lost; 0 while connected.",
         disconnected.unwrap_or_default().as_secs_f64(),
+    );
+    gauge(
+        "pointsman_control_plane_cached",
+        "1 if the configuration in effect was read from the cache.",
+        f64::from(u8::from(state.is_cached)),
     );
     gauge(
         "pointsman_control_plane_resources",

@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use clap::Args;
-use pointsman_wire::client::ControlPlaneUrl;
+use clap::{Args, ValueEnum};
+use pointsman_wire::client::{Cache, ControlPlaneUrl};
 use pointsman_wire::server::{Selector, Subscription};
 use pointsman_wire::tls::TlsFiles;
 
@@ -67,6 +67,15 @@ pub struct Controller {
     pub admin: AdminArgs,
 }
 
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// On
+    On,
+    /// Off
+    Off,
+}
+
 /// Arguments of `proxy`.
 #[derive(Args)]
 pub struct ProxyArgs {
@@ -85,6 +94,16 @@ pub struct ProxyArgs {
     #[arg(long = "gateway", value_name = "NAMESPACE/NAME", value_parser = Selector::gateway)]
     pub gateways: Vec<Selector>,
 
+    /// Directory that keeps the last configuration for a start without a control plane [default: none]
+    ///
+    /// The directory and its files can be read by their owner only.
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
+
+    /// Private keys in the cache: `on` to encrypt them with a key in a file of its own, `off` to leave them out
+    #[arg(long, value_enum, value_name = "WHETHER", default_value_t = Switch::On, requires = "cache")]
+    pub cache_secrets: Switch,
+
     #[command(flatten)]
     pub endpoints: EndpointArgs,
 
@@ -96,6 +115,12 @@ pub struct ProxyArgs {
 }
 
 impl ProxyArgs {
+    /// Returns the directory for the last configuration.
+    pub fn cache(&self) -> Option<Cache> {
+        let directory = self.cache.clone()?;
+        Some(Cache::new(directory, self.cache_secrets == Switch::On))
+    }
+
     /// Returns what the proxy subscribes to: its Gateways and Dataplanes, everything if it names none.
     pub fn subscription(&self) -> Result<Subscription, String> {
         let dataplanes = self.data_plane.dataplanes.iter();

@@ -60,10 +60,12 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         name: arguments.name.clone(),
         software: env!("CARGO_PKG_VERSION").to_owned(),
         tls,
+        cache: arguments.cache(),
         subscription,
         admin: admin_address,
     };
-    let client = Client::new(options, Replica::default(), reports.clone(), commits);
+    let cached = cached(&options);
+    let client = Client::new(options, cached, reports.clone(), commits);
     let snapshots: Arc<Snapshots> = Arc::default();
     let paths = arguments.data_plane.path_policy;
     let state = AdminState::of_proxy(snapshots.clone(), &data_plane, paths, client.state());
@@ -104,6 +106,20 @@ fn client_tls(arguments: &ProxyArgs) -> Result<Option<Arc<ClientTls>>> {
         Some(_) => bail!("--tls-cert has no effect: no --control-plane begins with https://"),
         None if is_used => bail!("https:// requires --tls-cert, --tls-key and --client-ca"),
         None => Ok(None),
+    }
+}
+
+/// Reads the last configuration from the cache. A cache that can't be used is no reason not to start.
+fn cached(options: &ClientOptions) -> Replica {
+    let cache = options.cache.as_ref();
+    let replica = cache.map(|cache| cache.load(&options.subscription));
+    match replica {
+        None => Replica::default(),
+        Some(Ok(replica)) => replica,
+        Some(Err(error)) => {
+            tracing::warn!("the cached configuration can't be used: {error}");
+            Replica::default()
+        }
     }
 }
 

@@ -148,7 +148,11 @@ impl Cache {
         let beside = self.directory.join(format!("{name}.new"));
         let _ = fs::remove_file(&beside);
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o600).open(&beside)?;
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&beside)?;
         file.write_all(content)?;
         file.sync_all()?;
         fs::rename(&beside, self.directory.join(name))?;
@@ -194,7 +198,9 @@ fn receive(replica: &mut Replica, bytes: &[u8]) -> Result<(), &'static str> {
 fn encrypt(key: &[u8; KEY_LEN], mut chunk: Vec<u8>) -> io::Result<Vec<u8>> {
     let failed = |_| io::Error::other("private keys can't be encrypted");
     let key = RandomizedNonceKey::new(&AES_256_GCM, key).map_err(failed)?;
-    let nonce = key.seal_in_place_append_tag(Aad::empty(), &mut chunk).map_err(failed)?;
+    let nonce = key
+        .seal_in_place_append_tag(Aad::empty(), &mut chunk)
+        .map_err(failed)?;
     let mut sealed = nonce.as_ref().to_vec();
     sealed.append(&mut chunk);
     Ok(sealed)
@@ -231,11 +237,8 @@ mod tests {
         };
         let id = SecretId::Object(Name::new("infra", "tls"));
         let endpoints = pointsman_binding::bound::Endpoints::Dns("a.example".into(), 80);
-        let service = pointsman_resources::ObjectKey::new(
-            pointsman_resources::Kind::Service,
-            "shop",
-            "web",
-        );
+        let service =
+            pointsman_resources::ObjectKey::new(pointsman_resources::Kind::Service, "shop", "web");
         let backend = pointsman_binding::bound::BackendId::new(
             service,
             80,
@@ -274,7 +277,10 @@ mod tests {
         let all = Subscription::Everything;
         assert!(cache.load(&all).expect("nothing").is_empty());
         cache.store(&all, &replica()).expect("stored");
-        assert_eq!(cache.load(&all).expect("loaded").digest(), replica().digest());
+        assert_eq!(
+            cache.load(&all).expect("loaded").digest(),
+            replica().digest()
+        );
         let bytes = fs::read(folder.path().join("cache/snapshot")).expect("read");
         assert!(!contains(&bytes, PRIVATE));
         assert!(!contains(&bytes, b"a certificate"));
@@ -282,7 +288,10 @@ mod tests {
             let metadata = fs::metadata(folder.path().join(name)).expect("a file");
             metadata.permissions().mode() & 0o777
         };
-        assert_eq!([mode("cache"), mode("cache/snapshot"), mode("cache/key")], [0o700, 0o600, 0o600]);
+        assert_eq!(
+            [mode("cache"), mode("cache/snapshot"), mode("cache/key")],
+            [0o700, 0o600, 0o600]
+        );
         // Stored again with the same key.
         cache.store(&all, &replica()).expect("stored");
         assert_eq!(cache.load(&all).expect("loaded").len(), 2);
@@ -292,8 +301,13 @@ mod tests {
     fn without_secrets_no_private_key_and_no_key_for_it_is_stored() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = Cache::new(folder.path().to_owned(), false);
-        cache.store(&Subscription::Everything, &replica()).expect("stored");
-        assert_eq!(cache.load(&Subscription::Everything).expect("loaded").len(), 1);
+        cache
+            .store(&Subscription::Everything, &replica())
+            .expect("stored");
+        assert_eq!(
+            cache.load(&Subscription::Everything).expect("loaded").len(),
+            1
+        );
         assert!(!folder.path().join("key").exists());
     }
 
@@ -301,16 +315,23 @@ mod tests {
     fn without_its_key_only_the_secrets_are_missing() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = Cache::new(folder.path().to_owned(), true);
-        cache.store(&Subscription::Everything, &replica()).expect("stored");
+        cache
+            .store(&Subscription::Everything, &replica())
+            .expect("stored");
         fs::remove_file(folder.path().join("key")).expect("removed");
-        assert_eq!(cache.load(&Subscription::Everything).expect("loaded").len(), 1);
+        assert_eq!(
+            cache.load(&Subscription::Everything).expect("loaded").len(),
+            1
+        );
     }
 
     #[test]
     fn a_configuration_that_was_cut_or_changed_is_not_used() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = Cache::new(folder.path().to_owned(), true);
-        cache.store(&Subscription::Everything, &replica()).expect("stored");
+        cache
+            .store(&Subscription::Everything, &replica())
+            .expect("stored");
         let path = folder.path().join("snapshot");
         let good = fs::read(&path).expect("read");
         for length in [0, 10, good.len() / 2, good.len() - 1] {
@@ -327,8 +348,11 @@ mod tests {
     fn the_configuration_of_another_subscription_is_not_used() {
         let folder = tempfile::tempdir().expect("a folder");
         let cache = Cache::new(folder.path().to_owned(), true);
-        cache.store(&Subscription::Everything, &replica()).expect("stored");
-        let other = Subscription::parse(&["gateway/infra/edge".to_owned()]).expect("a subscription");
+        cache
+            .store(&Subscription::Everything, &replica())
+            .expect("stored");
+        let other =
+            Subscription::parse(&["gateway/infra/edge".to_owned()]).expect("a subscription");
         assert!(cache.load(&other).expect("nothing").is_empty());
     }
 }

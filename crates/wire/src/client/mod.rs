@@ -3,8 +3,10 @@
 //! - [`Replica`] is what was received; it is pure.
 //! - `connection` opens connections to control planes, one after the other.
 //! - `stream` follows one connection.
+//! - [`Cache`] keeps the last configuration on disk.
 //! - [`ReportQueue`] holds what is to be reported.
 
+mod cache;
 mod connection;
 mod queue;
 mod replica;
@@ -15,18 +17,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pointsman_binding::Delta;
+use stream::StreamError;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::server::Subscription;
 use crate::tls::ClientTls;
 
+pub use cache::{Cache, CacheError};
 pub use connection::{ConnectError, ControlPlaneUrl};
 pub use queue::ReportQueue;
 pub use replica::Replica;
 
 /// Shortest and longest time between two attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+
+/// Time from a change to storing it: several changes are stored together.
+const STORE_DELAY: Duration = Duration::from_secs(1);
 
 /// Settings of a client.
 #[derive(Clone, Debug)]
@@ -39,6 +47,8 @@ pub struct ClientOptions {
     pub software: String,
     /// Certificates for control planes with `https`.
     pub tls: Option<Arc<ClientTls>>,
+    /// Directory for the last configuration.
+    pub cache: Option<Cache>,
     /// What the proxy serves.
     pub subscription: Subscription,
     /// Address of the proxy's admin server, which no route may lead to.
@@ -65,6 +75,8 @@ pub struct ClientState {
     pub disconnected: Option<Instant>,
     /// Version in effect; `None` before the first one.
     pub version: Option<u64>,
+    /// Whether the configuration in effect was read from disk.
+    pub is_cached: bool,
     /// Number of resources.
     pub resources: usize,
     /// Names of resources that could not be decoded.
@@ -99,6 +111,9 @@ pub struct Client {
     reports: Arc<ReportQueue>,
     state: StateReader,
     commits: mpsc::Sender<Commit>,
+    /// When the configuration is to be stored, if it has changed.
+    store_at: Option<Instant>,
+    storing: Option<JoinHandle<()>>,
 }
 
 impl Client {
@@ -116,6 +131,8 @@ impl Client {
             reports,
             state: StateReader::default(),
             commits,
+            store_at: None,
+            storing: None,
         }
     }
 
@@ -127,6 +144,11 @@ impl Client {
     /// Follows one control plane after the other, until the receiver of commits is dropped.
     pub async fn run(mut self) {
         self.state.lock().disconnected = Some(Instant::now());
+        if !self.replica.is_empty() && self.commit(0).await.is_ok() {
+            let mut state = self.state.lock();
+            state.is_cached = true;
+            state.resources = self.replica.len();
+        }
         let mut backoff = BACKOFF.0;
         let mut next = 0;
         while !self.commits.is_closed() {
@@ -151,6 +173,49 @@ impl Client {
                 backoff = (backoff * 2).min(BACKOFF.1);
             }
         }
+    }
+
+    /// Puts what was received in effect. Fails if this process is shutting down.
+    async fn commit(&mut self, version: u64) -> Result<(), StreamError> {
+        let (applied, is_applied) = oneshot::channel();
+        let update = Commit {
+            delta: self.replica.commit(),
+            version,
+            applied,
+        };
+        let sent = self.commits.send(update).await;
+        sent.map_err(|_| StreamError::Shutdown)?;
+        is_applied.await.map_err(|_| StreamError::Shutdown)
+    }
+
+    /// Plans to store the configuration.
+    fn store_soon(&mut self) {
+        if self.options.cache.is_some() {
+            let at = Instant::now() + STORE_DELAY;
+            self.store_at.get_or_insert(at);
+        }
+    }
+
+    /// Stores the configuration on another thread, unless a part of the next one was received already: then it is stored after the next commit.
+    fn store(&mut self) {
+        let is_storing = self
+            .storing
+            .as_ref()
+            .is_some_and(|task| !task.is_finished());
+        if is_storing || !self.replica.is_committed() {
+            self.store_at = Some(Instant::now() + STORE_DELAY);
+            return;
+        }
+        self.store_at = None;
+        let Some(cache) = self.options.cache.clone() else {
+            return;
+        };
+        let (replica, subscription) = (self.replica.clone(), self.options.subscription.clone());
+        self.storing = Some(tokio::task::spawn_blocking(move || {
+            if let Err(error) = cache.store(&subscription, &replica) {
+                tracing::warn!("the configuration can't be stored: {error}");
+            }
+        }));
     }
 
     /// Records that a connection has failed. Returns whether it had been established.

@@ -25,7 +25,7 @@ struct Held {
 }
 
 /// Everything that was received.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Replica {
     held: HashMap<Arc<str>, Held>,
     digest: Digest,
@@ -33,6 +33,8 @@ pub struct Replica {
     staged: BTreeSet<Arc<str>>,
     /// Removed resources that are still in effect, because they were removed since the last commit or a retained version names them.
     removed: HashMap<Arc<str>, Resource>,
+    /// Whether something was removed since the last commit.
+    has_new_removals: bool,
     /// Resources whose newest version could not be decoded.
     rejected: BTreeMap<Arc<str>, proto::Rejection>,
 }
@@ -84,6 +86,7 @@ impl Replica {
         if let Some(resource) = held.resource {
             self.staged.remove(&name);
             self.removed.insert(name, resource);
+            self.has_new_removals = true;
         }
     }
 
@@ -97,6 +100,7 @@ impl Replica {
                 resource.record(&mut delta);
             }
         }
+        self.has_new_removals = false;
         let retained = self.retained();
         let (keep, gone): (HashMap<_, _>, HashMap<_, _>) = std::mem::take(&mut self.removed)
             .into_iter()
@@ -156,25 +160,34 @@ impl Replica {
             .collect()
     }
 
-    /// Encodes everything that is known to this version, except for resources of the types to leave out, as responses of bounded size.
-    pub fn encode(&self, without: &[ResourceType]) -> Vec<Vec<u8>> {
+    /// Whether nothing was received since the last commit.
+    pub fn is_committed(&self) -> bool {
+        self.staged.is_empty() && !self.has_new_removals
+    }
+
+    /// Encodes everything in effect of the wanted types, as responses of bounded size.
+    pub fn encode(&self, wanted: impl Fn(ResourceType) -> bool) -> Vec<Vec<u8>> {
         const CHUNK: usize = 256 * 1024;
         let mut chunks = Vec::new();
         let mut chunk = DeltaDiscoveryResponse::default();
         let mut size = 0;
-        for (name, held) in &self.held {
-            let Some(resource) = &held.resource else {
-                continue;
-            };
+        let held = self.held.iter().filter_map(|(name, held)| {
+            let resource = held.resource.as_ref()?;
+            Some((name, &*held.version, resource))
+        });
+        // Those that retained versions name. The control plane will say that they are gone.
+        let removed = self.removed.iter();
+        let removed = removed.map(|(name, resource)| (name, "", resource));
+        for (name, version, resource) in held.chain(removed) {
             let kind = resource.id().resource_type();
-            if without.contains(&kind) {
+            if !wanted(kind) {
                 continue;
             }
             let value = resource.encode();
             size += value.len();
             chunk.resources.push(discovery::Resource {
                 name: name.to_string(),
-                version: held.version.to_string(),
+                version: version.to_owned(),
                 resource: Some(prost_types::Any {
                     type_url: kind.url().to_owned(),
                     value,

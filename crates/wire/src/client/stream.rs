@@ -4,13 +4,14 @@ use std::collections::HashMap;
 
 use prost::Message;
 use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::client::Grpc;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::{Client, Commit, ControlPlaneUrl};
+use super::{Client, ControlPlaneUrl};
 use crate::proto::{self, ProxyReport, ReportSummary, snapshot::State};
 use crate::reports::encode_report;
 use crate::server::session::{POSITION, REJECTIONS_URL, SNAPSHOT_URL};
@@ -127,7 +128,14 @@ impl Client {
         let mut responses = responses.into_inner();
         let mut received = 0;
         loop {
-            let response = responses.message().await?.ok_or(StreamError::Closed)?;
+            let store_at = self.store_at;
+            let response = tokio::select! {
+                response = responses.message() => response?.ok_or(StreamError::Closed)?,
+                () = until(store_at) => {
+                    self.store();
+                    continue;
+                }
+            };
             if response.type_url == SNAPSHOT_URL {
                 received = 0;
                 self.snapshot(url, response, &requests).await?;
@@ -190,15 +198,8 @@ impl Client {
             Some(State::Commit(commit)) => {
                 // Until the commit is in effect, the resources are ahead of the position.
                 self.position = None;
-                let (applied, is_applied) = oneshot::channel();
-                let update = Commit {
-                    delta: self.replica.commit(),
-                    version: commit.version,
-                    applied,
-                };
-                let sent = self.commits.send(update).await;
-                sent.map_err(|_| StreamError::Shutdown)?;
-                is_applied.await.map_err(|_| StreamError::Shutdown)?;
+                self.commit(commit.version).await?;
+                self.store_soon();
                 self.position = Some(resource.version);
                 self.record_commit(url, commit.version);
                 send(requests, self.acknowledgement(nonce)).await
@@ -235,6 +236,7 @@ impl Client {
             state.error = None;
         }
         state.version = Some(version);
+        state.is_cached = false;
         state.resources = self.replica.len();
         let rejected = self.replica.rejected();
         state.rejected = rejected.map(|rejection| rejection.name.clone()).collect();
@@ -257,6 +259,14 @@ impl Client {
             error_detail,
             ..DeltaDiscoveryRequest::default()
         }
+    }
+}
+
+/// Waits until a time; for ever if there is none.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

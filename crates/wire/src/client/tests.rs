@@ -68,6 +68,7 @@ impl Proxy {
             name: "edge-1".to_owned(),
             software: "0.0.0-test".to_owned(),
             tls: None,
+            cache: None,
             subscription: Subscription::Everything,
             admin: Some(([127, 0, 0, 1], 15000).into()),
         };
