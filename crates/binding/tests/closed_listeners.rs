@@ -168,7 +168,7 @@ fn a_listener_that_is_alone_on_its_port_keeps_it() {
         ),
         (
             "{name: secure, port: 90, protocol: TCP, allowedRoutes: {kinds: [{kind: UDPRoute}]}}",
-            "connections to port 90 are closed, and no other listener gets them: allowedRoutes.kinds: UDPRoute can't attach to a listener of protocol TCP; TCPRoute can",
+            "connections to port 90 are closed, and no other listener gets them: allowedRoutes.kinds: UDPRoute can't attach to a listener of protocol TCP, which supports TCPRoute",
         ),
         (
             "{name: secure, port: 90, protocol: UDP, allowedRoutes: {kinds: [{kind: TCPRoute}]}}",

@@ -158,7 +158,7 @@ fn of_two_policies_the_older_wins_then_the_name() {
     assert_eq!(spoken(&bound, "web"), ["80 a.example", "443 a.example"]);
     assert!(
         message(&bound, "BackendTLSPolicy infra/b.example", "Accepted")
-            .contains("BackendTLSPolicy infra/a.example is older")
+            .contains("overridden by BackendTLSPolicy infra/a.example, which is older")
     );
     bound.apply([Change::Delete(key("BackendTLSPolicy infra/a.example"))]);
     assert_eq!(

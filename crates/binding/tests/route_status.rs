@@ -119,7 +119,7 @@ fn a_rule_that_answers_500_is_not_reported_as_dropped() {
     ));
     assert_eq!(
         share,
-        "rule 0 replies with 500 for a share of its requests: filter CORS is not supported on a backendRef"
+        "rule 0 replies with 500 to a share of its requests: filter CORS is not supported on a backendRef"
     );
 }
 
