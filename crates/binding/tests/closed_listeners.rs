@@ -172,7 +172,7 @@ fn a_listener_that_is_alone_on_its_port_keeps_it() {
         ),
         (
             "{name: secure, port: 90, protocol: UDP, allowedRoutes: {kinds: [{kind: TCPRoute}]}}",
-            "datagrams to port 90 are dropped, and no other listener gets them: allowedRoutes.kinds: TCPRoute can't attach to a listener of protocol UDP; UDPRoute can",
+            "datagrams to port 90 are dropped, and no other listener gets them: allowedRoutes.kinds: TCPRoute can't attach to a listener of protocol UDP, which supports UDPRoute",
         ),
     ] {
         let bound = Bound::of(&gateway(&[listener]));
