@@ -185,7 +185,7 @@ pub fn reference(key: &ObjectKey, object: &Value) -> ObjectReference {
         api_version: Some(text(&object["apiVersion"]).unwrap_or_else(|| key.kind.api_version())),
         kind: Some(key.kind.name().to_owned()),
         name: Some(key.name.name.to_string()),
-        namespace: (!key.namespace().is_empty()).then(|| key.namespace().to_owned()),
+        namespace: (!key.namespace().is_empty()).then(|| key.namespace().to_string()),
         uid: text(&object["metadata"]["uid"]),
         ..ObjectReference::default()
     }

@@ -135,7 +135,7 @@ pub fn resolve_mesh_names(binder: &Binder, arguments: &Explain, query: &mut Quer
     if given.starts_with("dataplane/") {
         let key = lookup::dataplane(binder, given).context("--from")?;
         query.from = (key.kind == Kind::Pod)
-            .then(|| (key.namespace().to_owned(), Some(key.name.name.to_string())));
+            .then(|| (key.namespace().to_string(), Some(key.name.name.to_string())));
         query.dataplane = Some(key);
     } else if let Some((namespace, Some(pod))) = &query.from {
         let key = ObjectKey::new(Kind::Pod, namespace.as_str(), pod.as_str());

@@ -20,7 +20,7 @@ pub mod served;
 
 pub use document::Position;
 pub use finding::{Finding, Severity};
-pub use meta::{Age, Kind, Meta, Name, ObjectKey};
+pub use meta::{Age, Kind, Meta, Name, NamespaceName, ObjectKey};
 pub use schema::validate::closest;
 
 /// Generates [`Resource`] from the kinds that have a type of their own. Route kinds share a type and are listed by hand.

@@ -226,12 +226,94 @@ impl fmt::Display for Kind {
     }
 }
 
+/// The namespace part of an object's name: a Kubernetes namespace, the mesh of a universal document of Kuma, or nothing for a cluster-scoped object. Cheap to
+/// clone.
+///
+/// A mesh is written as `mesh:NAME`, which can't be the name of a Kubernetes namespace, so that documents of both forms can be in one folder.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+pub struct NamespaceName(Arc<str>);
+
+impl NamespaceName {
+    const MESH_PREFIX: &str = "mesh:";
+
+    /// Creates the scope of universal documents of a mesh.
+    pub fn of_mesh(mesh: &str) -> Self {
+        NamespaceName(format!("{}{mesh}", Self::MESH_PREFIX).into())
+    }
+
+    /// Returns the mesh of a universal document.
+    pub fn mesh(&self) -> Option<&str> {
+        self.0.strip_prefix(Self::MESH_PREFIX)
+    }
+
+    /// Returns the name as a shared string.
+    pub fn as_arc(&self) -> &Arc<str> {
+        &self.0
+    }
+
+    /// Returns the Kubernetes namespace.
+    pub fn kubernetes(&self) -> Option<&str> {
+        (!self.0.is_empty() && self.mesh().is_none()).then_some(&self.0)
+    }
+}
+
+impl std::ops::Deref for NamespaceName {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for NamespaceName {
+    fn from(name: &str) -> Self {
+        NamespaceName(name.into())
+    }
+}
+
+impl From<String> for NamespaceName {
+    fn from(name: String) -> Self {
+        NamespaceName(name.into())
+    }
+}
+
+impl From<Arc<str>> for NamespaceName {
+    fn from(name: Arc<str>) -> Self {
+        NamespaceName(name)
+    }
+}
+
+impl From<NamespaceName> for Arc<str> {
+    fn from(name: NamespaceName) -> Self {
+        name.0
+    }
+}
+
+impl PartialEq<str> for NamespaceName {
+    fn eq(&self, other: &str) -> bool {
+        *self.0 == *other
+    }
+}
+
+impl PartialEq<NamespaceName> for str {
+    fn eq(&self, other: &NamespaceName) -> bool {
+        *self == *other.0
+    }
+}
+
+impl fmt::Display for NamespaceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// A namespace and a name; cluster-scoped objects have an empty namespace. Cheap to clone. The hash is computed once, because names are
 /// the keys of most maps.
 #[derive(Clone, Debug, Eq)]
 pub struct Name {
     /// The namespace, empty for cluster-scoped objects.
-    pub namespace: Arc<str>,
+    pub namespace: NamespaceName,
     /// The name.
     pub name: Arc<str>,
     hash: u64,
@@ -242,7 +324,7 @@ static HASHER: LazyLock<foldhash::fast::RandomState> = LazyLock::new(Default::de
 
 impl Name {
     /// Creates the name of an object.
-    pub fn new(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+    pub fn new(namespace: impl Into<NamespaceName>, name: impl Into<Arc<str>>) -> Self {
         let (namespace, name) = (namespace.into(), name.into());
         let hash = HASHER.hash_one((&*namespace, &*name));
         Name {
@@ -299,7 +381,7 @@ pub struct ObjectKey {
 
 impl ObjectKey {
     /// Creates the key of an object.
-    pub fn new(kind: Kind, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+    pub fn new(kind: Kind, namespace: impl Into<NamespaceName>, name: impl Into<Arc<str>>) -> Self {
         ObjectKey {
             kind,
             name: Name::new(namespace, name),
@@ -307,7 +389,7 @@ impl ObjectKey {
     }
 
     /// Returns the object's namespace, which is empty if the object is cluster-scoped.
-    pub fn namespace(&self) -> &str {
+    pub fn namespace(&self) -> &NamespaceName {
         &self.name.namespace
     }
 }
@@ -337,8 +419,8 @@ pub struct Meta {
     /// Name of the object.
     pub name: Arc<str>,
     /// Namespace of the object; empty if it is cluster-scoped.
-    #[serde(default = "empty")]
-    pub namespace: Arc<str>,
+    #[serde(default)]
+    pub namespace: NamespaceName,
     /// Generation of the spec; 1 if unset.
     #[serde(default = "one", deserialize_with = "generation")]
     pub generation: i64,
@@ -408,10 +490,6 @@ fn kuma_annotations<'de, D: Deserializer<'de>>(d: D) -> Result<Labels, D::Error>
     let mut all = Option::<BTreeMap<Box<str>, Box<str>>>::deserialize(d)?.unwrap_or_default();
     all.retain(|key, _| key.contains("kuma.io/"));
     Ok(Labels(all.into_iter().collect()))
-}
-
-fn empty() -> Arc<str> {
-    "".into()
 }
 
 fn one() -> i64 {

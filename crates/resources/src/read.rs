@@ -10,7 +10,9 @@ use serde_json::Value as Json;
 
 use crate::document::{self, Node, Position, Value};
 use crate::kuma;
-use crate::meta::{GATEWAY_GROUP, GATEWAY_X_GROUP, KUMA_GROUP, Kind, ObjectKey, POINTSMAN_GROUP};
+use crate::meta::{
+    GATEWAY_GROUP, GATEWAY_X_GROUP, KUMA_GROUP, Kind, NamespaceName, ObjectKey, POINTSMAN_GROUP,
+};
 use crate::schema::{self, MISSING, validate};
 use crate::{Finding, Resource, Severity};
 
@@ -503,9 +505,12 @@ impl DeclaredObject {
 fn declared_object(node: &Node, prefix: &str, kind: Kind) -> Option<DeclaredObject> {
     if universal_type(node).is_some() {
         let name = node.get("name")?;
-        let mesh = node.get("mesh").map(|mesh| mesh.as_str().map(kuma::scope));
+        let scope = match node.get("mesh") {
+            Some(mesh) => NamespaceName::of_mesh(mesh.as_str()?),
+            None => NamespaceName::default(),
+        };
         return Some(DeclaredObject {
-            key: ObjectKey::new(kind, mesh.unwrap_or(Some(String::new()))?, name.as_str()?),
+            key: ObjectKey::new(kind, scope, name.as_str()?),
             at: node.at,
             field: format!("{prefix}name"),
             name_at: name.at,

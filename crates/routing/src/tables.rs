@@ -129,7 +129,7 @@ impl<'c> Client<'c> {
     /// A Pod.
     pub fn of_pod(pod: &'c ObjectKey) -> Self {
         Client {
-            namespace: Some(&pod.name.namespace),
+            namespace: Some(pod.name.namespace.as_arc()),
             pod: Some(pod),
         }
     }

@@ -97,9 +97,9 @@ pub struct RuleSource {
 impl RuleSource {
     /// Returns the name of the policy for display, with its namespace on Kubernetes.
     pub fn policy_name(&self) -> String {
-        match self.policy.namespace().starts_with("mesh:") {
-            true => self.policy.name.name.to_string(),
-            false => self.policy.name.to_string(),
+        match self.policy.namespace().mesh() {
+            Some(_) => self.policy.name.name.to_string(),
+            None => self.policy.name.to_string(),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pointsman_resources::kuma::DataSource;
-use pointsman_resources::{Kind, Name, ObjectKey};
+use pointsman_resources::{Kind, Name, NamespaceName, ObjectKey};
 
 use super::collections::{Interner, SmallSet};
 use crate::bound::{BackendId, SecretId};
@@ -81,13 +81,13 @@ pub(crate) enum Input {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Index {
     /// ReferenceGrants of a namespace.
-    GrantsIn(Arc<str>),
+    GrantsIn(NamespaceName),
     /// ListenerSets that reference a Gateway.
     ListenerSetsOf(Name),
     /// EndpointSlices of a Service or ServiceImport.
     SlicesOf(ObjectKey),
     /// Pods of a namespace.
-    PodsIn(Arc<str>),
+    PodsIn(NamespaceName),
     /// Policies of a kind that target an object.
     PoliciesOf(Kind, ObjectKey),
     /// Gateways with a default scope.
@@ -95,7 +95,7 @@ pub(crate) enum Index {
     /// XMeshes.
     Meshes,
     /// Services of a namespace.
-    ServicesIn(Arc<str>),
+    ServicesIn(NamespaceName),
     /// Destinations of all of Kuma's meshes, including Services.
     Destinations,
     /// MeshServices, MeshExternalServices and MeshMultiZoneServices of a mesh.

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pointsman_resources::core::Secret;
-use pointsman_resources::kuma::{DataSource, SECRET_KEY, SYSTEM_NAMESPACE, scope};
+use pointsman_resources::kuma::{DataSource, SECRET_KEY, SYSTEM_NAMESPACE};
 use pointsman_resources::meta::CERTIFICATES_GROUP;
 use pointsman_resources::refs::SecretObjectReference;
-use pointsman_resources::{Kind, Name, ObjectKey};
+use pointsman_resources::{Kind, Name, NamespaceName, ObjectKey};
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 
@@ -246,7 +246,7 @@ fn find_mesh_secret<'a>(
     name: &str,
 ) -> Result<(Name, &'a Secret), String> {
     let names = [
-        Name::new(scope(mesh), name),
+        Name::new(NamespaceName::of_mesh(mesh), name),
         Name::new(SYSTEM_NAMESPACE, name),
     ];
     let found = names

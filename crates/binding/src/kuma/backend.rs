@@ -8,9 +8,9 @@ use std::net::{IpAddr, SocketAddr};
 use pointsman_resources::core::{ServicePort, TargetPort};
 use pointsman_resources::kuma::{
     BackendRef, Dataplane, Inbound, KubernetesService, MeshService, MeshServicePort, PROTOCOL_TAG,
-    Tags, TargetKind, kubernetes_namespace, scope,
+    Tags, TargetKind,
 };
-use pointsman_resources::{Kind, ObjectKey};
+use pointsman_resources::{Kind, NamespaceName, ObjectKey};
 
 use super::cross_mesh;
 use super::external;
@@ -224,8 +224,8 @@ fn resolve_by_name(
 
 /// Returns the objects that a name may refer to.
 fn candidates(mesh: &str, namespace: Option<&str>, name: &str, kinds: &[Kind]) -> Vec<ObjectKey> {
-    let universal = scope(mesh);
-    let scopes = namespace.into_iter().chain([universal.as_str()]);
+    let universal = NamespaceName::of_mesh(mesh);
+    let scopes = namespace.into_iter().chain([&*universal]);
     scopes
         .flat_map(|scope| kinds.iter().map(move |kind| (scope, *kind)))
         .map(|(scope, kind)| ObjectKey::new(kind, scope, name))
@@ -294,7 +294,7 @@ fn inbounds_of<'a>(
     reader: &Reader<'a>,
     id: &BackendId,
 ) -> impl Iterator<Item = (&'a Dataplane, &'a Inbound)> + use<'a> {
-    let mesh = id.object.namespace().trim_start_matches("mesh:");
+    let mesh = id.object.namespace().mesh().unwrap_or_default();
     let service = id.object.name.name.clone();
     let dataplanes = reader.dataplanes_of(mesh, &service);
     dataplanes.flat_map(move |dataplane| {
@@ -441,7 +441,7 @@ fn mesh_service_endpoints(
         None => inbound.port == port.port,
     };
     let same_namespace = |dataplane: &Dataplane| {
-        kubernetes_namespace(&dataplane.metadata) == kubernetes_namespace(&service.metadata)
+        dataplane.metadata.namespace.kubernetes() == service.metadata.namespace.kubernetes()
     };
     let mut endpoints = Vec::new();
     for dataplane in reader

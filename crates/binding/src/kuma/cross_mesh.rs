@@ -84,7 +84,7 @@ struct CrossMeshListener<'a> {
 
 /// Returns the listeners behind a destination: those of the builtin gateways of its mesh and service that have all of its tags.
 fn listeners<'a>(reader: &Reader<'a>, to: &BackendId) -> Vec<CrossMeshListener<'a>> {
-    let mesh = to.object.namespace().trim_start_matches("mesh:");
+    let mesh = to.object.namespace().mesh().unwrap_or_default();
     let mut found = Vec::new();
     if !mesh_has_mtls(reader, mesh) {
         return found;
@@ -137,7 +137,7 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoint
         .collect();
     addresses.sort();
     addresses.dedup();
-    let mesh = to.object.namespace().trim_start_matches("mesh:");
+    let mesh = to.object.namespace().mesh().unwrap_or_default();
     let tls = reader.identities().get(mesh).map(|theirs| {
         let theirs = theirs.as_ref().map_err(|why| Fault {
             status: 503,

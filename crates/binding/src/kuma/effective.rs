@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pointsman_resources::kuma::{TargetKind, display_name, scope};
+use pointsman_resources::kuma::{TargetKind, display_name};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::backend;
@@ -63,7 +63,9 @@ impl Binder {
                     Some(Resource::MeshGateway(gateway)) => Some(&*gateway.mesh),
                     _ => None,
                 };
-                namespace == qualifier || namespace == scope(qualifier) || mesh == Some(qualifier)
+                *namespace == *qualifier
+                    || namespace.mesh() == Some(qualifier)
+                    || mesh == Some(qualifier)
             };
             (*key.name.name == *name || self.proxy_name(key) == name) && qualifier.is_none_or(is_in)
         };
@@ -151,7 +153,7 @@ impl Binder {
                 let own = items_for_caller(&items_for(&reader, policies.values(), id), proxy);
                 let http = backend::is_http(backend::protocol(&reader, id).as_deref());
                 MergedRules {
-                    destination: match id.object.namespace().strip_prefix("mesh:") {
+                    destination: match id.object.namespace().mesh() {
                         Some(_) => id
                             .to_string()
                             .replace(&id.object.name.to_string(), &id.object.name.name),

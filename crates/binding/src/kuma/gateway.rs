@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use pointsman_resources::kuma::{
     DataSource, ListenerProtocol, MeshGateway, MeshGatewayListener, MeshGatewayTlsMode, ProxyType,
-    Tags, display_name, kubernetes_namespace, scope,
+    Tags, display_name,
 };
 use pointsman_resources::route::{Header, HeaderModifier};
-use pointsman_resources::{Kind, Name, ObjectKey};
+use pointsman_resources::{Kind, Name, NamespaceName, ObjectKey};
 
 use super::cross_mesh;
 use super::destination::{PolicyOutcome, frontend, merged_route};
@@ -171,7 +171,7 @@ fn placeholder_proxy(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
         key: key.clone(),
         metadata: gateway.metadata.clone(),
         mesh: gateway.mesh.clone(),
-        namespace: kubernetes_namespace(&gateway.metadata).map(Arc::from),
+        namespace: gateway.metadata.namespace.kubernetes().map(Arc::from),
         tag_sets: selectors.map(|selector| selector.tags.clone()).collect(),
         outbounds: Vec::new(),
         unresolved: Vec::new(),
@@ -184,19 +184,23 @@ fn placeholder_proxy(key: &ObjectKey, gateway: &MeshGateway) -> MeshProxy {
 /// Returns the `gateway` name in the [`FrontendId`]s of a proxy's listeners. It can't collide with the name of a Gateway of the Gateway API.
 pub(crate) fn gateway_name(mesh: &str, proxy: &ObjectKey) -> Name {
     match proxy.kind {
-        Kind::Dataplane if proxy.namespace().starts_with("mesh:") => proxy.name.clone(),
-        Kind::MeshGateway => Name::new(scope(mesh), format!("MeshGateway {}", proxy.name.name)),
+        Kind::Dataplane if proxy.namespace().mesh().is_some() => proxy.name.clone(),
+        Kind::MeshGateway => Name::new(
+            NamespaceName::of_mesh(mesh),
+            format!("MeshGateway {}", proxy.name.name),
+        ),
         // The space keeps the name distinct from those of universal documents.
         kind => {
             let name = format!("{kind} {}/{}", proxy.namespace(), proxy.name.name);
-            Name::new(scope(mesh), name)
+            Name::new(NamespaceName::of_mesh(mesh), name)
         }
     }
 }
 
 /// Returns whether a name is the [`gateway_name`] of a proxy, in whichever mesh.
 pub(crate) fn is_gateway_name(name: &Name, proxy: &ObjectKey) -> bool {
-    *name == gateway_name(name.namespace.trim_start_matches("mesh:"), proxy)
+    let mesh = name.namespace.mesh();
+    mesh.is_some_and(|mesh| *name == gateway_name(mesh, proxy))
 }
 
 /// Returns the id of a listener on one of the MeshGateway's proxies.

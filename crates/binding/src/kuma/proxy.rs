@@ -6,9 +6,9 @@ use std::sync::Arc;
 use pointsman_resources::core::{Pod, Service};
 use pointsman_resources::kuma::{
     DEFAULT_MESH, Dataplane, KubernetesService, MESH_LABEL, MeshGatewayInstance, NAMESPACE_TAG,
-    PROTOCOL_TAG, ProxyType, SERVICE_TAG, Tags, ZONE_TAG, home_namespace, scope,
+    PROTOCOL_TAG, ProxyType, SERVICE_TAG, Tags, ZONE_TAG, home_namespace,
 };
-use pointsman_resources::{Kind, Meta, ObjectKey, Resource};
+use pointsman_resources::{Kind, Meta, NamespaceName, ObjectKey, Resource};
 
 use super::backend;
 use super::cross_mesh::MESH_TAG;
@@ -75,7 +75,7 @@ pub(crate) fn resolve_proxy(reader: &Reader<'_>, key: &ObjectKey) -> Option<Mesh
 
 /// Returns the id of the service that a `kuma.io/service` tag names.
 pub(crate) fn tagged_service(mesh: &str, service: &str, tags: Subset) -> BackendId {
-    let object = ObjectKey::new(Kind::MeshService, scope(mesh), service);
+    let object = ObjectKey::new(Kind::MeshService, NamespaceName::of_mesh(mesh), service);
     BackendId {
         tags,
         ..BackendId::new(object, 0, Transport::Tcp)
@@ -152,7 +152,7 @@ fn from_instance(key: &ObjectKey, instance: &MeshGatewayInstance) -> MeshProxy {
         key: key.clone(),
         metadata: instance.metadata.clone(),
         mesh: instance.mesh.clone(),
-        namespace: Some(namespace),
+        namespace: Some(namespace.into()),
         tag_sets: vec![tags],
         outbounds: Vec::new(),
         unresolved: Vec::new(),
@@ -195,7 +195,7 @@ fn from_pod(reader: &Reader<'_>, key: &ObjectKey, pod: &Pod) -> Option<MeshProxy
         key: key.clone(),
         metadata: pod.metadata.clone(),
         mesh: label(MESH_LABEL).unwrap_or(DEFAULT_MESH).into(),
-        namespace: Some(namespace.clone()),
+        namespace: Some(namespace.clone().into()),
         tag_sets,
         outbounds: Vec::new(),
         unresolved: Vec::new(),

@@ -127,7 +127,7 @@ impl MeshPolicy {
         };
         let (name, namespace) = (&*object.name.name, object.namespace());
         if name == wanted {
-            let universal = destination.port == 0 || namespace.starts_with("mesh:");
+            let universal = destination.port == 0 || namespace.mesh().is_some();
             if universal && target.namespace.is_some() {
                 return false;
             }
@@ -193,7 +193,7 @@ pub(crate) fn label<'m>(metadata: &'m Meta, name: &str) -> Option<&'m str> {
     }
     metadata.labels.get(name).or_else(|| match name {
         DISPLAY_NAME_LABEL | "k8s.kuma.io/service-name" => Some(&*metadata.name),
-        MESH_LABEL => metadata.namespace.strip_prefix("mesh:"),
+        MESH_LABEL => metadata.namespace.mesh(),
         _ => None,
     })
 }

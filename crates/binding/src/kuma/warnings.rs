@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pointsman_resources::kuma::{
-    Inbound, ListenerProtocol, TargetKind, TargetRef, ZONE_TAG, display_name, is_universal, scope,
+    Inbound, ListenerProtocol, TargetKind, TargetRef, ZONE_TAG, display_name, is_universal,
 };
 use pointsman_resources::{ObjectKey, Resource};
 
@@ -64,9 +64,10 @@ impl Binder {
             let message = "the policy has no `to`, so it has no effect";
             warn("spec".to_owned(), message.to_owned());
         }
-        let own = scope(mesh);
         let is_in_mesh = |id: &&BackendId| {
-            id.port != 0 || id.object.namespace() == own || cross_mesh::is_cross_mesh(id)
+            id.port != 0
+                || id.object.namespace().mesh() == Some(mesh)
+                || cross_mesh::is_cross_mesh(id)
         };
         for (index, to) in spec.to.iter().enumerate() {
             let includes = |id: &BackendId| policy.includes(reader, index, id);

@@ -116,7 +116,7 @@ impl Binder {
             let Some(kind) = Kind::find(group, kind) else {
                 continue;
             };
-            let target = ObjectKey::new(kind, policy.namespace(), name);
+            let target = ObjectKey::new(kind, policy.namespace().clone(), name);
             // Policies apply to mesh routes too, which are not ancestors.
             if self.mesh_users.contains_key(&target) {
                 return;
@@ -146,7 +146,7 @@ impl Binder {
     ) {
         let mut is_explained = false;
         for (index, (group, kind, name)) in targets.enumerate() {
-            let name = Name::new(policy.namespace(), name);
+            let name = Name::new(policy.namespace().clone(), name);
             let is_gateway = Kind::find(group, kind) == Some(Kind::Gateway);
             if let Some(reason) = self.explain_unserved(&name).filter(|_| is_gateway) {
                 let field = format!("spec.targetRefs[{index}]");

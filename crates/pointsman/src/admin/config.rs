@@ -55,7 +55,7 @@ fn socket((key, owner): (&SocketKey, &SocketOwner), sockets: &Sockets) -> Value 
 }
 
 fn object(key: &ObjectKey) -> Value {
-    json!({ "kind": key.kind.name(), "namespace": key.namespace(), "name": &*key.name.name })
+    json!({ "kind": key.kind.name(), "namespace": &**key.namespace(), "name": &*key.name.name })
 }
 
 fn frontend(table: &FrontendTable, sockets: &Sockets) -> Value {

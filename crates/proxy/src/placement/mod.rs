@@ -22,9 +22,9 @@ pub use sockets::{DataplaneFilter, Placement};
 
 /// Kind of the object that a Gateway's name refers to: Kuma's builtin gateways have the name of their Dataplane.
 pub fn gateway_kind(gateway: &Name) -> &'static str {
-    match gateway.namespace.starts_with("mesh:") {
-        true => "Dataplane",
-        false => "Gateway",
+    match gateway.namespace.mesh() {
+        Some(_) => "Dataplane",
+        None => "Gateway",
     }
 }
 

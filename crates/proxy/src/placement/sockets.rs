@@ -47,7 +47,7 @@ pub struct DataplaneFilter(pub BTreeSet<String>);
 impl DataplaneFilter {
     fn matches(&self, proxy: &ObjectKey) -> bool {
         let scope = proxy.namespace();
-        let scope = scope.strip_prefix("mesh:").unwrap_or(scope);
+        let scope = scope.mesh().unwrap_or(scope);
         let name = &*proxy.name.name;
         self.0.is_empty() || self.0.contains(name) || self.0.contains(&format!("{scope}/{name}"))
     }

@@ -8,7 +8,7 @@
 //!
 //! On Kubernetes, an object is identified by its namespace and name; its mesh is a label that can change. A universal document has no
 //! namespace and is identified by its mesh and name. [`Name`](crate::Name) therefore holds the mesh of a universal document in place of the
-//! namespace, as `mesh:NAME` ([`scope`]). The colon, which no namespace can contain, keeps documents of the two forms apart if one folder
+//! namespace, as `mesh:NAME` ([`NamespaceName`](crate::NamespaceName)). The colon, which no namespace can contain, keeps documents of the two forms apart if one folder
 //! holds both. A [`Mesh`] is identified by its name alone in both forms; so is a MeshGateway on Kubernetes, where it is cluster-scoped.
 
 mod dataplane;
@@ -46,7 +46,7 @@ pub use service::{
 pub use target::{BackendRef, ProxyType, Tags, TargetKind, TargetRef};
 
 use crate::core::{Secret, TargetPort};
-use crate::meta::{Labels, Meta, rfc3339};
+use crate::meta::{Labels, Meta, NamespaceName, rfc3339};
 
 /// The mesh of objects that do not specify one.
 pub const DEFAULT_MESH: &str = "default";
@@ -108,25 +108,11 @@ pub fn display_name(metadata: &Meta) -> &str {
     label.unwrap_or(&metadata.name)
 }
 
-/// Returns the namespace that identifies universal documents of a mesh.
-pub fn scope(mesh: &str) -> String {
-    format!("{UNIVERSAL}{mesh}")
-}
-
-/// Prefix of the namespace of universal documents.
-const UNIVERSAL: &str = "mesh:";
-
-/// Returns the Kubernetes namespace of an object, or `None` if it is cluster-scoped or a universal document.
-pub fn kubernetes_namespace(metadata: &Meta) -> Option<&str> {
-    let namespace = &*metadata.namespace;
-    (!namespace.is_empty() && !is_universal(metadata)).then_some(namespace)
-}
-
 /// Returns the Kubernetes namespace that an object originates from. Copies in the system namespace and universal documents have it in the
 /// label `k8s.kuma.io/namespace`.
 pub fn home_namespace(metadata: &Meta) -> Option<&str> {
     let original = metadata.labels.get(NAMESPACE_TAG);
-    match kubernetes_namespace(metadata) {
+    match metadata.namespace.kubernetes() {
         Some(SYSTEM_NAMESPACE) => original.or(Some(SYSTEM_NAMESPACE)),
         None if is_universal(metadata) => original,
         own => own,
@@ -135,7 +121,7 @@ pub fn home_namespace(metadata: &Meta) -> Option<&str> {
 
 /// Returns whether the object is a universal document of a mesh.
 pub fn is_universal(metadata: &Meta) -> bool {
-    metadata.namespace.starts_with(UNIVERSAL)
+    metadata.namespace.mesh().is_some()
 }
 
 impl<'de, S: DeserializeOwned> Deserialize<'de> for MeshObject<S> {
@@ -216,7 +202,7 @@ fn universal(value: &Json) -> Result<(Meta, Arc<str>), serde_json::Error> {
     let meta = Meta {
         name: name.into(),
         // Only a Mesh does not belong to a mesh.
-        namespace: text("mesh").map(scope).unwrap_or_default().into(),
+        namespace: text("mesh").map(NamespaceName::of_mesh).unwrap_or_default(),
         generation: 1,
         labels: labels.map_or(Ok(Labels::default()), Labels::deserialize)?,
         annotations: Labels::default(),

@@ -91,7 +91,7 @@ fn names(outbound: &Outbound) -> Vec<String> {
         format!("{name}.mesh"),
         format!("{}.mesh", name.replace('_', ".")),
     ];
-    if namespace.is_empty() || namespace.starts_with("mesh:") {
+    if namespace.kubernetes().is_none() {
         return all;
     }
     all.push(format!("{name}_{namespace}_svc_{port}.mesh"));
@@ -110,7 +110,7 @@ fn internal_name(id: &FrontendId) -> String {
     let FrontendId::Listener { gateway, owner, .. } = id else {
         return String::new();
     };
-    let mesh = gateway.namespace.trim_start_matches("mesh:");
+    let mesh = gateway.namespace.mesh().unwrap_or_default();
     format!("internal.{}.{mesh}.mesh", owner.name.name)
 }
 

@@ -157,8 +157,7 @@ impl Selector {
             Root::Gateway(name) => (SelectorKind::Gateway, name),
             Root::Dataplane(key) => (SelectorKind::Dataplane, &key.name),
         };
-        let space = &*name.namespace;
-        let space = space.strip_prefix("mesh:").unwrap_or(space);
+        let space = name.namespace.mesh().unwrap_or(&name.namespace);
         let fits = |pattern: &Pattern, text: &str| pattern.as_deref().is_none_or(|p| p == text);
         self.kind == kind && fits(&self.space, space) && fits(&self.name, &name.name)
     }
