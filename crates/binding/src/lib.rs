@@ -54,7 +54,7 @@ pub enum Change {
     RetainSecret(Name, Option<String>),
     /// Sets the identity of this installation.
     Controller(Arc<Controller>),
-    /// Kinds that the cluster serves.
+    /// Sets the kinds that the cluster serves.
     ServedApi(Arc<ServedApi>),
     /// Sets which addresses may be endpoints.
     EndpointPolicy(Arc<EndpointPolicy>),

@@ -1,9 +1,9 @@
-//! Certificates and keys are validated with the code that the proxy signs with: what can't be used is an error in a plain sentence, what will soon be of no use a warning.
+//! Certificates and keys are validated with the code that the proxy signs with. Unusable ones are errors, and those that clients will soon reject are warnings.
 
 mod common;
 
 use common::certificates::{authority, fresh_secret, pair, secret};
-use common::{Bound, doc, itself, key, listener, message, puts, service};
+use common::{Bound, doc, key, listener, message, own_conditions, puts, service};
 use pointsman_binding::{Binder, Change};
 use pointsman_resources::Name;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
@@ -47,7 +47,7 @@ fn https(hostname: &str) -> String {
     ))
 }
 
-/// A certificate with this validity, in PEM, and its key.
+/// Creates a certificate with a validity period, and its key, in PEM.
 fn valid(name: &str, from: (i32, u8, u8), until: (i32, u8, u8)) -> (String, String) {
     let mut params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
     params.not_before = date_time_ymd(from.0, from.1, from.2);
@@ -57,12 +57,12 @@ fn valid(name: &str, from: (i32, u8, u8), until: (i32, u8, u8)) -> (String, Stri
     (certificate.pem(), key.serialize_pem())
 }
 
-/// The certificate and key of each invalid Secret, and words of the sentence about it.
+/// Returns the certificate and key of each invalid Secret, and part of the message about it.
 fn unusable() -> Vec<(String, String, &'static str)> {
     let (certificate, private) = pair("example.com");
     let (other, _) = pair("example.com");
     let lines: Vec<&str> = private.lines().collect();
-    // A valid PEM whose content was damaged: the private scalar is cut out of the middle.
+    // Valid PEM with corrupt content: the private scalar is cut out of the middle.
     let damaged = [lines[0], lines[2], lines[lines.len() - 1]].join("\n") + "\n";
     let data = |crt: &str, key: &str, words| (crt.to_owned(), key.to_owned(), words);
     vec![
@@ -117,7 +117,7 @@ fn assert_plain(message: &str) {
 
 // "Kubernetes TLS Secret … malformed: listener ResolvedRefs=False/InvalidCertificateRef."
 #[test]
-fn a_listener_whose_key_can_t_sign_reports_why() {
+fn a_listener_with_an_unusable_key_reports_the_reason() {
     for (certificate, private, words) in unusable() {
         let bound = Bound::of(&(https("example.com") + &secret("infra/c", &certificate, &private)));
         assert_eq!(
@@ -144,24 +144,24 @@ fn a_listener_whose_key_can_t_sign_reports_why() {
 }
 
 #[test]
-fn a_gateways_client_certificate_is_validated_in_the_same_way() {
+fn a_gateways_client_certificate_is_validated_like_a_listeners() {
     let plain = gateway(
         "tls: {backend: {clientCertificateRef: {name: c}}}, listeners: [{name: a, port: 80, protocol: HTTP}]",
     );
     for (certificate, private, words) in unusable() {
         let bound = Bound::of(&(plain.clone() + &secret("infra/c", &certificate, &private)));
         assert_eq!(
-            itself(&bound, G)[2],
+            own_conditions(&bound, G)[2],
             "ResolvedRefs=False/InvalidClientCertificateRef",
             "{words}"
         );
-        let said = message(&bound, G, "ResolvedRefs");
-        assert!(said.contains(words), "{words}: {said}");
-        assert_plain(&said);
+        let conditions = message(&bound, G, "ResolvedRefs");
+        assert!(conditions.contains(words), "{words}: {conditions}");
+        assert_plain(&conditions);
     }
 }
 
-/// A policy for a Service behind the Gateway, with the ConfigMap `ca`.
+/// A policy for a Service with a route, with CA certificates in the ConfigMap `ca`.
 fn policy() -> String {
     gateway("listeners: [{name: a, port: 80, protocol: HTTP}]")
         + &service("infra/web", "{ports: [{port: 80}]}")
@@ -177,14 +177,14 @@ fn policy() -> String {
         )
 }
 
-fn verifying_clients() -> String {
+fn client_validation() -> String {
     gateway(
         "tls: {frontend: {default: {validation: {caCertificateRefs: [{group: '', kind: ConfigMap, name: ca}]}}}}, listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}]",
     ) + &fresh_secret("infra/c")
 }
 
 #[test]
-fn authorities_that_can_t_verify_anything_are_errors() {
+fn unusable_authorities_are_errors() {
     let (certificate, _) = pair("authority");
     let lines: Vec<&str> = certificate.lines().collect();
     let damaged = [lines[0], lines[2], lines[lines.len() - 1]].join("\n") + "\n";
@@ -198,14 +198,14 @@ fn authorities_that_can_t_verify_anything_are_errors() {
         ),
     ] {
         let bound = Bound::of(&(policy() + &authority("infra/ca", pem)));
-        let said = message(&bound, "BackendTLSPolicy infra/p", "Accepted");
+        let conditions = message(&bound, "BackendTLSPolicy infra/p", "Accepted");
         assert!(
-            said.starts_with("ConfigMap infra/ca: ca.crt contains a certificate")
-                && said.contains(words),
-            "{words}: {said}"
+            conditions.starts_with("ConfigMap infra/ca: ca.crt contains a certificate")
+                && conditions.contains(words),
+            "{words}: {conditions}"
         );
-        assert_plain(&said);
-        let bound = Bound::of(&(verifying_clients() + &authority("infra/ca", pem)));
+        assert_plain(&conditions);
+        let bound = Bound::of(&(client_validation() + &authority("infra/ca", pem)));
         assert_eq!(
             listener(&bound, G, "a")[..2],
             [
@@ -224,7 +224,7 @@ fn warnings(binder: &Binder) -> Vec<String> {
 }
 
 #[test]
-fn certificates_that_clients_will_reject_are_warned_about() {
+fn certificates_that_clients_will_reject_cause_warnings() {
     for (name, from, until, warned) in [
         (
             "a.example",
@@ -273,7 +273,7 @@ fn certificates_that_clients_will_reject_are_warned_about() {
 }
 
 #[test]
-fn client_certificates_and_authorities_are_warned_about_too() {
+fn client_certificates_and_authorities_cause_warnings_too() {
     let (certificate, private) = valid("x", (2020, 1, 1), (2021, 1, 1));
     let plain = gateway(
         "tls: {backend: {clientCertificateRef: {name: c}}}, listeners: [{name: a, port: 80, protocol: HTTP}]",
@@ -292,7 +292,7 @@ fn client_certificates_and_authorities_are_warned_about_too() {
             "BackendTLSPolicy infra/p spec.validation.caCertificateRefs[0]",
         ),
         (
-            verifying_clients(),
+            client_validation(),
             "Gateway infra/g spec.tls.frontend.default.validation.caCertificateRefs[0]",
         ),
     ] {
@@ -336,8 +336,8 @@ fn certificates_of_version_1_are_served_and_trusted() {
     let other = pair("example.com").1;
     let held = secret("infra/c", data!("version1.crt"), &other);
     let bound = Bound::of(&(https("example.com") + &held));
-    let said = listener(&bound, G, "a");
-    assert_eq!(said[1], "ResolvedRefs=False/InvalidCertificateRef");
+    let conditions = listener(&bound, G, "a");
+    assert_eq!(conditions[1], "ResolvedRefs=False/InvalidCertificateRef");
 }
 
 /// "The last good one stays in effect for existing listeners, with a condition."
@@ -356,11 +356,11 @@ fn a_retained_secret_is_reported_and_serves() {
         ]
     );
     let status = bound.status(&key(G)).expect("a status");
-    let told = status.conditions().iter().any(|(_, c)| {
+    let reported = status.conditions().iter().any(|(_, c)| {
         c.message
             == "Secret infra/c: the private key is corrupt; its last valid certificate stays in effect"
     });
-    assert!(told, "{status:?}");
+    assert!(reported, "{status:?}");
     assert_eq!(bound.secrets, before);
     bound.apply([Change::RetainSecret(Name::new("infra", "c"), None)]);
     assert_eq!(

@@ -1,5 +1,5 @@
-//! A listener that can't serve keeps its hostname from other listeners of its port: whoever may attach to a catch-all listener must not get
-//! the requests of another listener because its Secret is gone.
+//! A listener that can't serve traffic reserves its hostname: a route on a catch-all listener of the same port must not get its requests because its Secret was
+//! deleted.
 
 mod common;
 
@@ -29,7 +29,7 @@ const SECURE: &str = "{name: secure, port: 443, protocol: HTTPS, hostname: secur
 const CATCH_ALL: &str =
     "{name: all, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: all}]}}";
 
-/// The message of a listener's Programmed condition.
+/// Returns the message of a listener's Programmed condition.
 fn programmed(bound: &Bound, owner: &str, listener: &str) -> String {
     let status = bound.status(&key(owner)).expect("a status");
     let wanted = format!("listener {listener}");
@@ -39,7 +39,7 @@ fn programmed(bound: &Bound, owner: &str, listener: &str) -> String {
 }
 
 #[test]
-fn a_listener_whose_secret_is_missing_keeps_its_hostname() {
+fn a_listener_with_a_missing_secret_reserves_its_hostname() {
     let mut bound = Bound::of(&(gateway(&[SECURE, CATCH_ALL]) + &fresh_secret("infra/all")));
     assert_eq!(
         listener(&bound, G, "secure")[..3],
@@ -53,18 +53,18 @@ fn a_listener_whose_secret_is_missing_keeps_its_hostname() {
         programmed(&bound, G, "secure"),
         "TLS handshakes for secure.example are rejected, and no other listener gets them: Secret infra/c does not exist"
     );
-    assert_eq!(bound.serves(), ["infra/g all"]);
+    assert_eq!(bound.frontend_names(), ["infra/g all"]);
     assert_eq!(
         bound.closed(),
         ["infra/g secure: Secret infra/c does not exist"]
     );
     bound.apply(puts(fresh_secret("infra/c").trim_start_matches("\n---\n")));
-    assert_eq!(bound.serves(), ["infra/g all", "infra/g secure"]);
+    assert_eq!(bound.frontend_names(), ["infra/g all", "infra/g secure"]);
     assert!(bound.closed().is_empty());
     bound.apply([Change::Delete(key("Secret infra/c"))]);
-    assert_eq!(bound.serves(), ["infra/g all"]);
+    assert_eq!(bound.frontend_names(), ["infra/g all"]);
     assert_eq!(bound.closed().len(), 1);
-    // Nothing but the hostname is left of it.
+    // It only reserves its hostname.
     let is_closed = |id: &&FrontendId| bound.frontends[*id].closed.is_some();
     let id = bound.frontends.keys().find(is_closed).expect("one");
     assert!(bound.frontends[id].tls.is_none());
@@ -72,7 +72,7 @@ fn a_listener_whose_secret_is_missing_keeps_its_hostname() {
 }
 
 #[test]
-fn a_listener_of_which_no_route_kind_is_valid_keeps_its_hostname() {
+fn a_listener_without_valid_route_kinds_reserves_its_hostname() {
     for (listener, all, message) in [
         (
             "{name: a, port: 80, protocol: HTTP, hostname: a.example, allowedRoutes: {kinds: [{kind: TCPRoute}]}}",
@@ -95,12 +95,12 @@ fn a_listener_of_which_no_route_kind_is_valid_keeps_its_hostname() {
         let why = why.strip_prefix("infra/g a: ").expect("it is closed");
         assert!(why.starts_with("allowedRoutes.kinds: "), "{why}");
         assert_eq!(programmed(&bound, G, "a"), format!("{message}{why}"));
-        assert_eq!(bound.serves(), ["infra/g all"]);
+        assert_eq!(bound.frontend_names(), ["infra/g all"]);
     }
 }
 
 #[test]
-fn a_listener_that_is_not_accepted_keeps_its_hostname() {
+fn a_listener_that_is_not_accepted_reserves_its_hostname() {
     let filters = "filters: {requests: [{type: ExtensionRef, extensionRef: {group: x.io, kind: F, name: f}}]}";
     let a = format!("{{name: a, port: 80, protocol: HTTP, hostname: a.example, {filters}}}");
     let bound = Bound::of(&gateway(&[&a, "{name: all, port: 80, protocol: HTTP}"]));
@@ -113,7 +113,7 @@ fn a_listener_that_is_not_accepted_keeps_its_hostname() {
 }
 
 #[test]
-fn listeners_that_both_lost_a_hostname_keep_it_from_others() {
+fn listeners_that_both_lost_a_hostname_reserve_it() {
     let passed = "{name: passed, port: 443, protocol: TLS, hostname: secure.example, tls: {mode: Passthrough}}";
     let secrets = fresh_secret("infra/all") + &fresh_secret("infra/c");
     let bound = Bound::of(&(gateway(&[SECURE, passed, CATCH_ALL]) + &secrets));
@@ -136,7 +136,7 @@ fn listeners_that_both_lost_a_hostname_keep_it_from_others() {
 }
 
 #[test]
-fn a_listener_that_lost_its_hostname_to_another_keeps_nothing() {
+fn a_listener_that_lost_its_hostname_to_another_reserves_nothing() {
     let set = doc(
         "ListenerSet",
         "infra/s",
@@ -144,23 +144,27 @@ fn a_listener_that_lost_its_hostname_to_another_keeps_nothing() {
     );
     let secrets = fresh_secret("infra/c") + &fresh_secret("infra/all");
     let bound = Bound::of(&(gateway(&[SECURE, CATCH_ALL]) + &secrets + &set));
-    assert_eq!(bound.serves(), ["infra/g all", "infra/g secure"]);
+    assert_eq!(bound.frontend_names(), ["infra/g all", "infra/g secure"]);
     assert!(bound.closed().is_empty());
-    let told = "listener secure of Gateway infra/g already has hostname secure.example on port 443";
-    assert_eq!(programmed(&bound, "ListenerSet infra/s", "secure"), told);
-    // It does not get it either when the other can't serve.
+    let reported =
+        "listener secure of Gateway infra/g already has hostname secure.example on port 443";
+    assert_eq!(
+        programmed(&bound, "ListenerSet infra/s", "secure"),
+        reported
+    );
+    // It does not get the hostname even if the winner can't serve traffic.
     let secrets = fresh_secret("infra/all");
     let bound = Bound::of(&(gateway(&[SECURE, CATCH_ALL]) + &secrets + &set));
-    assert_eq!(bound.serves(), ["infra/g all"]);
+    assert_eq!(bound.frontend_names(), ["infra/g all"]);
     assert_eq!(
         bound.closed(),
         ["infra/g secure: Secret infra/c does not exist"]
     );
 }
 
-// Another Gateway that shares the address would get the port otherwise.
+// Otherwise another Gateway with the same address would get the port.
 #[test]
-fn a_listener_that_is_alone_on_its_port_keeps_it() {
+fn a_listener_that_is_alone_on_its_port_reserves_it() {
     for (listener, message) in [
         (
             SECURE,
@@ -183,14 +187,14 @@ fn a_listener_that_is_alone_on_its_port_keeps_it() {
 
 // "If a Listener is conflicted, its network port should not be configured on any network elements."
 #[test]
-fn listeners_that_both_lost_a_hostname_keep_no_port() {
+fn listeners_that_both_lost_a_hostname_reserve_no_port() {
     let passed = "{name: passed, port: 443, protocol: TLS, hostname: secure.example, tls: {mode: Passthrough}}";
     let plain = "{name: plain, port: 443, protocol: HTTP}";
     for listeners in [&[SECURE, passed][..], &[SECURE, passed, plain]] {
         let bound = Bound::of(&(gateway(listeners) + &fresh_secret("infra/c")));
         assert!(bound.frontends.is_empty(), "{listeners:?}");
     }
-    // The port is free for a ListenerSet, and so is the hostname.
+    // Port and hostname are available to a ListenerSet.
     let set = |listener: &str| {
         doc(
             "ListenerSet",
@@ -202,13 +206,13 @@ fn listeners_that_both_lost_a_hostname_keep_no_port() {
     let gateway = gateway(&[SECURE, passed]) + &secrets;
     for (listener, closed) in [(SECURE, 0), (CATCH_ALL, 2), (plain, 0)] {
         let bound = Bound::of(&(gateway.clone() + &set(listener)));
-        assert_eq!(bound.serves().len(), 1, "{listener}");
+        assert_eq!(bound.frontend_names().len(), 1, "{listener}");
         assert_eq!(bound.closed().len(), closed, "{listener}");
     }
 }
 
 #[test]
-fn a_closed_listener_of_a_set_keeps_its_hostname_and_yaml_ends_its_message() {
+fn a_closed_listener_of_a_set_reserves_its_hostname_and_yaml_ends_its_message() {
     let set = doc(
         "ListenerSet",
         "team/s",

@@ -1,4 +1,4 @@
-//! Several installations on one cluster: each serves its own GatewayClasses and signs its own status entries.
+//! Several installations in one cluster, each with its own GatewayClasses and status entries.
 
 mod common;
 
@@ -37,7 +37,7 @@ fn manifests() -> String {
     .concat()
 }
 
-/// Gateways that have a status, and the number of parents in the route's.
+/// Returns the Gateways that have a status, and the number of parents in the status of the route.
 fn served(binder: &Binder) -> (Vec<&'static str>, usize) {
     let status = |kind, namespace: &str, name: &str| {
         let status = binder.status(&ObjectKey::new(kind, namespace, name));
@@ -72,7 +72,7 @@ fn an_installation_serves_the_classes_of_its_controller_name() {
 }
 
 #[test]
-fn an_installation_may_be_limited_to_one_class() {
+fn an_installation_can_be_limited_to_one_class() {
     let mut binder = Binder::new();
     binder.apply(puts(&manifests()));
     binder.apply([controller("example.com/one", Some("second"))]);
@@ -82,7 +82,7 @@ fn an_installation_may_be_limited_to_one_class() {
 }
 
 #[test]
-fn status_entries_carry_the_controller_name() {
+fn status_entries_contain_the_controller_name() {
     let mut binder = Binder::new();
     binder.apply([controller("example.com/one", None)]);
     binder.apply(puts(&manifests()));

@@ -1,4 +1,4 @@
-//! Addresses that may be endpoints. The API server says of EndpointSlices: "may not be in the loopback range (127.0.0.0/8, ::1/128)", "… in the
+//! The policy for endpoint addresses. The API server requires of EndpointSlices: "may not be in the loopback range (127.0.0.0/8, ::1/128)", "… in the
 //! link-local range (169.254.0.0/16, fe80::/10)", "… unspecified (0.0.0.0 or '::')", "… in the link-local multicast range (224.0.0.0/24, ff02::/10)".
 
 mod common;
@@ -20,7 +20,7 @@ fn routable(exceptions: &[&str]) -> Change {
     Change::EndpointPolicy(Arc::new(EndpointPolicy::routable(ranges)))
 }
 
-/// A route to the Service `web`, whose endpoints are these.
+/// A route to the Service `web` with these endpoints.
 fn manifests(addresses: &[&str]) -> String {
     let mut text = common::BASE.to_owned()
         + &doc(
@@ -55,7 +55,7 @@ fn web() -> ObjectKey {
     ObjectKey::new(Kind::HTTPRoute, "shop", "web")
 }
 
-/// The addresses that get traffic, as a delta told them last.
+/// Returns the addresses that get traffic, by the last item of a delta.
 fn endpoints(delta: &pointsman_binding::Delta) -> Vec<String> {
     let (_, last) = delta.endpoints.last().expect("endpoints");
     match last.as_deref() {
@@ -76,7 +76,7 @@ const SPECIAL: [(&str, &str); 8] = [
 ];
 
 #[test]
-fn in_files_every_address_may_be_an_endpoint() {
+fn by_default_every_address_may_be_an_endpoint() {
     for (address, _) in SPECIAL {
         let mut binder = Binder::new();
         let delta = binder.apply(puts(&manifests(&[address])));
@@ -92,17 +92,21 @@ fn addresses_of_the_proxys_own_machine_or_link_are_refused_with_a_condition() {
         let changes = [routable(&[])].into_iter();
         let delta = binder.apply(changes.chain(puts(&manifests(&[address, "10.0.0.7"]))));
         assert_eq!(endpoints(&delta), ["10.0.0.7:8001"], "{address}");
-        let told = refused(&binder, &web()).expect(address);
-        assert!(told.status && told.is_problem());
-        assert_eq!(told.reason, "AddressNotAllowed");
-        let said = "Service shop/web port 80: ";
-        assert!(told.message.starts_with(said), "{}", told.message);
+        let reported = refused(&binder, &web()).expect(address);
+        assert!(reported.status && reported.is_problem());
+        assert_eq!(reported.reason, "AddressNotAllowed");
+        let conditions = "Service shop/web port 80: ";
         assert!(
-            told.message.contains(&format!("is {class}.")),
+            reported.message.starts_with(conditions),
             "{}",
-            told.message
+            reported.message
         );
-        assert!(told.message.contains("--allow-endpoint-range"));
+        assert!(
+            reported.message.contains(&format!("is {class}.")),
+            "{}",
+            reported.message
+        );
+        assert!(reported.message.contains("--allow-endpoint-range"));
     }
 }
 
@@ -113,11 +117,11 @@ fn ranges_that_the_operator_allows_are_used() {
     let all = manifests(&["127.0.0.1", "fe80::1", "::1"]);
     let delta = binder.apply(changes.chain(puts(&all)));
     assert_eq!(endpoints(&delta), ["127.0.0.1:8000", "[fe80::1]:8001"]);
-    let told = refused(&binder, &web()).expect("one is left out");
+    let reported = refused(&binder, &web()).expect("one is left out");
     assert!(
-        told.message.contains("[::1]:8002 is loopback"),
+        reported.message.contains("[::1]:8002 is loopback"),
         "{}",
-        told.message
+        reported.message
     );
 }
 
@@ -128,16 +132,17 @@ fn a_condition_names_a_few_endpoints_and_counts_the_others() {
     let mut binder = Binder::new();
     let changes = [routable(&[])].into_iter();
     binder.apply(changes.chain(puts(&manifests(&all))));
-    let told = refused(&binder, &web()).expect("all are left out");
+    let reported = refused(&binder, &web()).expect("all are left out");
     assert!(
-        told.message
+        reported
+            .message
             .contains("127.0.0.3:8002 is loopback and 6 more"),
         "{}",
-        told.message
+        reported.message
     );
 }
 
-// The order in which objects and the policy come does not matter, and conditions come and go with what they are about.
+// The order of objects and policy does not matter, and conditions follow both.
 #[test]
 fn conditions_follow_endpoints_and_policy() {
     let mut binder = Binder::new();
@@ -149,8 +154,12 @@ fn conditions_follow_endpoints_and_policy() {
     binder.apply(puts(&slice("shop/web", "http", 8000, "10.0.0.7")));
     assert_eq!(refused(&binder, &web()), None);
     binder.apply(puts(&slice("shop/web", "http", 8000, "127.0.0.9")));
-    let told = refused(&binder, &web()).expect("a condition");
-    assert!(told.message.contains("127.0.0.9"), "{}", told.message);
+    let reported = refused(&binder, &web()).expect("a condition");
+    assert!(
+        reported.message.contains("127.0.0.9"),
+        "{}",
+        reported.message
+    );
     let delta = binder.apply([Change::EndpointPolicy(Arc::default())]);
     assert_eq!(endpoints(&delta), ["127.0.0.9:8000"]);
     assert_eq!(refused(&binder, &web()), None);
@@ -164,9 +173,13 @@ fn the_admin_server_is_refused_under_every_policy() {
     let changes = [Change::EndpointPolicy(Arc::new(policy))].into_iter();
     let delta = binder.apply(changes.chain(puts(&manifests(&["127.0.0.1", "127.0.0.1"]))));
     assert_eq!(endpoints(&delta), ["127.0.0.1:8001"], "another port");
-    let told = refused(&binder, &web()).expect("a condition");
-    let said = "127.0.0.1:8000 is Pointsman's own admin server";
-    assert!(told.message.contains(said), "{}", told.message);
+    let reported = refused(&binder, &web()).expect("a condition");
+    let conditions = "127.0.0.1:8000 is Pointsman's own admin server";
+    assert!(
+        reported.message.contains(conditions),
+        "{}",
+        reported.message
+    );
 }
 
 fn external(hostname: &str) -> String {
@@ -184,9 +197,9 @@ fn external(hostname: &str) -> String {
     )
 }
 
-// What a name resolves to is known to proxies only: they leave refused addresses out, and report them.
+// Only proxies know the addresses of a DNS name: they skip refused ones, and report them.
 #[test]
-fn a_name_that_resolves_to_a_refused_address_is_told_at_the_route_and_the_x_backend() {
+fn a_name_that_resolves_to_a_refused_address_is_reported_on_the_route_and_the_x_backend() {
     let out = ObjectKey::new(Kind::XBackend, "shop", "out");
     let mut binder = Binder::new();
     let all = common::BASE.to_owned() + &external("api.example.com");
@@ -200,9 +213,13 @@ fn a_name_that_resolves_to_a_refused_address_is_told_at_the_route_and_the_x_back
     };
     binder.apply([report(&["127.0.0.1", "169.254.169.254"])]);
     for key in [&web(), &out] {
-        let told = refused(&binder, key).expect("a condition");
-        let said = "XBackend shop/out port 443: api.example.com (127.0.0.1) is loopback, api.example.com (169.254.169.254) is link-local";
-        assert!(told.message.starts_with(said), "{}", told.message);
+        let reported = refused(&binder, key).expect("a condition");
+        let conditions = "XBackend shop/out port 443: api.example.com (127.0.0.1) is loopback, api.example.com (169.254.169.254) is link-local";
+        assert!(
+            reported.message.starts_with(conditions),
+            "{}",
+            reported.message
+        );
     }
     binder.apply([report(&[])]);
     assert_eq!(
@@ -213,15 +230,15 @@ fn a_name_that_resolves_to_a_refused_address_is_told_at_the_route_and_the_x_back
 
 // RFC 6761, section 6.3: localhost names "will always resolve to the respective IP loopback address".
 #[test]
-fn names_below_localhost_are_refused_without_being_resolved() {
+fn subdomains_of_localhost_are_refused_without_being_resolved() {
     let mut binder = Binder::new();
     let all = common::BASE.to_owned() + &external("api.localhost");
     let delta = binder.apply([routable(&[])].into_iter().chain(puts(&all)));
     assert!(endpoints(&delta).is_empty());
-    let told = refused(&binder, &web()).expect("a condition");
+    let reported = refused(&binder, &web()).expect("a condition");
     assert!(
-        told.message.contains("api.localhost is loopback"),
+        reported.message.contains("api.localhost is loopback"),
         "{}",
-        told.message
+        reported.message
     );
 }

@@ -1,4 +1,4 @@
-//! What a Service's port resolves to: endpoints by readiness, and what is spoken there.
+//! Endpoints of a Service's port by readiness, and their protocol.
 
 mod common;
 
@@ -51,7 +51,7 @@ fn found(bound: &Bound) -> Vec<String> {
 }
 
 #[test]
-fn endpoints_are_used_when_ready_and_as_a_last_resort_when_leaving() {
+fn terminating_endpoints_are_used_only_without_ready_ones() {
     for (conditions, used) in [
         ("", Some("")),
         (", conditions: {}", Some("")),
@@ -85,7 +85,7 @@ fn endpoints_are_used_when_ready_and_as_a_last_resort_when_leaving() {
 }
 
 #[test]
-fn slices_are_joined_by_the_name_of_the_port() {
+fn endpoint_slices_are_joined_by_port_name() {
     let slices = slice(
         "a",
         "{name: web, port: 8080}, {name: admin, port: 9090}",
@@ -116,11 +116,11 @@ fn slices_are_joined_by_the_name_of_the_port() {
 }
 
 #[test]
-fn an_application_protocol_says_what_is_spoken() {
-    for (app, spoken) in [
+fn app_protocol_determines_the_backends_protocol() {
+    for (app, port_tls) in [
         ("", Some(BackendProtocol::Unspecified)),
         (", appProtocol: http", Some(BackendProtocol::Http1)),
-        // Nothing says whom to trust.
+        // No policy defines trust anchors.
         (", appProtocol: HTTPS", None),
         (
             ", appProtocol: kubernetes.io/h2c",
@@ -135,8 +135,8 @@ fn an_application_protocol_says_what_is_spoken() {
     ] {
         let bound = world(&format!("{{ports: [{{port: 80{app}}}]}}"), "");
         let protocol = bound.backends.values().next().map(|b| b.protocol);
-        assert_eq!(protocol, spoken, "{app}");
-        let resolved = if spoken.is_some() {
+        assert_eq!(protocol, port_tls, "{app}");
+        let resolved = if port_tls.is_some() {
             "True/ResolvedRefs"
         } else {
             "False/UnsupportedProtocol"
@@ -150,7 +150,7 @@ fn an_application_protocol_says_what_is_spoken() {
 }
 
 #[test]
-fn a_backend_is_forgotten_with_its_last_user() {
+fn a_backend_is_removed_with_its_last_user() {
     let mut bound = world("{ports: [{port: 80}]}", "");
     assert_eq!(bound.backends.len(), 1);
     bound.apply(common::puts(&doc(
@@ -162,7 +162,7 @@ fn a_backend_is_forgotten_with_its_last_user() {
 }
 
 #[test]
-fn weights_that_are_all_zero_are_a_warning() {
+fn weights_that_are_all_zero_cause_a_warning() {
     let binder = bind_on_base(&doc(
         "HTTPRoute",
         "shop/r",

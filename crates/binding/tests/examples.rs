@@ -1,15 +1,15 @@
-//! Every folder of `examples/`, and every alternative that the seeds' texts weighed and did not take: what each must give.
+//! Results for every folder of `examples/`, and for every alternative that the GEPs considered and rejected.
 
 mod common;
 
 use std::path::{Path, PathBuf};
 
-use common::{Bound, attached, condition, said};
+use common::{Bound, attached, condition, conditions};
 use pointsman_binding::Change;
 use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Severity};
 
-/// A folder or file of manifests, bound, and what was found while reading.
+/// A folder or file of manifests, bound, with the findings of the reader.
 struct Example {
     bound: Bound,
     findings: Vec<String>,
@@ -62,7 +62,7 @@ fn example(name: &str) -> Bound {
     loaded.bound
 }
 
-/// The objects of an example of which something is refused, unresolved or not in effect.
+/// Returns the objects of an example with a condition that reports a problem.
 fn problems(bound: &Bound) -> Vec<String> {
     let mut all = Vec::new();
     for (key, status) in &bound.statuses {
@@ -75,7 +75,7 @@ fn problems(bound: &Bound) -> Vec<String> {
     all
 }
 
-/// What each folder gives: the routes that govern, and what is refused.
+/// The expected attachments and problems of each folder.
 const EXPECTED: &[(&str, &[&str], &[&str])] = &[
     (
         "broken",
@@ -187,7 +187,7 @@ const EXPECTED: &[(&str, &[&str], &[&str])] = &[
 ];
 
 #[test]
-fn every_example_gives_what_it_says_and_nothing_surprising() {
+fn every_example_has_the_expected_attachments_and_problems() {
     let mut folders: Vec<String> = std::fs::read_dir(examples())
         .expect("the examples")
         .map(|entry| entry.expect("an entry").path())
@@ -197,15 +197,15 @@ fn every_example_gives_what_it_says_and_nothing_surprising() {
     folders.sort();
     let known: Vec<&str> = EXPECTED.iter().map(|(name, ..)| *name).collect();
     assert_eq!(folders, known, "every folder is expected to give something");
-    for (name, governed, refused) in EXPECTED {
+    for (name, attached_routes, refused) in EXPECTED {
         let bound = example(name);
-        assert_eq!(bound.governed(), *governed, "{name}");
+        assert_eq!(bound.attached_routes(), *attached_routes, "{name}");
         assert_eq!(problems(&bound), *refused, "{name}");
     }
 }
 
 #[test]
-fn the_examples_send_traffic_where_they_say() {
+fn the_examples_send_traffic_to_the_expected_backends() {
     for (name, route, goes) in [
         (
             "mesh-split",
@@ -246,7 +246,7 @@ fn the_examples_send_traffic_where_they_say() {
             vec!["shop/front http #0: shop/catalog:9090=1"],
         ),
     ] {
-        assert_eq!(example(name).goes(route), goes, "{name}");
+        assert_eq!(example(name).destinations(route), goes, "{name}");
     }
     assert_eq!(
         example("shop").addresses("shop/catalog", 9090),
@@ -271,10 +271,10 @@ const FOO: &str = "HTTPRoute store/foo-route";
 const NOT_SERVED: &str = "not of a supported kind of parent";
 
 #[test]
-fn parents_of_kinds_that_are_not_ours_get_no_entry_and_a_warning() {
+fn parents_of_unsupported_kinds_get_a_warning_and_no_status_entry() {
     for (name, passed_over) in [("service-entry", 1), ("service-binding", 1), ("mesh", 0)] {
         let example = alternative(name);
-        assert!(said(&example.bound, FOO).is_empty(), "{name}");
+        assert!(conditions(&example.bound, FOO).is_empty(), "{name}");
         assert!(warns(&example, NOT_SERVED), "{name}");
         assert!(example.bound.attachments.is_empty(), "{name}");
         assert_eq!(
@@ -285,10 +285,10 @@ fn parents_of_kinds_that_are_not_ours_get_no_entry_and_a_warning() {
 }
 
 #[test]
-fn a_mesh_beside_a_service_leaves_the_service_be() {
+fn an_unsupported_parent_does_not_affect_a_service_parent() {
     let example = alternative("mesh-beside-service");
     assert_eq!(
-        said(&example.bound, FOO),
+        conditions(&example.bound, FOO),
         [
             "parent Service foo: Accepted=True/Accepted",
             "parent Service foo: ResolvedRefs=True/ResolvedRefs"
@@ -298,7 +298,7 @@ fn a_mesh_beside_a_service_leaves_the_service_be() {
 }
 
 #[test]
-fn fields_that_nobody_knows_are_told_and_not_followed() {
+fn unknown_fields_are_reported_and_ignored() {
     let example = alternative("nested-in-parent");
     for field in [
         "spec.parentRefs[0].services",
@@ -322,17 +322,17 @@ fn fields_that_nobody_knows_are_told_and_not_followed() {
         );
     }
     assert!(
-        said(&example.bound, FOO).is_empty()
-            && said(&example.bound, "HTTPRoute store/foo-matches").is_empty()
+        conditions(&example.bound, FOO).is_empty()
+            && conditions(&example.bound, "HTTPRoute store/foo-matches").is_empty()
     );
 }
 
 #[test]
-fn a_gateway_of_another_class_is_not_ours() {
+fn a_gateway_of_another_class_is_not_managed() {
     let example = alternative("gateway-class-mesh");
     assert!(
-        said(&example.bound, "Gateway store/foo-gateway").is_empty()
-            && said(&example.bound, FOO).is_empty()
+        conditions(&example.bound, "Gateway store/foo-gateway").is_empty()
+            && conditions(&example.bound, FOO).is_empty()
     );
     assert!(warns(&example, "does not exist, so Gateway"));
 }
@@ -341,21 +341,21 @@ fn a_gateway_of_another_class_is_not_ours() {
 fn a_projection_is_neither_parent_nor_backend() {
     let example = alternative("service-projection");
     assert_eq!(
-        said(&example.bound, FOO),
+        conditions(&example.bound, FOO),
         [
             "parent Service foo: Accepted=True/Accepted",
             "parent Service foo: ResolvedRefs=False/InvalidKind"
         ]
     );
     assert_eq!(
-        example.bound.goes(FOO),
+        example.bound.destinations(FOO),
         ["store/foo:80 everyone #0: 500 InvalidKind=90 500 InvalidKind=10"]
     );
     assert!(warns(&example, NOT_SERVED));
 }
 
 #[test]
-fn a_gateway_does_not_choose_its_routes() {
+fn a_gateway_does_not_select_its_routes() {
     let example = alternative("gateway-selects-routes");
     assert!(
         example
@@ -366,11 +366,11 @@ fn a_gateway_does_not_choose_its_routes() {
         example.findings
     );
     assert_eq!(attached(&example.bound, "Gateway infra/xlb"), ["foo=0"]);
-    assert!(said(&example.bound, FOO).is_empty());
+    assert!(conditions(&example.bound, FOO).is_empty());
 }
 
 #[test]
-fn a_grant_does_not_open_a_gateway() {
+fn a_reference_grant_does_not_permit_attachment_to_a_gateway() {
     let example = alternative("grant-to-gateway");
     assert!(
         example.findings.iter().any(|f| f.contains("sectionName")),
@@ -385,7 +385,7 @@ fn a_grant_does_not_open_a_gateway() {
 }
 
 #[test]
-fn every_alternative_has_been_looked_at() {
+fn every_alternative_has_a_test() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/alternatives");
     let mut names: Vec<String> = std::fs::read_dir(folder)
         .expect("a folder")

@@ -1,8 +1,8 @@
-//! Routes and Gateways: GEP-724 and the Gateway API's rules of attachment, by what is said in status.
+//! Attachment of routes to Gateways (GEP-724), as reported in status.
 
 mod common;
 
-use common::{attached, bind, bind_on_base, doc, message, said, service, verdict};
+use common::{attached, bind, bind_on_base, conditions, doc, message, service, summary};
 
 fn route(spec: &str) -> String {
     format!(
@@ -13,19 +13,19 @@ fn route(spec: &str) -> String {
 const TO_EDGE: &str = "parentRefs: [{name: edge, namespace: infra}]";
 
 #[test]
-fn a_route_that_a_listener_lets_in_is_accepted_and_counted() {
+fn a_route_that_a_listener_allows_is_accepted_and_counted() {
     let binder = bind_on_base(&route(&format!(
         "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: web, port: 80}}]}}]}}"
     )));
     assert_eq!(
-        verdict(&binder, "HTTPRoute shop/r"),
+        summary(&binder, "HTTPRoute shop/r"),
         "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
     );
     assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=1"]);
 }
 
 #[test]
-fn what_refuses_an_attachment_is_named() {
+fn the_reason_for_rejecting_an_attachment_is_named() {
     for (parent, reason, words) in [
         (
             "{name: edge, namespace: infra, sectionName: x}",
@@ -45,7 +45,7 @@ fn what_refuses_an_attachment_is_named() {
     ] {
         let binder = bind_on_base(&route(&format!("{{parentRefs: [{parent}]}}")));
         assert!(
-            verdict(&binder, "HTTPRoute shop/r").starts_with(&format!("Accepted=False/{reason}")),
+            summary(&binder, "HTTPRoute shop/r").starts_with(&format!("Accepted=False/{reason}")),
             "{parent}"
         );
         let message = message(&binder, "HTTPRoute shop/r", "Accepted");
@@ -81,7 +81,7 @@ fn gateway(listeners: &str, route: &str) -> pointsman_binding::Binder {
 }
 
 #[test]
-fn gateways_say_which_namespaces_they_trust() {
+fn allowed_routes_limit_namespaces() {
     let r = route("{parentRefs: [{name: lb, namespace: infra}]}");
     for (namespaces, reason) in [
         ("", "NotAllowedByListeners"),
@@ -109,10 +109,10 @@ fn gateways_say_which_namespaces_they_trust() {
             &format!("[{{name: a, port: 80, protocol: HTTP, allowedRoutes: {{{namespaces}}}}}]"),
             &r,
         );
-        let verdict = verdict(&binder, "HTTPRoute shop/r");
+        let summary = summary(&binder, "HTTPRoute shop/r");
         assert!(
-            verdict.contains(&format!("/{reason} ")),
-            "{namespaces}: {verdict}"
+            summary.contains(&format!("/{reason} ")),
+            "{namespaces}: {summary}"
         );
         if reason != "Accepted" {
             let message = message(&binder, "HTTPRoute shop/r", "Accepted");
@@ -125,17 +125,17 @@ fn gateways_say_which_namespaces_they_trust() {
 }
 
 #[test]
-fn one_listener_of_two_that_accepts_suffices() {
+fn one_accepting_listener_of_two_suffices() {
     let binder = gateway(
         "[{name: a, port: 80, protocol: HTTP}, {name: b, port: 81, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]",
         &route("{parentRefs: [{name: lb, namespace: infra}]}"),
     );
-    assert!(verdict(&binder, "HTTPRoute shop/r").starts_with("Accepted=True"));
+    assert!(summary(&binder, "HTTPRoute shop/r").starts_with("Accepted=True"));
     assert_eq!(attached(&binder, "Gateway infra/lb"), ["a=0", "b=1"]);
 }
 
 #[test]
-fn kinds_that_the_protocol_does_not_take_are_refused() {
+fn kinds_that_the_protocol_does_not_support_are_rejected() {
     let all = "allowedRoutes: {namespaces: {from: All}}";
     for (listener, kind, accepted) in [
         ("protocol: HTTP", "HTTPRoute", true),
@@ -167,7 +167,7 @@ fn kinds_that_the_protocol_does_not_take_are_refused() {
             "Accepted=False/NotAllowedByListeners"
         };
         assert!(
-            verdict(&binder, &format!("{kind} shop/r")).starts_with(expected),
+            summary(&binder, &format!("{kind} shop/r")).starts_with(expected),
             "{listener} {kind}"
         );
     }
@@ -203,14 +203,14 @@ fn hostnames_must_intersect() {
             "Accepted=False/NoMatchingListenerHostname"
         };
         assert!(
-            verdict(&binder, "HTTPRoute shop/r").starts_with(expected),
+            summary(&binder, "HTTPRoute shop/r").starts_with(expected),
             "{listener} {hostnames}"
         );
     }
 }
 
 #[test]
-fn backend_refs_are_resolved_and_say_what_is_missing() {
+fn unresolved_backend_refs_name_what_is_missing() {
     for (backend, reason, words) in [
         ("{name: web, port: 80}", "ResolvedRefs", ""),
         (
@@ -242,11 +242,11 @@ fn backend_refs_are_resolved_and_say_what_is_missing() {
         let binder = bind_on_base(&route(&format!(
             "{{{TO_EDGE}, rules: [{{backendRefs: [{backend}]}}]}}"
         )));
-        let verdict = verdict(&binder, "HTTPRoute shop/r");
-        assert!(verdict.starts_with("Accepted=True/Accepted"), "{verdict}");
+        let summary = summary(&binder, "HTTPRoute shop/r");
+        assert!(summary.starts_with("Accepted=True/Accepted"), "{summary}");
         assert!(
-            verdict.contains(&format!("/{reason}")),
-            "{backend}: {verdict}"
+            summary.contains(&format!("/{reason}")),
+            "{backend}: {summary}"
         );
         let message = message(&binder, "HTTPRoute shop/r", "ResolvedRefs");
         assert!(message.contains(words), "{message}");
@@ -283,7 +283,7 @@ fn a_port_of_another_transport_is_not_found() {
         );
         let route = format!("{kind} shop/r");
         assert_eq!(
-            verdict(&binder, &route),
+            summary(&binder, &route),
             "Accepted=True/Accepted ResolvedRefs=False/BackendNotFound"
         );
         let expected =
@@ -293,7 +293,7 @@ fn a_port_of_another_transport_is_not_found() {
 }
 
 #[test]
-fn the_grant_shown_in_a_message_is_the_one_that_helps() {
+fn the_grant_in_a_message_permits_the_reference() {
     let spec = format!(
         "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: other, namespace: team, port: 80}}]}}]}}"
     );
@@ -301,11 +301,11 @@ fn the_grant_shown_in_a_message_is_the_one_that_helps() {
     let message = message(&binder, "HTTPRoute shop/r", "ResolvedRefs");
     let grant = &message[message.find("apiVersion").expect("a grant")..];
     let binder = bind_on_base(&format!("{}\n---\n{grant}", route(&spec)));
-    assert!(verdict(&binder, "HTTPRoute shop/r").ends_with("ResolvedRefs=True/ResolvedRefs"));
+    assert!(summary(&binder, "HTTPRoute shop/r").ends_with("ResolvedRefs=True/ResolvedRefs"));
 }
 
 #[test]
-fn near_miss_grants_do_not_authorise() {
+fn grants_that_differ_in_one_field_do_not_permit_a_reference() {
     let spec = format!(
         "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: other, namespace: team, port: 80}}]}}]}}"
     );
@@ -330,7 +330,7 @@ fn near_miss_grants_do_not_authorise() {
         let grant = format!(
             "{{apiVersion: gateway.networking.k8s.io/v1, kind: ReferenceGrant, metadata: {{name: g, namespace: {ns}}}, spec: {{from: [{{group: {group}, kind: {kind}, namespace: {from}}}], to: [{{group: {to_group}, kind: {to_kind}, name: {name}}}]}}}}"
         );
-        verdict(
+        summary(
             &bind_on_base(&format!("{}\n---\n{grant}", route(&spec))),
             "HTTPRoute shop/r",
         )
@@ -375,7 +375,7 @@ fn near_miss_grants_do_not_authorise() {
 }
 
 #[test]
-fn a_service_of_type_external_name_is_no_backend() {
+fn a_service_of_type_external_name_is_not_a_backend() {
     let service = "{apiVersion: v1, kind: Service, metadata: {name: ext, namespace: shop}, spec: {type: ExternalName, externalName: example.com, ports: [{port: 80}]}}";
     let binder = bind_on_base(&format!(
         "{service}\n---\n{}",
@@ -383,15 +383,15 @@ fn a_service_of_type_external_name_is_no_backend() {
             "{{{TO_EDGE}, rules: [{{backendRefs: [{{name: ext, port: 80}}]}}]}}"
         ))
     ));
-    assert!(verdict(&binder, "HTTPRoute shop/r").ends_with("ResolvedRefs=False/InvalidKind"));
+    assert!(summary(&binder, "HTTPRoute shop/r").ends_with("ResolvedRefs=False/InvalidKind"));
 }
 
 #[test]
-fn a_broken_expression_drops_its_rule_and_no_other() {
+fn an_invalid_expression_drops_only_its_own_rule() {
     let rules = "[{matches: [{path: {type: RegularExpression, value: '/a('}}]}, {backendRefs: [{name: web, port: 80}]}]";
     let binder = bind_on_base(&route(&format!("{{{TO_EDGE}, rules: {rules}}}")));
     assert_eq!(
-        verdict(&binder, "HTTPRoute shop/r"),
+        summary(&binder, "HTTPRoute shop/r"),
         "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs PartiallyInvalid=True/UnsupportedValue"
     );
     let text = message(&binder, "HTTPRoute shop/r", "PartiallyInvalid");
@@ -402,12 +402,12 @@ fn a_broken_expression_drops_its_rule_and_no_other() {
     let binder = bind_on_base(&route(&format!(
         "{{{TO_EDGE}, rules: [{{matches: [{{headers: [{{name: x, type: RegularExpression, value: '*'}}]}}]}}]}}"
     )));
-    assert!(verdict(&binder, "HTTPRoute shop/r").starts_with("Accepted=False/UnsupportedValue"));
+    assert!(summary(&binder, "HTTPRoute shop/r").starts_with("Accepted=False/UnsupportedValue"));
     assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=0"]);
 }
 
 #[test]
-fn what_is_not_carried_out_answers_with_500_and_says_so() {
+fn unsupported_fields_cause_500_and_are_reported() {
     let refused = "Accepted=False/UnsupportedValue ResolvedRefs=True/ResolvedRefs";
     for (rule, wanted) in [
         ("{sessionPersistence: {cookie: {name: c}}}", refused),
@@ -421,7 +421,7 @@ fn what_is_not_carried_out_answers_with_500_and_says_so() {
         ),
     ] {
         let binder = bind_on_base(&route(&format!("{{{TO_EDGE}, rules: [{rule}]}}")));
-        assert_eq!(verdict(&binder, "HTTPRoute shop/r"), wanted, "{rule}");
+        assert_eq!(summary(&binder, "HTTPRoute shop/r"), wanted, "{rule}");
         // Only accepted routes count.
         assert_eq!(attached(&binder, "Gateway infra/edge"), ["http=0"]);
         if wanted == refused {
@@ -433,11 +433,11 @@ fn what_is_not_carried_out_answers_with_500_and_says_so() {
 }
 
 #[test]
-fn a_parent_that_is_not_ours_gets_no_entry() {
+fn a_parent_of_another_controller_gets_no_status_entry() {
     let binder = bind_on_base(&route(
         "{parentRefs: [{name: nowhere}, {name: edge, namespace: infra}]}",
     ));
-    assert_eq!(said(&binder, "HTTPRoute shop/r").len(), 2);
+    assert_eq!(conditions(&binder, "HTTPRoute shop/r").len(), 2);
     assert!(
         binder
             .warnings()
@@ -447,7 +447,7 @@ fn a_parent_that_is_not_ours_gets_no_entry() {
 }
 
 #[test]
-fn what_nobody_here_serves_is_warned_of() {
+fn objects_that_are_not_served_cause_warnings() {
     let class = |name: &str, controller: &str| {
         doc(
             "GatewayClass",
@@ -481,7 +481,7 @@ fn what_nobody_here_serves_is_warned_of() {
                 "{parentRefs: [{name: other}, {kind: ListenerSet, name: set}, {kind: ListenerSet, name: lost}]}",
             )),
     );
-    let told: Vec<String> = binder
+    let reported: Vec<String> = binder
         .warnings()
         .into_iter()
         .map(|w| format!("{} {}: {}", w.object, w.field, w.message))
@@ -489,7 +489,7 @@ fn what_nobody_here_serves_is_warned_of() {
     let other =
         "GatewayClass other belongs to controller example.com/other, not pointsman.io/controller";
     assert_eq!(
-        told,
+        reported,
         [
             "Gateway shop/classless spec.gatewayClassName: GatewayClass none does not exist, so Gateway shop/classless is not served".to_owned(),
             format!("Gateway shop/other spec.gatewayClassName: {other}"),
@@ -502,7 +502,7 @@ fn what_nobody_here_serves_is_warned_of() {
 }
 
 #[test]
-fn headers_that_filters_name_in_vain_are_warned_of() {
+fn headers_that_filters_can_not_modify_cause_warnings() {
     let filter = |kind: &str, change: &str| {
         let field = format!("{}{}", kind[..1].to_lowercase(), &kind[1..]);
         format!("{{type: {kind}, {field}: {{{change}}}}}")
@@ -518,13 +518,13 @@ fn headers_that_filters_name_in_vain_are_warned_of() {
             "add: [{name: Connection, value: close}]"
         ),
     )));
-    let told = binder.warnings().into_iter();
-    let told: Vec<String> = told
+    let reported = binder.warnings().into_iter();
+    let reported: Vec<String> = reported
         .filter(|warning| warning.field.contains("filters"))
         .map(|warning| format!("{}: {}", warning.field, warning.message))
         .collect();
     assert_eq!(
-        told,
+        reported,
         [
             "spec.rules[0].filters[0].requestHeaderModifier: Host can't be modified: the proxy sets it for each connection",
             "spec.rules[0].backendRefs[0].filters[0].responseHeaderModifier: Connection can't be modified: the proxy sets it for each connection",
@@ -533,12 +533,12 @@ fn headers_that_filters_name_in_vain_are_warned_of() {
 }
 
 #[test]
-fn a_route_with_two_parents_has_an_entry_for_each() {
+fn a_route_with_two_parents_has_a_status_entry_for_each() {
     let binder = bind_on_base(&route(
         "{parentRefs: [{name: edge, namespace: infra, sectionName: http}, {name: edge, namespace: infra, sectionName: nope}]}",
     ));
     assert_eq!(
-        said(&binder, "HTTPRoute shop/r"),
+        conditions(&binder, "HTTPRoute shop/r"),
         [
             "parent Gateway infra/edge section http: Accepted=True/Accepted",
             "parent Gateway infra/edge section http: ResolvedRefs=True/ResolvedRefs",
@@ -549,7 +549,7 @@ fn a_route_with_two_parents_has_an_entry_for_each() {
 }
 
 #[test]
-fn default_gateways_take_routes_that_ask_for_them() {
+fn default_gateways_are_parents_of_routes_that_use_them() {
     let gateway = "{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {name: d, namespace: infra}, spec: {defaultScope: All, gatewayClassName: pointsman, listeners: [{name: a, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}]}}";
     let binder = bind_on_base(&format!(
         "{gateway}\n---\n{}",

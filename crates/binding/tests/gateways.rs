@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use common::certificates::fresh_secret;
 use common::{
-    Bound, attached, bind, condition, doc, itself, key, listener, message, puts, said, service,
-    supported,
+    Bound, attached, bind, condition, conditions, doc, key, listener, message, own_conditions,
+    puts, service, supported,
 };
 use pointsman_binding::status::StatusBody;
 use pointsman_binding::{Change, ServedApi};
@@ -15,7 +15,7 @@ use pointsman_resources::{Kind, Resource};
 
 const OURS: &str = "{controllerName: pointsman.io/controller}";
 
-/// A Gateway `infra/g` of our class, with these fields beside its class.
+/// A Gateway `infra/g` of a managed class, with additional fields.
 fn gateway(fields: &str) -> String {
     doc("GatewayClass", "ours", OURS)
         + &doc(
@@ -37,7 +37,7 @@ const GOOD: [&str; 3] = [
 ];
 
 #[test]
-fn a_class_is_ours_by_its_controller_name() {
+fn a_class_is_managed_by_its_controller_name() {
     let binder = bind(
         &(doc("GatewayClass", "ours", OURS)
             + &doc(
@@ -47,13 +47,13 @@ fn a_class_is_ours_by_its_controller_name() {
             )),
     );
     assert_eq!(
-        said(&binder, "GatewayClass ours"),
+        conditions(&binder, "GatewayClass ours"),
         [
             "Accepted=True/Accepted",
             "SupportedVersion=True/SupportedVersion"
         ]
     );
-    assert!(said(&binder, "GatewayClass theirs").is_empty());
+    assert!(conditions(&binder, "GatewayClass theirs").is_empty());
     let status = binder.status(&key("GatewayClass ours")).expect("a status");
     let StatusBody::Class { features, .. } = &status.body else {
         panic!("not a class")
@@ -107,20 +107,20 @@ fn kinds_that_a_cluster_does_not_serve_are_reported_and_not_advertised() {
 }
 
 #[test]
-fn nothing_is_said_of_a_gateway_of_another_class() {
+fn a_gateway_of_another_class_has_no_status() {
     let theirs = doc(
         "GatewayClass",
         "ours",
         "{controllerName: example.com/other}",
     );
     let mut bound = Bound::of(&gateway("listeners: [{name: a, port: 80, protocol: HTTP}]"));
-    assert_eq!(bound.serves(), ["infra/g a"]);
+    assert_eq!(bound.frontend_names(), ["infra/g a"]);
     bound.apply(puts(&theirs));
-    assert!(said(&bound, G).is_empty() && bound.serves().is_empty());
+    assert!(conditions(&bound, G).is_empty() && bound.frontend_names().is_empty());
 }
 
 #[test]
-fn parameters_that_nobody_knows_are_refused() {
+fn parameters_are_rejected() {
     let class = doc(
         "GatewayClass",
         "ours",
@@ -141,7 +141,7 @@ fn parameters_that_nobody_knows_are_refused() {
         "infrastructure: {parametersRef: {group: x.io, kind: P, name: p}}, listeners: [{name: a, port: 80, protocol: HTTP}]",
     ));
     assert_eq!(
-        itself(&bound, G)[..2],
+        own_conditions(&bound, G)[..2],
         [
             "Accepted=False/InvalidParameters",
             "Programmed=False/Invalid"
@@ -155,11 +155,11 @@ fn parameters_that_nobody_knows_are_refused() {
             "Programmed=False/Invalid"
         ]
     );
-    assert!(bound.serves().is_empty());
+    assert!(bound.frontend_names().is_empty());
 }
 
 #[test]
-fn a_protocol_says_which_kinds_may_attach() {
+fn the_protocol_determines_the_supported_kinds() {
     for (fields, kinds) in [
         ("protocol: HTTP", "HTTPRoute,GRPCRoute"),
         (
@@ -191,11 +191,11 @@ fn a_protocol_says_which_kinds_may_attach() {
 // "Listener Accepted=False/UnsupportedProtocol, supportedKinds empty; Gateway Accepted=False/ListenersNotValid, or
 // True/ListenersNotValid when another listener is fine."
 #[test]
-fn a_protocol_that_nobody_speaks_is_refused_and_its_neighbours_stay() {
+fn a_listener_of_an_unknown_protocol_is_rejected_alone() {
     let bad = "{name: bad, port: 1111, protocol: INVALID}";
     let bound = with_listeners(bad);
     assert_eq!(
-        itself(&bound, G)[..2],
+        own_conditions(&bound, G)[..2],
         [
             "Accepted=False/ListenersNotValid",
             "Programmed=False/Invalid"
@@ -212,19 +212,19 @@ fn a_protocol_that_nobody_speaks_is_refused_and_its_neighbours_stay() {
     assert_eq!(supported(&bound, G), ["bad="]);
     let bound = with_listeners(&format!("{bad}, {{name: good, port: 80, protocol: HTTP}}"));
     assert_eq!(
-        itself(&bound, G)[..2],
+        own_conditions(&bound, G)[..2],
         [
             "Accepted=True/ListenersNotValid",
             "Programmed=True/Programmed"
         ]
     );
     assert_eq!(listener(&bound, G, "good"), GOOD);
-    assert_eq!(bound.serves(), ["infra/g good"]);
+    assert_eq!(bound.frontend_names(), ["infra/g good"]);
 }
 
 // "supportedKinds MUST represent the kinds supported … invalid ones MUST NOT appear, ResolvedRefs=False/InvalidRouteKinds."
 #[test]
-fn kinds_that_the_protocol_does_not_know_are_named() {
+fn unsupported_kinds_are_named() {
     for (kinds, left, serves) in [
         ("[{kind: InvalidRoute}]", "", false),
         ("[{kind: TCPRoute}]", "", false),
@@ -255,13 +255,13 @@ fn kinds_that_the_protocol_does_not_know_are_named() {
             condition(&bound, G, "ResolvedRefs"),
             "False/ListenersNotResolved"
         );
-        assert_eq!(!bound.serves().is_empty(), serves, "{kinds}");
+        assert_eq!(!bound.frontend_names().is_empty(), serves, "{kinds}");
     }
 }
 
 // "Indistinct listeners inside one Gateway must all lose."
 #[test]
-fn listeners_of_one_gateway_that_clash_all_lose() {
+fn conflicting_listeners_of_one_gateway_are_all_rejected() {
     let tls = "tls: {mode: Passthrough}";
     for (a, b, clash) in [
         (
@@ -319,15 +319,16 @@ fn listeners_of_one_gateway_that_clash_all_lose() {
         let gateway = gateway(&format!("listeners: [{listeners}]"));
         let bound = Bound::of(&(gateway + &fresh_secret("infra/c")));
         for name in ["a", "b"] {
-            let said = listener(&bound, G, name);
+            let conditions = listener(&bound, G, name);
             match clash {
                 None => assert!(
-                    said[0] == "Accepted=True/Accepted"
-                        && !said.iter().any(|l| l.starts_with("Conflicted")),
-                    "{a} {b}: {said:?}"
+                    conditions[0] == "Accepted=True/Accepted"
+                        && !conditions.iter().any(|l| l.starts_with("Conflicted")),
+                    "{a} {b}: {conditions:?}"
                 ),
                 Some(reason) => assert_eq!(
-                    said.iter()
+                    conditions
+                        .iter()
                         .filter(|l| !l.starts_with("ResolvedRefs"))
                         .cloned()
                         .collect::<Vec<_>>(),
@@ -350,7 +351,7 @@ fn listeners_of_one_gateway_that_clash_all_lose() {
     }
 }
 
-/// Messages of the Conflicted conditions of two listeners of one Gateway, with their reasons.
+/// Returns reasons and messages of the Conflicted conditions of a Gateway's listeners.
 fn conflicts(bound: &Bound) -> Vec<(&'static str, String)> {
     let status = bound.status(&key(G)).expect("a status");
     let conditions = status.conditions().into_iter();
@@ -361,7 +362,7 @@ fn conflicts(bound: &Bound) -> Vec<(&'static str, String)> {
 }
 
 #[test]
-fn listeners_of_one_gateway_that_clash_are_told_that_neither_gets_the_port() {
+fn messages_about_conflicting_listeners_of_one_gateway_say_that_neither_gets_the_port() {
     let tls = "hostname: a.example, tls: {certificateRefs: [{name: c}]}";
     for (a, b, reason, messages) in [
         (
@@ -411,7 +412,7 @@ fn two_tcp_or_udp_listeners_on_one_port_conflict_as_listeners() {
         let expected = [message("a", "b"), message("b", "a")];
         let expected = expected.map(|message| ("ListenerConflict", message));
         assert_eq!(conflicts(&bound), expected);
-        assert!(bound.serves().is_empty());
+        assert!(bound.frontend_names().is_empty());
     }
 }
 
@@ -475,7 +476,7 @@ fn addresses_are_ip_addresses() {
         assert_eq!(found.len(), given, "{addresses}");
         // An unusable address does not take down the others. Any address may be assigned later.
         let serves = given > 0 || programmed == "True/Programmed";
-        assert_eq!(bound.serves().is_empty(), !serves, "{addresses}");
+        assert_eq!(bound.frontend_names().is_empty(), !serves, "{addresses}");
     }
 }
 
@@ -506,9 +507,9 @@ fn a_valid_listener_without_an_address_is_pending() {
     }
 }
 
-// What is not carried out is refused, never ignored.
+// Unsupported fields are rejected, never ignored.
 #[test]
-fn what_a_listener_asks_beyond_us_is_refused() {
+fn unsupported_fields_of_listeners_are_rejected() {
     for (fields, words) in [
         (
             "protocol: HTTP, filters: {requests: [{type: ExtensionRef, extensionRef: {group: x.io, kind: F, name: f}}]}",
@@ -539,7 +540,7 @@ fn what_a_listener_asks_beyond_us_is_refused() {
 fn a_tcp_route_attaches_to_a_listener_that_terminates_tls() {
     let terminate = "tls: {certificateRefs: [{name: c}]}";
     let hostname = format!("hostname: db.example, {terminate}");
-    for (fields, verdict, attached_routes) in [
+    for (fields, summary, attached_routes) in [
         (terminate, "True/Accepted", "a=1"),
         (&hostname, "True/Accepted", "a=1"),
         (
@@ -559,7 +560,7 @@ fn a_tcp_route_attaches_to_a_listener_that_terminates_tls() {
                     "{parentRefs: [{name: g}], rules: [{backendRefs: [{name: web, port: 80}]}]}",
                 )),
         );
-        assert_eq!(condition(&bound, "TCPRoute infra/r", "Accepted"), verdict);
+        assert_eq!(condition(&bound, "TCPRoute infra/r", "Accepted"), summary);
         assert_eq!(attached(&bound, G), [attached_routes]);
     }
 }
@@ -601,20 +602,20 @@ fn a_selector_of_namespaces_that_is_missing_or_invalid_is_warned_about_at_the_ga
         let of_sets = Bound::of(&gateway(&format!(
             "allowedListeners: {{namespaces: {{{selector}}}}}, listeners: [{{name: a, port: 80, protocol: HTTP}}]"
         )));
-        let told = |bound: &Bound| -> Vec<String> {
+        let reported = |bound: &Bound| -> Vec<String> {
             let warnings = bound.warnings().into_iter();
             warnings
                 .map(|warning| format!("{} {}: {}", warning.object, warning.field, warning.message))
                 .collect()
         };
         if why.is_empty() {
-            assert!(told(&of_routes).is_empty() && told(&of_sets).is_empty());
+            assert!(reported(&of_routes).is_empty() && reported(&of_sets).is_empty());
             continue;
         }
         let field = "spec.listeners[0].allowedRoutes.namespaces";
         let message = format!("{field}: {why}, so no route is allowed");
         assert_eq!(
-            told(&of_routes),
+            reported(&of_routes),
             [
                 format!("Gateway infra/g {message}"),
                 format!("ListenerSet infra/s {message}")
@@ -622,7 +623,7 @@ fn a_selector_of_namespaces_that_is_missing_or_invalid_is_warned_about_at_the_ga
         );
         let message =
             format!("spec.allowedListeners.namespaces: {why}, so no ListenerSet is allowed");
-        assert_eq!(told(&of_sets), [format!("Gateway infra/g {message}")]);
+        assert_eq!(reported(&of_sets), [format!("Gateway infra/g {message}")]);
     }
 }
 
@@ -632,7 +633,7 @@ fn route(kind: &str, name: &str, spec: &str) -> String {
 
 // "attachedRoutes counts only Accepted=True routes, even on a not-accepted listener."
 #[test]
-fn routes_are_counted_where_they_are_accepted() {
+fn accepted_routes_are_counted() {
     let web = service("infra/web", "{ports: [{port: 80}]}");
     let g = "listeners: [{name: a, port: 80, protocol: HTTP, hostname: a.example}, {name: b, port: 81, protocol: HTTP}, {name: broken, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: nothing}]}}]";
     for (spec, counts) in [
@@ -685,7 +686,7 @@ fn routes_are_counted_where_they_are_accepted() {
 }
 
 #[test]
-fn counts_follow_routes_that_come_and_go() {
+fn counts_follow_added_and_removed_routes() {
     let mut bound = Bound::of(&gateway("listeners: [{name: a, port: 80, protocol: HTTP}]"));
     bound.apply(puts(
         &(route("HTTPRoute", "infra/x", "{parentRefs: [{name: g}]}")
@@ -707,7 +708,7 @@ fn counts_follow_routes_that_come_and_go() {
 }
 
 #[test]
-fn the_generation_is_the_one_that_was_seen() {
+fn the_observed_generation_is_reported() {
     let mut bound = Bound::of(&gateway("listeners: [{name: a, port: 80, protocol: HTTP}]"));
     assert_eq!(bound.status(&key(G)).map(|s| s.generation), Some(1));
     let newer = gateway("listeners: [{name: a, port: 80, protocol: HTTP}]")

@@ -1,4 +1,4 @@
-//! One changed thing is one changed item of the delta.
+//! One change by a user is one changed item of the delta.
 
 mod common;
 
@@ -7,7 +7,7 @@ use common::*;
 use pointsman_binding::bound::RouteBinding;
 use pointsman_binding::{Change, Delta};
 
-/// The number of changed frontends, routes, rules, attachments, backends, endpoints and secrets.
+/// Returns the number of changed frontends, routes, rules, attachments, backends, endpoints and secrets.
 fn sizes(delta: &Delta) -> [usize; 7] {
     [
         delta.frontends.len(),
@@ -24,7 +24,7 @@ fn route(weight: u32) -> String {
     let spec = format!(
         "{{parentRefs: [{{name: edge}}, {{name: inner}}], rules: [{{matches: [{{path: {{value: /a}}}}], backendRefs: [{{name: api, port: 80}}]}}, {{backendRefs: [{{name: web, port: 80, weight: {weight}}}, {{name: api, port: 80}}]}}]}}"
     );
-    // A route's age in a file is its place there.
+    // The age of a route in a file is its position.
     let aged = "metadata: {creationTimestamp: '2024-01-01T00:00:00Z', ";
     doc("HTTPRoute", "infra/r", &spec).replace("metadata: {", aged)
 }
@@ -48,7 +48,7 @@ fn a_route_on_two_gateways_is_one_route_with_two_attachments() {
 }
 
 #[test]
-fn a_renewed_certificate_changes_nothing_but_itself() {
+fn a_renewed_certificate_changes_no_other_resource() {
     let gateway = doc(
         "Gateway",
         "infra/secure",
@@ -65,7 +65,7 @@ fn a_renewed_certificate_changes_nothing_but_itself() {
 }
 
 #[test]
-fn a_secret_that_nothing_names_is_not_passed_on() {
+fn an_unreferenced_secret_is_not_distributed() {
     let bound = two_gateways(&fresh_secret("infra/c"));
     assert!(bound.secrets.is_empty());
 }

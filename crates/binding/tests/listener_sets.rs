@@ -1,15 +1,17 @@
-//! ListenerSets (GEP-1713): who may add listeners to a Gateway, who wins a port, and which routes find them.
+//! ListenerSets (GEP-1713): permission to add listeners to a Gateway, conflicts, and attachment of routes.
 
 mod common;
 
 use common::certificates::fresh_secret;
-use common::{Bound, attached, condition, doc, itself, key, listener, message, puts, said};
+use common::{
+    Bound, attached, condition, conditions, doc, key, listener, message, own_conditions, puts,
+};
 use pointsman_binding::Change;
 use pointsman_binding::status::StatusBody;
 
 const G: &str = "Gateway infra/g";
 
-/// A Gateway `infra/g` with a listener `own` on port 80, and who may add listeners.
+/// A Gateway `infra/g` with a listener `own` on port 80, and its `allowedListeners`.
 fn gateway(allowed: &str) -> String {
     let allowed = if allowed.is_empty() {
         String::new()
@@ -55,7 +57,7 @@ const YES: [&str; 2] = ["Accepted=True/Accepted", "Programmed=True/Programmed"];
 const NO: [&str; 2] = ["Accepted=False/NotAllowed", "Programmed=False/NotAllowed"];
 
 #[test]
-fn a_gateway_says_which_namespaces_may_add_listeners() {
+fn allowed_listeners_limit_namespaces() {
     let label =
         "\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: team, labels: {may: listen}}}";
     for (allowed, expected) in [
@@ -73,36 +75,36 @@ fn a_gateway_says_which_namespaces_may_add_listeners() {
             .map(|ns| set(&format!("{ns}/s"), &http(ns)))
             .collect();
         let bound = Bound::of(&(gateway(allowed) + label + &sets));
-        let found =
-            ["infra", "team", "lab"].map(|ns| itself(&bound, &format!("ListenerSet {ns}/s")));
+        let found = ["infra", "team", "lab"]
+            .map(|ns| own_conditions(&bound, &format!("ListenerSet {ns}/s")));
         assert_eq!(found, expected, "{allowed}");
         let number = expected.iter().filter(|e| **e == YES).count();
         assert_eq!(attached_sets(&bound), Some(number), "{allowed}");
-        assert_eq!(bound.serves().len(), 1 + number);
+        assert_eq!(bound.frontend_names().len(), 1 + number);
     }
 }
 
 #[test]
-fn a_set_of_a_gateway_that_is_not_ours_gets_no_status() {
+fn a_set_of_an_unmanaged_gateway_has_no_status() {
     let bound = Bound::of(&set("infra/s", &http("a")));
-    assert!(said(&bound, "ListenerSet infra/s").is_empty());
+    assert!(conditions(&bound, "ListenerSet infra/s").is_empty());
 }
 
 #[test]
-fn the_gateway_counts_sets_only_where_they_matter() {
+fn only_gateways_that_allow_sets_count_them() {
     assert_eq!(attached_sets(&Bound::of(&gateway(""))), None);
     assert_eq!(attached_sets(&Bound::of(&gateway("{from: All}"))), Some(0));
 }
 
 #[test]
-fn a_set_under_a_refused_gateway_is_not_accepted_nor_counted() {
+fn a_set_of_a_rejected_gateway_is_neither_accepted_nor_counted() {
     let refused = gateway("{from: All}").replace(
         "listeners: [{name: own",
         "infrastructure: {parametersRef: {group: x.io, kind: P, name: p}}, listeners: [{name: own",
     );
     let bound = Bound::of(&(refused + &set("infra/s", &http("a"))));
     assert_eq!(
-        itself(&bound, "ListenerSet infra/s"),
+        own_conditions(&bound, "ListenerSet infra/s"),
         [
             "Accepted=False/ParentNotAccepted",
             "Programmed=False/ParentNotAccepted"
@@ -154,7 +156,7 @@ fn the_gateway_wins_then_the_oldest_set_then_the_name() {
         conflicted("HostnameConflict")
     );
     assert_eq!(
-        itself(&bound, "ListenerSet infra/a"),
+        own_conditions(&bound, "ListenerSet infra/a"),
         [
             "Accepted=True/ListenersNotValid",
             "Programmed=True/Programmed"
@@ -173,7 +175,7 @@ fn the_gateway_wins_then_the_oldest_set_then_the_name() {
         conflicted("HostnameConflict")
     );
     assert_eq!(
-        itself(&bound, "ListenerSet infra/young"),
+        own_conditions(&bound, "ListenerSet infra/young"),
         [
             "Accepted=False/ListenersNotValid",
             "Programmed=False/ListenersNotValid"
@@ -181,13 +183,13 @@ fn the_gateway_wins_then_the_oldest_set_then_the_name() {
     );
     assert_eq!(attached_sets(&bound), Some(2));
     assert_eq!(
-        itself(&bound, G)[..2],
+        own_conditions(&bound, G)[..2],
         ["Accepted=True/Accepted", "Programmed=True/Programmed"]
     );
 }
 
 #[test]
-fn protocols_conflict_across_sets_and_a_loser_takes_no_sibling_with_it() {
+fn protocols_conflict_across_sets_and_siblings_of_the_loser_are_unaffected() {
     let tcp = "{name: tcp, port: 80, protocol: TCP}";
     let bound =
         Bound::of(&(gateway("{from: All}") + &set("infra/s", &format!("{}, {tcp}", http("a")))));
@@ -200,7 +202,7 @@ fn protocols_conflict_across_sets_and_a_loser_takes_no_sibling_with_it() {
         "Accepted=True/Accepted"
     );
     assert_eq!(
-        itself(&bound, "ListenerSet infra/s")[1],
+        own_conditions(&bound, "ListenerSet infra/s")[1],
         "Programmed=True/Programmed"
     );
 }
@@ -220,22 +222,23 @@ fn listeners_without_hostnames_conflict_as_listeners() {
             conflicted("ListenerConflict")
         );
         let status = bound.status(&key("ListenerSet infra/b")).expect("a status");
-        let told = format!("listener one of ListenerSet infra/a already has {protocol} port 90");
+        let reported =
+            format!("listener one of ListenerSet infra/a already has {protocol} port 90");
         let conditions = status.conditions();
-        assert!(conditions.iter().any(|(_, c)| c.message == told));
-        assert_eq!(bound.serves(), ["infra/g own", "infra/a one"]);
+        assert!(conditions.iter().any(|(_, c)| c.message == reported));
+        assert_eq!(bound.frontend_names(), ["infra/g own", "infra/a one"]);
     }
 }
 
 #[test]
-fn the_next_in_line_gets_the_port_when_the_winner_goes() {
+fn the_next_set_gets_the_port_when_the_winner_is_removed() {
     let mut bound = Bound::of(
         &(gateway("{from: All}") + &set("infra/old", &http("x")) + &set("infra/young", &http("x"))),
     );
-    assert_eq!(bound.serves(), ["infra/g own", "infra/old x"]);
+    assert_eq!(bound.frontend_names(), ["infra/g own", "infra/old x"]);
     bound.apply([Change::Delete(key("ListenerSet infra/old"))]);
-    assert_eq!(bound.serves(), ["infra/g own", "infra/young x"]);
-    assert_eq!(itself(&bound, "ListenerSet infra/young"), YES);
+    assert_eq!(bound.frontend_names(), ["infra/g own", "infra/young x"]);
+    assert_eq!(own_conditions(&bound, "ListenerSet infra/young"), YES);
 }
 
 // "Cross-ns cert needs a grant from kind ListenerSet; else RefNotPermitted + ListenersNotValid."
@@ -257,12 +260,12 @@ fn a_set_without_a_valid_listener_is_not_accepted() {
         (fresh_secret("team/c") + &grant("ListenerSet"), true),
     ] {
         let bound = Bound::of(&(gateway("{from: All}") + &set("infra/s", tls) + &objects));
-        let said = itself(&bound, "ListenerSet infra/s");
+        let conditions = own_conditions(&bound, "ListenerSet infra/s");
         match expected {
-            true => assert_eq!(said, YES),
+            true => assert_eq!(conditions, YES),
             false => {
                 assert_eq!(
-                    said,
+                    conditions,
                     [
                         "Accepted=False/ListenersNotValid",
                         "Programmed=False/ListenersNotValid"
@@ -325,13 +328,13 @@ fn allowed_routes_are_relative_to_the_sets_namespace() {
 
 // "Route with Gateway + ListenerSet parentRefs: separate Accepted per parent"; "status.parents holds only the declared parentRefs".
 #[test]
-fn two_parents_are_judged_apart() {
+fn two_parents_are_evaluated_separately() {
     let both = "{namespace: infra, name: g, sectionName: a}, {kind: ListenerSet, name: s}";
     let bound = Bound::of(
         &(gateway("{from: All}") + &set("infra/s", &http("a")) + &route("infra/r", both)),
     );
     assert_eq!(
-        said(&bound, "HTTPRoute infra/r"),
+        conditions(&bound, "HTTPRoute infra/r"),
         [
             "parent Gateway infra/g section a: Accepted=False/NoMatchingParent",
             "parent Gateway infra/g section a: ResolvedRefs=True/ResolvedRefs",
@@ -339,12 +342,12 @@ fn two_parents_are_judged_apart() {
             "parent ListenerSet s: ResolvedRefs=True/ResolvedRefs"
         ]
     );
-    assert_eq!(bound.governed(), ["infra/s a HTTPRoute infra/r"]);
+    assert_eq!(bound.attached_routes(), ["infra/s a HTTPRoute infra/r"]);
 }
 
 // "Gateway parentRef + ListenerSet listener name: NoMatchingParent."
 #[test]
-fn a_sets_listener_is_not_found_by_way_of_the_gateway() {
+fn a_sets_listener_can_not_be_referenced_through_the_gateway() {
     let bound = Bound::of(
         &(gateway("{from: All}")
             + &set("infra/s", &http("a"))
@@ -358,14 +361,14 @@ fn a_sets_listener_is_not_found_by_way_of_the_gateway() {
         &(gateway("{from: All}") + &set("infra/s", &http("a")) + &route("infra/r", "{name: g}")),
     );
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         ["infra/g own HTTPRoute infra/r"],
         "a Gateway's routes are not its sets'"
     );
 }
 
 #[test]
-fn a_route_to_a_set_that_is_not_let_in_says_so() {
+fn a_route_to_a_rejected_set_reports_it() {
     let bound = Bound::of(
         &(gateway("")
             + &set("infra/s", &http("a"))

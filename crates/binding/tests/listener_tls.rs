@@ -1,11 +1,11 @@
-//! TLS at listeners: certificates that are really parsed, client certificates, and what overlaps.
+//! TLS of listeners: validation of certificates, client certificates, and overlapping hostnames.
 
 mod common;
 
 use std::sync::Arc;
 
 use common::certificates::{authority, bundle, fresh_authority, fresh_secret, pair, secret};
-use common::{Bound, condition, doc, itself, key, listener, message, puts, read};
+use common::{Bound, condition, doc, key, listener, message, own_conditions, puts, read};
 use pointsman_binding::Change;
 use pointsman_binding::bound::{PrivateKey, Protocol};
 use pointsman_resources::Resource;
@@ -41,7 +41,7 @@ fn grant(namespace: &str, kind: &str, to: &str) -> String {
 }
 
 #[test]
-fn a_certificate_and_its_key_make_a_listener() {
+fn a_listener_has_the_certificate_and_key_of_its_secret() {
     let bound = Bound::of(&(https("[{name: c}]") + &fresh_secret("infra/c")));
     assert_eq!(
         listener(&bound, G, "a"),
@@ -60,7 +60,7 @@ fn a_certificate_and_its_key_make_a_listener() {
 }
 
 #[test]
-fn keys_come_in_three_forms() {
+fn keys_have_three_formats() {
     let (pkcs8_certificate, pkcs8) = pair("example.com");
     for (certificate, private, form) in [
         (pkcs8_certificate.as_str(), pkcs8.as_str(), "PKCS#8"),
@@ -90,7 +90,7 @@ fn keys_come_in_three_forms() {
 // "certificateRef missing/wrong group/kind/malformed: listener ResolvedRefs=False/InvalidCertificateRef."
 // "Permission is judged before existence."
 #[test]
-fn a_reference_that_gives_no_certificate_says_why() {
+fn a_certificate_reference_that_does_not_resolve_reports_the_reason() {
     let (certificate, private) = pair("example.com");
     let truncated = certificate.replace("\nMII", "\nMIJ");
     for (reference, objects, reason, words) in [
@@ -189,19 +189,19 @@ fn a_reference_that_gives_no_certificate_says_why() {
             "{reference} {words}"
         );
         let status = bound.status(&key(G)).expect("a status");
-        let told = status
+        let reported = status
             .conditions()
             .iter()
             .any(|(place, c)| place == "listener a" && c.message.contains(words));
-        assert!(told, "{words}");
-        assert!(bound.serves().is_empty());
+        assert!(reported, "{words}");
+        assert!(bound.frontend_names().is_empty());
     }
 }
 
 // "This reason is used with the "Accepted" condition when one or more Listeners have an invalid or unsupported configuration and cannot be
 // configured on the Gateway."
 #[test]
-fn a_gateway_names_the_listener_that_has_no_certificate() {
+fn a_gateway_names_the_listener_without_a_certificate() {
     let a = "{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}";
     let plain = "{name: plain, port: 80, protocol: HTTP}";
     for (listeners, accepted) in [
@@ -217,7 +217,7 @@ fn a_gateway_names_the_listener_that_has_no_certificate() {
     }
 }
 
-// "ResolvedRefs … indicates whether the controller was able to resolve all the object references for the Listener": here is none.
+// "ResolvedRefs … indicates whether the controller was able to resolve all the object references for the Listener": there is none.
 #[test]
 fn a_listener_without_tls_settings_is_not_accepted() {
     for protocol in ["HTTPS", "TLS"] {
@@ -241,14 +241,14 @@ fn a_listener_without_tls_settings_is_not_accepted() {
             ]
         );
         let status = bound.status(&key(G)).expect("a status");
-        let told = format!("protocol {protocol} requires tls.certificateRefs");
+        let reported = format!("protocol {protocol} requires tls.certificateRefs");
         let conditions = status.conditions();
-        let told = conditions
+        let reported = conditions
             .iter()
-            .filter(|(_, c)| c.message.ends_with(&told));
-        assert_eq!(told.count(), 2, "in Accepted and in Programmed");
+            .filter(|(_, c)| c.message.ends_with(&reported));
+        assert_eq!(reported.count(), 2, "in Accepted and in Programmed");
         assert_eq!(
-            itself(&bound, G),
+            own_conditions(&bound, G),
             [
                 "Accepted=True/ListenersNotValid",
                 "Programmed=True/Programmed",
@@ -259,7 +259,7 @@ fn a_listener_without_tls_settings_is_not_accepted() {
 }
 
 #[test]
-fn grants_by_name_and_for_all_secrets_open_the_way() {
+fn grants_permit_one_secret_or_all() {
     for to in [
         "{group: '', kind: Secret}",
         "{group: '', kind: Secret, name: c}",
@@ -269,12 +269,12 @@ fn grants_by_name_and_for_all_secrets_open_the_way() {
                 + &fresh_secret("team/c")
                 + &grant("team", "Gateway", to)),
         );
-        assert_eq!(bound.serves(), ["infra/g a"], "{to}");
+        assert_eq!(bound.frontend_names(), ["infra/g a"], "{to}");
     }
 }
 
 #[test]
-fn a_listener_serves_with_the_certificates_that_are_good() {
+fn a_listener_serves_with_its_valid_certificates() {
     let bound = Bound::of(&(https("[{name: nothing}, {name: c}]") + &fresh_secret("infra/c")));
     assert_eq!(
         listener(&bound, G, "a"),
@@ -287,11 +287,11 @@ fn a_listener_serves_with_the_certificates_that_are_good() {
 }
 
 #[test]
-fn a_secret_that_comes_later_is_taken_up() {
+fn a_secret_that_is_created_later_is_used() {
     let mut bound = Bound::of(&https("[{name: c}]"));
-    assert!(bound.serves().is_empty());
+    assert!(bound.frontend_names().is_empty());
     bound.apply(puts(fresh_secret("infra/c").trim_start_matches("\n---\n")));
-    assert_eq!(bound.serves(), ["infra/g a"]);
+    assert_eq!(bound.frontend_names(), ["infra/g a"]);
 }
 
 const TWO: &str = "listeners: [{name: a, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}, {name: b, port: 8443, protocol: HTTPS, tls: {certificateRefs: [{name: c}]}}, {name: plain, port: 80, protocol: HTTP}]";
@@ -348,7 +348,7 @@ fn clients_are_verified_by_default_and_by_port() {
 // "per-port bad CA refs: InvalidCACertificateRef / InvalidCACertificateKind / RefNotPermitted + Accepted=False/NoValidCACertificate,
 // valid listener unaffected."
 #[test]
-fn a_port_without_a_valid_authority_is_refused() {
+fn a_port_without_a_valid_authority_is_rejected() {
     for (reference, reason) in [
         (
             "{kind: ConfigMap, group: '', name: nothing}",
@@ -380,9 +380,13 @@ fn a_port_without_a_valid_authority_is_refused() {
             ],
             "{reference}"
         );
-        assert_eq!(bound.serves(), ["infra/g a", "infra/g plain"]);
+        assert_eq!(bound.frontend_names(), ["infra/g a", "infra/g plain"]);
         let bound = validating(&format!("{{default: {tls}}}"));
-        assert_eq!(bound.serves(), ["infra/g plain"], "plain HTTP still works");
+        assert_eq!(
+            bound.frontend_names(),
+            ["infra/g plain"],
+            "plain HTTP still works"
+        );
     }
 }
 
@@ -403,7 +407,7 @@ fn one_valid_authority_of_two_suffices() {
 }
 
 #[test]
-fn letting_clients_in_without_a_certificate_is_said_aloud() {
+fn the_insecure_fallback_mode_is_reported() {
     let validation = "{validation: {mode: AllowInsecureFallback, caCertificateRefs: [{kind: ConfigMap, group: '', name: ca}]}}";
     for frontend in [
         format!("{{default: {validation}}}"),
@@ -427,7 +431,7 @@ fn letting_clients_in_without_a_certificate_is_said_aloud() {
 
 // "PEM from spec.trustBundle; no ReferenceGrant; missing, empty or unparsable: ResolvedRefs=False/InvalidCACertificateRef."
 #[test]
-fn a_cluster_trust_bundle_holds_authorities() {
+fn a_cluster_trust_bundle_contains_authorities() {
     let frontend = "tls: {frontend: {default: {validation: {caCertificateRefs: [{group: certificates.k8s.io, kind: ClusterTrustBundle, name: roots}]}}}}";
     let two = pair("one").0 + &pair("two").0;
     let base = gateway(&format!("{frontend}, {TWO}")) + &fresh_secret("infra/c");
@@ -437,7 +441,7 @@ fn a_cluster_trust_bundle_holds_authorities() {
         "ClusterTrustBundle roots",
     ))]);
     assert_eq!(
-        bound.serves(),
+        bound.frontend_names(),
         ["infra/g plain"],
         "after deletion nothing is kept"
     );
@@ -453,7 +457,7 @@ fn a_cluster_trust_bundle_holds_authorities() {
 }
 
 #[test]
-fn a_malformed_authority_is_no_authority() {
+fn a_malformed_authority_is_ignored() {
     let bound = Bound::of(
         &(gateway(&format!(
             "tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{{kind: ConfigMap, group: '', name: bad}}]}}}}}}}}, {TWO}"
@@ -475,7 +479,7 @@ fn a_malformed_authority_is_no_authority() {
 // "spec.tls.backend.clientCertificateRef missing/wrong kind/group/malformed: Gateway ResolvedRefs=False/InvalidClientCertificateRef (or
 // RefNotPermitted), Accepted stays True."
 #[test]
-fn a_gateway_may_show_a_certificate_to_backends() {
+fn a_gateway_may_present_a_certificate_to_backends() {
     for (reference, resolved) in [
         ("{name: c}", "True/ResolvedRefs"),
         ("{name: nothing}", "False/InvalidClientCertificateRef"),
@@ -497,7 +501,7 @@ fn a_gateway_may_show_a_certificate_to_backends() {
                 + &secret("infra/bad", "x", "y")),
         );
         assert_eq!(
-            itself(&bound, G),
+            own_conditions(&bound, G),
             [
                 "Accepted=True/Accepted".to_owned(),
                 "Programmed=True/Programmed".to_owned(),
@@ -515,7 +519,7 @@ fn a_gateway_may_show_a_certificate_to_backends() {
 
 // GEP-3567: OverlappingTLSConfig, and it MUST NOT be set when False.
 #[test]
-fn overlapping_hostnames_of_https_listeners_are_told() {
+fn overlapping_hostnames_of_https_listeners_are_reported() {
     let tls = "protocol: HTTPS, tls: {certificateRefs: [{name: c}]}";
     for (a, b, overlaps) in [
         ("port: 443", "port: 443, hostname: b.example", true),
@@ -537,9 +541,9 @@ fn overlapping_hostnames_of_https_listeners_are_told() {
             )) + &fresh_secret("infra/c")),
         );
         for name in ["a", "b"] {
-            let told = listener(&bound, G, name)
+            let reported = listener(&bound, G, name)
                 .contains(&"OverlappingTLSConfig=True/OverlappingHostnames".to_owned());
-            assert_eq!(told, overlaps, "{a} {b}");
+            assert_eq!(reported, overlaps, "{a} {b}");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! The mesh: GEP-1426 in its later form, sentence by sentence, and DESIGN's decisions about it. Parents, ports, backends.
+//! The mesh by the current GEP-1426, sentence by sentence, and by the decisions in DESIGN: parents, ports and backends.
 
 mod common;
 
 use common::{
-    Bound, MESH_SERVICES, accepted, condition, doc, document, message, said, service, slice,
-    verdict,
+    Bound, MESH_SERVICES, accepted, condition, conditions, doc, document, message, service, slice,
+    summary,
 };
 
 const WEB: &str = "{group: '', kind: Service, name: web}";
@@ -14,7 +14,7 @@ fn mesh(documents: &str) -> Bound {
     Bound::of(&format!("{MESH_SERVICES}{documents}"))
 }
 
-/// A route named `r` in `shop` to one parent.
+/// A route `shop/r` with one parent.
 fn to(parent: &str) -> String {
     doc(
         "HTTPRoute",
@@ -28,18 +28,21 @@ fn to(parent: &str) -> String {
 // "MUST allow xRoute traffic rules to be configurable for a mesh service by the application owner/producer."
 // "MUST set a status field on xRoute to show if the routing configuration has been applied to the mesh."
 #[test]
-fn a_route_says_that_it_is_applied_to_its_service() {
+fn a_route_attached_to_a_service_is_accepted() {
     let bound = mesh(&to(WEB_80));
     assert_eq!(
-        said(&bound, "HTTPRoute shop/r"),
+        conditions(&bound, "HTTPRoute shop/r"),
         [
             "parent Service web port 80: Accepted=True/Accepted",
             "parent Service web port 80: ResolvedRefs=True/ResolvedRefs"
         ]
     );
-    assert_eq!(bound.governed(), ["shop/web:80 everyone HTTPRoute shop/r"]);
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.attached_routes(),
+        ["shop/web:80 everyone HTTPRoute shop/r"]
+    );
+    assert_eq!(
+        bound.destinations("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: shop/web-v2:80=1"]
     );
 }
@@ -54,7 +57,7 @@ fn a_parent_may_be_its_own_backend() {
         &format!("{{parentRefs: [{WEB_80}], rules: [{{backendRefs: {split}}}]}}"),
     ));
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: shop/web:80=90 shop/web-v2:80=10"]
     );
 }
@@ -63,7 +66,7 @@ fn a_parent_may_be_its_own_backend() {
 // "If port is not set, the implementation MUST associate the route with all ports defined in the Service."
 // sectionName on a Service is the name of a port; with both, both must match.
 #[test]
-fn a_reference_names_ports_by_number_by_name_or_all_of_them() {
+fn a_reference_selects_ports_by_number_or_name_or_all() {
     for (parent, expected) in [
         (WEB, vec![80, 8080]),
         (WEB_80, vec![80]),
@@ -81,13 +84,13 @@ fn a_reference_names_ports_by_number_by_name_or_all_of_them() {
             .iter()
             .map(|port| format!("shop/web:{port} everyone HTTPRoute shop/r"))
             .collect();
-        assert_eq!(bound.governed(), expected, "{parent}");
+        assert_eq!(bound.attached_routes(), expected, "{parent}");
     }
 }
 
 // DESIGN: a parent Service that doesn't exist, or lacks the port: Accepted=False, `NoMatchingParent`.
 #[test]
-fn a_service_or_port_that_is_not_there_is_no_matching_parent() {
+fn a_missing_service_or_port_is_reported_as_no_matching_parent() {
     for (parent, words) in [
         (
             "{group: '', kind: Service, name: nothing}",
@@ -118,19 +121,19 @@ fn a_service_or_port_that_is_not_there_is_no_matching_parent() {
         );
         let message = message(&bound, "HTTPRoute shop/r", "Accepted");
         assert!(message.contains(words), "{message}");
-        assert!(bound.governed().is_empty() && bound.serves().is_empty());
+        assert!(bound.attached_routes().is_empty() && bound.frontend_names().is_empty());
     }
 }
 
 #[test]
-fn a_port_that_comes_later_is_taken_up_and_one_that_goes_is_let_go() {
+fn routes_follow_added_and_removed_ports() {
     let mut bound = mesh(&to(WEB));
     bound.apply(common::puts(&service(
         "shop/web",
         "{clusterIP: 10.0.0.1, ports: [{name: http, port: 80}, {name: grpc, port: 9090}]}",
     )));
     assert_eq!(
-        bound.serves(),
+        bound.frontend_names(),
         ["shop/web:80 everyone", "shop/web:9090 everyone"]
     );
 }
@@ -170,7 +173,7 @@ fn services_with_a_virtual_address_can_be_parents() {
         assert_eq!(accepted(&bound, "HTTPRoute shop/r"), expected, "{spec}");
         let message = message(&bound, "HTTPRoute shop/r", "Accepted");
         assert!(message.contains(refused), "{message}");
-        assert_eq!(bound.serves().is_empty(), !refused.is_empty());
+        assert_eq!(bound.frontend_names().is_empty(), !refused.is_empty());
     }
 }
 
@@ -208,7 +211,7 @@ fn services_with_endpoints_can_be_backends() {
             _ => "500 InvalidKind=1",
         };
         assert_eq!(
-            bound.goes("HTTPRoute shop/r"),
+            bound.destinations("HTTPRoute shop/r"),
             [format!("shop/web:80 everyone #0: {to}")]
         );
     }
@@ -216,7 +219,7 @@ fn services_with_endpoints_can_be_backends() {
 
 // "Service without selectors": a pure routing construct; traffic resolves to a backendRef with endpoints.
 #[test]
-fn a_service_without_endpoints_is_a_pure_frontend() {
+fn a_service_without_endpoints_is_only_a_frontend() {
     let front = service("shop/front", "{clusterIP: 10.0.0.8, ports: [{port: 80}]}");
     let route = to("{group: '', kind: Service, name: front}");
     let bound = mesh(&format!(
@@ -224,7 +227,7 @@ fn a_service_without_endpoints_is_a_pure_frontend() {
         slice("shop/web-v2", "http", 8080, "10.1.0.1")
     ));
     assert_eq!(
-        verdict(&bound, "HTTPRoute shop/r"),
+        summary(&bound, "HTTPRoute shop/r"),
         "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs"
     );
     assert_eq!(bound.addresses("shop/web-v2", 80), ["10.1.0.1:8080"]);
@@ -254,7 +257,7 @@ fn a_service_import_is_a_parent_and_a_backend_like_a_service() {
     );
     let bound = mesh(&format!("{}{route}", import("ClusterSetIP")));
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         [
             "shop/far:80 everyone #0: shop/far:80=1",
             "shop/far:80 everyone #1: shop/far:81=1 shop/web:80=1"
@@ -270,7 +273,7 @@ fn a_service_import_is_a_parent_and_a_backend_like_a_service() {
 
 // DESIGN: `""` and `core` both accepted; so is the defaulted group, with a warning.
 #[test]
-fn the_core_group_may_be_spelled_three_ways() {
+fn the_core_group_may_be_written_in_three_ways() {
     for (parent, warns) in [
         ("{group: '', kind: Service, name: web, port: 80}", false),
         ("{group: core, kind: Service, name: web, port: 80}", false),
@@ -297,13 +300,13 @@ fn the_core_group_may_be_spelled_three_ways() {
     }
 }
 
-// "Meshes MAY support other implementation-specific resources as parentRefs": none here yet, and a foreign one is not ours to judge.
+// "Meshes MAY support other implementation-specific resources as parentRefs": Pointsman supports none, and reports no status for others.
 #[test]
-fn a_parent_of_another_kind_gets_no_entry_and_a_warning() {
+fn a_parent_of_another_kind_gets_a_warning_and_no_status_entry() {
     let bound = mesh(&to(
         "{group: networking.k8s.io, kind: IPAddress, name: 10.0.0.1}",
     ));
-    assert!(said(&bound, "HTTPRoute shop/r").is_empty());
+    assert!(conditions(&bound, "HTTPRoute shop/r").is_empty());
     assert!(
         bound
             .warnings()
@@ -325,7 +328,7 @@ fn backends_may_be_in_any_namespace_without_a_grant() {
         "True/ResolvedRefs"
     );
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: team/other:80=1"]
     );
 }
@@ -345,7 +348,7 @@ fn a_route_to_a_routed_service_goes_to_its_endpoints() {
         slice("shop/web-v2", "http", 9, "10.1.0.1")
     ));
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: shop/web-v2:80=1"]
     );
     assert_eq!(bound.addresses("shop/web-v2", 80), ["10.1.0.1:9"]);
@@ -354,7 +357,7 @@ fn a_route_to_a_routed_service_goes_to_its_endpoints() {
 // "If no backendRefs are specified, implementations should direct traffic to the default endpoints of the parentRef service. The
 // behavior should be exactly the same as if the parentRef service was explicitly defined as the only backendRef."
 #[test]
-fn omitted_backends_are_the_parents_own_port_by_port() {
+fn omitted_backends_default_to_each_port_of_the_parent() {
     let bound = mesh(&format!(
         "{}{}{}",
         doc(
@@ -366,7 +369,7 @@ fn omitted_backends_are_the_parents_own_port_by_port() {
         slice("shop/web", "admin", 3001, "10.1.0.1"),
     ));
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         [
             "shop/web:80 everyone #0: shop/web:80=1",
             "shop/web:8080 everyone #0: shop/web:8080=1"
@@ -376,16 +379,16 @@ fn omitted_backends_are_the_parents_own_port_by_port() {
     assert_eq!(bound.addresses("shop/web", 8080), ["10.1.0.1:3001"]);
 }
 
-// "If the parentRef does not have any endpoints, implementations MUST return an HTTP 503": the backend is there, without endpoints.
+// "If the parentRef does not have any endpoints, implementations MUST return an HTTP 503": the backend exists, without endpoints.
 #[test]
-fn omitted_backends_of_a_service_without_endpoints_are_an_empty_backend() {
+fn omitted_backends_of_a_service_without_endpoints_resolve_to_an_empty_backend() {
     let bound = mesh(&doc(
         "HTTPRoute",
         "shop/r",
         &format!("{{parentRefs: [{WEB_80}]}}"),
     ));
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: shop/web:80=1"]
     );
     assert!(bound.addresses("shop/web", 80).is_empty());
@@ -396,7 +399,7 @@ fn omitted_backends_of_a_service_without_endpoints_are_an_empty_backend() {
     );
 }
 
-// The same for an answer that needs no backend: a redirect is no omission.
+// A redirect needs no backend, so its backends do not default to the parent.
 #[test]
 fn a_redirect_without_backends_redirects() {
     let spec = format!(
@@ -404,7 +407,7 @@ fn a_redirect_without_backends_redirects() {
     );
     let bound = mesh(&doc("HTTPRoute", "shop/r", &spec));
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: "]
     );
 }
@@ -412,7 +415,7 @@ fn a_redirect_without_backends_redirects() {
 // "GAMMA implementations SHOULD NOT infer any functionality from the hostnames field on xRoutes." DESIGN: ignored, and the
 // Accepted message says so.
 #[test]
-fn hostnames_are_ignored_aloud() {
+fn hostnames_are_ignored_and_reported() {
     let spec = format!("{{parentRefs: [{WEB_80}], hostnames: [shop.example]}}");
     let bound = mesh(&doc("HTTPRoute", "shop/r", &spec));
     assert_eq!(accepted(&bound, "HTTPRoute shop/r"), "True/Accepted");
@@ -424,29 +427,33 @@ fn hostnames_are_ignored_aloud() {
     assert!(route.hostnames.is_empty());
 }
 
-// From other people's bugs: a parentRef that is removed has its status pruned; a route that is gone leaves nothing behind.
+// From bugs of other implementations: the status of a removed parentRef is pruned, and a removed route leaves nothing behind.
 #[test]
-fn a_parent_that_is_no_longer_named_is_forgotten() {
+fn status_entries_of_removed_parents_are_removed() {
     let mut bound = mesh(&doc(
         "HTTPRoute",
         "shop/r",
         &format!("{{parentRefs: [{WEB_80}, {{group: '', kind: Service, name: web-v2}}]}}"),
     ));
-    assert_eq!(said(&bound, "HTTPRoute shop/r").len(), 4);
+    assert_eq!(conditions(&bound, "HTTPRoute shop/r").len(), 4);
     bound.apply(common::puts(&to(WEB_80)));
-    assert_eq!(said(&bound, "HTTPRoute shop/r").len(), 2);
-    assert_eq!(bound.serves(), ["shop/web:80 everyone"]);
+    assert_eq!(conditions(&bound, "HTTPRoute shop/r").len(), 2);
+    assert_eq!(bound.frontend_names(), ["shop/web:80 everyone"]);
     bound.apply([pointsman_binding::Change::Delete(common::key(
         "HTTPRoute shop/r",
     ))]);
-    assert!(bound.serves().is_empty() && bound.attachments.is_empty() && bound.backends.is_empty());
-    assert!(said(&bound, "HTTPRoute shop/r").is_empty());
+    assert!(
+        bound.frontend_names().is_empty()
+            && bound.attachments.is_empty()
+            && bound.backends.is_empty()
+    );
+    assert!(conditions(&bound, "HTTPRoute shop/r").is_empty());
 }
 
-// From other people's bugs: an invalid edit never keeps serving the old route as if it were valid; only unresolvable backends is 500,
-// never the parent; an unsupported filter, also on a backendRef, is a condition and 500.
+// From bugs of other implementations: after an invalid edit the old route is not served as if it were valid; a rule with only unresolved backends replies with
+// 500 instead of forwarding to the parent; an unsupported filter, also on a backendRef, causes a condition and 500.
 #[test]
-fn what_can_not_be_served_answers_with_an_error_and_says_so() {
+fn rules_that_can_not_be_served_reply_with_an_error_and_are_reported() {
     let mut bound = mesh(&to(WEB_80));
     let (served, unserved) = ("Accepted=True/Accepted", "Accepted=False/UnsupportedValue");
     for (rule, accepted, verdict_end, goes) in [
@@ -480,19 +487,19 @@ fn what_can_not_be_served_answers_with_an_error_and_says_so() {
             "shop/r",
             &format!("{{parentRefs: [{WEB_80}], rules: [{rule}]}}"),
         )));
-        let verdict = verdict(&bound, "HTTPRoute shop/r");
+        let summary = summary(&bound, "HTTPRoute shop/r");
         assert!(
-            verdict.starts_with(accepted) && verdict.ends_with(verdict_end),
-            "{rule}: {verdict}"
+            summary.starts_with(accepted) && summary.ends_with(verdict_end),
+            "{rule}: {summary}"
         );
         assert_eq!(
-            bound.goes("HTTPRoute shop/r"),
+            bound.destinations("HTTPRoute shop/r"),
             [format!("shop/web:80 everyone #0: {goes}")]
         );
     }
 }
 
-// From other people's bugs: a GRPCRoute with only a header match, or an empty match, works.
+// From bugs of other implementations: a GRPCRoute with only a header match, or an empty match, works.
 #[test]
 fn a_grpc_route_needs_no_method_to_match() {
     let spec = format!(

@@ -1,9 +1,9 @@
-//! Producers, consumers and Gateways: who is governed by which routes (GEP-1426, "Namespace boundaries" and "Multiple routes for a
+//! Producer, consumer and Gateway routes, and the clients to which they apply (GEP-1426, "Namespace boundaries" and "Multiple routes for a
 //! Service").
 
 mod common;
 
-use common::{Bound, MESH_SERVICES, doc, said};
+use common::{Bound, MESH_SERVICES, conditions, doc};
 
 const WEB_80: &str = "{group: '', kind: Service, name: web, port: 80}";
 
@@ -15,7 +15,7 @@ fn mesh(documents: &str) -> Bound {
 // incoming requests to the service, including from clients in other namespaces."
 // "A route is a consumer route when the parentRef refers to a service in another namespace. … scoped only [to] the same namespace."
 #[test]
-fn a_producers_route_is_for_everyone_and_a_consumers_for_its_own_namespace() {
+fn a_producer_route_applies_to_everyone_and_a_consumer_route_to_its_namespace() {
     let parent = "parentRefs: [{group: '', kind: Service, namespace: shop, name: web, port: 80}]";
     let routes: String = ["shop/producer", "team/consumer", "lab/consumer"]
         .iter()
@@ -23,7 +23,7 @@ fn a_producers_route_is_for_everyone_and_a_consumers_for_its_own_namespace() {
         .collect();
     let bound = mesh(&routes);
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         [
             "shop/web:80 everyone HTTPRoute shop/producer",
             "shop/web:80 lab HTTPRoute lab/consumer",
@@ -44,9 +44,9 @@ fn routes_of_one_kind_and_group_merge() {
         doc("HTTPRoute", "shop/a", &rule("/a")),
         doc("HTTPRoute", "shop/b", &rule("/b"))
     ));
-    assert_eq!(bound.serves(), ["shop/web:80 everyone"]);
+    assert_eq!(bound.frontend_names(), ["shop/web:80 everyone"]);
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         [
             "shop/web:80 everyone HTTPRoute shop/a",
             "shop/web:80 everyone HTTPRoute shop/b"
@@ -58,13 +58,13 @@ const GATEWAY: &str = "\n---\n{apiVersion: gateway.networking.k8s.io/v1, kind: G
 
 // "SHOULD NOT require reconfiguring existing xRoute resources for North/South Gateway configuration."
 #[test]
-fn one_route_serves_a_gateway_and_a_service_by_the_rules_of_each() {
+fn one_route_attaches_to_a_gateway_and_a_service_by_the_rules_of_each() {
     let spec = format!(
         "{{parentRefs: [{{name: edge}}, {WEB_80}], hostnames: [shop.example], rules: [{{}}, {{matches: [{{path: {{value: /x}}}}], backendRefs: [{{namespace: team, name: other, port: 80}}]}}]}}"
     );
     let bound = mesh(&format!("{GATEWAY}{}", doc("HTTPRoute", "shop/r", &spec)));
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         [
             "shop/edge http #0: 500 NoBackendRefs",
             "shop/edge http #1: 500 RefNotPermitted=1",
@@ -73,7 +73,7 @@ fn one_route_serves_a_gateway_and_a_service_by_the_rules_of_each() {
         ]
     );
     assert_eq!(
-        said(&bound, "HTTPRoute shop/r"),
+        conditions(&bound, "HTTPRoute shop/r"),
         [
             "parent Gateway edge: Accepted=True/Accepted",
             "parent Gateway edge: ResolvedRefs=False/RefNotPermitted",
@@ -109,7 +109,7 @@ fn gateway_consumer_and_producer_routes_are_three_groups() {
     );
     let bound = mesh(&format!("{GATEWAY}{gateway}{producer}{consumer}"));
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         [
             "shop/edge http HTTPRoute shop/north",
             "shop/web:80 everyone HTTPRoute shop/producer",

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Bound, accepted, doc, message, said, service};
+use common::{Bound, accepted, conditions, doc, message, service};
 use pointsman_binding::bound::Transport;
 
 fn route(kind: &str, name: &str, port: &str) -> String {
@@ -64,7 +64,7 @@ fn the_more_specific_kind_wins_whatever_its_age() {
                 let message = message(&bound, &format!("{loser} shop/r"), "Accepted");
                 assert!(message.contains(&format!("{winner} shop/r")), "{message}");
                 assert_eq!(
-                    bound.governed(),
+                    bound.attached_routes(),
                     [format!("shop/web:80 everyone {winner} shop/r")]
                 );
                 let frontend = bound.frontends.values().next().expect("a frontend");
@@ -75,7 +75,7 @@ fn the_more_specific_kind_wins_whatever_its_age() {
 }
 
 #[test]
-fn a_loser_takes_over_when_the_winner_goes() {
+fn an_overridden_route_applies_when_the_winner_is_removed() {
     let mut bound = web(&format!(
         "{}{}",
         route("HTTPRoute", "shop/h", "80"),
@@ -86,13 +86,16 @@ fn a_loser_takes_over_when_the_winner_goes() {
         "HTTPRoute shop/h",
     ))]);
     assert_eq!(accepted(&bound, "TCPRoute shop/t"), "True/Accepted");
-    assert_eq!(bound.governed(), ["shop/web:80 everyone TCPRoute shop/t"]);
+    assert_eq!(
+        bound.attached_routes(),
+        ["shop/web:80 everyone TCPRoute shop/t"]
+    );
 }
 
 // "Note: these conflicts only occur when multiple different route types apply to the same Service+Port pair."
 // DESIGN: a route that lost on some of its ports only stays Accepted, and the message lists them.
 #[test]
-fn a_route_that_lost_some_of_its_ports_keeps_the_others() {
+fn a_route_overridden_on_some_ports_applies_to_the_others() {
     let bound = web(&format!(
         "{}{}",
         route("GRPCRoute", "shop/g", "80"),
@@ -102,7 +105,7 @@ fn a_route_that_lost_some_of_its_ports_keeps_the_others() {
     let message = message(&bound, "HTTPRoute shop/h", "Accepted");
     assert_eq!(message, "overridden by GRPCRoute shop/g on port 80");
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         [
             "shop/web:53 everyone HTTPRoute shop/h",
             "shop/web:80 everyone GRPCRoute shop/g",
@@ -112,7 +115,7 @@ fn a_route_that_lost_some_of_its_ports_keeps_the_others() {
 }
 
 #[test]
-fn every_winner_is_named_where_several_took_the_ports() {
+fn every_winner_is_named_if_there_are_several() {
     let h = doc(
         "HTTPRoute",
         "shop/h",
@@ -124,7 +127,7 @@ fn every_winner_is_named_where_several_took_the_ports() {
         route("GRPCRoute", "shop/k", "81")
     ));
     assert_eq!(
-        said(&bound, "HTTPRoute shop/h"),
+        conditions(&bound, "HTTPRoute shop/h"),
         [
             "parent Service web port 80: Accepted=False/Conflicted",
             "parent Service web port 80: ResolvedRefs=True/ResolvedRefs",
@@ -153,9 +156,8 @@ fn every_winner_is_named_where_several_took_the_ports() {
     }
 }
 
-// For people who ask why a route does nothing.
 #[test]
-fn refusals_of_a_parent_are_listed_with_their_reasons() {
+fn inactive_routes_of_a_parent_are_listed_with_their_reasons() {
     let bound = web(&format!(
         "{}{}{}",
         route("HTTPRoute", "shop/h", "80"),
@@ -176,7 +178,7 @@ fn refusals_of_a_parent_are_listed_with_their_reasons() {
     );
 }
 
-// Kinds conflict within one scope: a consumer's TCPRoute does not lose to the producer's HTTPRoute, it replaces it there.
+// Kinds conflict within one scope: a producer's HTTPRoute does not override a consumer's TCPRoute, which replaces it for the consumer's namespace.
 #[test]
 fn kinds_conflict_within_one_scope_only() {
     let bound = web(&format!(
@@ -186,7 +188,7 @@ fn kinds_conflict_within_one_scope_only() {
     ));
     assert_eq!(accepted(&bound, "TCPRoute team/t"), "True/Accepted");
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         [
             "shop/web:80 everyone HTTPRoute shop/h",
             "shop/web:80 team TCPRoute team/t"
@@ -218,9 +220,9 @@ fn udp_is_orthogonal() {
     );
 }
 
-// A number may stand for a TCP and a UDP port; the endpoints of the one are none of the other's.
+// A TCP and a UDP port may have the same number, with different endpoints.
 #[test]
-fn tcp_and_udp_endpoints_of_one_number_stay_apart() {
+fn tcp_and_udp_ports_of_one_number_have_separate_endpoints() {
     let slices = "
 ---
 {apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, addressType: IPv4, metadata: {namespace: shop, name: s, labels: {kubernetes.io/service-name: web}}, ports: [{name: dns, port: 5353, protocol: UDP}, {name: dns-tcp, port: 5354, protocol: TCP}], endpoints: [{addresses: [10.1.0.1]}]}";
@@ -254,9 +256,12 @@ fn tcp_and_udp_endpoints_of_one_number_stay_apart() {
 }
 
 #[test]
-fn a_udp_route_takes_udp_ports_and_no_other_kind_does() {
+fn only_udp_routes_attach_to_udp_ports() {
     let bound = web(&route("UDPRoute", "shop/u", ""));
-    assert_eq!(bound.governed(), ["shop/web:53 everyone UDPRoute shop/u"]);
+    assert_eq!(
+        bound.attached_routes(),
+        ["shop/web:53 everyone UDPRoute shop/u"]
+    );
     let bound = web(&route("UDPRoute", "shop/u", "80"));
     assert_eq!(
         accepted(&bound, "UDPRoute shop/u"),
@@ -265,7 +270,7 @@ fn a_udp_route_takes_udp_ports_and_no_other_kind_does() {
 }
 
 #[test]
-fn a_route_that_lost_its_port_is_not_warned_of_its_backends() {
+fn an_overridden_route_causes_no_warning_about_its_backends() {
     let route = |kind: &str, matches: &str| {
         format!(
             "{{apiVersion: gateway.networking.k8s.io/v1, kind: {kind}, metadata: {{name: r, namespace: shop}}, spec: {{parentRefs: [{{group: '', kind: Service, name: web}}], rules: [{{{matches} backendRefs: [{{name: web-v2, port: 80}}]}}]}}}}"

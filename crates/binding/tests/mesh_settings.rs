@@ -1,8 +1,8 @@
-//! The operator's word on the mesh: MeshSettings, and the earlier GEP-1426 as `binding: Strict`.
+//! MeshSettings, with which operators control the mesh, and the earlier GEP-1426 as `binding: Strict`.
 
 mod common;
 
-use common::{Bound, accepted, condition, doc, document, key, message, puts, said};
+use common::{Bound, accepted, condition, conditions, doc, document, key, message, puts};
 use pointsman_binding::Change;
 
 const WORLD: &str = r#"
@@ -23,7 +23,7 @@ fn x_mesh(name: &str, spec: &str) -> String {
     document("gateway.networking.x-k8s.io/v1alpha1", "XMesh", name, spec)
 }
 
-/// A route of a kind to a Service of `shop`, with these backends of its own namespace.
+/// A route to a Service in `shop`, with backends in its own namespace.
 fn route(kind: &str, name: &str, parent: &str, backends: &[&str]) -> String {
     let backends: Vec<String> = backends
         .iter()
@@ -76,7 +76,7 @@ fn a_selector_that_is_missing_is_warned_about() {
 }
 
 #[test]
-fn the_operator_says_who_may_attach() {
+fn the_operator_limits_the_namespaces_of_routes() {
     const YES: &str = "True/Accepted";
     const NO: &str = "False/NotAllowedByMesh";
     let selector =
@@ -111,9 +111,9 @@ fn the_operator_says_who_may_attach() {
         let bound = world(&format!("{settings}{}", routes()));
         let found = ROUTES.map(|name| accepted(&bound, name));
         assert_eq!(found, expected, "{allowed}");
-        let governed = bound.governed().len();
+        let attached_routes = bound.attached_routes().len();
         assert_eq!(
-            governed,
+            attached_routes,
             expected.iter().filter(|e| **e == YES).count(),
             "{allowed}"
         );
@@ -128,7 +128,7 @@ fn the_operator_says_who_may_attach() {
 }
 
 #[test]
-fn settings_take_effect_when_they_come_and_when_they_go() {
+fn added_and_removed_settings_take_effect() {
     let mut bound = world(&routes());
     bound.apply(puts(&settings(
         "default",
@@ -154,9 +154,9 @@ fn settings_take_effect_when_they_come_and_when_they_go() {
     );
 }
 
-// DESIGN: MeshSettings are named by XMesh.spec.parametersRef, or `default`.
+// DESIGN: MeshSettings are referenced by XMesh.spec.parametersRef, or named `default`.
 #[test]
-fn a_mesh_names_its_settings() {
+fn a_mesh_references_its_settings() {
     let none = "{allowedRoutes: {producers: {namespaces: {from: None}}}}";
     let ours = |reference: &str| format!("{{controllerName: pointsman.io/controller{reference}}}");
     let named = ours(", parametersRef: {group: pointsman.io, kind: MeshSettings, name: closed}");
@@ -218,9 +218,9 @@ fn a_mesh_names_its_settings() {
     }
 }
 
-// DESIGN: cross-namespace backendRefs are allowed without ReferenceGrant; `referenceGrants: Required` asks for one.
+// DESIGN: cross-namespace backendRefs are allowed without ReferenceGrant; `referenceGrants: Required` requires one.
 #[test]
-fn the_operator_may_ask_for_grants() {
+fn the_operator_may_require_grants() {
     let r = doc(
         "HTTPRoute",
         "shop/r",
@@ -257,7 +257,7 @@ fn the_operator_may_ask_for_grants() {
             "500 RefNotPermitted=1"
         };
         assert_eq!(
-            bound.goes("HTTPRoute shop/r"),
+            bound.destinations("HTTPRoute shop/r"),
             [format!("shop/web:80 everyone #0: {to}")]
         );
     }
@@ -277,7 +277,7 @@ const CONFLICT: &str = "False/ParentRefConflict";
 // "A Service may only be specified as a parentRef of an HTTPRoute if it is: NOT already specified as a parentRef of another
 // HTTPRoute [in the same namespace]." DESIGN: the younger one gets ParentRefConflict.
 #[test]
-fn strict_one_route_of_a_kind_per_service_and_namespace() {
+fn strict_allows_one_route_of_a_kind_per_service_and_namespace() {
     let bound = strict(&[
         route("HTTPRoute", "shop/old", "web", &["web-v2"]),
         route("HTTPRoute", "shop/young", "web", &["web-v2"]),
@@ -293,7 +293,7 @@ fn strict_one_route_of_a_kind_per_service_and_namespace() {
         "Service shop/web is already the parent of HTTPRoute shop/old, which is older"
     );
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         [
             "shop/web:80 everyone HTTPRoute shop/old",
             "shop/web:80 team HTTPRoute team/consumer"
@@ -302,7 +302,7 @@ fn strict_one_route_of_a_kind_per_service_and_namespace() {
 }
 
 #[test]
-fn strict_age_is_the_timestamp_and_then_the_name() {
+fn strict_compares_ages_by_timestamp_and_then_name() {
     let aged = |name: &str, at: &str| {
         route("HTTPRoute", name, "web", &["web-v2"]).replace(
             "metadata: {",
@@ -321,14 +321,14 @@ fn strict_age_is_the_timestamp_and_then_the_name() {
 }
 
 #[test]
-fn strict_another_kind_or_another_service_is_no_conflict() {
+fn strict_allows_other_kinds_and_services() {
     let bound = strict(&[
         route("HTTPRoute", "shop/h", "web", &[]),
         route("HTTPRoute", "shop/h2", "web-v2", &[]),
     ]);
     assert_eq!(accepted(&bound, "HTTPRoute shop/h"), YES);
     assert_eq!(accepted(&bound, "HTTPRoute shop/h2"), YES);
-    // Different kinds on one port still conflict as they do otherwise.
+    // Different kinds on one port conflict as without Strict.
     let bound = strict(&[
         route("TCPRoute", "shop/t", "web", &["web-v2"]),
         route("HTTPRoute", "shop/h", "web", &["web-v2"]),
@@ -339,7 +339,7 @@ fn strict_another_kind_or_another_service_is_no_conflict() {
 
 // "NOT already specified as a backendRef of any other HTTPRoute with a Service parentRef."
 #[test]
-fn strict_a_backend_can_not_become_a_parent() {
+fn strict_forbids_a_backend_to_become_a_parent() {
     let bound = strict(&[
         route("HTTPRoute", "shop/first", "web", &["web-v2"]),
         route("HTTPRoute", "shop/second", "web-v2", &[]),
@@ -355,7 +355,7 @@ fn strict_a_backend_can_not_become_a_parent() {
 
 // DESIGN: "nor the other way round: the younger route of the two gets ParentRefConflict".
 #[test]
-fn strict_a_parent_can_not_become_a_backend() {
+fn strict_forbids_a_parent_to_become_a_backend() {
     let bound = strict(&[
         route("HTTPRoute", "shop/first", "web-v2", &[]),
         route("HTTPRoute", "shop/second", "web", &["web-v2"]),
@@ -371,14 +371,14 @@ fn strict_a_parent_can_not_become_a_backend() {
 
 // "A Service MAY still be listed as a backendRef on the same HTTPRoute where it is specified as a parentRef."
 #[test]
-fn strict_a_route_may_name_its_own_parent_as_a_backend() {
+fn strict_allows_a_routes_own_parent_as_its_backend() {
     let bound = strict(&[route("HTTPRoute", "shop/r", "web", &["web", "web-v2"])]);
     assert_eq!(accepted(&bound, "HTTPRoute shop/r"), YES);
 }
 
-// "… of any other HTTPRoute with a Service parentRef": one with Gateways alone does not count.
+// "… of any other HTTPRoute with a Service parentRef": a route with only Gateway parents does not count.
 #[test]
-fn strict_routes_behind_gateways_alone_do_not_count() {
+fn strict_ignores_routes_with_only_gateway_parents() {
     let gateway = doc(
         "GatewayClass",
         "pointsman",
@@ -405,7 +405,7 @@ fn strict_routes_behind_gateways_alone_do_not_count() {
 // "SHOULD only be allowed to direct traffic to backendRefs within the same namespace … ResolvedRefs … False and reason
 // RefNotPermitted"; "500 status codes MUST be returned for requests that would match that route rule." A grant does not help.
 #[test]
-fn strict_backends_stay_in_the_routes_namespace() {
+fn strict_limits_backends_to_the_routes_namespace() {
     let r = doc(
         "HTTPRoute",
         "shop/r",
@@ -418,21 +418,21 @@ fn strict_backends_stay_in_the_routes_namespace() {
     );
     let bound = strict(&[r, grant]);
     assert_eq!(
-        said(&bound, "HTTPRoute shop/r"),
+        conditions(&bound, "HTTPRoute shop/r"),
         [
             "parent Service shop/web: Accepted=True/Accepted".replace("shop/", ""),
             "parent Service web: ResolvedRefs=False/RefNotPermitted".to_owned()
         ]
     );
     assert_eq!(
-        bound.goes("HTTPRoute shop/r"),
+        bound.destinations("HTTPRoute shop/r"),
         ["shop/web:80 everyone #0: 500 RefNotPermitted=1"]
     );
 }
 
 // "… is intended to allow an HTTPRoute configuring mesh traffic rules to additionally specify a Gateway parentRef."
 #[test]
-fn strict_a_route_may_also_have_a_gateway() {
+fn strict_allows_an_additional_gateway_parent() {
     let gateway = doc(
         "GatewayClass",
         "pointsman",
@@ -449,7 +449,7 @@ fn strict_a_route_may_also_have_a_gateway() {
     );
     let bound = strict(&[gateway, both]);
     assert_eq!(
-        bound.governed(),
+        bound.attached_routes(),
         [
             "shop/edge http HTTPRoute shop/r",
             "shop/web:80 everyone HTTPRoute shop/r"
@@ -457,9 +457,9 @@ fn strict_a_route_may_also_have_a_gateway() {
     );
 }
 
-// The conflict is the mesh parent's alone: under its Gateway the route stays.
+// The conflict concerns only the mesh parent: the route stays attached to its Gateway.
 #[test]
-fn strict_a_conflict_leaves_the_gateway_alone() {
+fn strict_conflicts_do_not_affect_gateway_parents() {
     let gateway = doc(
         "GatewayClass",
         "pointsman",
@@ -476,7 +476,7 @@ fn strict_a_conflict_leaves_the_gateway_alone() {
     );
     let bound = strict(&[gateway, route("HTTPRoute", "shop/old", "web", &[]), both]);
     assert_eq!(
-        said(&bound, "HTTPRoute shop/young"),
+        conditions(&bound, "HTTPRoute shop/young"),
         [
             "parent Gateway edge: Accepted=True/Accepted",
             "parent Gateway edge: ResolvedRefs=True/ResolvedRefs",
@@ -487,7 +487,7 @@ fn strict_a_conflict_leaves_the_gateway_alone() {
 }
 
 #[test]
-fn strict_the_younger_route_comes_in_when_the_older_goes() {
+fn strict_accepts_the_younger_route_when_the_older_is_removed() {
     let mut bound = strict(&[
         route("HTTPRoute", "shop/first", "web-v2", &[]),
         route("HTTPRoute", "shop/second", "web", &["web-v2"]),

@@ -1,9 +1,9 @@
-//! What the outside says of Gateways and asks for, and backends that ask for TLS.
+//! State of Gateways and backends that the data plane reports, and backends that require TLS.
 
 mod common;
 
 use common::certificates::authority;
-use common::{Bound, doc, itself, key, listener, message, service, slice, verdict};
+use common::{Bound, doc, key, listener, message, own_conditions, service, slice, summary};
 use pointsman_binding::bound::{BackendId, FrontendId, Transport};
 use pointsman_binding::status::StatusBody;
 use pointsman_binding::{Binder, Change, Observation};
@@ -56,7 +56,7 @@ fn addresses(binder: &Binder) -> Vec<String> {
 }
 
 #[test]
-fn the_addresses_that_a_gateway_has_are_in_its_status() {
+fn the_addresses_of_a_gateway_are_in_its_status() {
     let mut bound = gateway("");
     assert!(addresses(&bound).is_empty());
     observe(&mut bound, at("127.0.64.7"));
@@ -71,20 +71,20 @@ fn the_addresses_that_a_gateway_has_are_in_its_status() {
 fn a_gateway_without_an_address_is_not_programmed() {
     let mut bound = gateway("");
     observe(&mut bound, Observation::default());
-    let said = itself(&bound, G);
+    let conditions = own_conditions(&bound, G);
     assert!(
-        said.contains(&"Programmed=False/AddressNotAssigned".to_owned()),
-        "{said:?}"
+        conditions.contains(&"Programmed=False/AddressNotAssigned".to_owned()),
+        "{conditions:?}"
     );
     assert_eq!(listener(&bound, G, "http")[2], "Programmed=False/Pending");
     assert!(
-        said.contains(&"Accepted=True/Accepted".to_owned()),
-        "{said:?}"
+        conditions.contains(&"Accepted=True/Accepted".to_owned()),
+        "{conditions:?}"
     );
 }
 
 #[test]
-fn an_address_that_cannot_be_used_is_named() {
+fn an_unusable_address_is_named() {
     let mut bound = gateway("addresses: [{value: 192.0.2.1}, {value: 127.0.0.9}], ");
     let unusable = [(
         "192.0.2.1".parse().expect("an address"),
@@ -95,10 +95,10 @@ fn an_address_that_cannot_be_used_is_named() {
         ..at("127.0.0.9")
     };
     observe(&mut bound, seen);
-    let said = itself(&bound, G);
+    let conditions = own_conditions(&bound, G);
     assert!(
-        said.contains(&"Programmed=False/AddressNotUsable".to_owned()),
-        "{said:?}"
+        conditions.contains(&"Programmed=False/AddressNotUsable".to_owned()),
+        "{conditions:?}"
     );
     assert_eq!(
         message(&bound, G, "Programmed"),
@@ -107,7 +107,7 @@ fn an_address_that_cannot_be_used_is_named() {
     assert_eq!(addresses(&bound), ["IPAddress 127.0.0.9"]);
     let set = "ListenerSet infra/s";
     assert_eq!(listener(&bound, G, "http")[2], "Programmed=True/Programmed");
-    assert_eq!(itself(&bound, set)[1], "Programmed=True/Programmed");
+    assert_eq!(own_conditions(&bound, set)[1], "Programmed=True/Programmed");
     // Without the other one nothing is served.
     let seen = Observation {
         unusable: unusable.into(),
@@ -117,7 +117,7 @@ fn an_address_that_cannot_be_used_is_named() {
     assert_eq!(message(&bound, G, "Programmed"), "192.0.2.1: not here");
     assert_eq!(listener(&bound, G, "http")[2], "Programmed=False/Pending");
     assert_eq!(
-        itself(&bound, set)[1],
+        own_conditions(&bound, set)[1],
         "Programmed=False/ParentNotProgrammed"
     );
 }
@@ -127,7 +127,10 @@ fn a_hostname_among_the_addresses_is_named_beside_what_the_outside_says() {
     let mut bound =
         gateway("addresses: [{type: Hostname, value: bogus.example}, {value: 127.0.0.9}], ");
     observe(&mut bound, at("127.0.0.9"));
-    assert_eq!(itself(&bound, G)[1], "Programmed=False/AddressNotUsable");
+    assert_eq!(
+        own_conditions(&bound, G)[1],
+        "Programmed=False/AddressNotUsable"
+    );
     assert_eq!(
         message(&bound, G, "Programmed"),
         "can't listen on hostname bogus.example; use an address of type IPAddress; the other addresses serve traffic"
@@ -137,7 +140,7 @@ fn a_hostname_among_the_addresses_is_named_beside_what_the_outside_says() {
 }
 
 #[test]
-fn a_port_that_cannot_be_bound_is_told_of_its_listener_alone() {
+fn a_port_that_can_not_be_bound_is_reported_on_its_listener_only() {
     let mut bound = gateway("");
     let seen = Observation {
         unbound: [(id(G, "http"), "taken".to_owned())].into(),
@@ -154,7 +157,7 @@ fn a_port_that_cannot_be_bound_is_told_of_its_listener_alone() {
     );
     assert_eq!(listener(&bound, G, "tcp")[2], "Programmed=True/Programmed");
     assert_eq!(
-        itself(&bound, G)[..2],
+        own_conditions(&bound, G)[..2],
         [
             "Accepted=True/ListenersNotValid",
             "Programmed=True/Programmed"
@@ -165,7 +168,7 @@ fn a_port_that_cannot_be_bound_is_told_of_its_listener_alone() {
 }
 
 #[test]
-fn a_port_of_a_listener_set_that_cannot_be_bound_is_told_there() {
+fn a_port_of_a_listener_set_that_can_not_be_bound_is_reported_on_the_set() {
     let mut bound = gateway("");
     let set = "ListenerSet infra/s";
     let seen = Observation {
@@ -181,12 +184,15 @@ fn a_port_of_a_listener_set_that_cannot_be_bound_is_told_there() {
             "Programmed=False/PortUnavailable"
         ]
     );
-    assert_eq!(itself(&bound, set)[0], "Accepted=False/ListenersNotValid");
-    assert_eq!(itself(&bound, G)[0], "Accepted=True/Accepted");
+    assert_eq!(
+        own_conditions(&bound, set)[0],
+        "Accepted=False/ListenersNotValid"
+    );
+    assert_eq!(own_conditions(&bound, G)[0], "Accepted=True/Accepted");
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_is_an_unresolved_reference() {
+fn a_certificate_that_the_proxy_rejects_is_an_unresolved_reference() {
     let mut bound = gateway("");
     let seen = Observation {
         faulty: [(
@@ -206,13 +212,13 @@ fn a_certificate_that_cannot_be_used_is_an_unresolved_reference() {
         ]
     );
     assert_eq!(
-        itself(&bound, G)[2],
+        own_conditions(&bound, G)[2],
         "ResolvedRefs=False/ListenersNotResolved"
     );
 }
 
 #[test]
-fn a_backend_that_is_needed_is_followed_without_a_route() {
+fn a_needed_backend_is_bound_without_a_route() {
     let ports = "{ports: [{name: http, port: 80}]}";
     let mut bound =
         Bound::of(&(service("shop/web", ports) + &slice("shop/web", "http", 8080, "10.0.0.1")));
@@ -230,7 +236,7 @@ fn a_backend_that_is_needed_is_followed_without_a_route() {
 }
 
 #[test]
-fn a_backend_that_asks_for_tls_needs_a_policy_that_says_whom_to_trust() {
+fn a_backend_whose_app_protocol_requires_tls_needs_a_policy() {
     let ports = "{ports: [{name: s, port: 443, appProtocol: HTTPS}]}";
     let route = "rules: [{backendRefs: [{name: api, port: 443}]}]}";
     let policy = doc(
@@ -247,22 +253,22 @@ fn a_backend_that_asks_for_tls_needs_a_policy_that_says_whom_to_trust() {
     ));
     let refused = "Accepted=True/Accepted ResolvedRefs=False/UnsupportedProtocol";
     let well = "Accepted=True/Accepted ResolvedRefs=True/ResolvedRefs";
-    assert_eq!(verdict(&bound, "HTTPRoute infra/r"), refused);
+    assert_eq!(summary(&bound, "HTTPRoute infra/r"), refused);
     assert_eq!(
-        bound.goes("HTTPRoute infra/r"),
+        bound.destinations("HTTPRoute infra/r"),
         ["infra/g http #0: 500 UnsupportedProtocol=1"]
     );
     assert_eq!(
-        verdict(&bound, "TCPRoute infra/t"),
+        summary(&bound, "TCPRoute infra/t"),
         well,
         "bytes are carried"
     );
-    assert_eq!(verdict(&bound, "HTTPRoute infra/own"), refused);
+    assert_eq!(summary(&bound, "HTTPRoute infra/own"), refused);
     bound.apply(common::puts(
         &(policy + &authority("infra/ca", include_str!("data/rsa.crt"))),
     ));
-    assert_eq!(verdict(&bound, "HTTPRoute infra/r"), well);
-    assert_eq!(verdict(&bound, "HTTPRoute infra/own"), well);
+    assert_eq!(summary(&bound, "HTTPRoute infra/r"), well);
+    assert_eq!(summary(&bound, "HTTPRoute infra/own"), well);
     bound.apply([Change::Delete(key("BackendTLSPolicy infra/trust"))]);
-    assert_eq!(verdict(&bound, "HTTPRoute infra/r"), refused);
+    assert_eq!(summary(&bound, "HTTPRoute infra/r"), refused);
 }

@@ -1,4 +1,4 @@
-//! Resources from which a data plane decides where it listens.
+//! Resources from which a data plane determines the addresses to listen on.
 
 mod common;
 
@@ -24,7 +24,7 @@ fn request(addresses: &str) -> (Vec<String>, bool) {
 }
 
 #[test]
-fn a_gateway_requests_the_addresses_that_it_names_or_any() {
+fn a_gateway_requests_the_addresses_in_its_spec_or_any() {
     assert_eq!(request(""), (vec![], true));
     assert_eq!(
         request("{value: 10.0.0.1}, {value: 192.0.2.1}"),
@@ -39,7 +39,7 @@ fn a_gateway_requests_the_addresses_that_it_names_or_any() {
 }
 
 #[test]
-fn only_gateways_of_our_classes_request_addresses() {
+fn only_managed_gateways_request_addresses() {
     let mut bound = Bound::of(&(CLASS.to_owned() + &gateway("theirs", "")));
     assert!(bound.gateways.is_empty());
     bound.apply(puts(&gateway("ours", "")));
@@ -49,7 +49,7 @@ fn only_gateways_of_our_classes_request_addresses() {
 }
 
 #[test]
-fn one_more_route_changes_no_placement() {
+fn a_new_route_changes_no_placement() {
     let mut bound = Bound::of(&(CLASS.to_owned() + &gateway("ours", "")));
     let route = doc(
         "HTTPRoute",

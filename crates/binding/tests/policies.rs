@@ -1,11 +1,11 @@
-//! Policies: which one applies, and what is said of each under each Gateway.
+//! Precedence and status of policies.
 
 mod common;
 
 use common::certificates::{authority, bundle, fresh_authority, pair};
 use common::{
-    Bound, bind, condition, doc, document, key, message, puts, said, service, slice, spoken,
-    two_gateways,
+    Bound, bind, condition, conditions, doc, document, key, message, port_tls, puts, service,
+    slice, two_gateways,
 };
 use pointsman_binding::Change;
 use pointsman_binding::bound::Trust;
@@ -29,7 +29,7 @@ fn ca() -> String {
 }
 
 #[test]
-fn a_policy_has_an_entry_for_each_gateway_that_reaches_its_target() {
+fn a_policy_has_an_ancestor_for_each_gateway_whose_routes_use_its_target() {
     let bound = two_gateways(&(tls("infra/p", WEB, CA) + &tls("infra/q", API, CA) + &ca()));
     let entry = |gateway: &str| {
         [
@@ -37,16 +37,19 @@ fn a_policy_has_an_entry_for_each_gateway_that_reaches_its_target() {
             format!("ancestor Gateway infra/{gateway}: ResolvedRefs=True/ResolvedRefs"),
         ]
     };
-    assert_eq!(said(&bound, "BackendTLSPolicy infra/p"), entry("edge"));
     assert_eq!(
-        said(&bound, "BackendTLSPolicy infra/q"),
+        conditions(&bound, "BackendTLSPolicy infra/p"),
+        entry("edge")
+    );
+    assert_eq!(
+        conditions(&bound, "BackendTLSPolicy infra/q"),
         [entry("edge"), entry("inner")].concat()
     );
-    assert_eq!(spoken(&bound, "web"), ["80 x.example", "443 x.example"]);
+    assert_eq!(port_tls(&bound, "web"), ["80 x.example", "443 x.example"]);
 }
 
 #[test]
-fn ancestors_follow_the_routes() {
+fn ancestors_follow_routes() {
     let mut bound = two_gateways(&(tls("infra/q", API, CA) + &ca()));
     bound.apply(puts(&doc(
         "HTTPRoute",
@@ -54,12 +57,12 @@ fn ancestors_follow_the_routes() {
         "{parentRefs: [{name: inner}], rules: [{backendRefs: [{name: api, port: 443}]}]}",
     )));
     assert!(
-        said(&bound, "BackendTLSPolicy infra/q")
+        conditions(&bound, "BackendTLSPolicy infra/q")
             .iter()
             .all(|line| line.starts_with("ancestor Gateway infra/inner"))
     );
     bound.apply([Change::Delete(key("HTTPRoute infra/b"))]);
-    assert!(said(&bound, "BackendTLSPolicy infra/q").is_empty());
+    assert!(conditions(&bound, "BackendTLSPolicy infra/q").is_empty());
     assert!(bound.warnings().iter().any(|w| {
         w.message
             .contains("no Gateway sends traffic to its targets")
@@ -67,7 +70,7 @@ fn ancestors_follow_the_routes() {
 }
 
 #[test]
-fn a_policy_whose_target_is_used_in_the_mesh_only_has_an_effect() {
+fn a_policy_whose_target_only_mesh_routes_use_is_in_effect() {
     let budget = document(
         "gateway.networking.x-k8s.io/v1alpha1",
         "XBackendTrafficPolicy",
@@ -85,9 +88,9 @@ fn a_policy_whose_target_is_used_in_the_mesh_only_has_an_effect() {
     assert!(!warned(&(alone + &doc("HTTPRoute", "shop/r", route))));
 }
 
-// What a route may use in the mesh only does not make its Gateway an ancestor.
+// A backend that a route may use only under its mesh parent does not make its Gateway an ancestor.
 #[test]
-fn a_gateway_that_may_not_reach_the_target_is_no_ancestor() {
+fn a_gateway_without_permission_to_use_the_target_is_not_an_ancestor() {
     let route = doc(
         "HTTPRoute",
         "infra/both",
@@ -99,16 +102,16 @@ fn a_gateway_that_may_not_reach_the_target_is_no_ancestor() {
         "{targetRefs: [{group: '', kind: Service, name: far}], validation: {hostname: x.example, wellKnownCACertificates: System}}",
     );
     let bound = two_gateways(&(route + &policy + &service("team/far", "{ports: [{port: 80}]}")));
-    assert!(said(&bound, "BackendTLSPolicy team/p").is_empty());
+    assert!(conditions(&bound, "BackendTLSPolicy team/p").is_empty());
     assert_eq!(
-        spoken(&bound, "far"),
+        port_tls(&bound, "far"),
         ["80 x.example"],
         "in the mesh the policy applies"
     );
 }
 
 #[test]
-fn a_port_by_name_goes_before_the_whole_service() {
+fn a_policy_for_a_port_takes_precedence_over_one_for_the_service() {
     let named = tls(
         "infra/port",
         "{group: '', kind: Service, name: web, sectionName: tls}",
@@ -116,7 +119,10 @@ fn a_port_by_name_goes_before_the_whole_service() {
     )
     .replace("x.example", "port.example");
     let bound = two_gateways(&(tls("infra/whole", WEB, CA) + &named + &ca()));
-    assert_eq!(spoken(&bound, "web"), ["80 x.example", "443 port.example"]);
+    assert_eq!(
+        port_tls(&bound, "web"),
+        ["80 x.example", "443 port.example"]
+    );
     for name in ["infra/whole", "infra/port"] {
         assert_eq!(
             condition(&bound, &format!("BackendTLSPolicy {name}"), "Accepted"),
@@ -127,7 +133,7 @@ fn a_port_by_name_goes_before_the_whole_service() {
 
 // "2 policies on same Service(+sectionName): older/alphabetical one Accepted, other Accepted=False/Conflicted."
 #[test]
-fn of_two_policies_the_older_wins_then_the_name() {
+fn the_older_of_two_policies_wins_and_then_the_name() {
     let aged = |name: &str, at: &str| {
         tls(name, WEB, CA)
             .replace(
@@ -155,7 +161,7 @@ fn of_two_policies_the_older_wins_then_the_name() {
         verdicts(&bound),
         ["True/Accepted", "False/Conflicted", "False/Conflicted"]
     );
-    assert_eq!(spoken(&bound, "web"), ["80 a.example", "443 a.example"]);
+    assert_eq!(port_tls(&bound, "web"), ["80 a.example", "443 a.example"]);
     assert!(
         message(&bound, "BackendTLSPolicy infra/b.example", "Accepted")
             .contains("overridden by BackendTLSPolicy infra/a.example, which is older")
@@ -168,7 +174,7 @@ fn of_two_policies_the_older_wins_then_the_name() {
 }
 
 #[test]
-fn a_policy_that_lost_some_of_its_targets_keeps_the_others() {
+fn a_policy_overridden_on_some_targets_applies_to_the_others() {
     let bound = two_gateways(
         &(tls("infra/first", WEB, CA)
             + &tls("infra/second", &format!("{WEB}, {API}"), CA)
@@ -183,12 +189,12 @@ fn a_policy_that_lost_some_of_its_targets_keeps_the_others() {
         message(&bound, "BackendTLSPolicy infra/second", "Accepted")
             .contains("Service infra/web: overridden by BackendTLSPolicy")
     );
-    assert_eq!(spoken(&bound, "api"), ["443 second.example"]);
-    assert_eq!(spoken(&bound, "web"), ["80 x.example", "443 x.example"]);
+    assert_eq!(port_tls(&bound, "api"), ["443 second.example"]);
+    assert_eq!(port_tls(&bound, "web"), ["80 x.example", "443 x.example"]);
 }
 
 #[test]
-fn a_target_that_is_not_there_is_named() {
+fn a_missing_target_is_named() {
     let bound = two_gateways(
         &(tls(
             "infra/p",
@@ -204,13 +210,13 @@ fn a_target_that_is_not_there_is_named() {
         message(&bound, "BackendTLSPolicy infra/p", "Accepted")
             .contains("has no port named nothing")
     );
-    assert_eq!(spoken(&bound, "web"), ["80 plain", "443 plain"]);
+    assert_eq!(port_tls(&bound, "web"), ["80 plain", "443 plain"]);
 }
 
 // "missing/malformed ConfigMap: Accepted=False/NoValidCACertificate, ResolvedRefs=False/InvalidCACertificateRef"; "unknown CA ref kind:
-// … ResolvedRefs=False/InvalidKind". The backend then can't be spoken to.
+// … ResolvedRefs=False/InvalidKind". Requests to the backend then fail.
 #[test]
-fn authorities_are_really_read() {
+fn authorities_are_validated() {
     let good = pair("authority").0;
     for (validation, objects, accepted, resolved, spoken_to) in [
         (CA, ca(), "True/Accepted", "True/ResolvedRefs", "x.example"),
@@ -283,7 +289,7 @@ fn authorities_are_really_read() {
             "{validation}"
         );
         assert_eq!(
-            spoken(&bound, "api"),
+            port_tls(&bound, "api"),
             [format!("443 {spoken_to}")],
             "{validation}"
         );
@@ -291,7 +297,7 @@ fn authorities_are_really_read() {
 }
 
 #[test]
-fn an_authority_that_comes_is_emptied_and_comes_back_is_followed() {
+fn policies_follow_added_and_emptied_authorities() {
     let mut bound = two_gateways(&tls("infra/p", API, CA));
     for (object, accepted) in [
         (ca(), "True/Accepted"),
@@ -307,7 +313,7 @@ fn an_authority_that_comes_is_emptied_and_comes_back_is_followed() {
 }
 
 #[test]
-fn options_that_nobody_knows_are_refused() {
+fn options_are_rejected() {
     let policy = doc(
         "BackendTLSPolicy",
         "infra/p",
@@ -320,11 +326,11 @@ fn options_that_nobody_knows_are_refused() {
         condition(&bound, "BackendTLSPolicy infra/p", "Accepted"),
         "False/Invalid"
     );
-    assert_eq!(spoken(&bound, "api"), ["443 502 Invalid"]);
+    assert_eq!(port_tls(&bound, "api"), ["443 502 Invalid"]);
 }
 
 #[test]
-fn subject_names_are_passed_on() {
+fn subject_alt_names_are_bound() {
     let sans = "subjectAltNames: [{type: Hostname, hostname: a.example}, {type: URI, uri: 'spiffe://a/b'}], wellKnownCACertificates: System";
     let bound = two_gateways(&tls("infra/p", API, sans));
     let backend = bound
@@ -332,13 +338,13 @@ fn subject_names_are_passed_on() {
         .values()
         .find(|b| *b.id.object.name.name == *"api")
         .expect("a backend");
-    let spoken = backend
+    let port_tls = backend
         .tls
         .as_ref()
         .expect("TLS")
         .as_ref()
         .expect("no fault");
-    assert_eq!((spoken.names.len(), &spoken.trust), (2, &Trust::System));
+    assert_eq!((port_tls.names.len(), &port_tls.trust), (2, &Trust::System));
 }
 
 fn traffic(name: &str, spec: &str) -> String {
@@ -346,7 +352,7 @@ fn traffic(name: &str, spec: &str) -> String {
 }
 
 #[test]
-fn a_traffic_policy_sets_a_budget_for_retries() {
+fn a_traffic_policy_sets_the_retry_budget() {
     let budget = "retryConstraint: {budget: {percent: 30, interval: 5s}, minRetryRate: {count: 3, interval: 1s}}";
     let bound = two_gateways(&traffic(
         "infra/t",
@@ -368,7 +374,7 @@ fn a_traffic_policy_sets_a_budget_for_retries() {
 }
 
 #[test]
-fn traffic_policies_conflict_by_age_and_refuse_what_is_not_carried_out() {
+fn traffic_policies_conflict_by_age_and_unsupported_fields_are_rejected() {
     let spec = format!("{{targetRefs: [{API}], retryConstraint: {{}}}}");
     let bound = two_gateways(&(traffic("infra/t", &spec) + &traffic("infra/u", &spec)));
     assert_eq!(
@@ -391,7 +397,7 @@ fn traffic_policies_conflict_by_age_and_refuse_what_is_not_carried_out() {
 
 // "One policy per Gateway: oldest, then namespace/name; others Accepted=False/Conflicted."
 #[test]
-fn telemetry_policies_have_one_gateway_each_and_tracing_is_refused() {
+fn one_telemetry_policy_applies_to_each_gateway_and_tracing_is_rejected() {
     let policy = |name: &str, targets: &str, tracing: &str| {
         document(
             X,
@@ -415,7 +421,7 @@ fn telemetry_policies_have_one_gateway_each_and_tracing_is_refused() {
         condition(&bound, "XTelemetryPolicy infra/a", "Accepted"),
         "True/Accepted"
     );
-    let accepted: Vec<String> = said(&bound, "XTelemetryPolicy infra/b")
+    let accepted: Vec<String> = conditions(&bound, "XTelemetryPolicy infra/b")
         .into_iter()
         .filter(|l| l.contains("Accepted="))
         .collect();
@@ -426,7 +432,7 @@ fn telemetry_policies_have_one_gateway_each_and_tracing_is_refused() {
             "ancestor Gateway infra/inner: Accepted=True/Accepted"
         ]
     );
-    assert!(said(&bound, "XTelemetryPolicy infra/c").is_empty());
+    assert!(conditions(&bound, "XTelemetryPolicy infra/c").is_empty());
     let bound = two_gateways(&policy(
         "infra/a",
         &gateway("edge"),
@@ -439,7 +445,7 @@ fn telemetry_policies_have_one_gateway_each_and_tracing_is_refused() {
 }
 
 #[test]
-fn endpoints_change_without_touching_a_route() {
+fn changed_endpoints_change_no_route() {
     let mut bound = two_gateways("");
     let delta = bound.apply(puts(&slice("infra/api", "tls", 8443, "10.1.0.1")));
     assert_eq!(

@@ -1,5 +1,5 @@
-//! Random small worlds and random changes: the binder that follows changes says what a fresh one says of the outcome, and the order
-//! in which objects arrive never matters.
+//! Random sets of objects and random changes: applying changes gives the same result as binding the final objects from scratch, and the order of changes does
+//! not matter.
 
 mod common;
 
@@ -14,10 +14,10 @@ use pointsman_binding::{Change, Controller, Delta, EndpointPolicy, Observation};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use proptest::prelude::*;
 
-/// Every object that a world may hold, each in several forms.
+/// All objects, each in several versions.
 static POOL: LazyLock<Vec<Vec<Resource>>> = LazyLock::new(pool);
 
-/// What the outside may say or ask, each in several forms, and how it is taken back.
+/// External inputs, each in several versions, with the change that removes it.
 static OUTSIDE: LazyLock<Vec<(Vec<Change>, Change)>> = LazyLock::new(outside);
 
 fn outside() -> Vec<(Vec<Change>, Change)> {
@@ -85,7 +85,7 @@ fn outside() -> Vec<(Vec<Change>, Change)> {
     all
 }
 
-/// What is said of Kuma's gateways and meshes.
+/// External inputs about Kuma's gateways and meshes.
 fn kuma_outside() -> Vec<(Vec<Change>, Change)> {
     let mut all = Vec::new();
     for proxy in ["c1", "c2", "MeshGatewayInstance a/i"] {
@@ -135,7 +135,7 @@ fn slots() -> usize {
 
 const NAMESPACES: [&str; 2] = ["a", "b"];
 
-/// All forms of one object.
+/// All versions of one object.
 fn forms(yaml: impl IntoIterator<Item = String>) -> Vec<Resource> {
     let all: Vec<Resource> = yaml
         .into_iter()
@@ -387,7 +387,7 @@ fn routes(kind: &str, name: &str) -> Vec<Resource> {
     forms(all)
 }
 
-/// What becomes of one object: a form of it, or nothing.
+/// An object of the pool and the version that it gets; `None` removes it.
 type Fate = (usize, Option<usize>);
 
 fn change((slot, form): Fate) -> Change {
@@ -401,7 +401,7 @@ fn change((slot, form): Fate) -> Change {
     }
 }
 
-/// A fate for every object of the pool: most are there.
+/// A version for every object of the pool, most of which exist.
 fn worlds() -> impl Strategy<Value = Vec<Fate>> {
     let one = prop_oneof![4 => (0..72usize).prop_map(Some), 1 => Just(None)];
     proptest::collection::vec(one, slots())
@@ -444,7 +444,7 @@ fn assert_same(followed: &Bound, fresh: &Bound) {
     assert_eq!(followed.warnings(), fresh.warnings());
 }
 
-/// What a proxy is told holds together: rules name backends that are there, and mesh routes govern frontends that are there.
+/// Asserts that the bound form is consistent: rules reference existing backends, and mesh routes attach to existing frontends.
 fn assert_whole(bound: &Bound) {
     for ((id, route), attached) in &bound.attachments {
         if matches!(id, FrontendId::Mesh { .. }) {
@@ -499,7 +499,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn following_changes_ends_where_starting_anew_does(mut world in worlds(), batches in changes()) {
+    fn applying_changes_gives_the_same_result_as_binding_from_scratch(mut world in worlds(), batches in changes()) {
         let mut followed = fresh(&world);
         assert_whole(&followed);
         for batch in batches {
@@ -515,7 +515,7 @@ proptest! {
     }
 
     #[test]
-    fn the_order_of_arrival_never_matters(world in worlds(), order in Just(()).prop_perturb(|(), mut rng| rng.random::<u64>()), size in 1..8usize) {
+    fn the_order_of_changes_does_not_matter(world in worlds(), order in Just(()).prop_perturb(|(), mut rng| rng.random::<u64>()), size in 1..8usize) {
         let mut shuffled: Vec<Fate> = world.iter().copied().filter(|(_, form)| form.is_some()).collect();
         let mut seed = order | 1;
         for at in (1..shuffled.len()).rev() {

@@ -1,12 +1,12 @@
-//! Status and warnings of routes whose rules, filters or references are not carried out as written.
+//! Status and warnings of routes with invalid or unsupported rules, filters and references.
 
 mod common;
 
 use std::sync::Arc;
 
 use common::{
-    Bound, accepted, attached, bind_on_base, condition, doc, document, key, message, puts, said,
-    service, verdict,
+    Bound, accepted, attached, bind_on_base, condition, conditions, doc, document, key, message,
+    puts, service, summary,
 };
 use pointsman_binding::{Binder, Change};
 
@@ -32,7 +32,7 @@ fn warnings(binder: &Binder) -> Vec<String> {
 
 // PartiallyInvalid "MUST NOT be set if a Route is fully valid, fully invalid, or not accepted."
 #[test]
-fn a_route_none_of_whose_rules_can_be_served_is_not_accepted_and_still_answers_500() {
+fn a_route_without_servable_rules_is_not_accepted_and_replies_500() {
     let unserved = [
         format!("{{filters: [{AUTH}], {WEB}}}"),
         format!("{{filters: [{EXTENSION}], {WEB}}}"),
@@ -45,7 +45,7 @@ fn a_route_none_of_whose_rules_can_be_served_is_not_accepted_and_still_answers_5
     ];
     for rules in unserved {
         let bound = Bound::of(&format!("{}\n---\n{}", common::BASE, route(&rules)));
-        let text = verdict(&bound, "HTTPRoute shop/r");
+        let text = summary(&bound, "HTTPRoute shop/r");
         assert!(
             text.starts_with("Accepted=False/UnsupportedValue"),
             "{rules}: {text}"
@@ -56,11 +56,11 @@ fn a_route_none_of_whose_rules_can_be_served_is_not_accepted_and_still_answers_5
         assert!(text.contains("replies with 500: "), "{text}");
         // "Routes with any other value for the Accepted condition MUST NOT be included in this count."
         assert_eq!(attached(&bound, "Gateway infra/edge"), ["http=0"]);
-        // A broader route must not take its requests without the filter.
-        let goes = bound.goes("HTTPRoute shop/r");
+        // A broader route must not match its requests without the filter.
+        let goes = bound.destinations("HTTPRoute shop/r");
         assert!(goes.iter().all(|line| line.contains(": 500 ")), "{goes:?}");
         assert!(!goes.is_empty());
-        // It governs its requests, so it is not one that was refused.
+        // It applies to its requests, so it is not listed as inactive.
         let refused = bound.inactive_routes(&key("Gateway infra/edge"));
         assert!(
             refused.iter().all(|refusal| refusal.rule.is_some()),
@@ -70,7 +70,7 @@ fn a_route_none_of_whose_rules_can_be_served_is_not_accepted_and_still_answers_5
 }
 
 #[test]
-fn a_route_with_a_rule_that_can_be_served_is_accepted() {
+fn a_route_with_one_servable_rule_is_accepted() {
     let served = [
         format!("{{filters: [{AUTH}], {WEB}}}, {{{WEB}}}"),
         // Half of its requests are served.
@@ -89,9 +89,9 @@ fn a_route_with_a_rule_that_can_be_served_is_accepted() {
 }
 
 // "Drop Rule(s): With this approach, implementations will drop the invalid Route Rule(s) […]. The message for this condition MUST
-// start with the prefix "Dropped Rule"": a rule that answers is not dropped.
+// start with the prefix "Dropped Rule"": a rule that replies is not dropped.
 #[test]
-fn a_rule_that_answers_500_is_not_reported_as_dropped() {
+fn a_rule_that_replies_500_is_not_reported_as_dropped() {
     let broken = format!("{{matches: [{{path: {{type: RegularExpression, value: '('}}}}], {WEB}}}");
     let partly = |rules: String| {
         let binder = bind_on_base(&route(&rules));
@@ -130,7 +130,7 @@ fn the_message_about_an_extension_ref_names_the_rule_once() {
     );
     let binder = bind_on_base(&route(&rules));
     assert_eq!(
-        said(&binder, "HTTPRoute shop/r"),
+        conditions(&binder, "HTTPRoute shop/r"),
         [
             "parent Gateway infra/edge: Accepted=True/Accepted",
             "parent Gateway infra/edge: ResolvedRefs=False/InvalidKind"
@@ -145,7 +145,7 @@ fn the_message_about_an_extension_ref_names_the_rule_once() {
 // "Only one action for a given header name is permitted. Filters specifying multiple actions of the same or different type for any
 // one header name are invalid".
 #[test]
-fn several_actions_on_one_header_are_reported_in_status_and_warned_about() {
+fn several_actions_on_one_header_are_reported_in_status_and_warnings() {
     let modifier =
         "{set: [{name: X-A, value: '1'}], add: [{name: x-a, value: '2'}], remove: [X-a, other]}";
     for (kind, place) in [
@@ -190,7 +190,7 @@ fn several_actions_on_one_header_are_reported_in_status_and_warned_about() {
 }
 
 #[test]
-fn header_names_that_are_ignored_or_remove_nothing_are_warned_about() {
+fn header_names_that_are_ignored_or_remove_nothing_cause_warnings() {
     let modifier =
         "{set: [{name: X-A, value: '1'}, {name: x-a, value: '2'}], remove: ['not a token', x-b]}";
     let rule = format!(
@@ -213,7 +213,7 @@ fn header_names_that_are_ignored_or_remove_nothing_are_warned_about() {
 }
 
 #[test]
-fn an_x_backend_has_no_ancestor_through_a_reference_that_is_refused() {
+fn an_x_backend_has_no_ancestor_through_a_forbidden_reference() {
     let backend = document(
         "gateway.networking.x-k8s.io/v1alpha1",
         "XBackend",
@@ -240,13 +240,13 @@ fn an_x_backend_has_no_ancestor_through_a_reference_that_is_refused() {
         "False/RefNotPermitted"
     );
     assert_eq!(
-        said(&binder, "XBackend team/api"),
+        conditions(&binder, "XBackend team/api"),
         ["ancestor Gateway infra/edge: Accepted=True/Accepted"],
         "the route of its own namespace"
     );
     let rules = "{backendRefs: [{group: gateway.networking.x-k8s.io, kind: XBackend, name: api, namespace: team}]}";
     let binder = bind_on_base(&(backend + &route(rules)));
-    assert!(said(&binder, "XBackend team/api").is_empty());
+    assert!(conditions(&binder, "XBackend team/api").is_empty());
 }
 
 fn rejected(object: &str) -> Change {
@@ -254,7 +254,7 @@ fn rejected(object: &str) -> Change {
 }
 
 #[test]
-fn what_refers_to_a_rejected_object_says_where_it_was_rejected() {
+fn references_to_a_rejected_object_name_the_location_of_the_error() {
     let policy = doc(
         "BackendTLSPolicy",
         "shop/tls",
@@ -322,7 +322,7 @@ fn what_refers_to_a_rejected_object_says_where_it_was_rejected() {
     ] {
         assert!(warnings.contains(&wanted), "{wanted}\n{warnings:#?}");
     }
-    // Once it is valid, nothing reminds of it.
+    // Once it is valid, no message mentions the error.
     binder.apply(puts(&service(
         "shop/gone",
         "{clusterIP: 10.0.0.9, ports: [{port: 80}]}",
@@ -336,7 +336,7 @@ fn what_refers_to_a_rejected_object_says_where_it_was_rejected() {
 }
 
 #[test]
-fn a_policy_on_a_missing_service_names_it() {
+fn a_policy_for_a_missing_service_names_it() {
     let trust = "validation: {hostname: a.example, wellKnownCACertificates: System}";
     let tls = doc(
         "BackendTLSPolicy",
@@ -349,7 +349,7 @@ fn a_policy_on_a_missing_service_names_it() {
 }
 
 #[test]
-fn a_reference_with_a_wrong_group_is_told_the_right_one() {
+fn the_message_about_a_wrong_group_names_the_right_one() {
     let policy = |group: &str, kind: &str| {
         let spec = format!(
             "{{targetRefs: [{{group: '', kind: Service, name: web}}], validation: {{hostname: a.example, caCertificateRefs: [{{group: '{group}', kind: {kind}, name: ca}}]}}}}"
@@ -370,7 +370,7 @@ fn a_reference_with_a_wrong_group_is_told_the_right_one() {
 }
 
 #[test]
-fn a_message_with_yaml_to_paste_ends_with_it() {
+fn the_yaml_in_a_message_comes_last() {
     let rules =
         "{backendRefs: [{name: other, namespace: team, port: 80}, {name: nowhere, port: 80}]}";
     let binder = bind_on_base(&route(rules));

@@ -1,9 +1,9 @@
-//! XBackends (GEP-4894): names outside the cluster, and Pods by label.
+//! XBackends (GEP-4894): external hostnames, and Pods selected by label.
 
 mod common;
 
 use common::certificates::fresh_secret;
-use common::{condition, doc, document, said, spoken, two_gateways};
+use common::{condition, conditions, doc, document, port_tls, two_gateways};
 use pointsman_binding::Change;
 use pointsman_binding::bound::Endpoints;
 use pointsman_resources::Name;
@@ -25,7 +25,7 @@ fn to_x(name: &str) -> String {
 }
 
 #[test]
-fn an_x_backend_is_a_backend_like_any_other() {
+fn an_x_backend_can_be_a_backend() {
     let bound = two_gateways(
         &(x_backend(
             "infra/out",
@@ -37,11 +37,11 @@ fn an_x_backend_is_a_backend_like_any_other() {
         "True/ResolvedRefs"
     );
     assert_eq!(
-        said(&bound, "XBackend infra/out"),
+        conditions(&bound, "XBackend infra/out"),
         ["ancestor Gateway infra/edge: Accepted=True/Accepted"]
     );
     assert_eq!(bound.addresses("infra/out", 443), ["api.example.com:443"]);
-    assert_eq!(spoken(&bound, "out"), ["443 api.example.com"]);
+    assert_eq!(port_tls(&bound, "out"), ["443 api.example.com"]);
 }
 
 #[test]
@@ -71,9 +71,9 @@ fn an_x_backend_selects_ready_pods_of_its_namespace() {
     );
 }
 
-// What is not carried out is refused in status, never ignored; so is what can't be resolved.
+// Unsupported fields and unresolved references are rejected in status, never ignored.
 #[test]
-fn an_x_backend_that_can_not_be_used_says_so_itself() {
+fn an_unusable_x_backend_reports_it_in_its_own_status() {
     let host = "type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}";
     for (spec, accepted, resolved) in [
         (format!("{{{host}, protocol: MCP}}"), "False/UnsupportedValue", "False/UnsupportedProtocol"),
@@ -100,7 +100,7 @@ fn an_x_backend_that_can_not_be_used_says_so_itself() {
 }
 
 #[test]
-fn an_x_backend_stays_in_its_namespace_and_speaks_what_it_says() {
+fn an_x_backend_is_limited_to_its_namespace_and_protocol() {
     let host = "{type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}, protocol: TCP}";
     let away = doc(
         "HTTPRoute",
@@ -120,7 +120,7 @@ fn an_x_backend_stays_in_its_namespace_and_speaks_what_it_says() {
 }
 
 #[test]
-fn an_x_backend_shows_its_client_certificate() {
+fn an_x_backend_has_a_client_certificate() {
     let spec = "{type: ExternalHostname, externalHostname: {hostname: api.example.com}, port: {number: 443}, tls: {mode: ClientAndServer, clientCertificateRef: {name: c}, validation: {hostname: a.example, wellKnownCACertificates: System}}}";
     let mut bound =
         two_gateways(&(x_backend("infra/out", spec) + &to_x("out") + &fresh_secret("infra/c")));
@@ -130,18 +130,18 @@ fn an_x_backend_shows_its_client_certificate() {
         .find(|(_, endpoints)| matches!(***endpoints, Endpoints::Dns(..)))
         .expect("a backend");
     let backend = &bound.backends[id];
-    let spoken = backend
+    let port_tls = backend
         .tls
         .as_ref()
         .expect("TLS")
         .as_ref()
         .expect("no fault");
-    let certificate = spoken.client_certificate.as_ref().expect("a certificate");
+    let certificate = port_tls.client_certificate.as_ref().expect("a certificate");
     assert!(bound.secrets.contains_key(certificate));
     let why = Some("the private key is corrupt".to_owned());
     bound.apply([Change::RetainSecret(Name::new("infra", "c"), why)]);
     assert_eq!(
-        said(&bound, "XBackend infra/out"),
+        conditions(&bound, "XBackend infra/out"),
         [
             "ancestor Gateway infra/edge: Accepted=True/Accepted",
             "ancestor Gateway infra/edge: ResolvedRefs=False/InvalidClientCertificateRef"

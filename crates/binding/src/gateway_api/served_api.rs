@@ -1,4 +1,4 @@
-//! Kinds that a cluster serves. Those that it does not serve are listed in the status of GatewayClasses, and their features are not advertised.
+//! Kinds that a cluster serves. Others are listed in the status of GatewayClasses, and features that need them are not advertised.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use crate::Binder;
 use crate::engine::Input;
 use crate::status::Condition;
 
-/// Newest minor release of the Gateway API whose CustomResourceDefinitions are known here, of major release 1.
+/// Newest supported minor release of the Gateway API v1.
 const NEWEST_MINOR: u32 = 7;
 
-/// What an API server serves. The default is everything, as for manifests in files.
+/// Kinds that an API server serves. The default is all kinds, as for manifests from files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServedApi {
     /// Kinds that are not served.
     pub missing: Vec<Kind>,
-    /// Release of the Gateway API that the CustomResourceDefinitions are from, such as `v1.7.0`; `None` if they do not say.
+    /// Release of the Gateway API that the CustomResourceDefinitions belong to, such as `v1.7.0`; `None` if unknown.
     pub bundle_version: Option<Arc<str>>,
 }
 
 impl ServedApi {
-    /// Returns the features, of these, that do not need a kind that is missing.
+    /// Returns the features that do not require a missing kind.
     pub(crate) fn features(&self, all: &[&'static str]) -> Arc<[&'static str]> {
         let missing = self.gateway_api_kinds();
         let missing: Vec<&str> = missing.map(Kind::name).collect();
@@ -34,7 +34,7 @@ impl ServedApi {
         all.iter().filter(is_served).copied().collect()
     }
 
-    /// Returns the condition that reports whether the CustomResourceDefinitions are of a release that is known here.
+    /// Returns the condition `SupportedVersion`, which reports whether the release of the CustomResourceDefinitions is supported.
     pub(crate) fn condition(&self) -> Condition {
         const KIND: &str = "SupportedVersion";
         let missing: Vec<&str> = self.gateway_api_kinds().map(Kind::name).collect();
@@ -64,7 +64,7 @@ impl ServedApi {
     }
 }
 
-/// The minor release of `v1.MINOR.PATCH`; the largest number for any other major release.
+/// Returns the minor release of `v1.MINOR.PATCH`; 0 for major release 0, and the largest number for later ones.
 fn minor(version: &str) -> Option<u32> {
     let mut parts = version.strip_prefix('v')?.split(['.', '-']);
     let mut number = || parts.next()?.parse::<u32>().ok();

@@ -1,6 +1,6 @@
 //! Certificates for tests, and the objects that hold them.
 
-/// A self-signed certificate and its key, in PEM.
+/// Creates a self-signed certificate and its key, in PEM.
 pub fn pair(name: &str) -> (String, String) {
     let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate");
     (made.cert.pem(), made.signing_key.serialize_pem())
@@ -14,13 +14,13 @@ pub fn secret(name: &str, certificate: &str, key: &str) -> String {
     )
 }
 
-/// A Secret that holds a fresh pair.
+/// A Secret with a new certificate and key.
 pub fn fresh_secret(name: &str) -> String {
     let (certificate, key) = pair("example.com");
     secret(name, &certificate, &key)
 }
 
-/// A ConfigMap with the certificate of an authority.
+/// A ConfigMap with a CA certificate.
 pub fn authority(name: &str, pem: &str) -> String {
     let (namespace, name) = name.split_once('/').expect("namespace and name");
     format!(
@@ -28,7 +28,7 @@ pub fn authority(name: &str, pem: &str) -> String {
     )
 }
 
-/// A ConfigMap that holds a fresh authority.
+/// A ConfigMap with a new CA certificate.
 pub fn fresh_authority(name: &str) -> String {
     authority(name, &pair("authority").0)
 }

@@ -1,4 +1,4 @@
-//! Objects of Kuma in several forms each, for random changes.
+//! Objects of Kuma in several versions each, for random changes.
 
 /// All objects: universal ones in the mesh `m`, and some on Kubernetes in the namespaces `a` and `b`.
 pub fn objects() -> Vec<Vec<String>> {
@@ -25,7 +25,7 @@ fn strings<const N: usize>(all: [impl Into<String>; N]) -> Vec<String> {
     all.map(Into::into).to_vec()
 }
 
-/// A document of the mesh `m`: `rest` are its further fields.
+/// A universal document of the mesh `m` with further fields.
 fn universal(kind: &str, name: &str, rest: &str) -> String {
     let rest = rest.strip_prefix('{').unwrap_or(rest);
     format!("{{type: {kind}, mesh: m, name: {name}, {rest}")
@@ -125,7 +125,7 @@ fn tcp_policies(name: &str) -> Vec<String> {
     all
 }
 
-/// For calls to Services of both namespaces: a producer's, a consumer's, and one by the older name.
+/// Policies for calls to Services of both namespaces: a producer policy, a consumer policy, and one with the legacy service name.
 fn kubernetes_policies(namespace: &str) -> Vec<String> {
     let targets = [
         "name: x",

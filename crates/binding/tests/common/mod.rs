@@ -1,4 +1,4 @@
-//! What the tests of binding share: a folder of manifests as a string, and what is said of it as short lines.
+//! Test support: binds manifests from strings, and formats the results as short lines.
 #![allow(
     dead_code,
     missing_docs,
@@ -21,7 +21,7 @@ use pointsman_binding::{Binder, Change, Delta};
 use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
-/// What most tests stand on: our class, a Gateway `edge` in `infra` for all namespaces, Services with endpoints.
+/// Base manifests: a managed GatewayClass, a Gateway `infra/edge` that allows routes of all namespaces, and Services.
 pub const BASE: &str = r#"
 apiVersion: gateway.networking.k8s.io/v1
 kind: GatewayClass
@@ -52,7 +52,7 @@ metadata: {name: other, namespace: team}
 spec: {clusterIP: 10.0.0.3, ports: [{name: http, port: 80}]}
 "#;
 
-/// Two versions of a Service in `shop` and one in `team`.
+/// Two Services in `shop` and one in `team`.
 pub const MESH_SERVICES: &str = r#"
 {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {clusterIP: 10.0.0.1, ports: [{name: http, port: 80}, {name: admin, port: 8080}]}}
 ---
@@ -90,12 +90,12 @@ pub fn bind_on_base(yaml: &str) -> Binder {
     bind(&format!("{BASE}\n---\n{yaml}"))
 }
 
-/// A document of the Gateway API's own group: `doc("HTTPRoute", "shop/cart", "{…}")`.
+/// Creates a document of the Gateway API's group: `doc("HTTPRoute", "shop/cart", "{…}")`.
 pub fn doc(kind: &str, name: &str, spec: &str) -> String {
     document("gateway.networking.k8s.io/v1", kind, name, spec)
 }
 
-/// A document of any group.
+/// Creates a document of any group.
 pub fn document(api_version: &str, kind: &str, name: &str, spec: &str) -> String {
     let metadata = match name.split_once('/') {
         Some((namespace, name)) => format!("{{namespace: {namespace}, name: {name}}}"),
@@ -106,12 +106,12 @@ pub fn document(api_version: &str, kind: &str, name: &str, spec: &str) -> String
     )
 }
 
-/// A Service: `service("shop/web", "{ports: [{port: 80}]}")`.
+/// Creates a Service: `service("shop/web", "{ports: [{port: 80}]}")`.
 pub fn service(name: &str, spec: &str) -> String {
     document("v1", "Service", name, spec)
 }
 
-/// An EndpointSlice of a Service's port.
+/// Creates an EndpointSlice for a Service's port.
 pub fn slice(service: &str, port: &str, number: u16, address: &str) -> String {
     let (namespace, name) = service.split_once('/').expect("namespace and name");
     format!(
@@ -119,7 +119,7 @@ pub fn slice(service: &str, port: &str, number: u16, address: &str) -> String {
     )
 }
 
-/// Two Gateways of ours in `infra`; a route from `edge` to the Service `web` and from both to `api`.
+/// Binds two managed Gateways in `infra`, a route from `edge` to the Service `web`, and one from both to `api`.
 pub fn two_gateways(documents: &str) -> Bound {
     let gateway = |name: &str| {
         doc(
@@ -153,7 +153,7 @@ pub fn two_gateways(documents: &str) -> Bound {
     ))
 }
 
-/// A binder, and all that its deltas have said so far: what a proxy would know.
+/// A binder with the sum of its deltas, which is the state of a proxy.
 #[derive(Default)]
 pub struct Bound {
     pub binder: Binder,
@@ -161,7 +161,7 @@ pub struct Bound {
     pub routes: BTreeMap<RouteId, Arc<RouteMeta>>,
     pub rules: BTreeMap<RuleId, Arc<BoundRule>>,
     pub attached: BTreeSet<Attachment>,
-    /// The routes of each frontend, with their rules.
+    /// Routes of each frontend, with their rules.
     pub attachments: BTreeMap<(FrontendId, ObjectKey), BoundRoute>,
     pub backends: BTreeMap<BackendId, Arc<Backend>>,
     pub endpoints: BTreeMap<BackendId, Arc<Endpoints>>,
@@ -180,7 +180,7 @@ impl std::ops::Deref for Bound {
     }
 }
 
-/// Sends a change over the wire. It must arrive as it was sent, so every test of the bound form is one of its encoding too.
+/// Encodes and decodes a delta. The result must equal the original, so every test of the bound form is also a test of its encoding.
 fn decoded_copy(sent: Delta) -> Delta {
     let decoded = pointsman_wire::decode(&pointsman_wire::encode(&sent)).expect("a message");
     assert_eq!(decoded.rejected, []);
@@ -210,9 +210,9 @@ impl Bound {
 
     pub fn apply(&mut self, changes: impl IntoIterator<Item = Change>) -> Delta {
         let delta = decoded_copy(self.binder.apply(changes));
-        lay(&mut self.frontends, &delta.frontends);
-        lay(&mut self.routes, &delta.routes);
-        lay(&mut self.rules, &delta.rules);
+        apply_all(&mut self.frontends, &delta.frontends);
+        apply_all(&mut self.routes, &delta.routes);
+        apply_all(&mut self.rules, &delta.rules);
         for (attachment, attached) in &delta.attachments {
             match attached {
                 true => assert!(self.attached.insert(attachment.clone()), "attached twice"),
@@ -220,17 +220,17 @@ impl Bound {
             }
         }
         self.assemble();
-        lay(&mut self.backends, &delta.backends);
-        lay(&mut self.endpoints, &delta.endpoints);
-        lay(&mut self.secrets, &delta.secrets);
-        lay(&mut self.gateways, &delta.gateways);
-        lay(&mut self.services, &delta.services);
-        lay(&mut self.workloads, &delta.workloads);
-        lay(&mut self.statuses, &delta.statuses);
+        apply_all(&mut self.backends, &delta.backends);
+        apply_all(&mut self.endpoints, &delta.endpoints);
+        apply_all(&mut self.secrets, &delta.secrets);
+        apply_all(&mut self.gateways, &delta.gateways);
+        apply_all(&mut self.services, &delta.services);
+        apply_all(&mut self.workloads, &delta.workloads);
+        apply_all(&mut self.statuses, &delta.statuses);
         delta
     }
 
-    /// Joins routes, rules and attachments.
+    /// Updates `attachments` from routes, rules and attachments.
     fn assemble(&mut self) {
         self.attachments.clear();
         for Attachment { frontend, route } in &self.attached {
@@ -245,29 +245,31 @@ impl Bound {
         }
     }
 
-    /// Which routes govern what: `shop/web:80 everyone HTTPRoute shop/r`, `infra/edge http HTTPRoute shop/r`.
-    pub fn governed(&self) -> Vec<String> {
+    /// Lists attachments: `shop/web:80 everyone HTTPRoute shop/r`, `infra/edge http HTTPRoute shop/r`.
+    pub fn attached_routes(&self) -> Vec<String> {
         self.attachments
             .keys()
-            .map(|(id, route)| format!("{} {route}", place(id)))
+            .map(|(id, route)| format!("{} {route}", frontend_text(id)))
             .collect()
     }
 
-    /// What clients can connect to: `shop/web:80 everyone`, `infra/edge http`.
-    pub fn serves(&self) -> Vec<String> {
+    /// Lists the frontends that serve traffic: `shop/web:80 everyone`, `infra/edge http`.
+    pub fn frontend_names(&self) -> Vec<String> {
         let serving = self.frontends.values().filter(|one| one.closed.is_none());
-        serving.map(|frontend| place(&frontend.id)).collect()
+        serving
+            .map(|frontend| frontend_text(&frontend.id))
+            .collect()
     }
 
-    /// Listeners that can't serve and keep their hostnames, with the reason: `infra/edge http: Secret infra/c does not exist`.
+    /// Lists the listeners that reserve their hostname without serving traffic, with the reason: `infra/edge http: Secret infra/c does not exist`.
     pub fn closed(&self) -> Vec<String> {
         let closed = self.frontends.values();
-        let closed = closed.filter_map(|one| Some((place(&one.id), one.closed.as_ref()?)));
+        let closed = closed.filter_map(|one| Some((frontend_text(&one.id), one.closed.as_ref()?)));
         closed.map(|(name, why)| format!("{name}: {why}")).collect()
     }
 
-    /// Where each rule of a route goes, under each of its frontends: `shop/web:80 everyone #0: shop/web:80=1`.
-    pub fn goes(&self, route: &str) -> Vec<String> {
+    /// Lists the backends of a route's rules for each frontend: `shop/web:80 everyone #0: shop/web:80=1`.
+    pub fn destinations(&self, route: &str) -> Vec<String> {
         let route = key(route);
         let mut lines = Vec::new();
         for ((id, _), bound) in self.attachments.iter().filter(|((_, r), _)| *r == route) {
@@ -283,13 +285,18 @@ impl Bound {
                         })
                         .collect(),
                 };
-                lines.push(format!("{} #{}: {}", place(id), rule.index, to.join(" ")));
+                lines.push(format!(
+                    "{} #{}: {}",
+                    frontend_text(id),
+                    rule.index,
+                    to.join(" ")
+                ));
             }
         }
         lines
     }
 
-    /// The addresses of the backends of a Service's port.
+    /// Lists the endpoints of a Service's port.
     pub fn addresses(&self, service: &str, port: u16) -> Vec<String> {
         let (namespace, name) = service.split_once('/').expect("namespace and name");
         let mut all = Vec::new();
@@ -312,7 +319,7 @@ fn fault_text(fault: &Fault) -> String {
     format!("{} {}", fault.status, fault.reason)
 }
 
-fn place(id: &FrontendId) -> String {
+fn frontend_text(id: &FrontendId) -> String {
     match id {
         FrontendId::Listener {
             owner, listener, ..
@@ -332,7 +339,7 @@ fn place(id: &FrontendId) -> String {
     }
 }
 
-fn lay<K: Ord + Clone, V: Clone>(known: &mut BTreeMap<K, V>, changes: &[(K, Option<V>)]) {
+fn apply_all<K: Ord + Clone, V: Clone>(known: &mut BTreeMap<K, V>, changes: &[(K, Option<V>)]) {
     for (key, value) in changes {
         match value {
             Some(value) => known.insert(key.clone(), value.clone()),
@@ -341,16 +348,16 @@ fn lay<K: Ord + Clone, V: Clone>(known: &mut BTreeMap<K, V>, changes: &[(K, Opti
     }
 }
 
-/// The first Accepted condition of an object, as `True/Accepted`.
+/// Returns the first Accepted condition of an object, as `True/Accepted`.
 pub fn accepted(binder: &Binder, object: &str) -> String {
     condition(binder, object, "Accepted")
 }
 
-/// The first condition of a type of an object, as `True/Accepted`.
+/// Returns the first condition of a type, as `True/Accepted`.
 pub fn condition(binder: &Binder, object: &str, kind: &str) -> String {
     let prefix = format!("{kind}=");
-    let said = said(binder, object);
-    let found = said.iter().find_map(|line| {
+    let conditions = conditions(binder, object);
+    let found = conditions.iter().find_map(|line| {
         line.rsplit(": ")
             .next()
             .and_then(|line| line.strip_prefix(&prefix))
@@ -358,7 +365,7 @@ pub fn condition(binder: &Binder, object: &str, kind: &str) -> String {
     found.unwrap_or("not set").to_owned()
 }
 
-/// `HTTPRoute shop/cart` as a key.
+/// Parses a key such as `HTTPRoute shop/cart`.
 pub fn key(text: &str) -> ObjectKey {
     let (kind, name) = text.split_once(' ').expect("kind and name");
     let kind = Kind::ALL
@@ -369,8 +376,8 @@ pub fn key(text: &str) -> ObjectKey {
     ObjectKey::new(kind, namespace, name)
 }
 
-/// What is said of an object, a line for each condition: `parent Gateway infra/edge: Accepted=True/Accepted`.
-pub fn said(binder: &Binder, object: &str) -> Vec<String> {
+/// Lists the conditions of an object: `parent Gateway infra/edge: Accepted=True/Accepted`.
+pub fn conditions(binder: &Binder, object: &str) -> Vec<String> {
     let Some(status) = binder.status(&key(object)) else {
         return Vec::new();
     };
@@ -389,7 +396,7 @@ pub fn said(binder: &Binder, object: &str) -> Vec<String> {
         .collect()
 }
 
-/// The message of an object's first condition of this type.
+/// Returns the message of the first condition of a type.
 pub fn message(binder: &Binder, object: &str, condition: &str) -> String {
     let status = binder.status(&key(object)).expect("a status");
     let found = status
@@ -401,17 +408,17 @@ pub fn message(binder: &Binder, object: &str, condition: &str) -> String {
         .unwrap_or_default()
 }
 
-/// `status=reason` of a route's first parent's Accepted and ResolvedRefs.
-pub fn verdict(binder: &Binder, route: &str) -> String {
-    let said = said(binder, route);
-    let conditions: Vec<&str> = said
+/// Joins the conditions of a route with one parent.
+pub fn summary(binder: &Binder, route: &str) -> String {
+    let conditions = conditions(binder, route);
+    let conditions: Vec<&str> = conditions
         .iter()
         .filter_map(|line| line.rsplit(": ").next())
         .collect();
     conditions.join(" ")
 }
 
-/// The kinds of routes that each listener takes: `http=HTTPRoute,GRPCRoute`.
+/// Lists the supported route kinds of each listener: `http=HTTPRoute,GRPCRoute`.
 pub fn supported(binder: &Binder, gateway: &str) -> Vec<String> {
     match binder.status(&key(gateway)).map(|s| &s.body) {
         Some(StatusBody::Gateway { listeners, .. }) => listeners
@@ -425,22 +432,22 @@ pub fn supported(binder: &Binder, gateway: &str) -> Vec<String> {
     }
 }
 
-/// What is said of one listener, without its place: `Accepted=True/Accepted`.
+/// Lists the conditions of one listener: `Accepted=True/Accepted`.
 pub fn listener(binder: &Binder, gateway: &str, name: &str) -> Vec<String> {
     let prefix = format!("listener {name}: ");
-    let all = said(binder, gateway);
+    let all = conditions(binder, gateway);
     all.iter()
         .filter_map(|line| line.strip_prefix(&prefix).map(str::to_owned))
         .collect()
 }
 
-/// What is said of the object itself, without its parts.
-pub fn itself(binder: &Binder, object: &str) -> Vec<String> {
-    let all = said(binder, object);
+/// Lists the conditions of an object itself, without those of its listeners, parents or ancestors.
+pub fn own_conditions(binder: &Binder, object: &str) -> Vec<String> {
+    let all = conditions(binder, object);
     all.into_iter().filter(|l| !l.contains(": ")).collect()
 }
 
-/// How many routes are attached to each listener: `http=2`.
+/// Lists the number of attached routes of each listener: `http=2`.
 pub fn attached(binder: &Binder, gateway: &str) -> Vec<String> {
     match binder.status(&key(gateway)).map(|s| &s.body) {
         Some(StatusBody::Gateway { listeners, .. }) => listeners
@@ -451,8 +458,8 @@ pub fn attached(binder: &Binder, gateway: &str) -> Vec<String> {
     }
 }
 
-/// The SNI for each port of a Service, or why TLS can't be spoken, or plain.
-pub fn spoken(bound: &Bound, name: &str) -> Vec<String> {
+/// Lists the SNI of each port of a Service, or the fault of its TLS settings, or `plain`.
+pub fn port_tls(bound: &Bound, name: &str) -> Vec<String> {
     let ours = bound
         .backends
         .values()
