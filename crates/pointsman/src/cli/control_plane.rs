@@ -79,7 +79,7 @@ pub enum Switch {
 /// Arguments of `proxy`.
 #[derive(Args)]
 pub struct ProxyArgs {
-    /// URL of a control plane, such as https://control-plane.example:15010, or http:// on loopback; may be repeated, and the control planes are tried in turn
+    /// URL of a control plane, with the scheme https, or http on loopback addresses; may be repeated, and the control planes are tried in turn
     #[arg(long, value_name = "URL", required = true)]
     pub control_plane: Vec<ControlPlaneUrl>,
 
