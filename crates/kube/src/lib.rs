@@ -16,6 +16,7 @@
 //! - [`Source`] starts the watches.
 //! - `status` writes statuses, while [`lease`] says that this process is the one to do so.
 //!
+//! - [`gateways`] names the objects that are generated for each Gateway.
 //! - `events` reports problems as Events on the objects concerned.
 //!
 //! All kinds take the same path. What differs between them is data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
@@ -25,6 +26,7 @@ mod collector;
 mod decode;
 mod discovery;
 mod events;
+pub mod gateways;
 mod known;
 pub mod lease;
 mod limit;
