@@ -17,6 +17,7 @@
 //! - `status` writes statuses, while [`lease`] says that this process is the one to do so.
 //!
 //! - [`gateways`] names the objects that are generated for each Gateway.
+//! - [`permissions`] lists the requests that all of this makes.
 //! - `events` reports problems as Events on the objects concerned.
 //!
 //! All kinds take the same path. What differs between them is data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
@@ -32,6 +33,7 @@ pub mod lease;
 mod limit;
 mod metrics;
 mod object;
+pub mod permissions;
 mod settings;
 mod source;
 mod status;
