@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::events::{EventSink, Events};
+use crate::identity::authority::{Keeper, Published};
 use crate::lease::Candidate;
 use crate::{Metrics, Settings, Source, StatusWriter};
 
@@ -20,6 +21,7 @@ pub struct Cluster {
     /// The election, which outlives the rest: a Lease is released when nothing is written any more.
     election: JoinSet<()>,
     writers: JoinSet<()>,
+    authority: Option<Published>,
 }
 
 impl Cluster {
@@ -54,6 +56,11 @@ impl Cluster {
         let mut writers = JoinSet::new();
         let statuses = writer.clone();
         writers.spawn(statuses.run(client.clone(), is_leader.clone(), source.api()));
+        let authority = settings.authority.clone().map(|settings| {
+            let (keeper, published) = Keeper::new(client.clone(), settings);
+            writers.spawn(keeper.run(is_leader.clone()));
+            published
+        });
         let (controller, instance) = (&settings.controller.name, &settings.instance);
         writers.spawn(events.clone().run(
             client,
@@ -68,6 +75,7 @@ impl Cluster {
             stop,
             election,
             writers,
+            authority,
         };
         Ok((cluster, vec![Box::new(writer), Box::new(EventSink(events))]))
     }
@@ -85,6 +93,11 @@ impl Cluster {
     /// Reports whether this process writes statuses.
     pub fn is_leader(&self) -> bool {
         *self.is_leader.borrow()
+    }
+
+    /// Certificate authority of the control plane, if the settings ask for one.
+    pub fn authority(&self) -> Option<&Published> {
+        self.authority.as_ref()
     }
 
     /// Stops to write and releases the Lease.

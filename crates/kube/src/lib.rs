@@ -8,7 +8,7 @@
 //!  status subresources ◄── StatusWriter (Lease holder only) ◄──────────┘
 //! ```
 //!
-//! - [`Cluster`] starts everything.
+//! - [`connect`] finds the cluster, and [`Cluster`] starts everything.
 //! - [`Settings`] are what an operator decides: names and namespaces.
 //! - `discovery` finds out which kinds the API server serves, and notices when that changes.
 //! - `object` and `decode` turn the JSON text of a watch event into a document of `crates/resources`.
@@ -17,23 +17,24 @@
 //! - `status` writes statuses, while [`lease`] says that this process is the one to do so.
 //!
 //! - [`gateways`] names the objects that are generated for each Gateway.
-//! - [`permissions`] lists the requests that all of this makes.
+//! - [`identity`] is the certificate authority of the control plane, and verifies the tokens of proxies.
 //! - `events` reports problems as Events on the objects concerned.
 //!
 //! All kinds take the same path. What differs between them is data: see [`Kind`](pointsman_resources::Kind) and `watch::field_selector`.
 
 mod cluster;
 mod collector;
+pub mod connect;
 mod decode;
 mod discovery;
 mod events;
 pub mod gateways;
+pub mod identity;
 mod known;
 pub mod lease;
 mod limit;
 mod metrics;
 mod object;
-pub mod permissions;
 mod settings;
 mod source;
 mod status;

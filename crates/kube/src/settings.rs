@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use pointsman_binding::Controller;
 
+use crate::identity::authority::AuthoritySettings;
+
 /// Settings of a controller.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -18,6 +20,8 @@ pub struct Settings {
     pub lease: Option<LeaseName>,
     /// Name of this process, which differs from those of its replicas; the name of its Pod does.
     pub instance: Arc<str>,
+    /// Certificate authority of the control plane; `None` if proxies are not served with its certificates.
+    pub authority: Option<AuthoritySettings>,
 }
 
 /// Name of a Lease.

@@ -153,6 +153,7 @@ impl Cluster {
             watch_namespaces: Vec::new(),
             lease: None,
             instance: "test".into(),
+            authority: None,
         }
     }
 

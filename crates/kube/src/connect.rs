@@ -1,0 +1,80 @@
+//! Connections to API servers, as kubectl makes them.
+
+use std::path::{Path, PathBuf};
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// A connection to an API server.
+#[derive(Clone)]
+pub struct Connection {
+    /// The client.
+    pub client: Client,
+    /// Name of the kubeconfig's context; `None` within a cluster.
+    pub context: Option<String>,
+    /// URL of the API server.
+    pub url: String,
+    /// Namespace of the context, or of this Pod.
+    pub namespace: String,
+}
+
+/// Reason why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// A kubeconfig can't be used.
+    #[error("{0}: {1}")]
+    Kubeconfig(PathBuf, kube::config::KubeconfigError),
+    /// The default kubeconfig, or the context in it, can't be used.
+    #[error("kubeconfig: {0}")]
+    Default(#[from] kube::config::KubeconfigError),
+    /// There is neither a kubeconfig nor a ServiceAccount of a Pod.
+    #[error("no cluster is configured: {0}")]
+    Infer(#[from] kube::config::InferConfigError),
+    /// The configuration can't be used.
+    #[error("the client can't be configured: {0}")]
+    Client(#[from] kube::Error),
+}
+
+/// Connects to the cluster of a kubeconfig and context. By default these are the ones that kubectl would use, or within a Pod its own cluster.
+///
+/// Must be called within a tokio runtime. No request is made.
+pub async fn connect(
+    kubeconfig: Option<&Path>,
+    context: Option<&str>,
+) -> Result<Connection, ConnectError> {
+    let read = match kubeconfig {
+        Some(path) => Some(
+            Kubeconfig::read_from(path)
+                .map_err(|error| ConnectError::Kubeconfig(path.to_owned(), error))?,
+        ),
+        None if context.is_some() => Some(Kubeconfig::read()?),
+        None => None,
+    };
+    let current = match &read {
+        Some(read) => read.current_context.clone(),
+        // The client below reads the same one.
+        None => Kubeconfig::read()
+            .ok()
+            .and_then(|read| read.current_context),
+    };
+    let config = match read {
+        Some(read) => {
+            let options = KubeConfigOptions {
+                context: context.map(str::to_owned),
+                ..KubeConfigOptions::default()
+            };
+            Config::from_custom_kubeconfig(read, &options).await?
+        }
+        None => Config::infer().await?,
+    };
+    let (url, namespace) = (
+        config.cluster_url.to_string(),
+        config.default_namespace.clone(),
+    );
+    Ok(Connection {
+        client: Client::try_from(config)?,
+        context: context.map(str::to_owned).or(current),
+        url,
+        namespace,
+    })
+}
