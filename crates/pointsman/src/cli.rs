@@ -1,7 +1,6 @@
 //! The command line.
 
 mod control_plane;
-mod install;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -25,7 +24,6 @@ pub struct Cli {
 }
 
 pub use control_plane::{Controller, ProxyArgs};
-pub use install::Install;
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -62,7 +60,8 @@ pub enum Verb {
     Run(Box<Run>),
     /// Run a control plane that configures proxies over the network
     ///
-    /// Reads and watches manifests as `run` does, and sends the result to `pointsman proxy`. The status of Gateways follows from what the proxies report.
+    /// Watches the objects of a Kubernetes cluster, or with -f manifests as `run` does, and sends the result to `pointsman proxy`. On a cluster it also writes
+    /// the status of every object that it manages. The status of Gateways follows from what the proxies report.
     ///
     /// SIGHUP reloads all files. SIGTERM and SIGINT shut down; proxies keep their configuration and reconnect.
     Controller(Box<Controller>),
@@ -74,11 +73,6 @@ pub enum Verb {
     ///
     /// Exit status: 0 after a graceful shutdown; 1 if connections had to be closed at the end of the --drain period; 2 if the command line is invalid.
     Proxy(Box<ProxyArgs>),
-    /// Print the Kubernetes manifests of a controller and its GatewayClass
-    ///
-    /// Prints CustomResourceDefinitions, the controller's namespace, ServiceAccount, permissions, Deployment and Service, and a GatewayClass, for `kubectl apply -f -`. The
-    /// CustomResourceDefinitions of the Gateway API are not among them.
-    Install(Install),
 }
 
 /// Arguments of `run`.
@@ -118,6 +112,10 @@ pub struct AdminArgs {
     /// Other host names are rejected, as a protection from DNS rebinding by web pages.
     #[arg(long = "admin-host", value_name = "NAME")]
     pub hosts: Vec<String>,
+
+    /// Address of a second server that serves only /healthz, /readyz and /metrics, for kubelets and Prometheus [default: none]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub probes: Option<SocketAddr>,
 }
 
 /// Options of a data plane.
@@ -285,9 +283,9 @@ pub struct PermissionArgs {
 /// Addresses that endpoints may have.
 #[derive(Args, Default)]
 pub struct EndpointArgs {
-    /// Addresses that manifests may use as endpoints
-    #[arg(long, value_enum, value_name = "WHICH", default_value_t = EndpointAddresses::Any)]
-    pub endpoint_addresses: EndpointAddresses,
+    /// Addresses that manifests may use as endpoints [default: any; routable for a controller of a cluster]
+    #[arg(long, value_enum, value_name = "WHICH")]
+    pub endpoint_addresses: Option<EndpointAddresses>,
 
     /// Range that endpoints may use in addition to routable addresses; requires `--endpoint-addresses routable`; may be repeated
     #[arg(long, value_name = "CIDR")]
@@ -295,20 +293,23 @@ pub struct EndpointArgs {
 }
 
 /// Addresses that manifests may use as endpoints.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum EndpointAddresses {
     /// All addresses
-    #[default]
     Any,
     /// No loopback, link-local, unspecified or multicast addresses, to protect services on this machine from untrusted manifests
     Routable,
 }
 
 impl EndpointArgs {
-    /// Returns the policy for endpoints. Fails if a flag has no effect.
+    /// Returns the policy for endpoints; by default all addresses are allowed. Fails if a flag has no effect.
     pub fn policy(&self) -> Result<EndpointPolicy> {
+        self.policy_or(EndpointAddresses::Any)
+    }
+
+    fn policy_or(&self, default: EndpointAddresses) -> Result<EndpointPolicy> {
         let ranges = self.allow_endpoint_range.clone();
-        Ok(match self.endpoint_addresses {
+        Ok(match self.endpoint_addresses.unwrap_or(default) {
             EndpointAddresses::Routable => EndpointPolicy::routable(ranges),
             EndpointAddresses::Any if ranges.is_empty() => EndpointPolicy::default(),
             EndpointAddresses::Any => {
@@ -321,10 +322,15 @@ impl EndpointArgs {
 impl PermissionArgs {
     /// Returns the permissions. Fails if a directory does not exist or a flag has no effect.
     pub fn permissions(&self) -> Result<Permissions> {
+        self.permissions_or(EndpointAddresses::Any)
+    }
+
+    /// Returns the permissions, with a policy for endpoints that applies unless another one is given.
+    pub fn permissions_or(&self, default: EndpointAddresses) -> Result<Permissions> {
         let content = ContentAccess::new(&self.content_dir, &self.content_env);
         Ok(Permissions {
             content: content.map_err(Error::msg)?,
-            endpoints: Arc::new(self.endpoints.policy()?),
+            endpoints: Arc::new(self.endpoints.policy_or(default)?),
         })
     }
 }

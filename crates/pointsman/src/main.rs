@@ -6,7 +6,6 @@ mod cli;
 mod controller;
 mod demo;
 mod explain;
-mod install;
 mod logging;
 mod lookup;
 mod merged_rules;
@@ -42,6 +41,5 @@ fn execute(verb: &Verb) -> Result<ExitCode> {
         Verb::Run(arguments) => run::run(arguments),
         Verb::Controller(arguments) => controller::run(arguments),
         Verb::Proxy(arguments) => proxy::run(arguments),
-        Verb::Install(arguments) => install::run(arguments),
     }
 }

@@ -13,18 +13,49 @@ use pointsman_proxy::{DataPlane, Options, Proxy, SocketFactory};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::admin::AdminServer;
+use crate::admin::{AdminServer, AdminState, Pages};
 use crate::cli::{AdminArgs, DataPlaneArgs};
 use crate::output;
 
-/// Listens for requests to the admin server, unless it is off.
-pub fn bind_admin(arguments: &AdminArgs) -> Result<Option<AdminServer>> {
-    let Some(address) = arguments.listen else {
-        return Ok(None);
+/// The admin server and the server for probes, as far as they are not off. They listen, but do not accept connections yet.
+pub struct AdminServers {
+    admin: Option<AdminServer>,
+    probes: Option<AdminServer>,
+}
+
+/// Listens for requests to the admin server and to the one for probes.
+pub fn bind_admin(arguments: &AdminArgs) -> Result<AdminServers> {
+    let bind = |address: Option<SocketAddr>, name: &str, flag: &str| {
+        let server = address.map(AdminServer::bind).transpose();
+        server.with_context(|| {
+            let address = address.map(|address| address.to_string());
+            let address = address.unwrap_or_default();
+            format!("the {name} server can't listen on {address} (set by {flag})")
+        })
     };
-    let server = AdminServer::bind(address)
-        .with_context(|| format!("the admin server can't listen on {address} (set by --admin)"))?;
-    Ok(Some(server))
+    Ok(AdminServers {
+        admin: bind(arguments.listen, "admin", "--admin")?,
+        probes: bind(arguments.probes, "probe", "--probes")?,
+    })
+}
+
+impl AdminServers {
+    /// Returns the address of the admin server. That of the server for probes is no secret.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(AdminServer::address)
+    }
+
+    /// Starts to serve requests.
+    pub fn start(self, state: &Arc<AdminState>, arguments: &AdminArgs) -> io::Result<()> {
+        if let Some(admin) = self.admin {
+            let names = arguments.hosts.as_slice().into();
+            admin.start(state.clone(), Pages::All(names))?;
+        }
+        match self.probes {
+            Some(probes) => probes.start(state.clone(), Pages::Probes),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Reads manifests for the first time. Fails if nothing can be read.

@@ -1,5 +1,8 @@
-//! Mutual TLS between control plane and proxies. Certificates are read again when their files have changed; connections that are open stay open.
+//! TLS between control plane and proxies: mutual, or with a certificate on the control plane's side only, where proxies present tokens.
+//!
+//! Certificates are read again when their files have changed; connections that are open stay open.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -55,15 +58,11 @@ impl TlsFiles {
     fn read(&self) -> Result<Material, TlsError> {
         let key = bytes(&self.key)?;
         let key = PrivateKeyDer::from_pem_slice(&key);
-        let mut roots = RootCertStore::empty();
-        for authority in certificates(&self.authorities)? {
-            let added = roots.add(authority);
-            added.map_err(|error| TlsError::Rejected(self.authorities.clone(), error))?;
-        }
+        let roots = roots(&self.authorities)?;
         Ok(Material {
             chain: certificates(&self.certificate)?,
             key: key.map_err(|error| TlsError::Pem(self.key.clone(), error))?,
-            roots: Arc::new(roots),
+            roots,
         })
     }
 
@@ -96,13 +95,32 @@ impl TlsFiles {
         Ok(config)
     }
 
-    /// Time of the last change and size of each file; `None` for a file that can't be read.
-    fn stamp(&self) -> Stamp {
-        [&self.certificate, &self.key, &self.authorities].map(|path| {
-            let metadata = fs::metadata(path).ok()?;
-            Some((metadata.modified().ok()?, metadata.len()))
-        })
+    fn paths(&self) -> Vec<PathBuf> {
+        [&self.certificate, &self.key, &self.authorities]
+            .map(Clone::clone)
+            .to_vec()
     }
+}
+
+/// Configures a client that presents no certificate.
+fn anonymous_client(authorities: &Path) -> Result<ClientConfig, TlsError> {
+    let rejected = |error| TlsError::Rejected(authorities.to_owned(), error);
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .map_err(rejected)?
+        .with_root_certificates(roots(authorities)?)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    Ok(config)
+}
+
+fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        let added = roots.add(authority);
+        added.map_err(|error| TlsError::Rejected(path.to_owned(), error))?;
+    }
+    Ok(Arc::new(roots))
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -123,22 +141,38 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
-type Stamp = [Option<(SystemTime, u64)>; 3];
+/// Time of the last change and size of each file; `None` for a file that can't be read.
+type Stamp = Vec<Option<(SystemTime, u64)>>;
+
+fn stamp(paths: &[PathBuf]) -> Stamp {
+    let stamp = |path: &PathBuf| {
+        let metadata = fs::metadata(path).ok()?;
+        Some((metadata.modified().ok()?, metadata.len()))
+    };
+    paths.iter().map(stamp).collect()
+}
+
+type Build<C> = Box<dyn Fn() -> Result<C, TlsError> + Send + Sync>;
 
 /// A configuration that follows its files.
-#[derive(Debug)]
 struct Followed<C> {
-    files: TlsFiles,
+    paths: Vec<PathBuf>,
     state: Mutex<(Stamp, Arc<C>)>,
-    build: fn(&TlsFiles) -> Result<C, TlsError>,
+    build: Build<C>,
+}
+
+impl<C> fmt::Debug for Followed<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Followed").field(&self.paths).finish()
+    }
 }
 
 impl<C> Followed<C> {
-    fn new(files: TlsFiles, build: fn(&TlsFiles) -> Result<C, TlsError>) -> Result<Self, TlsError> {
-        let stamp = files.stamp();
-        let config = Arc::new(build(&files)?);
+    fn new(paths: Vec<PathBuf>, build: Build<C>) -> Result<Self, TlsError> {
+        let stamp = stamp(&paths);
+        let config = Arc::new(build()?);
         Ok(Followed {
-            files,
+            paths,
             state: Mutex::new((stamp, config)),
             build,
         })
@@ -146,11 +180,11 @@ impl<C> Followed<C> {
 
     /// The configuration for a new connection. Files that have become unusable leave the last good one in effect.
     fn current(&self) -> Arc<C> {
-        let mut state = self.lock();
-        let stamp = self.files.stamp();
+        let mut state = lock(&self.state);
+        let stamp = stamp(&self.paths);
         if state.0 != stamp {
             state.0 = stamp;
-            match (self.build)(&self.files) {
+            match (self.build)() {
                 Ok(config) => state.1 = Arc::new(config),
                 Err(error) => {
                     tracing::warn!("{error}; the previous certificate stays in effect");
@@ -159,24 +193,70 @@ impl<C> Followed<C> {
         }
         state.1.clone()
     }
+}
 
-    fn lock(&self) -> MutexGuard<'_, (Stamp, Arc<C>)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A certificate with its key, issued by this process.
+pub struct IssuedCertificate {
+    /// Certificate chain in DER, leaf first.
+    pub chain: Vec<Vec<u8>>,
+    /// Private key: PKCS #8 in DER.
+    pub key: Vec<u8>,
+}
+
+impl IssuedCertificate {
+    fn server(&self) -> Result<ServerConfig, rustls::Error> {
+        let chain = self.chain.iter().cloned().map(CertificateDer::from);
+        let key = PrivateKeyDer::Pkcs8(self.key.clone().into());
+        let mut config = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])?
+            .with_no_client_auth()
+            .with_single_cert(chain.collect(), key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
     }
 }
 
 /// The control plane's side of TLS.
 #[derive(Debug)]
-pub struct ServerTls(Followed<ServerConfig>);
+pub struct ServerTls(ServerSource);
+
+#[derive(Debug)]
+enum ServerSource {
+    Files(Followed<ServerConfig>),
+    Issued(Mutex<Arc<ServerConfig>>),
+}
 
 impl ServerTls {
-    /// Reads the files for the first time.
+    /// Reads the files of mutual TLS for the first time.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
-        Ok(ServerTls(Followed::new(files, TlsFiles::server)?))
+        let build = Followed::new(files.paths(), Box::new(move || files.server()))?;
+        Ok(ServerTls(ServerSource::Files(build)))
+    }
+
+    /// Presents a certificate that was issued by this process, and asks proxies for none.
+    pub fn issued(certificate: &IssuedCertificate) -> Result<Self, rustls::Error> {
+        let config = Arc::new(certificate.server()?);
+        Ok(ServerTls(ServerSource::Issued(Mutex::new(config))))
+    }
+
+    /// Replaces an issued certificate. Open connections stay open. Has no effect on certificates in files.
+    pub fn replace(&self, certificate: &IssuedCertificate) -> Result<(), rustls::Error> {
+        if let ServerSource::Issued(current) = &self.0 {
+            let config = Arc::new(certificate.server()?);
+            *lock(current) = config;
+        }
+        Ok(())
     }
 
     pub(crate) fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
-        self.0.current().into()
+        match &self.0 {
+            ServerSource::Files(followed) => followed.current().into(),
+            ServerSource::Issued(current) => lock(current).clone().into(),
+        }
     }
 }
 
@@ -185,9 +265,17 @@ impl ServerTls {
 pub struct ClientTls(Followed<ClientConfig>);
 
 impl ClientTls {
-    /// Reads the files for the first time.
+    /// Reads the files of mutual TLS for the first time.
     pub fn new(files: TlsFiles) -> Result<Self, TlsError> {
-        Ok(ClientTls(Followed::new(files, TlsFiles::client)?))
+        let build = Followed::new(files.paths(), Box::new(move || files.client()))?;
+        Ok(ClientTls(build))
+    }
+
+    /// Reads the authorities of the control plane for the first time. The client presents no certificate.
+    pub fn anonymous(authorities: PathBuf) -> Result<Self, TlsError> {
+        let paths = vec![authorities.clone()];
+        let build = Box::new(move || anonymous_client(&authorities));
+        Ok(ClientTls(Followed::new(paths, build)?))
     }
 
     pub(crate) fn connector(&self) -> tokio_rustls::TlsConnector {
@@ -196,9 +284,9 @@ impl ClientTls {
 }
 
 /// Subject alternative names of a certificate: DNS names, then URIs.
-pub(crate) fn identities(certificates: Option<&[CertificateDer<'_>]>) -> Vec<String> {
-    let leaf = certificates.and_then(|chain| chain.first());
-    let names = leaf.map(|leaf| x509::names(leaf)).unwrap_or_default();
+pub(crate) fn identities(chain: &[CertificateDer<'_>]) -> Vec<String> {
+    let names = chain.first().map(|leaf| x509::names(leaf));
+    let names = names.unwrap_or_default();
     let all = names.dns.into_iter().chain(names.uris);
     all.map(str::to_owned).collect()
 }

@@ -3,6 +3,8 @@
 //! One thread accepts connections, and each connection is served on its own thread, so that a slow client delays no other. A connection carries one request.
 //! Connections, the size of a request and the time for it are bounded; a body is discarded.
 //!
+//! A second server may serve the pages for kubelets and Prometheus alone, on an address that can be reached over the network.
+//!
 //! The server has no authentication. It therefore rejects requests that were forwarded by a proxy, this one included, and requests for a host name that is
 //! not its own, which protects it from DNS rebinding.
 
@@ -12,8 +14,8 @@ mod peer;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use pointsman_control::{Snapshots, clock};
@@ -46,6 +48,8 @@ pub struct AdminState {
     pub paths: Paths,
     /// Connection to control plane or data planes in other processes.
     pub peer: PeerState,
+    /// Metrics of the work with a cluster; set by a controller of one.
+    pub cluster_metrics: OnceLock<Arc<pointsman_kube::Metrics>>,
     ready: AtomicBool,
 }
 
@@ -68,6 +72,7 @@ impl AdminState {
             metrics: Some(data_plane.metrics()),
             paths,
             peer: PeerState::None,
+            cluster_metrics: OnceLock::new(),
             ready: AtomicBool::new(false),
         }
     }
@@ -85,14 +90,15 @@ impl AdminState {
         }
     }
 
-    /// Creates the state of a control plane. It is not ready yet.
-    pub fn of_controller(snapshots: Arc<Snapshots>, server: Arc<Server>) -> Self {
+    /// Creates the state of a control plane whose proxies `peer` describes. It is not ready yet.
+    pub fn of_controller(snapshots: Arc<Snapshots>, peer: PeerState) -> Self {
         AdminState {
             snapshots,
             sockets: SocketsReader::default(),
             metrics: None,
             paths: Paths::Any,
-            peer: PeerState::Proxies(server),
+            peer,
+            cluster_metrics: OnceLock::new(),
             ready: AtomicBool::new(false),
         }
     }
@@ -127,9 +133,9 @@ impl AdminServer {
         self.address
     }
 
-    /// Starts to serve requests. `names` are host names that are accepted in addition to addresses and `localhost`.
-    pub fn start(self, state: Arc<AdminState>, names: &[String]) -> io::Result<()> {
-        let names: Arc<[String]> = names.into();
+    /// Starts to serve requests.
+    pub fn start(self, state: Arc<AdminState>, pages: Pages) -> io::Result<()> {
+        let pages = Arc::new(pages);
         let run = move || {
             let open = Arc::new(AtomicUsize::new(0));
             let mut is_failing = false;
@@ -137,7 +143,7 @@ impl AdminServer {
                 match stream {
                     Ok(stream) => {
                         is_failing = false;
-                        accept(stream, &state, &open, &names);
+                        accept(stream, &state, &open, &pages);
                     }
                     Err(error) => {
                         // Most likely the process is out of file descriptors, so wait before the next attempt. Logged once until one succeeds.
@@ -167,7 +173,7 @@ fn accept(
     mut stream: TcpStream,
     state: &Arc<AdminState>,
     open: &Arc<AtomicUsize>,
-    names: &Arc<[String]>,
+    pages: &Arc<Pages>,
 ) {
     let guard = ConnectionGuard(open.clone());
     if open.fetch_add(1, Ordering::Relaxed) >= MAX_CONNECTIONS {
@@ -175,11 +181,11 @@ fn accept(
         let _ = AdminResponse::text(503, "too many connections\n").write(&mut stream, false);
         return;
     }
-    let (state, names) = (state.clone(), names.clone());
+    let (state, pages) = (state.clone(), pages.clone());
     let serve = move || {
         let _guard = guard;
         // An error means that the client closed the connection.
-        let _ = serve(stream, &state, &names);
+        let _ = serve(stream, &state, &pages);
     };
     let thread = std::thread::Builder::new().name("admin".to_owned());
     if let Err(error) = thread.spawn(serve) {
@@ -187,7 +193,7 @@ fn accept(
     }
 }
 
-fn serve(mut stream: TcpStream, state: &AdminState, names: &[String]) -> io::Result<()> {
+fn serve(mut stream: TcpStream, state: &AdminState, pages: &Pages) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     stream.set_nodelay(true)?;
     let end = clock::instant() + REQUEST_TIMEOUT;
@@ -196,7 +202,10 @@ fn serve(mut stream: TcpStream, state: &AdminState, names: &[String]) -> io::Res
         Ok(None) => return Ok(()),
         Ok(Some(request)) => {
             head_only = request.method == "HEAD";
-            rejection(&request, names).unwrap_or_else(|| pages::respond(&request.target, state))
+            match pages.rejection(&request) {
+                Some(rejection) => rejection,
+                None => pages::respond(&request.target, state),
+            }
         }
         Err(status) => AdminResponse::text(status, ""),
     };
@@ -204,22 +213,42 @@ fn serve(mut stream: TcpStream, state: &AdminState, names: &[String]) -> io::Res
     stream.shutdown(std::net::Shutdown::Write)
 }
 
-/// Returns the response to a request that is not allowed.
-fn rejection(request: &AdminRequest, names: &[String]) -> Option<AdminResponse> {
-    // Probes may use any host name: their responses contain nothing confidential.
-    let is_probe = ["/healthz", "/readyz"].contains(&request.target.as_str());
-    if request.is_forwarded {
-        let message = "requests that were forwarded by a proxy are not allowed\n";
-        return Some(AdminResponse::text(403, message));
-    }
-    if !is_probe && !is_own_host(&request.host, names) {
-        let message =
-            "the Host must be an IP address, localhost, or a name given with --admin-host\n";
-        return Some(AdminResponse::text(421, message));
-    }
-    match request.method.as_str() {
-        "GET" | "HEAD" => None,
-        _ => Some(AdminResponse::text(405, "only GET and HEAD are allowed\n")),
+/// Pages that contain nothing confidential, and may be requested under any host name.
+const PROBES: [&str; 2] = ["/healthz", "/readyz"];
+
+/// Pages that an admin server serves.
+pub enum Pages {
+    /// All, for host names that are given here, addresses and `localhost`.
+    All(Box<[String]>),
+    /// Those for kubelets and Prometheus. They are meant to be reached over the network, under any host name, and through any proxy.
+    Probes,
+}
+
+impl Pages {
+    /// Returns the response to a request that is not allowed.
+    fn rejection(&self, request: &AdminRequest) -> Option<AdminResponse> {
+        let target = request.target.as_str();
+        match self {
+            Pages::Probes if !PROBES.contains(&target) && target != "/metrics" => {
+                let message = "not found; the pages are /healthz, /readyz and /metrics\n";
+                return Some(AdminResponse::text(404, message));
+            }
+            Pages::Probes => {}
+            Pages::All(_) if request.is_forwarded => {
+                let message = "requests that were forwarded by a proxy are not allowed\n";
+                return Some(AdminResponse::text(403, message));
+            }
+            Pages::All(names) => {
+                if !PROBES.contains(&target) && !is_own_host(&request.host, names) {
+                    let message = "the Host must be an IP address, localhost, or a name given with --admin-host\n";
+                    return Some(AdminResponse::text(421, message));
+                }
+            }
+        }
+        match request.method.as_str() {
+            "GET" | "HEAD" => None,
+            _ => Some(AdminResponse::text(405, "only GET and HEAD are allowed\n")),
+        }
     }
 }
 

@@ -80,6 +80,9 @@ fn metrics(state: &AdminState) -> AdminResponse {
     let data_plane = state.metrics.as_ref();
     let mut text = data_plane.map_or_else(String::new, |metrics| metrics.render());
     text += &peer::render(&state.peer);
+    if let Some(metrics) = state.cluster_metrics.get() {
+        text += &metrics.to_string();
+    }
     AdminResponse {
         status: 200,
         content_type: "text/plain; version=0.0.4; charset=utf-8",

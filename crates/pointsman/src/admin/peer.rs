@@ -51,6 +51,13 @@ fn of_server(server: &Server) -> String {
     );
     series(
         &mut out,
+        "pointsman_xds_rejected_credentials_total",
+        "counter",
+        "Streams of proxies that were refused because their token is missing or invalid.",
+        server.rejected_credentials() as f64,
+    );
+    series(
+        &mut out,
         "pointsman_xds_handshake_failures_total",
         "counter",
         "TLS handshakes with proxies that failed.",

@@ -1,9 +1,10 @@
 //! Arguments of `controller` and `proxy`.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use pointsman_binding::CONTROLLER_NAME;
 use pointsman_wire::client::{Cache, ControlPlaneUrl};
 use pointsman_wire::server::{Selector, Subscription};
 use pointsman_wire::tls::TlsFiles;
@@ -40,18 +41,31 @@ impl TlsArgs {
 /// Arguments of `controller`.
 #[derive(Args)]
 pub struct Controller {
-    /// File or directory of manifests to watch, or `-` for standard input; may be repeated
+    /// File or directory of manifests to watch in place of a cluster, or `-` for standard input; may be repeated
     ///
     /// Directories are searched recursively for *.yaml, *.yml and *.json files. A pipe is read once.
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+
+    /// Name of this installation: GatewayClasses and XMeshes with this `controllerName` are managed, others are ignored
+    #[arg(long, value_name = "NAME", default_value = CONTROLLER_NAME, value_parser = controller_name)]
+    pub controller_name: String,
+
+    /// The only GatewayClass to manage [default: all with the controller name]
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    pub gateway_class: Option<String>,
+
+    #[command(flatten)]
+    pub cluster: ClusterArgs,
 
     #[command(flatten)]
     pub permissions: PermissionArgs,
 
-    /// Address at which proxies are served; without TLS, a loopback address
+    /// Address at which proxies are served [default: 0.0.0.0:15010; with -f 127.0.0.1:15010]
+    ///
+    /// With -f and without TLS, a loopback address is required.
     #[arg(long, value_name = "ADDRESS:PORT")]
-    pub xds: SocketAddr,
+    pub xds: Option<SocketAddr>,
 
     #[command(flatten)]
     pub tls: TlsArgs,
@@ -65,6 +79,62 @@ pub struct Controller {
 
     #[command(flatten)]
     pub admin: AdminArgs,
+}
+
+impl Controller {
+    /// Returns the address at which proxies are served.
+    pub fn xds(&self) -> SocketAddr {
+        let default: IpAddr = match self.paths.is_empty() {
+            true => Ipv4Addr::UNSPECIFIED.into(),
+            false => Ipv4Addr::LOCALHOST.into(),
+        };
+        self.xds.unwrap_or((default, XDS_PORT).into())
+    }
+
+    /// Returns the identity of this installation.
+    pub fn identity(&self) -> pointsman_binding::Controller {
+        pointsman_binding::Controller {
+            name: self.controller_name.as_str().into(),
+            class: self.gateway_class.as_deref().map(Into::into),
+        }
+    }
+}
+
+/// Port at which proxies are served.
+const XDS_PORT: u16 = 15010;
+
+/// Options for a controller of a cluster. They have no effect with `-f`.
+#[derive(Args)]
+pub struct ClusterArgs {
+    /// Kubeconfig of the cluster [default: as kubectl; within a Pod its own cluster]
+    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME", conflicts_with = "paths")]
+    pub context: Option<String>,
+
+    /// Namespace to watch; may be repeated [default: all]
+    ///
+    /// Roles in these namespaces are permission enough, in place of a ClusterRole.
+    #[arg(long = "watch-namespace", value_name = "NAMESPACE", value_parser = name, conflicts_with = "paths")]
+    pub watch_namespaces: Vec<String>,
+
+    /// Namespace of this controller, for its Lease and its Secret [default: that of the Pod or of the context]
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", value_parser = name)]
+    pub namespace: Option<String>,
+
+    /// Name of the Lease by which one of several replicas is elected to write statuses
+    #[arg(long, value_name = "NAME", default_value = "pointsman-controller", value_parser = name)]
+    pub lease: String,
+
+    /// Name of this replica [default: random]
+    #[arg(long, value_name = "NAME", env = "POD_NAME", value_parser = name)]
+    pub instance: Option<String>,
+
+    /// Name of the Service of the controller, which proxies connect to
+    #[arg(long, value_name = "NAME", default_value = "pointsman-controller", value_parser = name)]
+    pub service: String,
 }
 
 /// On or off.
@@ -85,6 +155,19 @@ pub struct ProxyArgs {
 
     #[command(flatten)]
     pub tls: TlsArgs,
+
+    /// Certificates (PEM) of the authorities that issue the control plane's certificate, for proxies without a certificate; reloaded when it changes
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "token",
+        conflicts_with = "tls_cert"
+    )]
+    pub control_plane_ca: Option<PathBuf>,
+
+    /// File with the ServiceAccount token to present to the control plane; reloaded when it changes
+    #[arg(long, value_name = "FILE", requires = "control_plane_ca")]
+    pub token: Option<PathBuf>,
 
     /// Name of this proxy, unique among those of the control plane
     #[arg(long, value_name = "NAME", value_parser = name)]
@@ -131,6 +214,19 @@ impl ProxyArgs {
             true => Subscription::Everything,
             false => Subscription::Selected(selectors.into_iter().collect()),
         })
+    }
+}
+
+/// Parses a domain-prefixed path, as `controllerName` requires.
+fn controller_name(text: &str) -> Result<String, String> {
+    let fits = |part: &str| !part.is_empty() && part.chars().all(|char| char.is_ascii_graphic());
+    match text.split_once('/') {
+        Some((domain, path)) if fits(domain) && fits(path) && text.len() <= 253 => {
+            Ok(text.to_owned())
+        }
+        _ => Err(format!(
+            "expected a domain and a path, such as {CONTROLLER_NAME}"
+        )),
     }
 }
 

@@ -1,20 +1,28 @@
-//! `controller`: manifests in, configuration for proxies out.
+//! `controller`: configuration in, resources for proxies and statuses out.
 //!
-//! Wires a source of files to the reconciler, and the reconciler to an xDS server ([`sink`]). The main thread reconciles; proxies are served by a runtime of
-//! their own, which shares nothing with it but the encoded resources.
+//! Wires a source to the reconciler, and the reconciler to an xDS server ([`sink`]). The main thread reconciles; proxies are served by a runtime of their own,
+//! which shares nothing with it but the encoded resources.
+//!
+//! - [`files`] reads manifests.
+//! - [`cluster`] watches a Kubernetes cluster and writes statuses to it; [`accounts`] decides there which proxy may have what.
 
+mod accounts;
+mod cluster;
+mod files;
 mod sink;
 
+use std::net::{SocketAddr, TcpListener};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use pointsman_control::{Inbox, Reconciler, Snapshots};
+use pointsman_control::{Inbox, Permissions, Reconciler, Snapshots};
 use pointsman_wire::server::{self, Authorization, Authorize, Server, Subscription};
 use pointsman_wire::tls::ServerTls;
+use tokio::runtime::Runtime;
 
-use crate::admin::AdminState;
+use crate::admin::{AdminState, PeerState};
 use crate::cli::Controller;
 use crate::{logging, serving};
 use sink::XdsSink;
@@ -28,65 +36,119 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Runs `controller`.
 pub fn run(arguments: &Controller) -> Result<ExitCode> {
     logging::start(false);
-    let mut permissions = arguments.permissions.permissions()?;
-    let (source, first) = serving::read_manifests(&arguments.paths)?;
-    let admin = serving::bind_admin(&arguments.admin)?;
-    let admin_address = admin.as_ref().map(|admin| admin.address());
-    let tls = arguments.tls.files().map(ServerTls::new).transpose()?;
-    let tls = tls.map(Arc::new);
-    let listener = server::bind(arguments.xds, tls.is_some()).with_context(|| {
-        format!(
-            "proxies can't be served at {} (--xds sets the address)",
-            arguments.xds
-        )
-    })?;
-    let xds = listener.local_addr()?;
+    match arguments.paths.is_empty() {
+        true => cluster::run(arguments),
+        false => files::run(arguments),
+    }
+}
 
-    let inbox: Arc<Inbox> = Arc::default();
-    let reports = inbox.clone();
-    let notify = move || {
-        // Reports are dropped once the inbox is closed.
-        let _ = reports.put(|update| update.reports = true);
-    };
-    let authorize: Authorize = match &arguments.authorize {
-        Some(path) => {
-            let file = Authorization::new(path.clone())?;
-            Arc::new(move |peer| file.allowed(peer))
+/// Parts of a controller that do not depend on its source.
+struct ControlPlane {
+    snapshots: Arc<Snapshots>,
+    server: Arc<Server>,
+    state: Arc<AdminState>,
+    admin_address: Option<SocketAddr>,
+    listener: TcpListener,
+    runtime: Runtime,
+}
+
+impl ControlPlane {
+    /// Opens all sockets. Proxies are not accepted yet.
+    fn new(
+        arguments: &Controller,
+        authorize: Authorize,
+        has_tls: bool,
+        inbox: Arc<Inbox>,
+        snapshots: Arc<Snapshots>,
+    ) -> Result<Self> {
+        let admin = serving::bind_admin(&arguments.admin)?;
+        let admin_address = admin.admin_address();
+        let xds = arguments.xds();
+        let listener = server::bind(xds, has_tls).with_context(|| {
+            format!("proxies can't be served at {xds} (--xds sets the address)")
+        })?;
+        let reports = inbox.clone();
+        let notify = move || {
+            // Reports are dropped once the inbox is closed.
+            let _ = reports.put(|update| update.reports = true);
+        };
+        let server = Arc::new(Server::new(instance(), authorize, notify));
+        let peer = PeerState::Proxies(server.clone());
+        let state = Arc::new(AdminState::of_controller(snapshots.clone(), peer));
+        admin.start(&state, &arguments.admin)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("xds")
+            .enable_all()
+            .build()?;
+        Ok(ControlPlane {
+            snapshots,
+            server,
+            state,
+            admin_address,
+            listener,
+            runtime,
+        })
+    }
+
+    /// Creates the reconciler, with the xDS server as its sink.
+    fn reconciler(&self, mut permissions: Permissions, arguments: &Controller) -> Reconciler {
+        if let Some(address) = self.admin_address {
+            Arc::make_mut(&mut permissions.endpoints).refuse_admin(address);
         }
-        None => Arc::new(|_| Subscription::Everything),
+        let sink = XdsSink::new(self.server.clone(), permissions.endpoints.clone());
+        Reconciler::new(vec![Box::new(sink)], self.snapshots.clone())
+            .with_permissions(permissions)
+            .with_controller(arguments.identity())
+    }
+
+    /// Prepares to accept proxies. That must not happen before the first configuration is applied: they would take an empty one for the current one.
+    fn acceptor(&self) -> Result<Acceptor> {
+        Ok(Acceptor {
+            listener: self.listener.try_clone()?,
+            server: self.server.clone(),
+            state: self.state.clone(),
+            admin_address: self.admin_address,
+        })
+    }
+
+    /// Ends all streams.
+    fn shut_down(self) {
+        self.state.set_ready(false);
+        self.server.shut_down();
+        self.runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    }
+}
+
+/// The socket for proxies, with what belongs to it.
+struct Acceptor {
+    listener: TcpListener,
+    server: Arc<Server>,
+    state: Arc<AdminState>,
+    admin_address: Option<SocketAddr>,
+}
+
+impl Acceptor {
+    /// Announces the controller, and accepts proxies for ever.
+    async fn run(self, tls: Option<Arc<ServerTls>>) -> Result<()> {
+        let address = self.listener.local_addr()?;
+        serving::announce(&format!("proxies on {address}"), self.admin_address)?;
+        self.state.set_ready(true);
+        Ok(server::accept(self.listener, self.server, tls).await?)
+    }
+}
+
+/// Authorizes proxies by their certificates, as the file says; without one, everything is permitted.
+fn by_certificate(arguments: &Controller) -> Result<Authorize> {
+    let Some(path) = &arguments.authorize else {
+        return Ok(server::authorize_by_certificate(|_| {
+            Subscription::Everything
+        }));
     };
-    let server = Arc::new(Server::new(instance(), authorize, notify));
-    let snapshots: Arc<Snapshots> = Arc::default();
-    let state = Arc::new(AdminState::of_controller(snapshots.clone(), server.clone()));
-    if let Some(admin) = admin {
-        admin.start(state.clone(), &arguments.admin.hosts)?;
-    }
-    let (reloader, closing) = (source.reloader(), inbox.clone());
-    serving::handle_signals(move || reloader.reload(), move || closing.close())?;
-
-    if let Some(address) = admin_address {
-        Arc::make_mut(&mut permissions.endpoints).refuse_admin(address);
-    }
-    let sink = XdsSink::new(server.clone(), permissions.endpoints.clone());
-    let mut reconciler =
-        Reconciler::new(vec![Box::new(sink)], snapshots).with_permissions(permissions);
-    // Proxies are accepted afterwards: they would take an empty configuration for the current one.
-    reconciler.apply_changes(first);
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .thread_name("xds")
-        .enable_all()
-        .build()?;
-    runtime.spawn(server::accept(listener, server.clone(), tls));
-    serving::announce(&format!("proxies on {xds}"), admin_address)?;
-    state.set_ready(true);
-    source.start(inbox.clone())?;
-    reconciler.run(&inbox);
-
-    state.set_ready(false);
-    server.shut_down();
-    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
-    Ok(ExitCode::SUCCESS)
+    let file = Authorization::new(path.clone())?;
+    Ok(server::authorize_by_certificate(move |peer| {
+        file.allowed(peer)
+    }))
 }
 
 /// A name for this process that differs from those of others, and from its own after a restart.

@@ -13,7 +13,7 @@ use anyhow::{Result, anyhow, bail};
 use pointsman_control::{Snapshots, clock};
 use pointsman_proxy::DataPlane;
 use pointsman_routing::Tables;
-use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, ReportQueue};
+use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, ReportQueue, TokenFile};
 use pointsman_wire::tls::ClientTls;
 use tokio::sync::mpsc;
 
@@ -44,7 +44,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     let options = arguments.data_plane.options()?;
     let tls = client_tls(arguments)?;
     let admin = serving::bind_admin(&arguments.admin)?;
-    let admin_address = admin.as_ref().map(|admin| admin.address());
+    let admin_address = admin.admin_address();
     let mut endpoints = arguments.endpoints.policy()?;
     if let Some(address) = admin_address {
         endpoints.refuse_admin(address);
@@ -60,6 +60,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         name: arguments.name.clone(),
         software: env!("CARGO_PKG_VERSION").to_owned(),
         tls,
+        token: arguments.token.clone().map(TokenFile::new),
         cache: arguments.cache(),
         subscription,
         admin: admin_address,
@@ -70,9 +71,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     let paths = arguments.data_plane.path_policy;
     let state = AdminState::of_proxy(snapshots.clone(), &data_plane, paths, client.state());
     let state = Arc::new(state);
-    if let Some(admin) = admin {
-        admin.start(state.clone(), &arguments.admin.hosts)?;
-    }
+    admin.start(&state, &arguments.admin)?;
     let (events, inbox) = channel();
     let (reload, stop) = (events.clone(), events.clone());
     // Events are not sent any more once the main thread ends.
@@ -101,10 +100,19 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
 /// Reads the certificates for TLS. Fails if they are missing, or if they have no effect.
 fn client_tls(arguments: &ProxyArgs) -> Result<Option<Arc<ClientTls>>> {
     let is_used = arguments.control_plane.iter().any(|url| url.has_tls());
+    if let Some(authorities) = &arguments.control_plane_ca {
+        // A token is not sent in plaintext, not even over loopback.
+        return match arguments.control_plane.iter().all(|url| url.has_tls()) {
+            true => Ok(Some(Arc::new(ClientTls::anonymous(authorities.clone())?))),
+            false => bail!("--token requires that every --control-plane begins with https://"),
+        };
+    }
     match arguments.tls.files() {
         Some(files) if is_used => Ok(Some(Arc::new(ClientTls::new(files)?))),
         Some(_) => bail!("--tls-cert has no effect: no --control-plane begins with https://"),
-        None if is_used => bail!("https:// requires --tls-cert, --tls-key and --client-ca"),
+        None if is_used => bail!(
+            "https:// requires --control-plane-ca and --token, or --tls-cert, --tls-key and --client-ca"
+        ),
         None => Ok(None),
     }
 }

@@ -13,7 +13,7 @@ use pointsman_binding::CONTROLLER_NAME;
 use pointsman_control::{Inbox, Reconciler, Snapshot, Snapshots, status_log};
 use pointsman_resources::Kind;
 
-use crate::admin::{AdminServer, AdminState};
+use crate::admin::AdminState;
 use crate::cli::Run;
 use crate::{logging, serving};
 use in_process::{InProcessSink, lock};
@@ -25,7 +25,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     let options = arguments.data_plane.options()?;
     let (source, first) = serving::read_manifests(&arguments.paths)?;
     let admin = serving::bind_admin(&arguments.admin)?;
-    let admin_address = admin.as_ref().map(AdminServer::address);
+    let admin_address = admin.admin_address();
     if let Some(address) = admin_address {
         Arc::make_mut(&mut permissions.endpoints).refuse_admin(address);
     }
@@ -35,9 +35,7 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     let snapshots: Arc<Snapshots> = Arc::default();
     let paths = arguments.data_plane.path_policy;
     let state = Arc::new(AdminState::of_run(snapshots.clone(), &data_plane, paths));
-    if let Some(admin) = admin {
-        admin.start(state.clone(), &arguments.admin.hosts)?;
-    }
+    admin.start(&state, &arguments.admin)?;
     let inbox: Arc<Inbox> = Arc::default();
     let (reloader, closing) = (source.reloader(), inbox.clone());
     serving::handle_signals(move || reloader.reload(), move || closing.close())?;

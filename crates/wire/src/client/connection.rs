@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -90,9 +91,12 @@ pub enum ConnectError {
     /// The connection can't be opened.
     #[error("no connection: {0}")]
     Io(#[from] io::Error),
-    /// The URL begins with `https`, and there is no certificate to present.
+    /// The URL begins with `https`, and TLS is not configured.
     #[error("no certificate is configured for TLS")]
     NoCertificate,
+    /// The token can't be read.
+    #[error("the token in {0}: {1}")]
+    Token(PathBuf, io::Error),
     /// The host is neither a DNS name nor an IP address.
     #[error("`{0}` is not a valid host name")]
     Host(String),

@@ -3,6 +3,7 @@
 //! - [`Replica`] is what was received; it is pure.
 //! - `connection` opens connections to control planes, one after the other.
 //! - `stream` follows one connection.
+//! - [`TokenFile`] is the credential of a proxy that has no certificate.
 //! - [`Cache`] keeps the last configuration on disk.
 //! - [`ReportQueue`] holds what is to be reported.
 
@@ -11,6 +12,7 @@ mod connection;
 mod queue;
 mod replica;
 mod stream;
+mod token;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,6 +31,7 @@ pub use cache::{Cache, CacheError};
 pub use connection::{ConnectError, ControlPlaneUrl};
 pub use queue::ReportQueue;
 pub use replica::Replica;
+pub use token::TokenFile;
 
 /// Shortest and longest time between two attempts to connect.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
@@ -47,6 +50,8 @@ pub struct ClientOptions {
     pub software: String,
     /// Certificates for control planes with `https`.
     pub tls: Option<Arc<ClientTls>>,
+    /// File with the token to present to control planes with `https`, which is read for each connection.
+    pub token: Option<TokenFile>,
     /// Directory for the last configuration.
     pub cache: Option<Cache>,
     /// What the proxy serves.
@@ -155,8 +160,9 @@ impl Client {
             let url = &self.options.control_planes[next % self.options.control_planes.len()];
             let url = url.clone();
             let before = self.state.lock().version;
-            let error = match connection::connect(&url, self.options.tls.as_deref()).await {
-                Ok(connection) => self.follow(&url, connection).await.to_string(),
+            let error = match self.attempt(&url).await {
+                Ok(StreamError::TokenReplaced) => continue,
+                Ok(error) => error.to_string(),
                 Err(error) => error.to_string(),
             };
             if self.commits.is_closed() {
@@ -173,6 +179,14 @@ impl Client {
                 backoff = (backoff * 2).min(BACKOFF.1);
             }
         }
+    }
+
+    /// Connects to a control plane and follows it until the connection ends.
+    async fn attempt(&mut self, url: &ControlPlaneUrl) -> Result<StreamError, ConnectError> {
+        let token = self.options.token.as_ref().filter(|_| url.has_tls());
+        let token = token.map(TokenFile::read).transpose()?;
+        let connection = connection::connect(url, self.options.tls.as_deref()).await?;
+        Ok(self.follow(url, connection, token).await)
     }
 
     /// Puts what was received in effect. Fails if this process is shutting down.

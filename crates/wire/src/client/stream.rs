@@ -11,6 +11,7 @@ use tonic::client::Grpc;
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
+use super::token::Credential;
 use super::{Client, ControlPlaneUrl};
 use crate::proto::{self, ProxyReport, ReportSummary, snapshot::State};
 use crate::reports::encode_report;
@@ -41,6 +42,9 @@ pub enum StreamError {
     /// The control plane sent something that this protocol does not have.
     #[error("unexpected: {0}")]
     Protocol(&'static str),
+    /// The proxy has another token now.
+    #[error("the token was replaced")]
+    TokenReplaced,
     /// This process is shutting down.
     #[error("shutting down")]
     Shutdown,
@@ -67,7 +71,9 @@ impl Client {
         &mut self,
         url: &ControlPlaneUrl,
         connection: Connection,
+        token: Option<Credential>,
     ) -> StreamError {
+        let token_file = self.options.token.clone();
         let (reports, commits) = (self.reports.clone(), self.commits.clone());
         let name = self.options.name.clone();
         let admin = self.options.admin.map(|address| address.to_string());
@@ -93,20 +99,28 @@ impl Client {
             };
             let codec = ProstCodec::<ProxyReport, ReportSummary>::default();
             let path = http::uri::PathAndQuery::from_static(REPORT_PATH);
-            let request = Request::new(ReceiverStream::new(stream));
+            let mut request = Request::new(ReceiverStream::new(stream));
+            Credential::attach(token.as_ref(), &mut request);
             let send = report_grpc.client_streaming(request, path, codec);
             tokio::select! {
                 error = produce => error,
                 result = send => result.map_or_else(StreamError::from, |_| StreamError::Closed),
             }
         };
-        let receive = self.receive(url, grpc());
+        let token_replaced = async {
+            match (&token_file, &token) {
+                (Some(file), Some(token)) => file.replaced(token).await,
+                _ => std::future::pending().await,
+            }
+        };
+        let receive = self.receive(url, grpc(), token.as_ref());
         tokio::select! {
             result = receive => match result {
                 Ok(never) => match never {},
                 Err(error) => error,
             },
             error = send_reports => error,
+            () = token_replaced => StreamError::TokenReplaced,
             () = commits.closed() => StreamError::Shutdown,
         }
     }
@@ -115,12 +129,14 @@ impl Client {
         &mut self,
         url: &ControlPlaneUrl,
         mut grpc: Grpc<Connection>,
+        token: Option<&Credential>,
     ) -> Result<std::convert::Infallible, StreamError> {
         let (requests, stream) = mpsc::channel(16);
         send(&requests, self.first_request()).await?;
         let codec = ProstCodec::<DeltaDiscoveryRequest, DeltaDiscoveryResponse>::default();
         let path = http::uri::PathAndQuery::from_static(DELTA_PATH);
-        let request = Request::new(ReceiverStream::new(stream));
+        let mut request = Request::new(ReceiverStream::new(stream));
+        Credential::attach(token, &mut request);
         grpc.ready()
             .await
             .map_err(|error| Status::unavailable(format!("the connection is closed: {error}")))?;

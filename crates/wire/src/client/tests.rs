@@ -30,7 +30,7 @@ struct ControlPlane {
 
 impl ControlPlane {
     fn start(instance: &str, address: &str) -> ControlPlane {
-        let allow: server::Authorize = Arc::new(|_| Subscription::Everything);
+        let allow = server::authorize_by_certificate(|_| Subscription::Everything);
         let server = Arc::new(Server::new(instance.to_owned(), allow, || {}));
         let listener =
             server::bind(address.parse().expect("an address"), false).expect("a free port");
@@ -68,6 +68,7 @@ impl Proxy {
             name: "edge-1".to_owned(),
             software: "0.0.0-test".to_owned(),
             tls: None,
+            token: None,
             cache: None,
             subscription: Subscription::Everything,
             admin: Some(([127, 0, 0, 1], 15000).into()),

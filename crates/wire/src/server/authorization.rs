@@ -21,8 +21,8 @@ use std::time::SystemTime;
 
 use thiserror::Error;
 
+use super::peer::Peer;
 use super::selector::{Selector, Subscription};
-use super::service::Peer;
 
 /// Subscriptions that are allowed, by identity.
 type Rules = BTreeMap<String, Subscription>;
@@ -133,6 +133,7 @@ mod tests {
         Peer {
             address: ([127, 0, 0, 1], 1).into(),
             identities: Some(identities.into()),
+            token: None,
         }
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use super::service::{Peer, Server};
+use super::peer::Peer;
+use super::service::Server;
 use crate::tls::{self, ServerTls};
 
 /// Pause after a failure to accept: file descriptors may have run out.
@@ -62,17 +63,13 @@ async fn serve(
     server: Arc<Server>,
     tls: Option<Arc<ServerTls>>,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut peer = Peer {
+        address,
+        identities: None,
+        token: None,
+    };
     let Some(tls) = tls else {
-        let identities = None;
-        return Ok(server
-            .serve(
-                stream,
-                Peer {
-                    address,
-                    identities,
-                },
-            )
-            .await?);
+        return Ok(server.serve(stream, peer).await?);
     };
     let handshake = timeout(HANDSHAKE_TIMEOUT, tls.acceptor().accept(stream));
     let stream = match handshake.await? {
@@ -84,14 +81,7 @@ async fn serve(
         }
     };
     let (_, session) = stream.get_ref();
-    let identities = Some(tls::identities(session.peer_certificates()).into());
-    Ok(server
-        .serve(
-            stream,
-            Peer {
-                address,
-                identities,
-            },
-        )
-        .await?)
+    let certificates = session.peer_certificates();
+    peer.identities = certificates.map(|chain| tls::identities(chain).into());
+    Ok(server.serve(stream, peer).await?)
 }

@@ -6,13 +6,14 @@
 //! - `scope` computes and maintains the set of resources that some proxies subscribe to; proxies with equal subscriptions share it.
 //! - `selector` parses subscriptions.
 //! - `service` accepts streams, each of which `session` runs; `proxies` is what is known of connected proxies.
-//! - `listen` accepts connections; `authorization` reads which proxy may subscribe to what.
+//! - `listen` accepts connections. `peer` is the identity of a proxy and the permission that follows from it; `authorization` reads permissions from a file.
 //! - `aggregate` joins the reports of several proxies.
 
 mod aggregate;
 mod authorization;
 mod encoded;
 mod listen;
+mod peer;
 mod proxies;
 mod scope;
 mod selector;
@@ -23,5 +24,8 @@ mod store;
 pub use authorization::{Authorization, AuthorizationError};
 pub use encoded::{Encoded, encode_all};
 pub use listen::{accept, bind};
+pub use peer::{
+    Authorize, Decision, Grant, Peer, ProxyName, Refusal, Token, authorize_by_certificate,
+};
 pub use selector::{Selector, Subscription};
-pub use service::{Authorize, Peer, ProxyStatus, Server};
+pub use service::{ProxyStatus, Server};

@@ -1,11 +1,11 @@
 //! What is known of connected proxies beside their progress.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
 
 use tokio::time::Instant;
 
 use super::selector::Subscription;
-use super::service::Peer;
 use super::store::ProxyId;
 
 /// Changes whose time is kept.
@@ -16,7 +16,9 @@ const CHANGES: usize = 4096;
 pub struct Connected {
     pub name: String,
     pub software: String,
-    pub peer: Peer,
+    pub address: SocketAddr,
+    /// Names that it has proven.
+    pub identities: Vec<String>,
     pub subscription: Subscription,
     pub connected: Instant,
     pub bytes: u64,

@@ -67,6 +67,11 @@ impl Subscription {
         }
     }
 
+    /// Whether it selects nothing, whatever there is.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, Subscription::Selected(selectors) if selectors.is_empty())
+    }
+
     /// Whether a resource is selected itself.
     pub fn selects(&self, root: &Root) -> bool {
         match self {

@@ -18,6 +18,7 @@ use tonic_prost::ProstCodec;
 
 use super::aggregate::Aggregate;
 use super::encoded::Encoded;
+use super::peer::{Authorize, Grant, Peer, Refusal, Token};
 use super::proxies::{Connected, Proxies};
 use super::selector::{Root, Subscription};
 use super::session::{self, EncodedResponse};
@@ -25,18 +26,6 @@ use super::store::{ProxyId, Store};
 use crate::proto::{ProxyReport, ReportSummary};
 use crate::transport::{self, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
 use crate::xds::discovery::DeltaDiscoveryRequest;
-
-/// The other side of a connection.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// Address that it connects from.
-    pub address: SocketAddr,
-    /// Names in its certificate; `None` without TLS.
-    pub identities: Option<Arc<[String]>>,
-}
-
-/// Decides what a proxy may subscribe to.
-pub type Authorize = Arc<dyn Fn(&Peer) -> Subscription + Send + Sync>;
 
 /// A control plane for many proxies.
 ///
@@ -51,6 +40,7 @@ pub struct Server {
     is_closed: watch::Sender<bool>,
     authorize: Authorize,
     refusals: AtomicU64,
+    rejected_credentials: AtomicU64,
     handshake_failures: AtomicU64,
     /// Called when there is something new to report.
     notify: Box<dyn Fn() + Send + Sync>,
@@ -80,6 +70,7 @@ impl Server {
             is_closed: watch::channel(false).0,
             authorize,
             refusals: AtomicU64::new(0),
+            rejected_credentials: AtomicU64::new(0),
             handshake_failures: AtomicU64::new(0),
             notify: Box::new(notify),
         }
@@ -129,6 +120,16 @@ impl Server {
     /// Number of TLS handshakes that failed.
     pub fn handshake_failures(&self) -> u64 {
         self.handshake_failures.load(Ordering::Relaxed)
+    }
+
+    /// Number of streams that were refused because of their credential.
+    pub fn rejected_credentials(&self) -> u64 {
+        self.rejected_credentials.load(Ordering::Relaxed)
+    }
+
+    /// Counts a stream that was refused because of its credential.
+    pub(super) fn count_rejected_credential(&self) {
+        self.rejected_credentials.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts a TLS handshake that failed.
@@ -200,8 +201,9 @@ impl Server {
     async fn respond(
         self: Arc<Self>,
         request: Request<Incoming>,
-        peer: Peer,
+        mut peer: Peer,
     ) -> http::Response<Body> {
+        peer.token = Token::of(request.headers());
         match request.uri().path() {
             DELTA_PATH => {
                 let codec = ProstCodec::<EncodedResponse, DeltaDiscoveryRequest>::default();
@@ -221,26 +223,28 @@ impl Server {
         }
     }
 
-    /// What a peer may subscribe to.
-    pub(super) fn allowed(&self, peer: &Peer) -> Subscription {
-        (self.authorize)(peer)
+    /// Decides what a peer may subscribe to.
+    pub(super) async fn authorize(&self, peer: Peer) -> Result<Grant, Refusal> {
+        (self.authorize)(peer).await
     }
 
     async fn receive_reports(
         &self,
-        peer: &Peer,
+        peer: Peer,
         mut reports: Streaming<ProxyReport>,
     ) -> Result<(), Status> {
+        // A refusal is logged and counted for the stream of resources.
+        let grant = self.authorize(peer).await?;
         let Some(first) = reports.message().await? else {
             return Ok(());
         };
-        let proxy = first.proxy.clone();
-        if proxy.is_empty() {
+        if first.proxy.is_empty() {
             return Err(Status::invalid_argument(
                 "the first message has to name the proxy",
             ));
         }
-        let allowed = self.allowed(peer);
+        let proxy = grant.name.resolve(first.proxy.clone());
+        let allowed = grant.subscription;
         let admin = first.admin.as_deref().and_then(|text| text.parse().ok());
         let stream = self.reports().start(&proxy, admin);
         let mut next = Some(first);
@@ -251,10 +255,13 @@ impl Server {
                 self.reports().apply(&proxy, stream, changes);
                 self.notify();
             }
-            match reports.message().await {
-                Ok(Some(report)) => next = Some(report),
-                Ok(None) => break Ok(()),
-                Err(status) => break Err(status),
+            tokio::select! {
+                message = reports.message() => match message {
+                    Ok(Some(report)) => next = Some(report),
+                    Ok(None) => break Ok(()),
+                    Err(status) => break Err(status),
+                },
+                status = session::expiry(grant.expires) => break Err(status),
             }
         };
         self.reports().end(&proxy, stream, Instant::now());
@@ -285,7 +292,7 @@ fn is_allowed(allowed: &Subscription, change: &Change) -> bool {
 pub struct ProxyStatus {
     /// Name of the proxy.
     pub name: String,
-    /// Names in its certificate; empty without TLS.
+    /// Names that it has proven, by its certificate or its token; empty without either.
     pub identities: Vec<String>,
     /// Address that it connects from.
     pub address: SocketAddr,
@@ -321,13 +328,8 @@ impl ProxyStatus {
         let since = lagging.map(|change| change.unwrap_or(proxy.connected).max(proxy.connected));
         ProxyStatus {
             name: proxy.name.clone(),
-            identities: proxy
-                .peer
-                .identities
-                .as_deref()
-                .unwrap_or_default()
-                .to_vec(),
-            address: proxy.peer.address,
+            identities: proxy.identities.clone(),
+            address: proxy.address,
             software: proxy.software.clone(),
             subscription: proxy.subscription.to_string(),
             connected: now - proxy.connected,
@@ -383,7 +385,7 @@ impl tonic::server::ClientStreamingService<ProxyReport> for ReportService {
     fn call(&mut self, reports: tonic::Request<Streaming<ProxyReport>>) -> Self::Future {
         let (server, peer) = (self.server.clone(), self.peer.clone());
         Box::pin(async move {
-            server.receive_reports(&peer, reports.into_inner()).await?;
+            server.receive_reports(peer, reports.into_inner()).await?;
             Ok(Response::new(ReportSummary {}))
         })
     }

@@ -1,6 +1,7 @@
 //! One proxy's stream of delta xDS. `control.proto` describes its steps.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,9 +10,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tonic::{Status, Streaming};
 
+use super::peer::{Peer, Refusal};
 use super::proxies::Connected;
 use super::selector::Subscription;
-use super::service::{Peer, Server};
+use super::service::Server;
 use super::store::{Batch, ProxyId, Resume};
 use crate::proto;
 use crate::resource::ResourceType;
@@ -77,6 +79,8 @@ struct Session<'s> {
     responses: &'s Responses,
     nonce: u64,
     unacknowledged: VecDeque<Unacknowledged>,
+    /// Time at which the proxy's credential expires.
+    expires: Option<Instant>,
 }
 
 impl Drop for Session<'_> {
@@ -108,11 +112,21 @@ pub async fn run(
                 None => return Ok(()),
             },
             Ok(()) = changed.changed() => {}
+            status = expiry(session.expires) => return Err(status),
             _ = closing.wait_for(|is_closed| *is_closed) => {
                 return Err(Status::unavailable("the control plane is shutting down"));
             }
         }
     }
+}
+
+/// Waits until a credential expires; for ever if it does not.
+pub(super) async fn expiry(at: Option<Instant>) -> Status {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+    Status::unauthenticated("the token has expired: connect again with a new one")
 }
 
 impl<'s> Session<'s> {
@@ -136,12 +150,17 @@ impl<'s> Session<'s> {
         }
         let wanted = Subscription::parse(&first.resource_names_subscribe);
         let wanted = wanted.map_err(Status::invalid_argument)?;
-        let allowed = server.allowed(&peer);
+        let address = peer.address;
+        let grant = match server.authorize(peer).await {
+            Ok(grant) => grant,
+            Err(refusal) => return Err(refuse(server, &node.id, address, refusal)),
+        };
+        let allowed = grant.subscription;
         let refused = wanted.refused(&allowed);
         if !refused.is_empty() {
             let names: Vec<String> = refused.iter().map(ToString::to_string).collect();
             let names = names.join(", ");
-            let identity = peer.identities.as_deref().unwrap_or_default().join(", ");
+            let identity = grant.identities.join(", ");
             server.count_refusal();
             tracing::warn!(
                 "proxy {} ({identity}) may not subscribe to {names}",
@@ -149,6 +168,10 @@ impl<'s> Session<'s> {
             );
         }
         let subscription = wanted.restrict(&allowed);
+        if subscription.is_empty() {
+            let nothing = "nothing of what the proxy subscribes to is permitted to it";
+            return Err(Status::permission_denied(nothing));
+        }
         let mut digest = first.initial_resource_versions;
         let position = digest.remove(POSITION);
         let position = position.and_then(|text| {
@@ -159,9 +182,10 @@ impl<'s> Session<'s> {
             let mut state = server.state();
             let (id, resume) = state.store.connect(&subscription, &digest, position);
             let proxy = Connected {
-                name: node.id,
+                name: grant.name.resolve(node.id),
                 software: software(node.user_agent_version_type),
-                peer,
+                address,
+                identities: grant.identities,
                 subscription,
                 connected: Instant::now(),
                 bytes: 0,
@@ -176,6 +200,7 @@ impl<'s> Session<'s> {
             responses,
             nonce: 0,
             unacknowledged: VecDeque::new(),
+            expires: grant.expires,
         };
         if let Resume::Compare(buckets) = resume {
             session.compare(buckets, requests).await?;
@@ -332,6 +357,18 @@ impl<'s> Session<'s> {
         drop(state);
         self.server.notify();
     }
+}
+
+/// Logs and counts a refusal.
+fn refuse(server: &Server, proxy: &str, address: SocketAddr, refusal: Refusal) -> Status {
+    match &refusal {
+        Refusal::Unauthenticated(_) => server.count_rejected_credential(),
+        Refusal::Forbidden(_) => server.count_refusal(),
+        // Nothing is known about the proxy.
+        Refusal::Unavailable(_) => {}
+    }
+    tracing::warn!("proxy {proxy} ({address}) is refused: {refusal}");
+    refusal.into()
 }
 
 /// Resources that an acknowledgement rejects, with the reasons.

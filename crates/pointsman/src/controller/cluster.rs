@@ -1,0 +1,190 @@
+//! A controller of a Kubernetes cluster.
+//!
+//! Its start has several steps, and each waits for the one before: the API server answers; every kind has been listed; the first configuration is applied; there
+//! is a certificate to serve proxies with. Then proxies are accepted, and the process is ready. A follower does the same as the leader, except that it writes
+//! nothing.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use pointsman_control::mailbox::Wake;
+use pointsman_control::{Inbox, Reconciler, Snapshots, StatusSink};
+use pointsman_kube::connect::{Connection, connect};
+use pointsman_kube::identity::authority::{
+    AuthoritySettings, Published, Rotation, SECRET_NAME, Serving, service_names,
+};
+use pointsman_kube::identity::tokens::Reviewer;
+use pointsman_kube::{Cluster, LeaseName, Settings};
+use pointsman_wire::tls::{IssuedCertificate, ServerTls};
+use tokio::runtime::Runtime;
+
+use super::{Acceptor, ControlPlane, accounts, by_certificate, instance};
+use crate::cli::{Controller, EndpointAddresses};
+use crate::serving;
+
+/// Threads that read objects and write statuses.
+const THREADS: usize = 2;
+
+/// Interval between attempts to reach the API server at the start.
+const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Runs the controller until a signal stops it.
+pub fn run(arguments: &Controller) -> Result<ExitCode> {
+    let permissions = arguments
+        .permissions
+        .permissions_or(EndpointAddresses::Routable)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .thread_name("kubernetes")
+        .enable_all()
+        .build()?;
+    let flags = &arguments.cluster;
+    let connection = connect(flags.kubeconfig.as_deref(), flags.context.as_deref());
+    let connection = runtime.block_on(connection)?;
+    let mutual = arguments.tls.files().map(ServerTls::new).transpose()?;
+    let settings = settings(arguments, &connection, mutual.is_none());
+    let (inbox, snapshots): (Arc<Inbox>, Arc<Snapshots>) = Default::default();
+    let authorize = match &mutual {
+        Some(_) => by_certificate(arguments)?,
+        None => {
+            let reviewer = Reviewer::new(connection.client.clone());
+            accounts::authorize(Arc::new(reviewer), snapshots.clone())
+        }
+    };
+    let plane = ControlPlane::new(arguments, authorize, true, inbox.clone(), snapshots)?;
+    let (reloads, closing) = (inbox.clone(), inbox.clone());
+    let reload = move || {
+        // Nothing is reloaded once the inbox is closed.
+        let _ = reloads.put(|update| update.reload = true);
+    };
+    serving::handle_signals(reload, move || closing.close())?;
+
+    tracing::info!("cluster {}", describe(&connection));
+    let Some((cluster, sinks)) = start(&runtime, &connection, &settings, &inbox) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    plane
+        .state
+        .cluster_metrics
+        .get_or_init(|| cluster.metrics().clone());
+    let mut reconciler = plane.reconciler(permissions, arguments);
+    for sink in sinks {
+        reconciler = reconciler.with_status_sink(sink);
+    }
+    if apply_first(&mut reconciler, &inbox, &cluster) {
+        let acceptor = plane.acceptor()?;
+        match (mutual, cluster.authority()) {
+            (None, Some(authority)) => {
+                let accept = accept_with_issued(acceptor, authority.clone());
+                plane.runtime.spawn(accept);
+            }
+            (mutual, _) => drop(plane.runtime.spawn(acceptor.run(mutual.map(Arc::new)))),
+        }
+        reconciler.run(&inbox);
+    }
+    plane.shut_down();
+    runtime.block_on(cluster.stop());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn settings(arguments: &Controller, connection: &Connection, has_authority: bool) -> Settings {
+    let flags = &arguments.cluster;
+    let namespace = flags.namespace.as_ref().unwrap_or(&connection.namespace);
+    Settings {
+        controller: arguments.identity(),
+        watch_namespaces: flags.watch_namespaces.clone(),
+        lease: Some(LeaseName {
+            namespace: namespace.clone(),
+            name: flags.lease.clone(),
+        }),
+        instance: flags.instance.clone().unwrap_or_else(instance).into(),
+        authority: has_authority.then(|| AuthoritySettings {
+            namespace: namespace.clone(),
+            secret: SECRET_NAME.to_owned(),
+            names: service_names(&flags.service, namespace),
+            rotation: Rotation::default(),
+        }),
+    }
+}
+
+fn describe(connection: &Connection) -> String {
+    match &connection.context {
+        Some(context) => format!("{} (context {context})", connection.url),
+        None => connection.url.clone(),
+    }
+}
+
+type Started = (Cluster, Vec<Box<dyn StatusSink>>);
+
+/// Starts to watch as soon as the API server answers. Returns `None` if the process has to end before.
+fn start(
+    runtime: &Runtime,
+    connection: &Connection,
+    settings: &Settings,
+    inbox: &Arc<Inbox>,
+) -> Option<Started> {
+    let mut last = String::new();
+    while !inbox.is_closed() {
+        let started = Cluster::start(connection.client.clone(), settings, inbox.clone());
+        match runtime.block_on(started) {
+            Ok(started) => return Some(started),
+            Err(error) => {
+                let error = error.to_string();
+                if error != last {
+                    tracing::warn!("the API server does not answer: {error}; retrying");
+                    last = error;
+                }
+            }
+        }
+        runtime.block_on(tokio::time::sleep(CONNECT_INTERVAL));
+    }
+    None
+}
+
+/// Applies the first complete list of all kinds. Returns false if the process has to end before.
+fn apply_first(reconciler: &mut Reconciler, inbox: &Inbox, cluster: &Cluster) -> bool {
+    loop {
+        if inbox.wait(None) == Wake::Closed {
+            return false;
+        }
+        // What has been listed is in the inbox before it is no longer waited for.
+        let is_complete = cluster.source().waits_for().is_empty();
+        if let Some(update) = inbox.take() {
+            reconciler.apply_changes(update);
+        }
+        if is_complete {
+            return true;
+        }
+    }
+}
+
+/// Accepts proxies as soon as there is a certificate, and renews it.
+async fn accept_with_issued(acceptor: Acceptor, authority: Published) -> Result<()> {
+    let mut serving = authority.serving;
+    let first = serving.wait_for(Option::is_some).await?.clone();
+    let first = first.context("a certificate was issued")?;
+    let tls = Arc::new(ServerTls::issued(&certificate(&first))?);
+    let renewed = tls.clone();
+    let renew = async move {
+        while serving.changed().await.is_ok() {
+            let newest = serving.borrow_and_update().clone();
+            if let Some(Err(error)) = newest.map(|newest| renewed.replace(&certificate(&newest))) {
+                tracing::error!("the certificate for proxies can't be renewed: {error}");
+            }
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        result = acceptor.run(Some(tls)) => result,
+        () = renew => Ok(()),
+    }
+}
+
+fn certificate(serving: &Serving) -> IssuedCertificate {
+    IssuedCertificate {
+        chain: serving.chain.clone(),
+        key: serving.key.clone(),
+    }
+}

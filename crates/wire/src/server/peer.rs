@@ -1,0 +1,166 @@
+//! Identity of the other side of a connection, and what follows from it.
+//!
+//! A proxy proves its identity by a certificate (mutual TLS) or by a bearer token in the metadata of each stream. An [`Authorize`] function turns either into a
+//! [`Grant`], or refuses the stream. A refused proxy gets no configuration at all, not even an empty one, so what it has stays in effect.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use tokio::time::Instant;
+use tonic::Status;
+
+use super::selector::Subscription;
+
+/// The other side of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Address that it connects from.
+    pub address: SocketAddr,
+    /// Names in its certificate; `None` without one.
+    pub identities: Option<Arc<[String]>>,
+    /// Token that it presents.
+    pub token: Option<Token>,
+}
+
+/// A bearer token. It is a credential, so it is never printed.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Token(Arc<str>);
+
+impl Token {
+    /// Reads the token of a request.
+    pub fn of(headers: &HeaderMap) -> Option<Self> {
+        let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+        let (scheme, token) = value.split_once(' ')?;
+        let is_bearer = scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty();
+        is_bearer.then(|| Token(token.trim().into()))
+    }
+
+    /// The token itself.
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+/// Permission of a proxy.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// What it may subscribe to.
+    pub subscription: Subscription,
+    /// Names that it has proven, for people.
+    pub identities: Vec<String>,
+    /// Name under which its state and its reports are kept.
+    pub name: ProxyName,
+    /// Time at which the proof expires. The stream ends then, and the proxy has to present another one.
+    pub expires: Option<Instant>,
+}
+
+/// Name of a proxy, as far as it is proven. Without a proof a proxy could replace the reports of another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProxyName {
+    /// The name that the proxy gives itself.
+    Claimed,
+    /// The name that its credential contains.
+    Proven(String),
+    /// The name that the proxy gives itself, qualified by the account that its credential contains.
+    Within(String),
+}
+
+impl ProxyName {
+    /// Returns the name of a proxy that calls itself `claimed`.
+    pub fn resolve(&self, claimed: String) -> String {
+        match self {
+            ProxyName::Claimed => claimed,
+            ProxyName::Proven(name) => name.clone(),
+            ProxyName::Within(account) => format!("{account}:{claimed}"),
+        }
+    }
+}
+
+/// Reason why a proxy gets nothing.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Its credential is missing or invalid. Another attempt needs another credential.
+    #[error("{0}")]
+    Unauthenticated(String),
+    /// Its identity is proven, and nothing is permitted to it.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Its credential could not be verified.
+    #[error("{0}")]
+    Unavailable(String),
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Unauthenticated(why) => Status::unauthenticated(why),
+            Refusal::Forbidden(why) => Status::permission_denied(why),
+            Refusal::Unavailable(why) => Status::unavailable(why),
+        }
+    }
+}
+
+/// A decision on a proxy that may take a request to another server.
+pub type Decision = Pin<Box<dyn Future<Output = Result<Grant, Refusal>> + Send>>;
+
+/// Decides what a proxy may subscribe to.
+pub type Authorize = Arc<dyn Fn(Peer) -> Decision + Send + Sync>;
+
+/// Authorizes proxies by their certificates.
+pub fn authorize_by_certificate(
+    allowed: impl Fn(&Peer) -> Subscription + Send + Sync + 'static,
+) -> Authorize {
+    Arc::new(move |peer| {
+        let grant = Grant {
+            subscription: allowed(&peer),
+            identities: peer.identities.as_deref().unwrap_or_default().to_vec(),
+            name: ProxyName::Claimed,
+            expires: None,
+        };
+        Box::pin(std::future::ready(Ok(grant)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_read_from_the_authorization_header_and_never_printed() {
+        let token = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().expect("a value"));
+            Token::of(&headers)
+        };
+        for good in ["Bearer abc", "bearer abc", "BEARER  abc "] {
+            let token = token(good).unwrap_or_else(|| panic!("{good}"));
+            assert_eq!(token.secret(), "abc");
+            assert!(!format!("{token:?}").contains("abc"));
+        }
+        for bad in ["abc", "Basic abc", "Bearer", "Bearer  "] {
+            assert_eq!(token(bad), None, "{bad}");
+        }
+        assert_eq!(Token::of(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn a_name_that_is_not_proven_cannot_be_that_of_another_proxy() {
+        let resolve = |name: ProxyName| name.resolve("edge-1".to_owned());
+        assert_eq!(resolve(ProxyName::Claimed), "edge-1");
+        assert_eq!(resolve(ProxyName::Proven("shop/a".to_owned())), "shop/a");
+        assert_eq!(
+            resolve(ProxyName::Within("shop/account".to_owned())),
+            "shop/account:edge-1"
+        );
+    }
+}
