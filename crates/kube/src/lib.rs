@@ -17,6 +17,7 @@
 //! - `status` writes statuses, while [`lease`] says that this process is the one to do so.
 //!
 //! - [`gateways`] names the objects that are generated for each Gateway.
+//! - [`permissions`] lists the requests that all of this makes.
 //! - [`identity`] is the certificate authority of the control plane, and verifies the tokens of proxies.
 //! - `events` reports problems as Events on the objects concerned.
 //!
@@ -35,6 +36,7 @@ pub mod lease;
 mod limit;
 mod metrics;
 mod object;
+pub mod permissions;
 mod settings;
 mod source;
 mod status;

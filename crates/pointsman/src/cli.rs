@@ -1,6 +1,7 @@
 //! The command line.
 
 mod control_plane;
+mod install;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -24,6 +25,7 @@ pub struct Cli {
 }
 
 pub use control_plane::{Controller, ProxyArgs};
+pub use install::Install;
 
 #[derive(Subcommand)]
 pub enum Verb {
@@ -73,6 +75,11 @@ pub enum Verb {
     ///
     /// Exit status: 0 after a graceful shutdown; 1 if connections had to be closed at the end of the --drain period; 2 if the command line is invalid.
     Proxy(Box<ProxyArgs>),
+    /// Print the Kubernetes manifests of a controller and its GatewayClass
+    ///
+    /// Prints CustomResourceDefinitions, the controller's namespace, ServiceAccount, permissions, Deployment and Service, and a GatewayClass, for `kubectl apply -f -`. The
+    /// CustomResourceDefinitions of the Gateway API are not among them.
+    Install(Install),
 }
 
 /// Arguments of `run`.

@@ -6,6 +6,7 @@ mod cli;
 mod controller;
 mod demo;
 mod explain;
+mod install;
 mod logging;
 mod lookup;
 mod merged_rules;
@@ -41,5 +42,6 @@ fn execute(verb: &Verb) -> Result<ExitCode> {
         Verb::Run(arguments) => run::run(arguments),
         Verb::Controller(arguments) => controller::run(arguments),
         Verb::Proxy(arguments) => proxy::run(arguments),
+        Verb::Install(arguments) => install::run(arguments),
     }
 }
