@@ -277,20 +277,10 @@ fn condition_lines(paint: &Paint, condition: &Condition, indent: usize, out: &mu
 }
 
 fn located(paint: &Paint, style: Style, finding: &Finding) -> String {
-    let Finding {
-        field,
-        message,
-        severity,
-        ..
-    } = finding;
-    let field = if field.is_empty() {
-        String::new()
-    } else {
-        format!("{field}: ")
-    };
     format!(
-        "{} {}: {field}{message}",
-        paint.paint(style, &format!("{severity}:")),
-        finding.location()
+        "{} {}: {}",
+        paint.paint(style, &format!("{}:", finding.severity)),
+        finding.location(),
+        finding.text()
     )
 }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
+use pointsman_resources::text::{is_control, push_escaped};
 use serde::Serialize;
 
 use crate::cli::Format;
@@ -91,7 +92,7 @@ pub fn print(text: &str) -> Result<()> {
 /// Replaces control characters by escapes, line ends and the codes of [`Paint`] excepted: a name or value of a manifest is text, and nothing that a terminal
 /// acts on.
 fn escape_controls(text: &str) -> Cow<'_, str> {
-    let is_harmless = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
+    let is_harmless = |letter: char| !is_control(letter) || matches!(letter, '\n' | '\t');
     if text.chars().all(is_harmless) {
         return Cow::Borrowed(text);
     }
@@ -101,7 +102,7 @@ fn escape_controls(text: &str) -> Cow<'_, str> {
         match letter {
             letter if is_harmless(letter) => escaped.push(letter),
             '\x1b' if codes.any(|code| text[at..].starts_with(code)) => escaped.push(letter),
-            letter => escaped.push_str(&format!("\\x{:02x}", u32::from(letter))),
+            letter => push_escaped(&mut escaped, letter),
         }
     }
     Cow::Owned(escaped)
@@ -128,13 +129,13 @@ mod tests {
     fn control_characters_of_manifests_reach_no_terminal() {
         let styled = Paint { color: true }.paint(Style::Bad, "a");
         for (text, wanted) in [
-            ("a\n\tb ü\u{202e}", "a\n\tb ü\u{202e}"),
+            ("a\n\tb ü\u{202e}", "a\n\tb ü\\u{202e}"),
             (&styled, "\x1b[31ma\x1b[0m"),
             (
                 "\x1b[2J\x1b]0;t\x07\x1b[8m",
                 "\\x1b[2J\\x1b]0;t\\x07\\x1b[8m",
             ),
-            ("a\0\r\u{7f}\u{9b}31m", "a\\x00\\x0d\\x7f\\x9b31m"),
+            ("a\0\r\u{7f}\u{9b}31m", "a\\x00\\x0d\\x7f\\u{9b}31m"),
         ] {
             assert_eq!(escape_controls(text), wanted);
         }

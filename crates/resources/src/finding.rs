@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::text::single_line;
+
 /// An error or warning about a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -39,6 +41,15 @@ impl fmt::Display for Severity {
 }
 
 impl Finding {
+    /// Formats field and message as one line, whatever the values are that they repeat.
+    pub fn text(&self) -> String {
+        let message = single_line(&self.message);
+        match self.field.as_str() {
+            "" => message.into_owned(),
+            field => format!("{}: {message}", single_line(field)),
+        }
+    }
+
     /// Formats the position as `file:line:column`, or as the file name alone if the finding is about the whole file.
     pub fn location(&self) -> String {
         match self.line {
@@ -51,9 +62,6 @@ impl Finding {
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}: ", self.location(), self.severity)?;
-        if !self.field.is_empty() {
-            write!(f, "{}: ", self.field)?;
-        }
-        f.write_str(&self.message)
+        f.write_str(&self.text())
     }
 }

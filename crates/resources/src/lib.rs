@@ -17,6 +17,7 @@ pub mod refs;
 pub mod route;
 mod schema;
 pub mod served;
+pub mod text;
 
 pub use document::Position;
 pub use finding::{Finding, Severity};

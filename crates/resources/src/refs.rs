@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use crate::meta::{GATEWAY_GROUP, Labels, null_as_default};
+use crate::text::reference_name;
 
 /// Reference to a parent that a route attaches to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Deserialize)]
@@ -20,6 +21,7 @@ pub struct ParentReference {
     pub kind: String,
     /// Defaults to the route's own namespace.
     pub namespace: Option<String>,
+    #[serde(deserialize_with = "reference_name")]
     pub name: String,
     /// Name of a listener or of a Service port.
     pub section_name: Option<String>,
@@ -36,6 +38,7 @@ pub struct BackendObjectReference {
     pub group: String,
     #[serde(default = "service_kind")]
     pub kind: String,
+    #[serde(deserialize_with = "reference_name")]
     pub name: String,
     /// Defaults to the namespace of the referring object.
     pub namespace: Option<String>,
@@ -49,6 +52,7 @@ pub struct LocalObjectReference {
     /// Empty for the core group.
     pub group: String,
     pub kind: String,
+    #[serde(deserialize_with = "reference_name")]
     pub name: String,
 }
 
@@ -60,6 +64,7 @@ pub struct SecretObjectReference {
     pub group: String,
     #[serde(default = "secret_kind")]
     pub kind: String,
+    #[serde(deserialize_with = "reference_name")]
     pub name: String,
     /// Defaults to the namespace of the referring object.
     pub namespace: Option<String>,
@@ -71,6 +76,7 @@ pub struct ObjectReference {
     /// Empty for the core group.
     pub group: String,
     pub kind: String,
+    #[serde(deserialize_with = "reference_name")]
     pub name: String,
     /// Defaults to the namespace of the referring object.
     pub namespace: Option<String>,
@@ -83,6 +89,7 @@ pub struct PolicyTargetReference {
     /// Empty for the core group.
     pub group: String,
     pub kind: String,
+    #[serde(deserialize_with = "reference_name")]
     pub name: String,
     /// Name of a Service port.
     pub section_name: Option<String>,

@@ -81,12 +81,22 @@ impl CrossNamespaceReference<'_> {
         } = self;
         let (from_group, from) = (from.group(), from.name());
         let group = if group.is_empty() { "\"\"" } else { group };
+        let sentence = format!(
+            "{kind} {to_namespace}/{name} can't be referenced from namespace {namespace} without a ReferenceGrant"
+        );
+        // The author of the reference chooses the name, and someone else pastes the manifest.
+        if !is_object_name(name) {
+            return sentence + ", and no object can have this name";
+        }
+        let name = &scalar(name);
+        let own = format!("{}-{name}-from-{namespace}", kind.to_ascii_lowercase());
+        let own = own.replace('"', "");
         format!(
-            "{kind} {to_namespace}/{name} can't be referenced from namespace {namespace} without a ReferenceGrant{ONE}\
+            "{sentence}{ONE}\
              apiVersion: gateway.networking.k8s.io/v1\n\
              kind: ReferenceGrant\n\
              metadata:\n\
-             \x20 name: {lower}-{name}-from-{namespace}\n\
+             \x20 name: {own}\n\
              \x20 namespace: {to_namespace}\n\
              spec:\n\
              \x20 from:\n\
@@ -97,14 +107,59 @@ impl CrossNamespaceReference<'_> {
              \x20 - group: {group}\n\
              \x20   kind: {kind}\n\
              \x20   name: {name}\n",
-            lower = kind.to_ascii_lowercase(),
         )
+    }
+}
+
+/// Returns whether Kubernetes accepts a name for some kind of object: an RFC 1123 subdomain.
+fn is_object_name(name: &str) -> bool {
+    let is_inner = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.');
+    let bytes = name.as_bytes();
+    let ends = [bytes.first(), bytes.last()];
+    name.len() <= 253
+        && bytes.iter().all(|byte| is_inner(*byte))
+        && ends
+            .iter()
+            .all(|byte| byte.is_some_and(u8::is_ascii_alphanumeric))
+}
+
+/// Writes a name as a YAML string: `123`, `1e3` and `on` have to be quoted.
+fn scalar(name: &str) -> String {
+    const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let is_number = name.starts_with(|first: char| first.is_ascii_digit());
+    match is_number || WORDS.contains(&name) || [".inf", ".nan"].contains(&name) {
+        true => format!("\"{name}\""),
+        false => name.to_owned(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // The name of a reference may be any text, and the suggested manifest is meant to be pasted.
+    #[test]
+    fn a_name_is_quoted_or_left_out_of_the_manifest() {
+        let quoted = missing("123");
+        assert!(quoted.ends_with("    name: \"123\"\n"), "{quoted}");
+        assert!(
+            quoted.contains("  name: service-123-from-shop\n"),
+            "{quoted}"
+        );
+        assert!(missing("on").ends_with("    name: \"on\"\n"));
+        for name in [
+            "cart\nkind: ClusterRole",
+            "Cart",
+            "a b",
+            "x: y",
+            "",
+            "-x",
+            "{}",
+        ] {
+            let text = missing(name);
+            assert!(text.ends_with("no object can have this name"), "{text}");
+        }
+    }
 
     fn missing(name: &str) -> String {
         let reference = CrossNamespaceReference {

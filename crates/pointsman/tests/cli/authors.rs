@@ -232,6 +232,39 @@ fn control_characters_of_manifests_reach_no_terminal() {
     }
 }
 
+// A runner of CI executes lines such as `::error::…` in the output of a command.
+#[test]
+fn a_value_with_line_ends_stays_on_the_line_of_its_error() {
+    let value = r"a\n::error::injected";
+    let route = |path: &str, backend: &str| {
+        format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: HTTPRoute, metadata: {{name: web, namespace: shop}}, spec: {{parentRefs: [{{group: '', kind: Service, name: web, port: 80}}], \
+             rules: [{{matches: [{{path: {{value: \"{path}\"}}}}], backendRefs: [{{name: \"{backend}\", namespace: other, port: 80}}]}}]}}}}\n"
+        )
+    };
+    for manifests in [
+        route(value, "cart"),
+        format!("{WELL}---\n{}", route("/", value)),
+        format!("{{apiVersion: v1, kind: Service, metadata: {{name: \"{value}\"}}}}\n"),
+        format!("{{apiVersion: v1, kind: \"{value}\", metadata: {{name: a}}}}\n"),
+        format!("{{\"{value}\": 1}}\n"),
+    ] {
+        for arguments in [
+            &["check", "-f", "-"][..],
+            &["explain", "-f", "-", "http://a/"],
+        ] {
+            let output = pointsman(arguments, &manifests);
+            let printed = [output.stdout, output.stderr].concat();
+            let printed = String::from_utf8_lossy(&printed);
+            let is_injected = |line: &str| line.trim_start().starts_with("::error");
+            assert!(
+                !printed.lines().any(is_injected),
+                "{arguments:?}: {printed}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_file_of_16_mib_is_read() {
     let folder = tempfile::tempdir().expect("a folder");

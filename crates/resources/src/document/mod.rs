@@ -16,6 +16,9 @@ pub const MAX_DEPTH: usize = 100;
 /// Maximum number of nodes that anchors and aliases may add to a document.
 pub const MAX_ALIASED: usize = 100_000;
 
+/// Maximum number of bytes of keys and values that anchors and aliases may add to a document.
+pub const MAX_ALIASED_BYTES: usize = 16 * 1024 * 1024;
+
 /// A position in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
@@ -231,6 +234,21 @@ impl Node {
         1 + match &self.value {
             Value::List(items) => items.iter().map(Node::size).sum(),
             Value::Map(entries) => entries.iter().map(|entry| entry.node.size()).sum(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the number of bytes of the keys and values of this tree.
+    fn bytes(&self) -> usize {
+        match &self.value {
+            Value::String(text) => text.len(),
+            Value::List(items) => items.iter().map(Node::bytes).sum(),
+            Value::Map(entries) => {
+                let entries = entries.iter();
+                entries
+                    .map(|entry| entry.key.len() + entry.node.bytes())
+                    .sum()
+            }
             _ => 0,
         }
     }

@@ -226,6 +226,18 @@ fn aliases_that_expand_exponentially_are_rejected() {
 }
 
 #[test]
+fn aliases_of_a_large_value_are_rejected() {
+    let text = format!("a: &a {}\n", "x".repeat(100_000));
+    let many = format!("{text}b: [{}]\n", "*a,".repeat(1000));
+    assert_eq!(
+        error(&many).message,
+        "anchors and aliases expand to more than 16 MiB"
+    );
+    let few = format!("{text}b: [{}]\n", "*a,".repeat(100));
+    assert_eq!(one(&few)["b"].as_array().map(Vec::len), Some(100));
+}
+
+#[test]
 fn nesting_depth_is_limited() {
     let lists = |n: usize| format!("{}{}", "[".repeat(n), "]".repeat(n));
     for (text, fits) in [

@@ -4,7 +4,10 @@ use std::collections::HashSet;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, Span, Tag};
 
-use super::{MAX_ALIASED, MAX_DEPTH, MapEntry, Node, Position, SyntaxError, Value, scalar, split};
+use super::{
+    MAX_ALIASED, MAX_ALIASED_BYTES, MAX_DEPTH, MapEntry, Node, Position, SyntaxError, Value,
+    scalar, split,
+};
 
 type Result<T> = std::result::Result<T, SyntaxError>;
 
@@ -70,6 +73,8 @@ struct Builder {
     anchors: std::collections::HashMap<usize, Node>,
     /// Number of nodes that were copied for anchors and aliases.
     aliased: usize,
+    /// Bytes that anchors and aliases have added.
+    aliased_bytes: usize,
     root: Option<Node>,
 }
 
@@ -155,13 +160,21 @@ impl Builder {
         Ok(())
     }
 
-    /// Counts a copy, stored for an anchor or inserted for an alias, towards [`MAX_ALIASED`].
+    /// Counts a copy, stored for an anchor or inserted for an alias, towards [`MAX_ALIASED`] and [`MAX_ALIASED_BYTES`].
     fn count_copy(&mut self, node: &Node) -> Result<()> {
         self.aliased += node.size();
         if self.aliased > MAX_ALIASED {
             return Err(SyntaxError::new(
                 node.at,
                 format!("anchors and aliases expand to more than {MAX_ALIASED} nodes"),
+            ));
+        }
+        self.aliased_bytes += node.bytes();
+        if self.aliased_bytes > MAX_ALIASED_BYTES {
+            let mebibytes = MAX_ALIASED_BYTES >> 20;
+            return Err(SyntaxError::new(
+                node.at,
+                format!("anchors and aliases expand to more than {mebibytes} MiB"),
             ));
         }
         Ok(())
