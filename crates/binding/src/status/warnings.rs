@@ -212,6 +212,10 @@ impl Binder {
         let Some(view) = self.routes.get(key) else {
             return;
         };
+        if route.spec.parent_refs.is_empty() && view.parents.is_empty() {
+            let message = "there is no parentRef, so the route has no effect";
+            warn("spec.parentRefs", message.to_owned());
+        }
         for (index, reference) in route.spec.parent_refs.iter().enumerate() {
             let field = format!("spec.parentRefs[{index}]");
             if view.unknown_parents.contains(reference) {
@@ -229,10 +233,14 @@ impl Binder {
         for (index, rule) in route.spec.rules.iter().enumerate() {
             let field = format!("spec.rules[{index}].backendRefs");
             if !rule.backend_refs.is_empty() && rule.backend_refs.iter().all(|b| b.weight == 0) {
-                warn(
-                    &field,
-                    "all weights are 0, so every request gets 503".to_owned(),
-                );
+                let message = match route.kind {
+                    Kind::TLSRoute | Kind::TCPRoute => {
+                        "all weights are 0, so every connection is closed"
+                    }
+                    Kind::UDPRoute => "all weights are 0, so every datagram is dropped",
+                    _ => "all weights are 0, so every request gets 503",
+                };
+                warn(&field, message.to_owned());
             }
             header_warnings(&format!("spec.rules[{index}]"), &rule.filters, warn);
             for (position, backend) in rule.backend_refs.iter().enumerate() {
@@ -253,10 +261,13 @@ impl Binder {
                     let Ok(id) = &backend.target else { continue };
                     if self.is_without_endpoint(id) && reported.insert(id) {
                         let field = format!("spec.rules[{}].backendRefs", rule.index);
-                        warn(
-                            &field,
-                            format!("{id} has no ready endpoint; its share of requests gets 503"),
-                        );
+                        let share = match route.kind {
+                            Kind::TLSRoute | Kind::TCPRoute => "connections is closed",
+                            Kind::UDPRoute => "datagrams is dropped",
+                            _ => "requests gets 503",
+                        };
+                        let message = format!("{id} has no ready endpoint; its share of {share}");
+                        warn(&field, message);
                     }
                 }
             }
@@ -290,7 +301,7 @@ impl Binder {
         let reason = gateway.and_then(|gateway| self.explain_unserved(&gateway));
         reason.unwrap_or_else(|| {
             let parent = parent_text(reference);
-            format!("{parent} is not of a supported kind of parent")
+            format!("{parent} is not of a supported kind of parent: Gateway, ListenerSet, Service and ServiceImport are")
         })
     }
 }
