@@ -22,7 +22,9 @@ use pointsman_resources::kuma::DataSource;
 use pointsman_resources::{Name, ObjectKey, Resource};
 use status::Status;
 
-pub use endpoint_policy::{EndpointPolicy, Network, RefusedAddress, is_reached_at};
+pub use endpoint_policy::{
+    EndpointPolicy, Network, OwnServer, OwnServers, RefusedAddress, is_reached_at,
+};
 pub use engine::Binder;
 pub use gateway_api::certificates::parse_certified_key;
 pub use gateway_api::controller::{CONTROLLER_NAME, Controller};

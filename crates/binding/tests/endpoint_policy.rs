@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::{doc, document, puts, slice};
 use pointsman_binding::bound::Endpoints;
 use pointsman_binding::status::Condition;
-use pointsman_binding::{Binder, Change, EndpointPolicy, Network};
+use pointsman_binding::{Binder, Change, EndpointPolicy, Network, OwnServer, OwnServers};
 use pointsman_resources::{Kind, ObjectKey};
 
 const REFUSED: &str = "pointsman.io/EndpointsRefused";
@@ -167,8 +167,7 @@ fn conditions_follow_endpoints_and_policy() {
 
 #[test]
 fn the_admin_server_is_refused_under_every_policy() {
-    let mut policy = EndpointPolicy::default();
-    policy.refuse_admin("127.0.0.1:8000".parse().expect("an address"));
+    let policy = without("127.0.0.1:8000", OwnServer::Admin);
     let mut binder = Binder::new();
     let changes = [Change::EndpointPolicy(Arc::new(policy))].into_iter();
     let delta = binder.apply(changes.chain(puts(&manifests(&["127.0.0.1", "127.0.0.1"]))));
@@ -180,6 +179,43 @@ fn the_admin_server_is_refused_under_every_policy() {
         "{}",
         reported.message
     );
+}
+
+/// Returns a policy that refuses a server of Pointsman alone.
+fn without(address: &str, server: OwnServer) -> EndpointPolicy {
+    let mut own = OwnServers::default();
+    own.add(server, address.parse().expect(address));
+    let mut policy = EndpointPolicy::default();
+    policy.refuse_own(&own);
+    policy
+}
+
+// "Pointsman never connects to its own admin address, however it is written"
+#[test]
+fn a_name_that_resolves_to_an_own_server_is_reported_for_its_port_alone() {
+    for (port, server, is_refused) in [
+        (443, OwnServer::Admin, true),
+        (443, OwnServer::Probes, true),
+        (443, OwnServer::ControlPlane, true),
+        (15000, OwnServer::Admin, false),
+    ] {
+        let policy = without(&format!("127.0.0.1:{port}"), server);
+        let mut binder = Binder::new();
+        let all = common::BASE.to_owned() + &external("api.example.com");
+        let policy = [Change::EndpointPolicy(Arc::new(policy))].into_iter();
+        binder.apply(policy.chain(puts(&all)));
+        let own = "::ffff:127.0.0.1".parse().expect("an address");
+        binder.apply([Change::RefusedResolution(
+            "api.example.com".into(),
+            vec![own],
+        )]);
+        let reported = refused(&binder, &web()).map(|condition| condition.message.to_string());
+        let expected = format!("api.example.com (::ffff:127.0.0.1) is {server}");
+        let is_reported = reported
+            .as_ref()
+            .is_some_and(|text| text.contains(&expected));
+        assert_eq!(is_reported, is_refused, "{port} {server}: {reported:?}");
+    }
 }
 
 fn external(hostname: &str) -> String {

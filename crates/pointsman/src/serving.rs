@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use pointsman_binding::EndpointPolicy;
+use pointsman_binding::{EndpointPolicy, OwnServer, OwnServers};
 use pointsman_control::{FileSource, SourceUpdate};
 use pointsman_proxy::placement::Placement;
-use pointsman_proxy::{DataPlane, Options, Proxy, SocketFactory};
+use pointsman_proxy::{DataPlane, Options, Proxy, SocketFactory, reachable_at};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -40,7 +40,19 @@ pub fn bind_admin(arguments: &AdminArgs) -> Result<AdminServers> {
 }
 
 impl AdminServers {
-    /// Returns the address of the admin server. That of the server for probes is no secret.
+    /// Returns the addresses at which these servers can be reached, where no route may lead.
+    pub fn own(&self) -> OwnServers {
+        let mut own = OwnServers::default();
+        let admin = self.admin.as_ref().map(|server| (OwnServer::Admin, server));
+        let probes = self.probes.as_ref();
+        let probes = probes.map(|server| (OwnServer::Probes, server));
+        for (kind, server) in admin.into_iter().chain(probes) {
+            add_own(&mut own, kind, server.address());
+        }
+        own
+    }
+
+    /// Returns the address of the admin server.
     pub fn admin_address(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(AdminServer::address)
     }
@@ -58,6 +70,13 @@ impl AdminServers {
     }
 }
 
+/// Adds the addresses at which a listener can be reached.
+pub fn add_own(own: &mut OwnServers, kind: OwnServer, listener: SocketAddr) {
+    for address in reachable_at(listener) {
+        own.add(kind, address);
+    }
+}
+
 /// Reads manifests for the first time. Fails if nothing can be read.
 pub fn read_manifests(paths: &[std::path::PathBuf]) -> Result<(FileSource, SourceUpdate)> {
     let mut source = FileSource::new(paths).context("can't watch files")?;
@@ -71,16 +90,14 @@ pub fn read_manifests(paths: &[std::path::PathBuf]) -> Result<(FileSource, Sourc
     Ok((source, first))
 }
 
-/// Starts a data plane without configuration. It never connects to the admin server or to endpoints that the policy refuses.
+/// Starts a data plane without configuration. It never connects to servers that its sockets refuse, or to endpoints that the policy refuses.
 pub fn start_data_plane(
     mut options: Options,
     placement: Placement,
     endpoints: Arc<EndpointPolicy>,
-    admin: Option<SocketAddr>,
+    sockets: SocketFactory,
 ) -> Result<DataPlane> {
-    if let Some(address) = admin {
-        options.sockets = SocketFactory::default().without_admin(address);
-    }
+    options.sockets = sockets;
     options.endpoints = endpoints;
     let proxy = Proxy::start(options).context("can't start the data plane")?;
     Ok(DataPlane::new(proxy, placement))

@@ -44,4 +44,4 @@ pub use limits::{Limit, Limits};
 pub use options::{AccessLogFormat, AccessLogOptions, Options};
 pub use pointsman_binding::Network;
 pub use proxy::{ApplyOutcome, MetricsReader, Proxy, SocketKey, SocketOwner, Update};
-pub use sockets::{NetworkNamespace, SocketFactory};
+pub use sockets::{NetworkNamespace, SocketFactory, reachable_at};

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pointsman_binding::EndpointPolicy;
-use pointsman_binding::bound::{Backend, BackendId, FrontendId, Transport};
+use pointsman_binding::bound::{Backend, BackendId, Endpoints, FrontendId, Transport};
 use pointsman_resources::{Name, ObjectKey};
 use pointsman_routing::Tables;
 use tokio::sync::mpsc::UnboundedSender;
@@ -112,6 +112,8 @@ struct ProxyState {
     bound: HashSet<SocketKey>,
     tls: TlsConfigs,
     config: Arc<ConfigSnapshot>,
+    /// Tables with the newest endpoints; those of `config` may have older ones.
+    tables: Tables,
     endpoints: Arc<EndpointSet>,
     /// True if a socket could not be bound.
     has_unbound: bool,
@@ -191,6 +193,8 @@ impl Proxy {
                 bound: update.tables.endpoint_map().clone(),
                 names,
             });
+            state.tables = update.tables.clone();
+            state.record_own_names();
             let current = &state.config;
             let only_endpoints = !update.changed.beyond_endpoints
                 && !state.has_unbound
@@ -300,44 +304,69 @@ impl Drop for Proxy {
 impl ProxyState {
     /// Sets the addresses of a DNS name, unless no backend uses it any more.
     fn set_name_addresses(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) {
-        if !self.config.tables.names().any(|wanted| wanted == name) {
+        if !self.tables.names().any(|wanted| wanted == name) {
             return;
         }
-        let addresses = self.filter_refused(name, addresses);
+        let policy = &self.endpoint_policy;
+        let (refused, addresses): (Vec<IpAddr>, Vec<IpAddr>) = addresses
+            .into_iter()
+            .partition(|address| policy.refuses(*address).is_some());
+        self.record_refused(name, refused, &addresses);
         let mut endpoints = (*self.endpoints).clone();
         Arc::make_mut(&mut endpoints.names).insert(name.clone(), addresses);
         self.endpoints = Arc::new(endpoints);
-        let named = self.config.tables.backends_named(name);
+        let named = self.tables.backends_named(name);
         self.install_endpoints(Arc::new(Changed {
             endpoints: named.cloned().collect(),
             ..Changed::default()
         }));
     }
 
-    /// Returns the addresses that the policy allows, and records the refused ones.
-    fn filter_refused(&mut self, name: &Arc<str>, addresses: Vec<IpAddr>) -> Vec<IpAddr> {
-        let policy = &self.endpoint_policy;
-        let (refused, allowed): (Vec<IpAddr>, Vec<IpAddr>) = addresses
-            .into_iter()
-            .partition(|address| policy.refuses(*address).is_some());
+    /// Records the refused addresses of a name: those that the policy refuses, and of the others those where a backend's port is a server of Pointsman itself,
+    /// which sockets refuse to connect to.
+    fn record_refused(&mut self, name: &Arc<str>, mut refused: Vec<IpAddr>, allowed: &[IpAddr]) {
+        let tables = &self.tables;
+        let ports = tables
+            .backends_named(name)
+            .filter_map(|id| match &**tables.endpoints(id)? {
+                Endpoints::Dns(_, port) if id.transport == Transport::Tcp => Some(*port),
+                _ => None,
+            });
+        let ports: BTreeSet<u16> = ports.collect();
+        let sockets = &self.sockets;
+        let is_own = |ip: &IpAddr| {
+            let mut endpoints = ports.iter().map(|port| SocketAddr::new(*ip, *port));
+            endpoints.any(|endpoint| sockets.own_server(endpoint).is_some())
+        };
+        refused.extend(allowed.iter().copied().filter(is_own));
         let known = self
             .refused
             .get(name)
             .map(Vec::as_slice)
             .unwrap_or_default();
-        if known != refused {
-            if !refused.is_empty() {
-                tracing::warn!(%name, ?refused, "a backend's DNS name resolves to addresses that are not allowed; they get no traffic");
-            }
-            match refused.is_empty() {
-                true => self.refused.remove(name),
-                false => self.refused.insert(name.clone(), refused),
-            };
-            if let Some(notify) = &self.on_refused.0 {
-                notify();
-            }
+        if known == refused {
+            return;
         }
-        allowed
+        if !refused.is_empty() {
+            tracing::warn!(%name, ?refused, "a backend's DNS name resolves to addresses that are not allowed; they get no traffic");
+        }
+        match refused.is_empty() {
+            true => self.refused.remove(name),
+            false => self.refused.insert(name.clone(), refused),
+        };
+        if let Some(notify) = &self.on_refused.0 {
+            notify();
+        }
+    }
+
+    /// Records for names that are resolved already which addresses the ports of their backends make refused.
+    fn record_own_names(&mut self) {
+        let resolved = self.endpoints.names.clone();
+        for (name, allowed) in &*resolved {
+            let known = self.refused.get(name).into_iter().flatten();
+            let by_policy = known.filter(|ip| !allowed.contains(ip)).copied().collect();
+            self.record_refused(name, by_policy, allowed);
+        }
     }
 
     /// Sends new endpoints to the workers.

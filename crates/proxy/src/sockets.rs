@@ -9,17 +9,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pointsman_binding::bound::Transport;
-use pointsman_binding::is_reached_at;
+use pointsman_binding::{OwnServer, OwnServers, is_reached_at};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpSocket, TcpStream, UdpSocket};
+use tokio::sync::watch;
 
 /// Creates listening and upstream sockets.
 #[derive(Debug, Clone, Default)]
 pub struct SocketFactory {
     mark: Option<u32>,
     namespace: Option<NetworkNamespace>,
-    admin: Option<SocketAddr>,
+    own: Arc<OwnServers>,
+    control_plane: Option<watch::Receiver<OwnServers>>,
 }
 
 /// A network namespace other than that of the process. Clones refer to the same namespace.
@@ -39,22 +41,33 @@ impl SocketFactory {
         self
     }
 
-    /// Refuses connections to the admin server of this process, which listens at this address.
-    pub fn without_admin(mut self, admin: SocketAddr) -> Self {
-        self.admin = Some(admin);
+    /// Refuses connections to servers of this process, which listen at these addresses.
+    pub fn without_own(mut self, own: OwnServers) -> Self {
+        self.own = Arc::new(own);
         self
     }
 
-    /// True if a connection to an address reaches the admin server. All upstream connections pass this check, after name resolution and routing.
-    fn reaches_admin(&self, address: SocketAddr) -> bool {
-        let Some(admin) = self.admin.filter(|admin| admin.port() == address.port()) else {
-            return false;
-        };
+    /// Refuses connections to the servers of a control plane, whose addresses become known while the process runs.
+    pub fn without_control_plane(mut self, servers: watch::Receiver<OwnServers>) -> Self {
+        self.control_plane = Some(servers);
+        self
+    }
+
+    /// Returns the server of Pointsman itself that a connection to an address reaches. All upstream connections pass this check, after name resolution and routing.
+    pub(crate) fn own_server(&self, address: SocketAddr) -> Option<OwnServer> {
         let ip = address.ip().to_canonical();
-        // The loopback interface of another network namespace does not lead to the admin server.
-        let elsewhere = self.namespace.is_some() && (ip.is_loopback() || ip.is_unspecified());
-        let here = is_reached_at(admin, address);
-        !elsewhere && (here || admin.ip().is_unspecified() && is_local(ip))
+        // The loopback interface of another network namespace does not lead to these servers.
+        if self.namespace.is_some() && (ip.is_loopback() || ip.is_unspecified()) {
+            return None;
+        }
+        let reaches = |(_, listener): &(OwnServer, SocketAddr)| {
+            let wildcard = listener.port() == address.port() && listener.ip().is_unspecified();
+            is_reached_at(*listener, address) || wildcard && is_local(ip)
+        };
+        let here = self.own.iter().find(reaches).map(|(server, _)| server);
+        // In a process without a control plane there is no lock.
+        let remote = || self.control_plane.as_ref()?.borrow().reached_at(address);
+        here.or_else(remote)
     }
 
     /// Binds a listening socket. A `shared` one allows other sockets of the same user that are shared too (`SO_REUSEPORT`).
@@ -79,9 +92,8 @@ impl SocketFactory {
 
     /// Connects to an endpoint over TCP.
     pub(crate) async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
-        if self.reaches_admin(address) {
-            let message =
-                format!("{address} is Pointsman's own admin server, which routes can't reach");
+        if let Some(server) = self.own_server(address) {
+            let message = format!("{address} is {server}, which routes can't reach");
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, message));
         }
         let socket = self.create(address, Transport::Tcp)?;
@@ -118,6 +130,22 @@ impl SocketFactory {
         }
         Ok(socket)
     }
+}
+
+/// Returns the addresses at which a listener can be reached from other machines and from this one: those of all interfaces, if it listens on a wildcard.
+pub fn reachable_at(listener: SocketAddr) -> Vec<SocketAddr> {
+    let mut addresses = vec![listener];
+    if listener.ip().is_unspecified() {
+        // Without them connections are refused as well, but no condition reports why.
+        let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+        let ips = interfaces.filter_map(|interface| {
+            let address = interface.address?;
+            let v4 = address.as_sockaddr_in().map(|address| address.ip().into());
+            v4.or_else(|| Some(address.as_sockaddr_in6()?.ip().into()))
+        });
+        addresses.extend(ips.map(|ip: IpAddr| SocketAddr::new(ip, listener.port())));
+    }
+    addresses
 }
 
 /// True if an address belongs to this machine: only then can it be bound.
@@ -173,10 +201,9 @@ mod tests {
     async fn no_spelling_of_the_admin_servers_address_can_be_connected_to() {
         let sockets = |admin: &std::net::TcpListener| {
             let address = admin.local_addr().expect("an address");
-            (
-                SocketFactory::default().without_admin(address),
-                address.port(),
-            )
+            let mut own = OwnServers::default();
+            own.add(OwnServer::Admin, address);
+            (SocketFactory::default().without_own(own), address.port())
         };
         let refused = async |sockets: &SocketFactory, ip: &str, port: u16| {
             let address = SocketAddr::new(ip.parse().expect(ip), port);
@@ -216,7 +243,39 @@ mod tests {
         for ip in own {
             assert!(refused(&wildcard, &ip, port).await, "{ip}");
         }
-        assert!(!wildcard.reaches_admin(SocketAddr::new([192, 0, 2, 1].into(), port)));
+        let elsewhere = SocketAddr::new([192, 0, 2, 1].into(), port);
+        assert_eq!(wildcard.own_server(elsewhere), None);
+    }
+
+    #[tokio::test]
+    async fn a_control_plane_whose_address_becomes_known_later_cannot_be_connected_to() {
+        let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = server.local_addr().expect("an address");
+        let (learned, servers) = watch::channel(OwnServers::default());
+        let sockets = SocketFactory::default().without_control_plane(servers);
+        assert!(sockets.connect(address).await.is_ok());
+        learned.send_modify(|own| own.add(OwnServer::ControlPlane, address));
+        let mapped = SocketAddr::new("::ffff:127.0.0.1".parse().expect("an IP"), address.port());
+        for address in [address, mapped] {
+            let error = sockets.connect(address).await.expect_err("refused");
+            assert!(error.to_string().contains("own control plane"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_wildcard_listener_is_reached_at_all_interfaces() {
+        let at = |text: &str| {
+            let found = reachable_at(text.parse().expect(text));
+            let texts = found.iter().map(ToString::to_string);
+            texts.collect::<Vec<String>>()
+        };
+        assert_eq!(at("127.0.0.1:15000"), ["127.0.0.1:15000"]);
+        let all = at("0.0.0.0:15000");
+        assert!(all.contains(&"0.0.0.0:15000".to_owned()), "{all:?}");
+        assert!(all.contains(&"127.0.0.1:15000".to_owned()), "{all:?}");
+        if let Some(own) = machine_address() {
+            assert!(all.contains(&format!("{own}:15000")), "{all:?}");
+        }
     }
 
     /// An address of an interface of this machine, if it has a route to other networks. Sends nothing.

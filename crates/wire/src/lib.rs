@@ -12,6 +12,7 @@ mod error;
 mod frontend;
 mod id;
 mod name;
+mod own_servers;
 mod placement;
 mod predicate;
 mod reports;

@@ -7,16 +7,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_binding::Delta;
 use pointsman_binding::bound::{
     AddressRequest, CertifiedKey, Frontend, FrontendId, FrontendTls, PrivateKey, Protocol, SecretId,
 };
+use pointsman_binding::{Delta, OwnServers};
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader};
 use pointsman_wire::server::{self, Authorization, Server, Subscription};
 use pointsman_wire::tls::{ClientTls, ServerTls, TlsFiles};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// An authority and a folder with certificates that it has issued.
 struct Authority {
@@ -153,7 +153,8 @@ impl Proxy {
             token: None,
             cache: None,
             subscription: Subscription::parse(&names).expect("a subscription"),
-            admin: None,
+            own: OwnServers::default(),
+            control_plane_servers: watch::Sender::default(),
         };
         let client = Client::new(options, Replica::default(), Arc::default(), sender);
         let state = client.state();

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pointsman_binding::Delta;
 use pointsman_binding::bound::AddressRequest;
+use pointsman_binding::{Delta, OwnServers};
 use pointsman_resources::{Age, Name};
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader, TokenFile};
 use pointsman_wire::server::{
@@ -15,7 +15,7 @@ use pointsman_wire::server::{
 };
 use pointsman_wire::tls::{ClientTls, IssuedCertificate, ServerTls};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 struct Authority {
@@ -136,7 +136,8 @@ impl Proxy {
             token: token.map(|path| TokenFile::new(path.to_owned())),
             cache: None,
             subscription: Subscription::parse(&[subscribe.to_owned()]).expect("a subscription"),
-            admin: None,
+            own: OwnServers::default(),
+            control_plane_servers: watch::Sender::default(),
         };
         let client = Client::new(options, Replica::default(), Arc::default(), sender);
         let state = client.state();

@@ -2,11 +2,13 @@
 //! authors of routes can refuse addresses of the proxy's own machine or link, as the API server does for EndpointSlices: "may not be loopback, link-local
 //! (169.254.0.0/16, fe80::/10), unspecified or multicast".
 
-use std::collections::BTreeSet;
+mod own;
 pub(crate) mod refused;
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
+
+pub use own::{OwnServer, OwnServers, is_reached_at};
 
 use crate::bound::Transport;
 
@@ -66,8 +68,8 @@ impl std::str::FromStr for Network {
 pub struct EndpointPolicy {
     /// Ranges that are allowed although their class is refused; `None` refuses no class.
     exceptions: Option<Vec<Network>>,
-    /// Addresses of Pointsman's own admin servers, which are always refused.
-    admins: BTreeSet<SocketAddr>,
+    /// Pointsman's own servers, which are always refused.
+    own: OwnServers,
 }
 
 /// Reason for refusing an endpoint address.
@@ -81,8 +83,8 @@ pub enum RefusedAddress {
     Unspecified,
     /// 224.0.0.0/4 or ff00::/8.
     Multicast,
-    /// The process's own admin server.
-    Admin,
+    /// A server of Pointsman itself.
+    Own(OwnServer),
 }
 
 impl fmt::Display for RefusedAddress {
@@ -92,7 +94,7 @@ impl fmt::Display for RefusedAddress {
             RefusedAddress::LinkLocal => "link-local",
             RefusedAddress::Unspecified => "unspecified",
             RefusedAddress::Multicast => "multicast",
-            RefusedAddress::Admin => "Pointsman's own admin server",
+            RefusedAddress::Own(server) => return server.fmt(f),
         })
     }
 }
@@ -102,13 +104,13 @@ impl EndpointPolicy {
     pub fn routable(exceptions: Vec<Network>) -> Self {
         EndpointPolicy {
             exceptions: Some(exceptions),
-            admins: BTreeSet::new(),
+            own: OwnServers::default(),
         }
     }
 
-    /// Refuses the address of an admin server too.
-    pub fn refuse_admin(&mut self, admin: SocketAddr) {
-        self.admins.insert(admin);
+    /// Refuses Pointsman's own servers too.
+    pub fn refuse_own(&mut self, servers: &OwnServers) {
+        self.own.extend(servers);
     }
 
     /// Returns the reason for refusing an address, regardless of its port.
@@ -125,14 +127,10 @@ impl EndpointPolicy {
         endpoint: SocketAddr,
         transport: Transport,
     ) -> Option<RefusedAddress> {
-        let is_admin = transport == Transport::Tcp
-            && self
-                .admins
-                .iter()
-                .any(|admin| is_reached_at(*admin, endpoint));
-        match is_admin {
-            true => Some(RefusedAddress::Admin),
-            false => self.refuses(endpoint.ip()),
+        let own = self.own.reached_at(endpoint);
+        match own.filter(|_| transport == Transport::Tcp) {
+            Some(server) => Some(RefusedAddress::Own(server)),
+            None => self.refuses(endpoint.ip()),
         }
     }
 }
@@ -151,17 +149,6 @@ fn class(address: IpAddr) -> Option<RefusedAddress> {
         _ if is_link_local => RefusedAddress::LinkLocal,
         _ => return None,
     })
-}
-
-/// Returns whether a connection to an address reaches a listener on this machine, judging by the addresses alone: those of the machine's interfaces, at which
-/// a wildcard listener is reached too, are not known here.
-pub fn is_reached_at(listener: SocketAddr, address: SocketAddr) -> bool {
-    let (local, remote) = (listener.ip().to_canonical(), address.ip().to_canonical());
-    listener.port() == address.port()
-        && (local == remote
-            // A connection to 0.0.0.0 or :: goes to this machine.
-            || remote.is_unspecified()
-            || local.is_unspecified() && remote.is_loopback())
 }
 
 #[cfg(test)]
@@ -219,15 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn the_admin_server_is_never_an_endpoint() {
-        let refuses = |admin: &str, endpoint: &str, transport| {
-            let admin: SocketAddr = admin.parse().expect(admin);
+    fn an_own_server_is_never_an_endpoint() {
+        let refuses = |server: &str, endpoint: &str, transport| {
+            let mut own = OwnServers::default();
+            own.add(OwnServer::Admin, server.parse().expect(server));
             let mut policy = EndpointPolicy::default();
-            policy.refuse_admin(admin);
+            policy.refuse_own(&own);
             let endpoint = endpoint.parse().expect(endpoint);
             policy.refuses_endpoint(endpoint, transport).is_some()
         };
-        for (admin, endpoint, refused) in [
+        for (server, endpoint, refused) in [
             ("127.0.0.1:15000", "127.0.0.1:15000", true),
             ("127.0.0.1:15000", "[::ffff:127.0.0.1]:15000", true),
             ("127.0.0.1:15000", "0.0.0.0:15000", true),
@@ -243,11 +231,11 @@ mod tests {
             ("10.0.0.1:15000", "10.0.0.2:15000", false),
         ] {
             assert_eq!(
-                refuses(admin, endpoint, Transport::Tcp),
+                refuses(server, endpoint, Transport::Tcp),
                 refused,
-                "{admin} {endpoint}"
+                "{server} {endpoint}"
             );
-            assert!(!refuses(admin, endpoint, Transport::Udp), "it serves TCP");
+            assert!(!refuses(server, endpoint, Transport::Udp), "it serves TCP");
         }
     }
 }

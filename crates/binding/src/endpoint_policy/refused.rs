@@ -54,9 +54,10 @@ fn remove_refused(
                 *endpoints = Endpoints::Addresses(Vec::new());
                 return refused;
             }
-            // Proxies resolve the name, and skip and report refused addresses.
+            // Proxies resolve the name, and skip and report refused addresses. An address of Pointsman itself is refused for the server's port alone.
             for address in reader.refused_resolution(name) {
-                let why = policy.refuses(*address);
+                let endpoint = SocketAddr::new(*address, *port);
+                let why = policy.refuses_endpoint(endpoint, id.transport);
                 refused.extend(why.map(|why| (format!("{name} ({address})"), why)));
             }
         }

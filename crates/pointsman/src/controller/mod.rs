@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use pointsman_binding::{OwnServer, OwnServers};
 use pointsman_control::{Inbox, Permissions, Reconciler, Snapshots};
 use pointsman_wire::server::{self, Authorization, Authorize, Server, Subscription};
 use pointsman_wire::tls::ServerTls;
@@ -48,6 +49,8 @@ struct ControlPlane {
     server: Arc<Server>,
     state: Arc<AdminState>,
     admin_address: Option<SocketAddr>,
+    /// Servers of this process, which no route may lead to.
+    own: OwnServers,
     listener: TcpListener,
     runtime: Runtime,
 }
@@ -62,7 +65,7 @@ impl ControlPlane {
         snapshots: Arc<Snapshots>,
     ) -> Result<Self> {
         let admin = serving::bind_admin(&arguments.admin)?;
-        let admin_address = admin.admin_address();
+        let (admin_address, mut own) = (admin.admin_address(), admin.own());
         let xds = arguments.xds();
         let listener = server::bind(xds, has_tls).with_context(|| {
             format!("proxies can't be served at {xds} (--xds sets the address)")
@@ -72,7 +75,9 @@ impl ControlPlane {
             // Reports are dropped once the inbox is closed.
             let _ = reports.put(|update| update.reports = true);
         };
-        let server = Arc::new(Server::new(instance(), authorize, notify));
+        serving::add_own(&mut own, OwnServer::ControlPlane, listener.local_addr()?);
+        let server = Server::new(instance(), authorize, notify).with_own_servers(own.clone());
+        let server = Arc::new(server);
         let peer = PeerState::Proxies(server.clone());
         let state = Arc::new(AdminState::of_controller(snapshots.clone(), peer));
         admin.start(&state, &arguments.admin)?;
@@ -86,6 +91,7 @@ impl ControlPlane {
             server,
             state,
             admin_address,
+            own,
             listener,
             runtime,
         })
@@ -93,9 +99,7 @@ impl ControlPlane {
 
     /// Creates the reconciler, with the xDS server as its sink.
     fn reconciler(&self, mut permissions: Permissions, arguments: &Controller) -> Reconciler {
-        if let Some(address) = self.admin_address {
-            Arc::make_mut(&mut permissions.endpoints).refuse_admin(address);
-        }
+        Arc::make_mut(&mut permissions.endpoints).refuse_own(&self.own);
         let sink = XdsSink::new(self.server.clone(), permissions.endpoints.clone());
         Reconciler::new(vec![Box::new(sink)], self.snapshots.clone())
             .with_permissions(permissions)

@@ -1,10 +1,8 @@
 //! The sink of `controller`: proxies over the network.
 
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use pointsman_binding::{Change, Delta, EndpointPolicy};
+use pointsman_binding::{Change, Delta, EndpointPolicy, OwnServers};
 use pointsman_control::Sink;
 use pointsman_routing::Tables;
 use pointsman_wire::server::{Encoded, Server, encode_all};
@@ -14,10 +12,10 @@ pub struct XdsSink {
     server: Arc<Server>,
     /// Changes that were staged and are not committed yet.
     staged: Vec<Encoded>,
-    /// Policy for endpoints, without the admin servers of proxies.
+    /// Policy for endpoints, without the servers of proxies.
     endpoints: Arc<EndpointPolicy>,
-    /// Admin servers of proxies.
-    admins: BTreeSet<SocketAddr>,
+    /// Servers of the proxies themselves.
+    own: OwnServers,
 }
 
 impl XdsSink {
@@ -26,7 +24,7 @@ impl XdsSink {
         XdsSink {
             server,
             endpoints,
-            admins: BTreeSet::new(),
+            own: OwnServers::default(),
             staged: Vec::new(),
         }
     }
@@ -49,14 +47,12 @@ impl Sink for XdsSink {
 
     fn retry(&mut self) -> Vec<Change> {
         let mut reports = self.server.take_reports();
-        let admins = self.server.admin_addresses();
-        if admins != self.admins {
+        let own = self.server.proxies_own_servers();
+        if own != self.own {
             let mut endpoints = EndpointPolicy::clone(&self.endpoints);
-            admins
-                .iter()
-                .for_each(|admin| endpoints.refuse_admin(*admin));
+            endpoints.refuse_own(&own);
             reports.push(Change::EndpointPolicy(Arc::new(endpoints)));
-            self.admins = admins;
+            self.own = own;
         }
         reports
     }

@@ -10,12 +10,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
+use pointsman_binding::OwnServers;
 use pointsman_control::{Snapshots, clock};
-use pointsman_proxy::DataPlane;
+use pointsman_proxy::{DataPlane, SocketFactory};
 use pointsman_routing::Tables;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, ReportQueue, TokenFile};
 use pointsman_wire::tls::ClientTls;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::admin::AdminState;
 use crate::cli::ProxyArgs;
@@ -46,12 +47,15 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     let admin = serving::bind_admin(&arguments.admin)?;
     let admin_address = admin.admin_address();
     let mut endpoints = arguments.endpoints.policy()?;
-    if let Some(address) = admin_address {
-        endpoints.refuse_admin(address);
-    }
+    let own = admin.own();
+    endpoints.refuse_own(&own);
+    let (control_plane_servers, learned) = watch::channel(OwnServers::default());
+    let sockets = SocketFactory::default()
+        .without_own(own.clone())
+        .without_control_plane(learned);
     let endpoints = Arc::new(endpoints);
     let placement = arguments.data_plane.placement();
-    let data_plane = serving::start_data_plane(options, placement, endpoints, admin_address)?;
+    let data_plane = serving::start_data_plane(options, placement, endpoints, sockets)?;
 
     let reports: Arc<ReportQueue> = Arc::default();
     let (commits, received) = mpsc::channel(1);
@@ -63,7 +67,8 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         token: arguments.token.clone().map(TokenFile::new),
         cache: arguments.cache(),
         subscription,
-        admin: admin_address,
+        own,
+        control_plane_servers,
     };
     let cached = cached(&options);
     let client = Client::new(options, cached, reports.clone(), commits);

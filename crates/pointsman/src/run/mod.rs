@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Result;
 use pointsman_binding::CONTROLLER_NAME;
 use pointsman_control::{Inbox, Reconciler, Snapshot, Snapshots, status_log};
+use pointsman_proxy::SocketFactory;
 use pointsman_resources::Kind;
 
 use crate::admin::AdminState;
@@ -26,12 +27,12 @@ pub fn run(arguments: &Run) -> Result<ExitCode> {
     let (source, first) = serving::read_manifests(&arguments.paths)?;
     let admin = serving::bind_admin(&arguments.admin)?;
     let admin_address = admin.admin_address();
-    if let Some(address) = admin_address {
-        Arc::make_mut(&mut permissions.endpoints).refuse_admin(address);
-    }
+    let own = admin.own();
+    Arc::make_mut(&mut permissions.endpoints).refuse_own(&own);
+    let sockets = SocketFactory::default().without_own(own);
     let endpoints = permissions.endpoints.clone();
     let placement = arguments.data_plane.placement();
-    let data_plane = serving::start_data_plane(options, placement, endpoints, admin_address)?;
+    let data_plane = serving::start_data_plane(options, placement, endpoints, sockets)?;
     let snapshots: Arc<Snapshots> = Arc::default();
     let paths = arguments.data_plane.path_policy;
     let state = Arc::new(AdminState::of_run(snapshots.clone(), &data_plane, paths));

@@ -6,12 +6,23 @@ use std::process::Command;
 use crate::kuma::{calls, dataplane, mesh};
 use crate::support::backend::Backend;
 use crate::support::eventually;
-use crate::support::gateway::{Address, Gateway};
+use crate::support::gateway::{Address, CONTROLLER_ADMIN, Gateway, SPLIT, XDS};
 use crate::support::http1::Http1;
 use crate::support::manifests::*;
 use crate::support::message::*;
 
 const TCP: u16 = 9000;
+const PROBES: u16 = 15020;
+
+/// Returns the servers of Pointsman beside its admin server, by port, with the names that conditions have for them.
+fn other_servers() -> Vec<(u16, &'static str)> {
+    let mut servers = vec![(PROBES, "Pointsman's own server for probes")];
+    if SPLIT {
+        servers.push((XDS, "Pointsman's own control plane"));
+        servers.push((CONTROLLER_ADMIN, "Pointsman's own admin server"));
+    }
+    servers
+}
 
 /// Returns a Gateway whose HTTP and TCP traffic goes to the Service `admin`, with a host name that the admin server accepts.
 fn to_admin() -> String {
@@ -79,6 +90,87 @@ async fn no_route_reaches_the_admin_server() {
     }
 }
 
+// Whoever connects to a control plane without TLS receives private keys.
+#[tokio::test]
+async fn no_route_reaches_other_servers_of_pointsman() {
+    let gateway = Gateway::setup(&to_admin())
+        .argument("--probes", &format!("ADDRESS:{PROBES}"))
+        .start()
+        .await;
+    for (port, server) in other_servers() {
+        for ip in [gateway.address.ip, Ipv4Addr::UNSPECIFIED.into()] {
+            let endpoint = SocketAddr::new(ip, port);
+            gateway.write("slices.yaml", &slices("admin", &[endpoint]));
+            eventually("a condition", || async {
+                let status = gateway.ask_admin("/status").await.text();
+                status.contains(&format!("{endpoint} is {server}"))
+            })
+            .await;
+            assert_eq!(gateway.ask(get("/metrics")).await.status, 503, "{endpoint}");
+            let mut client = Http1::connect(gateway.at(TCP)).await;
+            // The preface of HTTP/2, to which a control plane responds with its settings.
+            client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+            assert_eq!(client.rest().await, b"", "{endpoint}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn no_hostname_reaches_other_servers_of_pointsman() {
+    if !has_own_hosts() {
+        return;
+    }
+    let name = |port: u16| format!("b{port}");
+    let mut manifests = plain();
+    let mut rules = Vec::new();
+    for (port, _) in other_servers() {
+        manifests += &external(&name(port), "own.example.test", port);
+        rules.push(to_external(&format!("/{port}"), &name(port)));
+    }
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    manifests += &route("web", &rules);
+    let gateway = Gateway::setup(&manifests)
+        .hosts("ADDRESS own.example.test\n")
+        .argument("--probes", &format!("ADDRESS:{PROBES}"))
+        .start()
+        .await;
+    for (port, server) in other_servers() {
+        let refused = format!("own.example.test ({}) is {server}", gateway.address.ip);
+        eventually("a condition", || async {
+            gateway.ask_admin("/status").await.text().contains(&refused)
+        })
+        .await;
+        let response = gateway.ask(get(&format!("/{port}"))).await;
+        assert!([502, 503].contains(&response.status), "{port}");
+        assert!(!is_admins(&response.text()), "{port}: {}", response.text());
+    }
+}
+
+// A name is looked up again when the hostname of an XBackend changes, and its addresses are used.
+#[tokio::test]
+async fn a_changed_hostname_is_resolved_and_used() {
+    if !has_own_hosts() {
+        return;
+    }
+    let backend = Backend::http1("behind").await;
+    let port = backend.address.port();
+    let setup = plain() + &route("web", &[&to_external("/", "out")]);
+    let hosts = format!("{0} a.example.test\n{0} b.example.test\n", backend.address.ip());
+    let gateway = Gateway::setup(&setup)
+        .file("backend.yaml", &external("out", "a.example.test", port))
+        .hosts(&hosts)
+        .start()
+        .await;
+    let is_backends = |response: &Response| response.backend() == Some("behind");
+    gateway.until("the first name", get("/"), is_backends).await;
+    gateway.write("backend.yaml", &external("out", "b.example.test", port));
+    eventually("the second name", || async {
+        gateway.ask_admin("/config").await.text().contains("b.example.test")
+    })
+    .await;
+    gateway.until("its addresses", get("/"), is_backends).await;
+}
+
 fn external(name: &str, hostname: &str, port: u16) -> String {
     format!(
         "---\napiVersion: gateway.networking.x-k8s.io/v1alpha1\nkind: XBackend\nmetadata: {{name: {name}, namespace: default}}\nspec:\n  type: ExternalHostname\n  \
@@ -143,6 +235,17 @@ async fn no_hostname_reaches_the_admin_server() {
             answer.status
         );
         assert!(!is_admins(&answer.text()));
+    }
+    for (name, address) in [
+        ("sneaky", gateway.address.ip.to_string()),
+        ("mapped", format!("::ffff:{}", gateway.address.ip)),
+        ("any", "0.0.0.0".to_owned()),
+    ] {
+        let refused = format!("{name}.example.test ({address}) is Pointsman's own admin server");
+        eventually("a condition", || async {
+            gateway.ask_admin("/status").await.text().contains(&refused)
+        })
+        .await;
     }
 }
 

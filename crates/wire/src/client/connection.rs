@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 use thiserror::Error;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use crate::tls::ClientTls;
@@ -108,13 +108,21 @@ pub enum ConnectError {
     Http(#[from] hyper::Error),
 }
 
-/// Connects to a control plane.
+/// Resolves the host of a URL.
+pub async fn resolve(url: &ControlPlaneUrl) -> Result<Vec<SocketAddr>, ConnectError> {
+    let addresses = timeout(CONNECT_TIMEOUT, lookup_host((&*url.host, url.port))).await;
+    let addresses = addresses.map_err(|_| ConnectError::Timeout)??;
+    Ok(addresses.collect())
+}
+
+/// Connects to a control plane at one of its addresses.
 pub async fn connect(
     url: &ControlPlaneUrl,
+    addresses: &[SocketAddr],
     tls: Option<&ClientTls>,
 ) -> Result<Connection, ConnectError> {
     let connect = async {
-        let stream = TcpStream::connect((&*url.host, url.port)).await?;
+        let stream = TcpStream::connect(addresses).await?;
         stream.set_nodelay(true)?;
         if !url.has_tls {
             let peer = stream.peer_addr()?.ip();

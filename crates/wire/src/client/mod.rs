@@ -14,13 +14,12 @@ mod replica;
 mod stream;
 mod token;
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use pointsman_binding::Delta;
+use pointsman_binding::{Delta, OwnServer, OwnServers};
 use stream::StreamError;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -56,8 +55,10 @@ pub struct ClientOptions {
     pub cache: Option<Cache>,
     /// What the proxy serves.
     pub subscription: Subscription,
-    /// Address of the proxy's admin server, which no route may lead to.
-    pub admin: Option<SocketAddr>,
+    /// Servers of the proxy itself, which no route may lead to.
+    pub own: OwnServers,
+    /// Gets the servers of control planes, as they become known.
+    pub control_plane_servers: watch::Sender<OwnServers>,
 }
 
 /// A consistent state of the control plane that was received.
@@ -185,8 +186,24 @@ impl Client {
     async fn attempt(&mut self, url: &ControlPlaneUrl) -> Result<StreamError, ConnectError> {
         let token = self.options.token.as_ref().filter(|_| url.has_tls());
         let token = token.map(TokenFile::read).transpose()?;
-        let connection = connection::connect(url, self.options.tls.as_deref()).await?;
+        let addresses = connection::resolve(url).await?;
+        self.record_servers(|own| {
+            for address in &addresses {
+                own.add(OwnServer::ControlPlane, *address);
+            }
+        });
+        let tls = self.options.tls.as_deref();
+        let connection = connection::connect(url, &addresses, tls).await?;
         Ok(self.follow(url, connection, token).await)
+    }
+
+    /// Records servers of control planes. They are never forgotten: an address from which a control plane has moved may be one of another server of it.
+    fn record_servers(&self, add: impl FnOnce(&mut OwnServers)) {
+        self.options.control_plane_servers.send_if_modified(|own| {
+            let before = own.clone();
+            add(own);
+            *own != before
+        });
     }
 
     /// Puts what was received in effect. Fails if this process is shutting down.

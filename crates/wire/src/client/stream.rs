@@ -1,6 +1,7 @@
 //! The streams of one connection: resources and acknowledgements, and reports.
 
 use std::collections::HashMap;
+use std::net::Ipv4Addr;
 
 use prost::Message;
 use thiserror::Error;
@@ -13,6 +14,7 @@ use tonic_prost::ProstCodec;
 
 use super::token::Credential;
 use super::{Client, ControlPlaneUrl};
+use crate::own_servers;
 use crate::proto::{self, ProxyReport, ReportSummary, snapshot::State};
 use crate::reports::encode_report;
 use crate::server::session::{POSITION, REJECTIONS_URL, SNAPSHOT_URL};
@@ -76,7 +78,8 @@ impl Client {
         let token_file = self.options.token.clone();
         let (reports, commits) = (self.reports.clone(), self.commits.clone());
         let name = self.options.name.clone();
-        let admin = self.options.admin.map(|address| address.to_string());
+        // The control plane judges by the address of the connection which of them are on this machine.
+        let own_servers = own_servers::encode(&self.options.own, Ipv4Addr::LOCALHOST.into());
         let origin = http::Uri::from_static("http://control-plane");
         let grpc = || {
             Grpc::with_origin(connection.clone(), origin.clone())
@@ -88,7 +91,7 @@ impl Client {
             let produce = async {
                 let first = ProxyReport {
                     proxy: name,
-                    admin,
+                    own_servers,
                     ..encode_report(&reports.all())
                 };
                 let mut next = first;
@@ -212,6 +215,8 @@ impl Client {
                 self.list(&differing.buckets, &nonce, requests).await
             }
             Some(State::Commit(commit)) => {
+                let servers = own_servers::decode(&commit.own_servers);
+                self.record_servers(|own| own.extend(&servers));
                 // Until the commit is in effect, the resources are ahead of the position.
                 self.position = None;
                 self.commit(commit.version).await?;

@@ -22,6 +22,12 @@ fn delta(endpoints: &[(usize, Option<&str>)]) -> Delta {
     }
 }
 
+fn admin_server() -> OwnServers {
+    let mut own = OwnServers::default();
+    own.add(OwnServer::Admin, ([127, 0, 0, 1], 15000).into());
+    own
+}
+
 struct ControlPlane {
     server: Arc<Server>,
     address: std::net::SocketAddr,
@@ -31,7 +37,10 @@ struct ControlPlane {
 impl ControlPlane {
     fn start(instance: &str, address: &str) -> ControlPlane {
         let allow = server::authorize_by_certificate(|_| Subscription::Everything);
-        let server = Arc::new(Server::new(instance.to_owned(), allow, || {}));
+        let mut own = OwnServers::default();
+        own.add(OwnServer::Admin, ([127, 0, 0, 1], 15001).into());
+        let server = Server::new(instance.to_owned(), allow, || {}).with_own_servers(own);
+        let server = Arc::new(server);
         let listener =
             server::bind(address.parse().expect("an address"), false).expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -53,6 +62,7 @@ struct Proxy {
     commits: mpsc::Receiver<Commit>,
     reports: Arc<ReportQueue>,
     state: StateReader,
+    control_plane_servers: watch::Receiver<OwnServers>,
     /// Number of resources in the last commit.
     last: usize,
 }
@@ -60,6 +70,7 @@ struct Proxy {
 impl Proxy {
     fn start(urls: &[std::net::SocketAddr]) -> Proxy {
         let (sender, commits) = mpsc::channel(1);
+        let (servers, control_plane_servers) = watch::channel(OwnServers::default());
         let urls = urls
             .iter()
             .map(|address| format!("http://{address}").parse());
@@ -71,7 +82,8 @@ impl Proxy {
             token: None,
             cache: None,
             subscription: Subscription::Everything,
-            admin: Some(([127, 0, 0, 1], 15000).into()),
+            own: admin_server(),
+            control_plane_servers: servers,
         };
         let reports: Arc<ReportQueue> = Arc::default();
         let client = Client::new(options, Replica::default(), reports.clone(), sender);
@@ -82,6 +94,7 @@ impl Proxy {
             commits,
             reports,
             state,
+            control_plane_servers,
             last: 0,
         }
     }
@@ -234,11 +247,14 @@ async fn reports_reach_the_control_plane_and_are_repeated_on_a_new_connection() 
     };
     let seen = Mutex::default();
     let server = &control_plane.server;
-    let admin: std::net::SocketAddr = ([127, 0, 0, 1], 15000).into();
     until("its admin server", || {
-        server.admin_addresses().contains(&admin)
+        server.proxies_own_servers() == admin_server()
     })
     .await;
+    let mut learned = OwnServers::default();
+    learned.add(OwnServer::Admin, ([127, 0, 0, 1], 15001).into());
+    learned.add(OwnServer::ControlPlane, control_plane.address);
+    assert_eq!(*proxy.control_plane_servers.borrow(), learned);
     until("first", || {
         reported(server, &seen) == map(&[("a", true), ("b", true)])
     })

@@ -4,11 +4,11 @@
 //! no proxy can use it; a failure on some of them is a problem of these proxies and is shown with them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use pointsman_binding::bound::BackendId;
-use pointsman_binding::{Change, Observation};
+use pointsman_binding::{Change, Observation, OwnServers};
 use pointsman_resources::Name;
 use tokio::time::{Duration, Instant};
 
@@ -21,8 +21,8 @@ struct Reports {
     gateways: BTreeMap<Name, Observation>,
     needs: BTreeSet<BackendId>,
     refused: BTreeMap<Arc<str>, Vec<IpAddr>>,
-    /// Address of the proxy's admin server.
-    admin: Option<SocketAddr>,
+    /// Servers of the proxy itself.
+    own: OwnServers,
     /// Number of the stream that they came on.
     stream: u64,
     /// When the stream ended.
@@ -56,12 +56,12 @@ pub struct Aggregate {
 
 impl Aggregate {
     /// Starts a stream of a proxy's reports. They replace those of an earlier stream.
-    pub fn start(&mut self, proxy: &str, admin: Option<SocketAddr>) -> u64 {
+    pub fn start(&mut self, proxy: &str, own: OwnServers) -> u64 {
         self.streams += 1;
         let stream = self.streams;
         let new = Reports {
             stream,
-            admin,
+            own,
             ..Reports::default()
         };
         if let Some(old) = self.proxies.insert(proxy.to_owned(), new) {
@@ -113,10 +113,13 @@ impl Aggregate {
         }
     }
 
-    /// Addresses of the proxies' admin servers.
-    pub fn admin_addresses(&self) -> BTreeSet<SocketAddr> {
-        let proxies = self.proxies.values();
-        proxies.filter_map(|reports| reports.admin).collect()
+    /// Servers of the proxies themselves.
+    pub fn own_servers(&self) -> OwnServers {
+        let mut own = OwnServers::default();
+        for reports in self.proxies.values() {
+            own.extend(&reports.own);
+        }
+        own
     }
 
     /// Whether reports of a proxy that has disconnected still count.
@@ -304,7 +307,7 @@ mod tests {
     }
 
     fn report(aggregate: &mut Aggregate, proxy: &str, seen: Observation) -> u64 {
-        let stream = aggregate.start(proxy, None);
+        let stream = aggregate.start(proxy, OwnServers::default());
         aggregate.apply(proxy, stream, vec![Change::Observe(gateway(), Some(seen))]);
         stream
     }
@@ -356,7 +359,8 @@ mod tests {
         let service = ObjectKey::new(Kind::Service, "shop", "web");
         let id = BackendId::new(service, 80, Transport::Tcp);
         let mut aggregate = Aggregate::default();
-        let streams = ["a", "b"].map(|proxy| (proxy, aggregate.start(proxy, None)));
+        let streams =
+            ["a", "b"].map(|proxy| (proxy, aggregate.start(proxy, OwnServers::default())));
         let mut needs = |needed: [bool; 2]| {
             for ((proxy, stream), needed) in streams.iter().zip(needed) {
                 aggregate.apply(proxy, *stream, vec![Change::Need(id.clone(), needed)]);

@@ -1,6 +1,6 @@
 //! The gRPC service: streams of proxies, and what is known of each proxy.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Request;
 use hyper::body::Incoming;
-use pointsman_binding::Change;
+use pointsman_binding::{Change, OwnServers};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
@@ -23,6 +23,7 @@ use super::proxies::{Connected, Proxies};
 use super::selector::{Root, Subscription};
 use super::session::{self, EncodedResponse};
 use super::store::{ProxyId, Store};
+use crate::own_servers;
 use crate::proto::{ProxyReport, ReportSummary};
 use crate::transport::{self, DELTA_PATH, MAX_MESSAGE, REPORT_PATH};
 use crate::xds::discovery::DeltaDiscoveryRequest;
@@ -39,6 +40,8 @@ pub struct Server {
     changed: watch::Sender<u64>,
     is_closed: watch::Sender<bool>,
     authorize: Authorize,
+    /// Servers of this process.
+    own: OwnServers,
     refusals: AtomicU64,
     rejected_credentials: AtomicU64,
     handshake_failures: AtomicU64,
@@ -69,6 +72,7 @@ impl Server {
             changed: watch::channel(0).0,
             is_closed: watch::channel(false).0,
             authorize,
+            own: OwnServers::default(),
             refusals: AtomicU64::new(0),
             rejected_credentials: AtomicU64::new(0),
             handshake_failures: AtomicU64::new(0),
@@ -151,9 +155,19 @@ impl Server {
         self.reports().take(Instant::now())
     }
 
-    /// Addresses of the admin servers of proxies, which no route may lead to.
-    pub fn admin_addresses(&self) -> BTreeSet<SocketAddr> {
-        self.reports().admin_addresses()
+    /// Servers of the proxies themselves, which no route may lead to.
+    pub fn proxies_own_servers(&self) -> OwnServers {
+        self.reports().own_servers()
+    }
+
+    /// Sets the servers of the control plane itself, which proxies must not connect to for a route.
+    pub fn with_own_servers(mut self, own: OwnServers) -> Self {
+        self.own = own;
+        self
+    }
+
+    pub(super) fn own_servers(&self) -> &OwnServers {
+        &self.own
     }
 
     /// Records that the reports that were taken are in effect.
@@ -234,6 +248,7 @@ impl Server {
         mut reports: Streaming<ProxyReport>,
     ) -> Result<(), Status> {
         // A refusal is logged and counted for the stream of resources.
+        let address = peer.address;
         let grant = self.authorize(peer).await?;
         let Some(first) = reports.message().await? else {
             return Ok(());
@@ -245,8 +260,9 @@ impl Server {
         }
         let proxy = grant.name.resolve(first.proxy.clone());
         let allowed = grant.subscription;
-        let admin = first.admin.as_deref().and_then(|text| text.parse().ok());
-        let stream = self.reports().start(&proxy, admin);
+        let own = own_servers::decode(&first.own_servers);
+        let own = own_servers::on_machine(&own, address.ip());
+        let stream = self.reports().start(&proxy, own);
         let mut next = Some(first);
         let result = loop {
             if let Some(report) = next.take() {

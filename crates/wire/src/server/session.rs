@@ -15,10 +15,10 @@ use super::proxies::Connected;
 use super::selector::Subscription;
 use super::service::Server;
 use super::store::{Batch, ProxyId, Resume};
-use crate::proto;
 use crate::resource::ResourceType;
 use crate::xds::core::ControlPlane;
 use crate::xds::discovery::DeltaDiscoveryRequest;
+use crate::{own_servers, proto};
 
 /// Type URL of `Snapshot`.
 pub const SNAPSHOT_URL: &str = "type.googleapis.com/pointsman.v1.Snapshot";
@@ -76,6 +76,8 @@ struct Unacknowledged {
 struct Session<'s> {
     server: &'s Server,
     id: ProxyId,
+    /// Address that the proxy connects from.
+    address: SocketAddr,
     responses: &'s Responses,
     nonce: u64,
     unacknowledged: VecDeque<Unacknowledged>,
@@ -197,6 +199,7 @@ impl<'s> Session<'s> {
         let mut session = Session {
             server,
             id,
+            address,
             responses,
             nonce: 0,
             unacknowledged: VecDeque::new(),
@@ -278,7 +281,11 @@ impl<'s> Session<'s> {
         }
         if let Some(position) = batch.commit {
             let version = position;
-            let state = proto::snapshot::State::Commit(proto::Commit { version });
+            let own_servers = own_servers::encode(self.server.own_servers(), self.address.ip());
+            let state = proto::snapshot::State::Commit(proto::Commit {
+                version,
+                own_servers,
+            });
             self.send_snapshot(state, Some(position)).await?;
         }
         Ok(())

@@ -73,6 +73,7 @@ pub struct Setup {
 }
 
 impl Setup {
+    /// Adds a flag. `ADDRESS` in its value stands for the Gateway's own address.
     pub fn argument(mut self, name: &str, value: &str) -> Setup {
         self.arguments.extend([name.to_owned(), value.to_owned()]);
         self
@@ -127,7 +128,7 @@ impl Setup {
             command
                 .arg("--admin")
                 .arg(address.at(CONTROLLER_ADMIN).to_string());
-            command.args(self.arguments_of(|name| !is_of_data_plane(name)));
+            command.args(self.arguments_of(&address, |name| !is_of_data_plane(name)));
             self.spawn(command, &log)
         });
         let mut command = self.data_plane_command(&folder, &address);
@@ -146,7 +147,7 @@ impl Setup {
         {
             command.args(["--workers", "1"]);
         }
-        command.args(self.arguments_of(|name| !SPLIT || !is_of_control_plane(name)));
+        command.args(self.arguments_of(&address, |name| !SPLIT || !is_of_control_plane(name)));
         let process = self.spawn(command, &log);
         Gateway {
             address,
@@ -174,10 +175,11 @@ impl Setup {
     }
 
     /// Arguments whose names are wanted, with their values.
-    fn arguments_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<String> {
+    fn arguments_of(&self, address: &Address, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let pairs = self.arguments.chunks(2);
         let pairs = pairs.filter(|pair| wanted(&pair[0]));
-        pairs.flatten().cloned().collect()
+        let ip = address.ip.to_string();
+        pairs.flatten().map(|argument| argument.replace("ADDRESS", &ip)).collect()
     }
 
     fn spawn(&self, mut command: Command, log: &std::fs::File) -> Child {
@@ -195,8 +197,8 @@ impl Setup {
 pub const SPLIT: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"e2e_split");
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
-const XDS: u16 = 15010;
-const CONTROLLER_ADMIN: u16 = 15001;
+pub const XDS: u16 = 15010;
+pub const CONTROLLER_ADMIN: u16 = 15001;
 
 /// Whether a flag of `run` is one of `controller` and not of `proxy`.
 fn is_of_control_plane(name: &str) -> bool {
