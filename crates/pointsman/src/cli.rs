@@ -156,6 +156,13 @@ pub struct DataPlaneArgs {
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxies: Vec<Network>,
 
+    /// Range of load balancer addresses whose TCP connections begin with a PROXY protocol header (version 1 or 2); may be repeated or separated by commas [default: none]
+    ///
+    /// The address in the header counts as the client's address. A connection from such a range without a valid header is closed; a header from any other
+    /// address is an invalid request.
+    #[arg(long, value_name = "CIDR", value_delimiter = ',')]
+    pub proxy_protocol: Vec<Network>,
+
     /// Paths that are served
     #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
     pub path_policy: Paths,
@@ -198,6 +205,7 @@ impl DataPlaneArgs {
             workers: self.workers.map(usize::from),
             limits,
             trusted_proxies: self.trusted_proxies.clone(),
+            proxy_protocol: self.proxy_protocol.clone(),
             paths: self.path_policy.policy(),
             access_log: self.access_log.clone(),
             ..Options::default()

@@ -3,6 +3,7 @@
 //! - [`Proxy`] is the interface to the control plane; [`DataPlane`] adds the placement of sockets on this machine.
 //! - [`http1`] is the HTTP/1 codec for both sides, without I/O.
 //! - [`placement`] assigns addresses and sockets on this machine to Gateways, Services and outbounds.
+//! - [`proxy_protocol`] reads the headers by which load balancers state their clients' addresses.
 //! - [`tls`] builds the TLS configurations of listeners and backends from the bound form.
 //!
 //! Internally, `worker` is a thread and everything it owns, `server` accepts connections and detects their protocol, `exchange` handles one request and its
@@ -31,6 +32,7 @@ mod metrics;
 mod options;
 pub mod placement;
 mod proxy;
+pub mod proxy_protocol;
 mod server;
 mod sockets;
 mod sync;

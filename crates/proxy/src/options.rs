@@ -18,6 +18,8 @@ pub struct Options {
     pub limits: Limits,
     /// Proxies whose `x-forwarded-*` headers are trusted.
     pub trusted_proxies: Vec<Network>,
+    /// Load balancers whose connections begin with a PROXY protocol header.
+    pub proxy_protocol: Vec<Network>,
     /// Paths that are served.
     pub paths: PathPolicy,
     /// Creates listening and upstream sockets.

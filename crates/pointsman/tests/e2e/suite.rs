@@ -22,6 +22,7 @@ mod limits;
 mod mesh;
 mod origins;
 mod paths;
+mod proxy_protocol;
 mod retries;
 mod routing;
 mod seeing;

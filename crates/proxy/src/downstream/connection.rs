@@ -11,6 +11,7 @@ use pointsman_binding::bound::FrontendId;
 
 use super::ResolvedConnection;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
+use crate::io::signal::Signal;
 use crate::metrics::ListenerSeries;
 use crate::worker::port_connections::ConnectionPermit;
 use crate::worker::{Admission, Socket};
@@ -76,17 +77,7 @@ impl ClientConnection {
         deadline: Instant,
         work: impl Future<Output = T>,
     ) -> Result<T, Elapsed> {
-        let closed = &self.socket.closed;
-        let (mut place, mut work) = (closed.waiter(), pin!(work));
-        let end = Cell::new(None);
-        let hurried = poll_fn(|cx| {
-            if end.get().is_none() && place.poll(cx).is_ready() {
-                end.set(Some(deadline.min(Instant::now() + LAST)));
-            }
-            work.as_mut().poll(cx)
-        });
-        let deadline = || Some(end.get().unwrap_or(deadline));
-        alarm.run_until(deadline, hurried).await
+        until_closed(&self.socket.closed, alarm, deadline, work).await
     }
 
     /// Returns the scheme of the connection's requests, `http` or `https`.
@@ -96,4 +87,23 @@ impl ClientConnection {
             Secured::Open | Secured::Mesh => "http",
         }
     }
+}
+
+/// Awaits a part of a request head or handshake until the deadline, or for a short grace period once the listener is closed.
+pub(crate) async fn until_closed<T>(
+    closed: &Signal,
+    timer: &mut DeadlineTimer,
+    deadline: Instant,
+    work: impl Future<Output = T>,
+) -> Result<T, Elapsed> {
+    let (mut waiter, mut work) = (closed.waiter(), pin!(work));
+    let end = Cell::new(None);
+    let hurried = poll_fn(|cx| {
+        if end.get().is_none() && waiter.poll(cx).is_ready() {
+            end.set(Some(deadline.min(Instant::now() + LAST)));
+        }
+        work.as_mut().poll(cx)
+    });
+    let deadline = || Some(end.get().unwrap_or(deadline));
+    timer.run_until(deadline, hurried).await
 }

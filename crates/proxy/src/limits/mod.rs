@@ -90,7 +90,7 @@ limits! {
         "concurrent requests on an HTTP/2 connection";
         "the request is refused (REFUSED_STREAM)"
     "head-time" head_time: Duration = Duration::from_secs(10), Time 10..=HOUR;
-        "time for the headers of a request, a TLS handshake, or the first byte of a connection";
+        "time for the headers of a request, a TLS handshake, a PROXY protocol header, or the first byte of a connection";
         "408 if headers have begun; the connection is closed"
     "idle-time" idle_time: Duration = Duration::from_secs(60), Time 10..=24 * HOUR;
         "time that a client connection stays open without a request";

@@ -13,12 +13,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 
 use super::stream::{self, Arrival};
-use super::{http1, overload, tls};
+use super::{http1, overload, proxy_protocol, tls};
 use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, Secured};
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
 use crate::worker::port_connections::ConnectionPermit;
-use crate::worker::{Socket, Worker, WorkerSnapshot};
+use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
 /// How long no connection is accepted after there was no room for one.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -65,27 +65,47 @@ fn is_passing(error: &io::Error) -> bool {
     )
 }
 
-/// Admits a connection within the limits, resolves it and starts its task.
-async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, client: SocketAddr) {
-    let admission = worker.admit().await;
+/// Admits a connection within the limits of the process.
+async fn welcome(worker: &Rc<Worker>, socket: &Rc<Socket>, stream: TcpStream, peer: SocketAddr) {
+    let Some(admission) = worker.admit().await else {
+        let held = worker.pin_snapshot();
+        let resolved = ResolvedConnection::accepted(&held.config, socket, peer);
+        let frontends = Frontends::of(&held, &resolved);
+        return overload::turn_away(worker, &frontends, stream, peer, "connections");
+    };
+    let _ = stream.set_nodelay(true);
+    if proxy_protocol::is_expected(worker, peer) {
+        let (worker, socket) = (worker.clone(), socket.clone());
+        spawn_local(proxy_protocol::serve(
+            worker, socket, stream, peer, admission,
+        ));
+        return;
+    }
+    begin(worker, socket, stream, peer, admission);
+}
+
+/// Resolves an admitted connection and starts its task.
+pub(super) fn begin(
+    worker: &Rc<Worker>,
+    socket: &Rc<Socket>,
+    stream: TcpStream,
+    client: SocketAddr,
+    admission: Admission,
+) {
     let held = worker.pin_snapshot();
     let resolved = ResolvedConnection::accepted(&held.config, socket, client);
     let frontends = Frontends::of(&held, &resolved);
-    let turn_away = |stream, limit| {
-        overload::turn_away(worker, &frontends, stream, client, limit);
-    };
-    let Some(admission) = admission else {
-        return turn_away(stream, "connections");
-    };
     let place = match frontends.connection_limit() {
         None => None,
         Some(limit) => match ConnectionPermit::try_acquire(&socket.connections, limit) {
             Some(place) => Some(place),
             // A MeshGateway's own.
-            None => return turn_away(stream, "connectionLimit"),
+            None => {
+                let limit = "connectionLimit";
+                return overload::turn_away(worker, &frontends, stream, client, limit);
+            }
         },
     };
-    let _ = stream.set_nodelay(true);
     let address = client.ip().to_canonical();
     let networks = &worker.shared.options.trusted_proxies;
     let connection = ClientConnection {

@@ -5,6 +5,7 @@ mod course;
 mod http1;
 mod http2;
 mod overload;
+mod proxy_protocol;
 mod report;
 mod stream;
 mod tls;

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::http1::Stream;
 use super::within;
 
 /// Who signs.
@@ -166,8 +167,13 @@ impl<'a> Handshake<'a> {
         Handshake { versions, ..self }
     }
 
-    /// Shakes hands.
+    /// Shakes hands over a new connection.
     pub async fn try_connect(self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
+        self.try_over(TcpStream::connect(address).await?).await
+    }
+
+    /// Shakes hands over a connection.
+    pub async fn try_over<S: Stream>(self, stream: S) -> std::io::Result<TlsStream<S>> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(self.versions)
             .expect("versions")
@@ -183,7 +189,6 @@ impl<'a> Handshake<'a> {
             .iter()
             .map(|name| name.as_bytes().to_vec())
             .collect();
-        let stream = TcpStream::connect(address).await?;
         let name = ServerName::try_from(self.sni.to_owned()).expect("a name");
         let connecting = TlsConnector::from(Arc::new(config)).connect(name, stream);
         within("a TLS handshake", connecting).await
