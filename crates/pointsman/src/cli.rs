@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pointsman_binding::{EndpointPolicy, Network};
 use pointsman_control::{ContentAccess, Permissions};
 use pointsman_proxy::placement::{AddressPolicy, AddressPool, DataplaneFilter, Placement};
-use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Options};
+use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Options, TlsVersion};
 use pointsman_routing::PathPolicy;
 
 /// Routing engine and proxy for the Kubernetes Gateway API, GAMMA and Kuma
@@ -163,6 +163,10 @@ pub struct DataPlaneArgs {
     #[arg(long, value_name = "CIDR", value_delimiter = ',')]
     pub proxy_protocol: Vec<Network>,
 
+    /// Minimum TLS version of listeners
+    #[arg(long, value_enum, value_name = "VERSION", default_value_t = MinTls::V1_2)]
+    pub min_tls: MinTls,
+
     /// Paths that are served
     #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
     pub path_policy: Paths,
@@ -206,10 +210,31 @@ impl DataPlaneArgs {
             limits,
             trusted_proxies: self.trusted_proxies.clone(),
             proxy_protocol: self.proxy_protocol.clone(),
+            min_tls: self.min_tls.version(),
             paths: self.path_policy.policy(),
             access_log: self.access_log.clone(),
             ..Options::default()
         })
+    }
+}
+
+/// Minimum TLS version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MinTls {
+    /// TLS 1.2 and 1.3
+    #[value(name = "1.2")]
+    V1_2,
+    /// TLS 1.3 only
+    #[value(name = "1.3")]
+    V1_3,
+}
+
+impl MinTls {
+    fn version(self) -> TlsVersion {
+        match self {
+            MinTls::V1_2 => TlsVersion::V1_2,
+            MinTls::V1_3 => TlsVersion::V1_3,
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Options {
     pub trusted_proxies: Vec<Network>,
     /// Load balancers whose connections begin with a PROXY protocol header.
     pub proxy_protocol: Vec<Network>,
+    /// Minimum TLS version of listeners.
+    pub min_tls: TlsVersion,
     /// Paths that are served.
     pub paths: PathPolicy,
     /// Creates listening and upstream sockets.
@@ -46,4 +48,24 @@ pub enum AccessLogFormat {
     Text,
     /// One JSON object per line, for tools.
     Json,
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum TlsVersion {
+    /// TLS 1.2.
+    #[default]
+    V1_2,
+    /// TLS 1.3.
+    V1_3,
+}
+
+impl TlsVersion {
+    /// Returns this version and all later ones.
+    pub(crate) fn and_later(self) -> &'static [&'static rustls::SupportedProtocolVersion] {
+        match self {
+            TlsVersion::V1_2 => rustls::ALL_VERSIONS,
+            TlsVersion::V1_3 => &[&rustls::version::TLS13],
+        }
+    }
 }

@@ -150,12 +150,14 @@ impl Proxy {
             .transpose()?;
         let sockets = options.sockets.clone();
         let endpoint_policy = options.endpoints.clone();
+        let tls = TlsConfigs::new(options.min_tls);
         let mut proxy = Proxy {
             shared: Arc::new(WorkerShared::new(options, capacity, log)),
             registry: Arc::default(),
             state: Arc::new(Mutex::new(ProxyState {
                 sockets,
                 endpoint_policy,
+                tls,
                 ..ProxyState::default()
             })),
             threads: Vec::new(),

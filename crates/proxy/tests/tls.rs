@@ -5,6 +5,7 @@ use std::sync::Arc;
 use pointsman_binding::bound::{
     BackendTls, CertifiedKey, ClientValidation, PeerName, PrivateKey, SecretId, Trust,
 };
+use pointsman_proxy::TlsVersion;
 use pointsman_proxy::tls::{BackendConfig, TlsError, backend_config, frontend_config};
 use pointsman_resources::Name;
 use pointsman_resources::gateway::FrontendValidationMode;
@@ -59,7 +60,13 @@ impl Authority {
 fn listener(keys: &[&Arc<CertifiedKey>], clients: Option<ClientValidation>) -> Arc<ServerConfig> {
     let keys = keys.iter();
     let keys: Vec<_> = keys.map(|key| (id("server"), (*key).clone())).collect();
-    frontend_config(&keys, clients.as_ref(), &[b"h2", b"http/1.1"]).expect("a configuration")
+    frontend_config(
+        &keys,
+        clients.as_ref(),
+        &[b"h2", b"http/1.1"],
+        TlsVersion::V1_2,
+    )
+    .expect("a configuration")
 }
 
 fn id(name: &str) -> SecretId {
@@ -280,7 +287,7 @@ fn the_error_for_a_mismatched_key_names_its_secret() {
         ..(*one).clone()
     };
     let keys = [(id("a.example"), Arc::new(mixed))];
-    let error = frontend_config(&keys, None, &[]).expect_err("a refusal");
+    let error = frontend_config(&keys, None, &[], TlsVersion::V1_2).expect_err("a refusal");
     assert!(matches!(error, TlsError::Key { .. }));
     assert!(
         error.to_string().starts_with("Secret infra/a.example: "),

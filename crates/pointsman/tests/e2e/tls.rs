@@ -75,6 +75,22 @@ async fn tls_1_2_and_1_3_are_supported() {
 }
 
 #[tokio::test]
+async fn clients_below_the_minimum_tls_version_are_refused() {
+    let authority = Authority::new();
+    let backend = Backend::http1("web").await;
+    let manifests = one_listener(&backend, &authority.sign(&["example.com"]));
+    let gateway = Gateway::setup(&manifests).argument("--min-tls", "1.3");
+    let gateway = gateway.start().await;
+    let versions = [&rustls::version::TLS12];
+    let shake = Handshake::new(&authority, "example.com");
+    let refused = shake.versions(&versions).try_connect(gateway.at(HTTPS));
+    let error = refused.await.expect_err("an alert").to_string();
+    assert!(error.contains("ProtocolVersion"), "{error}");
+    let stream = shake.connect(gateway.at(HTTPS)).await;
+    assert_eq!(Http1::over(stream).ask(&get("/")).await.status, 200);
+}
+
+#[tokio::test]
 async fn rsa_and_ecdsa_keys_are_accepted_in_every_encoding() {
     // Keys in PKCS#1 and SEC1. All other tests use PKCS#8.
     let data = concat!(env!("CARGO_MANIFEST_DIR"), "/../binding/tests/data/");

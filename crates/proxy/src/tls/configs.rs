@@ -9,6 +9,7 @@ use rustls::ServerConfig;
 
 use super::{NamedKey, frontend_config};
 use crate::changed::Changed;
+use crate::options::TlsVersion;
 
 /// The configuration of a listener, with its inputs.
 #[derive(Debug)]
@@ -22,6 +23,7 @@ struct CachedConfig {
 /// The TLS configurations of all listeners.
 #[derive(Debug, Default)]
 pub(crate) struct TlsConfigs {
+    minimum: TlsVersion,
     cached: HashMap<FrontendId, CachedConfig>,
     /// Listeners with an invalid TLS configuration.
     faulty: BTreeMap<FrontendId, String>,
@@ -29,6 +31,14 @@ pub(crate) struct TlsConfigs {
 }
 
 impl TlsConfigs {
+    /// Creates an empty set of configurations with a minimum version.
+    pub(crate) fn new(minimum: TlsVersion) -> Self {
+        TlsConfigs {
+            minimum,
+            ..TlsConfigs::default()
+        }
+    }
+
     /// Rebuilds the configurations of changed listeners and of listeners with changed certificates.
     pub(crate) fn update(&mut self, tables: &Tables, changed: &Changed) {
         let mut affected: BTreeSet<FrontendId> = changed.frontends.clone();
@@ -73,7 +83,7 @@ impl TlsConfigs {
             return false;
         }
         let cached = CachedConfig {
-            config: build(frontend, tls, &keys),
+            config: build(frontend, tls, &keys, self.minimum),
             tls: tls.clone(),
             protocol: frontend.protocol,
             keys,
@@ -97,11 +107,12 @@ fn build(
     frontend: &Frontend,
     tls: &FrontendTls,
     keys: &[NamedKey],
+    minimum: TlsVersion,
 ) -> Result<Arc<ServerConfig>, String> {
     let alpn: &[&[u8]] = match frontend.protocol {
         // `Http` frontends have TLS inside a mesh with mutual TLS.
         Protocol::Https | Protocol::Http => &[b"h2", b"http/1.1"],
         _ => &[],
     };
-    frontend_config(keys, tls.clients.as_ref(), alpn).map_err(|error| error.to_string())
+    frontend_config(keys, tls.clients.as_ref(), alpn, minimum).map_err(|error| error.to_string())
 }

@@ -17,19 +17,21 @@ use rustls::sign::CertifiedKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
 use super::{NamedKey, TlsError, authorities, provider, signing};
+use crate::options::TlsVersion;
 
-/// Builds the configuration of a listener that terminates TLS. `alpn` lists the protocols in order of preference.
+/// Builds the configuration of a listener that terminates TLS, of the minimum version or a later one. `alpn` lists the protocols in order of preference.
 pub fn frontend_config(
     keys: &[NamedKey],
     clients: Option<&ClientValidation>,
     alpn: &[&[u8]],
+    minimum: TlsVersion,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let keys = keys.iter();
     let keys: Vec<NamedCertificate> = keys
         .map(|(id, key)| signing(id, key).map(NamedCertificate::new))
         .collect::<Result<_, _>>()?;
-    let builder =
-        ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(minimum.and_later())?;
     let builder = match clients {
         None => builder.with_no_client_auth(),
         Some(validation) => builder.with_client_cert_verifier(verifier(validation)?),
