@@ -66,7 +66,18 @@ fn terminating_endpoints_are_used_only_without_ready_ones() {
             ", conditions: {ready: false, serving: false, terminating: true}",
             None,
         ),
-        (", conditions: {ready: false, terminating: true}", None),
+        // EndpointConditions, serving: "A nil value should be interpreted as "true"."
+        (
+            ", conditions: {ready: false, terminating: true}",
+            Some(" leaving"),
+        ),
+        // terminating: "A nil value should be interpreted as "false"."
+        (", conditions: {ready: false, serving: true}", None),
+        // ready: "this can be overridden in some cases, such as when the associated Service has set the publishNotReadyAddresses flag".
+        (
+            ", conditions: {ready: true, serving: false, terminating: true}",
+            Some(""),
+        ),
     ] {
         let bound = world(
             "{ports: [{port: 80}]}",
@@ -174,4 +185,56 @@ fn weights_that_are_all_zero_cause_a_warning() {
             .iter()
             .any(|w| w.field == "spec.rules[0].backendRefs" && w.message.contains("503"))
     );
+}
+
+fn hints(bound: &Bound) -> Vec<String> {
+    let endpoints = bound.endpoints.values().next().expect("a backend");
+    let Endpoints::Addresses(list) = &**endpoints else {
+        panic!("not addresses")
+    };
+    let hints = list.iter().map(|endpoint| match &endpoint.hints {
+        None => "none".to_owned(),
+        Some(hints) => format!("{}/{}", hints.nodes.join(","), hints.zones.join(",")),
+    });
+    hints.collect()
+}
+
+#[test]
+fn hints_of_endpoints_are_kept() {
+    // EndpointHints: "forZones indicates the zone(s) this endpoint should be consumed by when using topology aware routing."
+    let slices = slice(
+        "a",
+        "{port: 8080}",
+        "{addresses: [10.1.0.1], zone: a, hints: {forZones: [{name: b}, {name: a}]}}, {addresses: [10.1.0.2], hints: {forNodes: [{name: one}]}}, {addresses: [10.1.0.3], zone: a, nodeName: one}",
+    );
+    let bound = world("{ports: [{port: 80}]}", &slices);
+    assert_eq!(hints(&bound), ["/a,b", "one/", "none"]);
+}
+
+#[test]
+fn traffic_distribution_gives_endpoints_the_hints_that_a_cluster_would() {
+    let slices = slice(
+        "a",
+        "{port: 8080}",
+        "{addresses: [10.1.0.1], zone: a, nodeName: one}, {addresses: [10.1.0.2], zone: a, hints: {forZones: [{name: b}]}}, {addresses: [10.1.0.3]}",
+    );
+    for (distribution, expected) in [
+        // "Indicates a preference for routing traffic to endpoints that are in the same zone as the client."
+        ("PreferSameZone", ["/a", "/b", "none"]),
+        ("PreferClose", ["/a", "/b", "none"]),
+        // "Indicates a preference for routing traffic to endpoints that are on the same node as the client."
+        ("PreferSameNode", ["one/a", "/b", "none"]),
+    ] {
+        let spec = format!("{{ports: [{{port: 80}}], trafficDistribution: {distribution}}}");
+        assert_eq!(hints(&world(&spec, &slices)), expected, "{distribution}");
+    }
+}
+
+#[test]
+fn endpoints_of_both_address_families_are_used() {
+    let slices = slice("v4", "{port: 8080}", "{addresses: [10.1.0.1]}")
+        + &slice("v6", "{port: 8080}", "{addresses: ['fd00::1']}");
+    let spec = "{clusterIPs: [10.96.0.1, 'fd00:96::1'], ipFamilyPolicy: PreferDualStack, ports: [{port: 80}]}";
+    let bound = world(spec, &slices);
+    assert_eq!(found(&bound), ["10.1.0.1:8080", "[fd00::1]:8080"]);
 }

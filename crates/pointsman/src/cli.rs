@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use pointsman_binding::{EndpointPolicy, Network};
 use pointsman_control::{ContentAccess, Permissions};
 use pointsman_proxy::placement::{AddressPolicy, AddressPool, DataplaneFilter, Placement};
-use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Options, TlsVersion};
+use pointsman_proxy::{AccessLogFormat, AccessLogOptions, Limits, Location, Options, TlsVersion};
 use pointsman_routing::PathPolicy;
 
 /// Routing engine and proxy for the Kubernetes Gateway API, GAMMA and Kuma
@@ -167,6 +167,14 @@ pub struct DataPlaneArgs {
     #[arg(long, value_enum, value_name = "VERSION", default_value_t = MinTls::V1_2)]
     pub min_tls: MinTls,
 
+    /// Kubernetes node of this proxy: endpoints with hints for it are preferred (`trafficDistribution` of Services) [default: none]
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    pub node: Option<String>,
+
+    /// Zone of this proxy: endpoints with hints for it are preferred (`trafficDistribution` of Services) [default: none]
+    #[arg(long, value_name = "NAME", env = "NODE_ZONE")]
+    pub zone: Option<String>,
+
     /// Paths that are served
     #[arg(long = "paths", value_enum, value_name = "WHICH", default_value_t = Paths::Any)]
     pub path_policy: Paths,
@@ -197,6 +205,15 @@ impl DataPlaneArgs {
         Placement::new(policy, self.port_offset, dataplanes)
     }
 
+    /// Returns the node and zone. The downward API sets the variable of a label that does not exist to an empty text.
+    fn location(&self) -> Location {
+        let named = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+        Location {
+            node: named(&self.node),
+            zone: named(&self.zone),
+        }
+    }
+
     /// Returns the options that these arguments set. Fails for a limit that is unknown or out of range.
     pub fn options(&self) -> Result<Options> {
         let mut limits = Limits::default();
@@ -211,6 +228,7 @@ impl DataPlaneArgs {
             trusted_proxies: self.trusted_proxies.clone(),
             proxy_protocol: self.proxy_protocol.clone(),
             min_tls: self.min_tls.version(),
+            location: self.location(),
             paths: self.path_policy.policy(),
             access_log: self.access_log.clone(),
             ..Options::default()

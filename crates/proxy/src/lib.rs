@@ -43,7 +43,7 @@ mod worker;
 pub use changed::Changed;
 pub use data_plane::{DataPlane, Sockets, SocketsReader};
 pub use limits::{Limit, Limits};
-pub use options::{AccessLogFormat, AccessLogOptions, Options, TlsVersion};
+pub use options::{AccessLogFormat, AccessLogOptions, Location, Options, TlsVersion};
 pub use pointsman_binding::Network;
 pub use proxy::{ApplyOutcome, MetricsReader, Proxy, SocketKey, SocketOwner, Update};
 pub use sockets::{NetworkNamespace, SocketFactory, reachable_at};

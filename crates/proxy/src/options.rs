@@ -22,6 +22,8 @@ pub struct Options {
     pub proxy_protocol: Vec<Network>,
     /// Minimum TLS version of listeners.
     pub min_tls: TlsVersion,
+    /// Node and zone of the proxy.
+    pub location: Location,
     /// Paths that are served.
     pub paths: PathPolicy,
     /// Creates listening and upstream sockets.
@@ -30,6 +32,15 @@ pub struct Options {
     pub endpoints: Arc<EndpointPolicy>,
     /// Access log; `None` disables it.
     pub access_log: Option<AccessLogOptions>,
+}
+
+/// The place where a proxy runs. Endpoints that are hinted for it are preferred.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Location {
+    /// Name of the Kubernetes node.
+    pub node: Option<String>,
+    /// Zone of the node, the value of its label `topology.kubernetes.io/zone`.
+    pub zone: Option<String>,
 }
 
 /// Settings of the access log.
@@ -63,9 +74,10 @@ pub enum TlsVersion {
 impl TlsVersion {
     /// Returns this version and all later ones.
     pub(crate) fn and_later(self) -> &'static [&'static rustls::SupportedProtocolVersion] {
+        static V1_3: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
         match self {
             TlsVersion::V1_2 => rustls::ALL_VERSIONS,
-            TlsVersion::V1_3 => &[&rustls::version::TLS13],
+            TlsVersion::V1_3 => V1_3,
         }
     }
 }

@@ -37,6 +37,18 @@ pub struct ServiceSpec {
     pub selector: BTreeMap<String, String>,
     /// DNS name that a Service of type ExternalName resolves to.
     pub external_name: Option<String>,
+    /// See [`ServiceSpec::traffic_distribution`]. An API server may allow values that are unknown here.
+    #[serde(rename = "trafficDistribution")]
+    distribution: Option<String>,
+}
+
+/// Preference for endpoints near the client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrafficDistribution {
+    /// Endpoints in the same zone.
+    PreferSameZone,
+    /// Endpoints on the same node, then those in the same zone.
+    PreferSameNode,
 }
 
 impl Service {
@@ -49,6 +61,16 @@ impl Service {
 }
 
 impl ServiceSpec {
+    /// Returns the preferred endpoints; `None` if all are equal.
+    pub fn traffic_distribution(&self) -> Option<TrafficDistribution> {
+        match self.distribution.as_deref()? {
+            // `PreferClose` is the older name.
+            "PreferSameZone" | "PreferClose" => Some(TrafficDistribution::PreferSameZone),
+            "PreferSameNode" => Some(TrafficDistribution::PreferSameNode),
+            _ => None,
+        }
+    }
+
     /// Returns whether the Service is headless, that is, declared without a virtual address.
     pub fn is_headless(&self) -> bool {
         self.cluster_ip.as_deref() == Some("None")
@@ -134,9 +156,29 @@ pub struct Endpoint {
     pub addresses: Vec<String>,
     #[serde(default, deserialize_with = "null_as_default")]
     pub conditions: EndpointConditions,
+    pub node_name: Option<String>,
+    pub zone: Option<String>,
+    pub hints: Option<Box<EndpointHints>>,
 }
 
-/// Conditions of an endpoint. A missing `ready` or `serving` means true.
+/// Nodes and zones by which an endpoint should be consumed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointHints {
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub for_zones: Vec<TopologyName>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub for_nodes: Vec<TopologyName>,
+}
+
+/// Name of a node or zone.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TopologyName {
+    #[serde(default)]
+    pub name: String,
+}
+
+/// Conditions of an endpoint. A missing `ready` or `serving` means true, a missing `terminating` false.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct EndpointConditions {
     pub ready: Option<bool>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pointsman_binding::bound::{
     Backend, BackendId, BackendProtocol, BackendTls, BoundEndpoint, Endpoints, PeerName,
-    RetryBudget, Trust,
+    RetryBudget, TopologyHints, Trust,
 };
 
 use crate::error::{
@@ -215,15 +215,9 @@ impl From<&Endpoints> for proto::Endpoints {
     fn from(endpoints: &Endpoints) -> Self {
         use proto::endpoints::Endpoints as Message;
         let endpoints = match endpoints {
-            Endpoints::Addresses(endpoints) => {
-                let endpoints = endpoints.iter().map(|endpoint| proto::Endpoint {
-                    address: endpoint.address.to_string(),
-                    terminating: endpoint.terminating,
-                });
-                Message::Addresses(proto::EndpointAddresses {
-                    endpoints: endpoints.collect(),
-                })
-            }
+            Endpoints::Addresses(endpoints) => Message::Addresses(proto::EndpointAddresses {
+                endpoints: endpoints.iter().map(Into::into).collect(),
+            }),
             Endpoints::Dns(name, port) => Message::Dns(proto::DnsName {
                 name: name.to_string(),
                 port: (*port).into(),
@@ -253,13 +247,30 @@ impl TryFrom<proto::Endpoints> for Endpoints {
     }
 }
 
+impl From<&BoundEndpoint> for proto::Endpoint {
+    fn from(endpoint: &BoundEndpoint) -> Self {
+        let hints = endpoint.hints.as_deref();
+        proto::Endpoint {
+            address: endpoint.address.to_string(),
+            terminating: endpoint.terminating,
+            for_nodes: hints.map_or_else(Vec::new, |hints| hints.nodes.clone()),
+            for_zones: hints.map_or_else(Vec::new, |hints| hints.zones.clone()),
+        }
+    }
+}
+
 impl TryFrom<proto::Endpoint> for BoundEndpoint {
     type Error = DecodeError;
 
     fn try_from(endpoint: proto::Endpoint) -> Result<Self, DecodeError> {
+        let hints = TopologyHints {
+            nodes: endpoint.for_nodes,
+            zones: endpoint.for_zones,
+        };
         Ok(BoundEndpoint {
             address: parse(&endpoint.address, "Endpoint.address", "a socket address")?,
             terminating: endpoint.terminating,
+            hints: (hints != TopologyHints::default()).then(|| Arc::new(hints)),
         })
     }
 }

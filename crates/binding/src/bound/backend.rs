@@ -116,12 +116,34 @@ pub enum Endpoints {
 }
 
 /// An address of a backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BoundEndpoint {
     /// IP address and port.
     pub address: SocketAddr,
     /// True if the endpoint is serving but terminating: it is used only if there is no other.
     pub terminating: bool,
+    /// Nodes and zones from which the endpoint should be used; `None` means all.
+    pub hints: Option<Arc<TopologyHints>>,
+}
+
+impl BoundEndpoint {
+    /// Creates a ready endpoint without hints.
+    pub fn ready(address: SocketAddr) -> Self {
+        BoundEndpoint {
+            address,
+            terminating: false,
+            hints: None,
+        }
+    }
+}
+
+/// Nodes and zones from which an endpoint should be used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct TopologyHints {
+    /// Names of nodes, sorted.
+    pub nodes: Vec<String>,
+    /// Names of zones, sorted.
+    pub zones: Vec<String>,
 }
 
 /// Application protocol of a backend.

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use pointsman_resources::core::{Pod, ServicePort, ServiceType, TargetPort};
+use pointsman_resources::core::{
+    Endpoint, Pod, ServicePort, ServiceType, TargetPort, TrafficDistribution,
+};
 use pointsman_resources::policy::{XBackend, XBackendTlsMode, XBackendType};
 use pointsman_resources::refs::BackendObjectReference;
 use pointsman_resources::{Kind, ObjectKey};
@@ -16,6 +18,7 @@ use crate::engine::Reader;
 use crate::gateway_api::certificates;
 use crate::gateway_api::grants::{self, CrossNamespaceReference};
 use crate::gateway_api::policy;
+use crate::gateway_api::topology;
 use crate::kuma;
 
 /// A route that references backends.
@@ -278,12 +281,13 @@ pub(crate) fn x_backend_unsupported(backend: &XBackend) -> Option<String> {
 pub(crate) fn load(reader: &Reader<'_>, id: &BackendId) -> Option<(Backend, Endpoints)> {
     match id.object.kind {
         Kind::Service => {
-            let service = reader.service(&id.object.name)?;
-            from_ports(reader, id, &service.spec.ports)
+            let spec = &reader.service(&id.object.name)?.spec;
+            let distribution = spec.traffic_distribution();
+            from_ports(reader, id, &spec.ports, distribution)
         }
         Kind::ServiceImport => {
             let import = reader.service_import(&id.object.name)?;
-            from_ports(reader, id, &import.spec.ports)
+            from_ports(reader, id, &import.spec.ports, None)
         }
         Kind::XBackend => Some(from_x_backend(reader, id, reader.backend(&id.object.name)?)),
         _ => kuma::backend::view(reader, id),
@@ -299,6 +303,7 @@ fn from_ports(
     reader: &Reader<'_>,
     id: &BackendId,
     ports: &[ServicePort],
+    distribution: Option<TrafficDistribution>,
 ) -> Option<(Backend, Endpoints)> {
     let transport = id.transport.name();
     let port = ports
@@ -316,22 +321,8 @@ fn from_ports(
             .filter(|p| p.name == name && p.protocol == transport)
             .filter_map(|p| p.port);
         for number in numbers {
-            for endpoint in &slice.endpoints {
-                let conditions = endpoint.conditions;
-                let ready = conditions.ready != Some(false);
-                let terminating = conditions.terminating == Some(true);
-                let serving = conditions.serving.unwrap_or(ready);
-                let Some(Ok(ip)) = endpoint.addresses.first().map(|a| a.parse::<IpAddr>()) else {
-                    continue;
-                };
-                if ready || (terminating && serving) {
-                    let address = SocketAddr::new(ip, number);
-                    endpoints.push(BoundEndpoint {
-                        address,
-                        terminating: !ready,
-                    });
-                }
-            }
+            let bound = |endpoint| bound_endpoint(endpoint, number, distribution);
+            endpoints.extend(slice.endpoints.iter().filter_map(bound));
         }
     }
     endpoints.sort();
@@ -351,6 +342,24 @@ fn from_ports(
         retry_budget: policy::retry_budget(reader, &id.object),
     };
     Some((backend, Endpoints::Addresses(endpoints)))
+}
+
+/// Returns an endpoint of a slice if it is ready or terminating and serving.
+fn bound_endpoint(
+    endpoint: &Endpoint,
+    port: u16,
+    distribution: Option<TrafficDistribution>,
+) -> Option<BoundEndpoint> {
+    let conditions = endpoint.conditions;
+    let ready = conditions.ready != Some(false);
+    let serving = conditions.serving != Some(false);
+    let terminating = conditions.terminating == Some(true);
+    let ip = endpoint.addresses.first()?.parse::<IpAddr>().ok()?;
+    (ready || terminating && serving).then(|| BoundEndpoint {
+        address: SocketAddr::new(ip, port),
+        terminating: !ready,
+        hints: topology::hints(endpoint, distribution),
+    })
 }
 
 /// Derives endpoints from Pods, for manifests without the EndpointSlices that a cluster would generate.
@@ -388,10 +397,7 @@ fn ready_pod_endpoints(
             let ip = pod.status.pod_ip.as_deref()?.parse::<IpAddr>().ok()?;
             Some(SocketAddr::new(ip, port(pod)?))
         })
-        .map(|address| BoundEndpoint {
-            address,
-            terminating: false,
-        })
+        .map(BoundEndpoint::ready)
         .collect();
     found.sort();
     found

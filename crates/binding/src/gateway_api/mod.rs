@@ -16,3 +16,4 @@ pub(crate) mod policy;
 pub(crate) mod route;
 pub(crate) mod rules;
 pub(crate) mod served_api;
+mod topology;

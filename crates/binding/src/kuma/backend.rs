@@ -370,10 +370,7 @@ pub(super) fn backend_at(
 ) -> (Backend, Endpoints) {
     let address = |(host, port): &HostPort| {
         let ip = host.parse::<IpAddr>().ok()?;
-        Some(BoundEndpoint {
-            address: SocketAddr::new(ip, *port),
-            terminating: false,
-        })
+        Some(BoundEndpoint::ready(SocketAddr::new(ip, *port)))
     };
     let mut addresses: Vec<BoundEndpoint> = hosts.iter().filter_map(address).collect();
     addresses.sort();

@@ -130,10 +130,7 @@ pub(super) fn backend(reader: &Reader<'_>, to: &BackendId) -> (Backend, Endpoint
     let mut addresses: Vec<BoundEndpoint> = listeners(reader, to)
         .iter()
         .flat_map(|found| listener_addresses(reader, found))
-        .map(|address| BoundEndpoint {
-            address,
-            terminating: false,
-        })
+        .map(BoundEndpoint::ready)
         .collect();
     addresses.sort();
     addresses.dedup();

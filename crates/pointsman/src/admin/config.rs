@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use pointsman_binding::bound::{
-    Backend, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId, PathPredicate, SecretId,
-    StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend, policy_names,
+    Backend, BoundEndpoint, BoundMatch, Endpoints, Fault, Filter, Frontend, FrontendId,
+    PathPredicate, SecretId, StringPredicate, Tags, Trust, ValuePredicate, WeightedBackend,
+    policy_names,
 };
 use pointsman_control::Snapshot;
 use pointsman_proxy::placement::{gateway_kind, protocol_name};
@@ -249,6 +250,15 @@ fn secret_name(id: &SecretId) -> String {
     }
 }
 
+fn endpoint(endpoint: &BoundEndpoint) -> Value {
+    let mut value =
+        json!({ "address": endpoint.address.to_string(), "terminating": endpoint.terminating });
+    if let Some(hints) = &endpoint.hints {
+        value["hints"] = json!({ "nodes": hints.nodes, "zones": hints.zones });
+    }
+    value
+}
+
 fn backend(backend: &Backend, endpoints: Option<&Endpoints>) -> Value {
     let mut value = object(&backend.id.object);
     tags(&mut value, &backend.id.tags);
@@ -259,8 +269,7 @@ fn backend(backend: &Backend, endpoints: Option<&Endpoints>) -> Value {
         None => {}
         Some(Endpoints::Dns(name, port)) => value["dns"] = json!(format!("{name}:{port}")),
         Some(Endpoints::Addresses(all)) => {
-            let one = |endpoint: &pointsman_binding::bound::BoundEndpoint| json!({ "address": endpoint.address.to_string(), "terminating": endpoint.terminating });
-            value["endpoints"] = all.iter().map(one).collect();
+            value["endpoints"] = all.iter().map(endpoint).collect();
         }
     }
     match &backend.tls {

@@ -160,3 +160,39 @@ async fn an_external_hostname_is_resolved() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn endpoints_of_the_proxys_own_zone_are_preferred() {
+    let (here, there) = (Backend::http1("here").await, Backend::http1("there").await);
+    let slice = |name: &str, backend: &Backend, zone: &str| {
+        let zone = format!("endpoints: [{{zone: {zone}, ");
+        let slice = slices("web", &[backend.address]).replace("endpoints: [{", &zone);
+        slice.replace("name: web-0", &format!("name: web-{name}"))
+    };
+    let preferring = service("web", &[]).replace(
+        "clusterIP: None",
+        "clusterIP: None, trafficDistribution: PreferSameZone",
+    );
+    let base = [plain(), preferring, route("web", &[&to("web")])].concat();
+    let setup = Gateway::setup(&(base + &slice("there", &there, "b")));
+    let setup = setup.file("here.yaml", &slice("here", &here, "a"));
+    let gateway = setup.environment("NODE_ZONE", "a").start().await;
+    for _ in 0..20 {
+        assert_eq!(gateway.ask(get("/")).await.backend(), Some("here"));
+    }
+    gateway.remove("here.yaml");
+    gateway
+        .until("none is left in the zone", get("/"), |response| {
+            response.backend() == Some("there")
+        })
+        .await;
+    gateway.write("here.yaml", &slice("here", &here, "a"));
+    gateway
+        .until("the zone has one again", get("/"), |response| {
+            response.backend() == Some("here")
+        })
+        .await;
+    for _ in 0..20 {
+        assert_eq!(gateway.ask(get("/")).await.backend(), Some("here"));
+    }
+}

@@ -1,8 +1,8 @@
 //! Load balancing over the endpoints of one backend.
 //!
 //! Two candidates are drawn at random and the one with less load, outstanding requests times latency, gets the request ("power of two choices"): nearly as
-//! good as comparing all at a fraction of the cost, and without a herd on the endpoint that looks best. Candidates come in tiers: healthy ready endpoints; if
-//! there are none, all ready ones; terminating ones only if no endpoint is ready.
+//! good as comparing all at a fraction of the cost, and without a herd on the endpoint that looks best. Candidates come in tiers: healthy ready endpoints, near
+//! ones before distant ones; if there are none, all ready ones; terminating ones only if no endpoint is ready.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -18,6 +18,8 @@ const MAX_DRAWS: usize = 3;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Readiness {
     Ready,
+    /// Ready, but in another zone or on another node: used only if no near endpoint is healthy.
+    Distant,
     /// Shutting down but still serving: used only if no endpoint is ready.
     Terminating,
 }
@@ -47,6 +49,7 @@ pub struct LoadBalancer<K> {
     slots: Vec<EndpointSlot<K>>,
     free: Vec<u32>,
     ready: Vec<u32>,
+    distant: Vec<u32>,
     terminating: Vec<u32>,
 }
 
@@ -74,14 +77,16 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
             slots: Vec::new(),
             free: Vec::new(),
             ready: Vec::new(),
+            distant: Vec::new(),
             terminating: Vec::new(),
         }
     }
 
     /// Replaces the endpoints. Those that stay keep their load, latency and health.
     pub fn update(&mut self, now: Duration, endpoints: impl IntoIterator<Item = (K, Readiness)>) {
-        let first = self.ready.is_empty() && self.terminating.is_empty();
-        let old = self.ready.drain(..).chain(self.terminating.drain(..));
+        let first = self.all().next().is_none();
+        let old = self.ready.drain(..).chain(self.distant.drain(..));
+        let old = old.chain(self.terminating.drain(..));
         let mut removed: HashMap<K, u32> = old
             .filter_map(|slot| {
                 let endpoint = self.slots[slot as usize].endpoint.as_ref()?;
@@ -100,6 +105,7 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
             present.insert(key, slot);
             match readiness {
                 Readiness::Ready => self.ready.push(slot),
+                Readiness::Distant => self.distant.push(slot),
                 Readiness::Terminating => self.terminating.push(slot),
             }
         }
@@ -109,6 +115,12 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
             slot.generation = slot.generation.wrapping_add(1);
             self.free.push(index);
         }
+    }
+
+    /// Slots of all endpoints.
+    fn all(&self) -> impl Iterator<Item = u32> {
+        let ready = self.ready.iter().chain(&self.distant);
+        ready.chain(&self.terminating).copied()
     }
 
     fn insert(&mut self, key: K, added: Option<Duration>) -> u32 {
@@ -133,13 +145,13 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
     /// Number of endpoints, including terminating ones.
     #[cfg(test)]
     pub fn len(&self) -> usize {
-        self.ready.len() + self.terminating.len()
+        self.all().count()
     }
 
     /// True if an endpoint is present, terminating or not.
     pub fn contains(&self, key: &K) -> bool {
-        let mut all = self.ready.iter().chain(&self.terminating);
-        all.any(|slot| self.get(*slot).is_some_and(|endpoint| endpoint.key == *key))
+        let mut all = self.all();
+        all.any(|slot| self.get(slot).is_some_and(|endpoint| endpoint.key == *key))
     }
 
     /// The selected endpoint, if it is still present.
@@ -156,14 +168,11 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
     /// Number of ejected endpoints, including those being probed.
     #[cfg(test)]
     pub fn ejected(&self) -> usize {
-        self.ready
-            .iter()
-            .chain(&self.terminating)
-            .filter(|slot| {
-                self.get(**slot)
-                    .is_some_and(|endpoint| endpoint.health.is_ejected())
-            })
-            .count()
+        let ejected = |slot: &u32| {
+            self.get(*slot)
+                .is_some_and(|endpoint| endpoint.health.is_ejected())
+        };
+        self.all().filter(ejected).count()
     }
 
     /// Selects an endpoint and counts a request as outstanding there until [`finish`](Self::finish). Endpoints in `tried` are used only if there is no other, so
@@ -176,16 +185,17 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
     ) -> Option<EndpointHandle> {
         let untried = |endpoint: &EndpointState<K>| !tried.contains(&endpoint.key);
         let healthy = |endpoint: &EndpointState<K>| endpoint.health.is_usable(now);
-        let slot = [&self.ready, &self.terminating]
-            .into_iter()
-            .find_map(|candidates| {
-                self.draw(candidates, now, &mut random, |endpoint| {
-                    healthy(endpoint) && untried(endpoint)
-                })
-                .or_else(|| self.draw(candidates, now, &mut random, untried))
-                .or_else(|| self.draw(candidates, now, &mut random, healthy))
-                .or_else(|| self.draw(candidates, now, &mut random, |_| true))
-            })?;
+        let both = |endpoint: &EndpointState<K>| healthy(endpoint) && untried(endpoint);
+        let tiers = [
+            &[self.ready.as_slice(), self.distant.as_slice()][..],
+            &[self.terminating.as_slice()],
+        ];
+        let slot = tiers.into_iter().find_map(|tier| {
+            self.draw_first(tier, now, &mut random, both)
+                .or_else(|| self.draw_first(tier, now, &mut random, untried))
+                .or_else(|| self.draw_first(tier, now, &mut random, healthy))
+                .or_else(|| self.draw_first(tier, now, &mut random, |_| true))
+        })?;
         let EndpointSlot {
             generation,
             endpoint,
@@ -249,6 +259,18 @@ impl<K: Eq + Hash + Clone> LoadBalancer<K> {
         let slot = self.slots.get_mut(handle.slot as usize)?;
         let same = slot.generation == handle.generation;
         slot.endpoint.as_mut().filter(|_| same)
+    }
+
+    /// Draws from the first list that has an eligible candidate.
+    fn draw_first(
+        &self,
+        lists: &[&[u32]],
+        now: Duration,
+        random: &mut impl FnMut() -> u64,
+        is_eligible: impl Fn(&EndpointState<K>) -> bool + Copy,
+    ) -> Option<u32> {
+        let mut lists = lists.iter();
+        lists.find_map(|candidates| self.draw(candidates, now, random, is_eligible))
     }
 
     /// Draws two eligible candidates and returns the less loaded one.

@@ -368,3 +368,25 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn distant_endpoints_are_used_only_while_no_near_one_is_healthy() {
+    let mut endpoints = LoadBalancer::new(BalancerPolicy::default());
+    let both = [("near", Readiness::Ready), ("far", Readiness::Distant)];
+    endpoints.update(ZERO, both);
+    assert_eq!(shares(&mut endpoints, ZERO, 100).get("near"), Some(&100));
+    let retry = endpoints.select(ZERO, &["near"], random(1)).unwrap();
+    assert_eq!(
+        endpoints.key(retry),
+        Some(&"far"),
+        "a retry goes to another endpoint"
+    );
+    endpoints.finish(retry, ZERO, RequestOutcome::Cancelled);
+    eject(&mut endpoints, "near", ZERO);
+    assert_eq!(shares(&mut endpoints, ZERO, 100).get("far"), Some(&100));
+    endpoints.update(
+        ZERO,
+        [("far", Readiness::Distant), ("end", Readiness::Terminating)],
+    );
+    assert_eq!(shares(&mut endpoints, ZERO, 100).get("far"), Some(&100));
+}

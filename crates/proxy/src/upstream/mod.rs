@@ -111,7 +111,7 @@ impl Upstream {
 
     /// Replaces the endpoints. Those that stay keep their health, load and connections.
     pub(crate) fn set_endpoints(&self, worker: &Worker, endpoints: &EndpointSet) {
-        let all = endpoints.addresses(&self.id);
+        let all = endpoints.addresses(&self.id, &worker.shared.options.location);
         let exists = |address: &SocketAddr| all.iter().any(|(other, _)| other == address);
         self.pool.retain(exists);
         self.http2.retain(exists);

@@ -7,6 +7,7 @@ mod rule_plan;
 
 mod snapshot;
 pub(crate) mod thread;
+mod topology;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

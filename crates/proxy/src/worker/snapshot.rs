@@ -13,8 +13,10 @@ use rustls::ServerConfig;
 
 use super::Worker;
 use super::rule_plan::RulePlan;
+use super::topology;
 use crate::balance::Readiness;
 use crate::metrics::ListenerSeries;
+use crate::options::Location;
 use crate::proxy::{SocketKey, SocketOwner};
 
 /// A configuration, shared by all workers.
@@ -42,19 +44,15 @@ pub(crate) struct EndpointSet {
 }
 
 impl EndpointSet {
-    /// Addresses of a backend.
-    pub(crate) fn addresses(&self, id: &BackendId) -> Vec<(SocketAddr, Readiness)> {
-        let readiness = |terminating| match terminating {
-            true => Readiness::Terminating,
-            false => Readiness::Ready,
-        };
+    /// Addresses of a backend, with their readiness for requests from a location.
+    pub(crate) fn addresses(
+        &self,
+        id: &BackendId,
+        location: &Location,
+    ) -> Vec<(SocketAddr, Readiness)> {
         match self.bound.get(id).map(|endpoints| &**endpoints) {
             None => Vec::new(),
-            Some(Endpoints::Addresses(all)) => {
-                let all = all.iter();
-                all.map(|endpoint| (endpoint.address, readiness(endpoint.terminating)))
-                    .collect()
-            }
+            Some(Endpoints::Addresses(all)) => topology::readiness(all, location),
             Some(Endpoints::Dns(name, port)) => {
                 let known = self.names.get(name).into_iter().flatten();
                 known

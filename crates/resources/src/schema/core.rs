@@ -14,6 +14,8 @@ use super::{
 use crate::document::Node;
 use crate::meta::Kind;
 
+const DISTRIBUTIONS: &[&str] = &["PreferClose", "PreferSameZone", "PreferSameNode"];
+
 const PROTOCOLS: &[&str] = &["TCP", "UDP", "SCTP"];
 
 /// Adds the fields of a kind to those that every object has.
@@ -48,6 +50,7 @@ fn service() -> Schema {
             map(string().max(63).like(&LABEL_VALUE)).rule(qualified_keys),
         )
         .field("externalName", string().max(253))
+        .field("trafficDistribution", one_of(DISTRIBUTIONS))
         .rule(external_name)
         .rule(ports_required)
         .rule(headless_is_not_published)
@@ -202,9 +205,16 @@ fn endpoint_slice(object: Schema) -> Schema {
         .field("ready", boolean())
         .field("serving", boolean())
         .field("terminating", boolean());
+    let names = || list(open_object().required("name", string())).max(8);
+    let hints = open_object()
+        .field("forZones", names())
+        .field("forNodes", names());
     let endpoint = open_object()
         .required("addresses", list(string()).size(1..=100))
-        .field("conditions", conditions);
+        .field("conditions", conditions)
+        .field("nodeName", string())
+        .field("zone", string())
+        .field("hints", hints);
     let port = open_object()
         .field("name", string().max(63).rule(port_name).default(json!("")))
         .field("port", integer(1..=65535))

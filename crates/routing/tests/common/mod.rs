@@ -166,10 +166,7 @@ pub fn service(name: &str, addresses: &[&str]) -> (Backend, Endpoints) {
     let id = backend_id(name);
     let endpoints = addresses
         .iter()
-        .map(|address| BoundEndpoint {
-            address: address.parse().expect("an address"),
-            terminating: false,
-        })
+        .map(|address| BoundEndpoint::ready(address.parse().expect("an address")))
         .collect();
     let backend = Backend {
         id,
