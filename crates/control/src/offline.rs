@@ -1,47 +1,88 @@
-//! One-time loading of manifests, for commands that carry no traffic.
+//! One-time loading of objects, for commands that carry no traffic.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use pointsman_binding::{Binder, Change};
-use pointsman_resources::Finding;
+use pointsman_binding::{Binder, Change, Controller, ServedApi};
+use pointsman_resources::read::Document;
+use pointsman_resources::{Finding, ObjectKey};
 use pointsman_routing::Tables;
 
 use crate::files::Files;
 use crate::{Permissions, data_sources};
 
-/// Manifests and the configuration that they result in.
-pub struct LoadedManifests {
-    /// The manifests.
-    pub files: Files,
-    /// Errors and warnings about the manifests as such.
+/// Objects of files or of a cluster.
+#[derive(Default)]
+pub struct Objects {
+    /// Valid objects, in the order of the input.
+    pub documents: Vec<Arc<Document>>,
+    /// Objects that validation rejected, with the position or the reason.
+    pub rejected: Vec<(ObjectKey, Arc<str>)>,
+    /// Errors and warnings about the objects as such.
     pub findings: Vec<Finding>,
+    /// Numbers of objects of kinds that are not used.
+    pub ignored_kinds: BTreeMap<String, usize>,
+    /// Kinds that the cluster serves; `None` for files.
+    pub served_api: Option<Arc<ServedApi>>,
+}
+
+/// Objects and the configuration that they result in.
+pub struct Loaded {
+    /// The objects.
+    pub objects: Objects,
     /// Binder to which all objects were applied.
     pub binder: Binder,
     /// Routing tables.
     pub tables: Tables,
+    index: BTreeMap<ObjectKey, usize>,
+}
+
+impl Loaded {
+    /// Returns the document of an object.
+    pub fn document(&self, key: &ObjectKey) -> Option<&Arc<Document>> {
+        self.objects.documents.get(*self.index.get(key)?)
+    }
 }
 
 /// Reads and binds all manifests below some paths. An unreadable file is reported among the findings.
-pub fn load(paths: &[PathBuf], permissions: &Permissions) -> LoadedManifests {
+pub fn load(paths: &[PathBuf], controller: Controller, permissions: &Permissions) -> Loaded {
     let mut files = Files::new(paths, None);
     files.scan(true);
+    let objects = Objects {
+        documents: files.documents().into_iter().cloned().collect(),
+        rejected: files.rejected().collect(),
+        findings: files.findings(),
+        ignored_kinds: files.ignored_kinds(),
+        ..Objects::default()
+    };
+    bind(objects, controller, permissions)
+}
+
+/// Binds objects for the statuses of a controller.
+pub fn bind(objects: Objects, controller: Controller, permissions: &Permissions) -> Loaded {
     let mut binder = Binder::new();
     let mut tables = Tables::default();
     let policy = Change::EndpointPolicy(permissions.endpoints.clone());
-    let documents = files.documents().into_iter();
-    let changes = documents.flat_map(|document| {
+    let served = objects.served_api.clone().map(Change::ServedApi);
+    let controller = Change::Controller(Arc::new(controller));
+    let changes = objects.documents.iter().flat_map(|document| {
         let read = data_sources::read_all(&document.resource, &permissions.content).into_iter();
         let read = read.map(|(source, content)| Change::Content(source, Some(content)));
         read.chain([Change::Put(document.resource.clone())])
     });
-    let rejected = files.rejected();
+    let rejected = objects.rejected.iter().cloned();
     let rejected = rejected.map(|(key, position)| Change::Reject(key, Some(position)));
-    let changes = [policy].into_iter().chain(changes).chain(rejected);
+    let settings = [policy, controller].into_iter().chain(served);
+    let changes = settings.chain(changes).chain(rejected);
     tables.apply(&binder.apply(changes));
-    LoadedManifests {
-        findings: files.findings(),
-        files,
+    let documents = objects.documents.iter().enumerate();
+    Loaded {
+        index: documents
+            .map(|(index, document)| (document.resource.key(), index))
+            .collect(),
         binder,
         tables,
+        objects,
     }
 }

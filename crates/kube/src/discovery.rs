@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::watch::Backoff;
 
 /// Annotation of the Gateway API's CustomResourceDefinitions with the release that they are from.
-const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
+pub const BUNDLE_VERSION: &str = "gateway.networking.k8s.io/bundle-version";
 
 /// Interval between discoveries right after a CustomResourceDefinition has changed. It doubles up to [`LONGEST_INTERVAL`]: an API server serves a kind
 /// some time after its definition was stored.

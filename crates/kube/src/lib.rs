@@ -13,7 +13,7 @@
 //! - `discovery` finds out which kinds the API server serves, and notices when that changes.
 //! - `object` and `decode` turn the JSON text of a watch event into a document of `crates/resources`.
 //! - `known` compares what a watch delivers with what it delivered before, `watch` drives one, and `collector` joins all of them.
-//! - [`Source`] starts the watches.
+//! - [`Source`] starts the watches. [`listing`] lists the same objects once.
 //! - `status` writes statuses, while [`lease`] says that this process is the one to do so.
 //!
 //! - [`gateways`] names the objects that are generated for each Gateway.
@@ -34,6 +34,7 @@ pub mod identity;
 mod known;
 pub mod lease;
 mod limit;
+pub mod listing;
 mod metrics;
 mod object;
 pub mod permissions;

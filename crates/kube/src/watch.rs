@@ -20,7 +20,7 @@ use crate::object::RawObject;
 const WATCH_TIMEOUT: u32 = 120;
 
 /// Objects that are not asked for: large ones, and those that are over.
-fn field_selector(kind: Kind) -> Option<&'static str> {
+pub fn field_selector(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Secret => Some("type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"),
         Kind::Pod => Some("status.phase!=Succeeded,status.phase!=Failed"),

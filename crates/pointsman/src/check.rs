@@ -1,4 +1,4 @@
-//! The command `check`: reports the status that a controller would write, without a cluster.
+//! The command `check`: reports the status that a controller would write, for manifests or for the objects of a cluster.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use pointsman_binding::status::{Condition, Status, StatusBody};
-use pointsman_control::offline::{self, LoadedManifests};
+use pointsman_control::offline::Loaded;
 use pointsman_control::{clock, report};
 use pointsman_resources::read::Document;
 use pointsman_resources::{Finding, ObjectKey, Severity};
 use serde_json::Value;
 
 use crate::cli::{Check, Format};
+use crate::input::{self, ReportScope};
 use crate::merged_rules;
 use crate::output::{self, Paint, Style};
 
@@ -22,12 +23,11 @@ const MAX_PROXIES: usize = 10;
 
 /// Runs `check`.
 pub fn run(arguments: &Check) -> Result<ExitCode> {
-    let permissions = arguments.sources.permissions.permissions()?;
-    let loaded = offline::load(&arguments.sources.paths, &permissions);
+    let (loaded, scope) = input::load(&arguments.sources)?;
     if let Some(name) = &arguments.name {
         return merged_rules::run(&loaded, name, arguments.sources.output);
     }
-    let report = CheckReport::new(&loaded);
+    let report = CheckReport::new(&loaded, &scope);
     match arguments.sources.output {
         Format::Text => output::print(&report.text(arguments.quiet))?,
         format => output::structured(format, &report.list(&clock::now()))?,
@@ -39,7 +39,7 @@ pub fn run(arguments: &Check) -> Result<ExitCode> {
 struct CheckReport<'a> {
     /// Number of all objects, including kinds without a status.
     number: usize,
-    ignored_kinds: BTreeMap<String, usize>,
+    ignored_kinds: &'a BTreeMap<String, usize>,
     errors: Vec<&'a Finding>,
     warnings: Vec<Finding>,
     /// Objects of kinds that have a status, in the order of the input.
@@ -65,19 +65,19 @@ impl CheckedObject<'_> {
 }
 
 impl<'a> CheckReport<'a> {
-    fn new(loaded: &'a LoadedManifests) -> Self {
-        let findings = &loaded.findings;
+    fn new(loaded: &'a Loaded, scope: &ReportScope) -> Self {
+        let findings = &loaded.objects.findings;
         let is_error = |finding: &&Finding| finding.severity == Severity::Error;
-        let documents = loaded.files.documents();
+        let documents = loaded.objects.documents.iter();
+        let documents = documents.map(|document| (&**document, document.resource.key()));
+        let documents = documents.filter(|(_, key)| scope.includes(key));
         let mut bound = loaded.binder.warnings();
         bound.extend(loaded.binder.certificate_warnings(clock::unix_seconds()));
         let warnings = report::warnings(findings, bound, &loaded.tables, |key| {
-            loaded.files.document(key)
+            loaded.document(key).filter(|_| scope.includes(key))
         });
-        let number = documents.len();
+        let number = documents.clone().count();
         let objects = documents
-            .into_iter()
-            .map(|document| (&**document, document.resource.key()))
             .filter(|(_, key)| pointsman_binding::has_status(key.kind))
             .map(|(document, key)| {
                 let status = loaded.binder.status(&key);
@@ -93,7 +93,7 @@ impl<'a> CheckReport<'a> {
             warnings,
             objects,
             number,
-            ignored_kinds: loaded.files.ignored_kinds(),
+            ignored_kinds: &loaded.objects.ignored_kinds,
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a> CheckReport<'a> {
             value
         });
         let items = items.collect::<Vec<_>>();
-        report::list(items, &self.errors, &self.warnings, &self.ignored_kinds)
+        report::list(items, &self.errors, &self.warnings, self.ignored_kinds)
     }
 
     fn text(&self, quiet: bool) -> String {
@@ -192,7 +192,11 @@ impl CheckedObject<'_> {
             (false, true) => ("✗", Style::Bad),
             (false, false) => ("✓", Style::Good),
         };
-        let position = format!("{}:{}", self.document.file, self.document.line);
+        // Objects of a cluster have no position.
+        let position = match self.document.line {
+            0 => String::new(),
+            line => format!("{}:{line}", self.document.file),
+        };
         let _ = writeln!(
             out,
             "{} {}  {}",

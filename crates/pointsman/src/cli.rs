@@ -29,7 +29,9 @@ pub use install::Install;
 
 #[derive(Subcommand)]
 pub enum Verb {
-    /// Report the status, conflicts and unreachable rules of every resource, without a cluster
+    /// Report the status, conflicts and unreachable rules of manifests or of the objects of a cluster
+    ///
+    /// Reads manifests (-f) without any privileges or cluster, or else the objects of the cluster that kubectl would use, to which nothing is written.
     ///
     /// Prints the status that a controller would write, and warnings about configuration that is valid but has a surprising effect.
     ///
@@ -395,11 +397,18 @@ impl PermissionArgs {
 
 #[derive(Args)]
 pub struct Sources {
-    /// File or directory of manifests, or `-` for standard input; may be repeated
+    /// File or directory of manifests, or `-` for standard input; may be repeated [default: the cluster of the current kubeconfig]
     ///
     /// Directories are searched recursively for *.yaml, *.yml and *.json files. A pipe is read once.
-    #[arg(short = 'f', long = "filename", value_name = "PATH", required = true)]
+    #[arg(short = 'f', long = "filename", value_name = "PATH")]
     pub paths: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub cluster: ClusterSource,
+
+    /// Name of the controller whose statuses are reported
+    #[arg(long, value_name = "NAME", default_value = pointsman_binding::CONTROLLER_NAME, value_parser = control_plane::controller_name)]
+    pub controller_name: String,
 
     #[command(flatten)]
     pub permissions: PermissionArgs,
@@ -407,6 +416,37 @@ pub struct Sources {
     /// Output format
     #[arg(short, long, value_enum, default_value_t = Format::Text)]
     pub output: Format,
+}
+
+/// The cluster to read, in place of manifests. The flags are those of kubectl.
+#[derive(Args, Default)]
+pub struct ClusterSource {
+    /// Namespace to report on [default: that of the kubeconfig's context]
+    ///
+    /// Objects of other namespaces are read too, because routes refer to them. Kinds that may not be listed in all namespaces are listed in this one only.
+    #[arg(short = 'n', long, value_name = "NAMESPACE", conflicts_with = "paths")]
+    pub namespace: Option<String>,
+
+    /// Report on all namespaces
+    #[arg(short = 'A', long, conflicts_with = "paths")]
+    pub all_namespaces: bool,
+
+    /// Kubeconfig of the cluster [default: KUBECONFIG, or ~/.kube/config]
+    #[arg(long, value_name = "FILE", conflicts_with = "paths")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Context of the kubeconfig [default: the current one]
+    #[arg(long, value_name = "NAME", conflicts_with = "paths")]
+    pub context: Option<String>,
+
+    /// GatewayClass of the controller, which is taken to exist if GatewayClasses may not be listed
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "pointsman",
+        conflicts_with = "paths"
+    )]
+    pub gateway_class: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

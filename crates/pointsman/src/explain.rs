@@ -8,22 +8,22 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use pointsman_binding::Binder;
 use pointsman_control::explain::explain;
-use pointsman_control::offline;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::explain::{
     BackendShare, Explanation, MirrorShare, Outcome, Query, Received, Response, RuleRef, Status,
 };
 
 use crate::cli::{Explain, Format};
+use crate::input;
 use crate::lookup;
 use crate::output::{self, Paint, Style};
 
 /// Runs `explain`.
 pub fn run(arguments: &Explain) -> Result<ExitCode> {
     let mut query = query(arguments)?;
-    let permissions = arguments.sources.permissions.permissions()?;
-    let loaded = offline::load(&arguments.sources.paths, &permissions);
+    let (loaded, _) = input::load(&arguments.sources)?;
     let errors = loaded
+        .objects
         .findings
         .iter()
         .filter(|finding| finding.severity == pointsman_resources::Severity::Error);

@@ -6,6 +6,7 @@ mod cli;
 mod controller;
 mod demo;
 mod explain;
+mod input;
 mod install;
 mod logging;
 mod lookup;
@@ -16,10 +17,11 @@ mod run;
 mod serving;
 mod yaml;
 
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use cli::{Cli, Verb};
 
 /// Requests allocate and free many small blocks on several threads, which mimalloc handles well.
@@ -28,10 +30,22 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // 2 is also clap's exit status for an invalid command line.
-    execute(&Cli::parse().verb).unwrap_or_else(|error| {
+    execute(&parse().verb).unwrap_or_else(|error| {
         output::print_error(&format!("pointsman: {error:#}"));
         ExitCode::from(2)
     })
+}
+
+/// Parses the command line. Installed as `kubectl-pointsman`, the help texts name the command as a plugin of kubectl.
+fn parse() -> Cli {
+    let program = std::env::args_os().next().map(PathBuf::from);
+    let name = program.as_deref().and_then(Path::file_stem);
+    let command = match name.is_some_and(|name| name == "kubectl-pointsman") {
+        true => Cli::command().bin_name("kubectl pointsman"),
+        false => Cli::command(),
+    };
+    let matches = command.get_matches();
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 fn execute(verb: &Verb) -> Result<ExitCode> {

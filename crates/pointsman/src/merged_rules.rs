@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use pointsman_binding::bound::{RuleSource, policy_names};
 use pointsman_binding::{MergedRule, MergedRules};
-use pointsman_control::offline::LoadedManifests;
+use pointsman_control::offline::Loaded;
 use pointsman_resources::Severity;
 use pointsman_routing::tried_order;
 use serde::Serialize;
@@ -43,8 +43,8 @@ struct RuleOutput {
 }
 
 /// Runs `check --for`.
-pub fn run(loaded: &LoadedManifests, name: &str, format: Format) -> Result<ExitCode> {
-    let mut findings = loaded.findings.iter();
+pub fn run(loaded: &Loaded, name: &str, format: Format) -> Result<ExitCode> {
+    let mut findings = loaded.objects.findings.iter();
     for error in findings.clone().filter(|f| f.severity == Severity::Error) {
         output::print_error(&error.to_string());
     }
@@ -69,7 +69,7 @@ pub fn run(loaded: &LoadedManifests, name: &str, format: Format) -> Result<ExitC
 }
 
 /// Returns the rules of a destination, ordered by the rank of their first match.
-fn destination(loaded: &LoadedManifests, merged: MergedRules) -> DestinationOutput {
+fn destination(loaded: &Loaded, merged: MergedRules) -> DestinationOutput {
     let ranked = merged.route.as_deref().map(tried_order).unwrap_or_default();
     let ranks = |rule: &MergedRule| -> Vec<usize> {
         let own = ranked.iter().enumerate();
@@ -89,7 +89,7 @@ fn destination(loaded: &LoadedManifests, merged: MergedRules) -> DestinationOutp
     }
 }
 
-fn rule_output(loaded: &LoadedManifests, rule: &MergedRule, order: Vec<usize>) -> RuleOutput {
+fn rule_output(loaded: &Loaded, rule: &MergedRule, order: Vec<usize>) -> RuleOutput {
     let list = |source: Option<&RuleSource>, field: &str| {
         let found = source.and_then(|source| source_rule(loaded, source));
         let found = found.and_then(|rule| rule.pointer(field).cloned());
@@ -105,8 +105,8 @@ fn rule_output(loaded: &LoadedManifests, rule: &MergedRule, order: Vec<usize>) -
 }
 
 /// Returns a rule as its author wrote it.
-fn source_rule(loaded: &LoadedManifests, source: &RuleSource) -> Option<Value> {
-    let object = loaded.files.document(&source.policy)?.object();
+fn source_rule(loaded: &Loaded, source: &RuleSource) -> Option<Value> {
+    let object = loaded.document(&source.policy)?.object();
     let pointer = match source.to {
         Some(to) => format!("/spec/to/{to}/rules/{}", source.rule),
         None => format!("/spec/rules/{}", source.rule),

@@ -4,7 +4,7 @@ use pointsman_control::explain::explain as control_explain;
 use pointsman_routing::explain::Query;
 
 use super::{AdminResponse, AdminState, Body, PeerState, config, peer};
-use crate::cli::{Explain, Format, Paths, PermissionArgs, Sources};
+use crate::cli::{ClusterSource, Explain, Format, Paths, PermissionArgs, Sources};
 use crate::explain;
 use crate::output::Paint;
 
@@ -94,6 +94,8 @@ fn metrics(state: &AdminState) -> AdminResponse {
 fn parse_query(query: &str, paths: Paths) -> Result<(Explain, Query), String> {
     let mut arguments = Explain {
         sources: Sources {
+            cluster: ClusterSource::default(),
+            controller_name: String::new(),
             paths: Vec::new(),
             permissions: PermissionArgs::default(),
             output: Format::Json,

@@ -218,7 +218,7 @@ impl ProxyArgs {
 }
 
 /// Parses a domain-prefixed path, as `controllerName` requires.
-fn controller_name(text: &str) -> Result<String, String> {
+pub(super) fn controller_name(text: &str) -> Result<String, String> {
     let fits = |part: &str| !part.is_empty() && part.chars().all(|char| char.is_ascii_graphic());
     match text.split_once('/') {
         Some((domain, path)) if fits(domain) && fits(path) && text.len() <= 253 => {

@@ -129,7 +129,8 @@ fn check_exits_with_2_on_invalid_input_and_still_reports_the_rest() {
             .code(),
         Some(2)
     );
-    assert_eq!(pointsman(&["check"], "").status.code(), Some(2));
+    let cluster = pointsman(&["check", "--kubeconfig", "no/such/kubeconfig"], "");
+    assert_eq!(cluster.status.code(), Some(2));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The controller on a real cluster, as a user starts it. `scripts/test-kubernetes` runs these tests; they need the cluster of `KUBECONFIG`, kubectl, and the
 //! Gateway API's experimental CRDs.
 
+mod check;
 mod identity;
 mod replicas;
 mod support;

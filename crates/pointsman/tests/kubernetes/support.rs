@@ -153,24 +153,34 @@ impl Lab {
         path
     }
 
-    /// Starts a controller, and waits until it is ready.
+    /// Starts a controller of the namespace's GatewayClass, and waits until it is ready.
     pub fn controller(&self, instance: &str) -> Process {
+        self.start_controller(instance, &["--gateway-class", &self.namespace])
+    }
+
+    /// Starts a controller of all GatewayClasses with the controller name, and waits until it is ready.
+    pub fn controller_without_class(&self, instance: &str) -> Process {
+        self.start_controller(instance, &[])
+    }
+
+    fn start_controller(&self, instance: &str, more: &[&str]) -> Process {
         let (xds, admin) = (free_port(), free_port());
+        let (xds_address, admin_address) =
+            (format!("127.0.0.1:{xds}"), format!("127.0.0.1:{admin}"));
         let arguments = [
             "controller",
             "--namespace",
             &self.namespace,
             "--controller-name",
             &self.controller_name,
-            "--gateway-class",
-            &self.namespace,
             "--instance",
             instance,
             "--xds",
-            &format!("127.0.0.1:{xds}"),
+            &xds_address,
             "--admin",
-            &format!("127.0.0.1:{admin}"),
+            &admin_address,
         ];
+        let arguments = [&arguments[..], more].concat();
         let process = Process::start(&self.path(instance), &arguments, admin, xds);
         process.ready();
         process
