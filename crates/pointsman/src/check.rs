@@ -1,5 +1,6 @@
 //! The command `check`: reports the status that a controller would write, for manifests or for the objects of a cluster.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -10,6 +11,7 @@ use pointsman_binding::status::{Condition, Status, StatusBody};
 use pointsman_control::offline::Loaded;
 use pointsman_control::{clock, report};
 use pointsman_resources::read::Document;
+use pointsman_resources::text::single_line;
 use pointsman_resources::{Finding, ObjectKey, Severity};
 use serde_json::Value;
 
@@ -172,7 +174,8 @@ impl<'a> CheckReport<'a> {
         }
         let others: usize = self.ignored_kinds.values().sum();
         if others > 0 {
-            let kinds: Vec<&str> = self.ignored_kinds.keys().map(String::as_str).collect();
+            let kinds = self.ignored_kinds.keys();
+            let kinds: Vec<Cow<'_, str>> = kinds.map(|kind| single_line(kind)).collect();
             let ignored = count(others, "object of another kind", "objects of other kinds");
             parts.push(format!("{ignored} ignored ({})", kinds.join(", ")));
         }
