@@ -439,7 +439,7 @@ fn from_x_backend(reader: &Reader<'_>, id: &BackendId, backend: &XBackend) -> (B
 }
 
 /// Returns whether a Pod is ready: by its condition, or by its phase in manifests without conditions.
-fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     match pod
         .status
         .conditions

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use pointsman_resources::core::{ServicePort, TargetPort};
+use pointsman_resources::core::{Pod, ServicePort, TargetPort};
 use pointsman_resources::kuma::{
     BackendRef, Dataplane, Inbound, KubernetesService, MeshService, MeshServicePort, PROTOCOL_TAG,
     Tags, TargetKind,
@@ -14,13 +14,14 @@ use pointsman_resources::{Kind, NamespaceName, ObjectKey};
 
 use super::cross_mesh;
 use super::external;
-use super::proxy::{pod_tags, tagged_service};
+use super::proxy::{pod_tags, resolve_proxy, tagged_service};
 use super::selection::{has_labels, has_tags, label};
 use crate::bound::{
     Backend, BackendId, BackendProtocol, BoundEndpoint, Endpoints, Fault, FaultReason,
     Tags as Subset, Transport,
 };
 use crate::engine::Reader;
+use crate::gateway_api::backends::is_ready;
 
 /// A port of a destination.
 pub(crate) struct DestinationPort {
@@ -452,7 +453,45 @@ fn mesh_service_endpoints(
             }
         }
     }
+    endpoints.extend(pod_inbounds(reader, service, port, tags));
     endpoints
+}
+
+/// Returns the inbounds of Pods that a MeshService selects, for manifests without the Dataplanes that Kuma generates from Pods.
+fn pod_inbounds(
+    reader: &Reader<'_>,
+    service: &MeshService,
+    port: &MeshServicePort,
+    subset: &Subset,
+) -> Vec<HostPort> {
+    let Some(namespace) = service.metadata.namespace.kubernetes() else {
+        return Vec::new();
+    };
+    let selector = &service.spec.selector;
+    let inbound = |pod: &Pod| {
+        let metadata = &pod.metadata;
+        let key = ObjectKey::new(Kind::Pod, namespace, &*metadata.name);
+        let proxy = resolve_proxy(reader, &key).filter(|proxy| proxy.mesh == service.mesh)?;
+        let has = |tags: &Tags| proxy.tag_sets.iter().any(|own| has_tags(own, tags));
+        let is_chosen = if let Some(tags) = &selector.dataplane_tags {
+            has(tags)
+        } else if let Some(reference) = &selector.dataplane_ref {
+            reference.name == *metadata.name
+        } else {
+            let labels = selector.dataplane_labels.as_ref()?;
+            labels.matches_by(|name| label(metadata, name)) == Ok(true)
+        };
+        let is_in_subset = proxy.tag_sets.iter().any(|own| is_in_subset(own, subset));
+        let number = match &port.target_port {
+            Some(TargetPort::Number(number)) => *number,
+            Some(TargetPort::Name(name)) => pod.port(name, Transport::Tcp.name())?,
+            None => port.port,
+        };
+        let address = pod.status.pod_ip.clone()?;
+        (is_chosen && is_in_subset).then_some((address, number))
+    };
+    let pods = reader.pods(namespace).filter(|pod| is_ready(pod));
+    pods.filter_map(inbound).collect()
 }
 
 /// Returns the `appProtocol` of a port, or else the protocol that Kuma's annotations on its Service declare.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pointsman_resources::kuma::{
     Inbound, ListenerProtocol, TargetKind, TargetRef, ZONE_TAG, display_name, is_universal,
 };
-use pointsman_resources::{ObjectKey, Resource};
+use pointsman_resources::{Kind, ObjectKey, Resource};
 
 use super::lowering::rule_field;
 use super::policy::MeshPolicy;
@@ -38,6 +38,7 @@ impl Binder {
         all.extend(self.ignored_tls());
         all.extend(self.outbounds_without_destination(&reader));
         all.extend(self.backends_without_endpoint());
+        all.extend(self.services_without_inbound());
         all.extend(self.outbounds_with_refused_endpoints());
         all.sort_by(|a, b| a.object.cmp(&b.object));
         all
@@ -243,6 +244,28 @@ impl Binder {
             }
         };
         without_endpoint.into_iter().map(warning).collect()
+    }
+
+    /// Returns warnings about MeshServices that are called and that no inbound backs.
+    fn services_without_inbound(&self) -> Vec<Warning> {
+        let is_empty = |id: &&BackendId| {
+            id.object.kind == Kind::MeshService
+                && id.port != 0
+                && id.tags.is_empty()
+                && !cross_mesh::is_cross_mesh(id)
+                && self.is_without_endpoint(id)
+        };
+        let mut empty: Vec<&BackendId> = self.backends.keys().filter(is_empty).collect();
+        empty.sort();
+        let warning = |id: &BackendId| Warning {
+            object: id.object.clone(),
+            field: "spec.selector".to_owned(),
+            message: format!(
+                "no ready inbound backs port {}, so calls to it get 503",
+                id.port
+            ),
+        };
+        empty.into_iter().map(warning).collect()
     }
 
     /// Returns warnings about listeners whose protocol ignores their `tls`.

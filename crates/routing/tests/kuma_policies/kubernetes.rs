@@ -295,3 +295,54 @@ fn named_target_ports_are_those_of_the_pods() {
         ["10.1.0.1:8080", "10.1.0.2:8081"]
     );
 }
+
+/// Kuma generates Dataplanes from Pods. Manifests of an application have Pods alone, and a MeshService selects them as it would select their Dataplanes.
+#[test]
+fn a_mesh_service_selects_pods_that_have_no_dataplane() {
+    let named = CLUSTER.replace(
+        "version: \"1.0\"}}, status",
+        "version: \"1.0\"}}, spec: {containers: [{name: a, ports: [{name: web, containerPort: 8080}]}]}, status",
+    );
+    let of = |selector: &str, port: &str| {
+        let service = format!(
+            "\n---\n{{apiVersion: kuma.io/v1alpha1, kind: MeshService, metadata: {{name: backend, namespace: kuma-demo, labels: {{kuma.io/mesh: default}}}}, spec: {{selector: {selector}, ports: [{{port: 80, targetPort: {port}, appProtocol: http}}]}}}}"
+        );
+        let policy = policy("kuma-demo", "own", "", BACKEND, "1.0").replace(
+            "{kind: MeshServiceSubset, name: backend_kuma-demo_svc_3001, tags: {version: \"1.0\"}}",
+            "{kind: MeshService, name: backend, port: 80}",
+        );
+        let world = World::of(&format!("{named}{service}{policy}"));
+        let found = from(&world, "kuma-demo", "web-1", URL);
+        let warnings = world.binder.warnings();
+        let is_warned = warnings
+            .iter()
+            .any(|warning| warning.message.contains("no ready inbound backs port 80"));
+        (found.backends[0].endpoints.clone(), is_warned)
+    };
+    let both = ["10.1.0.1:3001", "10.1.0.2:3001"];
+    for (selector, port, expected) in [
+        ("{dataplaneTags: {app: backend}}", "3001", &both[..]),
+        (
+            "{dataplaneTags: {kuma.io/service: backend_kuma-demo_svc_3001}}",
+            "3001",
+            &both,
+        ),
+        (
+            "{dataplaneTags: {version: \"2.0\", k8s.kuma.io/namespace: kuma-demo}}",
+            "3001",
+            &both[1..],
+        ),
+        (
+            "{dataplaneLabels: {matchLabels: {version: \"1.0\"}}}",
+            "3001",
+            &both[..1],
+        ),
+        ("{dataplaneRef: {name: backend-2}}", "3001", &both[1..]),
+        ("{dataplaneTags: {app: backend}}", "web", &["10.1.0.1:8080"]),
+        ("{dataplaneTags: {app: nobody}}", "3001", &[]),
+    ] {
+        let (endpoints, is_warned) = of(selector, port);
+        assert_eq!(endpoints, expected, "{selector}");
+        assert_eq!(is_warned, expected.is_empty(), "{selector}");
+    }
+}
