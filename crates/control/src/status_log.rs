@@ -94,10 +94,7 @@ impl StatusLog {
             file: finding.file.clone(),
             line: finding.line,
             column: finding.column,
-            text: match finding.field.is_empty() {
-                true => finding.message.clone(),
-                false => format!("{}: {}", finding.field, finding.message),
-            },
+            text: finding.text(),
         });
         self.replace(Origin::Input, by_text(problems));
     }

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use pointsman_binding::Binder;
 use pointsman_control::explain::explain;
+use pointsman_resources::text::single_line;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::explain::{
     BackendShare, Explanation, MirrorShare, Outcome, Query, Received, Response, RuleRef, Status,
@@ -168,7 +169,7 @@ pub fn text(explanation: &Explanation, paint: &Paint) -> String {
         let _ = writeln!(out, "{}", paint.paint(Style::Strong, "not selected"));
         for candidate in &explanation.candidates {
             let _ = writeln!(out, "    {}", rule_text(&candidate.rule));
-            let _ = writeln!(out, "        {}", candidate.detail);
+            let _ = writeln!(out, "        {}", single_line(&candidate.detail));
         }
     }
     out
@@ -187,7 +188,7 @@ fn selection(out: &mut String, explanation: &Explanation, paint: &Paint) {
         None => "none".to_owned(),
     };
     let _ = writeln!(out, "{} {frontend}", strong("frontend"));
-    let why = paint.paint(Style::Faint, &explanation.why);
+    let why = paint.paint(Style::Faint, &single_line(&explanation.why));
     let _ = writeln!(out, "         {why}");
     if let Some(rule) = &explanation.rule {
         let _ = writeln!(out, "{}     {}", strong("rule"), rule_text(rule));
@@ -223,7 +224,7 @@ fn response_text(out: &mut String, heading: &str, response: &Response) {
         let _ = writeln!(out, "    without {name}");
     }
     if let Some(body) = &response.body {
-        let _ = writeln!(out, "    {}", body.trim_end());
+        let _ = writeln!(out, "    {}", single_line(body.trim_end()));
     }
 }
 
@@ -237,7 +238,7 @@ fn backend_text(out: &mut String, backend: &BackendShare, paint: &Paint) {
     };
     let result = match status {
         Some(status) => {
-            let reason = backend.reason.as_deref().unwrap_or_default();
+            let reason = single_line(backend.reason.as_deref().unwrap_or_default());
             paint.paint(Style::Bad, &format!("{status}: {reason}"))
         }
         None => backend.endpoints.join(", "),
@@ -270,7 +271,9 @@ fn port_text(port: Option<u16>) -> String {
 }
 
 fn tags_text(tags: &BTreeMap<String, String>) -> String {
-    tags.iter().map(|(k, v)| format!(" {k}={v}")).collect()
+    let tags = tags.iter();
+    tags.map(|(k, v)| format!(" {}={}", single_line(k), single_line(v)))
+        .collect()
 }
 
 fn rule_text(rule: &RuleRef) -> String {
@@ -312,7 +315,7 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
     let reason = explanation
         .reason
         .as_ref()
-        .map(|r| format!(": {r}"))
+        .map(|reason| format!(": {}", single_line(reason)))
         .unwrap_or_default();
     match explanation.outcome {
         Outcome::Forward if explanation.fails() => {

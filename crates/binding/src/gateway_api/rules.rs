@@ -12,6 +12,7 @@ use pointsman_resources::route::{
     Fraction, GrpcMethodMatch, MatchType, MethodMatch, PathMatchType, RequestMirror, Route,
     RouteBackendRef, RouteFilter, RouteMatch, RouteRule, ValueMatch,
 };
+use pointsman_resources::text::single_line;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::{
@@ -507,6 +508,7 @@ pub(crate) fn compile_pattern(index: usize, what: &str, text: &str) -> Result<Pa
             .last()
             .unwrap_or_default()
             .trim_start_matches("error: ");
+        let text = single_line(text);
         format!("match {index}: {what} `{text}` is not a regular expression in RE2 syntax: {why}")
     })
 }

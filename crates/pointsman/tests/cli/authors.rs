@@ -248,6 +248,16 @@ fn a_value_with_line_ends_stays_on_the_line_of_its_error() {
         format!("{{apiVersion: v1, kind: Service, metadata: {{name: \"{value}\"}}}}\n"),
         format!("{{apiVersion: v1, kind: \"{value}\", metadata: {{name: a}}}}\n"),
         format!("{{\"{value}\": 1}}\n"),
+        format!(
+            "{WELL}---\n{}",
+            route(&format!("/{value}("), "cart")
+                .replace("{value: ", "{type: RegularExpression, value: ")
+        ),
+        format!(
+            "{WELL}---\n{}",
+            route(&format!("/{value}"), "cart")
+                .replace("{value: ", "{type: RegularExpression, value: ")
+        ),
     ] {
         for arguments in [
             &["check", "-f", "-"][..],

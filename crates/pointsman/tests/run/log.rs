@@ -41,6 +41,17 @@ fn pair() -> (String, String) {
     (made.cert.pem(), made.signing_key.serialize_pem())
 }
 
+// A value with a line end can neither forge an entry of the log nor hide the rest of the message.
+#[test]
+fn a_value_of_a_manifest_stays_on_the_line_of_its_problem() {
+    let text = "{apiVersion: v1, kind: Service, metadata: {name: \"a\\nWARN forged\"}, spec: {ports: [{port: 80}]}}\n";
+    let running = Running::start(&[("all.yaml", &join(&[CLASS, text]))]);
+    let log = until_logged(&running, "must be an RFC 1035 label");
+    let found = lines(&log, "forged");
+    assert_eq!(found.len(), 1, "{log}");
+    assert!(found[0].contains(r"`a\nWARN forged`: must be"), "{log}");
+}
+
 #[test]
 fn the_startup_log_counts_resources_and_lists_problems() {
     let text = join(&[
