@@ -1,81 +1,81 @@
-//! One try: a connection, the request on its way, the response on its way back.
+//! One attempt to forward a request: connects to an endpoint, sends the request, relays the response.
 //!
-//! The request's body goes while the response is awaited, and goes on while the response comes: neither waits for the other.
+//! The request's body is sent concurrently with the response, as bidirectional streaming requires.
 
 use std::pin::pin;
 use std::time::Instant;
 
-use super::backend::{Backend, BeginError, Outbound, Returning};
-use super::client::{Client, Head};
+use super::backend::{SendError, UpstreamConnection, UpstreamRequest, UpstreamResponse};
+use super::copy::Progress;
 use super::failure::{Failure, Timeout};
-use super::flow::Progress;
-use super::lines::Lines;
-use super::report::Report;
-use super::request::Spoken;
-use super::response::{Response, Timing};
+use super::headers::Headers;
+use super::replay_buffer::ReplayBuffer;
+use super::report::ExchangeReport;
+use super::request::HttpVersion;
+use super::response::{ResponseForwarder, Timing};
+use super::response_writer::ResponseWriter;
+use super::retry_loop::RetryLoop;
 use super::sink::Sink;
 use super::source::Source;
-use super::tap::Tap;
-use super::tries::Tries;
 use super::upload::{Upload, send};
 use super::websocket;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::upstream::connect::ConnectError;
 use crate::upstream::{SelectedEndpoint, UpstreamProtocol};
 
-/// One try.
+/// One attempt to forward a request.
 pub(crate) struct Attempt<'a> {
-    pub(crate) tries: &'a Tries<'a>,
-    pub(crate) outbound: &'a Outbound<'a>,
-    pub(crate) speech: UpstreamProtocol,
-    /// A connection that has waited is not to be used.
-    pub(crate) fresh: bool,
-    /// When the whole request has to be over.
+    pub(crate) retry_loop: &'a RetryLoop<'a>,
+    pub(crate) upstream_request: &'a UpstreamRequest<'a>,
+    pub(crate) protocol: UpstreamProtocol,
+    /// Use a new connection, not a pooled one.
+    pub(crate) new_connection: bool,
+    /// Deadline of the whole request, over all attempts.
     pub(crate) deadline: Option<Instant>,
-    /// Whether another try may follow because of the response's status.
+    /// Another attempt is possible if the response's status is retryable.
     pub(crate) may_retry: bool,
 }
 
-/// The client's side, and who watches the exchange.
-pub(crate) struct Near<'n, 's, 'c> {
+/// The client's side of the exchange, with its timer and report.
+pub(crate) struct Downstream<'n, 's, 'c> {
     pub(crate) source: &'n mut Source<'s>,
-    pub(crate) client: &'n mut Client<'c>,
-    pub(crate) tap: &'n mut Tap,
-    pub(crate) alarm: &'n mut DeadlineTimer,
-    pub(crate) report: &'n mut Report,
+    pub(crate) client: &'n mut ResponseWriter<'c>,
+    pub(crate) replay: &'n mut ReplayBuffer,
+    pub(crate) timer: &'n mut DeadlineTimer,
+    pub(crate) report: &'n mut ExchangeReport,
 }
 
-/// The backend's side.
-pub(crate) struct Far<'f> {
+/// The backend's side of one attempt.
+pub(crate) struct UpstreamStream<'f> {
     pub(crate) sink: Sink<'f>,
-    pub(crate) returning: Returning<'f>,
-    /// The connection has carried a request before.
+    pub(crate) response: UpstreamResponse<'f>,
+    /// The connection has served a request before.
     pub(crate) reused: bool,
-    /// When this try has to be over.
+    /// Deadline of this attempt.
     pub(crate) deadline: Option<Instant>,
 }
 
-/// How both directions ended.
-pub(super) enum Ended {
-    /// The response is with the client. Whether all of the request went.
-    Carried { uploaded: bool },
-    /// The connection is a WebSocket from here on.
-    Switched,
+/// Outcome of a successful attempt.
+pub(super) enum AttemptOutcome {
+    /// The response has been sent to the client; the request possibly not completely.
+    Completed { uploaded: bool },
+    /// Both sides have agreed on a WebSocket.
+    Upgraded,
 }
 
 impl Attempt<'_> {
-    /// Carries it out. When it returns well, the client has its response.
+    /// Forwards the request and relays the response. On success the response has been sent to the client.
     pub(crate) async fn run(
         &self,
         pick: &mut SelectedEndpoint,
-        near: &mut Near<'_, '_, '_>,
+        downstream: &mut Downstream<'_, '_, '_>,
     ) -> Result<(), Failure> {
-        let worker = self.tries.worker;
-        let backend_timeout = self.tries.plan.backend_timeout;
+        let worker = self.retry_loop.worker;
+        let backend_timeout = self.retry_loop.plan.backend_timeout;
         let try_deadline = backend_timeout.map(|time| Instant::now() + time);
         let deadline = [self.deadline, try_deadline].into_iter().flatten().min();
-        let opening = Backend::open(worker, pick, self.speech, self.fresh);
-        let mut backend = match near.alarm.run_until(|| deadline, opening).await {
+        let opening = UpstreamConnection::open(worker, pick, self.protocol, self.new_connection);
+        let mut backend = match downstream.timer.run_until(|| deadline, opening).await {
             Ok(Ok(backend)) => backend,
             Ok(Err(error)) => {
                 pick.record_failure();
@@ -91,28 +91,30 @@ impl Attempt<'_> {
             }
             Err(Elapsed) => return Err(self.deadline_passed(pick)),
         };
-        if self.tries.request.expects_continue && near.tap.kept().is_empty() {
-            let told = near.client.go_on().await;
-            told.map_err(|_| Failure::Cut)?;
+        if self.retry_loop.request.expects_continue && downstream.replay.recorded().is_empty() {
+            let sent = downstream.client.send_continue().await;
+            sent.map_err(|_| Failure::Aborted)?;
         }
         let reused = backend.is_reused();
-        let (sink, returning) = backend.begin(worker, self.outbound)?;
-        let mut far = Far {
+        let (sink, response) = backend.begin(worker, self.upstream_request)?;
+        let mut stream = UpstreamStream {
             sink,
-            returning,
+            response,
             reused,
             deadline,
         };
-        // A call of gRPC may be silent from the beginning.
-        let up = Progress::new(self.tries.request.is_grpc());
-        let ended = self.exchange(pick, near, &mut far, &up).await;
-        near.report.sent(up.bytes.get());
+        // A gRPC call may pause at any time.
+        let up = Progress::new(self.retry_loop.request.is_grpc());
+        let ended = self.exchange(pick, downstream, &mut stream, &up).await;
+        downstream.report.record_request_bytes(up.bytes.get());
         match ended? {
-            // Boxed: it is rare, and every other exchange would pay for its room.
-            Ended::Switched => Box::pin(websocket::relay(worker, near, &mut far)).await,
-            Ended::Carried { uploaded } => {
-                let uploaded = uploaded && near.source.has_ended();
-                drop(far);
+            // Boxed: WebSockets are rare, and the future of every exchange would be larger.
+            AttemptOutcome::Upgraded => {
+                Box::pin(websocket::relay(worker, downstream, &mut stream)).await
+            }
+            AttemptOutcome::Completed { uploaded } => {
+                let uploaded = uploaded && downstream.source.has_ended();
+                drop(stream);
                 if uploaded {
                     backend.keep(worker, pick);
                 }
@@ -121,100 +123,94 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Both directions, until the response is with the client.
+    /// Transfers request and response concurrently until the response is complete.
     async fn exchange(
         &self,
         pick: &mut SelectedEndpoint,
-        near: &mut Near<'_, '_, '_>,
-        far: &mut Far<'_>,
+        downstream: &mut Downstream<'_, '_, '_>,
+        stream: &mut UpstreamStream<'_>,
         up: &Progress,
-    ) -> Result<Ended, Failure> {
-        let Near {
+    ) -> Result<AttemptOutcome, Failure> {
+        let Downstream {
             source,
             client,
-            tap,
-            alarm,
+            replay,
+            timer,
             report,
-        } = near;
-        let worker = self.tries.worker;
-        let sink = &mut far.sink;
-        let (forward, websocket) = (self.tries.forward, self.outbound.websocket);
-        let upload = pin!(send(worker, forward, source, sink, tap, up, websocket));
+        } = downstream;
+        let worker = self.retry_loop.worker;
+        let sink = &mut stream.sink;
+        let (forward, websocket) = (self.retry_loop.forward, self.upstream_request.websocket);
+        let upload = pin!(send(worker, forward, source, sink, replay, up, websocket));
         let mut upload = Upload::new(upload);
-        let mut response = Response {
+        let mut response = ResponseForwarder {
             attempt: self,
-            timing: Timing::new(worker, far.deadline, up),
+            timing: Timing::new(worker, stream.deadline, up),
             pick,
             client,
-            alarm,
+            timer,
             report,
-            returning: &mut far.returning,
+            response: &mut stream.response,
         };
-        response.head(&mut upload, far.reused).await?;
-        response.pass_on(&mut upload).await
+        response.head(&mut upload, stream.reused).await?;
+        response.forward(&mut upload).await
     }
 
-    /// Begins the response to the client with the backend's head. Returns the sink for its body, if a body may follow; `None` if the connection is a
-    /// WebSocket from here on.
+    /// Starts the response to the client. Returns the sink for its body (an inner `None` if there can be no body), or `None` after an upgrade to WebSocket.
     pub(super) fn begin<'k>(
         &self,
-        returning: &Returning<'_>,
-        client: &'k mut Client<'_>,
+        response: &UpstreamResponse<'_>,
+        client: &'k mut ResponseWriter<'_>,
         timing: &Timing<'_>,
         uploaded: bool,
     ) -> Result<Option<Option<Sink<'k>>>, Failure> {
-        let came = returning.came();
-        let date = self.tries.worker.date();
-        let lines = self.returned(came.lines, &date);
-        let head = Head {
-            status: came.status,
-            reason: came.reason,
-            lines: &lines,
-            framing: came.framing,
-            content_length: came.content_length,
-        };
-        if returning.is_switch() {
-            let switched = client.switch(&head, self.outbound.lines.get("sec-websocket-key"));
-            return switched.map(|()| None).map_err(|_| Failure::Cut);
+        let mut head = response.head();
+        let date = self.retry_loop.worker.date();
+        head.headers = self.edit_response(head.headers, &date);
+        if response.is_switch() {
+            let switched = client.switch(
+                &head,
+                self.upstream_request.headers.get("sec-websocket-key"),
+            );
+            return switched.map(|()| None).map_err(|_| Failure::Aborted);
         }
-        // RFC 8441 §5: over HTTP/2 every 2xx would say that the WebSocket is open.
-        let success = self.outbound.websocket && matches!(head.status, 200..300);
-        if success && self.tries.request.spoken == Spoken::Http2 {
-            return Err(BeginError::NoWebSocket.into());
+        // RFC 8441 §5: over HTTP/2 any 2xx would signal an open WebSocket.
+        let success = self.upstream_request.websocket && matches!(head.status, 200..300);
+        if success && self.retry_loop.request.version == HttpVersion::Http2 {
+            return Err(SendError::NoWebSocket.into());
         }
-        timing.response_begun(self.outbound.framing, head.framing);
-        // RFC 9112 §9.6: what is left of a request that nobody takes is not read, and the client is told so.
-        let abandoned = !uploaded && returning.is_last();
-        if abandoned || self.tries.passage.socket.closed.is_notified() {
-            client.close();
+        timing.response_begun(self.upstream_request.framing, head.framing);
+        // RFC 9112 §9.6: the rest of a request that the backend does not accept is not read, and `connection: close` announces it.
+        let abandoned = !uploaded && response.is_last();
+        if abandoned || self.retry_loop.connection.socket.closed.is_notified() {
+            client.close_after_response();
         }
         client.begin(&head).map(Some).map_err(|_| {
             let message = "the response's head can't be passed on".to_owned();
-            Failure::broken("BadResponse", message)
+            Failure::bad_response("BadResponse", message)
         })
     }
 
-    /// The response's lines as they go to the client: CORS' own, then what filters say.
-    fn returned<'l>(&'l self, mut lines: Lines<'l>, date: &'l [u8]) -> Lines<'l> {
-        // RFC 9110 §6.6.1: who passes on a response without a date adds one.
-        if lines.get("date").is_none() {
-            lines.add(b"date", date);
+    /// Returns the response's headers with the edits of CORS and header filters.
+    fn edit_response<'l>(&'l self, mut headers: Headers<'l>, date: &'l [u8]) -> Headers<'l> {
+        // RFC 9110 §6.6.1: a recipient that forwards a response without Date adds one.
+        if headers.get("date").is_none() {
+            headers.add(b"date", date);
         }
-        self.tries.forward.edit_response(lines.fields_mut());
-        lines
+        self.retry_loop.forward.edit_response(headers.fields_mut());
+        headers
     }
 
-    /// Whether a response of this status is not passed on: there is another try. Of the body so many bytes have gone; the tap, which is
-    /// at work, keeps no more than its limit.
-    pub(super) fn is_tried_again(&self, status: u16, sent: u64) -> bool {
-        let retry = self.tries.plan.retry.as_ref();
+    /// Reports whether a response with this status is discarded and the request retried, after `sent` bytes of its body. Spends the retry budget if so.
+    pub(super) fn retries_status(&self, status: u16, sent: u64) -> bool {
+        let retry = self.retry_loop.plan.retry.as_ref();
         self.may_retry
-            && sent <= self.tries.worker.limits().replay_bytes as u64
+            && sent <= self.retry_loop.worker.limits().replay_bytes as u64
             && retry.is_some_and(|retry| retry.codes.contains(&status))
-            && self.tries.spend()
+            && self.retry_loop.spend_retry_budget()
     }
 
-    /// The failure of an attempt that one of the route's timeouts ended.
+    /// Returns the failure of an attempt that exceeded one of the route's timeouts.
     pub(super) fn deadline_passed(&self, pick: &mut SelectedEndpoint) -> Failure {
         match self.deadline.is_some_and(|end| end <= Instant::now()) {
             true => Failure::timed_out(pick, Timeout::Request),
@@ -223,9 +219,9 @@ impl Attempt<'_> {
     }
 
     pub(super) fn log_stall(&self, pick: &SelectedEndpoint) {
-        let client = self.tries.passage.resolved.client;
-        if let Some(count) = self.tries.worker.overload.due("stall-time") {
-            tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, count, "a body stood still");
+        let client = self.retry_loop.connection.resolved.client;
+        if let Some(count) = self.retry_loop.worker.overload.due("stall-time") {
+            tracing::info!(limit = "stall-time", %client, endpoint = %pick.address, count, "a body made no progress");
         }
     }
 }

@@ -1,13 +1,14 @@
-//! The backend's side of an exchange: where the request goes, and where the response comes from.
+//! The backend's side of an exchange: the connection, the request that is sent on it, and the response that is received.
 
 use std::io;
 use std::rc::Rc;
 
-use super::handshake;
-use super::http2::backend::{Http2Backend, Http2Returning};
-use super::lines::Lines;
-use super::sink::{Outgoing, Sink};
-use super::source::{Incoming, Source};
+use super::head::Head;
+use super::headers::Headers;
+use super::http2::backend::{Http2Response, Http2Stream};
+use super::sink::{Http1Sink, Sink};
+use super::source::{Http1Source, Source};
+use super::websocket_key;
 use crate::http1::{
     self, Asked, Encoder, Event, Fault, Framing, HeadWriter, ResponseReader, WriteError,
 };
@@ -17,151 +18,129 @@ use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::{SelectedEndpoint, UpstreamProtocol, http1 as up1, http2 as up2};
 use crate::worker::Worker;
 
-/// A request's head, as it goes out.
+/// Head of a request as it is sent to the backend.
 #[derive(Debug)]
-pub(crate) struct Outbound<'o> {
-    /// The method.
+pub(crate) struct UpstreamRequest<'o> {
     pub(crate) method: &'o str,
-    /// `http` or `https`, as the client has it.
+    /// `http` or `https`: the scheme of the client's connection.
     pub(crate) scheme: &'static str,
-    /// The path.
     pub(crate) path: &'o str,
-    /// The query.
     pub(crate) query: Option<&'o str>,
-    /// The fields, Host among them.
-    pub(crate) lines: Lines<'o>,
-    /// How the body is framed where it comes from.
+    /// Header fields, including Host.
+    pub(crate) headers: Headers<'o>,
+    /// Framing of the body as received from the client.
     pub(crate) framing: Framing,
-    /// It opens a WebSocket.
+    /// The request opens a WebSocket.
     pub(crate) websocket: bool,
-    /// The client takes trailers.
+    /// The client accepts trailers.
     pub(crate) takes_trailers: bool,
-    /// Authority and path as they came, if they came by HTTP/2.
+    /// Original authority and path of a request received over HTTP/2.
     pub(crate) uri: Option<&'o http::Uri>,
 }
 
-/// A connection that carries a request.
+/// A connection to an endpoint, or a stream of one.
 #[derive(Debug)]
-pub(crate) enum Backend {
-    /// Over HTTP/1.
+pub(crate) enum UpstreamConnection {
     Http1(Box<up1::Http1Connection>),
-    /// Over HTTP/2.
-    Http2(Http2Backend),
+    Http2(Http2Stream),
 }
 
-/// Why a request has not left.
+/// A request that was not sent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BeginError {
-    /// It can't be written.
+pub(crate) enum SendError {
+    /// The head is invalid.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The connection takes no more streams.
+    /// The connection accepts no more streams.
     #[error(transparent)]
     Http2(#[from] h2::Error),
-    /// It opens a WebSocket, and the endpoint takes none over HTTP/2.
-    #[error("the endpoint takes no WebSockets over HTTP/2")]
+    /// The request opens a WebSocket, which the endpoint does not support over HTTP/2.
+    #[error("the endpoint does not support WebSockets over HTTP/2")]
     NoWebSocket,
 }
 
-/// Why no response came.
+/// A response that was not received.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BackendError {
-    /// The connection ended before anything came.
-    #[error("the connection ended without an answer")]
+pub(crate) enum ReceiveError {
+    /// The connection was closed before the first byte of a response.
+    #[error("the connection was closed without a response")]
     Unanswered,
-    /// What came is not a response.
+    /// The response is malformed.
     #[error(transparent)]
     Fault(#[from] http1::Error),
-    /// The connection broke.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The stream broke.
+    /// The stream failed.
     #[error(transparent)]
     Http2(h2::Error),
-    /// The endpoint says that it has not looked at the request.
+    /// The endpoint reports that it has not processed the request.
     #[error(transparent)]
     Refused(h2::Error),
 }
 
-/// What comes back: interim responses, then the response.
+/// A response in progress: interim responses, then the final one.
 #[derive(Debug)]
-pub(crate) enum Returning<'b> {
-    /// Over HTTP/1.
-    Http1(Http1Returning<'b>),
-    /// Over HTTP/2.
-    Http2(Box<Http2Returning>),
+pub(crate) enum UpstreamResponse<'b> {
+    Http1(Http1Response<'b>),
+    Http2(Box<Http2Response>),
 }
 
-/// What comes back over HTTP/1.
+/// A response received over HTTP/1.
 #[derive(Debug)]
-pub(crate) struct Http1Returning<'b> {
+pub(crate) struct Http1Response<'b> {
     reader: &'b mut ReadHalf,
     buffer: &'b mut Buffer,
     responses: &'b mut ResponseReader,
-    /// Bytes of the head at the front of the buffer.
+    /// Length of the head at the front of the buffer.
     length: usize,
-    /// What is to be answered to the key that was made here.
+    /// Expected `sec-websocket-accept`, if the key was generated here.
     accept: Option<String>,
 }
 
-/// A response's head, as it came.
-#[derive(Debug)]
-pub(crate) struct Came<'b> {
-    /// The status.
-    pub(crate) status: u16,
-    /// The reason phrase.
-    pub(crate) reason: Option<&'b [u8]>,
-    /// What may be passed on.
-    pub(crate) lines: Lines<'b>,
-    /// How the body is framed.
-    pub(crate) framing: Framing,
-    /// The length of the body, also where it does not come.
-    pub(crate) content_length: Option<u64>,
-}
-
-impl Backend {
-    /// A connection to an endpoint.
+impl UpstreamConnection {
+    /// Connects to an endpoint or takes a pooled connection.
     pub(crate) async fn open(
         worker: &Rc<Worker>,
         pick: &SelectedEndpoint,
-        speech: UpstreamProtocol,
-        fresh: bool,
-    ) -> Result<Backend, ConnectError> {
-        match speech {
-            UpstreamProtocol::Http2 => Ok(Backend::Http2(Http2Backend::new(
+        protocol: UpstreamProtocol,
+        new_connection: bool,
+    ) -> Result<UpstreamConnection, ConnectError> {
+        match protocol {
+            UpstreamProtocol::Http2 => Ok(UpstreamConnection::Http2(Http2Stream::new(
                 up2::acquire_stream(worker, pick).await?,
             ))),
-            UpstreamProtocol::Http1 if fresh => Ok(Backend::Http1(Box::new(
+            UpstreamProtocol::Http1 if new_connection => Ok(UpstreamConnection::Http1(Box::new(
                 Box::pin(up1::Http1Connection::connect(worker, pick)).await?,
             ))),
-            UpstreamProtocol::Http1 => Ok(Backend::Http1(Box::new(
+            UpstreamProtocol::Http1 => Ok(UpstreamConnection::Http1(Box::new(
                 up1::Http1Connection::acquire(worker, pick).await?,
             ))),
         }
     }
 
-    /// Whether it has carried a request before.
+    /// Reports whether the connection has served a request before.
     pub(crate) fn is_reused(&self) -> bool {
         match self {
-            Backend::Http1(connection) => connection.reused,
-            Backend::Http2(stream) => stream.is_reused(),
+            UpstreamConnection::Http1(connection) => connection.reused,
+            UpstreamConnection::Http2(stream) => stream.is_reused(),
         }
     }
 
-    /// Begins the request: its head is written, or waits to be written with what follows.
+    /// Starts the request. Over HTTP/1 the head is buffered and sent together with the body's first bytes.
     pub(crate) fn begin<'b>(
         &'b mut self,
         worker: &Worker,
-        request: &Outbound<'_>,
-    ) -> Result<(Sink<'b>, Returning<'b>), BeginError> {
+        request: &UpstreamRequest<'_>,
+    ) -> Result<(Sink<'b>, UpstreamResponse<'b>), SendError> {
         match self {
-            Backend::Http2(stream) => stream.begin(request, worker.limits().headers),
-            Backend::Http1(connection) => {
+            UpstreamConnection::Http2(stream) => stream.begin(request, worker.limits().headers),
+            UpstreamConnection::Http1(connection) => {
                 let connection = &mut **connection;
                 let encoder = Encoder::request(request.framing);
-                // A client that speaks HTTP/2 has sent none.
-                let key = (request.websocket && request.lines.get("sec-websocket-key").is_none())
-                    .then(|| handshake::key(worker));
+                // RFC 8441 §5: HTTP/2 clients send no key.
+                let key = (request.websocket && request.headers.get("sec-websocket-key").is_none())
+                    .then(|| websocket_key::generate(worker));
                 let link = &mut *connection.link;
                 write_head(&mut connection.out, request, &encoder, key.as_deref())?;
                 link.responses.expect(Asked {
@@ -169,36 +148,36 @@ impl Backend {
                     websocket: request.websocket,
                 });
                 Ok((
-                    Sink::Http1(Outgoing::new(
+                    Sink::Http1(Http1Sink::new(
                         &mut link.writer,
                         &mut connection.out,
                         encoder,
                     )),
-                    Returning::Http1(Http1Returning {
+                    UpstreamResponse::Http1(Http1Response {
                         reader: &mut link.reader,
                         buffer: &mut connection.buffer,
                         responses: &mut link.responses,
                         length: 0,
-                        accept: key.map(|key| handshake::accept(key.as_bytes())),
+                        accept: key.map(|key| websocket_key::accept(key.as_bytes())),
                     }),
                 ))
             }
         }
     }
 
-    /// The exchange is over and all of it was read: the connection may carry another one, if nothing speaks against it.
+    /// Returns the connection to the pool after a complete exchange, unless either side has to close it.
     pub(crate) fn keep(self, worker: &Worker, pick: &SelectedEndpoint) {
         match self {
-            Backend::Http1(connection) => connection.release(worker, pick.upstream()),
-            // The connection carries others meanwhile.
-            Backend::Http2(_) => {}
+            UpstreamConnection::Http1(connection) => connection.release(worker, pick.upstream()),
+            // The connection is shared by concurrent streams and stays open.
+            UpstreamConnection::Http2(_) => {}
         }
     }
 }
 
 fn write_head(
     out: &mut Vec<u8>,
-    request: &Outbound<'_>,
+    request: &UpstreamRequest<'_>,
     encoder: &Encoder,
     key: Option<&str>,
 ) -> Result<(), WriteError> {
@@ -209,12 +188,12 @@ fn write_head(
         request.path.as_bytes(),
         request.query.map(str::as_bytes),
     )?;
-    writer.fields(request.lines.pairs())?;
+    writer.fields(request.headers.pairs())?;
     encoder.announce(&mut writer);
     if request.websocket {
         writer.field(b"connection", b"upgrade")?;
         writer.field(b"upgrade", b"websocket")?;
-        if request.lines.get("sec-websocket-version").is_none() {
+        if request.headers.get("sec-websocket-version").is_none() {
             writer.field(b"sec-websocket-version", b"13")?;
         }
         if let Some(key) = key {
@@ -225,77 +204,77 @@ fn write_head(
     Ok(())
 }
 
-impl<'b> Returning<'b> {
-    /// Waits for the next head. Returns whether it is the response's; otherwise it is an interim one, and another follows.
-    pub(crate) async fn next(&mut self) -> Result<bool, BackendError> {
+impl<'b> UpstreamResponse<'b> {
+    /// Waits for the next head. Returns true if it is the final response's, false if it is an interim one.
+    pub(crate) async fn next(&mut self) -> Result<bool, ReceiveError> {
         match self {
-            Returning::Http1(returning) => returning.next().await,
-            Returning::Http2(returning) => returning.next().await,
+            UpstreamResponse::Http1(response) => response.next().await,
+            UpstreamResponse::Http2(response) => response.next().await,
         }
     }
 
-    /// The head that came last.
-    pub(crate) fn came(&self) -> Came<'_> {
+    /// Returns the head received last.
+    pub(crate) fn head(&self) -> Head<'_> {
         match self {
-            Returning::Http1(returning) => {
-                let view = returning.responses.head().view(returning.buffer.filled());
-                Came {
+            UpstreamResponse::Http1(response) => {
+                let view = response.responses.head().view(response.buffer.filled());
+                Head {
                     status: view.status(),
                     reason: Some(view.reason()).filter(|reason| !reason.is_empty()),
-                    lines: Lines::new(view.fields().forwarded()),
-                    framing: returning.responses.head().framing(),
-                    content_length: returning.responses.head().content_length(),
+                    headers: Headers::new(view.fields().forwarded()),
+                    framing: response.responses.head().framing(),
+                    content_length: response.responses.head().content_length(),
                 }
             }
-            Returning::Http2(returning) => returning.came(),
+            UpstreamResponse::Http2(response) => response.head(),
         }
     }
 
-    /// Whether the endpoint ends the connection after this response: it takes nothing more of the request.
+    /// Reports whether the endpoint closes the connection after this response and ignores the rest of the request.
     pub(crate) fn is_last(&self) -> bool {
         match self {
-            Returning::Http1(returning) => !returning.responses.head().keep_alive(),
-            Returning::Http2(_) => false,
+            UpstreamResponse::Http1(response) => !response.responses.head().keep_alive(),
+            UpstreamResponse::Http2(_) => false,
         }
     }
 
-    /// Whether the connection is a WebSocket from here on.
+    /// Reports whether the response upgrades the connection to a WebSocket.
     pub(crate) fn is_switch(&self) -> bool {
         match self {
-            Returning::Http1(returning) => returning.responses.head().is_switch(),
-            Returning::Http2(returning) => returning.is_switch(),
+            UpstreamResponse::Http1(response) => response.responses.head().is_switch(),
+            UpstreamResponse::Http2(response) => response.is_switch(),
         }
     }
 
-    /// What comes over a WebSocket.
+    /// Returns the bytes received over a WebSocket.
     pub(crate) fn stream(&mut self, most: usize) -> Source<'_> {
-        if let Returning::Http1(returning) = self {
-            // A WebSocket's reader may pause as long as it likes.
+        if let UpstreamResponse::Http1(response) = self {
+            // A WebSocket's reader may pause for any time.
             let lifted = |tcp: &_| connect::set_user_timeout(tcp, None);
-            let _ = returning.reader.with_tcp(lifted);
+            let _ = response.reader.with_tcp(lifted);
         }
         let mut source = self.body(most);
         source.switch();
         source
     }
 
-    /// The body, after the response's head.
+    /// Returns the body of the final response.
     pub(crate) fn body(&mut self, most: usize) -> Source<'_> {
         match self {
-            Returning::Http1(returning) => {
-                returning.buffer.consume(returning.length);
-                returning.length = 0;
-                let body = returning.responses.body();
-                let incoming = Incoming::new(returning.reader, returning.buffer, body, most);
+            UpstreamResponse::Http1(response) => {
+                response.buffer.consume(response.length);
+                response.length = 0;
+                let body = response.responses.body();
+                let incoming = Http1Source::new(response.reader, response.buffer, body, most);
                 Source::Http1(incoming)
             }
-            Returning::Http2(returning) => returning.body(),
+            UpstreamResponse::Http2(response) => response.body(),
         }
     }
 }
 
-impl Http1Returning<'_> {
-    /// RFC 6455 §4.1: an answer to another key is none.
+impl Http1Response<'_> {
+    /// RFC 6455 §4.1: the client fails the connection if `Sec-WebSocket-Accept` does not match its key.
     fn check_accept(&self) -> Result<(), http1::Error> {
         let Some(accept) = self
             .accept
@@ -311,7 +290,7 @@ impl Http1Returning<'_> {
         }
     }
 
-    async fn next(&mut self) -> Result<bool, BackendError> {
+    async fn next(&mut self) -> Result<bool, ReceiveError> {
         self.buffer.consume(self.length);
         self.length = 0;
         let most = self.responses.most_head_bytes();
@@ -332,7 +311,7 @@ impl Http1Returning<'_> {
             if self.buffer.fill(self.reader, most).await? == 0 {
                 let close = self.reader.peer_close();
                 self.responses.eof(self.buffer.filled(), close)?;
-                return Err(BackendError::Unanswered);
+                return Err(ReceiveError::Unanswered);
             }
         }
     }

@@ -1,30 +1,30 @@
-//! Why a try came to nothing, and what the client is told if it was the last one.
+//! Failures of attempts, and the replies sent to the client if no attempt is left.
 
 use std::io;
 
-use super::answer::Answer;
-use super::backend::{BackendError, BeginError};
+use super::backend::{ReceiveError, SendError};
+use super::local_reply::LocalReply;
 use super::source::SourceError;
 use crate::upstream::SelectedEndpoint;
 use crate::upstream::connect::ConnectError;
 
-/// Why a try came to nothing.
+/// A failed attempt.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Nothing of the request has left: nobody has seen it.
-    Unsent(Answer),
-    /// The connection ended without an answer. It had carried a request before, or not.
-    Unanswered { reused: bool },
-    /// What came is no response.
-    Broken(Answer),
+    /// Nothing of the request was sent, so a retry is always safe.
+    Unsent(LocalReply),
+    /// The connection was closed without a response.
+    NoResponse { reused: bool },
+    /// The response is malformed.
+    BadResponse(LocalReply),
     /// A time limit was exceeded.
     TimedOut(Timeout),
-    /// The response has a status that is tried again.
-    Status,
-    /// It is answered so, and not tried again: the client's request is at fault, or too much of it is gone.
-    Client(Answer),
-    /// The client is gone, or the response broke off after it had begun.
-    Cut,
+    /// The response has a status that the rule retries.
+    RetryableStatus,
+    /// The request is at fault or can't be sent again. The reply is final.
+    Client(LocalReply),
+    /// The client has disconnected, or the response failed after it had started.
+    Aborted,
 }
 
 /// The time limit that an attempt exceeded.
@@ -41,46 +41,48 @@ pub(crate) enum Timeout {
 }
 
 impl Timeout {
-    fn answer(self) -> Answer {
+    fn local_reply(self) -> LocalReply {
         let (reason, message) = match self {
             Timeout::Request => ("RequestTimeout", "the request took too long"),
             Timeout::Backend => ("BackendTimeout", "the backend took too long"),
             Timeout::Head => {
                 let message = "the backend took too long to begin its response";
-                let answer = Answer::new(504, "BackendHeadTimeout", message);
-                return answer.beyond("backend-head-time");
+                let reply = LocalReply::new(504, "BackendHeadTimeout", message);
+                return reply.with_limit("backend-head-time");
             }
             Timeout::Host => ("HostUnreachable", "the backend's host no longer responds"),
         };
-        Answer::new(504, reason, message)
+        LocalReply::new(504, reason, message)
     }
 }
 
 impl Failure {
-    /// A response that is none.
-    pub(crate) fn broken(reason: &'static str, message: String) -> Self {
-        Failure::Broken(Answer::new(502, reason, message))
+    /// Creates the failure of a malformed response.
+    pub(crate) fn bad_response(reason: &'static str, message: String) -> Self {
+        Failure::BadResponse(LocalReply::new(502, reason, message))
     }
 
-    /// An exceeded time limit; counts the endpoint as failed.
+    /// Creates the failure of an exceeded time limit and records it for the endpoint.
     pub(crate) fn timed_out(pick: &mut SelectedEndpoint, timeout: Timeout) -> Self {
         pick.record_failure();
         pick.upstream().series.timeouts.increment();
         Failure::TimedOut(timeout)
     }
 
-    /// What the client is told.
-    pub(crate) fn answer(self) -> Answer {
+    /// Returns the reply for the client.
+    pub(crate) fn local_reply(self) -> LocalReply {
         match self {
-            Failure::Unsent(answer) | Failure::Broken(answer) | Failure::Client(answer) => answer,
-            Failure::Unanswered { .. } => {
-                let message = "the backend ended the connection without an answer";
-                Answer::new(502, "Unanswered", message)
+            Failure::Unsent(reply) | Failure::BadResponse(reply) | Failure::Client(reply) => reply,
+            Failure::NoResponse { .. } => {
+                let message = "the backend closed the connection without a response";
+                LocalReply::new(502, "Unanswered", message)
             }
-            Failure::TimedOut(timeout) => timeout.answer(),
-            Failure::Status => Answer::new(502, "Broken", "the response can't be had again"),
-            // Nobody hears it; it is what the log says, as others' logs do.
-            Failure::Cut => Answer::new(499, "ClientGone", "the client is gone"),
+            Failure::TimedOut(timeout) => timeout.local_reply(),
+            Failure::RetryableStatus => {
+                LocalReply::new(502, "Broken", "the response can't be had again")
+            }
+            // Not sent: only for the access log. 499 is nginx's code.
+            Failure::Aborted => LocalReply::new(499, "ClientGone", "the client has disconnected"),
         }
     }
 }
@@ -94,62 +96,66 @@ impl From<ConnectError> for Failure {
             ConnectError::Protocol => (502, "ProtocolMismatch"),
             ConnectError::Fault(fault) => (fault.status, fault.reason.as_str()),
         };
-        Failure::Unsent(Answer::new(status, reason, error.to_string()))
+        Failure::Unsent(LocalReply::new(status, reason, error.to_string()))
     }
 }
 
-impl From<BeginError> for Failure {
-    fn from(error: BeginError) -> Self {
+impl From<SendError> for Failure {
+    fn from(error: SendError) -> Self {
         let message = error.to_string();
         match error {
-            BeginError::Write(_) => Failure::Client(Answer::new(400, "BadHead", message)),
-            BeginError::Http2(_) => Failure::Unsent(Answer::new(503, "ConnectionLost", message)),
-            BeginError::NoWebSocket => Failure::broken("NoWebSocket", message),
+            SendError::Write(_) => Failure::Client(LocalReply::new(400, "BadHead", message)),
+            SendError::Http2(_) => Failure::Unsent(LocalReply::new(503, "ConnectionLost", message)),
+            SendError::NoWebSocket => Failure::bad_response("NoWebSocket", message),
         }
     }
 }
 
-/// What is wrong with a request whose body did not come to its end.
-pub(crate) fn client_fault(error: SourceError) -> Failure {
+/// Returns the failure of a request whose body was not received completely.
+pub(crate) fn upload_failure(error: SourceError) -> Failure {
     match error {
-        SourceError::Io(_) | SourceError::Http2(_) => Failure::Cut,
-        SourceError::Fault(error) => Failure::Client(Answer::refused(error)),
+        SourceError::Io(_) | SourceError::Http2(_) => Failure::Aborted,
+        SourceError::Fault(error) => Failure::Client(LocalReply::from_http1(error)),
     }
 }
 
-/// What is wrong with a backend that gave no response.
-pub(crate) fn broken(error: BackendError, pick: &mut SelectedEndpoint, reused: bool) -> Failure {
+/// Returns the failure of an attempt without a response, and records it for the endpoint.
+pub(crate) fn response_failure(
+    error: ReceiveError,
+    pick: &mut SelectedEndpoint,
+    reused: bool,
+) -> Failure {
     tracing::debug!(endpoint = %pick.address, %error, reused, "no response");
     let io = match &error {
-        BackendError::Io(error) => Some(error),
-        BackendError::Http2(error) => error.get_io(),
+        ReceiveError::Io(error) => Some(error),
+        ReceiveError::Http2(error) => error.get_io(),
         _ => None,
     };
     if io.is_some_and(is_host_gone) {
         return Failure::timed_out(pick, Timeout::Host);
     }
-    // An endpoint that closes a connection which has waited has not failed.
+    // An endpoint may close an idle connection at any time: that is not a failure.
     let waited = match &error {
-        BackendError::Fault(_) => false,
-        BackendError::Refused(_) => true,
-        BackendError::Http2(error) => reused && error.is_io(),
+        ReceiveError::Fault(_) => false,
+        ReceiveError::Refused(_) => true,
+        ReceiveError::Http2(error) => reused && error.is_io(),
         _ => reused,
     };
     if !waited {
         pick.record_failure();
     }
     match error {
-        BackendError::Unanswered | BackendError::Io(_) => Failure::Unanswered { reused },
-        BackendError::Http2(error) if error.is_io() => Failure::Unanswered { reused },
-        BackendError::Http2(error) => Failure::broken("StreamReset", error.to_string()),
-        BackendError::Refused(error) => {
-            Failure::Unsent(Answer::new(503, "StreamRefused", error.to_string()))
+        ReceiveError::Unanswered | ReceiveError::Io(_) => Failure::NoResponse { reused },
+        ReceiveError::Http2(error) if error.is_io() => Failure::NoResponse { reused },
+        ReceiveError::Http2(error) => Failure::bad_response("StreamReset", error.to_string()),
+        ReceiveError::Refused(error) => {
+            Failure::Unsent(LocalReply::new(503, "StreamRefused", error.to_string()))
         }
-        BackendError::Fault(error) => Failure::Broken(Answer::refused(error)),
+        ReceiveError::Fault(error) => Failure::BadResponse(LocalReply::from_http1(error)),
     }
 }
 
-/// Whether the kernel gave up on the connection because its probes and retransmissions went unanswered. After an ICMP error or a failed neighbour
+/// Reports whether the kernel gave up on the connection because probes and retransmissions went unanswered. After an ICMP error or a failed neighbour
 /// lookup it reports that error in place of a timeout.
 fn is_host_gone(error: &io::Error) -> bool {
     matches!(

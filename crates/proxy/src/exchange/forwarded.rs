@@ -1,87 +1,87 @@
-//! What backends are told of the client: `x-forwarded-*` and a request id.
+//! The `x-forwarded-*` headers and the request id.
 
 use std::borrow::Cow;
 
 use http::HeaderName;
 
-use super::lines::{Line, Lines};
-use super::request::Request;
+use super::headers::{Header, Headers};
+use super::request::DownstreamRequest;
 use crate::downstream::ClientConnection;
 use crate::worker::Worker;
 
 static X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 static X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 static X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
-/// What a request is called.
+/// Header of the request id.
 pub(crate) static X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What is told of one request.
+/// Headers that describe a request's client to the backend.
 #[derive(Debug)]
-pub(crate) struct Forwarded<'p> {
-    /// The addresses that the request came through, the last one as it was seen here.
+pub(crate) struct ForwardedHeaders<'p> {
+    /// Value of `x-forwarded-for`: the addresses that the request passed through; the last is that of the connection.
     addresses: Cow<'p, str>,
-    /// Whether the client's word on the rest is believed.
+    /// The client is a trusted proxy, whose own headers are kept.
     trusted: bool,
-    /// A request id, if the client has named none.
+    /// Generated request id, if the client has sent none.
     id: Option<[u8; 32]>,
 }
 
-impl<'p> Forwarded<'p> {
-    /// For a request of this connection. What the client says of others is believed only from proxies that are trusted.
+impl<'p> ForwardedHeaders<'p> {
+    /// Creates the headers of a request. Those sent by the client are kept only if it is a trusted proxy.
     pub(crate) fn new(
         worker: &Worker,
-        passage: &'p ClientConnection,
-        request: &Request<'_>,
+        connection: &'p ClientConnection,
+        request: &DownstreamRequest<'_>,
     ) -> Self {
-        let trusted = passage.trusted;
-        let mut addresses = Cow::Borrowed(&*passage.address);
-        if trusted && request.lines.get("x-forwarded-for").is_some() {
+        let trusted = connection.trusted;
+        let mut addresses = Cow::Borrowed(&*connection.address);
+        if trusted && request.headers.get("x-forwarded-for").is_some() {
             let mut all = String::new();
-            for value in request.lines.all("x-forwarded-for") {
+            for value in request.headers.all("x-forwarded-for") {
                 all.push_str(&String::from_utf8_lossy(value));
                 all.push_str(", ");
             }
-            all.push_str(&passage.address);
+            all.push_str(&connection.address);
             addresses = Cow::Owned(all);
         }
-        let id = match request.lines.get("x-request-id") {
+        let id = match request.headers.get("x-request-id") {
             Some(_) => None,
             None => Some(hexadecimal([worker.random(), worker.random()])),
         };
-        Forwarded {
+        ForwardedHeaders {
             addresses,
             trusted,
             id,
         }
     }
 
-    /// Tells it.
-    pub(crate) fn tell<'l>(
+    /// Sets the headers.
+    pub(crate) fn apply_to<'l>(
         &'l self,
-        lines: &mut Lines<'l>,
-        passage: &ClientConnection,
+        headers: &mut Headers<'l>,
+        connection: &ClientConnection,
         authority: Option<&'l str>,
     ) {
-        let set = |lines: &mut Lines<'l>, name: &'static HeaderName, value: &'l str| {
-            lines.set_line(Line::known(name, value.as_bytes()));
+        let set = |headers: &mut Headers<'l>, name: &'static HeaderName, value: &'l str| {
+            headers.set(Header::known(name, value.as_bytes()));
         };
-        set(lines, &X_FORWARDED_FOR, &self.addresses);
-        if !self.trusted || lines.get("x-forwarded-proto").is_none() {
-            set(lines, &X_FORWARDED_PROTO, passage.scheme());
+        set(headers, &X_FORWARDED_FOR, &self.addresses);
+        if !self.trusted || headers.get("x-forwarded-proto").is_none() {
+            set(headers, &X_FORWARDED_PROTO, connection.scheme());
         }
         match authority {
-            Some(authority) if !self.trusted || lines.get("x-forwarded-host").is_none() => {
-                set(lines, &X_FORWARDED_HOST, authority);
+            Some(authority) if !self.trusted || headers.get("x-forwarded-host").is_none() => {
+                set(headers, &X_FORWARDED_HOST, authority);
             }
-            None if !self.trusted => lines.remove("x-forwarded-host"),
+            None if !self.trusted => headers.remove("x-forwarded-host"),
             _ => {}
         }
         if let Some(id) = &self.id {
-            lines.add_line(Line::known(&X_REQUEST_ID, id));
+            headers.push(Header::known(&X_REQUEST_ID, id));
         }
     }
 
-    /// The request's id, if it was made here.
+    /// Returns the request id, if it was generated here.
     pub(crate) fn id(&self) -> Option<&str> {
         std::str::from_utf8(self.id.as_ref()?).ok()
     }

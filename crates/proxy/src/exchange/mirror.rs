@@ -1,4 +1,4 @@
-//! Copies of requests, sent elsewhere. Nobody waits for them, and what they answer is read and dropped.
+//! Mirrored requests. They never delay the original request, and their responses are discarded.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,89 +9,88 @@ use http::HeaderMap;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::spawn_local;
 
-use super::backend::{Backend, Outbound};
-use super::lines::Lines;
+use super::backend::{UpstreamConnection, UpstreamRequest};
+use super::headers::Headers;
 use crate::http1::Framing;
 use crate::upstream::{Upstream, UpstreamProtocol};
 use crate::worker::{MirrorTarget, Worker};
 
-/// Copies that a worker sends at once. A mirror that does not keep up loses copies, not the worker its memory.
-const MOST: usize = 1024;
+/// Maximum number of concurrent copies per worker. Further copies are dropped, so that a slow mirror does not exhaust memory.
+const MAX_CONCURRENT_COPIES: usize = 1024;
 
-/// The copies of one request.
+/// The mirrored copies of one request.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(Vec<Copy>);
+pub(crate) struct MirrorCopies(Vec<MirrorCopy>);
 
-/// One of them. Dropped before the end of the body, it is given up.
+/// A mirrored copy. Dropping it before the end of the body cancels the copy.
 #[derive(Debug)]
-struct Copy {
-    pieces: UnboundedSender<Piece>,
-    /// Bytes that wait to be sent.
-    lag: Rc<Cell<usize>>,
+struct MirrorCopy {
+    parts: UnboundedSender<BodyPart>,
+    /// Bytes received from the client and not yet sent to the mirror.
+    queued_bytes: Rc<Cell<usize>>,
     worker: Rc<Worker>,
 }
 
-/// What a copy is made of.
+/// A part of a mirrored body.
 #[derive(Debug)]
-enum Piece {
+enum BodyPart {
     Data(Bytes),
     End(Option<HeaderMap>),
 }
 
-impl Copies {
-    /// Starts those whose turn it is.
+impl MirrorCopies {
+    /// Starts the copies that are due by their mirrors' percentages.
     pub(crate) fn start(
         worker: &Rc<Worker>,
         mirrors: &[MirrorTarget],
-        outbound: &Outbound<'_>,
+        upstream_request: &UpstreamRequest<'_>,
         grpc: bool,
     ) -> Self {
-        let mut copies = Copies::default();
+        let mut copies = MirrorCopies::default();
         for mirror in mirrors.iter().filter(|mirror| mirror.split.hit()) {
             let upstream = &mirror.upstream;
-            if worker.mirrored_requests.get() >= MOST {
+            if worker.mirrored_requests.get() >= MAX_CONCURRENT_COPIES {
                 worker.metrics.worker_series().dropped_mirrors.increment();
                 continue;
             }
             worker.metrics.worker_series().mirrors.increment();
-            let (pieces, received) = unbounded_channel();
-            let lag = Rc::new(Cell::new(0));
-            let sending = Sending {
-                head: Owned::new(outbound, mirror.hostname.as_deref()),
-                speech: upstream.protocol(grpc),
+            let (parts, received) = unbounded_channel();
+            let queued_bytes = Rc::new(Cell::new(0));
+            let sending = MirrorTask {
+                head: OwnedRequest::new(upstream_request, mirror.hostname.as_deref()),
+                protocol: upstream.protocol(grpc),
                 upstream: upstream.clone(),
-                pieces: received,
-                lag: lag.clone(),
+                parts: received,
+                queued_bytes: queued_bytes.clone(),
             };
             spawn_local(sending.run(worker.clone()));
-            copies.0.push(Copy {
-                pieces,
-                lag,
+            copies.0.push(MirrorCopy {
+                parts,
+                queued_bytes,
                 worker: worker.clone(),
             });
         }
-        if outbound.framing.is_empty() {
-            // There is nothing to wait for.
+        if upstream_request.framing.is_empty() {
+            // There is no body.
             copies.end(None);
             copies.0.clear();
         }
         copies
     }
 
-    /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// A piece of the body.
-    pub(crate) fn piece(&mut self, piece: &[u8]) {
+    /// Sends a piece of the body to all mirrors.
+    pub(crate) fn send(&mut self, piece: &[u8]) {
         if self.0.is_empty() {
             return;
         }
         let bytes = Bytes::copy_from_slice(piece);
         self.0.retain(|copy| {
-            let lag = copy.lag.get() + bytes.len();
-            if lag > copy.worker.limits().mirror_bytes {
+            let queued_bytes = copy.queued_bytes.get() + bytes.len();
+            if queued_bytes > copy.worker.limits().mirror_bytes {
                 copy.worker
                     .metrics
                     .worker_series()
@@ -99,61 +98,61 @@ impl Copies {
                     .increment();
                 return false;
             }
-            copy.lag.set(lag);
-            copy.pieces.send(Piece::Data(bytes.clone())).is_ok()
+            copy.queued_bytes.set(queued_bytes);
+            copy.parts.send(BodyPart::Data(bytes.clone())).is_ok()
         });
     }
 
-    /// The end of the body.
+    /// Ends the body.
     pub(crate) fn end(&mut self, trailers: Option<&HeaderMap>) {
         for copy in &self.0 {
-            let _ = copy.pieces.send(Piece::End(trailers.cloned()));
+            let _ = copy.parts.send(BodyPart::End(trailers.cloned()));
         }
     }
 }
 
-/// A head of its own: the request may be over before its copy is.
+/// Owned head of a copy, which may outlive the original request.
 #[derive(Debug)]
-struct Owned {
+struct OwnedRequest {
     method: String,
     scheme: &'static str,
     path: String,
     query: Option<String>,
-    lines: Vec<(Vec<u8>, Vec<u8>)>,
+    headers: Vec<(Vec<u8>, Vec<u8>)>,
     framing: Framing,
     takes_trailers: bool,
 }
 
-impl Owned {
-    fn new(outbound: &Outbound<'_>, hostname: Option<&str>) -> Self {
-        let lines = outbound.lines.pairs();
+impl OwnedRequest {
+    fn new(upstream_request: &UpstreamRequest<'_>, hostname: Option<&str>) -> Self {
+        let headers = upstream_request.headers.pairs();
         let value = |name: &[u8], value: &[u8]| match hostname {
             Some(hostname) if name.eq_ignore_ascii_case(b"host") => hostname.into(),
             _ => value.to_vec(),
         };
-        Owned {
-            method: outbound.method.to_owned(),
-            scheme: outbound.scheme,
-            path: outbound.path.to_owned(),
-            query: outbound.query.map(str::to_owned),
-            lines: lines
+        OwnedRequest {
+            method: upstream_request.method.to_owned(),
+            scheme: upstream_request.scheme,
+            path: upstream_request.path.to_owned(),
+            query: upstream_request.query.map(str::to_owned),
+            headers: headers
                 .map(|(name, written)| (name.to_vec(), value(name, written)))
                 .collect(),
-            framing: outbound.framing,
-            takes_trailers: outbound.takes_trailers,
+            framing: upstream_request.framing,
+            takes_trailers: upstream_request.takes_trailers,
         }
     }
 
-    fn outbound(&self) -> Outbound<'_> {
-        let lines = self.lines.iter();
-        Outbound {
+    fn upstream_request(&self) -> UpstreamRequest<'_> {
+        let headers = self.headers.iter();
+        UpstreamRequest {
             method: &self.method,
             scheme: self.scheme,
             path: &self.path,
             query: self.query.as_deref(),
-            lines: Lines::new(lines.map(|(name, value)| (&name[..], &value[..]))),
+            headers: Headers::new(headers.map(|(name, value)| (&name[..], &value[..]))),
             framing: self.framing,
-            // What is copied is the request, not a conversation.
+            // Only the request is mirrored, not the upgraded connection.
             websocket: false,
             takes_trailers: self.takes_trailers,
             uri: None,
@@ -161,22 +160,22 @@ impl Owned {
     }
 }
 
-/// A copy on its way.
-struct Sending {
-    head: Owned,
-    speech: UpstreamProtocol,
+/// Task that sends a copy.
+struct MirrorTask {
+    head: OwnedRequest,
+    protocol: UpstreamProtocol,
     upstream: Rc<Upstream>,
-    pieces: UnboundedReceiver<Piece>,
-    lag: Rc<Cell<usize>>,
+    parts: UnboundedReceiver<BodyPart>,
+    queued_bytes: Rc<Cell<usize>>,
 }
 
-impl Sending {
+impl MirrorTask {
     async fn run(mut self, worker: Rc<Worker>) {
         worker
             .mirrored_requests
             .set(worker.mirrored_requests.get() + 1);
         if self.send(&worker).await.is_none() {
-            tracing::debug!(backend = %self.upstream.id, "a mirror's copy was given up");
+            tracing::debug!(backend = %self.upstream.id, "mirrored request failed");
             worker.metrics.worker_series().dropped_mirrors.increment();
         }
         worker
@@ -184,11 +183,11 @@ impl Sending {
             .set(worker.mirrored_requests.get() - 1);
     }
 
-    /// None if it did not get there, or was not answered.
+    /// Returns `None` if the copy could not be sent or got no response.
     async fn send(&mut self, worker: &Rc<Worker>) -> Option<()> {
         let mut pick = self.upstream.select(worker, &[], Instant::now())?;
-        // A connection that has waited may be closed by now, and nobody would send the copy again.
-        let opened = Backend::open(worker, &pick, self.speech, true).await;
+        // A pooled connection may have been closed by the endpoint, and copies are not retried.
+        let opened = UpstreamConnection::open(worker, &pick, self.protocol, true).await;
         let mut backend = match opened {
             Ok(backend) => backend,
             Err(_) => {
@@ -196,25 +195,27 @@ impl Sending {
                 return None;
             }
         };
-        let outbound = self.head.outbound();
-        let (mut sink, mut returning) = backend.begin(worker, &outbound).ok()?;
-        let pieces = &mut self.pieces;
-        let lag = &self.lag;
+        let upstream_request = self.head.upstream_request();
+        let (mut sink, mut response) = backend.begin(worker, &upstream_request).ok()?;
+        let parts = &mut self.parts;
+        let queued_bytes = &self.queued_bytes;
         let upload = async {
             loop {
-                match pieces.recv().await? {
-                    Piece::Data(bytes) => {
+                match parts.recv().await? {
+                    BodyPart::Data(bytes) => {
                         sink.bytes(&bytes).await.ok()?;
                         sink.flush().await.ok()?;
-                        lag.set(lag.get().saturating_sub(bytes.len()));
+                        queued_bytes.set(queued_bytes.get().saturating_sub(bytes.len()));
                     }
-                    Piece::End(trailers) => return sink.finish(trailers.map(Box::new)).await.ok(),
+                    BodyPart::End(trailers) => {
+                        return sink.finish(trailers.map(Box::new)).await.ok();
+                    }
                 }
             }
         };
         let download = async {
-            while !returning.next().await.ok()? {}
-            let mut body = returning.body(worker.limits().buffer_bytes);
+            while !response.next().await.ok()? {}
+            let mut body = response.body(worker.limits().buffer_bytes);
             while body.ready().await.ok()? {
                 body.advance();
             }
@@ -226,7 +227,7 @@ impl Sending {
         };
         let limit = worker.limits().stall_time;
         tokio::time::timeout(limit, both).await.ok()??;
-        drop(returning);
+        drop(response);
         pick.record_response();
         backend.keep(worker, &pick);
         Some(())

@@ -1,30 +1,31 @@
-//! One request and its response: decided, changed by filters, sent, sent again if need be, answered.
+//! Processing of one request: selects a rule, applies its filters, forwards the request with retries, and relays the response.
 //!
-//! Both sides speak either version of HTTP and meet at one seam: a head ([`request::Request`], [`client::Head`]), a body that comes
-//! ([`source::Source`]) and a body that goes ([`sink::Sink`]).
+//! HTTP/1 and HTTP/2 share this code on both sides. They differ only behind a head ([`request::DownstreamRequest`], [`head::Head`]), a body that is received
+//! ([`source::Source`]) and a body that is sent ([`sink::Sink`]).
 
-pub(crate) mod answer;
 mod attempt;
 pub(crate) mod backend;
-pub(crate) mod client;
+mod copy;
 mod decide;
 mod failure;
-mod flow;
 mod forwarded;
-mod handshake;
+mod head;
+pub(crate) mod headers;
 pub(crate) mod http2;
-pub(crate) mod lines;
+pub(crate) mod local_reply;
 mod mirror;
+mod replay_buffer;
 pub(crate) mod report;
 pub(crate) mod request;
 mod response;
+pub(crate) mod response_writer;
+mod retry_loop;
 pub(crate) mod sink;
 pub(crate) mod source;
-mod tap;
 mod trailers;
-mod tries;
 mod upload;
 mod websocket;
+mod websocket_key;
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -37,129 +38,130 @@ use pointsman_routing::action::Action;
 use crate::downstream::ClientConnection;
 use crate::io::deadline::DeadlineTimer;
 use crate::worker::{RulePlan, Worker};
-use answer::{Answer, give_reply};
-use client::Client;
 use decide::decide;
-use report::Report;
-use request::{Request, Seen};
+use local_reply::{LocalReply, send_reply};
+use report::ExchangeReport;
+use request::{DownstreamRequest, NormalizedRequest};
+use response_writer::ResponseWriter;
+use retry_loop::RetryLoop;
 use sink::SinkError;
 use source::Source;
-use tries::Tries;
 
-/// Carries out one request, whose first byte came at `begun`. Returns whether the connection may carry another one. What it works on is lent: what a future is
-/// given has its room twice.
+/// Processes one request, whose first byte arrived at `started`. Returns whether the connection can be reused. Arguments are borrowed: a future stores owned
+/// ones twice.
 pub(crate) async fn run(
     worker: &Rc<Worker>,
-    passage: &ClientConnection,
-    alarm: &mut DeadlineTimer,
-    request: &Request<'_>,
+    connection: &ClientConnection,
+    timer: &mut DeadlineTimer,
+    request: &DownstreamRequest<'_>,
     source: &mut Source<'_>,
-    client: &mut Client<'_>,
-    begun: Instant,
+    client: &mut ResponseWriter<'_>,
+    started: Instant,
 ) -> bool {
-    let mut telling = Telling {
+    let mut guard = ReportGuard {
         worker,
-        passage,
+        connection,
         request,
-        report: Report::new(begun),
+        report: ExchangeReport::new(started),
         over: false,
     };
-    let report = &mut telling.report;
-    let gone = client.gone();
+    let report = &mut guard.report;
+    let reset_watch = client.reset_watch();
     let outcome = {
-        let mut answered = pin!(answer(
-            worker, passage, alarm, request, source, client, report,
+        let mut processed = pin!(process(
+            worker, connection, timer, request, source, client, report,
         ));
-        poll_fn(|cx| match (answered.as_mut().poll(cx), gone) {
-            (Poll::Pending, Some(gone)) => gone.poll(cx).map(|()| None),
+        poll_fn(|cx| match (processed.as_mut().poll(cx), reset_watch) {
+            (Poll::Pending, Some(watch)) => watch.poll(cx).map(|()| None),
             (outcome, _) => outcome.map(Some),
         })
         .await
     };
     if outcome.is_none() {
-        report.cut("ClientGone");
+        report.abort("ClientGone");
     }
-    if let Some(Err(answer)) = outcome
-        && !client.begun()
+    if let Some(Err(reply)) = outcome
+        && !client.has_started()
     {
-        // What is left of the body is not read: the next request could not be found behind it.
+        // The rest of the body is not read, so the start of the next request is unknown.
         if !source.has_ended() {
-            client.close();
+            client.close_after_response();
         }
-        report.answered_here(worker, passage, &answer, request.is_grpc());
+        report.record_local_reply(worker, connection, &reply, request.is_grpc());
         let date = worker.date();
-        // Boxed: few requests are answered here, and all others would pay for its room.
-        let given = Box::pin(answer.give(client, request.is_grpc(), &date));
-        finish(worker, alarm, report, given).await;
+        // Boxed: local replies are rare, and the future of every request would be larger.
+        let given = Box::pin(reply.send(client, request.is_grpc(), &date));
+        finish(worker, timer, report, given).await;
     }
-    let keep = client.keeps() && source.has_ended() && !report.is_cut();
-    telling.over = true;
+    let keep = client.keeps_alive() && source.has_ended() && !report.is_aborted();
+    guard.over = true;
     keep
 }
 
-/// Tells of an exchange when it is dropped: also of one that does not come to its end, because the worker ends first.
-struct Telling<'e> {
+/// Records the exchange's access log entry and metrics on drop, also if the worker stops before the exchange completes.
+struct ReportGuard<'e> {
     worker: &'e Worker,
-    passage: &'e ClientConnection,
-    request: &'e Request<'e>,
-    report: Report,
+    connection: &'e ClientConnection,
+    request: &'e DownstreamRequest<'e>,
+    report: ExchangeReport,
     over: bool,
 }
 
-impl Drop for Telling<'_> {
+impl Drop for ReportGuard<'_> {
     fn drop(&mut self) {
         if !self.over {
-            self.report.cut(self.worker.termination_reason());
+            self.report.abort(self.worker.termination_reason());
         }
-        self.report.end(self.worker, self.passage, self.request);
+        self.report
+            .publish(self.worker, self.connection, self.request);
     }
 }
 
-/// Decides what is done with a request and does it. An error that the client is to be told of comes back.
-async fn answer(
+/// Selects a rule and executes its action. Returns an error that has to be sent to the client.
+async fn process(
     worker: &Rc<Worker>,
-    passage: &ClientConnection,
-    alarm: &mut DeadlineTimer,
-    request: &Request<'_>,
+    connection: &ClientConnection,
+    timer: &mut DeadlineTimer,
+    request: &DownstreamRequest<'_>,
     source: &mut Source<'_>,
-    client: &mut Client<'_>,
-    report: &mut Report,
-) -> Result<(), Answer> {
+    client: &mut ResponseWriter<'_>,
+    report: &mut ExchangeReport,
+) -> Result<(), LocalReply> {
     let paths = worker.shared.options.paths;
     let path = paths
         .normalize(request.path)
-        .map_err(|error| Answer::new(400, "BadPath", error.to_string()))?;
+        .map_err(|error| LocalReply::new(400, "BadPath", error.to_string()))?;
     let host = request.host();
-    let seen = Seen {
+    let seen = NormalizedRequest {
         request,
         host: &host,
         path: &path,
     };
-    let held = worker.pin_snapshot();
-    let decision = decide(worker, &held, passage, &seen, report)?;
-    drop(held);
+    let snapshot = worker.pin_snapshot();
+    let decision = decide(worker, &snapshot, connection, &seen, report)?;
+    drop(snapshot);
     let plan = decision.plan;
-    report.decided(&plan, decision.matched);
-    let forward = match plan.action(&seen, port_offset(passage, &plan)) {
-        Action::Fail(fault) => return Err(Answer::fault(fault)),
+    report.set_rule(&plan, decision.matched);
+    let forward = match plan.action(&seen, port_offset(connection, &plan)) {
+        Action::Fail(fault) => return Err(LocalReply::from_fault(fault)),
         Action::Reply(reply) => {
-            // What is left of the body is not read: the next request could not be found behind it.
+            // The rest of the body is not read, so the start of the next request is unknown.
             if !source.has_ended() {
-                client.close();
+                client.close_after_response();
             }
-            report.replied(reply.status);
+            report.record_filter_reply(reply.status);
             let date = worker.date();
-            let given = Box::pin(give_reply(reply, client, &date));
-            finish(worker, alarm, report, given).await;
+            let given = Box::pin(send_reply(reply, client, &date));
+            finish(worker, timer, report, given).await;
             return Ok(());
         }
         Action::Forward(forward) => forward,
     };
     let target = plan.target(forward.backend);
-    let upstream = target.upstream.as_ref().map_err(Answer::fault)?;
-    Tries {
+    let upstream = target.upstream.as_ref().map_err(LocalReply::from_fault)?;
+    RetryLoop {
         worker,
-        passage,
+        connection,
         plan: &plan,
         forward: &forward,
         upstream,
@@ -167,26 +169,26 @@ async fn answer(
         request,
         path: &path,
     }
-    .run(alarm, source, client, report)
+    .run(timer, source, client, report)
     .await
 }
 
-/// Waits until a response that is made here is sent.
+/// Waits until a locally generated response has been sent.
 async fn finish(
     worker: &Worker,
-    alarm: &mut DeadlineTimer,
-    report: &mut Report,
+    timer: &mut DeadlineTimer,
+    report: &mut ExchangeReport,
     given: impl Future<Output = Result<u64, SinkError>> + Unpin,
 ) {
-    match alarm.timeout(worker.limits().stall_time, given).await {
-        Ok(Ok(bytes)) => report.gave(bytes),
-        _ => report.cut("ClientGone"),
+    match timer.timeout(worker.limits().stall_time, given).await {
+        Ok(Ok(bytes)) => report.set_local_reply_bytes(bytes),
+        _ => report.abort("ClientGone"),
     }
 }
 
-/// How much above its own port a listener is bound here: redirects name the port that clients reach.
-fn port_offset(passage: &ClientConnection, plan: &RulePlan) -> u16 {
-    let bound = passage.resolved.destination.address.port();
+/// Difference between the port that the listener is bound to and its own port. Redirects name the port that clients connect to.
+fn port_offset(connection: &ClientConnection, plan: &RulePlan) -> u16 {
+    let bound = connection.resolved.destination.address.port();
     let own = plan.origin.as_ref().map(|origin| origin.frontend.port);
     own.map_or(0, |own| bound.saturating_sub(own))
 }

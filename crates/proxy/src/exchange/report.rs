@@ -1,4 +1,4 @@
-//! What is told of an exchange when it is over: figures, and a line in the access log.
+//! Metrics and access log of exchanges.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -8,49 +8,49 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pointsman_binding::bound::Frontend;
 
-use super::answer::Answer;
-use super::flow::Progress;
-use super::request::{Request, Spoken};
+use super::copy::Progress;
+use super::local_reply::LocalReply;
+use super::request::{DownstreamRequest, HttpVersion};
 use crate::access_log::{LogRecord, LoggedRule};
 use crate::downstream::{ClientConnection, Open, Secured};
 use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{RulePlan, Worker};
 
-/// What is known so far.
+/// Data for the metrics and the access log entry of an exchange, collected while it runs.
 #[derive(Debug)]
-pub(crate) struct Report {
-    begun: Instant,
+pub(crate) struct ExchangeReport {
+    started: Instant,
     plan: Option<Rc<RulePlan>>,
     matched: usize,
     status: Option<u16>,
     grpc_status: Option<u32>,
     reason: Option<&'static str>,
-    cut: bool,
-    /// The listener, where no rule took it.
-    arrived: Option<(Arc<Frontend>, Arc<ListenerSeries>)>,
+    aborted: bool,
+    /// The listener of a request that no rule matched.
+    listener: Option<(Arc<Frontend>, Arc<ListenerSeries>)>,
     backend: Option<(Rc<Upstream>, SocketAddr)>,
     upstream: Option<Duration>,
     retries: u32,
     request_bytes: u64,
     response_bytes: u64,
-    /// Of an answer that was made here.
+    /// Length of the body of a local reply.
     own_bytes: u64,
     id: Option<String>,
 }
 
-impl Report {
-    /// A request has come: its first byte then.
-    pub(crate) fn new(begun: Instant) -> Self {
-        Report {
-            begun,
+impl ExchangeReport {
+    /// Creates the report of a request whose first byte arrived at `started`.
+    pub(crate) fn new(started: Instant) -> Self {
+        ExchangeReport {
+            started,
             plan: None,
             matched: 0,
             status: None,
             grpc_status: None,
             reason: None,
-            cut: false,
-            arrived: None,
+            aborted: false,
+            listener: None,
             backend: None,
             upstream: None,
             retries: 0,
@@ -61,63 +61,63 @@ impl Report {
         }
     }
 
-    /// When the request had come.
-    pub(crate) fn begun(&self) -> Instant {
-        self.begun
+    /// Returns when the request's first byte arrived.
+    pub(crate) fn started(&self) -> Instant {
+        self.started
     }
 
-    /// This rule takes it.
-    pub(crate) fn decided(&mut self, plan: &Rc<RulePlan>, matched: usize) {
+    /// Sets the matched rule.
+    pub(crate) fn set_rule(&mut self, plan: &Rc<RulePlan>, matched: usize) {
         self.plan = Some(plan.clone());
         self.matched = matched;
     }
 
-    /// It is answered here.
-    pub(crate) fn answered_here(
+    /// Records a local reply.
+    pub(crate) fn record_local_reply(
         &mut self,
         worker: &Worker,
-        passage: &ClientConnection,
-        answer: &Answer,
+        connection: &ClientConnection,
+        reply: &LocalReply,
         grpc: bool,
     ) {
-        self.status = Some(if grpc { 200 } else { answer.status });
-        self.grpc_status = grpc.then(|| answer.grpc_status().into());
-        self.reason = Some(answer.reason);
-        answer.count(worker, passage.resolved.client);
+        self.status = Some(if grpc { 200 } else { reply.status });
+        self.grpc_status = grpc.then(|| reply.grpc_status().into());
+        self.reason = Some(reply.reason);
+        reply.count(worker, connection.resolved.client);
     }
 
-    /// A filter replies with this status.
-    pub(crate) fn replied(&mut self, status: u16) {
+    /// Records the reply of a filter.
+    pub(crate) fn record_filter_reply(&mut self, status: u16) {
         self.status = Some(status);
     }
 
-    /// The answer that was made here has a body of so many bytes.
-    pub(crate) fn gave(&mut self, bytes: u64) {
+    /// Sets the length of a local reply's body.
+    pub(crate) fn set_local_reply_bytes(&mut self, bytes: u64) {
         self.own_bytes = bytes;
     }
 
-    /// It came to this listener, and no rule takes it.
-    pub(crate) fn arrived(&mut self, frontend: &Arc<Frontend>, series: Arc<ListenerSeries>) {
-        self.arrived = Some((frontend.clone(), series));
+    /// Sets the listener of a request that no rule matched.
+    pub(crate) fn set_listener(&mut self, frontend: &Arc<Frontend>, series: Arc<ListenerSeries>) {
+        self.listener = Some((frontend.clone(), series));
     }
 
-    /// It goes there.
-    pub(crate) fn endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
+    /// Sets the selected endpoint.
+    pub(crate) fn set_endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
         self.backend = Some((upstream.clone(), address));
     }
 
-    /// It is tried again.
-    pub(crate) fn retried(&mut self) {
+    /// Counts a retry.
+    pub(crate) fn count_retry(&mut self) {
         self.retries += 1;
     }
 
-    /// The id that it was given.
-    pub(crate) fn request_id(&mut self, id: Option<&str>) {
+    /// Sets the generated request id.
+    pub(crate) fn set_request_id(&mut self, id: Option<&str>) {
         self.id = id.map(str::to_owned);
     }
 
-    /// The head of a response came after this time.
-    pub(crate) fn came(&mut self, status: u16, took: Duration) {
+    /// Records the head of the backend's response, received after the duration `took`.
+    pub(crate) fn record_response_head(&mut self, status: u16, took: Duration) {
         self.upstream = Some(took);
         self.status = Some(status);
         if let Some((upstream, _)) = &self.backend {
@@ -126,35 +126,40 @@ impl Report {
         }
     }
 
-    /// So much of the response's body was carried.
-    pub(crate) fn moved(&mut self, response: u64) {
+    /// Adds to the bytes of the response's body.
+    pub(crate) fn add_response_bytes(&mut self, response: u64) {
         self.response_bytes += response;
     }
 
-    /// So much of the response's body never left.
-    pub(crate) fn took_back(&mut self, response: u64) {
+    /// Subtracts bytes of the response's body that were buffered and never sent.
+    pub(crate) fn retract_response_bytes(&mut self, response: u64) {
         self.response_bytes -= response;
     }
 
-    /// A try is over, and so much of the request's body went.
-    pub(crate) fn sent(&mut self, request: u64) {
+    /// Records the bytes of the request's body that an attempt sent. The maximum over all attempts is reported.
+    pub(crate) fn record_request_bytes(&mut self, request: u64) {
         self.request_bytes = self.request_bytes.max(request);
     }
 
-    /// The response did not come to its end.
-    pub(crate) fn cut(&mut self, reason: &'static str) {
-        self.cut = true;
+    /// Marks the response as incomplete.
+    pub(crate) fn abort(&mut self, reason: &'static str) {
+        self.aborted = true;
         self.reason = Some(reason);
     }
 
-    /// Whether it did not.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut
+    /// Reports whether the response is incomplete.
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted
     }
 
-    /// It is over.
-    pub(crate) fn end(&self, worker: &Worker, passage: &ClientConnection, request: &Request<'_>) {
-        let duration = self.begun.elapsed();
+    /// Updates the metrics and writes the access log entry.
+    pub(crate) fn publish(
+        &self,
+        worker: &Worker,
+        connection: &ClientConnection,
+        request: &DownstreamRequest<'_>,
+    ) {
+        let duration = self.started.elapsed();
         let status = self.status.unwrap_or(0);
         let origin = self.plan.as_ref().and_then(|plan| plan.origin.as_ref());
         let response_bytes = self.response_bytes + self.own_bytes;
@@ -171,9 +176,9 @@ impl Report {
             origin.series.requests.increment(status);
             origin.series.latency.observe(duration);
             at_listener(&origin.listener);
-        } else if let Some((_, series)) = &self.arrived {
+        } else if let Some((_, series)) = &self.listener {
             at_listener(series);
-        } else if let Some(Open(listener)) = &passage.open {
+        } else if let Some(Open(listener)) = &connection.open {
             at_listener(listener);
         }
         if let Some((upstream, _)) = self.backend.as_ref().filter(|_| moved) {
@@ -183,7 +188,7 @@ impl Report {
         let Some(log) = &worker.log else { return };
         let frontend = origin.map(|origin| &origin.frontend);
         let listener = frontend
-            .or(self.arrived.as_ref().map(|(frontend, _)| frontend))
+            .or(self.listener.as_ref().map(|(frontend, _)| frontend))
             .map(|frontend| &frontend.id);
         let id = self.id.as_deref().map(str::as_bytes);
         let path = match request.query {
@@ -193,9 +198,9 @@ impl Report {
         log.write(&LogRecord {
             time: SystemTime::now() - duration,
             duration,
-            client: Some(passage.resolved.client),
+            client: Some(connection.resolved.client),
             listener,
-            protocol: request.spoken.name(),
+            protocol: request.version.name(),
             method: Some(request.method.as_bytes()),
             authority: request.authority.map(str::as_bytes),
             path: Some(path.as_bytes()),
@@ -216,53 +221,58 @@ impl Report {
             upstream: self.upstream,
             retries: self.retries,
             reason: self.reason,
-            request_id: id.or_else(|| request.lines.get("x-request-id")),
+            request_id: id.or_else(|| request.headers.get("x-request-id")),
         });
     }
 }
 
-/// Tells how much was carried when it is dropped: who carries it may be dropped in the middle, because the client is gone or the worker ends.
-pub(crate) struct Tally<'t> {
-    report: &'t mut Report,
+/// Adds the transferred bytes to the report on drop, because the transfer may be cancelled.
+pub(crate) struct ByteCountGuard<'t> {
+    report: &'t mut ExchangeReport,
     up: &'t Progress,
     down: &'t Progress,
 }
 
-impl<'t> Tally<'t> {
-    /// Of what goes both ways.
-    pub(crate) fn new(report: &'t mut Report, up: &'t Progress, down: &'t Progress) -> Self {
-        Tally { report, up, down }
+impl<'t> ByteCountGuard<'t> {
+    /// Observes both directions.
+    pub(crate) fn new(
+        report: &'t mut ExchangeReport,
+        up: &'t Progress,
+        down: &'t Progress,
+    ) -> Self {
+        ByteCountGuard { report, up, down }
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for ByteCountGuard<'_> {
     fn drop(&mut self) {
-        self.report.sent(self.up.bytes.get());
-        self.report.moved(self.down.bytes.get());
+        self.report.record_request_bytes(self.up.bytes.get());
+        self.report.add_response_bytes(self.down.bytes.get());
     }
 }
 
-/// What a refused head says, as far as it could be read.
+/// Parts of a rejected head that could be parsed.
 #[derive(Debug, Default)]
-pub(crate) struct Said<'s> {
+pub(crate) struct RejectedHead<'s> {
     pub(crate) method: Option<&'s [u8]>,
     pub(crate) authority: Option<&'s [u8]>,
     pub(crate) path: Option<&'s [u8]>,
     pub(crate) grpc: bool,
 }
 
-/// Tells of a request whose head was refused, with an answer of so many bytes: no listener was looked for, so it counts where its connection does.
-pub(crate) fn refused(
+/// Records a request whose head was rejected, and the reply with the length of its body. No listener was looked up, so the request counts for the listener
+/// of its connection.
+pub(crate) fn record_rejected(
     worker: &Worker,
-    passage: &ClientConnection,
-    spoken: Spoken,
-    begun: Instant,
-    said: &Said<'_>,
-    (answer, bytes): (&Answer, u64),
+    connection: &ClientConnection,
+    version: HttpVersion,
+    started: Instant,
+    head: &RejectedHead<'_>,
+    (reply, bytes): (&LocalReply, u64),
 ) {
-    let duration = begun.elapsed();
-    let status = if said.grpc { 200 } else { answer.status };
-    if let Some(Open(listener)) = &passage.open {
+    let duration = started.elapsed();
+    let status = if head.grpc { 200 } else { reply.status };
+    if let Some(Open(listener)) = &connection.open {
         listener.requests.increment(status);
         listener.latency.observe(duration);
         listener.response_bytes.add(bytes);
@@ -271,19 +281,19 @@ pub(crate) fn refused(
     log.write(&LogRecord {
         time: SystemTime::now() - duration,
         duration,
-        client: Some(passage.resolved.client),
-        listener: match &passage.secured {
+        client: Some(connection.resolved.client),
+        listener: match &connection.secured {
             Secured::Listener(listener) => Some(listener),
             Secured::Open | Secured::Mesh => None,
         },
-        protocol: spoken.name(),
-        method: said.method,
-        authority: said.authority,
-        path: said.path,
+        protocol: version.name(),
+        method: head.method,
+        authority: head.authority,
+        path: head.path,
         status: Some(status),
-        grpc_status: said.grpc.then(|| answer.grpc_status().into()),
+        grpc_status: head.grpc.then(|| reply.grpc_status().into()),
         response_bytes: bytes,
-        reason: Some(answer.reason),
+        reason: Some(reply.reason),
         ..LogRecord::default()
     });
 }

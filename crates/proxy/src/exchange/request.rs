@@ -1,61 +1,57 @@
-//! A request as it came, over either version of HTTP, and as routing sees it.
+//! Requests of clients over either version of HTTP, and their normalized form for routing.
 
 use std::borrow::Cow;
 
-use super::lines::Lines;
+use super::headers::Headers;
 use crate::http1::Framing;
 
-/// The version of HTTP that a client speaks.
+/// The client's version of HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Spoken {
-    /// HTTP/1.0.
+pub(crate) enum HttpVersion {
     Http10,
-    /// HTTP/1.1.
     Http11,
-    /// HTTP/2.
     Http2,
 }
 
-impl Spoken {
-    /// As access logs write it.
+impl HttpVersion {
+    /// Returns the name in access logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Spoken::Http10 => "HTTP/1.0",
-            Spoken::Http11 => "HTTP/1.1",
-            Spoken::Http2 => "HTTP/2",
+            HttpVersion::Http10 => "HTTP/1.0",
+            HttpVersion::Http11 => "HTTP/1.1",
+            HttpVersion::Http2 => "HTTP/2",
         }
     }
 }
 
-/// A request's head.
+/// Head of a client's request.
 #[derive(Debug)]
-pub(crate) struct Request<'r> {
-    /// The client's version.
-    pub(crate) spoken: Spoken,
-    /// The method. Of a WebSocket over HTTP/2 it is GET here, as it is over HTTP/1.
+pub(crate) struct DownstreamRequest<'r> {
+    pub(crate) version: HttpVersion,
+    /// The method; GET for a WebSocket over HTTP/2, as over HTTP/1.
     pub(crate) method: &'r str,
     /// Host and port, as sent.
     pub(crate) authority: Option<&'r str>,
     /// The path, as sent.
     pub(crate) path: &'r str,
-    /// What follows `?`, as sent.
+    /// The query without `?`, as sent.
     pub(crate) query: Option<&'r str>,
-    /// What may be passed on, without Host.
-    pub(crate) lines: Lines<'r>,
-    /// How its body is framed; [`Framing::Chunked`] where its length is not known.
+    /// End-to-end header fields, without Host.
+    pub(crate) headers: Headers<'r>,
+    /// Framing of the body; [`Framing::Chunked`] if its length is unknown.
     pub(crate) framing: Framing,
-    /// It opens a WebSocket.
+    /// The request opens a WebSocket.
     pub(crate) websocket: bool,
-    /// The client waits for a 100 before it sends the body.
+    /// The client waits for 100 (Continue) before it sends the body.
     pub(crate) expects_continue: bool,
-    /// The client takes trailers.
+    /// The client accepts trailers.
     pub(crate) takes_trailers: bool,
-    /// Authority and path as HTTP/2 takes them, where they came so: what stays as it is need not be read again.
+    /// Parsed authority and path of a request received over HTTP/2, reused if no filter changes them.
     pub(crate) uri: Option<&'r http::Uri>,
 }
 
-impl Request<'_> {
-    /// The host that is asked for, in lower case, without its port.
+impl DownstreamRequest<'_> {
+    /// Returns the requested host in lower case, without port.
     pub(crate) fn host(&self) -> Cow<'_, str> {
         let authority = self.authority.unwrap_or_default();
         let host = match authority.rsplit_once(':') {
@@ -68,12 +64,12 @@ impl Request<'_> {
         }
     }
 
-    /// Whether it is a gRPC call: errors are told in gRPC's own way then.
+    /// Reports whether this is a gRPC call, which gets errors as a gRPC status.
     pub(crate) fn is_grpc(&self) -> bool {
-        self.lines.get("content-type").is_some_and(is_grpc)
+        self.headers.get("content-type").is_some_and(is_grpc)
     }
 
-    /// Whether doing it twice is the same as doing it once (RFC 9110 §9.2.2).
+    /// Reports whether the method is idempotent (RFC 9110 §9.2.2).
     pub(crate) fn is_idempotent(&self) -> bool {
         matches!(
             self.method,
@@ -82,17 +78,14 @@ impl Request<'_> {
     }
 }
 
-/// A request as routing sees it.
-pub(crate) struct Seen<'s, 'r> {
-    /// The request.
-    pub(crate) request: &'s Request<'r>,
-    /// Its host.
+/// A request with normalized host and path, as the routing tables match it.
+pub(crate) struct NormalizedRequest<'s, 'r> {
+    pub(crate) request: &'s DownstreamRequest<'r>,
     pub(crate) host: &'s str,
-    /// Its path, normalised.
     pub(crate) path: &'s str,
 }
 
-impl pointsman_routing::Request for Seen<'_, '_> {
+impl pointsman_routing::Request for NormalizedRequest<'_, '_> {
     fn method(&self) -> &str {
         self.request.method
     }
@@ -110,21 +103,21 @@ impl pointsman_routing::Request for Seen<'_, '_> {
     }
 
     fn header(&self, name: &str) -> impl Iterator<Item = &[u8]> {
-        // Host is not among the lines: it is the authority.
+        // Host is not among the headers: it is the authority.
         let host = match name {
             "host" => self.request.authority.map(str::as_bytes),
             _ => None,
         };
-        let lines = self.request.lines.pairs();
+        let headers = self.request.headers.pairs();
         host.into_iter().chain(
-            lines
+            headers
                 .filter(move |(other, _)| other.eq_ignore_ascii_case(name.as_bytes()))
                 .map(|(_, value)| value),
         )
     }
 }
 
-/// Whether a content type is gRPC's.
+/// Reports whether a content type is gRPC's.
 pub(crate) fn is_grpc(content_type: &[u8]) -> bool {
     content_type.starts_with(b"application/grpc")
 }

@@ -4,21 +4,21 @@ use std::cell::Cell;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
-use super::answer::Answer;
-use super::attempt::{Attempt, Ended};
-use super::backend::Returning;
-use super::client::Client;
-use super::failure::{Failure, Timeout, broken};
-use super::flow::{FlowError, Progress, carry};
-use super::report::{Report, Tally};
+use super::attempt::{Attempt, AttemptOutcome};
+use super::backend::UpstreamResponse;
+use super::copy::{CopyError, Progress, copy_body};
+use super::failure::{Failure, Timeout, response_failure};
+use super::local_reply::LocalReply;
+use super::report::{ByteCountGuard, ExchangeReport};
+use super::response_writer::ResponseWriter;
 use super::upload::{SendBody, Upload};
 use crate::http1::Framing;
 use crate::io::deadline::{DeadlineTimer, Elapsed};
 use crate::upstream::SelectedEndpoint;
 use crate::worker::Worker;
 
-/// Interval at which a waiting exchange checks whether its client is still connected.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval between checks that the client is still connected while its response is awaited.
+const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Time limits of an attempt in progress.
 pub(super) struct Timing<'t> {
@@ -26,7 +26,7 @@ pub(super) struct Timing<'t> {
     deadline: Option<Instant>,
     stall_time: Duration,
     head_time: Option<Duration>,
-    /// When the whole request had been sent; read only if `head_time` is set.
+    /// Time when the request was completely sent; set only if there is a `head_time`.
     sent: Cell<Option<Instant>>,
     up: &'t Progress,
     down: Progress,
@@ -45,14 +45,14 @@ impl<'t> Timing<'t> {
         }
     }
 
-    /// The earliest of the limits that hold throughout.
+    /// Returns the earliest of the time limits that apply throughout.
     fn end(&self) -> Option<Instant> {
-        let stalled = |progress: &Progress| progress.moved().map(|at| at + self.stall_time);
+        let stalled = |progress: &Progress| progress.stall_start().map(|at| at + self.stall_time);
         let all = [self.deadline, stalled(self.up), stalled(&self.down)];
         all.into_iter().flatten().min()
     }
 
-    /// The end of `backend-head-time`, which begins when the whole request has been sent.
+    /// Returns the end of `backend-head-time`, which starts when the request has been completely sent.
     fn head_end(&self) -> Option<Instant> {
         let time = self.head_time.filter(|_| self.up.has_ended())?;
         if self.sent.get().is_none() {
@@ -65,13 +65,13 @@ impl<'t> Timing<'t> {
         self.deadline.is_some_and(is_past)
     }
 
-    /// A body of known length has no reason to stand still. One of unknown length may pause as long as it likes once the response has begun.
+    /// Lifts the stall timeout, once the response has started, for bodies of unknown length: they may be streams with pauses.
     pub(super) fn response_begun(&self, request: Framing, response: Framing) {
         if !matches!(request, Framing::Length(_)) {
-            self.up.be_patient();
+            self.up.allow_idle();
         }
         if !matches!(response, Framing::Length(_)) {
-            self.down.be_patient();
+            self.down.allow_idle();
         }
     }
 }
@@ -80,58 +80,59 @@ fn is_past(end: Instant) -> bool {
     end <= Instant::now()
 }
 
-/// The response of an attempt, awaited and passed on while the request's body may still be on its way.
-pub(super) struct Response<'r, 'a, 'c, 'b> {
+/// Waits for the response of an attempt and forwards it, while the request's body may still be in transfer.
+pub(super) struct ResponseForwarder<'r, 'a, 'c, 'b> {
     pub(super) attempt: &'r Attempt<'a>,
     pub(super) timing: Timing<'r>,
     pub(super) pick: &'r mut SelectedEndpoint,
-    pub(super) client: &'r mut Client<'c>,
-    pub(super) alarm: &'r mut DeadlineTimer,
-    pub(super) report: &'r mut Report,
-    pub(super) returning: &'r mut Returning<'b>,
+    pub(super) client: &'r mut ResponseWriter<'c>,
+    pub(super) timer: &'r mut DeadlineTimer,
+    pub(super) report: &'r mut ExchangeReport,
+    pub(super) response: &'r mut UpstreamResponse<'b>,
 }
 
-impl Response<'_, '_, '_, '_> {
-    /// Waits for the head of the final response; interim ones are passed on.
+impl ResponseForwarder<'_, '_, '_, '_> {
+    /// Waits for the head of the final response and forwards interim ones.
     pub(super) async fn head<F: SendBody>(
         &mut self,
         upload: &mut Upload<'_, F>,
         reused: bool,
     ) -> Result<(), Failure> {
-        let mut look = self.pick.selected_at() + LOOK;
+        let mut next_check = self.pick.selected_at() + CLIENT_CHECK_INTERVAL;
         loop {
             let head = {
                 let timing = &self.timing;
-                let next = pin!(self.returning.next());
+                let next = pin!(self.response.next());
                 let end = || {
                     [timing.end(), timing.head_end()]
                         .into_iter()
                         .flatten()
                         .min()
                 };
-                let watched = || Some(end().map_or(look, |end| end.min(look)));
-                let _tally = Tally::new(self.report, timing.up, &timing.down);
-                self.alarm.run_until(watched, upload.beside(next)).await
+                let deadline = || Some(end().map_or(next_check, |end| end.min(next_check)));
+                let _guard = ByteCountGuard::new(self.report, timing.up, &timing.down);
+                self.timer
+                    .run_until(deadline, upload.run_alongside(next))
+                    .await
             };
             match head {
-                Err(Elapsed) => look = self.elapsed()?,
+                Err(Elapsed) => next_check = self.elapsed()?,
                 Ok(Err(failure)) => return Err(failure),
-                Ok(Ok(Err(error))) => return Err(broken(error, self.pick, reused)),
+                Ok(Ok(Err(error))) => return Err(response_failure(error, self.pick, reused)),
                 Ok(Ok(Ok(true))) => return Ok(()),
                 Ok(Ok(Ok(false))) => {
-                    let came = self.returning.came();
-                    // The client was told to go on already.
-                    if came.status != 100 {
-                        let told = self.client.interim(came.status, &came.lines).await;
-                        told.map_err(|_| Failure::Cut)?;
+                    let head = self.response.head();
+                    // 100 (Continue) was already sent to the client.
+                    if head.status != 100 {
+                        let sent = self.client.interim(head.status, &head.headers).await;
+                        sent.map_err(|_| Failure::Aborted)?;
                     }
                 }
             }
         }
     }
 
-    /// Finds out which limit was exceeded while the head was awaited. If none was, it was time to look whether the client is still there; returns when to
-    /// look again.
+    /// Returns the failure for the time limit that was exceeded. If none was, checks that the client is still connected and returns the time of the next check.
     fn elapsed(&mut self) -> Result<Instant, Failure> {
         let timing = &self.timing;
         if timing.is_past_deadline() {
@@ -143,80 +144,82 @@ impl Response<'_, '_, '_, '_> {
         if timing.end().is_some_and(is_past) {
             return Err(self.stalled());
         }
-        if self.client.is_gone() {
-            self.report.cut("ClientGone");
-            return Err(Failure::Cut);
+        if self.client.is_disconnected() {
+            self.report.abort("ClientGone");
+            return Err(Failure::Aborted);
         }
-        Ok(Instant::now() + LOOK)
+        Ok(Instant::now() + CLIENT_CHECK_INTERVAL)
     }
 
-    /// The failure of a request whose body stood still.
+    /// Returns the failure of a request whose body made no progress.
     fn stalled(&mut self) -> Failure {
         self.attempt.log_stall(self.pick);
-        if self.timing.up.is_hungry() {
-            let message = "the request's body stood still";
-            return Failure::Client(Answer::new(408, "Stalled", message));
+        if self.timing.up.is_waiting_for_source() {
+            let message = "the request's body made no progress";
+            return Failure::Client(LocalReply::new(408, "Stalled", message));
         }
         self.pick.record_failure();
         self.pick.upstream().series.timeouts.increment();
-        let message = "the backend takes nothing of the request's body";
-        Failure::Client(Answer::new(504, "BackendStalled", message))
+        let message = "the backend does not read the request's body";
+        Failure::Client(LocalReply::new(504, "BackendStalled", message))
     }
 
-    /// Passes the response on to the client, unless it is one that is retried.
-    pub(super) async fn pass_on<F: SendBody>(
+    /// Forwards the response to the client, unless its status is retried.
+    pub(super) async fn forward<F: SendBody>(
         &mut self,
         upload: &mut Upload<'_, F>,
-    ) -> Result<Ended, Failure> {
-        let status = self.returning.came().status;
-        self.report.came(status, self.pick.record_response());
+    ) -> Result<AttemptOutcome, Failure> {
+        let status = self.response.head().status;
+        self.report
+            .record_response_head(status, self.pick.record_response());
         let timing = &self.timing;
-        if self.attempt.is_tried_again(status, timing.up.bytes.get()) {
-            return Err(Failure::Status);
+        if self.attempt.retries_status(status, timing.up.bytes.get()) {
+            return Err(Failure::RetryableStatus);
         }
-        let (attempt, worker) = (self.attempt, self.attempt.tries.worker);
-        let begun = attempt.begin(self.returning, self.client, timing, upload.sent)?;
-        let Some(mut sink) = begun else {
-            return Ok(Ended::Switched);
+        let (attempt, worker) = (self.attempt, self.attempt.retry_loop.worker);
+        let started = attempt.begin(self.response, self.client, timing, upload.sent)?;
+        let Some(mut sink) = started else {
+            return Ok(AttemptOutcome::Upgraded);
         };
-        let carried = {
-            let mut body = self.returning.body(worker.limits().buffer_bytes);
+        let copied = {
+            let mut body = self.response.body(worker.limits().buffer_bytes);
             let download = pin!(async {
                 match &mut sink {
-                    Some(sink) => carry(worker, &mut body, sink, &timing.down).await,
+                    Some(sink) => copy_body(worker, &mut body, sink, &timing.down).await,
                     None => Ok(()),
                 }
             });
-            let _tally = Tally::new(self.report, timing.up, &timing.down);
-            let both = upload.beside(download);
-            self.alarm.run_until(|| timing.end(), both).await
+            let _guard = ByteCountGuard::new(self.report, timing.up, &timing.down);
+            let both = upload.run_alongside(download);
+            self.timer.run_until(|| timing.end(), both).await
         };
         let retractable = sink.is_some_and(|sink| !sink.has_left());
-        let failed = match carried {
+        let failed = match copied {
             Ok(Ok(Ok(()))) => {
                 let flushed = self.client.flush();
-                match self.alarm.timeout(timing.stall_time, flushed).await {
+                match self.timer.timeout(timing.stall_time, flushed).await {
                     Ok(Ok(())) => {
                         let uploaded = upload.sent;
-                        return Ok(Ended::Carried { uploaded });
+                        return Ok(AttemptOutcome::Completed { uploaded });
                     }
                     _ => None,
                 }
             }
             failed => Some(failed),
         };
-        Err(self.broke_off(failed, retractable))
+        Err(self.interrupted(failed, retractable))
     }
 
-    /// The failure of a response that began and did not reach its end. One of which nothing has left is retracted.
-    fn broke_off(&mut self, carried: Option<Carried>, retractable: bool) -> Failure {
-        let cut = match carried {
-            Some(Ok(Ok(Err(FlowError::Source(error))))) if retractable => {
-                self.client.take_back();
-                self.report.took_back(self.timing.down.bytes.get());
-                return Failure::broken("BackendBroke", error.to_string());
+    /// Returns the failure of an interrupted response. If nothing of it has been sent yet, the buffered part is discarded so that an error can be sent instead.
+    fn interrupted(&mut self, result: Option<CopyResult>, retractable: bool) -> Failure {
+        let cut = match result {
+            Some(Ok(Ok(Err(CopyError::Source(error))))) if retractable => {
+                self.client.retract();
+                self.report
+                    .retract_response_bytes(self.timing.down.bytes.get());
+                return Failure::bad_response("BackendBroke", error.to_string());
             }
-            Some(Ok(Ok(Err(FlowError::Source(_))))) => "BackendBroke",
+            Some(Ok(Ok(Err(CopyError::Source(_))))) => "BackendBroke",
             Some(Err(Elapsed)) if self.timing.is_past_deadline() => "Timeout",
             Some(Err(Elapsed)) => {
                 self.attempt.log_stall(self.pick);
@@ -224,10 +227,10 @@ impl Response<'_, '_, '_, '_> {
             }
             _ => "ClientGone",
         };
-        self.report.cut(cut);
-        Failure::Cut
+        self.report.abort(cut);
+        Failure::Aborted
     }
 }
 
-/// Outcome of carrying the response's body, with the request's beside it.
-type Carried = Result<Result<Result<(), FlowError>, Failure>, Elapsed>;
+/// Outcome of copying the response's body concurrently with the request's.
+type CopyResult = Result<Result<Result<(), CopyError>, Failure>, Elapsed>;

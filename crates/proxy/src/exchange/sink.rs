@@ -1,6 +1,6 @@
-//! A body that goes out, to a backend or to a client, over either version of HTTP.
+//! Sending of bodies to backends and clients over either version of HTTP.
 //!
-//! Small pieces are gathered with what stands before them, a head or a chunk's size, and leave together when [`Sink::flush`] or [`Sink::finish`] asks for it.
+//! Small pieces are buffered together with the head or chunk header in front of them, and written on [`Sink::flush`] or [`Sink::finish`].
 
 use std::io;
 
@@ -8,53 +8,51 @@ use bytes::Bytes;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::flow::FlowError;
+use super::copy::CopyError;
 use super::http2::sink as http2;
 use super::source::{Source, Trailers};
 use crate::http1::{EncodeError, Encoder, Framing, Version};
 use crate::io::stream::WriteHalf;
 
-/// Pieces up to this size are copied to what waits to be written; larger ones are written from where they are.
+/// Pieces of up to this size are copied to the write buffer; larger ones are written directly.
 const GATHERED: usize = 4 * 1024;
 
-/// Why a body did not go out.
+/// A body that was not sent completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SinkError {
-    /// The connection broke.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It is not what was announced.
+    /// The body does not match the announced length.
     #[error(transparent)]
     Encode(#[from] EncodeError),
-    /// The stream broke.
+    /// The stream failed.
     #[error(transparent)]
     Http2(#[from] h2::Error),
 }
 
-/// A body that goes out.
+/// A body that is sent.
 #[derive(Debug)]
 pub(crate) enum Sink<'c> {
-    /// Over HTTP/1.
-    Http1(Outgoing<'c>),
-    /// Over HTTP/2.
-    Http2(http2::Outgoing<'c>),
+    Http1(Http1Sink<'c>),
+    Http2(http2::Http2Sink<'c>),
 }
 
-/// A body that goes over HTTP/1.
+/// A body sent over HTTP/1.
 #[derive(Debug)]
-pub(crate) struct Outgoing<'c> {
+pub(crate) struct Http1Sink<'c> {
     writer: &'c mut WriteHalf,
-    /// What waits to be written: the head, first of all.
+    /// Write buffer, which initially contains the head.
     out: &'c mut Vec<u8>,
     encoder: Encoder,
-    /// Something of it is written.
+    /// Part of the message was written to the connection.
     left: bool,
 }
 
-impl<'c> Outgoing<'c> {
-    /// A body framed like this, after what is in `out`.
+impl<'c> Http1Sink<'c> {
+    /// Creates the sink for a body that follows the contents of `out`.
     pub(crate) fn new(writer: &'c mut WriteHalf, out: &'c mut Vec<u8>, encoder: Encoder) -> Self {
-        Outgoing {
+        Http1Sink {
             writer,
             out,
             encoder,
@@ -76,7 +74,7 @@ impl<'c> Outgoing<'c> {
         Ok(())
     }
 
-    /// Writes what waits.
+    /// Writes the buffer.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.out.is_empty() {
             self.left = true;
@@ -86,33 +84,33 @@ impl<'c> Outgoing<'c> {
         Ok(())
     }
 
-    /// Whether bytes may be moved without being looked at: nothing stands between them, and nothing hides them.
+    /// Reports whether bytes can be spliced: without chunked framing and without TLS.
     pub(crate) fn is_plain(&self) -> bool {
         self.encoder.is_plain() && self.writer.as_tcp().is_some()
     }
 
-    /// The socket of a plain connection.
+    /// Returns the socket of a connection without TLS.
     pub(crate) fn as_tcp(&self) -> Option<&TcpStream> {
         self.writer.as_tcp()
     }
 
-    /// So many bytes were moved so.
-    pub(crate) fn moved(&mut self, count: u64) -> Result<(), EncodeError> {
+    /// Accounts for spliced bytes.
+    pub(crate) fn skip(&mut self, count: u64) -> Result<(), EncodeError> {
         self.encoder.skip(count)
     }
 }
 
 impl Sink<'_> {
-    /// Whether something of it has left, so that it can't be taken back.
+    /// Reports whether part of the message was sent, so that it can't be retracted.
     pub(crate) fn has_left(&self) -> bool {
         match self {
             Sink::Http1(outgoing) => outgoing.left,
-            // The library has its head already.
+            // The head was passed to `h2`.
             Sink::Http2(_) => true,
         }
     }
 
-    /// Sends bytes.
+    /// Sends a copy of the bytes.
     pub(crate) async fn bytes(&mut self, piece: &[u8]) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => outgoing.bytes(piece).await,
@@ -120,7 +118,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Sends the piece that a source shows, and is done with it.
+    /// Sends the source's current piece and advances the source.
     pub(crate) async fn pass(&mut self, source: &mut Source<'_>) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => {
@@ -132,7 +130,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Sends what was gathered.
+    /// Sends buffered data.
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => Ok(outgoing.flush().await?),
@@ -140,30 +138,30 @@ impl Sink<'_> {
         }
     }
 
-    /// Bytes from here on belong to a WebSocket.
+    /// Switches from HTTP framing to the bytes of a WebSocket.
     pub(crate) fn switch(&mut self) {
         match self {
             Sink::Http1(outgoing) => {
                 outgoing.encoder = Encoder::response(Framing::UntilClose, Version::Http10);
             }
-            // It was a stream of bytes all along.
+            // DATA frames carry the bytes unchanged.
             Sink::Http2(_) => {}
         }
     }
 
-    /// Says that nothing more comes, after a WebSocket.
-    pub(crate) async fn close(&mut self) -> Result<(), FlowError> {
+    /// Closes the sending direction of a WebSocket.
+    pub(crate) async fn close(&mut self) -> Result<(), CopyError> {
         match self {
             Sink::Http1(outgoing) => {
                 let closed = outgoing.writer.shutdown().await;
                 Ok(closed.map_err(SinkError::from)?)
             }
-            // The end of the body has said so.
+            // END_STREAM was sent with the end of the body.
             Sink::Http2(_) => Ok(()),
         }
     }
 
-    /// Ends the body.
+    /// Sends the end of the body.
     pub(crate) async fn finish(&mut self, trailers: Trailers) -> Result<(), SinkError> {
         match self {
             Sink::Http1(outgoing) => {

@@ -1,7 +1,7 @@
-//! A body that comes in, from a client or from a backend, over either version of HTTP.
+//! Receiving of bodies from clients and backends over either version of HTTP.
 //!
-//! It is read piece by piece: [`Source::poll_ready`] says whether there is a piece, [`Source::piece`] shows it, [`Source::advance`] is done with it. A body is never
-//! read further than one piece ahead of its reader.
+//! A body is read piece by piece: [`Source::poll_ready`] waits for a piece, [`Source::piece`] returns it, [`Source::advance`] discards it. At most one piece is
+//! read ahead.
 
 use std::future::poll_fn;
 use std::io;
@@ -16,48 +16,46 @@ use crate::http1::{self, Body, Event, Fields};
 use crate::io::buffer::Buffer;
 use crate::io::stream::ReadHalf;
 
-/// Trailers, boxed: few bodies have any, and every future that passes them on would have room for them.
+/// Trailers. Boxed because they are rare, and the future of every exchange would be larger.
 pub(crate) type Trailers = Option<Box<HeaderMap>>;
 
-/// Why a body did not come to its end.
+/// A body that was not received completely.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
-    /// It was framed wrongly, or ended too early.
+    /// The framing is malformed, or the body ended early.
     #[error(transparent)]
     Fault(#[from] http1::Error),
-    /// The connection broke.
+    /// The connection failed.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The stream broke.
+    /// The stream failed.
     #[error(transparent)]
     Http2(#[from] h2::Error),
 }
 
-/// A body that comes in.
+/// A body that is received.
 #[derive(Debug)]
 pub(crate) enum Source<'c> {
-    /// Nothing comes.
+    /// There is no body.
     Empty,
-    /// Over HTTP/1.
-    Http1(Incoming<'c>),
-    /// Over HTTP/2.
-    Http2(http2::Incoming),
+    Http1(Http1Source<'c>),
+    Http2(http2::Http2Source),
 }
 
-/// A body that comes over HTTP/1.
+/// A body received over HTTP/1.
 #[derive(Debug)]
-pub(crate) struct Incoming<'c> {
+pub(crate) struct Http1Source<'c> {
     reader: &'c mut ReadHalf,
     buffer: &'c mut Buffer,
     body: &'c mut Body,
-    /// Bytes of the body at the front of the buffer.
+    /// Length of the current piece, at the front of the buffer.
     piece: usize,
-    /// How large the buffer may grow.
+    /// Maximum size of the buffer.
     most: usize,
     trailers: Trailers,
 }
 
-impl<'c> Incoming<'c> {
+impl<'c> Http1Source<'c> {
     /// Creates the body of the current message, whose bytes are in the buffer and come from the reader.
     pub(crate) fn new(
         reader: &'c mut ReadHalf,
@@ -65,7 +63,7 @@ impl<'c> Incoming<'c> {
         body: &'c mut Body,
         most: usize,
     ) -> Self {
-        Incoming {
+        Http1Source {
             reader,
             buffer,
             body,
@@ -105,7 +103,7 @@ impl<'c> Incoming<'c> {
         }
     }
 
-    /// Reads more, or notes the end of the connection.
+    /// Reads more bytes, or records the end of the connection.
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SourceError>> {
         let reader = Pin::new(&mut *self.reader);
         if ready!(self.buffer.poll_fill(reader, self.most, cx))? == 0 {
@@ -115,20 +113,20 @@ impl<'c> Incoming<'c> {
         Poll::Ready(Ok(()))
     }
 
-    /// The connection, for who moves bytes without looking at them, and how many may be moved so: none unless the length is known and nothing is buffered.
-    pub(crate) fn bulk(&self) -> Option<(&ReadHalf, u64)> {
+    /// Returns the connection and the number of bytes that can be spliced from it; `None` if the length is unknown or bytes are buffered.
+    pub(crate) fn spliceable(&self) -> Option<(&ReadHalf, u64)> {
         let left = self.body.left()?;
         (self.piece == 0 && self.buffer.is_empty()).then_some((&*self.reader, left))
     }
 
-    /// So many bytes were moved so.
-    pub(crate) fn moved(&mut self, count: u64) {
+    /// Accounts for spliced bytes.
+    pub(crate) fn skip(&mut self, count: u64) {
         self.body.skip(count);
     }
 }
 
 impl Source<'_> {
-    /// Whether a piece of the body is there; not, if the body has ended.
+    /// Waits for a piece of the body. Returns false at its end.
     pub(crate) fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<bool, SourceError>> {
         match self {
             Source::Empty => Poll::Ready(Ok(false)),
@@ -137,12 +135,12 @@ impl Source<'_> {
         }
     }
 
-    /// As [`poll_ready`](Self::poll_ready).
+    /// Waits for a piece of the body. Returns false at its end.
     pub(crate) async fn ready(&mut self) -> Result<bool, SourceError> {
         poll_fn(|cx| self.poll_ready(cx)).await
     }
 
-    /// The piece that is there.
+    /// Returns the current piece.
     pub(crate) fn piece(&self) -> &[u8] {
         match self {
             Source::Empty => &[],
@@ -151,7 +149,7 @@ impl Source<'_> {
         }
     }
 
-    /// Done with the piece.
+    /// Discards the current piece.
     pub(crate) fn advance(&mut self) {
         match self {
             Source::Empty => {}
@@ -163,7 +161,7 @@ impl Source<'_> {
         }
     }
 
-    /// Takes the piece away, without copying it where that can be.
+    /// Takes the current piece, without a copy over HTTP/2.
     pub(crate) fn take(&mut self) -> Bytes {
         match self {
             Source::Empty => Bytes::new(),
@@ -176,17 +174,17 @@ impl Source<'_> {
         }
     }
 
-    /// Bytes from here on belong to a WebSocket.
+    /// Switches from HTTP framing to the bytes of a WebSocket.
     pub(crate) fn switch(&mut self) {
         match self {
             Source::Empty => {}
             Source::Http1(incoming) => incoming.body.switch(),
-            // It was a stream of bytes all along.
+            // DATA frames carry the bytes unchanged.
             Source::Http2(_) => {}
         }
     }
 
-    /// The trailers, once the body has ended.
+    /// Takes the trailers, once the body has ended.
     pub(crate) fn trailers(&mut self) -> Trailers {
         match self {
             Source::Empty => None,
@@ -195,7 +193,7 @@ impl Source<'_> {
         }
     }
 
-    /// Whether all of it was read, so that the next message follows on the connection.
+    /// Reports whether the body was read completely, so that the next message can follow on the connection.
     pub(crate) fn has_ended(&self) -> bool {
         match self {
             Source::Empty => true,
@@ -205,7 +203,7 @@ impl Source<'_> {
     }
 }
 
-/// Trailers of HTTP/1 that may be passed on. RFC 9110 §6.5.1: fields that frame, route or modify the request are not for trailers.
+/// Returns the trailers that may be forwarded. RFC 9110 §6.5.1: fields that frame, route or modify the request are not allowed in trailers.
 fn trailer_map(fields: &Fields<'_>) -> HeaderMap {
     let mut map = HeaderMap::new();
     for (name, value) in fields.forwarded() {

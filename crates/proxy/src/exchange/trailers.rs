@@ -1,5 +1,5 @@
-//! Trailers of requests. Backends over HTTP/2 get those that no origin can take for headers that Pointsman or a rule decides on; backends over HTTP/1 get none
-//! ([`Encoder::request`](crate::http1::Encoder::request)).
+//! Trailers of requests. To HTTP/2 backends, Pointsman forwards those that an origin can't mistake for headers that Pointsman or a rule sets. To HTTP/1 backends
+//! it forwards none ([`Encoder::request`](crate::http1::Encoder::request)).
 
 use http::HeaderName;
 use pointsman_routing::action::Forward;
@@ -7,12 +7,12 @@ use pointsman_routing::action::Forward;
 use super::source::Trailers;
 use crate::http1::is_forbidden_trailer;
 
-/// Returns the trailers that are forwarded: without fields that are not for trailers, `x-forwarded-*`, the request id, and names that a filter of the
-/// rule sets, adds or removes.
+/// Returns the trailers to forward: without fields that are not allowed in trailers, `x-forwarded-*`, the request id, and names that a filter of the rule
+/// sets, adds or removes.
 pub(super) fn forwarded(trailers: Trailers, forward: &Forward<'_>) -> Trailers {
     let mut map = trailers?;
     let rejected = |name: &&HeaderName| {
-        // As origins read it that take `_` for `-`.
+        // Some origins treat `_` as `-`.
         let name = name.as_str().replace('_', "-");
         is_forbidden_trailer(name.as_bytes())
             || name == "x-request-id"

@@ -1,4 +1,4 @@
-//! The request's body on its way to the backend, beside the response.
+//! Sending of the request's body, concurrently with the response.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -6,27 +6,27 @@ use std::task::{Context, Poll};
 
 use pointsman_routing::action::Forward;
 
-use super::failure::{Failure, client_fault};
-use super::flow::{FlowError, Progress, carry_data};
+use super::copy::{CopyError, Progress, copy_data};
+use super::failure::{Failure, upload_failure};
+use super::replay_buffer::ReplayBuffer;
 use super::sink::Sink;
 use super::source::Source;
-use super::tap::Tap;
 use super::trailers;
 use crate::worker::Worker;
 
-/// The request's body on its way.
+/// The transfer of a request's body.
 pub(super) struct Upload<'u, F> {
     work: Pin<&'u mut F>,
-    /// It goes no further.
+    /// The transfer has ended, successfully or not.
     done: bool,
-    /// All of it went.
+    /// The body was sent completely.
     pub(super) sent: bool,
 }
 
-/// The future that sends a request's body.
-pub(super) trait SendBody: Future<Output = Result<(), FlowError>> {}
+/// Future that sends a request's body.
+pub(super) trait SendBody: Future<Output = Result<(), CopyError>> {}
 
-impl<F: Future<Output = Result<(), FlowError>>> SendBody for F {}
+impl<F: Future<Output = Result<(), CopyError>>> SendBody for F {}
 
 impl<'u, F: SendBody> Upload<'u, F> {
     pub(super) fn new(work: Pin<&'u mut F>) -> Self {
@@ -37,8 +37,8 @@ impl<'u, F: SendBody> Upload<'u, F> {
         }
     }
 
-    /// Waits for `work` while the upload goes on.
-    pub(super) async fn beside<W: Future>(
+    /// Waits for `work` while the upload continues. Fails if the client is at fault.
+    pub(super) async fn run_alongside<W: Future>(
         &mut self,
         mut work: Pin<&mut W>,
     ) -> Result<W::Output, Failure> {
@@ -51,14 +51,14 @@ impl<'u, F: SendBody> Upload<'u, F> {
         .await
     }
 
-    /// Moves it on. Fails if the client is at fault; a backend that takes no more may have answered all the same.
+    /// Polls the transfer. Fails if the client is at fault. If the backend stops reading, its response may still follow.
     fn poll(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         if self.done {
             return Ok(());
         }
         match self.work.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
-            Poll::Ready(Err(FlowError::Source(error))) => Err(client_fault(error)),
+            Poll::Ready(Err(CopyError::Source(error))) => Err(upload_failure(error)),
             Poll::Ready(sent) => {
                 self.done = true;
                 self.sent = sent.is_ok();
@@ -68,36 +68,37 @@ impl<'u, F: SendBody> Upload<'u, F> {
     }
 }
 
-/// Sends the request's body: what was kept of it by an earlier try, then the rest. What comes of a WebSocket waits until both sides have agreed; its head is sent.
+/// Sends the request's body: first the part recorded by an earlier attempt, then the rest. Of a WebSocket only the head is sent; its data waits for the
+/// upgrade.
 pub(super) async fn send(
     worker: &Worker,
     forward: &Forward<'_>,
     source: &mut Source<'_>,
     sink: &mut Sink<'_>,
-    tap: &mut Tap,
+    replay: &mut ReplayBuffer,
     progress: &Progress,
     websocket: bool,
-) -> Result<(), FlowError> {
+) -> Result<(), CopyError> {
     let sent = async {
         if websocket {
             return Ok(sink.flush().await?);
         }
-        // A piece that was kept and not sent by a try that was given up: it is not to be sent twice.
-        if tap.is_passing() {
+        // An earlier attempt recorded this piece and was cancelled before sending it. It is sent from the buffer below.
+        if replay.has_unsent() {
             source.advance();
-            tap.passed();
+            replay.mark_sent();
         }
-        if !tap.kept().is_empty() {
-            let kept = tap.kept().to_vec();
+        if !replay.recorded().is_empty() {
+            let kept = replay.recorded().to_vec();
             progress.add(kept.len());
             sink.bytes(&kept).await?;
         }
-        match tap.ended() {
+        match replay.ended() {
             Some(trailers) => Ok(sink.finish(trailers).await?),
             None => {
-                carry_data(worker, source, sink, Some(tap), progress).await?;
+                copy_data(worker, source, sink, Some(replay), progress).await?;
                 let trailers = trailers::forwarded(source.trailers(), forward);
-                tap.end(trailers.as_deref());
+                replay.end(trailers.as_deref());
                 Ok(sink.finish(trailers).await?)
             }
         }

@@ -1,34 +1,41 @@
-//! WebSocket: once both sides have agreed, bytes go both ways until both are done. They are carried like bodies that only the end of the connection ends.
+//! Relays WebSockets: after the upgrade, bytes are copied in both directions like bodies delimited by the end of the connection.
 
 use std::time::Instant;
 
-use super::attempt::{Far, Near};
-use super::flow::{Progress, carry_data};
-use super::report::Tally;
+use super::attempt::{Downstream, UpstreamStream};
+use super::copy::{Progress, copy_data};
+use super::report::ByteCountGuard;
 use crate::worker::Worker;
 
-/// Carries bytes both ways. When one side has said all, so is the other told; it may still answer.
-pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mut Far<'_>) {
-    let Near {
+/// Copies bytes in both directions. A half-close on one side is propagated to the other.
+pub(crate) async fn relay(
+    worker: &Worker,
+    downstream: &mut Downstream<'_, '_, '_>,
+    stream: &mut UpstreamStream<'_>,
+) {
+    let Downstream {
         source,
         client,
-        alarm,
+        timer,
         report,
         ..
-    } = near;
+    } = downstream;
     let (up, down) = (Progress::new(true), Progress::new(true));
-    let begun = Instant::now();
-    let watched = || {
+    let started = Instant::now();
+    let deadline = || {
         let idle = worker.limits().stream_idle_time?;
-        let last = up.last().max(down.last()).unwrap_or(begun);
+        let last = up
+            .last_activity()
+            .max(down.last_activity())
+            .unwrap_or(started);
         Some(last + idle)
     };
     source.switch();
-    far.sink.switch();
-    let mut back = far.returning.stream(worker.limits().buffer_bytes);
-    let (sink, progress) = (&mut far.sink, &up);
+    stream.sink.switch();
+    let mut back = stream.response.stream(worker.limits().buffer_bytes);
+    let (sink, progress) = (&mut stream.sink, &up);
     let upload = async {
-        carry_data(worker, source, sink, None, progress).await?;
+        copy_data(worker, source, sink, None, progress).await?;
         // RFC 9113 §8.5: a tunnel has data and no trailers.
         sink.finish(None).await?;
         progress.end();
@@ -38,19 +45,19 @@ pub(crate) async fn relay(worker: &Worker, near: &mut Near<'_, '_, '_>, far: &mu
         let Some(mut sink) = client.stream() else {
             return Ok(());
         };
-        carry_data(worker, &mut back, &mut sink, None, &down).await?;
+        copy_data(worker, &mut back, &mut sink, None, &down).await?;
         sink.finish(None).await?;
         down.end();
         sink.close().await
     };
-    let carried = {
-        let _tally = Tally::new(report, &up, &down);
+    let result = {
+        let _guard = ByteCountGuard::new(report, &up, &down);
         let both = async { tokio::try_join!(upload, download) };
-        alarm.run_until(watched, both).await
+        timer.run_until(deadline, both).await
     };
-    match carried {
+    match result {
         Ok(Ok(_)) => {}
-        Ok(Err(_)) => report.cut("Broken"),
-        Err(_) => report.cut("Idle"),
+        Ok(Err(_)) => report.abort("Broken"),
+        Err(_) => report.abort("Idle"),
     }
 }

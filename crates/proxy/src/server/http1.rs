@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use super::http2::{self, PREFACE};
 use crate::downstream::ClientConnection;
 use crate::exchange;
-use crate::exchange::answer::Answer;
-use crate::exchange::client::{Client, Http1Client};
-use crate::exchange::lines::Lines;
-use crate::exchange::report::{self, Said};
-use crate::exchange::request::{Request, Spoken};
-use crate::exchange::source::{Incoming, Source};
+use crate::exchange::headers::Headers;
+use crate::exchange::local_reply::LocalReply;
+use crate::exchange::report::{self, RejectedHead};
+use crate::exchange::request::{DownstreamRequest, HttpVersion};
+use crate::exchange::response_writer::{Http1ResponseWriter, ResponseWriter};
+use crate::exchange::source::{Http1Source, Source};
 use crate::http1::{Event, RequestReader, Version};
 use crate::io::buffer::Buffer;
 use crate::io::deadline::DeadlineTimer;
@@ -254,7 +254,7 @@ enum Next {
     /// The end.
     End,
     /// Something that is no request.
-    Refused(Answer),
+    Refused(LocalReply),
 }
 
 impl Requests {
@@ -271,7 +271,7 @@ impl Requests {
             if !first || !PREFACE.starts_with(buffer.filled()) {
                 match self.reader.next(buffer.filled()) {
                     Err(_) if first && !is_http(buffer.filled()) => return Next::End,
-                    Err(error) => return Next::Refused(Answer::refused(error)),
+                    Err(error) => return Next::Refused(LocalReply::from_http1(error)),
                     Ok(Event::Head(length)) => {
                         self.head.clear();
                         self.head.extend_from_slice(&buffer.filled()[..length]);
@@ -290,17 +290,17 @@ impl Requests {
             match link.client.until(&mut link.alarm, deadline, filling).await {
                 Err(_) => {
                     let message = "the head of the request took too long";
-                    let answer = Answer::new(408, "HeadTimeout", message);
+                    let answer = LocalReply::new(408, "HeadTimeout", message);
                     return Next::Refused(match link.client.socket.closed.is_notified() {
                         true => answer,
-                        false => answer.beyond("head-time"),
+                        false => answer.with_limit("head-time"),
                     });
                 }
                 Ok(Ok(0)) => {
                     let close = link.reader.peer_close();
                     return match self.reader.eof(buffer.filled(), close) {
                         Ok(_) => Next::End,
-                        Err(error) => Next::Refused(Answer::refused(error)),
+                        Err(error) => Next::Refused(LocalReply::from_http1(error)),
                     };
                 }
                 Ok(Ok(_)) => {}
@@ -313,17 +313,17 @@ impl Requests {
     async fn exchange(&mut self, link: &mut Link<'_>, buffer: &mut Buffer) -> bool {
         let (head, body) = self.reader.message();
         let view = head.view(&self.head);
-        let spoken = match head.version() {
-            Version::Http10 => Spoken::Http10,
-            Version::Http11 => Spoken::Http11,
+        let version = match head.version() {
+            Version::Http10 => HttpVersion::Http10,
+            Version::Http11 => HttpVersion::Http11,
         };
-        let request = Request {
-            spoken,
+        let request = DownstreamRequest {
+            version,
             method: view.method(),
             authority: view.authority(),
             path: view.path(),
             query: view.query(),
-            lines: Lines::new(view.fields().forwarded()),
+            headers: Headers::new(view.fields().forwarded()),
             framing: head.framing(),
             websocket: view.opens_websocket(),
             expects_continue: head.expects_continue() && buffer.is_empty(),
@@ -331,13 +331,13 @@ impl Requests {
             uri: None,
         };
         let most = link.worker.limits().buffer_bytes;
-        let mut source = Source::Http1(Incoming::new(link.reader, buffer, body, most));
+        let mut source = Source::Http1(Http1Source::new(link.reader, buffer, body, most));
         let keep = head.keep_alive() && !link.client.socket.closed.is_notified();
         let head_only = request.method == "HEAD";
-        let mut client = Client::Http1(Http1Client::new(
+        let mut client = ResponseWriter::Http1(Http1ResponseWriter::new(
             link.writer,
             &mut self.out,
-            spoken,
+            version,
             head_only,
             keep,
         ));
@@ -354,18 +354,25 @@ impl Requests {
     }
 
     /// Answers what is no request.
-    async fn refuse(&mut self, link: &mut Link<'_>, answer: Answer) {
+    async fn refuse(&mut self, link: &mut Link<'_>, answer: LocalReply) {
         let (worker, connection) = (link.worker, link.client);
         answer.count(worker, connection.resolved.client);
         let out = &mut self.out;
-        let client = Http1Client::new(link.writer, out, Spoken::Http11, false, false);
-        let mut client = Client::Http1(client);
+        let client = Http1ResponseWriter::new(link.writer, out, HttpVersion::Http11, false, false);
+        let mut client = ResponseWriter::Http1(client);
         let date = worker.date();
-        let given = answer.give(&mut client, false, &date);
+        let given = answer.send(&mut client, false, &date);
         let given = link.alarm.timeout(LINGERING_TIME, given).await;
         let bytes = given.ok().and_then(Result::ok).unwrap_or(0);
-        let (said, given) = (Said::default(), (&answer, bytes));
-        report::refused(worker, connection, Spoken::Http11, self.begun, &said, given);
+        let (said, given) = (RejectedHead::default(), (&answer, bytes));
+        report::record_rejected(
+            worker,
+            connection,
+            HttpVersion::Http11,
+            self.begun,
+            &said,
+            given,
+        );
     }
 }
 

@@ -1,4 +1,4 @@
-//! A stream to a backend that speaks HTTP/2.
+//! Requests to backends over HTTP/2.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -13,153 +13,156 @@ use http::header::{CONTENT_LENGTH, TE};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, Version};
 
-use super::super::backend::{BackendError, BeginError, Came, Outbound, Returning};
-use super::super::lines::{Line, Lines};
+use super::super::backend::{ReceiveError, SendError, UpstreamRequest, UpstreamResponse};
+use super::super::head::Head;
+use super::super::headers::{Header, Headers};
 use super::super::sink::Sink;
 use super::super::source::Source;
-use super::sink::Outgoing;
-use super::source::Incoming;
-use super::{Sending, fields};
+use super::sink::Http2Sink;
+use super::source::Http2Source;
+use super::{SendState, fields};
 use crate::http1::{self, Fault, Framing, MOST_INTERIMS, WriteError, is_forwarded};
 use crate::upstream::http2::StreamLease;
 
-/// A stream to a backend, before or while it carries a request.
+/// A stream to a backend, before or during a request.
 #[derive(Debug)]
-pub(crate) struct Http2Backend {
+pub(crate) struct Http2Stream {
     lease: StreamLease,
-    sending: RefCell<Sending>,
+    sending: RefCell<SendState>,
 }
 
-/// What comes back over HTTP/2.
+/// A response received over HTTP/2.
 #[derive(Debug)]
-pub(crate) struct Http2Returning {
+pub(crate) struct Http2Response {
     response: ResponseFuture,
     status: StatusCode,
     headers: HeaderMap,
     body: Option<RecvStream>,
-    /// It was asked for the head alone.
+    /// The request was HEAD.
     head_only: bool,
-    /// It was asked for a WebSocket.
+    /// The request opens a WebSocket.
     websocket: bool,
     interims: usize,
-    /// Fields that a head may have.
+    /// Maximum number of fields in a head.
     most_fields: usize,
 }
 
-impl Http2Backend {
-    /// Room for a stream on a connection.
+impl Http2Stream {
+    /// Uses a leased stream.
     pub(crate) fn new(lease: StreamLease) -> Self {
-        Http2Backend {
+        Http2Stream {
             lease,
-            sending: RefCell::new(Sending::None),
+            sending: RefCell::new(SendState::None),
         }
     }
 
-    /// Whether the connection has carried a request before.
+    /// Reports whether the connection has served a request before.
     pub(crate) fn is_reused(&self) -> bool {
         self.lease.is_reused()
     }
 
     pub(crate) fn begin(
         &mut self,
-        outbound: &Outbound<'_>,
+        upstream_request: &UpstreamRequest<'_>,
         most_fields: usize,
-    ) -> Result<(Sink<'_>, Returning<'_>), BeginError> {
-        if outbound.websocket && !self.lease.supports_websockets() {
-            return Err(BeginError::NoWebSocket);
+    ) -> Result<(Sink<'_>, UpstreamResponse<'_>), SendError> {
+        if upstream_request.websocket && !self.lease.supports_websockets() {
+            return Err(SendError::NoWebSocket);
         }
-        let ended = outbound.framing.is_empty() && !outbound.websocket;
-        let (response, stream) = self.lease.send(request(outbound)?, ended)?;
+        let ended = upstream_request.framing.is_empty() && !upstream_request.websocket;
+        let (response, stream) = self.lease.send(request(upstream_request)?, ended)?;
         *self.sending.borrow_mut() = match ended {
-            true => Sending::Over,
-            false => Sending::Body(stream),
+            true => SendState::Over,
+            false => SendState::Body(stream),
         };
-        let sink = Sink::Http2(Outgoing::new(&self.sending, None));
-        let returning = Returning::Http2(Box::new(Http2Returning {
+        let sink = Sink::Http2(Http2Sink::new(&self.sending, None));
+        let response = UpstreamResponse::Http2(Box::new(Http2Response {
             response,
             status: StatusCode::OK,
             headers: HeaderMap::new(),
             body: None,
-            head_only: outbound.method == "HEAD",
-            websocket: outbound.websocket,
+            head_only: upstream_request.method == "HEAD",
+            websocket: upstream_request.websocket,
             interims: 0,
             most_fields,
         }));
-        Ok((sink, returning))
+        Ok((sink, response))
     }
 }
 
-/// A request's head as `h2` takes it. RFC 9113 §8.3.1: Host becomes `:authority`.
-fn request(outbound: &Outbound<'_>) -> Result<Request<()>, WriteError> {
-    let mut map = fields::map(&outbound.lines, 2)?;
-    if let Framing::Length(length) = outbound.framing
+/// Converts a head for `h2`. RFC 9113 §8.3.1: Host becomes `:authority`.
+fn request(upstream_request: &UpstreamRequest<'_>) -> Result<Request<()>, WriteError> {
+    let mut map = fields::map(&upstream_request.headers, 2)?;
+    if let Framing::Length(length) = upstream_request.framing
         && length > 0
     {
         map.insert(CONTENT_LENGTH, HeaderValue::from(length));
     }
-    let grpc = outbound
-        .lines
+    let grpc = upstream_request
+        .headers
         .get("content-type")
         .is_some_and(|value| value.starts_with(b"application/grpc"));
-    if outbound.takes_trailers || grpc {
+    if upstream_request.takes_trailers || grpc {
         map.insert(TE, HeaderValue::from_static("trailers"));
     }
     let mut request = Request::new(());
     *request.version_mut() = Version::HTTP_2;
     let mut parts = http::uri::Parts::default();
-    parts.path_and_query = Some(target(outbound)?);
-    match outbound.lines.get("host") {
+    parts.path_and_query = Some(target(upstream_request)?);
+    match upstream_request.headers.get("host") {
         Some(host) if !host.is_empty() => {
-            parts.authority = Some(authority(outbound, host)?);
-            parts.scheme = Some(match outbound.scheme {
+            parts.authority = Some(authority(upstream_request, host)?);
+            parts.scheme = Some(match upstream_request.scheme {
                 "https" => Scheme::HTTPS,
                 _ => Scheme::HTTP,
             });
         }
-        // HTTP/1.0 has no Host; said to be of that kind, the request goes without `:authority`.
+        // HTTP/1.0 has no Host. For requests marked as HTTP/1.1, `h2` sends no `:authority`.
         _ => *request.version_mut() = Version::HTTP_11,
     }
     *request.uri_mut() = Uri::from_parts(parts).map_err(|_| WriteError::Target)?;
-    if outbound.websocket {
+    if upstream_request.websocket {
         // RFC 8441 §5.
         *request.method_mut() = Method::CONNECT;
         map.remove("sec-websocket-key");
         let websocket = Protocol::from_static("websocket");
         request.extensions_mut().insert(websocket);
     } else {
-        let method = Method::from_bytes(outbound.method.as_bytes());
+        let method = Method::from_bytes(upstream_request.method.as_bytes());
         *request.method_mut() = method.map_err(|_| WriteError::Method)?;
     }
     *request.headers_mut() = map;
     Ok(request)
 }
 
-/// The authority: the one that came, unless a filter has made it another.
-fn authority(outbound: &Outbound<'_>, host: &[u8]) -> Result<Authority, WriteError> {
-    let came = outbound.uri.and_then(Uri::authority);
-    match came.filter(|came| came.as_str().as_bytes() == host) {
-        Some(came) => Ok(came.clone()),
+/// Returns the received authority, unless a filter has changed Host.
+fn authority(upstream_request: &UpstreamRequest<'_>, host: &[u8]) -> Result<Authority, WriteError> {
+    let received = upstream_request.uri.and_then(Uri::authority);
+    match received.filter(|received| received.as_str().as_bytes() == host) {
+        Some(received) => Ok(received.clone()),
         None => Authority::try_from(host).map_err(|_| WriteError::Target),
     }
 }
 
-/// Path and query: those that came, unless they were changed on their way.
-fn target(outbound: &Outbound<'_>) -> Result<PathAndQuery, WriteError> {
-    let query = outbound.query;
-    let came = outbound.uri.and_then(Uri::path_and_query);
-    if let Some(came) = came.filter(|came| came.path() == outbound.path && came.query() == query) {
-        return Ok(came.clone());
+/// Returns the received path and query, unless a filter has changed them.
+fn target(upstream_request: &UpstreamRequest<'_>) -> Result<PathAndQuery, WriteError> {
+    let query = upstream_request.query;
+    let received = upstream_request.uri.and_then(Uri::path_and_query);
+    if let Some(received) = received
+        .filter(|received| received.path() == upstream_request.path && received.query() == query)
+    {
+        return Ok(received.clone());
     }
-    let length = outbound.path.len() + query.map_or(0, |query| query.len() + 1);
+    let length = upstream_request.path.len() + query.map_or(0, |query| query.len() + 1);
     let mut target = Vec::with_capacity(length);
-    target.extend_from_slice(outbound.path.as_bytes());
+    target.extend_from_slice(upstream_request.path.as_bytes());
     if let Some(query) = query {
         target.push(b'?');
         target.extend_from_slice(query.as_bytes());
     }
     let target = Bytes::from(target);
     PathAndQuery::from_maybe_shared(target.clone()).or_else(|_| {
-        // Characters that browsers send as they are and that `http` does not take: they are sent as RFC 3986 would have them.
+        // Browsers send some characters unescaped that the `http` crate rejects; they are escaped as RFC 3986 requires.
         let mut escaped = String::with_capacity(target.len() + 8);
         for byte in target.iter() {
             match byte {
@@ -173,8 +176,8 @@ fn target(outbound: &Outbound<'_>) -> Result<PathAndQuery, WriteError> {
     })
 }
 
-impl Http2Returning {
-    pub(crate) async fn next(&mut self) -> Result<bool, BackendError> {
+impl Http2Response {
+    pub(crate) async fn next(&mut self) -> Result<bool, ReceiveError> {
         let response = poll_fn(|cx| {
             match ready!(self.response.poll_informational(cx)) {
                 Some(Ok(interim)) => return Poll::Ready(Ok(interim.map(|()| None))),
@@ -184,7 +187,7 @@ impl Http2Returning {
             let response = ready!(Future::poll(Pin::new(&mut self.response), cx));
             Poll::Ready(response.map(|response| response.map(Some)))
         });
-        let (parts, body) = response.await.map_err(BackendError::of)?.into_parts();
+        let (parts, body) = response.await.map_err(ReceiveError::of)?.into_parts();
         (self.status, self.headers, self.body) = (parts.status, parts.headers, body);
         if self.headers.len() > self.most_fields {
             return Err(http1::Error::Backend(Fault::TooManyFields).into());
@@ -200,10 +203,10 @@ impl Http2Returning {
         Ok(false)
     }
 
-    pub(crate) fn came(&self) -> Came<'_> {
-        let lines = self.headers.iter();
-        let lines = lines.map(|(name, value)| Line::known(name, value.as_bytes()));
-        // What is no number was refused when it came.
+    pub(crate) fn head(&self) -> Head<'_> {
+        let headers = self.headers.iter();
+        let headers = headers.map(|(name, value)| Header::known(name, value.as_bytes()));
+        // `h2` has rejected malformed values.
         let content_length = self.headers.get(CONTENT_LENGTH);
         let content_length = content_length.and_then(|value| value.to_str().ok()?.parse().ok());
         let ended = self.body.as_ref().is_none_or(RecvStream::is_end_stream);
@@ -215,36 +218,36 @@ impl Http2Returning {
             None | Some(0) => Framing::Chunked,
             Some(length) => Framing::Length(length),
         };
-        Came {
+        Head {
             status,
             reason: None,
-            lines: Lines::new(lines.filter(|line| is_forwarded(line.name))),
+            headers: Headers::new(headers.filter(|line| is_forwarded(line.name))),
             framing,
             content_length,
         }
     }
 
-    /// Whether the stream is a WebSocket from here on.
+    /// Reports whether the response opens the WebSocket.
     pub(crate) fn is_switch(&self) -> bool {
         self.websocket && self.status.is_success()
     }
 
     pub(crate) fn body(&mut self) -> Source<'_> {
         match self.body.take() {
-            Some(body) => Source::Http2(Incoming::new(body, None)),
+            Some(body) => Source::Http2(Http2Source::new(body, None)),
             None => Source::Empty,
         }
     }
 }
 
-impl BackendError {
-    /// What an error of a stream means. RFC 9113 §8.7: a request is known not to have been processed if its stream was refused, or lies beyond the last one that a
-    /// GOAWAY names; `h2` gives the GOAWAY's error to those alone.
+impl ReceiveError {
+    /// Classifies a stream error. RFC 9113 §8.7: a request was not processed if its stream was refused, or is above the last stream of a GOAWAY; `h2` fails only
+    /// those streams with the GOAWAY's error.
     fn of(error: h2::Error) -> Self {
         let refused = error.reason() == Some(Reason::REFUSED_STREAM) && error.is_reset();
         match error.is_remote() && (refused || error.is_go_away()) {
-            true => BackendError::Refused(error),
-            false => BackendError::Http2(error),
+            true => ReceiveError::Refused(error),
+            false => ReceiveError::Http2(error),
         }
     }
 }

@@ -1,28 +1,28 @@
-//! Header lines as `h2` takes them.
+//! Conversion of header fields for `h2`.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::super::forwarded::X_REQUEST_ID;
-use super::super::lines::Lines;
+use super::super::headers::Headers;
 use crate::http1::{WriteError, is_forwarded};
 
-/// Values up to this size together are kept in one place; larger ones each in its own, so that the compression's table holds no more than it has to.
+/// Values of up to this total size share one allocation. Larger ones are allocated separately, because the HPACK table keeps the allocation of each entry alive.
 const TOGETHER: usize = 2048;
 
-/// Makes a map of lines, with room for some more. What belongs to a connection is left out.
-pub(super) fn map(lines: &Lines<'_>, more: usize) -> Result<HeaderMap, WriteError> {
-    let mut map = HeaderMap::with_capacity(lines.iter().len() + more);
-    let bytes: usize = lines.iter().map(|line| line.value.len()).sum();
+/// Builds a header map with capacity for `more` additional fields. Hop-by-hop fields are omitted.
+pub(super) fn map(headers: &Headers<'_>, more: usize) -> Result<HeaderMap, WriteError> {
+    let mut map = HeaderMap::with_capacity(headers.iter().len() + more);
+    let bytes: usize = headers.iter().map(|line| line.value.len()).sum();
     let together = (bytes <= TOGETHER).then(|| {
         let mut all = Vec::with_capacity(bytes);
-        lines
+        headers
             .iter()
             .for_each(|line| all.extend_from_slice(line.value));
         Bytes::from(all)
     });
     let mut at = 0;
-    for line in lines.iter() {
+    for line in headers.iter() {
         let end = at + line.value.len();
         if is_forwarded(line.name) {
             let value = match &together {
@@ -34,7 +34,7 @@ pub(super) fn map(lines: &Lines<'_>, more: usize) -> Result<HeaderMap, WriteErro
                 Some(name) => name.clone(),
                 None => HeaderName::from_bytes(line.name).map_err(|_| WriteError::Name)?,
             };
-            // No two are the same: in the compression's table they would only drive out what comes again.
+            // Each value is unique, so indexing it in the HPACK table would only evict useful entries.
             value.set_sensitive(name == X_REQUEST_ID);
             map.try_append(name, value).map_err(|_| WriteError::Name)?;
         }
@@ -43,7 +43,7 @@ pub(super) fn map(lines: &Lines<'_>, more: usize) -> Result<HeaderMap, WriteErro
     Ok(map)
 }
 
-/// Trailers that may be passed on. RFC 9110 §6.5.1: fields that frame, route or modify the message are not for trailers.
+/// Returns the trailers that may be forwarded. RFC 9110 §6.5.1: fields that frame, route or modify the message are not allowed in trailers.
 pub(super) fn trailers(mut map: HeaderMap) -> Option<HeaderMap> {
     let bad: Vec<HeaderName> = map
         .keys()

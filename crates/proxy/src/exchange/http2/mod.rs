@@ -1,9 +1,8 @@
-//! HTTP/2 on either side of an exchange: one stream of a connection that the `h2` crate keeps. Heads are put together and taken apart here; frames, windows and
-//! header compression are the crate's.
+//! HTTP/2 on either side of an exchange. An exchange uses one stream; the `h2` crate implements frames, flow control and header compression.
 
 pub(crate) mod backend;
-pub(crate) mod client;
 mod fields;
+pub(crate) mod response_writer;
 pub(crate) mod sink;
 pub(crate) mod source;
 
@@ -14,47 +13,46 @@ use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 
-/// The half of a stream that is written: a response that has not begun, a body, or nothing more. Whoever watches over the exchange looks at it too, so
-/// it is borrowed for one step at a time.
+/// Sending half of a stream. It is shared by the task that writes and the watch for resets, each of which borrows it only within one poll.
 #[derive(Debug)]
-pub(crate) enum Sending {
-    /// A response that has not begun.
+pub(crate) enum SendState {
+    /// The response has not started.
     Response(SendResponse<Bytes>),
-    /// A body.
+    /// The head was sent, and the body follows.
     Body(SendStream<Bytes>),
-    /// All was sent.
+    /// Everything was sent.
     Over,
-    /// There is none.
+    /// The request has not started.
     None,
 }
 
-impl Sending {
-    /// Ready once the other side takes no interest in the stream any more.
-    pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+impl SendState {
+    /// Becomes ready when the peer resets the stream.
+    pub(crate) fn poll_reset(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         match self {
-            Sending::Response(respond) => respond.poll_reset(cx).map(drop),
-            Sending::Body(stream) => stream.poll_reset(cx).map(drop),
-            Sending::Over | Sending::None => Poll::Pending,
+            SendState::Response(respond) => respond.poll_reset(cx).map(drop),
+            SendState::Body(stream) => stream.poll_reset(cx).map(drop),
+            SendState::Over | SendState::None => Poll::Pending,
         }
     }
 
-    /// Ends the stream with an error, unless all was sent.
+    /// Resets the stream unless everything was sent.
     pub(crate) fn reset(&mut self, reason: Reason) {
         match self {
-            Sending::Response(respond) => respond.send_reset(reason),
-            Sending::Body(stream) => stream.send_reset(reason),
-            Sending::Over | Sending::None => {}
+            SendState::Response(respond) => respond.send_reset(reason),
+            SendState::Body(stream) => stream.send_reset(reason),
+            SendState::Over | SendState::None => {}
         }
     }
 }
 
-/// Tells when a client is gone, while others write to it.
+/// Detects that the client has reset the stream, while the response is written.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Gone<'c>(pub(crate) &'c RefCell<Sending>);
+pub(crate) struct ResetWatch<'c>(pub(crate) &'c RefCell<SendState>);
 
-impl Gone<'_> {
-    /// Ready once it is.
+impl ResetWatch<'_> {
+    /// Becomes ready on a reset.
     pub(crate) fn poll(self, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.borrow_mut().poll_gone(cx)
+        self.0.borrow_mut().poll_reset(cx)
     }
 }

@@ -1,4 +1,4 @@
-//! A body that goes over HTTP/2. One piece is held back until the next one comes, so that the last one says that it is the last.
+//! Sending a body over HTTP/2. The last piece is held back until the next one or the end, so that the last DATA frame carries END_STREAM.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -9,36 +9,36 @@ use bytes::Bytes;
 
 use super::super::sink::SinkError;
 use super::super::source::Trailers;
-use super::Sending;
+use super::SendState;
 use crate::io::flood_guard::FloodGuard;
 
-/// A body that goes over HTTP/2.
+/// A body sent over HTTP/2.
 #[derive(Debug)]
-pub(crate) struct Outgoing<'c> {
-    sending: &'c RefCell<Sending>,
+pub(crate) struct Http2Sink<'c> {
+    sending: &'c RefCell<SendState>,
     held: Bytes,
-    /// Who counts what a client's connection costs.
+    /// Flood protection of the client's connection.
     account: Option<&'c FloodGuard>,
 }
 
-impl<'c> Outgoing<'c> {
-    /// The body of what is being sent. If its head said that there is none, nothing is sent.
-    pub(crate) fn new(sending: &'c RefCell<Sending>, account: Option<&'c FloodGuard>) -> Self {
-        Outgoing {
+impl<'c> Http2Sink<'c> {
+    /// Creates the sink for the body of the current message.
+    pub(crate) fn new(sending: &'c RefCell<SendState>, account: Option<&'c FloodGuard>) -> Self {
+        Http2Sink {
             sending,
             held: Bytes::new(),
             account,
         }
     }
 
-    /// Sends a piece, after the one that was held back.
+    /// Sends the piece that was held back, and holds back this one.
     pub(crate) async fn pass(&mut self, piece: Bytes) -> Result<(), SinkError> {
         self.flush().await?;
         self.held = piece;
         Ok(())
     }
 
-    /// Sends what was held back, as the window allows.
+    /// Sends the piece that was held back, within the flow-control window.
     pub(crate) async fn flush(&mut self) -> Result<(), SinkError> {
         while !self.held.is_empty() {
             poll_fn(|cx| self.poll_send(cx)).await?;
@@ -48,14 +48,14 @@ impl<'c> Outgoing<'c> {
 
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), SinkError>> {
         let mut sending = self.sending.borrow_mut();
-        let Sending::Body(stream) = &mut *sending else {
-            return Poll::Ready(Err(gone()));
+        let SendState::Body(stream) = &mut *sending else {
+            return Poll::Ready(Err(broken_pipe()));
         };
         stream.reserve_capacity(self.held.len());
         let room = match stream.capacity() {
             0 => match ready!(stream.poll_capacity(cx)) {
                 Some(room) => room?,
-                None => return Poll::Ready(Err(gone())),
+                None => return Poll::Ready(Err(broken_pipe())),
             },
             room => room,
         };
@@ -65,13 +65,13 @@ impl<'c> Outgoing<'c> {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the body. What is left of it waits in the stream for the window: it is no more than one piece.
+    /// Ends the body. The last piece may be queued in `h2` until the window allows it.
     pub(crate) fn finish(&mut self, trailers: Trailers) -> Result<(), SinkError> {
         let mut sending = self.sending.borrow_mut();
         let stream = match &mut *sending {
-            Sending::Body(stream) => stream,
-            Sending::Over => return Ok(()),
-            _ => return Err(gone()),
+            SendState::Body(stream) => stream,
+            SendState::Over => return Ok(()),
+            _ => return Err(broken_pipe()),
         };
         let held = std::mem::take(&mut self.held);
         match trailers {
@@ -87,7 +87,7 @@ impl<'c> Outgoing<'c> {
                 stream.send_trailers(*trailers)?;
             }
         }
-        *sending = Sending::Over;
+        *sending = SendState::Over;
         Ok(())
     }
 
@@ -98,6 +98,6 @@ impl<'c> Outgoing<'c> {
     }
 }
 
-fn gone() -> SinkError {
+fn broken_pipe() -> SinkError {
     SinkError::Io(io::ErrorKind::BrokenPipe.into())
 }

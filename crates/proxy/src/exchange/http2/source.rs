@@ -1,4 +1,4 @@
-//! A body that comes over HTTP/2. The other side may send no more than a window's worth before it is read.
+//! Receiving a body over HTTP/2. Flow control bounds the data that is buffered.
 
 use std::task::{Context, Poll, ready};
 
@@ -9,22 +9,22 @@ use super::super::source::{SourceError, Trailers};
 use super::fields;
 use crate::http1::{Error, Fault};
 
-/// A body that comes over HTTP/2.
+/// A body received over HTTP/2.
 #[derive(Debug)]
-pub(crate) struct Incoming {
+pub(crate) struct Http2Source {
     stream: RecvStream,
     piece: Bytes,
     ended: bool,
     trailers: Trailers,
     received: u64,
-    /// How much of it is taken.
+    /// Maximum length of the body.
     most: Option<u64>,
 }
 
-impl Incoming {
-    /// The body of a stream, up to so many bytes.
+impl Http2Source {
+    /// Creates the source of a stream's body, with a maximum length.
     pub(crate) fn new(stream: RecvStream, most: Option<u64>) -> Self {
-        Incoming {
+        Http2Source {
             ended: stream.is_end_stream(),
             stream,
             piece: Bytes::new(),
@@ -43,7 +43,7 @@ impl Incoming {
                         return Poll::Ready(Err(Error::Client(Fault::BodyTooLarge).into()));
                     }
                     self.piece = piece;
-                    // Then no trailers follow, and nobody has to ask.
+                    // No trailers can follow.
                     self.ended = self.stream.is_end_stream();
                 }
                 Some(Err(error)) => return Poll::Ready(Err(error.into())),
@@ -61,10 +61,10 @@ impl Incoming {
         &self.piece
     }
 
-    /// Takes the piece away; the other side may send as much again.
+    /// Takes the current piece and returns its flow-control capacity.
     pub(crate) fn take(&mut self) -> Bytes {
         let piece = std::mem::take(&mut self.piece);
-        // It fails only if more is given back than came.
+        // Fails only if more capacity is released than was received.
         let _ = self.stream.flow_control().release_capacity(piece.len());
         piece
     }

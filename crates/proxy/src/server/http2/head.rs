@@ -9,9 +9,9 @@ use http::request::Parts;
 use http::{HeaderMap, Method};
 use pointsman_routing::is_method_in_another_case;
 
-use crate::exchange::answer::Answer;
-use crate::exchange::lines::{Line, Lines};
-use crate::exchange::request::{Request, Spoken};
+use crate::exchange::headers::{Header, Headers};
+use crate::exchange::local_reply::LocalReply;
+use crate::exchange::request::{DownstreamRequest, HttpVersion};
 use crate::http1::{Error, Fault, Framing, Known, content_length, is_authority, is_path, is_query};
 use crate::limits::Limits;
 
@@ -24,12 +24,12 @@ pub(super) enum Refusal {
     /// RFC 9113 §8.1.1: it is malformed, and its stream ends with an error.
     Malformed,
     /// It is answered.
-    Answer(Answer),
+    LocalReply(LocalReply),
 }
 
 impl From<Fault> for Refusal {
     fn from(fault: Fault) -> Self {
-        Refusal::Answer(Answer::refused(Error::Client(fault)))
+        Refusal::LocalReply(LocalReply::from_http1(Error::Client(fault)))
     }
 }
 
@@ -39,7 +39,7 @@ pub(super) fn read<'r>(
     ended: bool,
     cookies: &'r OnceCell<Vec<u8>>,
     limits: &Limits,
-) -> Result<Request<'r>, Refusal> {
+) -> Result<DownstreamRequest<'r>, Refusal> {
     let (method, websocket) = method(parts)?;
     let (path, query) = target(parts, limits)?;
     let fields = Fields::read(&parts.headers, cookies, limits)?;
@@ -55,13 +55,13 @@ pub(super) fn read<'r>(
     {
         return Err(Fault::BodyTooLarge.into());
     }
-    Ok(Request {
-        spoken: Spoken::Http2,
+    Ok(DownstreamRequest {
+        version: HttpVersion::Http2,
         method,
         authority: Some(authority),
         path,
         query,
-        lines: fields.lines,
+        headers: fields.headers,
         framing,
         websocket,
         expects_continue: fields.expects_continue && !ended,
@@ -80,7 +80,7 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
             }
             Some(_) => {
                 let message = "this protocol is not served";
-                Err(Refusal::Answer(Answer::new(
+                Err(Refusal::LocalReply(LocalReply::new(
                     501,
                     "UnknownProtocol",
                     message,
@@ -127,7 +127,11 @@ fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r 
     let authority = match (pseudo, host) {
         (Some(authority), Some(host)) if !authority.as_bytes().eq_ignore_ascii_case(host) => {
             let message = ":authority and host differ";
-            return Err(Refusal::Answer(Answer::new(400, "HostMismatch", message)));
+            return Err(Refusal::LocalReply(LocalReply::new(
+                400,
+                "HostMismatch",
+                message,
+            )));
         }
         (Some(authority), _) => authority,
         (None, Some(host)) => std::str::from_utf8(host).map_err(|_| Fault::BadHost)?,
@@ -141,7 +145,7 @@ fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r 
 
 /// What the fields say.
 struct Fields<'r> {
-    lines: Lines<'r>,
+    headers: Headers<'r>,
     host: Option<&'r [u8]>,
     length: Option<u64>,
     expects_continue: bool,
@@ -158,7 +162,7 @@ impl<'r> Fields<'r> {
             return Err(Fault::TooManyFields);
         }
         let mut fields = Fields {
-            lines: Lines::new(std::iter::empty::<Line<'_>>()),
+            headers: Headers::new(std::iter::empty::<Header<'_>>()),
             host: None,
             length: None,
             expects_continue: false,
@@ -185,7 +189,7 @@ impl<'r> Fields<'r> {
                 Known::Expect => fields.expects_continue = true,
                 known if known.is_hop_by_hop() => {}
                 _ if name == COOKIE => crumbs += 1,
-                _ => fields.lines.add_line(Line::known(name, value)),
+                _ => fields.headers.push(Header::known(name, value)),
             }
         }
         if bytes > limits.header_bytes {
@@ -196,7 +200,7 @@ impl<'r> Fields<'r> {
             1 => {
                 let cookie = headers.get(COOKIE).map(|value| value.as_bytes());
                 let cookie = cookie.unwrap_or_default();
-                fields.lines.add_line(Line::known(&COOKIE, cookie));
+                fields.headers.push(Header::known(&COOKIE, cookie));
             }
             // RFC 9113 §8.2.3: cookies that came in several fields "MUST be concatenated into a single octet string using the two-octet delimiter".
             _ => {
@@ -208,7 +212,7 @@ impl<'r> Fields<'r> {
                         .collect();
                     crumbs.join(&b"; "[..])
                 });
-                fields.lines.add_line(Line::known(&COOKIE, all));
+                fields.headers.push(Header::known(&COOKIE, all));
             }
         }
         Ok(fields)

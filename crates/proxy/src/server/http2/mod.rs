@@ -19,13 +19,13 @@ use tokio::task::spawn_local;
 
 use crate::downstream::ClientConnection;
 use crate::exchange;
-use crate::exchange::answer::Answer;
-use crate::exchange::client::Client;
-use crate::exchange::http2::Sending;
-use crate::exchange::http2::client::Http2Client;
-use crate::exchange::http2::source::Incoming;
-use crate::exchange::report::{self, Said};
-use crate::exchange::request::{Spoken, is_grpc};
+use crate::exchange::http2::SendState;
+use crate::exchange::http2::response_writer::Http2ResponseWriter;
+use crate::exchange::http2::source::Http2Source;
+use crate::exchange::local_reply::LocalReply;
+use crate::exchange::report::{self, RejectedHead};
+use crate::exchange::request::{HttpVersion, is_grpc};
+use crate::exchange::response_writer::ResponseWriter;
 use crate::exchange::source::Source;
 use crate::io::deadline::DeadlineTimer;
 use crate::io::flood_guard::{FloodGuard, GuardedStream, SMALL_FRAMES, Violation};
@@ -253,7 +253,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         for _ in 0..self.shared.account.take_oversized_heads() {
             let fault = crate::http1::Error::Client(crate::http1::Fault::HeadTooLarge);
             let client = self.shared.passage.resolved.client;
-            Answer::refused(fault).count(&self.shared.worker, client);
+            LocalReply::from_http1(fault).count(&self.shared.worker, client);
         }
         self.state.open.set(self.connection.has_streams());
         Poll::Pending
@@ -359,10 +359,10 @@ async fn stream(shared: &Shared, alarm: &mut DeadlineTimer, seat: &Seat<Stream>)
     let (parts, body) = request.into_parts();
     let _live = Live(shared);
     let begun = Instant::now();
-    let sending = RefCell::new(Sending::Response(respond));
+    let sending = RefCell::new(SendState::Response(respond));
     exchange_on(shared, alarm, &parts, body, &sending, begun).await;
     let mut sending = sending.into_inner();
-    if matches!(sending, Sending::Over | Sending::Body(_)) || begun.elapsed() > LONG_LIFE {
+    if matches!(sending, SendState::Over | SendState::Body(_)) || begun.elapsed() > LONG_LIFE {
         shared.account.record_end();
     }
     // A response that was cut short; one that never began has been reset for a reason of its own.
@@ -375,7 +375,7 @@ async fn exchange_on(
     alarm: &mut DeadlineTimer,
     parts: &Parts,
     body: RecvStream,
-    sending: &RefCell<Sending>,
+    sending: &RefCell<SendState>,
     begun: Instant,
 ) {
     let Shared {
@@ -388,8 +388,8 @@ async fn exchange_on(
     let cookies = OnceCell::new();
     let ended = body.is_end_stream();
     let head_only = parts.method == http::Method::HEAD;
-    let client = Http2Client::new(sending, account, head_only);
-    let mut client = Client::Http2(client);
+    let client = Http2ResponseWriter::new(sending, account, head_only);
+    let mut client = ResponseWriter::Http2(client);
     let request = match head::read(parts, ended, &cookies, limits) {
         Ok(request) => request,
         // Boxed: every exchange would pay for its room.
@@ -400,7 +400,7 @@ async fn exchange_on(
         }
     };
     let most = limits.body_bytes.filter(|_| !request.websocket);
-    let mut source = Source::Http2(Incoming::new(body, most));
+    let mut source = Source::Http2(Http2Source::new(body, most));
     let (source, client) = (&mut source, &mut client);
     exchange::run(worker, passage, alarm, &request, source, client, begun).await;
 }
@@ -409,8 +409,8 @@ async fn exchange_on(
 async fn refuse(
     shared: &Shared,
     parts: &Parts,
-    client: &mut Client<'_>,
-    sending: &RefCell<Sending>,
+    client: &mut ResponseWriter<'_>,
+    sending: &RefCell<SendState>,
     refusal: Refusal,
     begun: Instant,
 ) {
@@ -419,20 +419,20 @@ async fn refuse(
     } = shared;
     let answer = match refusal {
         Refusal::Malformed => return sending.borrow_mut().reset(Reason::PROTOCOL_ERROR),
-        Refusal::Answer(answer) => answer,
+        Refusal::LocalReply(answer) => answer,
     };
     answer.count(worker, passage.resolved.client);
     let kind = parts.headers.get(http::header::CONTENT_TYPE);
     let grpc = kind.is_some_and(|kind| is_grpc(kind.as_bytes()));
     let date = worker.date();
-    let bytes = answer.give(client, grpc, &date).await.unwrap_or(0);
+    let bytes = answer.send(client, grpc, &date).await.unwrap_or(0);
     let target = parts.uri.path_and_query();
-    let said = Said {
+    let said = RejectedHead {
         method: Some(parts.method.as_str().as_bytes()),
         authority: parts.uri.authority().map(|name| name.as_str().as_bytes()),
         path: target.map(|target| target.as_str().as_bytes()),
         grpc,
     };
     let given = (&answer, bytes);
-    report::refused(worker, passage, Spoken::Http2, begun, &said, given);
+    report::record_rejected(worker, passage, HttpVersion::Http2, begun, &said, given);
 }

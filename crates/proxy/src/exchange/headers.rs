@@ -1,27 +1,25 @@
-//! Header lines that are about to go out: what came in, less what may not be passed on, changed by filters. Nothing is copied; names and values stay where they
-//! are, in a connection's buffer, in a rule, in what was made for this request.
+//! Header fields of a message that is forwarded: the end-to-end fields received, edited by filters. Names and values are not copied; they refer to the
+//! connection's buffer, to the rule, or to values generated for the request.
 
 use http::HeaderName;
-use pointsman_routing::filters::headers::{self, Field};
+use pointsman_routing::filters::headers::{self as edits, Field};
 
-/// Names and values in order. Names are in any case.
+/// Header fields in order. Names may be in any case.
 #[derive(Debug, Default)]
-pub(crate) struct Lines<'a>(Vec<Line<'a>>);
+pub(crate) struct Headers<'a>(Vec<Header<'a>>);
 
-/// One of them.
+/// A header field.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Line<'a> {
-    /// The name.
+pub(crate) struct Header<'a> {
     pub(crate) name: &'a [u8],
-    /// The value.
     pub(crate) value: &'a [u8],
-    /// The name as HTTP/2 takes it, where it is known: then it need not be read again.
+    /// The parsed name, if available. HTTP/2 uses it without parsing again.
     pub(crate) known: Option<&'a HeaderName>,
 }
 
-impl<'a> From<(&'a [u8], &'a [u8])> for Line<'a> {
+impl<'a> From<(&'a [u8], &'a [u8])> for Header<'a> {
     fn from((name, value): (&'a [u8], &'a [u8])) -> Self {
-        Line {
+        Header {
             name,
             value,
             known: None,
@@ -29,13 +27,13 @@ impl<'a> From<(&'a [u8], &'a [u8])> for Line<'a> {
     }
 }
 
-impl<'a> From<(&'a str, &'a str)> for Line<'a> {
+impl<'a> From<(&'a str, &'a str)> for Header<'a> {
     fn from((name, value): (&'a str, &'a str)) -> Self {
         (name.as_bytes(), value.as_bytes()).into()
     }
 }
 
-impl Field for Line<'_> {
+impl Field for Header<'_> {
     fn name(&self) -> &[u8] {
         self.name
     }
@@ -45,10 +43,10 @@ impl Field for Line<'_> {
     }
 }
 
-impl<'a> Line<'a> {
-    /// A line with a name as HTTP/2 takes it.
+impl<'a> Header<'a> {
+    /// Creates a field with a parsed name.
     pub(crate) fn known(name: &'a HeaderName, value: &'a [u8]) -> Self {
-        Line {
+        Header {
             name: name.as_str().as_bytes(),
             value,
             known: Some(name),
@@ -60,25 +58,24 @@ impl<'a> Line<'a> {
     }
 }
 
-impl<'a> Lines<'a> {
-    /// These lines, with room for some more.
-    pub(crate) fn new<L: Into<Line<'a>>>(lines: impl Iterator<Item = L>) -> Self {
+impl<'a> Headers<'a> {
+    /// Collects fields, with capacity for a few more.
+    pub(crate) fn new<L: Into<Header<'a>>>(headers: impl Iterator<Item = L>) -> Self {
         let mut all = Vec::with_capacity(24);
-        all.extend(lines.map(Into::into));
-        Lines(all)
+        all.extend(headers.map(Into::into));
+        Headers(all)
     }
 
-    /// All of them.
-    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Line<'a>> + '_ {
+    pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = Header<'a>> + '_ {
         self.0.iter().copied()
     }
 
-    /// All of them, as names and values.
+    /// Returns names and values.
     pub(crate) fn pairs(&self) -> impl ExactSizeIterator<Item = (&'a [u8], &'a [u8])> + '_ {
         self.0.iter().map(|line| (line.name, line.value))
     }
 
-    /// The values of a name, in order.
+    /// Returns the values of a name, in order.
     pub(crate) fn all<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'a [u8]> + 'n {
         self.0
             .iter()
@@ -86,7 +83,7 @@ impl<'a> Lines<'a> {
             .map(|line| line.value)
     }
 
-    /// The first value of a name.
+    /// Returns the first value of a name.
     pub(crate) fn get(&self, name: &str) -> Option<&'a [u8]> {
         self.0
             .iter()
@@ -94,28 +91,28 @@ impl<'a> Lines<'a> {
             .map(|line| line.value)
     }
 
-    /// Makes this the only value of a name, in the place of the first one.
-    pub(crate) fn set_line(&mut self, new: Line<'a>) {
-        headers::set(&mut self.0, new.name, new);
+    /// Replaces all values of a name by one, at the position of the first.
+    pub(crate) fn set(&mut self, new: Header<'a>) {
+        edits::set(&mut self.0, new.name, new);
     }
 
-    /// Adds a value after those that there are.
+    /// Appends a field.
     pub(crate) fn add(&mut self, name: &'a [u8], value: &'a [u8]) {
-        self.add_line((name, value).into());
+        self.push((name, value).into());
     }
 
-    /// As [`add`](Self::add).
-    pub(crate) fn add_line(&mut self, line: Line<'a>) {
+    /// Appends a field.
+    pub(crate) fn push(&mut self, line: Header<'a>) {
         self.0.push(line);
     }
 
-    /// Takes a name away.
+    /// Removes all values of a name.
     pub(crate) fn remove(&mut self, name: &str) {
-        headers::remove(&mut self.0, name.as_bytes());
+        edits::remove(&mut self.0, name.as_bytes());
     }
 
-    /// The fields, for filters to edit.
-    pub(crate) fn fields_mut(&mut self) -> &mut Vec<Line<'a>> {
+    /// Returns the fields for filters to edit.
+    pub(crate) fn fields_mut(&mut self) -> &mut Vec<Header<'a>> {
         &mut self.0
     }
 }
@@ -127,21 +124,21 @@ mod tests {
 
     #[test]
     fn edits_are_made_in_order() {
-        let came: [(&[u8], &[u8]); 4] = [
+        let received: [(&[u8], &[u8]); 4] = [
             (b"X-Set", b"a"),
             (b"other", b"b"),
             (b"x-set", b"c"),
-            (b"x-gone", b"d"),
+            (b"x-removed", b"d"),
         ];
         let edits = [
             Edit::Set("x-set".into(), "new".into()),
             Edit::Set("x-fresh".into(), "1".into()),
             Edit::Add("other".into(), "2".into()),
-            Edit::Remove("X-Gone".into()),
+            Edit::Remove("X-Removed".into()),
         ];
-        let mut lines = Lines::new(came.into_iter());
-        headers::apply(&edits, lines.fields_mut());
-        let got: Vec<_> = lines
+        let mut headers = Headers::new(received.into_iter());
+        edits::apply(&edits, headers.fields_mut());
+        let got: Vec<_> = headers
             .pairs()
             .map(|(name, value)| {
                 (
@@ -160,7 +157,7 @@ mod tests {
             got,
             wanted.map(|(name, value)| (name.to_owned(), value.to_owned()))
         );
-        assert_eq!(lines.all("OTHER").count(), 2);
-        assert_eq!(lines.get("x-fresh"), Some(&b"1"[..]));
+        assert_eq!(headers.all("OTHER").count(), 2);
+        assert_eq!(headers.get("x-fresh"), Some(&b"1"[..]));
     }
 }

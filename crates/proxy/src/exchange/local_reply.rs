@@ -1,5 +1,4 @@
-//! Responses that are made here: errors, short and with a reason that a program can read, which a gRPC call gets in gRPC's own way; and
-//! the replies of filters.
+//! Responses that the proxy generates itself: errors with a machine-readable reason, encoded as a gRPC status for gRPC calls, and the replies of filters.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -7,33 +6,33 @@ use std::net::SocketAddr;
 use pointsman_binding::bound::Fault;
 use pointsman_routing::action::{Reply, closed, grpc_status, no_listener, no_route};
 
-use super::client::{Client, Head};
-use super::lines::Lines;
+use super::head::Head;
+use super::headers::Headers;
+use super::response_writer::ResponseWriter;
 use super::sink::SinkError;
 use crate::http1::{self, Framing};
 use crate::worker::Worker;
 
-/// An error, as a client is told of it.
+/// An error response.
 #[derive(Debug, Clone)]
-pub(crate) struct Answer {
-    /// The status.
+pub(crate) struct LocalReply {
     pub(crate) status: u16,
-    /// One word, in `x-pointsman-reason`, metrics and logs.
+    /// Value of `x-pointsman-reason`, also used in metrics and logs.
     pub(crate) reason: &'static str,
-    /// For people.
+    /// Human-readable explanation, sent as the body.
     message: Cow<'static, str>,
-    /// The limit that was gone beyond, if it was one.
+    /// Name of the exceeded limit, if there is one.
     limit: Option<&'static str>,
 }
 
-impl Answer {
-    /// An answer with a reason.
+impl LocalReply {
+    /// Creates a reply.
     pub(crate) fn new(
         status: u16,
         reason: &'static str,
         message: impl Into<Cow<'static, str>>,
     ) -> Self {
-        Answer {
+        LocalReply {
             status,
             reason,
             message: message.into(),
@@ -41,38 +40,38 @@ impl Answer {
         }
     }
 
-    /// Nobody listens for this host here.
+    /// Creates the reply for a host that no listener of the port matches.
     pub(crate) fn no_listener() -> Self {
-        Answer::fault(no_listener())
+        LocalReply::from_fault(no_listener())
     }
 
-    /// Creates the answer of a listener that can't serve.
+    /// Creates the reply of a listener that can't serve.
     pub(crate) fn closed() -> Self {
-        Answer::fault(closed())
+        LocalReply::from_fault(closed())
     }
 
-    /// No rule takes it.
+    /// Creates the reply for a request that no rule matches.
     pub(crate) fn no_route() -> Self {
-        Answer::fault(no_route())
+        LocalReply::from_fault(no_route())
     }
 
-    /// A message that can't be understood.
-    pub(crate) fn refused(error: http1::Error) -> Self {
-        Answer {
+    /// Creates the reply for a message that violates HTTP or exceeds a limit.
+    pub(crate) fn from_http1(error: http1::Error) -> Self {
+        LocalReply {
             limit: error.fault().limit(),
-            ..Answer::new(error.status(), error.reason(), error.to_string())
+            ..LocalReply::new(error.status(), error.reason(), error.to_string())
         }
     }
 
-    /// It is given because of a limit.
-    pub(crate) fn beyond(self, limit: &'static str) -> Self {
-        Answer {
+    /// Names the exceeded limit.
+    pub(crate) fn with_limit(self, limit: &'static str) -> Self {
+        LocalReply {
             limit: Some(limit),
             ..self
         }
     }
 
-    /// Counts it, and names the limit in the log.
+    /// Counts the reply and logs the exceeded limit.
     pub(crate) fn count(&self, worker: &Worker, client: SocketAddr) {
         let reason = self.reason;
         worker.metrics.count_local_reply(reason);
@@ -84,28 +83,28 @@ impl Answer {
         }
     }
 
-    /// A rule or a backend that can't be served.
-    pub(crate) fn fault(fault: &Fault) -> Self {
-        Answer::new(fault.status, fault.reason.as_str(), fault.message.clone())
+    /// Creates the reply for a rule or backend that can't be served.
+    pub(crate) fn from_fault(fault: &Fault) -> Self {
+        LocalReply::new(fault.status, fault.reason.as_str(), fault.message.clone())
     }
 
-    /// gRPC's own status for it.
+    /// Returns the gRPC status code that corresponds to the HTTP status.
     pub(crate) fn grpc_status(&self) -> u16 {
         grpc_status(self.status)
     }
 
-    /// Gives the answer. `grpc` is whether the request was a gRPC call. Returns how many bytes its body has.
-    pub(crate) async fn give(
+    /// Sends the reply, as a gRPC status if the request was a gRPC call. Returns the length of the body.
+    pub(crate) async fn send(
         &self,
-        client: &mut Client<'_>,
+        client: &mut ResponseWriter<'_>,
         grpc: bool,
         date: &[u8],
     ) -> Result<u64, SinkError> {
-        let mut lines = Lines::default();
-        lines.add(b"x-pointsman-reason", self.reason.as_bytes());
-        lines.add(b"date", date);
+        let mut headers = Headers::default();
+        headers.add(b"x-pointsman-reason", self.reason.as_bytes());
+        headers.add(b"date", date);
         if grpc {
-            self.give_grpc(client, lines).await?;
+            self.send_trailers_only(client, headers).await?;
             return Ok(0);
         }
         let body = match self.message.is_empty() {
@@ -113,26 +112,26 @@ impl Answer {
             false => format!("{}\n", self.message),
         };
         if !body.is_empty() {
-            lines.add(b"content-type", b"text/plain; charset=utf-8");
+            headers.add(b"content-type", b"text/plain; charset=utf-8");
         }
-        send(client, self.status, &lines, body.as_bytes()).await
+        send(client, self.status, headers, body.as_bytes()).await
     }
 
-    /// gRPC over HTTP/2, "Trailers-Only": the status stands in the head, and there is no body.
-    async fn give_grpc(
+    /// Sends a "Trailers-Only" response (gRPC over HTTP/2): the status is in the head, and there is no body.
+    async fn send_trailers_only(
         &self,
-        client: &mut Client<'_>,
-        mut lines: Lines<'_>,
+        client: &mut ResponseWriter<'_>,
+        mut headers: Headers<'_>,
     ) -> Result<(), SinkError> {
         let status = self.grpc_status().to_string();
         let message = percent_encoded(&self.message);
-        lines.add(b"content-type", b"application/grpc");
-        lines.add(b"grpc-status", status.as_bytes());
-        lines.add(b"grpc-message", message.as_bytes());
+        headers.add(b"content-type", b"application/grpc");
+        headers.add(b"grpc-status", status.as_bytes());
+        headers.add(b"grpc-message", message.as_bytes());
         let head = Head {
             status: 200,
             reason: None,
-            lines: &lines,
+            headers,
             framing: Framing::Length(0),
             content_length: None,
         };
@@ -145,25 +144,25 @@ impl Answer {
     }
 }
 
-/// Sends a reply that a filter made. Returns how many bytes its body has.
-pub(crate) async fn give_reply(
+/// Sends the reply of a filter. Returns the length of the body.
+pub(crate) async fn send_reply(
     reply: Reply<'_>,
-    client: &mut Client<'_>,
+    client: &mut ResponseWriter<'_>,
     date: &[u8],
 ) -> Result<u64, SinkError> {
-    let mut lines = Lines::default();
+    let mut headers = Headers::default();
     for field in &reply.headers {
-        lines.add(field.name.as_bytes(), field.value.as_bytes());
+        headers.add(field.name.as_bytes(), field.value.as_bytes());
     }
-    lines.add(b"date", date);
-    send(client, reply.status, &lines, reply.body).await
+    headers.add(b"date", date);
+    send(client, reply.status, headers, reply.body).await
 }
 
-/// Sends a whole response. Returns how many bytes of the body went.
+/// Sends a complete response. Returns the number of body bytes sent.
 async fn send(
-    client: &mut Client<'_>,
+    client: &mut ResponseWriter<'_>,
     status: u16,
-    lines: &Lines<'_>,
+    headers: Headers<'_>,
     body: &[u8],
 ) -> Result<u64, SinkError> {
     let framing = match status {
@@ -173,7 +172,7 @@ async fn send(
     let head = Head {
         status,
         reason: None,
-        lines,
+        headers,
         framing,
         content_length: Some(body.len() as u64).filter(|_| framing != Framing::None),
     };
@@ -187,7 +186,7 @@ async fn send(
     Ok(sent)
 }
 
-/// As `grpc-message` has it: printable ASCII but `%` stays, the rest is written as `%XX`.
+/// Encodes a `grpc-message`: printable ASCII except `%` is unchanged, other bytes become `%XX`.
 fn percent_encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
