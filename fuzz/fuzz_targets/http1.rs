@@ -20,11 +20,11 @@ struct Parsed {
 /// A state machine for requests or responses.
 enum Reader {
     Requests(RequestReader),
-    Responses(ResponseReader, Asked),
+    Responses(ResponseReader, ResponseContext),
 }
 
 impl Reader {
-    fn body(&mut self) -> &mut Body {
+    fn body(&mut self) -> &mut BodyReader {
         match self {
             Reader::Requests(reader) => reader.message().1,
             Reader::Responses(reader, _) => reader.body(),
@@ -37,8 +37,8 @@ impl Reader {
         }
         match self {
             Reader::Requests(reader) => reader.next(bytes),
-            Reader::Responses(reader, asked) => {
-                reader.expect(*asked);
+            Reader::Responses(reader, context) => {
+                reader.expect(*context);
                 reader.next(bytes)
             }
         }
@@ -100,9 +100,9 @@ fn read(bytes: &[u8], chunk: usize, mut reader: Reader) -> Parsed {
             Reader::Requests(reader.clone()).eof(rest, Close::Orderly),
             Reader::Requests(reader).eof(rest, Close::Truncated),
         ),
-        Reader::Responses(reader, asked) => (
-            Reader::Responses(reader.clone(), asked).eof(rest, Close::Orderly),
-            Reader::Responses(reader, asked).eof(rest, Close::Truncated),
+        Reader::Responses(reader, context) => (
+            Reader::Responses(reader.clone(), context).eof(rest, Close::Orderly),
+            Reader::Responses(reader, context).eof(rest, Close::Truncated),
         ),
     };
     assert!(orderly.is_ok() || truncated.is_err());
@@ -148,7 +148,7 @@ fn forward(bytes: &[u8]) {
         &out,
         &Limits {
             field_bytes: usize::MAX,
-            fields: Limits::MOST_FIELDS,
+            fields: Limits::MAX_FIELDS,
             ..limits
         },
     );
@@ -165,7 +165,7 @@ fn forward(bytes: &[u8]) {
 fuzz_target!(|input: (u8, bool, &[u8])| {
     let (chunk, head, bytes) = input;
     let limits = Limits::default();
-    let asked = Asked {
+    let context = ResponseContext {
         head,
         websocket: true,
     };
@@ -174,7 +174,7 @@ fuzz_target!(|input: (u8, bool, &[u8])| {
         read(bytes, chunk, reader)
     };
     let responses = |chunk| {
-        let reader = Reader::Responses(ResponseReader::new(limits), asked);
+        let reader = Reader::Responses(ResponseReader::new(limits), context);
         read(bytes, chunk, reader)
     };
     let chunk = usize::from(chunk).max(1);

@@ -48,7 +48,7 @@ fn heads(c: &mut Criterion) {
     });
     let mut response = ResponseHead::new();
     group.bench_function("read a response, 5 fields", |b| {
-        b.iter(|| response.parse(black_box(RESPONSE), Asked::default(), &limits));
+        b.iter(|| response.parse(black_box(RESPONSE), ResponseContext::default(), &limits));
     });
 
     let mut head = RequestHead::new();

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use pointsman_proxy::http1::{
-    Asked, Encoder, Event, Framing, HeadWriter, Limits, ResponseReader, Version,
+    Encoder, Event, Framing, HeadWriter, Limits, ResponseContext, ResponseReader, Version,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -93,7 +93,7 @@ impl Get {
 
 async fn read(mut stream: TcpStream) -> Result<DemoResponse> {
     let mut reader = ResponseReader::new(Limits::default());
-    reader.expect(Asked::default());
+    reader.expect(ResponseContext::default());
     let (mut buffer, mut body, mut response) = (Vec::new(), Vec::new(), DemoResponse::default());
     loop {
         let event = reader.next(&buffer)?;

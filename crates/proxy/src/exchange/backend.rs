@@ -10,7 +10,8 @@ use super::sink::{Http1Sink, Sink};
 use super::source::{Http1Source, Source};
 use super::websocket_key;
 use crate::http1::{
-    self, Asked, Encoder, Event, Fault, Framing, HeadWriter, ResponseReader, WriteError,
+    self, Encoder, Event, Framing, HeadWriter, MessageFault, ResponseContext, ResponseReader,
+    WriteError,
 };
 use crate::io::buffer::Buffer;
 use crate::io::stream::ReadHalf;
@@ -143,7 +144,7 @@ impl UpstreamConnection {
                     .then(|| websocket_key::generate(worker));
                 let link = &mut *connection.link;
                 write_head(&mut connection.out, request, &encoder, key.as_deref())?;
-                link.responses.expect(Asked {
+                link.responses.expect(ResponseContext {
                     head: request.method == "HEAD",
                     websocket: request.websocket,
                 });
@@ -286,14 +287,14 @@ impl Http1Response<'_> {
         let fields = self.responses.head().view(self.buffer.filled()).fields();
         match fields.get("sec-websocket-accept") == Some(accept.as_bytes()) {
             true => Ok(()),
-            false => Err(http1::Error::Backend(Fault::UnexpectedInterim)),
+            false => Err(http1::Error::Backend(MessageFault::UnexpectedInterim)),
         }
     }
 
     async fn next(&mut self) -> Result<bool, ReceiveError> {
         self.buffer.consume(self.length);
         self.length = 0;
-        let most = self.responses.most_head_bytes();
+        let most = self.responses.max_head_bytes();
         loop {
             let event = self.responses.next(self.buffer.filled())?;
             match event {

@@ -65,9 +65,9 @@ impl<'c> Http1Sink<'c> {
             self.encoder.data(piece, self.out)?;
             return Ok(());
         }
-        self.encoder.before(piece.len(), self.out)?;
+        self.encoder.write_prefix(piece.len(), self.out)?;
         let mut end = Vec::new();
-        self.encoder.after(piece.len(), &mut end);
+        self.encoder.write_suffix(piece.len(), &mut end);
         self.left = true;
         self.writer.write_all(&mut [self.out, piece, &end]).await?;
         self.out.clear();

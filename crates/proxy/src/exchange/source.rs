@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::http2::source as http2;
-use crate::http1::{self, Body, Event, Fields};
+use crate::http1::{self, BodyReader, Event, Fields};
 use crate::io::buffer::Buffer;
 use crate::io::stream::ReadHalf;
 
@@ -47,7 +47,7 @@ pub(crate) enum Source<'c> {
 pub(crate) struct Http1Source<'c> {
     reader: &'c mut ReadHalf,
     buffer: &'c mut Buffer,
-    body: &'c mut Body,
+    body: &'c mut BodyReader,
     /// Length of the current piece, at the front of the buffer.
     piece: usize,
     /// Maximum size of the buffer.
@@ -60,7 +60,7 @@ impl<'c> Http1Source<'c> {
     pub(crate) fn new(
         reader: &'c mut ReadHalf,
         buffer: &'c mut Buffer,
-        body: &'c mut Body,
+        body: &'c mut BodyReader,
         most: usize,
     ) -> Self {
         Http1Source {

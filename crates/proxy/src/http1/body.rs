@@ -1,87 +1,86 @@
-//! Bodies: how they are framed, and taking them out of their framing.
+//! Framing and decoding of bodies.
 
 use std::ops::Range;
 
-use super::chunked::Chunks;
-use super::error::Fault;
+use super::chunked::ChunkedDecoder;
+use super::error::MessageFault;
 use super::field::Fields;
 use super::limits::Limits;
 
-/// Where a body ends (RFC 9112 §6.3).
+/// Framing of a body (RFC 9112 §6.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Framing {
-    /// There is none.
+    /// No body.
     #[default]
     None,
-    /// After so many bytes.
+    /// A body of known length.
     Length(u64),
-    /// After the last chunk and its trailers.
+    /// Chunks, optionally followed by trailers.
     Chunked,
-    /// Where the connection ends. Responses only.
+    /// Until the end of the connection. Responses only.
     UntilClose,
 }
 
 impl Framing {
-    /// Whether there is nothing to read.
+    /// Reports whether the body is known to be empty.
     pub fn is_empty(self) -> bool {
         matches!(self, Framing::None | Framing::Length(0))
     }
 }
 
-/// What [`BodyDecoder::decode`] found. The caller drops what is said to be done with from the front of its buffer before it calls
-/// again.
+/// Result of [`BodyDecoder::decode`]. Before the next call, the caller drops the consumed bytes from the front of its buffer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decoded {
-    /// Nothing but framing, which is done with; more bytes are needed after the rest.
+    /// Only framing was found; more bytes are needed.
     More {
-        /// Bytes that are done with.
+        /// Number of consumed bytes.
         consumed: usize,
     },
-    /// Bytes of the body are here. Everything up to the end of the range is done with.
+    /// Bytes of the body. Everything up to the end of the range is consumed.
     Data(Range<usize>),
-    /// The body is over. Trailers, if any, stand in what is now done with ([`BodyDecoder::trailers`]).
+    /// The body is complete. Trailers, if any, are among the consumed bytes ([`BodyDecoder::trailers`]).
     End {
-        /// Bytes that are done with.
+        /// Number of consumed bytes.
         consumed: usize,
     },
 }
 
-/// Takes a body out of its framing, piece by piece, without copying.
+/// Decodes a body incrementally, without copying.
 #[derive(Debug, Clone, Default)]
 pub struct BodyDecoder {
-    state: State,
-    failed: Option<Fault>,
+    state: DecoderState,
+    failed: Option<MessageFault>,
     received: u64,
-    most: Option<u64>,
+    max_bytes: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
-enum State {
+enum DecoderState {
     #[default]
     Done,
     Length(u64),
-    Chunked(Chunks),
+    Chunked(ChunkedDecoder),
     UntilClose,
 }
 
 impl BodyDecoder {
-    /// For a body framed like this.
+    /// Creates the decoder of a body with this framing.
     pub fn new(framing: Framing, limits: &Limits) -> Self {
         BodyDecoder {
             state: match framing {
-                Framing::None => State::Done,
-                Framing::Length(length) => State::Length(length),
-                Framing::Chunked => State::Chunked(Chunks::new(limits)),
-                Framing::UntilClose => State::UntilClose,
+                Framing::None => DecoderState::Done,
+                Framing::Length(length) => DecoderState::Length(length),
+                Framing::Chunked => DecoderState::Chunked(ChunkedDecoder::new(limits)),
+                Framing::UntilClose => DecoderState::UntilClose,
             },
             failed: None,
             received: 0,
-            most: limits.body_bytes,
+            max_bytes: limits.body_bytes,
         }
     }
 
-    /// Looks at the bytes that follow those already done with. After a fault every further call returns that fault.
-    pub fn decode(&mut self, bytes: &[u8]) -> Result<Decoded, Fault> {
+    /// Decodes the bytes that follow those already consumed. After a fault, every further call returns it again.
+    pub fn decode(&mut self, bytes: &[u8]) -> Result<Decoded, MessageFault> {
         if let Some(fault) = self.failed {
             return Err(fault);
         }
@@ -90,82 +89,85 @@ impl BodyDecoder {
         decoded
     }
 
-    fn advance(&mut self, bytes: &[u8]) -> Result<Decoded, Fault> {
+    fn advance(&mut self, bytes: &[u8]) -> Result<Decoded, MessageFault> {
         let decoded = match &mut self.state {
-            State::Done | State::Length(0) => Decoded::End { consumed: 0 },
-            State::Length(_) | State::UntilClose if bytes.is_empty() => {
+            DecoderState::Done | DecoderState::Length(0) => Decoded::End { consumed: 0 },
+            DecoderState::Length(_) | DecoderState::UntilClose if bytes.is_empty() => {
                 Decoded::More { consumed: 0 }
             }
-            State::Length(left) => {
+            DecoderState::Length(left) => {
                 let length =
                     usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
                 *left -= length as u64;
                 Decoded::Data(0..length)
             }
-            State::Chunked(chunks) => chunks.advance(bytes)?,
-            State::UntilClose => Decoded::Data(0..bytes.len()),
+            DecoderState::Chunked(chunks) => chunks.advance(bytes)?,
+            DecoderState::UntilClose => Decoded::Data(0..bytes.len()),
         };
         if let Decoded::Data(range) = &decoded {
             self.received += range.len() as u64;
-            if self.most.is_some_and(|most| self.received > most) {
-                return Err(Fault::BodyTooLarge);
+            if self
+                .max_bytes
+                .is_some_and(|max_bytes| self.received > max_bytes)
+            {
+                return Err(MessageFault::BodyTooLarge);
             }
         }
         Ok(decoded)
     }
 
-    /// The connection ended: whether the body may end so.
-    pub fn eof(&mut self) -> Result<(), Fault> {
+    /// Handles the end of the connection. Fails if the body is incomplete.
+    pub fn eof(&mut self) -> Result<(), MessageFault> {
         match &self.state {
-            State::UntilClose => self.state = State::Done,
-            State::Chunked(chunks) if chunks.is_done() => {}
-            State::Done | State::Length(0) => {}
+            DecoderState::UntilClose => self.state = DecoderState::Done,
+            DecoderState::Chunked(chunks) if chunks.is_done() => {}
+            DecoderState::Done | DecoderState::Length(0) => {}
             // RFC 9112 §8: "A message body that uses the chunked transfer coding is incomplete if the zero-sized chunk that
             // terminates the encoding has not been received", and one with a length if it is shorter.
-            _ => self.failed = Some(Fault::IncompleteBody),
+            _ => self.failed = Some(MessageFault::IncompleteBody),
         }
         self.failed.map_or(Ok(()), Err)
     }
 
-    /// How many bytes of the body are still to come, where that is known.
+    /// Returns the number of remaining bytes of a body of known length.
     pub fn left(&self) -> Option<u64> {
         match self.state {
-            State::Length(left) => Some(left),
+            DecoderState::Length(left) => Some(left),
             _ => None,
         }
     }
 
-    /// So many bytes of a body of known length went another way than through [`decode`](Self::decode).
+    /// Accounts for bytes of a body of known length that were transferred without [`decode`](Self::decode).
     pub fn skip(&mut self, count: u64) {
-        if let State::Length(left) = &mut self.state {
+        if let DecoderState::Length(left) = &mut self.state {
             *left = left.saturating_sub(count);
             self.received += count;
         }
     }
 
-    /// Whether only the end of the connection tells where the body ends.
+    /// Reports whether the body is delimited by the end of the connection.
     pub fn ends_with_connection(&self) -> bool {
-        matches!(self.state, State::UntilClose)
+        matches!(self.state, DecoderState::UntilClose)
     }
 
-    /// Whether the body is over.
+    /// Reports whether the body is complete.
     pub fn is_done(&self) -> bool {
         match &self.state {
-            State::Done | State::Length(0) => true,
-            State::Chunked(chunks) => chunks.is_done(),
+            DecoderState::Done | DecoderState::Length(0) => true,
+            DecoderState::Chunked(chunks) => chunks.is_done(),
             _ => false,
         }
     }
 
-    /// Bytes of the body so far, without framing.
+    /// Returns the number of body bytes so far, without framing.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// The trailers, once the body is over; `bytes` are those that the last call was given.
+    /// Returns the trailers, once the body is complete. `bytes` are those of the last call to `decode`.
     pub fn trailers<'a>(&'a self, bytes: &'a [u8]) -> Fields<'a> {
         match &self.state {
-            State::Chunked(chunks) => chunks.trailers(bytes),
+            DecoderState::Chunked(chunks) => chunks.trailers(bytes),
             _ => Fields {
                 bytes,
                 fields: &[],

@@ -1,36 +1,36 @@
-//! The chunked transfer coding (RFC 9112 §7.1), read without lenience.
+//! Strict decoder of the chunked transfer coding (RFC 9112 §7.1).
 //!
-//! Chunk extensions are read past, never passed on. White space is taken only where the grammar has it: before and after the ";" of
-//! an extension. Every line ends with CRLF: after sizes, after data, after the last chunk, after each trailer.
+//! Chunk extensions are skipped and never forwarded. White space is accepted only where the grammar allows it: around the ";" of an extension. Every line has
+//! to end with CRLF: sizes, data, the last chunk and each trailer.
 
 use super::body::Decoded;
-use super::error::Fault;
+use super::error::MessageFault;
 use super::field::{Field, Fields, is_forbidden_trailer};
 use super::limits::Limits;
-use super::lines::{self, Search};
+use super::line_endings::{self, HeadSearch};
 
-/// 64 bits in hexadecimal; what is longer has leading zeros or does not fit.
-const MOST_DIGITS: u8 = 16;
+/// Digits of a 64-bit number. A longer size has leading zeros or overflows.
+const MAX_SIZE_DIGITS: u8 = 16;
 
 #[derive(Debug, Clone)]
-pub(super) struct Chunks {
-    state: State,
-    /// Bytes of extensions that no data has paid for.
+pub(super) struct ChunkedDecoder {
+    state: ChunkState,
+    /// Bytes of extensions in excess of the bytes of data so far.
     excess: u64,
-    most_excess: u64,
-    most_trailer_bytes: usize,
-    most_trailers: usize,
+    max_excess: u64,
+    max_trailer_bytes: usize,
+    max_trailers: usize,
     trailers: Vec<Field>,
     trailers_end: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum ChunkState {
     Size {
         size: u64,
         digits: u8,
     },
-    /// White space after the size: an extension has to follow.
+    /// White space after the size; an extension has to follow.
     Space {
         size: u64,
     },
@@ -45,32 +45,32 @@ enum State {
     },
     DataCr,
     DataLf,
-    Trailers(Search),
+    Trailers(HeadSearch),
     Done,
 }
 
-impl Chunks {
+impl ChunkedDecoder {
     pub(super) fn new(limits: &Limits) -> Self {
-        Chunks {
-            state: State::Size { size: 0, digits: 0 },
+        ChunkedDecoder {
+            state: ChunkState::Size { size: 0, digits: 0 },
             excess: 0,
-            most_excess: limits.chunk_extension_bytes as u64,
-            most_trailer_bytes: limits.trailer_bytes,
-            most_trailers: limits.trailers.min(Limits::MOST_FIELDS),
+            max_excess: limits.chunk_extension_bytes as u64,
+            max_trailer_bytes: limits.trailer_bytes,
+            max_trailers: limits.trailers.min(Limits::MAX_FIELDS),
             trailers: Vec::new(),
             trailers_end: 0,
         }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, ChunkState::Done)
     }
 
-    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<Decoded, Fault> {
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<Decoded, MessageFault> {
         let mut at = 0;
         loop {
             match self.state {
-                State::Data { left } => {
+                ChunkState::Data { left } => {
                     let here = bytes.len() - at;
                     if here == 0 {
                         return Ok(Decoded::More { consumed: at });
@@ -78,23 +78,23 @@ impl Chunks {
                     let length = usize::try_from(left).map_or(here, |left| left.min(here));
                     let left = left - length as u64;
                     self.state = match left {
-                        0 => State::DataCr,
-                        left => State::Data { left },
+                        0 => ChunkState::DataCr,
+                        left => ChunkState::Data { left },
                     };
                     return Ok(Decoded::Data(at..at + length));
                 }
-                State::DataCr if bytes[at..].starts_with(b"\r\n") => {
-                    self.state = State::Size { size: 0, digits: 0 };
+                ChunkState::DataCr if bytes[at..].starts_with(b"\r\n") => {
+                    self.state = ChunkState::Size { size: 0, digits: 0 };
                     at += 2;
                 }
-                State::Size { digits: 0, .. }
+                ChunkState::Size { digits: 0, .. }
                     if let Some((size, length)) = plain_size(&bytes[at..]) =>
                 {
-                    self.state = self.sized(size);
+                    self.state = self.after_size(size);
                     at += length;
                 }
-                State::Trailers(search) => return self.take_trailers(search, bytes, at),
-                State::Done => return Ok(Decoded::End { consumed: at }),
+                ChunkState::Trailers(search) => return self.take_trailers(search, bytes, at),
+                ChunkState::Done => return Ok(Decoded::End { consumed: at }),
                 state => {
                     let Some(byte) = bytes.get(at) else {
                         return Ok(Decoded::More { consumed: at });
@@ -106,100 +106,115 @@ impl Chunks {
         }
     }
 
-    /// One byte of a line.
-    fn step(&mut self, state: State, byte: u8) -> Result<State, Fault> {
+    /// Processes one byte of a line.
+    fn step(&mut self, state: ChunkState, byte: u8) -> Result<ChunkState, MessageFault> {
         Ok(match (state, byte) {
-            (State::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
-                if digits == MOST_DIGITS {
-                    return Err(Fault::BadChunkSize);
+            (ChunkState::Size { size, digits }, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+                if digits == MAX_SIZE_DIGITS {
+                    return Err(MessageFault::BadChunkSize);
                 }
-                State::Size {
-                    size: size << 4 | u64::from(hexadecimal(byte).ok_or(Fault::BadChunkSize)?),
+                ChunkState::Size {
+                    size: size << 4
+                        | u64::from(hexadecimal(byte).ok_or(MessageFault::BadChunkSize)?),
                     digits: digits + 1,
                 }
             }
-            (State::Size { digits: 0, .. }, _) => return Err(Fault::BadChunkSize),
-            (State::Size { size, .. } | State::Extension { size }, b'\r') => State::SizeLf { size },
-            (State::Size { size, .. } | State::Space { size }, b';') => self.extension(size)?,
-            (State::Size { size, .. } | State::Space { size }, b' ' | b'\t') => {
-                self.extension(size)?;
-                State::Space { size }
+            (ChunkState::Size { digits: 0, .. }, _) => return Err(MessageFault::BadChunkSize),
+            (ChunkState::Size { size, .. } | ChunkState::Extension { size }, b'\r') => {
+                ChunkState::SizeLf { size }
             }
-            (State::Size { .. } | State::Space { .. }, b'\n') => return Err(Fault::BareNewline),
-            (State::Size { .. } | State::Space { .. }, _) => return Err(Fault::BadChunkSize),
-            (State::Extension { .. }, b'\n') => return Err(Fault::BareNewline),
-            (State::Extension { size }, b'\t' | b' '..=b'~' | 0x80..) => self.extension(size)?,
-            (State::Extension { .. }, _) => return Err(Fault::BadChunkExtension),
-            (State::SizeLf { size }, b'\n') => self.sized(size),
-            (State::SizeLf { .. }, _) => return Err(Fault::BareNewline),
-            (State::DataCr, b'\r') => State::DataLf,
-            (State::DataLf, b'\n') => State::Size { size: 0, digits: 0 },
-            (State::DataCr, b'\n') | (State::DataLf, _) => return Err(Fault::BareNewline),
-            // Not reached with data, trailers or the end: `advance` takes those.
-            _ => return Err(Fault::BadChunkEnd),
+            (ChunkState::Size { size, .. } | ChunkState::Space { size }, b';') => {
+                self.extension(size)?
+            }
+            (ChunkState::Size { size, .. } | ChunkState::Space { size }, b' ' | b'\t') => {
+                self.extension(size)?;
+                ChunkState::Space { size }
+            }
+            (ChunkState::Size { .. } | ChunkState::Space { .. }, b'\n') => {
+                return Err(MessageFault::BareNewline);
+            }
+            (ChunkState::Size { .. } | ChunkState::Space { .. }, _) => {
+                return Err(MessageFault::BadChunkSize);
+            }
+            (ChunkState::Extension { .. }, b'\n') => return Err(MessageFault::BareNewline),
+            (ChunkState::Extension { size }, b'\t' | b' '..=b'~' | 0x80..) => {
+                self.extension(size)?
+            }
+            (ChunkState::Extension { .. }, _) => return Err(MessageFault::BadChunkExtension),
+            (ChunkState::SizeLf { size }, b'\n') => self.after_size(size),
+            (ChunkState::SizeLf { .. }, _) => return Err(MessageFault::BareNewline),
+            (ChunkState::DataCr, b'\r') => ChunkState::DataLf,
+            (ChunkState::DataLf, b'\n') => ChunkState::Size { size: 0, digits: 0 },
+            (ChunkState::DataCr, b'\n') | (ChunkState::DataLf, _) => {
+                return Err(MessageFault::BareNewline);
+            }
+            // Unreachable: `advance` handles data, trailers and the end.
+            _ => return Err(MessageFault::BadChunkEnd),
         })
     }
 
-    /// The line of a size has ended.
-    fn sized(&mut self, size: u64) -> State {
+    /// Returns the state after a chunk's size line.
+    fn after_size(&mut self, size: u64) -> ChunkState {
         self.excess = self.excess.saturating_sub(size);
         match size {
-            0 => State::Trailers(Search::default()),
-            left => State::Data { left },
+            0 => ChunkState::Trailers(HeadSearch::default()),
+            left => ChunkState::Data { left },
         }
     }
 
-    fn extension(&mut self, size: u64) -> Result<State, Fault> {
+    fn extension(&mut self, size: u64) -> Result<ChunkState, MessageFault> {
         self.excess += 1;
-        match self.excess > self.most_excess {
-            true => Err(Fault::BadChunkExtension),
-            false => Ok(State::Extension { size }),
+        match self.excess > self.max_excess {
+            true => Err(MessageFault::BadChunkExtension),
+            false => Ok(ChunkState::Extension { size }),
         }
     }
 
-    /// The trailer section stays in the buffer until its end is there.
+    /// Parses the trailer section, which stays in the buffer until it is complete.
     fn take_trailers(
         &mut self,
-        mut search: Search,
+        mut search: HeadSearch,
         bytes: &[u8],
         at: usize,
-    ) -> Result<Decoded, Fault> {
+    ) -> Result<Decoded, MessageFault> {
         let section = &bytes[at..];
         match section {
             [] | [b'\r'] => return Ok(Decoded::More { consumed: at }),
             [b'\r', b'\n', ..] => {
-                self.state = State::Done;
+                self.state = ChunkState::Done;
                 self.trailers_end = at;
                 return Ok(Decoded::End { consumed: at + 2 });
             }
-            [b'\r', ..] => return Err(Fault::BareNewline),
+            [b'\r', ..] => return Err(MessageFault::BareNewline),
             _ => {}
         }
         let Some(length) = search.advance(section)? else {
-            if section.len() > self.most_trailer_bytes {
-                return Err(Fault::TrailersTooLarge);
+            if section.len() > self.max_trailer_bytes {
+                return Err(MessageFault::TrailersTooLarge);
             }
-            self.state = State::Trailers(search);
+            self.state = ChunkState::Trailers(search);
             return Ok(Decoded::More { consumed: at });
         };
-        if length > self.most_trailer_bytes {
-            return Err(Fault::TrailersTooLarge);
+        if length > self.max_trailer_bytes {
+            return Err(MessageFault::TrailersTooLarge);
         }
         let end = at + length;
-        let mut room = [httparse::EMPTY_HEADER; Limits::MOST_FIELDS];
+        let mut room = [httparse::EMPTY_HEADER; Limits::MAX_FIELDS];
         let parsed =
-            match httparse::parse_headers(&section[..length], &mut room[..self.most_trailers]) {
+            match httparse::parse_headers(&section[..length], &mut room[..self.max_trailers]) {
                 Ok(httparse::Status::Complete((_, parsed))) => parsed,
-                Ok(httparse::Status::Partial) => return Err(Fault::BareNewline),
-                Err(httparse::Error::TooManyHeaders) => return Err(Fault::TrailersTooLarge),
-                Err(error) => return Err(lines::fault(error).unwrap_or(Fault::BadFieldName)),
+                Ok(httparse::Status::Partial) => return Err(MessageFault::BareNewline),
+                Err(httparse::Error::TooManyHeaders) => return Err(MessageFault::TrailersTooLarge),
+                Err(error) => {
+                    return Err(line_endings::fault(error).unwrap_or(MessageFault::BadFieldName));
+                }
             };
-        lines::take_fields(&bytes[..end], at, end, parsed, &mut self.trailers)?;
+        line_endings::take_fields(&bytes[..end], at, end, parsed, &mut self.trailers)?;
         for trailer in &mut self.trailers {
-            trailer.named = is_forbidden_trailer(trailer.name.get(bytes));
+            trailer.connection_option = is_forbidden_trailer(trailer.name.get(bytes));
         }
         self.trailers_end = end - 2;
-        self.state = State::Done;
+        self.state = ChunkState::Done;
         Ok(Decoded::End { consumed: end })
     }
 
@@ -221,12 +236,15 @@ fn hexadecimal(byte: u8) -> Option<u8> {
     }
 }
 
-/// The size and the length of its line, if all of it is here and it is nothing but digits and CRLF: the way nearly all are, without a
-/// state for each byte.
+/// Parses a complete size line without extensions. Returns the size and the length of the line. This is the fast path of nearly all chunks.
 fn plain_size(bytes: &[u8]) -> Option<(u64, usize)> {
     let mut size = 0;
-    // A line with one digit too many ends the loop; `step` refuses it.
-    for (at, byte) in bytes.iter().take(usize::from(MOST_DIGITS) + 1).enumerate() {
+    // `step` rejects a line with too many digits.
+    for (at, byte) in bytes
+        .iter()
+        .take(usize::from(MAX_SIZE_DIGITS) + 1)
+        .enumerate()
+    {
         match hexadecimal(*byte) {
             Some(digit) => size = size << 4 | u64::from(digit),
             None if at > 0 && bytes[at..].starts_with(b"\r\n") => return Some((size, at + 2)),

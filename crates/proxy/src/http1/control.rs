@@ -1,16 +1,15 @@
-//! What the fields of a head say about the message and the connection: framing, persistence, upgrade, expectation.
+//! Control fields of a head: framing, persistence, upgrade, expectation.
 
-use super::error::Fault;
-use super::field::{Field, Known, Span};
+use super::error::MessageFault;
+use super::field::{Field, KnownField, Span};
 use super::grammar::{Version, list};
 
-/// Connection options that one message may name.
-const MOST_OPTIONS: usize = 32;
+/// Maximum number of connection options in a message.
+const MAX_CONNECTION_OPTIONS: usize = 32;
 
-/// Names that `Connection` may not make vanish. RFC 9110 §7.6.1: "A sender MUST NOT send a connection option corresponding to a
-/// field that is intended for all recipients of the content." Host and framing are not in the list because they are never passed
-/// on as fields: they are written anew.
-const NOT_OPTIONS: [&[u8]; 8] = [
+/// Fields that `Connection` can't remove. RFC 9110 §7.6.1: "A sender MUST NOT send a connection option corresponding to a field that is intended for all
+/// recipients of the content." Host and framing are not listed because they are never forwarded but generated.
+const PROTECTED_FIELDS: [&[u8]; 8] = [
     b"authorization",
     b"cache-control",
     b"content-encoding",
@@ -21,7 +20,7 @@ const NOT_OPTIONS: [&[u8]; 8] = [
     b"cookie",
 ];
 
-/// What an `Expect` field asks for.
+/// Value of the `Expect` field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Expect {
     #[default]
@@ -30,7 +29,7 @@ pub(super) enum Expect {
     Other,
 }
 
-/// What the fields say, taken together.
+/// Values of the control fields.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Control {
     pub(super) host: Option<Span>,
@@ -40,62 +39,61 @@ pub(super) struct Control {
     pub(super) close: bool,
     pub(super) keep_alive: bool,
     pub(super) upgrade: bool,
-    /// `Upgrade` names WebSocket.
+    /// `Upgrade` lists WebSocket.
     pub(super) websocket: bool,
     pub(super) websocket_keys: u32,
     pub(super) websocket_13: bool,
-    /// `TE` has `trailers`.
+    /// `TE` contains `trailers`.
     pub(super) te_trailers: bool,
     pub(super) expect: Expect,
     options: usize,
-    /// `Connection` names more than the options known here.
-    names: bool,
+    /// `Connection` lists options other than close, keep-alive and upgrade.
+    has_other_options: bool,
 }
 
 impl Control {
-    /// Reads the fields once, and marks those that `Connection` names.
-    pub(super) fn read(bytes: &[u8], fields: &mut [Field]) -> Result<Control, Fault> {
+    /// Reads the control fields, and marks the fields that `Connection` lists.
+    pub(super) fn read(bytes: &[u8], fields: &mut [Field]) -> Result<Control, MessageFault> {
         let mut control = Control::default();
         for field in fields.iter() {
-            if field.known != Known::Other {
+            if field.known != KnownField::Other {
                 control.take(field, field.value.get(bytes))?;
             }
         }
         // RFC 9112 §6.1: "A server MAY reject a request that contains both Content-Length and Transfer-Encoding"; §6.3: "Such a
         // message might indicate an attempt to perform request smuggling or response splitting and ought to be handled as an error."
         if control.chunked && control.length.is_some() {
-            return Err(Fault::LengthAndTransferEncoding);
+            return Err(MessageFault::LengthAndTransferEncoding);
         }
-        if control.names {
-            mark_named(bytes, fields);
+        if control.has_other_options {
+            mark_connection_options(bytes, fields);
         }
         Ok(control)
     }
 
-    fn take(&mut self, field: &Field, value: &[u8]) -> Result<(), Fault> {
+    fn take(&mut self, field: &Field, value: &[u8]) -> Result<(), MessageFault> {
         match field.known {
-            Known::Host => {
+            KnownField::Host => {
                 self.host = Some(field.value);
                 self.hosts += 1;
             }
-            Known::ContentLength => {
+            KnownField::ContentLength => {
                 let first = self.length.is_none();
                 self.length = Some(
                     content_length(value)
                         .filter(|_| first)
-                        .ok_or(Fault::BadContentLength)?,
+                        .ok_or(MessageFault::BadContentLength)?,
                 );
             }
-            Known::TransferEncoding => {
-                // RFC 9112 §6.1 names 501 for codings that are not understood, and 400 where chunked is not the last or applied
-                // twice. None but chunked is understood here, and a sender that offers another one is more often probing than
-                // mistaken: always 400.
+            KnownField::TransferEncoding => {
+                // RFC 9112 §6.1 suggests 501 for unknown codings, and 400 if chunked is not the last or is applied twice. Only chunked is supported, and
+                // other codings are mostly sent by scanners, so the response is always 400.
                 if self.chunked || !value.eq_ignore_ascii_case(b"chunked") {
-                    return Err(Fault::BadTransferEncoding);
+                    return Err(MessageFault::BadTransferEncoding);
                 }
                 self.chunked = true;
             }
-            Known::Connection => {
+            KnownField::Connection => {
                 if memchr::memchr(b',', value).is_none() && !value.is_empty() {
                     return self.option(value);
                 }
@@ -103,34 +101,34 @@ impl Control {
                     self.option(option)?;
                 }
             }
-            Known::Upgrade => {
+            KnownField::Upgrade => {
                 self.websocket |=
                     list(value).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"));
             }
-            Known::Te => {
+            KnownField::Te => {
                 self.te_trailers |=
                     list(value).any(|coding| coding.eq_ignore_ascii_case(b"trailers"));
             }
-            Known::Expect => {
+            KnownField::Expect => {
                 let known = value.eq_ignore_ascii_case(b"100-continue");
                 self.expect = match self.expect {
                     Expect::Nothing | Expect::Continue if known => Expect::Continue,
                     _ => Expect::Other,
                 };
             }
-            Known::WebSocketKey => {
+            KnownField::WebSocketKey => {
                 self.websocket_keys += if is_websocket_key(value) { 1 } else { 2 }
             }
-            Known::WebSocketVersion => self.websocket_13 = value == b"13",
+            KnownField::WebSocketVersion => self.websocket_13 = value == b"13",
             _ => {}
         }
         Ok(())
     }
 
-    fn option(&mut self, option: &[u8]) -> Result<(), Fault> {
+    fn option(&mut self, option: &[u8]) -> Result<(), MessageFault> {
         self.options += 1;
-        if self.options > MOST_OPTIONS {
-            return Err(Fault::TooManyConnectionOptions);
+        if self.options > MAX_CONNECTION_OPTIONS {
+            return Err(MessageFault::TooManyConnectionOptions);
         }
         if option.eq_ignore_ascii_case(b"close") {
             self.close = true;
@@ -139,19 +137,19 @@ impl Control {
         } else if option.eq_ignore_ascii_case(b"upgrade") {
             self.upgrade = true;
         } else {
-            self.names = true;
+            self.has_other_options = true;
         }
         Ok(())
     }
 
-    /// RFC 9112 §9.3, in the order that it gives. The exception that it makes for proxies is about forward proxies: a gateway is an
-    /// origin server to its clients (RFC 9110 §3.7), so HTTP/1.0 clients that ask for persistence get it.
+    /// Reports whether the connection is persistent, in the order of RFC 9112 §9.3. Its exception for proxies concerns forward proxies: a gateway acts as an
+    /// origin server (RFC 9110 §3.7), so it honours `keep-alive` of HTTP/1.0 clients.
     pub(super) fn persists(&self, version: Version) -> bool {
         !self.close && (version == Version::Http11 || self.keep_alive)
     }
 }
 
-/// RFC 9110 §8.6: `Content-Length = 1*DIGIT`. No sign, no list, nothing above 2^63-1: origins that keep it as a signed number read something else.
+/// Parses `Content-Length = 1*DIGIT` (RFC 9110 §8.6). Rejects signs, lists, and values above 2^63-1, which overflow in origins that use signed numbers.
 pub(crate) fn content_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 20 {
         return None;
@@ -171,20 +169,20 @@ fn is_websocket_key(value: &[u8]) -> bool {
 
 /// RFC 9110 §7.6.1: "for each connection-option in this field, remove any header or trailer field(s) from the message with the same
 /// name as the connection-option". The work is bounded: at most `MOST_OPTIONS` names.
-fn mark_named(bytes: &[u8], fields: &mut [Field]) {
+fn mark_connection_options(bytes: &[u8], fields: &mut [Field]) {
     for at in 0..fields.len() {
-        if fields[at].known != Known::Connection {
+        if fields[at].known != KnownField::Connection {
             continue;
         }
         for option in list(fields[at].value.get(bytes)) {
-            if NOT_OPTIONS
+            if PROTECTED_FIELDS
                 .iter()
                 .any(|name| option.eq_ignore_ascii_case(name))
             {
                 continue;
             }
             for field in fields.iter_mut() {
-                field.named |= field.known != Known::Host
+                field.connection_option |= field.known != KnownField::Host
                     && field.name.get(bytes).eq_ignore_ascii_case(option);
             }
         }

@@ -1,4 +1,4 @@
-//! Framing of our own for the bodies that go out.
+//! Encoding of bodies that are sent.
 
 use thiserror::Error;
 
@@ -6,33 +6,32 @@ use super::body::Framing;
 use super::grammar::Version;
 use super::write::{HeadWriter, WriteError, write_decimal, write_field};
 
-/// A body that does not fit the framing that its head announced. The connection has to be closed: the peer waits for bytes that won't
-/// come, or would take those in excess for another message.
+/// A body that does not match its announced framing. The connection has to be closed: the peer would wait for missing bytes, or take excess bytes for
+/// another message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum EncodeError {
-    /// More bytes than Content-Length says, or bytes where there is no body.
+    /// More bytes than Content-Length, or any where there is no body.
     #[error("more bytes than the head announced")]
     TooLong,
-    /// Fewer bytes than Content-Length says.
+    /// Fewer bytes than Content-Length.
     #[error("fewer bytes than the head announced")]
     TooShort,
-    /// A trailer that can't be written.
+    /// An invalid trailer.
     #[error(transparent)]
     Trailer(#[from] WriteError),
 }
 
-/// Frames one body: a length that is known stays, anything else becomes chunks, and a peer of HTTP/1.0 gets bytes until the end of the
-/// connection.
+/// Encodes one body: with Content-Length if the length is known, otherwise in chunks, or until the end of the connection for HTTP/1.0 clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Encoder {
-    kind: Kind,
-    /// Trailers are sent, where the framing has a place for them.
+    coding: Coding,
+    /// Trailers are sent if the framing supports them.
     trailers: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// No body; the length that it would have, if the head is to say so.
+enum Coding {
+    /// No body, with the Content-Length to announce, if any.
     None(Option<u64>),
     Length {
         whole: u64,
@@ -53,107 +52,102 @@ impl Encoder {
         }
     }
 
-    /// For a response to a client of this version, with the backend's framing.
+    /// Creates the encoder of a response to a client of version `to`, with the backend's framing.
     pub fn response(framing: Framing, to: Version) -> Self {
-        let kind = match framing {
-            Framing::None => Kind::None(None),
-            Framing::Length(whole) => Kind::Length { whole, left: whole },
-            Framing::Chunked | Framing::UntilClose if to == Version::Http11 => Kind::Chunked,
-            Framing::Chunked | Framing::UntilClose => Kind::Close,
+        let coding = match framing {
+            Framing::None => Coding::None(None),
+            Framing::Length(whole) => Coding::Length { whole, left: whole },
+            Framing::Chunked | Framing::UntilClose if to == Version::Http11 => Coding::Chunked,
+            Framing::Chunked | Framing::UntilClose => Coding::Close,
         };
         Encoder {
-            kind,
+            coding,
             trailers: true,
         }
     }
 
-    /// For a response without a body whose head may still say how long one would be: to HEAD, and 304. Not for 1xx and 204, which RFC 9110
-    /// §8.6 forbids to: those are [`Framing::None`].
+    /// Creates the encoder of a response that has no body but may announce its length: to HEAD, and 304. For 1xx and 204, where RFC 9110 §8.6 forbids
+    /// Content-Length, use [`Framing::None`].
     pub fn bodiless(content_length: Option<u64>) -> Self {
         Encoder {
-            kind: Kind::None(content_length),
+            coding: Coding::None(content_length),
             trailers: false,
         }
     }
 
     /// Writes the fields that announce this framing.
     pub fn announce(&self, head: &mut HeadWriter<'_>) {
-        match self.kind {
-            Kind::None(Some(length)) | Kind::Length { whole: length, .. } => {
+        match self.coding {
+            Coding::None(Some(length)) | Coding::Length { whole: length, .. } => {
                 head.content_length(length)
             }
-            Kind::Chunked => head.chunked(),
-            Kind::None(None) | Kind::Close => {}
+            Coding::Chunked => head.chunked(),
+            Coding::None(None) | Coding::Close => {}
         }
     }
 
-    /// Whether only the end of the connection ends the body; the head says `connection: close` then.
+    /// Reports whether the body is delimited by the end of the connection, so that the head needs `connection: close`.
     pub fn closes(&self) -> bool {
-        self.kind == Kind::Close
+        self.coding == Coding::Close
     }
 
-    /// Whether trailers can be sent.
-    pub fn carries_trailers(&self) -> bool {
-        self.trailers && self.kind == Kind::Chunked
-    }
-
-    /// Whether bytes of the body need nothing around them.
+    /// Reports whether bytes of the body are sent without framing around them.
     pub fn is_plain(&self) -> bool {
-        matches!(self.kind, Kind::Length { .. } | Kind::Close)
+        matches!(self.coding, Coding::Length { .. } | Coding::Close)
     }
 
-    /// So many bytes of the body were written another way.
+    /// Accounts for bytes of the body that were transferred without the encoder.
     pub fn skip(&mut self, count: u64) -> Result<(), EncodeError> {
-        if let Kind::Length { left, .. } = &mut self.kind {
+        if let Coding::Length { left, .. } = &mut self.coding {
             *left = left.checked_sub(count).ok_or(EncodeError::TooLong)?;
         }
         Ok(())
     }
 
-    /// Writes what stands before `length` bytes of the body, which the caller sends next, followed by [`Encoder::after`]. So the bytes
-    /// themselves need no copy. Nothing is to be written for no bytes: an empty chunk would end the body.
-    pub fn before(&mut self, length: usize, out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        match &mut self.kind {
+    /// Writes the framing in front of `length` bytes of the body. The caller sends the bytes themselves, without a copy, and then
+    /// [`write_suffix`](Encoder::write_suffix). Writes nothing if `length` is zero, because an empty chunk ends the body.
+    pub fn write_prefix(&mut self, length: usize, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        match &mut self.coding {
             _ if length == 0 => {}
-            Kind::None(_) => return Err(EncodeError::TooLong),
-            Kind::Length { left, .. } => {
+            Coding::None(_) => return Err(EncodeError::TooLong),
+            Coding::Length { left, .. } => {
                 *left = left
                     .checked_sub(length as u64)
                     .ok_or(EncodeError::TooLong)?;
             }
-            Kind::Chunked => {
+            Coding::Chunked => {
                 write_hexadecimal(length as u64, out);
                 out.extend_from_slice(b"\r\n");
             }
-            Kind::Close => {}
+            Coding::Close => {}
         }
         Ok(())
     }
 
-    /// Writes what stands after the bytes that [`Encoder::before`] announced.
-    pub fn after(&mut self, length: usize, out: &mut Vec<u8>) {
-        if length > 0 && self.kind == Kind::Chunked {
+    /// Writes the framing after the bytes announced with [`write_prefix`](Encoder::write_prefix).
+    pub fn write_suffix(&mut self, length: usize, out: &mut Vec<u8>) {
+        if length > 0 && self.coding == Coding::Chunked {
             out.extend_from_slice(b"\r\n");
         }
     }
 
-    /// Writes bytes of the body with what stands around them.
+    /// Writes bytes of the body with their framing.
     pub fn data(&mut self, data: &[u8], out: &mut Vec<u8>) -> Result<(), EncodeError> {
-        self.before(data.len(), out)?;
+        self.write_prefix(data.len(), out)?;
         out.extend_from_slice(data);
-        self.after(data.len(), out);
+        self.write_suffix(data.len(), out);
         Ok(())
     }
 
-    /// Writes the end of the body. Trailers of requests are dropped, and those for which the framing has no place.
+    /// Writes the end of the body. Trailers are dropped in requests and if the framing does not support them.
     pub fn end<'f>(
         &mut self,
         trailers: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
         out: &mut Vec<u8>,
     ) -> Result<(), EncodeError> {
-        match self.kind {
-            Kind::Length { left: 1.., .. } => return Err(EncodeError::TooShort),
-            Kind::Chunked => {
+        match self.coding {
+            Coding::Length { left: 1.., .. } => return Err(EncodeError::TooShort),
+            Coding::Chunked => {
                 let start = out.len();
                 out.extend_from_slice(b"0\r\n");
                 for (name, value) in trailers.into_iter().take_while(|_| self.trailers) {
@@ -166,7 +160,7 @@ impl Encoder {
             }
             _ => {}
         }
-        self.kind = Kind::None(None);
+        self.coding = Coding::None(None);
         Ok(())
     }
 }

@@ -1,9 +1,9 @@
-//! The small productions of RFC 9110 and RFC 9112: tokens, lists, versions, reason phrases.
+//! Basic grammar of RFC 9110 and RFC 9112: tokens, lists, versions, reason phrases.
 
 /// The version of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Version {
-    /// HTTP/1.0: no chunks, one message per connection unless asked.
+    /// HTTP/1.0: no chunked coding, and connections are closed by default.
     Http10,
     /// HTTP/1.1.
     #[default]
@@ -11,7 +11,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As written on the wire.
+    /// Returns the version as sent.
     pub fn as_bytes(self) -> &'static [u8] {
         match self {
             Version::Http10 => b"HTTP/1.0",
@@ -38,17 +38,17 @@ const fn table(of: &[u8]) -> [bool; 256] {
 /// RFC 9110 §5.6.2, "tchar".
 pub(super) static TOKEN: [bool; 256] = table(b"!#$%&'*+-.^_`|~");
 
-/// What a path may hold: RFC 3986 §3.3, "pchar" and "/"; and `[]{}|^` and the grave accent, which browsers send as they are
-/// (URL Standard, "path percent-encode set" and its predecessors).
+/// Characters of a path: RFC 3986 §3.3, "pchar" and "/", and also `[]{}|^` and the grave accent, which browsers send unescaped (URL Standard, "path
+/// percent-encode set" and its predecessors).
 pub(super) static PATH: [bool; 256] = table(b"-._~!$&'()*+,;=:@/%[]{}|^`");
 
-/// What a query may hold: as a path, and "?" and the backslash, which browsers send as it is in queries only.
+/// Characters of a query: those of a path, "?", and the backslash, which browsers send unescaped only in queries.
 pub(super) static QUERY: [bool; 256] = table(b"-._~!$&'()*+,;=:@/%[]{}|^`?\\");
 
-/// RFC 3986 §3.2.2, "reg-name", without the check of what follows a "%".
+/// RFC 3986 §3.2.2, "reg-name". The digits after "%" are checked separately.
 pub(super) static REG_NAME: [bool; 256] = table(b"-._~!$&'()*+,;=%");
 
-/// Whether all bytes are in the table. Eight at a time without a branch.
+/// Reports whether all bytes are in the table. Processes eight at a time without a branch.
 pub(super) fn all(bytes: &[u8], table: &[bool; 256]) -> bool {
     let of = |bytes: &[u8]| {
         bytes
@@ -59,13 +59,13 @@ pub(super) fn all(bytes: &[u8], table: &[bool; 256]) -> bool {
     eights.iter().all(|eight| of(eight)) && of(rest)
 }
 
-/// Whether this is a token (RFC 9110 §5.6.2), as methods and field names are.
+/// Reports whether this is a token (RFC 9110 §5.6.2), such as a method or a field name.
 pub fn is_token(bytes: &[u8]) -> bool {
     !bytes.is_empty() && all(bytes, &TOKEN)
 }
 
-/// The elements of a comma-separated list (RFC 9110 §5.6.1), without white space around them and without empty ones. Strings in
-/// quotes are not known here: no list that the codec reads has them.
+/// Returns the non-empty elements of a comma-separated list (RFC 9110 §5.6.1), without surrounding white space. Quoted strings are not supported: no list
+/// that the codec reads contains them.
 pub fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value
         .split(|byte| *byte == b',')
@@ -83,12 +83,12 @@ fn trim(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// ASCII that was checked when it was parsed, as a string.
+/// Converts bytes that the parser has validated as ASCII.
 pub(super) fn ascii(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The reason phrase that goes with a status (RFC 9110 §15), empty if none is registered.
+/// Returns the reason phrase of a status (RFC 9110 §15); empty if none is registered.
 pub fn standard_reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

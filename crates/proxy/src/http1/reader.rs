@@ -1,47 +1,46 @@
-//! The HTTP/1 connection state machine: messages one after the other, as events.
+//! The HTTP/1 connection state machine: turns the bytes of a connection into events of consecutive messages.
 //!
-//! Bytes after a message stay in the buffer for the next one. After an error every further call returns that error, so nothing more is read. A reader
-//! consists of the head of the current message and a [`Body`], which holds the state of the connection and can be lent to whoever carries the body
-//! while the head is in use.
+//! Bytes after a message stay in the buffer for the next one. After an error, every further call returns it again. A reader consists of the head of the current
+//! message and a [`BodyReader`], which has the state of the connection and can be borrowed separately while the head is in use.
 
 use std::ops::Range;
 
 use super::body::{BodyDecoder, Decoded};
-use super::error::{Error, Fault};
+use super::error::{Error, MessageFault};
 use super::field::Fields;
 use super::limits::Limits;
 use super::request::RequestHead;
-use super::response::{Asked, ResponseHead};
+use super::response::{ResponseContext, ResponseHead};
 
-/// Interim responses that a backend may send before the final one.
-pub(crate) const MOST_INTERIMS: usize = 32;
+/// Maximum number of interim responses before the final one.
+pub(crate) const MAX_INTERIM_RESPONSES: usize = 32;
 
-/// What the bytes at the front of a buffer are. The caller drops what an event is done with ([`Event::consumed`]) before the next call;
-/// views of heads and trailers are taken before that.
+/// Meaning of the bytes at the front of the buffer. Before the next call, the caller takes views of heads and trailers and then drops the consumed bytes
+/// ([`Event::consumed`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// More bytes are needed after the rest.
+    /// More bytes are needed.
     More {
-        /// Bytes that are done with.
+        /// Number of consumed bytes.
         consumed: usize,
     },
-    /// A head of so many bytes. Its body, if any, follows, and then [`Event::End`]; after the head of a 101, [`Event::Switched`].
+    /// A head of this length. Its body, if any, follows, and then [`Event::End`]; after the head of a 101, [`Event::Switched`].
     Head(usize),
-    /// The head of an interim response (1xx but 101); another head follows.
+    /// The head of an interim response (1xx except 101); another head follows.
     Interim(usize),
     /// Bytes of the body.
     Data(Range<usize>),
-    /// The message is over; trailers, if any, stand in what is done with.
+    /// The message is complete. Trailers, if any, are among the consumed bytes.
     End {
-        /// Bytes that are done with.
+        /// Number of consumed bytes.
         consumed: usize,
     },
-    /// The connection is no longer HTTP: every byte from here on belongs to the WebSocket.
+    /// The connection was upgraded: all further bytes belong to the WebSocket.
     Switched,
 }
 
 impl Event {
-    /// Number of bytes at the front of the buffer that are done with.
+    /// Returns the number of consumed bytes at the front of the buffer.
     pub fn consumed(&self) -> usize {
         match self {
             Event::More { consumed } | Event::End { consumed } => *consumed,
@@ -62,38 +61,38 @@ impl From<Decoded> for Event {
     }
 }
 
-/// The manner in which the peer closed the connection.
+/// Orderly or truncated end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Close {
-    /// With TCP's FIN, and with `close_notify` where TLS is spoken.
+    /// With a TCP FIN, preceded by `close_notify` if the connection uses TLS.
     Orderly,
-    /// Without `close_notify`: anyone on the path may have cut it.
+    /// Without `close_notify`: an attacker may have truncated the stream.
     Truncated,
 }
 
-/// What the end of a connection means.
+/// Meaning of the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Eof {
-    /// It came between two messages.
+    /// Between two messages.
     Between,
-    /// A request was sent and nothing came back: it may be sent again if it is safe to.
+    /// Before the first byte of a response: the request may be retried if that is safe.
     Unanswered,
-    /// It ended the body of a response.
+    /// At the end of a response body that it delimits.
     EndsBody,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// A head is due.
+enum ReaderState {
+    /// A head is expected.
     Head,
     Body,
-    /// No message is due: no request waits for a response, or the connection ended.
+    /// No message is expected: no request is outstanding, or the connection has ended.
     Idle,
     Switched,
     Failed(Error),
 }
 
-/// The side that sends the messages.
+/// Sender of the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Client,
@@ -101,49 +100,49 @@ enum Sender {
 }
 
 impl Sender {
-    fn error(self, fault: Fault) -> Error {
+    fn error(self, fault: MessageFault) -> Error {
         match self {
             Sender::Client => Error::Client(fault),
             Sender::Backend => Error::Backend(fault),
         }
     }
 
-    /// State after a message.
-    fn after_message(self) -> State {
+    /// Returns the state after a message.
+    fn after_message(self) -> ReaderState {
         match self {
-            Sender::Client => State::Head,
-            Sender::Backend => State::Idle,
+            Sender::Client => ReaderState::Head,
+            Sender::Backend => ReaderState::Idle,
         }
     }
 }
 
-/// The state of a connection, and the body of the current message.
+/// Reads the body of the current message, and has the state of the connection.
 #[derive(Debug, Clone)]
-pub struct Body {
+pub struct BodyReader {
     decoder: BodyDecoder,
-    state: State,
+    state: ReaderState,
     sender: Sender,
 }
 
-impl Body {
+impl BodyReader {
     fn new(sender: Sender) -> Self {
-        Body {
+        BodyReader {
             decoder: BodyDecoder::default(),
             state: sender.after_message(),
             sender,
         }
     }
 
-    /// Looks at the bytes at the front of the buffer. Between messages it asks for more: heads are the reader's.
+    /// Parses the bytes at the front of the buffer. Between messages returns [`Event::More`], because heads are parsed by the reader.
     pub fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
         let event = match self.state {
-            State::Body => match self.decoder.decode(bytes) {
+            ReaderState::Body => match self.decoder.decode(bytes) {
                 Ok(decoded) => Event::from(decoded),
                 Err(fault) => return self.fail(self.sender.error(fault)),
             },
-            State::Head | State::Idle => Event::More { consumed: 0 },
-            State::Switched => Event::Switched,
-            State::Failed(error) => return Err(error),
+            ReaderState::Head | ReaderState::Idle => Event::More { consumed: 0 },
+            ReaderState::Switched => Event::Switched,
+            ReaderState::Failed(error) => return Err(error),
         };
         if matches!(event, Event::End { .. }) {
             self.state = self.sender.after_message();
@@ -151,80 +150,89 @@ impl Body {
         Ok(event)
     }
 
-    /// The connection ended, with these bytes unread.
+    /// Handles the end of the connection with these bytes unread.
     pub fn eof(&mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
         match self.state {
-            State::Head if !bytes.is_empty() => self.fail(self.sender.error(Fault::IncompleteHead)),
-            State::Head if self.sender == Sender::Backend => Ok(Eof::Unanswered),
-            State::Head | State::Idle => Ok(Eof::Between),
-            State::Switched => {
-                self.state = State::Idle;
+            ReaderState::Head if !bytes.is_empty() => {
+                self.fail(self.sender.error(MessageFault::IncompleteHead))
+            }
+            ReaderState::Head if self.sender == Sender::Backend => Ok(Eof::Unanswered),
+            ReaderState::Head | ReaderState::Idle => Ok(Eof::Between),
+            ReaderState::Switched => {
+                self.state = ReaderState::Idle;
                 Ok(Eof::Between)
             }
-            // RFC 9112 §8: a response that only this ends "is considered complete unless an error was indicated by the underlying connection (e.g.,
-            // an "incomplete close" in TLS would leave the response incomplete".
-            State::Body if self.decoder.ends_with_connection() && close == Close::Truncated => {
-                self.fail(self.sender.error(Fault::IncompleteBody))
+            // RFC 9112 §8: a response delimited by the end of the connection "is considered complete unless an error was indicated by the underlying
+            // connection (e.g., an "incomplete close" in TLS would leave the response incomplete".
+            ReaderState::Body
+                if self.decoder.ends_with_connection() && close == Close::Truncated =>
+            {
+                self.fail(self.sender.error(MessageFault::IncompleteBody))
             }
-            State::Body => match self.decoder.eof() {
+            ReaderState::Body => match self.decoder.eof() {
                 Ok(()) => {
-                    self.state = State::Idle;
+                    self.state = ReaderState::Idle;
                     Ok(Eof::EndsBody)
                 }
                 Err(fault) => self.fail(self.sender.error(fault)),
             },
-            State::Failed(error) => Err(error),
+            ReaderState::Failed(error) => Err(error),
         }
     }
 
     fn fail<T>(&mut self, error: Error) -> Result<T, Error> {
-        self.state = State::Failed(error);
+        self.state = ReaderState::Failed(error);
         Err(error)
     }
 
     fn begin(&mut self, decoder: BodyDecoder) {
         self.decoder = decoder;
-        self.state = State::Body;
+        self.state = ReaderState::Body;
     }
 
-    /// Both sides agreed on a WebSocket: bytes from here on belong to it.
+    /// Switches to a WebSocket: all further bytes belong to it.
     pub fn switch(&mut self) {
-        if !matches!(self.state, State::Failed(_)) {
-            self.state = State::Switched;
+        if !matches!(self.state, ReaderState::Failed(_)) {
+            self.state = ReaderState::Switched;
         }
     }
 
-    /// The trailers, after [`Event::End`], with the bytes that `next` was given.
+    /// Returns the trailers, after [`Event::End`], with the bytes passed to `next`.
     pub fn trailers<'a>(&'a self, bytes: &'a [u8]) -> Fields<'a> {
         self.decoder.trailers(bytes)
     }
 
-    /// Bytes of the body so far.
+    /// Returns the number of body bytes so far.
     pub fn received(&self) -> u64 {
         self.decoder.received()
     }
 
-    /// Number of bytes of the body still to come, if its length is known.
+    /// Returns the number of remaining bytes of a body of known length.
     pub fn left(&self) -> Option<u64> {
-        self.decoder.left().filter(|_| self.state == State::Body)
+        self.decoder
+            .left()
+            .filter(|_| self.state == ReaderState::Body)
     }
 
-    /// So many bytes of a body of known length were moved without passing through [`next`](Self::next).
+    /// Accounts for bytes of a body of known length that were transferred without [`next`](Self::next).
     pub fn skip(&mut self, count: u64) {
         self.decoder.skip(count);
     }
 
-    /// Whether events of the current message, or bytes of a WebSocket, are still due.
+    /// Reports whether events of the current message, or bytes of a WebSocket, are still expected.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, State::Body | State::Switched | State::Failed(_))
+        matches!(
+            self.state,
+            ReaderState::Body | ReaderState::Switched | ReaderState::Failed(_)
+        )
     }
 
-    /// Whether the next message may follow: none has begun, or the current one has no bytes left, though [`Event::End`] may still be due.
+    /// Reports whether the next message may follow: none has started, or the current one has no bytes left (even if [`Event::End`] was not returned yet).
     pub fn is_over(&self) -> bool {
         match self.state {
-            State::Head | State::Idle => true,
-            State::Body => self.decoder.is_done(),
-            State::Switched | State::Failed(_) => false,
+            ReaderState::Head | ReaderState::Idle => true,
+            ReaderState::Body => self.decoder.is_done(),
+            ReaderState::Switched | ReaderState::Failed(_) => false,
         }
     }
 }
@@ -234,7 +242,7 @@ impl Body {
 pub struct RequestReader {
     limits: Limits,
     head: RequestHead,
-    body: Body,
+    body: BodyReader,
 }
 
 impl RequestReader {
@@ -243,13 +251,13 @@ impl RequestReader {
         RequestReader {
             limits,
             head: RequestHead::new(),
-            body: Body::new(Sender::Client),
+            body: BodyReader::new(Sender::Client),
         }
     }
 
-    /// Looks at the bytes at the front of the buffer.
+    /// Parses the bytes at the front of the buffer.
     pub fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
-        if self.body.state != State::Head {
+        if self.body.state != ReaderState::Head {
             return self.body.next(bytes);
         }
         match self.head.parse(bytes, &self.limits) {
@@ -263,54 +271,49 @@ impl RequestReader {
         }
     }
 
-    /// The WebSocket that the request opened was accepted.
+    /// Switches to the WebSocket that the request opened.
     pub fn switch(&mut self) {
         self.body.switch();
     }
 
-    /// The connection ended, with these bytes unread.
+    /// Handles the end of the connection with these bytes unread.
     pub fn eof(&mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
         self.body.eof(bytes, close)
     }
 
-    /// The head, from [`Event::Head`] until the next one is read.
+    /// Returns the head received last.
     pub fn head(&self) -> &RequestHead {
         &self.head
     }
 
-    /// The head, with the body that follows it.
-    pub fn message(&mut self) -> (&RequestHead, &mut Body) {
+    /// Returns the head and the reader of its body.
+    pub fn message(&mut self) -> (&RequestHead, &mut BodyReader) {
         (&self.head, &mut self.body)
     }
 
-    /// The trailers, after [`Event::End`], with the bytes that `next` was given.
+    /// Returns the trailers, after [`Event::End`], with the bytes passed to `next`.
     pub fn trailers<'a>(&'a self, bytes: &'a [u8]) -> Fields<'a> {
         self.body.trailers(bytes)
     }
 
-    /// Bytes of the body so far.
+    /// Returns the number of body bytes so far.
     pub fn received(&self) -> u64 {
         self.body.received()
     }
 
-    /// Whether a body is being read: the head is out and its end has not come.
-    pub fn is_within_message(&self) -> bool {
-        self.body.state == State::Body
-    }
-
-    /// Largest head that the limits admit, with its request line and line ends.
-    pub(crate) fn most_head_bytes(&self) -> usize {
+    /// Returns the maximum size of a head with its request line and line endings.
+    pub(crate) fn max_head_bytes(&self) -> usize {
         self.limits.field_bytes + self.limits.target_bytes + 1024
     }
 }
 
-/// Reads the responses of a connection. [`ResponseReader::expect`] comes before each: bytes that no request asked for are an error.
+/// Reads the responses of a connection. [`ResponseReader::expect`] has to be called before each: bytes without a request are an error.
 #[derive(Debug, Clone)]
 pub struct ResponseReader {
     limits: Limits,
     head: ResponseHead,
-    body: Body,
-    asked: Asked,
+    body: BodyReader,
+    context: ResponseContext,
     interims: usize,
 }
 
@@ -320,37 +323,41 @@ impl ResponseReader {
         ResponseReader {
             limits,
             head: ResponseHead::new(),
-            body: Body::new(Sender::Backend),
-            asked: Asked::default(),
+            body: BodyReader::new(Sender::Backend),
+            context: ResponseContext::default(),
             interims: 0,
         }
     }
 
-    /// A request was sent. Not to be called before the last response has ended: there is no pipelining towards backends.
-    pub fn expect(&mut self, asked: Asked) {
-        if self.body.state == State::Idle {
-            self.asked = asked;
+    /// Expects the response to a request. Must not be called before the previous response has ended, because requests to backends are not pipelined.
+    pub fn expect(&mut self, context: ResponseContext) {
+        if self.body.state == ReaderState::Idle {
+            self.context = context;
             self.interims = 0;
-            self.body.state = State::Head;
+            self.body.state = ReaderState::Head;
         }
     }
 
-    /// Looks at the bytes at the front of the buffer.
+    /// Parses the bytes at the front of the buffer.
     pub fn next(&mut self, bytes: &[u8]) -> Result<Event, Error> {
         match self.body.state {
-            State::Idle if !bytes.is_empty() => self.body.fail(Error::Backend(Fault::Unsolicited)),
-            State::Head => self.next_head(bytes),
+            ReaderState::Idle if !bytes.is_empty() => {
+                self.body.fail(Error::Backend(MessageFault::Unsolicited))
+            }
+            ReaderState::Head => self.next_head(bytes),
             _ => self.body.next(bytes),
         }
     }
 
     fn next_head(&mut self, bytes: &[u8]) -> Result<Event, Error> {
-        match self.head.parse(bytes, self.asked, &self.limits) {
+        match self.head.parse(bytes, self.context, &self.limits) {
             Ok(None) => Ok(Event::More { consumed: 0 }),
             Ok(Some(length)) if self.head.is_interim() => {
                 self.interims += 1;
-                match self.interims > MOST_INTERIMS {
-                    true => self.body.fail(Error::Backend(Fault::UnexpectedInterim)),
+                match self.interims > MAX_INTERIM_RESPONSES {
+                    true => self
+                        .body
+                        .fail(Error::Backend(MessageFault::UnexpectedInterim)),
                     false => Ok(Event::Interim(length)),
                 }
             }
@@ -366,42 +373,42 @@ impl ResponseReader {
         }
     }
 
-    /// The connection ended, with these bytes unread.
+    /// Handles the end of the connection with these bytes unread.
     pub fn eof(&mut self, bytes: &[u8], close: Close) -> Result<Eof, Error> {
         self.body.eof(bytes, close)
     }
 
-    /// The head, from [`Event::Head`] or [`Event::Interim`] until the next one is read.
+    /// Returns the head received last, final or interim.
     pub fn head(&self) -> &ResponseHead {
         &self.head
     }
 
-    /// The body that follows the head.
-    pub fn body(&mut self) -> &mut Body {
+    /// Returns the reader of the body.
+    pub fn body(&mut self) -> &mut BodyReader {
         &mut self.body
     }
 
-    /// The trailers, after [`Event::End`], with the bytes that `next` was given.
+    /// Returns the trailers, after [`Event::End`], with the bytes passed to `next`.
     pub fn trailers<'a>(&'a self, bytes: &'a [u8]) -> Fields<'a> {
         self.body.trailers(bytes)
     }
 
-    /// Bytes of the body so far.
+    /// Returns the number of body bytes so far.
     pub fn received(&self) -> u64 {
         self.body.received()
     }
 
-    /// Ends the response if nothing of it is left, also where its [`Event::End`] was not asked for. Returns whether the connection may carry another
-    /// request: both sides want to go on, and none of these unread bytes follows.
+    /// Ends the response if it has no bytes left, even if [`Event::End`] was not returned yet. Returns whether the connection can be reused: the response
+    /// allows it, and there are no unread bytes.
     pub fn finish(&mut self, bytes: &[u8]) -> bool {
-        if self.body.state == State::Body && self.body.is_over() {
-            self.body.state = State::Idle;
+        if self.body.state == ReaderState::Body && self.body.is_over() {
+            self.body.state = ReaderState::Idle;
         }
-        self.body.state == State::Idle && self.head.keep_alive() && bytes.is_empty()
+        self.body.state == ReaderState::Idle && self.head.keep_alive() && bytes.is_empty()
     }
 
-    /// Largest head that the limits admit, with its status line and line ends.
-    pub(crate) fn most_head_bytes(&self) -> usize {
+    /// Returns the maximum size of a head with its status line and line endings.
+    pub(crate) fn max_head_bytes(&self) -> usize {
         self.limits.field_bytes + 1024
     }
 }

@@ -1,28 +1,28 @@
-//! Heads of responses.
+//! Parsing of response heads.
 
 use std::mem::MaybeUninit;
 
 use super::body::Framing;
 use super::control::Control;
-use super::error::{Error, Fault};
+use super::error::{Error, MessageFault};
 use super::field::{Field, Fields, Span};
 use super::grammar::Version;
 use super::limits::Limits;
-use super::lines::{self, Search};
+use super::line_endings::{self, HeadSearch};
 
-/// What a response answers, as far as its framing depends on it.
+/// Properties of the request that determine the framing of its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct ResponseContext {
     /// The request was HEAD.
     pub head: bool,
-    /// The request opened a WebSocket, so a 101 may follow.
+    /// The request opens a WebSocket, so the response may be 101.
     pub websocket: bool,
 }
 
-/// A response's head as offsets into the buffer that it was read from; [`ResponseHead::view`] puts the two together.
+/// A response's head as offsets into the buffer that it was parsed from; [`ResponseHead::view`] combines the two.
 #[derive(Debug, Clone, Default)]
 pub struct ResponseHead {
-    search: Option<Search>,
+    search: Option<HeadSearch>,
     failed: Option<Error>,
     fields: Vec<Field>,
     version: Version,
@@ -35,23 +35,22 @@ pub struct ResponseHead {
 }
 
 impl ResponseHead {
-    /// An empty one.
+    /// Creates an empty head.
     pub fn new() -> Self {
         ResponseHead::default()
     }
 
-    /// Reads the head at the beginning of `bytes`. Returns its length when it is all there; `None` asks for more bytes after these.
-    /// After an error every further call returns that error.
+    /// Parses the head at the beginning of `bytes`. Returns its length, or `None` if it is incomplete. After an error, every further call returns it again.
     pub fn parse(
         &mut self,
         bytes: &[u8],
-        asked: Asked,
+        context: ResponseContext,
         limits: &Limits,
     ) -> Result<Option<usize>, Error> {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        self.try_parse(bytes, asked, limits).map_err(|fault| {
+        self.try_parse(bytes, context, limits).map_err(|fault| {
             let error = Error::Backend(fault);
             self.failed = Some(error);
             error
@@ -61,28 +60,28 @@ impl ResponseHead {
     fn try_parse(
         &mut self,
         bytes: &[u8],
-        asked: Asked,
+        context: ResponseContext,
         limits: &Limits,
-    ) -> Result<Option<usize>, Fault> {
+    ) -> Result<Option<usize>, MessageFault> {
         match bytes.first() {
             None => return Ok(None),
-            // `httparse` skips empty lines; RFC 9112 §2.2 allows that before requests only.
+            // `httparse` skips empty lines, which RFC 9112 §2.2 allows before requests only.
             Some(b'H') => {}
-            Some(_) => return Err(Fault::BadStatusLine),
+            Some(_) => return Err(MessageFault::BadStatusLine),
         }
         if let Some(search) = &mut self.search
             && search.advance(bytes)?.is_none()
         {
             return within_limits(bytes, limits).map(|()| None);
         }
-        match self.parse_whole(bytes, asked, limits)? {
+        match self.parse_whole(bytes, context, limits)? {
             Some(length) => {
                 self.search = None;
                 Ok(Some(length))
             }
             None => {
                 within_limits(bytes, limits)?;
-                let mut search = Search::default();
+                let mut search = HeadSearch::default();
                 search.advance(bytes)?;
                 self.search = Some(search);
                 Ok(None)
@@ -93,38 +92,40 @@ impl ResponseHead {
     fn parse_whole(
         &mut self,
         bytes: &[u8],
-        asked: Asked,
+        context: ResponseContext,
         limits: &Limits,
-    ) -> Result<Option<usize>, Fault> {
-        let mut room = [const { MaybeUninit::uninit() }; Limits::MOST_FIELDS];
-        let room = &mut room[..limits.fields.min(Limits::MOST_FIELDS)];
+    ) -> Result<Option<usize>, MessageFault> {
+        let mut room = [const { MaybeUninit::uninit() }; Limits::MAX_FIELDS];
+        let room = &mut room[..limits.fields.min(Limits::MAX_FIELDS)];
         let mut parsed = httparse::Response::new(&mut []);
         let config = httparse::ParserConfig::default();
         let end = match config.parse_response_with_uninit_headers(&mut parsed, bytes, room) {
             Ok(httparse::Status::Complete(end)) => end,
             Ok(httparse::Status::Partial) => return Ok(None),
-            Err(httparse::Error::Version) => return Err(Fault::BadVersion),
-            Err(error) => return Err(lines::fault(error).unwrap_or(Fault::BadStatusLine)),
+            Err(httparse::Error::Version) => return Err(MessageFault::BadVersion),
+            Err(error) => {
+                return Err(line_endings::fault(error).unwrap_or(MessageFault::BadStatusLine));
+            }
         };
         if end > limits.field_bytes {
-            return Err(Fault::HeadTooLarge);
+            return Err(MessageFault::HeadTooLarge);
         }
         let (Some(version), Some(status)) = (parsed.version, parsed.code) else {
-            return Err(Fault::BadStatusLine);
+            return Err(MessageFault::BadStatusLine);
         };
-        // RFC 9110 §15: three digits from 100. What is above 599 is passed on: backends use such codes, and no framing depends on them.
+        // RFC 9110 §15: three digits from 100. Codes above 599 are forwarded: backends use them, and no framing depends on them.
         if status < 100 {
-            return Err(Fault::BadStatusLine);
+            return Err(MessageFault::BadStatusLine);
         }
         let line_end = match parsed.headers.first() {
             Some(first) => Span::of(first.name.as_bytes(), bytes).start as usize,
             None => end - 2,
         };
         if !bytes[..line_end].ends_with(b"\r\n") {
-            return Err(Fault::BareNewline);
+            return Err(MessageFault::BareNewline);
         }
-        lines::take_fields(bytes, line_end, end, parsed.headers, &mut self.fields)?;
-        // `HTTP/1.1 200 ` is 13 bytes. A line without the last space is common and harmless.
+        line_endings::take_fields(bytes, line_end, end, parsed.headers, &mut self.fields)?;
+        // `HTTP/1.1 200 ` has 13 bytes. A missing last space is common and harmless.
         self.reason = Span::new(13.min(line_end - 2), line_end - 2);
         self.version = if version == 0 {
             Version::Http10
@@ -133,38 +134,43 @@ impl ResponseHead {
         };
         self.status = status;
         self.end = end;
-        self.settle(bytes, asked, limits)?;
+        self.apply_fields(bytes, context, limits)?;
         Ok(Some(end))
     }
 
-    /// RFC 9112 §6.3, for responses.
-    fn settle(&mut self, bytes: &[u8], asked: Asked, limits: &Limits) -> Result<(), Fault> {
+    /// Derives framing and persistence from the fields (RFC 9112 §6.3).
+    fn apply_fields(
+        &mut self,
+        bytes: &[u8],
+        context: ResponseContext,
+        limits: &Limits,
+    ) -> Result<(), MessageFault> {
         let control = Control::read(bytes, &mut self.fields)?;
         let announces = control.chunked || control.length.is_some_and(|length| length > 0);
         let bodiless = self.status < 200 || self.status == 204;
         if control.chunked && (self.version == Version::Http10 || bodiless) {
             // RFC 9112 §6.1: "A server MUST NOT send a Transfer-Encoding header field in any response with a status code of 1xx
             // (Informational) or 204 (No Content)."
-            return Err(Fault::BadTransferEncoding);
+            return Err(MessageFault::BadTransferEncoding);
         }
         if self.status < 200 && announces {
-            return Err(Fault::UnexpectedInterim);
+            return Err(MessageFault::UnexpectedInterim);
         }
-        // RFC 9110 §15.2.2 and §7.8: only a protocol that was offered may be switched to.
-        if self.status == 101 && !(asked.websocket && control.upgrade && control.websocket) {
-            return Err(Fault::UnexpectedInterim);
+        // RFC 9110 §15.2.2 and §7.8: a server may switch only to a protocol that the client has offered.
+        if self.status == 101 && !(context.websocket && control.upgrade && control.websocket) {
+            return Err(MessageFault::UnexpectedInterim);
         }
-        let most = limits.body_bytes;
+        let max_bytes = limits.body_bytes;
         self.framing = match control.length {
-            _ if bodiless || asked.head || self.status == 304 => Framing::None,
+            _ if bodiless || context.head || self.status == 304 => Framing::None,
             _ if control.chunked => Framing::Chunked,
-            Some(length) if most.is_some_and(|most| length > most) => {
-                return Err(Fault::BodyTooLarge);
+            Some(length) if max_bytes.is_some_and(|max_bytes| length > max_bytes) => {
+                return Err(MessageFault::BodyTooLarge);
             }
             Some(length) => Framing::Length(length),
             None => Framing::UntilClose,
         };
-        // A 204 that announces a body may well send it: what follows it is not to be taken for a response.
+        // A backend that announces a body for a 204 may also send it. It must not be parsed as the next response.
         self.keep_alive = control.persists(self.version)
             && self.framing != Framing::UntilClose
             && !(bodiless && announces)
@@ -173,79 +179,79 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// The head together with the bytes that it was read from: those that [`ResponseHead::parse`] was given when it returned a length, or their
-    /// first so many. With other bytes the parts are meaningless, and asking for one may panic.
-    pub fn view<'a>(&'a self, bytes: &'a [u8]) -> Response<'a> {
-        Response { head: self, bytes }
+    /// Combines the head with the bytes that it was parsed from: those for which [`ResponseHead::parse`] returned a length, or a prefix of that length. With
+    /// other bytes the result is meaningless, and its methods may panic.
+    pub fn view<'a>(&'a self, bytes: &'a [u8]) -> ResponseView<'a> {
+        ResponseView { head: self, bytes }
     }
 
-    /// Its version.
+    /// Returns the version.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// Its status.
+    /// Returns the status.
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// Whether another response to the same request follows: 1xx but 101.
+    /// Reports whether this is an interim response: 1xx except 101.
     pub fn is_interim(&self) -> bool {
         self.status < 200 && self.status != 101
     }
 
-    /// Whether the connection is a WebSocket from here on.
+    /// Reports whether the response upgrades the connection to a WebSocket.
     pub fn is_switch(&self) -> bool {
         self.status == 101
     }
 
-    /// Where its body ends.
+    /// Returns the framing of the body.
     pub fn framing(&self) -> Framing {
         self.framing
     }
 
-    /// The Content-Length it carries, be there a body (as to GET) or not (as to HEAD).
+    /// Returns the value of Content-Length, also if the response has no body because the request was HEAD.
     pub fn content_length(&self) -> Option<u64> {
         self.control.length
     }
 
-    /// Whether the connection may carry another request once this response has ended.
+    /// Reports whether the connection can be reused after this response.
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 }
 
-fn within_limits(bytes: &[u8], limits: &Limits) -> Result<(), Fault> {
+fn within_limits(bytes: &[u8], limits: &Limits) -> Result<(), MessageFault> {
     match bytes.len() > limits.field_bytes {
-        true => Err(Fault::HeadTooLarge),
+        true => Err(MessageFault::HeadTooLarge),
         false => Ok(()),
     }
 }
 
-/// A response's head with the bytes that it was read from.
+/// A response's head with the bytes that it was parsed from.
 #[derive(Debug, Clone, Copy)]
-pub struct Response<'a> {
+pub struct ResponseView<'a> {
     head: &'a ResponseHead,
     bytes: &'a [u8],
 }
 
-impl<'a> Response<'a> {
-    /// The head as offsets.
+impl<'a> ResponseView<'a> {
+    /// Returns the head as offsets.
     pub fn head(&self) -> &'a ResponseHead {
         self.head
     }
 
-    /// The status.
+    /// Returns the status.
     pub fn status(&self) -> u16 {
         self.head.status
     }
 
-    /// The reason phrase as sent: any bytes but control characters.
+    /// Returns the reason phrase as sent; it may contain any bytes except control characters.
     pub fn reason(&self) -> &'a [u8] {
         self.head.reason.get(self.bytes)
     }
 
-    /// The fields.
+    /// Returns the fields.
     pub fn fields(&self) -> Fields<'a> {
         Fields {
             bytes: self.bytes,

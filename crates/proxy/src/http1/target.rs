@@ -1,27 +1,27 @@
-//! Request targets and authorities: RFC 9112 §3.2 and RFC 3986.
+//! Parsing of request targets and authorities (RFC 9112 §3.2, RFC 3986).
 
 use std::net::Ipv6Addr;
 
-use super::error::Fault;
+use super::error::MessageFault;
 use super::field::Span;
 use super::grammar::{PATH, QUERY, REG_NAME, all, ascii};
 
-/// The form of a request target that is served.
+/// Supported forms of a request target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Form {
+pub enum TargetForm {
     /// `/path?query`.
     #[default]
     Origin,
-    /// `http://authority/path?query`. Its authority stands, whatever Host says.
+    /// `http://authority/path?query`. Its authority takes precedence over Host.
     Absolute,
-    /// `*`, or an absolute URI without a path, of OPTIONS: the server as a whole is meant (RFC 9112 §3.2.4). There is no path to route by.
+    /// `*`, or an absolute URI without a path, in a server-wide OPTIONS (RFC 9112 §3.2.4). There is no path to match.
     Asterisk,
 }
 
-/// Where the parts of a request target are in the buffer.
+/// The parts of a request target, as ranges of the buffer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Target {
-    pub(super) form: Form,
+    pub(super) form: TargetForm,
     pub(super) whole: Span,
     pub(super) scheme: Option<Span>,
     pub(super) authority: Option<Span>,
@@ -30,12 +30,12 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Reads the target that stands at `whole`.
-    pub(super) fn read(method: &[u8], bytes: &[u8], whole: Span) -> Result<Target, Fault> {
+    /// Parses the target in the range `whole`.
+    pub(super) fn read(method: &[u8], bytes: &[u8], whole: Span) -> Result<Target, MessageFault> {
         let start = whole.start as usize;
         let target = whole.get(bytes);
         if method == b"CONNECT" {
-            return Err(Fault::Connect);
+            return Err(MessageFault::Connect);
         }
         let options = method == b"OPTIONS";
         if target.first() == Some(&b'/') {
@@ -48,7 +48,7 @@ impl Target {
             });
         }
         if target == b"*" {
-            let form = Form::Asterisk;
+            let form = TargetForm::Asterisk;
             let path = whole;
             return match options {
                 true => Ok(Target {
@@ -57,13 +57,13 @@ impl Target {
                     path,
                     ..Target::default()
                 }),
-                false => Err(Fault::BadTarget),
+                false => Err(MessageFault::BadTarget),
             };
         }
         let Some(scheme) = scheme(target) else {
             return Err(match is_authority(target) {
-                true => Fault::AuthorityForm,
-                false => Fault::BadTarget,
+                true => MessageFault::AuthorityForm,
+                false => MessageFault::BadTarget,
             });
         };
         let after = scheme + 3;
@@ -72,18 +72,18 @@ impl Target {
             .iter()
             .position(|byte| matches!(byte, b'/' | b'?'))
             .unwrap_or(rest.len());
-        // RFC 9110 §4.2.1: "A recipient that processes such a URI reference [with an empty host] MUST reject it as invalid"; §4.2.4:
-        // userinfo is likely there "to obscure the authority" and is refused.
+        // RFC 9110 §4.2.1: "A recipient that processes such a URI reference [with an empty host] MUST reject it as invalid". §4.2.4: userinfo is likely used
+        // "to obscure the authority", so it is rejected.
         if !is_authority(&rest[..length]) {
-            return Err(Fault::BadHost);
+            return Err(MessageFault::BadHost);
         }
         let (path, query) = path_and_query(&rest[length..], start + after + length)?;
         let server_wide = options && path.start == path.end && query.is_none();
         Ok(Target {
             form: if server_wide {
-                Form::Asterisk
+                TargetForm::Asterisk
             } else {
-                Form::Absolute
+                TargetForm::Absolute
             },
             whole,
             scheme: Some(Span::new(start, start + scheme)),
@@ -94,7 +94,7 @@ impl Target {
     }
 }
 
-/// The length of the scheme, if the target begins with `http://` or `https://`.
+/// Returns the length of the scheme if the target begins with `http://` or `https://`.
 fn scheme(target: &[u8]) -> Option<usize> {
     [&b"https"[..], b"http"]
         .into_iter()
@@ -107,28 +107,28 @@ fn scheme(target: &[u8]) -> Option<usize> {
         .map(<[u8]>::len)
 }
 
-/// Whether this is a path that begins with `/`.
+/// Reports whether this is a valid path that begins with `/`.
 pub(crate) fn is_path(path: &[u8]) -> bool {
     path.first() == Some(&b'/') && all(path, &PATH)
 }
 
-/// Whether this is a query, without its `?`.
+/// Reports whether this is a valid query (without `?`).
 pub(crate) fn is_query(query: &[u8]) -> bool {
     all(query, &QUERY)
 }
 
-fn path_and_query(bytes: &[u8], start: usize) -> Result<(Span, Option<Span>), Fault> {
+fn path_and_query(bytes: &[u8], start: usize) -> Result<(Span, Option<Span>), MessageFault> {
     let length = memchr::memchr(b'?', bytes).unwrap_or(bytes.len());
     let (path, query) = (&bytes[..length], bytes.get(length + 1..));
     if !all(path, &PATH) || !query.is_none_or(|query| all(query, &QUERY)) {
-        return Err(Fault::BadTarget);
+        return Err(MessageFault::BadTarget);
     }
     let end = start + bytes.len();
     let query = query.map(|query| Span::new(end - query.len(), end));
     Ok((Span::new(start, start + length), query))
 }
 
-/// RFC 9110 §7.2: `Host = uri-host [ ":" port ]`, with a host that isn't empty and no userinfo.
+/// Reports whether this is `uri-host [ ":" port ]` (RFC 9110 §7.2) with a non-empty host and without userinfo.
 pub(crate) fn is_authority(authority: &[u8]) -> bool {
     if let Some(literal) = authority.strip_prefix(b"[") {
         let Some(end) = literal.iter().position(|byte| *byte == b']') else {
@@ -146,7 +146,7 @@ pub(crate) fn is_authority(authority: &[u8]) -> bool {
         && (!host.contains(&b'%') || escapes_are_whole(host))
 }
 
-/// RFC 3986 §3.2.3: `port = *DIGIT`; one that is too large for TCP is none.
+/// RFC 3986 §3.2.3: `port = *DIGIT`. Numbers above 65535 are invalid.
 fn is_port(port: &[u8]) -> bool {
     port.is_empty() || (port.iter().all(u8::is_ascii_digit) && ascii(port).parse::<u16>().is_ok())
 }
@@ -160,7 +160,7 @@ fn escapes_are_whole(host: &[u8]) -> bool {
     })
 }
 
-/// Host and port of a valid authority.
+/// Splits a valid authority into host and port.
 pub(super) fn split_port(authority: &str) -> (&str, Option<u16>) {
     match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, port.parse().ok()),

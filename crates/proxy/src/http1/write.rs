@@ -1,18 +1,18 @@
-//! Heads that go out. Nothing that would end a line early is written, wherever it came from.
+//! Writing of heads. Values that would end a line early are rejected, wherever they come from.
 
 use thiserror::Error;
 
 use super::field::{Field, Fields};
 use super::grammar::{Version, is_token, standard_reason};
 
-/// What was refused to be written. Nothing of the head is left in the buffer.
+/// An invalid part of a head. Nothing of the head is left in the buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum WriteError {
     /// Not a token.
     #[error("the method is not a token")]
     Method,
-    /// Empty, or with white space, control characters or bytes outside ASCII.
-    #[error("the target holds what no request line may")]
+    /// Empty, or containing white space, control characters or bytes outside ASCII.
+    #[error("the target contains characters that are invalid in a request line")]
     Target,
     /// Not three digits from 100.
     #[error("the status is not three digits from 100")]
@@ -20,12 +20,12 @@ pub enum WriteError {
     /// Not a token.
     #[error("a field name is not a token")]
     Name,
-    /// CR, LF or NUL.
-    #[error("a field value holds CR, LF or NUL")]
+    /// Contains CR, LF or NUL.
+    #[error("a field value contains CR, LF or NUL")]
     Value,
 }
 
-/// Writes a head at the end of a buffer. Dropped before [`HeadWriter::finish`], or after an error, it takes back what it wrote.
+/// Writes a head at the end of a buffer. The written part is removed if the writer is dropped without [`HeadWriter::finish`].
 #[derive(Debug)]
 pub struct HeadWriter<'o> {
     out: &'o mut Vec<u8>,
@@ -34,7 +34,7 @@ pub struct HeadWriter<'o> {
 }
 
 impl<'o> HeadWriter<'o> {
-    /// Begins a request.
+    /// Starts a request.
     pub fn request(
         out: &'o mut Vec<u8>,
         method: &[u8],
@@ -58,7 +58,7 @@ impl<'o> HeadWriter<'o> {
         })
     }
 
-    /// Begins a request of HTTP/1.1 whose target is a path and perhaps a query.
+    /// Starts an HTTP/1.1 request for a path and an optional query.
     pub fn request_for(
         out: &'o mut Vec<u8>,
         method: &[u8],
@@ -88,8 +88,7 @@ impl<'o> HeadWriter<'o> {
         })
     }
 
-    /// Begins a response, always of HTTP/1.1 (RFC 9110 §6.2: a server sends its own version). Without a reason the standard one is
-    /// written.
+    /// Starts a response, always of HTTP/1.1 (RFC 9110 §6.2: a server sends its own version), with the standard reason phrase if none is given.
     pub fn response(
         out: &'o mut Vec<u8>,
         status: u16,
@@ -113,7 +112,7 @@ impl<'o> HeadWriter<'o> {
         })
     }
 
-    /// Writes a field. After an error the head is not to be finished.
+    /// Writes a field. The head must not be finished after an error.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> Result<(), WriteError> {
         write_field(name, value, self.out)
     }
@@ -128,8 +127,8 @@ impl<'o> HeadWriter<'o> {
             .try_for_each(|(name, value)| self.field(name, value))
     }
 
-    /// Copies those fields of a head that was read which `keep` wants. Lines that follow each other are copied at once: they were checked
-    /// when they were read. What [`Fields::forwarded`] leaves out is never copied.
+    /// Copies the fields of a parsed head for which `keep` returns true, except those that [`Fields::forwarded`] omits. Consecutive lines are copied at once,
+    /// without validating them again.
     pub fn forward(&mut self, fields: &Fields<'_>, mut keep: impl FnMut(&Field) -> bool) {
         let entries = fields.entries();
         let mut from = 0;
@@ -143,7 +142,7 @@ impl<'o> HeadWriter<'o> {
             .extend_from_slice(fields.lines(from, entries.len()));
     }
 
-    /// Ends the head. Returns how many bytes it has.
+    /// Ends the head. Returns its length.
     pub fn finish(mut self) -> usize {
         self.out.extend_from_slice(b"\r\n");
         self.finished = true;

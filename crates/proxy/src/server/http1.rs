@@ -262,7 +262,7 @@ impl Requests {
     async fn next(&mut self, link: &mut Link<'_>, buffer: &mut Buffer, first: bool) -> Next {
         self.begun = Instant::now();
         let deadline = self.begun + link.worker.limits().head_time;
-        let most = self.reader.most_head_bytes();
+        let most = self.reader.max_head_bytes();
         loop {
             // RFC 9113 §3.3: a client that knows begins with the preface of HTTP/2. A part of it is no request of HTTP/1 either.
             if first && buffer.filled().starts_with(PREFACE) {

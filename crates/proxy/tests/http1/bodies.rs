@@ -65,14 +65,14 @@ fn extensions_and_trailers_have_limits() {
     let tiny = format!("1;{}\r\na\r\n", "x".repeat(100));
     let body = |count: usize| format!("{CHUNKED}{}0\r\n\r\n", tiny.repeat(count));
     assert_eq!(fault(body(40)), None);
-    assert_eq!(fault(body(41)), Some(Fault::BadChunkExtension));
+    assert_eq!(fault(body(41)), Some(MessageFault::BadChunkExtension));
     assert_eq!(
         fault(format!("{CHUNKED}1;{}", "x".repeat(5000))),
-        Some(Fault::BadChunkExtension)
+        Some(MessageFault::BadChunkExtension)
     );
     assert_eq!(
         fault(format!("{CHUNKED}1{}", " ".repeat(5000))),
-        Some(Fault::BadChunkExtension)
+        Some(MessageFault::BadChunkExtension)
     );
     // The size of extensions is limited relative to the data.
     let paid = format!("64;{}\r\n{}\r\n", "x".repeat(90), "a".repeat(100));
@@ -83,10 +83,13 @@ fn extensions_and_trailers_have_limits() {
 
     let large = |length: usize| format!("{CHUNKED}0\r\nX: {}\r\n\r\n", "a".repeat(length - 7));
     assert_eq!(fault(large(16 * 1024)), None);
-    assert_eq!(fault(large(16 * 1024 + 1)), Some(Fault::TrailersTooLarge));
+    assert_eq!(
+        fault(large(16 * 1024 + 1)),
+        Some(MessageFault::TrailersTooLarge)
+    );
     assert_eq!(
         fault(&large(17 * 1024)[..CHUNKED.len() + 16 * 1024 + 10]),
-        Some(Fault::TrailersTooLarge)
+        Some(MessageFault::TrailersTooLarge)
     );
     assert_eq!(
         fault(format!("{CHUNKED}0\r\n{}\r\n", "A: b\r\n".repeat(32))),
@@ -94,7 +97,7 @@ fn extensions_and_trailers_have_limits() {
     );
     assert_eq!(
         fault(format!("{CHUNKED}0\r\n{}\r\n", "A: b\r\n".repeat(33))),
-        Some(Fault::TrailersTooLarge)
+        Some(MessageFault::TrailersTooLarge)
     );
 }
 
@@ -107,8 +110,8 @@ fn the_largest_chunk_is_counted_without_overflow() {
     );
     assert_eq!(decoder.decode(b""), Ok(Decoded::More { consumed: 0 }));
     assert!(!decoder.is_done());
-    assert_eq!(decoder.eof(), Err(Fault::IncompleteBody));
-    assert_eq!(decoder.decode(b"abc"), Err(Fault::IncompleteBody));
+    assert_eq!(decoder.eof(), Err(MessageFault::IncompleteBody));
+    assert_eq!(decoder.decode(b"abc"), Err(MessageFault::IncompleteBody));
 }
 
 /// Returns the framing fields and the body as written.
@@ -187,7 +190,6 @@ fn outgoing_framing_is_generated() {
         "content-length: 0\r\n\r\n"
     );
     let chunked = Encoder::request(Framing::Chunked);
-    assert!(!chunked.carries_trailers());
     assert_eq!(
         encode(chunked, hello, trailers).unwrap(),
         "transfer-encoding: chunked\r\n\r\n3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n"
@@ -218,7 +220,7 @@ fn chunk_sizes_are_written_in_hexadecimal() {
     for length in [1, 9, 10, 15, 16, 255, 256, 4096, 65_535, 1 << 20] {
         let mut out = Vec::new();
         Encoder::request(Framing::Chunked)
-            .before(length, &mut out)
+            .write_prefix(length, &mut out)
             .unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), format!("{length:x}\r\n"));
     }

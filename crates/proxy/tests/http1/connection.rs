@@ -78,7 +78,10 @@ fn fields_named_by_connection_are_removed_except_protected_ones() {
         )
     };
     assert_eq!(fault(many(32)), None);
-    assert_eq!(fault(many(33)), Some(Fault::TooManyConnectionOptions));
+    assert_eq!(
+        fault(many(33)),
+        Some(MessageFault::TooManyConnectionOptions)
+    );
 }
 
 #[test]

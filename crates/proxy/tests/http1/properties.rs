@@ -154,7 +154,7 @@ fn chunks<'b>(bytes: &'b [u8], cuts: &[usize]) -> Vec<&'b [u8]> {
 fn reader(as_request: bool) -> AnyReader {
     match as_request {
         true => requests(),
-        false => responses(Asked::default()),
+        false => responses(ResponseContext::default()),
     }
 }
 

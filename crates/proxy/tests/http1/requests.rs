@@ -28,7 +28,7 @@ fn a_request_is_parsed() {
             head.framing(),
             head.keep_alive()
         ),
-        (Version::Http11, Form::Origin, Framing::None, true)
+        (Version::Http11, TargetForm::Origin, Framing::None, true)
     );
     let fields = request.fields();
     assert_eq!(fields.get("accept"), Some(&b"text/html"[..]));
@@ -39,10 +39,10 @@ fn a_request_is_parsed() {
 
 #[test]
 fn violations_of_the_grammar_are_rejected() {
-    use Fault::*;
+    use MessageFault::*;
     let fields = |lines: &str| format!("{GET}{lines}\r\n\r\n");
     let line = |line: &str| format!("{line}\r\nHost: a\r\n\r\n");
-    let table: Vec<(&str, String, Fault)> = vec![
+    let table: Vec<(&str, String, MessageFault)> = vec![
         (
             "RFC 9112 §3: request-line = method SP request-target SP HTTP-version",
             line("GET  / HTTP/1.1"),
@@ -272,12 +272,12 @@ fn hosts_consist_of_a_host_and_a_port() {
     ] {
         assert_eq!(
             fault(format!("GET / HTTP/1.1\r\nHost: {bad}\r\n\r\n")),
-            Some(Fault::BadHost),
+            Some(MessageFault::BadHost),
             "{bad}"
         );
         assert_eq!(
             fault(format!("GET / HTTP/1.0\r\nHost: {bad}\r\n\r\n")),
-            Some(Fault::BadHost),
+            Some(MessageFault::BadHost),
             "{bad}"
         );
     }
@@ -294,32 +294,46 @@ fn hosts_consist_of_a_host_and_a_port() {
 
 #[test]
 fn target_forms() {
-    use Fault::*;
+    use MessageFault::*;
     // RFC 9112 §3.2: target, method, then form, authority, path, query.
     type Good = (
         &'static str,
         &'static str,
-        Form,
+        TargetForm,
         &'static str,
         &'static str,
         Option<&'static str>,
     );
     let good: [Good; 14] = [
-        ("GET", "/", Form::Origin, "a.example", "/", None),
-        ("GET", "/a?", Form::Origin, "a.example", "/a", Some("")),
+        ("GET", "/", TargetForm::Origin, "a.example", "/", None),
+        (
+            "GET",
+            "/a?",
+            TargetForm::Origin,
+            "a.example",
+            "/a",
+            Some(""),
+        ),
         (
             "GET",
             "/a?b?c/d",
-            Form::Origin,
+            TargetForm::Origin,
             "a.example",
             "/a",
             Some("b?c/d"),
         ),
-        ("GET", "//b/c", Form::Origin, "a.example", "//b/c", None),
+        (
+            "GET",
+            "//b/c",
+            TargetForm::Origin,
+            "a.example",
+            "//b/c",
+            None,
+        ),
         (
             "GET",
             "/http://b/",
-            Form::Origin,
+            TargetForm::Origin,
             "a.example",
             "/http://b/",
             None,
@@ -327,7 +341,7 @@ fn target_forms() {
         (
             "GET",
             "/a|b[0]{x}^`",
-            Form::Origin,
+            TargetForm::Origin,
             "a.example",
             "/a|b[0]{x}^`",
             None,
@@ -335,7 +349,7 @@ fn target_forms() {
         (
             "GET",
             "/?a\\b",
-            Form::Origin,
+            TargetForm::Origin,
             "a.example",
             "/",
             Some("a\\b"),
@@ -344,7 +358,7 @@ fn target_forms() {
         (
             "GET",
             "http://b.example/c?d",
-            Form::Absolute,
+            TargetForm::Absolute,
             "b.example",
             "/c",
             Some("d"),
@@ -352,18 +366,32 @@ fn target_forms() {
         (
             "GET",
             "HTTPS://b.example:1",
-            Form::Absolute,
+            TargetForm::Absolute,
             "b.example:1",
             "/",
             None,
         ),
-        ("GET", "http://b?c", Form::Absolute, "b", "/", Some("c")),
-        ("OPTIONS", "*", Form::Asterisk, "a.example", "*", None),
+        (
+            "GET",
+            "http://b?c",
+            TargetForm::Absolute,
+            "b",
+            "/",
+            Some("c"),
+        ),
+        ("OPTIONS", "*", TargetForm::Asterisk, "a.example", "*", None),
         // §3.2.4: "If a proxy receives an OPTIONS request with an absolute-form of request-target in which the URI has an empty path and
         // no query component, then the last proxy on the request chain MUST send a request-target of "*"".
-        ("OPTIONS", "http://b", Form::Asterisk, "b", "*", None),
-        ("OPTIONS", "http://b/", Form::Absolute, "b", "/", None),
-        ("PROPFIND-x", "/", Form::Origin, "a.example", "/", None),
+        ("OPTIONS", "http://b", TargetForm::Asterisk, "b", "*", None),
+        ("OPTIONS", "http://b/", TargetForm::Absolute, "b", "/", None),
+        (
+            "PROPFIND-x",
+            "/",
+            TargetForm::Origin,
+            "a.example",
+            "/",
+            None,
+        ),
     ];
     for (method, target, form, authority, path, query) in good {
         with_head(&format!("{method} {target} HTTP/1.1"), "", |request| {
@@ -440,7 +468,7 @@ fn one_empty_line_before_a_request_is_ignored() {
     let once = read(format!("\r\n{GET}\r\n\r\n{GET}\r\n"));
     assert_eq!(once, read(format!("{GET}\r\n{GET}\r\n")));
     assert_eq!(once.len(), 4);
-    assert_eq!(fault("\rG"), Some(Fault::BareNewline));
+    assert_eq!(fault("\rG"), Some(MessageFault::BareNewline));
 }
 
 #[test]
@@ -452,36 +480,42 @@ fn exceeded_limits_have_their_status() {
         )
     };
     assert_eq!(fault(target(16 * 1024)), None);
-    assert_eq!(fault(target(16 * 1024 + 1)), Some(Fault::TargetTooLong));
+    assert_eq!(
+        fault(target(16 * 1024 + 1)),
+        Some(MessageFault::TargetTooLong)
+    );
     // Also without a line break.
     assert_eq!(
         fault(&target(17 * 1024)[..16 * 1024 + 50]),
-        Some(Fault::TargetTooLong)
+        Some(MessageFault::TargetTooLong)
     );
-    assert_eq!(Fault::TargetTooLong.status(), 414);
+    assert_eq!(MessageFault::TargetTooLong.status(), 414);
 
     let fields = |count: usize| format!("{GET}{}\r\n", "X: a\r\n".repeat(count - 1));
     assert_eq!(fault(fields(100)), None);
-    assert_eq!(fault(fields(101)), Some(Fault::TooManyFields));
-    assert_eq!(Fault::TooManyFields.status(), 431);
+    assert_eq!(fault(fields(101)), Some(MessageFault::TooManyFields));
+    assert_eq!(MessageFault::TooManyFields.status(), 431);
 
     // "Host: a", CRLF, "X: " and two CRLF are 16 bytes.
     let large = |length: usize| format!("{GET}X: {}\r\n\r\n", "a".repeat(length - 16));
     assert_eq!(fault(large(64 * 1024)), None);
-    assert_eq!(fault(large(64 * 1024 + 1)), Some(Fault::HeadTooLarge));
+    assert_eq!(
+        fault(large(64 * 1024 + 1)),
+        Some(MessageFault::HeadTooLarge)
+    );
     assert_eq!(
         fault(&large(65 * 1024)[..64 * 1024 + 50]),
-        Some(Fault::HeadTooLarge)
+        Some(MessageFault::HeadTooLarge)
     );
-    assert_eq!(Fault::HeadTooLarge.status(), 431);
+    assert_eq!(MessageFault::HeadTooLarge.status(), 431);
 
     let method = |length: usize| format!("{} / HTTP/1.1\r\nHost: a\r\n\r\n", "A".repeat(length));
     assert_eq!(fault(method(64)), None);
-    assert_eq!(fault(method(65)), Some(Fault::MethodTooLong));
-    assert_eq!(fault("A".repeat(70)), Some(Fault::MethodTooLong));
+    assert_eq!(fault(method(65)), Some(MessageFault::MethodTooLong));
+    assert_eq!(fault("A".repeat(70)), Some(MessageFault::MethodTooLong));
 
     // A complete line is checked before the rest of the head arrives.
-    assert_eq!(fault(&method(65)[..85]), Some(Fault::MethodTooLong));
+    assert_eq!(fault(&method(65)[..85]), Some(MessageFault::MethodTooLong));
 
     let limits = Limits {
         body_bytes: Some(10),
@@ -495,7 +529,7 @@ fn exceeded_limits_have_their_status() {
         );
         matches!(
             events.last(),
-            Some(ReadEvent::Failed(Error::Client(Fault::BodyTooLarge)))
+            Some(ReadEvent::Failed(Error::Client(MessageFault::BodyTooLarge)))
         )
     };
     assert!(!body("Content-Length: 10", "0123456789"));
@@ -512,7 +546,7 @@ fn exceeded_limits_have_their_status() {
 
 #[test]
 fn every_fault_has_a_status_and_a_name() {
-    for fault in Fault::ALL {
+    for fault in MessageFault::ALL {
         assert!((400..=505).contains(&fault.status()), "{fault:?}");
         assert_eq!(fault.reason(), format!("{fault:?}"));
         assert!(!standard_reason(fault.status()).is_empty());

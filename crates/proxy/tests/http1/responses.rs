@@ -4,16 +4,16 @@ use pointsman_proxy::http1::*;
 
 use crate::support::*;
 
-const HEAD: Asked = Asked {
+const HEAD: ResponseContext = ResponseContext {
     head: true,
     websocket: false,
 };
-const WEBSOCKET: Asked = Asked {
+const WEBSOCKET: ResponseContext = ResponseContext {
     head: false,
     websocket: true,
 };
 
-fn parse(bytes: &str, request: Asked) -> Result<ResponseHead, Error> {
+fn parse(bytes: &str, request: ResponseContext) -> Result<ResponseHead, Error> {
     let mut head = ResponseHead::new();
     let length = head.parse(bytes.as_bytes(), request, &Limits::default())?;
     assert_eq!(length, Some(bytes.len()), "{bytes:?}");
@@ -32,18 +32,18 @@ fn status_lines() {
         ("HTTP/1.1 200 d'accord é", 200, "d'accord é"),
     ] {
         let bytes = format!("{line}\r\nContent-Length: 0\r\n\r\n");
-        let head = parse(&bytes, Asked::default()).unwrap();
+        let head = parse(&bytes, ResponseContext::default()).unwrap();
         assert_eq!(
             (head.status(), head.view(bytes.as_bytes()).reason()),
             (status, reason.as_bytes())
         );
-        let bare = parse(&format!("{line}\r\n\r\n"), Asked::default()).unwrap();
+        let bare = parse(&format!("{line}\r\n\r\n"), ResponseContext::default()).unwrap();
         assert_eq!(
             (bare.status(), bare.framing()),
             (status, Framing::UntilClose)
         );
     }
-    use Fault::*;
+    use MessageFault::*;
     for (line, expected) in [
         ("\r\nHTTP/1.1 200 OK", BadStatusLine),
         ("http/1.1 200 OK", BadStatusLine),
@@ -78,7 +78,7 @@ fn status_lines() {
 
 #[test]
 fn the_length_of_a_body_follows_rfc_9112_section_6_3() {
-    let get = Asked::default();
+    let get = ResponseContext::default();
     let table = [
         // "Any response to a HEAD request and any response with a 1xx, 204, or 304 status code is always terminated by the first empty line
         // after the header fields, regardless of the header fields present in the message".
@@ -148,7 +148,7 @@ fn the_length_of_a_body_follows_rfc_9112_section_6_3() {
 #[test]
 fn interim_responses_are_recognized() {
     let bytes = b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-    let events = read_chunks(responses(Asked::default()), [&bytes[..]]);
+    let events = read_chunks(responses(ResponseContext::default()), [&bytes[..]]);
     let [
         ReadEvent::Interim { line: first, .. },
         ReadEvent::Interim {
@@ -170,11 +170,11 @@ fn interim_responses_are_recognized() {
 
     assert_eq!(
         response_fault("HTTP/1.1 100 Continue\r\nContent-Length: 5\r\n\r\n"),
-        Some(Fault::UnexpectedInterim)
+        Some(MessageFault::UnexpectedInterim)
     );
     assert_eq!(
         response_fault("HTTP/1.1 100 Continue\r\n\r\n".repeat(33)),
-        Some(Fault::UnexpectedInterim)
+        Some(MessageFault::UnexpectedInterim)
     );
     assert_eq!(
         response_fault("HTTP/1.1 100 Continue\r\n\r\n".repeat(32)),
@@ -199,8 +199,11 @@ fn a_101_is_accepted_only_for_a_websocket() {
         )
     );
 
-    let unexpected = Err(Error::Backend(Fault::UnexpectedInterim));
-    assert_eq!(parse(switch, Asked::default()).map(|_| ()), unexpected);
+    let unexpected = Err(Error::Backend(MessageFault::UnexpectedInterim));
+    assert_eq!(
+        parse(switch, ResponseContext::default()).map(|_| ()),
+        unexpected
+    );
     for fields in [
         "",
         "Upgrade: websocket\r\n",
@@ -225,7 +228,7 @@ fn a_101_is_accepted_only_for_a_websocket() {
 fn nothing_of_one_response_leaks_into_the_next() {
     let mut reader = ResponseReader::new(Limits::default());
     assert_eq!(reader.next(b""), Ok(Event::More { consumed: 0 }));
-    reader.expect(Asked::default());
+    reader.expect(ResponseContext::default());
     let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\nHTTP/1.1 200 poison\r\nContent-Length: 0\r\n\r\n";
     let Ok(Event::Head(length)) = reader.next(bytes) else {
         panic!()
@@ -233,9 +236,15 @@ fn nothing_of_one_response_leaks_into_the_next() {
     let rest = &bytes[length..];
     assert_eq!(reader.next(rest), Ok(Event::End { consumed: 0 }));
     assert!(reader.finish(b"") && !reader.finish(rest));
-    assert_eq!(reader.next(rest), Err(Error::Backend(Fault::Unsolicited)));
-    reader.expect(Asked::default());
-    assert_eq!(reader.next(rest), Err(Error::Backend(Fault::Unsolicited)));
+    assert_eq!(
+        reader.next(rest),
+        Err(Error::Backend(MessageFault::Unsolicited))
+    );
+    reader.expect(ResponseContext::default());
+    assert_eq!(
+        reader.next(rest),
+        Err(Error::Backend(MessageFault::Unsolicited))
+    );
     assert!(!reader.finish(b""));
 }
 
@@ -243,7 +252,7 @@ fn nothing_of_one_response_leaks_into_the_next() {
 fn the_end_of_a_connection_ends_or_truncates_a_message() {
     let after = |bytes: &str| {
         let mut reader = ResponseReader::new(Limits::default());
-        reader.expect(Asked::default());
+        reader.expect(ResponseContext::default());
         let mut rest = bytes.as_bytes();
         loop {
             let event = reader.next(rest).unwrap();
@@ -255,12 +264,12 @@ fn the_end_of_a_connection_ends_or_truncates_a_message() {
     };
     let ok = "HTTP/1.1 200 OK\r\n";
     assert_eq!(after(""), Ok(Eof::Unanswered));
-    assert_eq!(after("HTTP/1.1 2"), Err(Fault::IncompleteHead));
+    assert_eq!(after("HTTP/1.1 2"), Err(MessageFault::IncompleteHead));
     assert_eq!(after(&format!("{ok}\r\n")), Ok(Eof::EndsBody));
     assert_eq!(after(&format!("{ok}\r\nabc")), Ok(Eof::EndsBody));
     assert_eq!(
         after(&format!("{ok}Content-Length: 3\r\n\r\nab")),
-        Err(Fault::IncompleteBody)
+        Err(MessageFault::IncompleteBody)
     );
     assert_eq!(
         after(&format!("{ok}Content-Length: 3\r\n\r\nabc")),
@@ -276,7 +285,7 @@ fn the_end_of_a_connection_ends_or_truncates_a_message() {
     ] {
         assert_eq!(
             after(&format!("{ok}Transfer-Encoding: chunked\r\n\r\n{cut}")),
-            Err(Fault::IncompleteBody),
+            Err(MessageFault::IncompleteBody),
             "{cut:?}"
         );
     }
@@ -285,7 +294,7 @@ fn the_end_of_a_connection_ends_or_truncates_a_message() {
     assert_eq!(reader.eof(b"", Close::Orderly), Ok(Eof::Between));
     assert_eq!(
         reader.eof(b"GET", Close::Orderly),
-        Err(Error::Client(Fault::IncompleteHead))
+        Err(Error::Client(MessageFault::IncompleteHead))
     );
 }
 
@@ -293,7 +302,7 @@ fn the_end_of_a_connection_ends_or_truncates_a_message() {
 fn a_body_delimited_by_close_is_incomplete_after_a_truncated_close() {
     let after = |head: &str, close| {
         let mut reader = ResponseReader::new(Limits::default());
-        reader.expect(Asked::default());
+        reader.expect(ResponseContext::default());
         let Ok(Event::Head(_)) = reader.next(head.as_bytes()) else {
             panic!("a head")
         };
@@ -305,7 +314,7 @@ fn a_body_delimited_by_close_is_incomplete_after_a_truncated_close() {
         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n",
     );
     let more = Ok(Event::More { consumed: 0 });
-    let incomplete = Error::Backend(Fault::IncompleteBody);
+    let incomplete = Error::Backend(MessageFault::IncompleteBody);
     assert_eq!(
         after(until_close, Close::Orderly),
         (Ok(Eof::EndsBody), more.clone())
@@ -330,27 +339,27 @@ fn a_response_without_a_body_leaves_the_connection_reusable_without_reading_its_
         assert_eq!(event, Ok(Event::Head(head.len())));
         (reader.finish(b""), reader.finish(b"H"))
     };
-    let head = Asked {
+    let head = ResponseContext {
         head: true,
         websocket: false,
     };
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n";
     assert_eq!(after(head, &format!("{ok}\r\n")), (true, false));
     assert_eq!(
-        after(Asked::default(), &format!("{ok}\r\n")),
+        after(ResponseContext::default(), &format!("{ok}\r\n")),
         (false, false),
         "three bytes are missing"
     );
     let close = format!("{ok}Connection: close\r\n\r\n");
     assert_eq!(after(head, &close), (false, false));
     let none = "HTTP/1.1 204 No Content\r\n\r\n";
-    assert_eq!(after(Asked::default(), none), (true, false));
+    assert_eq!(after(ResponseContext::default(), none), (true, false));
 }
 
 #[test]
 fn bytes_that_bypass_the_reader_are_counted() {
     let mut reader = ResponseReader::new(Limits::default());
-    reader.expect(Asked::default());
+    reader.expect(ResponseContext::default());
     let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n";
     assert_eq!(reader.next(head), Ok(Event::Head(head.len())));
     assert_eq!(reader.next(b"0123456789"), Ok(Event::Data(0..10)));
@@ -368,14 +377,14 @@ fn a_response_head_has_limits() {
     assert_eq!(response_fault(large(64 * 1024)), None);
     assert_eq!(
         response_fault(large(64 * 1024 + 1)),
-        Some(Fault::HeadTooLarge)
+        Some(MessageFault::HeadTooLarge)
     );
     assert_eq!(
         response_fault(&large(65 * 1024)[..64 * 1024 + 1]),
-        Some(Fault::HeadTooLarge)
+        Some(MessageFault::HeadTooLarge)
     );
     assert_eq!(
         response_fault(format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101))),
-        Some(Fault::TooManyFields)
+        Some(MessageFault::TooManyFields)
     );
 }

@@ -13,7 +13,7 @@ fn post(fields: &str, body: &str) -> String {
 
 #[test]
 fn ambiguous_framing_is_rejected() {
-    use Fault::*;
+    use MessageFault::*;
     let table = [
         (
             "both, length first",
@@ -231,12 +231,12 @@ fn ambiguous_framing_is_rejected() {
 #[test]
 fn http_1_0_has_no_chunks() {
     let bytes = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
-    assert_eq!(fault(bytes), Some(Fault::BadTransferEncoding));
+    assert_eq!(fault(bytes), Some(MessageFault::BadTransferEncoding));
 }
 
 #[test]
 fn ambiguous_chunks_are_rejected() {
-    use Fault::*;
+    use MessageFault::*;
     let table = [
         ("no size", "\r\n", BadChunkSize),
         ("0x", "0x5\r\nhello\r\n0\r\n\r\n", BadChunkSize),
@@ -390,7 +390,7 @@ fn bytes_after_a_message_begin_the_next_one() {
 
 #[test]
 fn the_framing_of_responses_is_checked_like_that_of_requests() {
-    use Fault::*;
+    use MessageFault::*;
     let table = [
         (
             "Content-Length: 5\r\nTransfer-Encoding: chunked",

@@ -26,7 +26,7 @@ pub fn pairs(fields: Fields<'_>) -> Pairs {
 pub enum AnyReader {
     Requests(RequestReader),
     /// All responses are read as if for this request.
-    Responses(ResponseReader, Asked),
+    Responses(ResponseReader, ResponseContext),
 }
 
 impl AnyReader {
@@ -138,7 +138,7 @@ pub fn requests() -> AnyReader {
     AnyReader::Requests(RequestReader::new(Limits::default()))
 }
 
-pub fn responses(request: Asked) -> AnyReader {
+pub fn responses(request: ResponseContext) -> AnyReader {
     AnyReader::Responses(ResponseReader::new(Limits::default()), request)
 }
 
@@ -148,7 +148,7 @@ pub fn read(bytes: impl AsRef<[u8]>) -> Vec<ReadEvent> {
 }
 
 /// Returns the fault of the last request, which must be the same if the bytes arrive one by one.
-pub fn fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
+pub fn fault(bytes: impl AsRef<[u8]>) -> Option<MessageFault> {
     let bytes = bytes.as_ref();
     let whole = last_fault(&read(bytes));
     let single = last_fault(&read_chunks(requests(), bytes.chunks(1)));
@@ -159,15 +159,18 @@ pub fn fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
         bytes.escape_ascii()
     );
     whole
-        .inspect(|error| assert!(error.is_clients() && error.must_close()))
+        .inspect(|error| assert!(error.is_client_fault()))
         .map(Error::fault)
 }
 
 /// Returns the fault of the last response to a GET, which must be the same if the bytes arrive one by one.
-pub fn response_fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
+pub fn response_fault(bytes: impl AsRef<[u8]>) -> Option<MessageFault> {
     let bytes = bytes.as_ref();
-    let whole = last_fault(&read_chunks(responses(Asked::default()), [bytes]));
-    let single = last_fault(&read_chunks(responses(Asked::default()), bytes.chunks(1)));
+    let whole = last_fault(&read_chunks(responses(ResponseContext::default()), [bytes]));
+    let single = last_fault(&read_chunks(
+        responses(ResponseContext::default()),
+        bytes.chunks(1),
+    ));
     assert_eq!(
         whole.is_some(),
         single.is_some(),
@@ -175,7 +178,7 @@ pub fn response_fault(bytes: impl AsRef<[u8]>) -> Option<Fault> {
         bytes.escape_ascii()
     );
     whole
-        .inspect(|error| assert_eq!((error.status(), error.is_clients()), (502, false)))
+        .inspect(|error| assert_eq!((error.status(), error.is_client_fault()), (502, false)))
         .map(Error::fault)
 }
 
@@ -187,7 +190,7 @@ fn last_fault(events: &[ReadEvent]) -> Option<Error> {
 }
 
 /// Parses a request with this request line and these fields after `Host`.
-pub fn with_head<T>(line: &str, fields: &str, inspect: impl FnOnce(Request<'_>) -> T) -> T {
+pub fn with_head<T>(line: &str, fields: &str, inspect: impl FnOnce(RequestView<'_>) -> T) -> T {
     let bytes = format!("{line}\r\nHost: a.example\r\n{fields}\r\n");
     let mut head = RequestHead::new();
     let length = head.parse(bytes.as_bytes(), &Limits::default());

@@ -83,7 +83,7 @@ fn values_with_line_breaks_are_not_written_not_even_partially() {
 #[test]
 fn fields_are_forwarded_unchanged_except_hop_by_hop_fields() {
     let fields = "A: 1\r\nConnection: x-drop\r\nB:2 \r\nX-Drop: 3\r\nTE: trailers\r\nc:\t4\r\nD: 5\r\nKeep-Alive: 6\r\n";
-    let forward = |keep: fn(&Request<'_>, &Field) -> bool| {
+    let forward = |keep: fn(&RequestView<'_>, &Field) -> bool| {
         let text = format!("GET / HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut head = RequestHead::new();
         head.parse(text.as_bytes(), &Limits::default()).unwrap();

@@ -21,7 +21,7 @@ use super::super::source::Source;
 use super::sink::Http2Sink;
 use super::source::Http2Source;
 use super::{SendState, fields};
-use crate::http1::{self, Fault, Framing, MOST_INTERIMS, WriteError, is_forwarded};
+use crate::http1::{self, Framing, MAX_INTERIM_RESPONSES, MessageFault, WriteError, is_forwarded};
 use crate::upstream::http2::StreamLease;
 
 /// A stream to a backend, before or during a request.
@@ -190,15 +190,15 @@ impl Http2Response {
         let (parts, body) = response.await.map_err(ReceiveError::of)?.into_parts();
         (self.status, self.headers, self.body) = (parts.status, parts.headers, body);
         if self.headers.len() > self.most_fields {
-            return Err(http1::Error::Backend(Fault::TooManyFields).into());
+            return Err(http1::Error::Backend(MessageFault::TooManyFields).into());
         }
         if self.body.is_some() {
             return Ok(true);
         }
         self.interims += 1;
         // RFC 9113 §8.6: "HTTP/2 does not support the 101 (Switching Protocols) informational status code".
-        if self.interims > MOST_INTERIMS || self.status == StatusCode::SWITCHING_PROTOCOLS {
-            return Err(http1::Error::Backend(Fault::UnexpectedInterim).into());
+        if self.interims > MAX_INTERIM_RESPONSES || self.status == StatusCode::SWITCHING_PROTOCOLS {
+            return Err(http1::Error::Backend(MessageFault::UnexpectedInterim).into());
         }
         Ok(false)
     }

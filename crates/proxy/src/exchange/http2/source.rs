@@ -7,7 +7,7 @@ use h2::RecvStream;
 
 use super::super::source::{SourceError, Trailers};
 use super::fields;
-use crate::http1::{Error, Fault};
+use crate::http1::{Error, MessageFault};
 
 /// A body received over HTTP/2.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Http2Source {
                 Some(Ok(piece)) => {
                     self.received += piece.len() as u64;
                     if self.most.is_some_and(|most| self.received > most) {
-                        return Poll::Ready(Err(Error::Client(Fault::BodyTooLarge).into()));
+                        return Poll::Ready(Err(Error::Client(MessageFault::BodyTooLarge).into()));
                     }
                     self.piece = piece;
                     // No trailers can follow.

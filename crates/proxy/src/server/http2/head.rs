@@ -12,7 +12,9 @@ use pointsman_routing::is_method_in_another_case;
 use crate::exchange::headers::{Header, Headers};
 use crate::exchange::local_reply::LocalReply;
 use crate::exchange::request::{DownstreamRequest, HttpVersion};
-use crate::http1::{Error, Fault, Framing, Known, content_length, is_authority, is_path, is_query};
+use crate::http1::{
+    Error, Framing, KnownField, MessageFault, content_length, is_authority, is_path, is_query,
+};
 use crate::limits::Limits;
 
 /// As long as HTTP/1 takes them.
@@ -27,8 +29,8 @@ pub(super) enum Refusal {
     LocalReply(LocalReply),
 }
 
-impl From<Fault> for Refusal {
-    fn from(fault: Fault) -> Self {
+impl From<MessageFault> for Refusal {
+    fn from(fault: MessageFault) -> Self {
         Refusal::LocalReply(LocalReply::from_http1(Error::Client(fault)))
     }
 }
@@ -53,7 +55,7 @@ pub(super) fn read<'r>(
     if let (Framing::Length(length), Some(most)) = (framing, limits.body_bytes)
         && length > most
     {
-        return Err(Fault::BodyTooLarge.into());
+        return Err(MessageFault::BodyTooLarge.into());
     }
     Ok(DownstreamRequest {
         version: HttpVersion::Http2,
@@ -86,14 +88,14 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
                     message,
                 )))
             }
-            None => Err(Fault::Connect.into()),
+            None => Err(MessageFault::Connect.into()),
         };
     }
     if is_method_in_another_case(method) {
-        return Err(Fault::MethodCase.into());
+        return Err(MessageFault::MethodCase.into());
     }
     match method.len() > MOST_METHOD_BYTES {
-        true => Err(Fault::MethodTooLong.into()),
+        true => Err(MessageFault::MethodTooLong.into()),
         false => Ok((method, false)),
     }
 }
@@ -106,18 +108,18 @@ fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r 
         return Err(Refusal::Malformed);
     }
     if target.as_str().len() > limits.uri_bytes {
-        return Err(Fault::TargetTooLong.into());
+        return Err(MessageFault::TargetTooLong.into());
     }
     // It is dropped where there is no authority.
     if !matches!(parts.uri.scheme_str(), None | Some("http" | "https")) {
-        return Err(Fault::BadTarget.into());
+        return Err(MessageFault::BadTarget.into());
     }
     let (path, query) = (target.path(), target.query());
     let server_wide = parts.method == Method::OPTIONS && target.as_str() == "*";
     let fine = is_path(path.as_bytes()) && query.is_none_or(|query| is_query(query.as_bytes()));
     match fine || server_wide {
         true => Ok((path, query)),
-        false => Err(Fault::BadTarget.into()),
+        false => Err(MessageFault::BadTarget.into()),
     }
 }
 
@@ -134,12 +136,12 @@ fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r 
             )));
         }
         (Some(authority), _) => authority,
-        (None, Some(host)) => std::str::from_utf8(host).map_err(|_| Fault::BadHost)?,
-        (None, None) => return Err(Fault::MissingHost.into()),
+        (None, Some(host)) => std::str::from_utf8(host).map_err(|_| MessageFault::BadHost)?,
+        (None, None) => return Err(MessageFault::MissingHost.into()),
     };
     match is_authority(authority.as_bytes()) {
         true => Ok(authority),
-        false => Err(Fault::BadHost.into()),
+        false => Err(MessageFault::BadHost.into()),
     }
 }
 
@@ -157,9 +159,9 @@ impl<'r> Fields<'r> {
         headers: &'r HeaderMap,
         cookies: &'r OnceCell<Vec<u8>>,
         limits: &Limits,
-    ) -> Result<Self, Fault> {
+    ) -> Result<Self, MessageFault> {
         if headers.len() > limits.headers {
-            return Err(Fault::TooManyFields);
+            return Err(MessageFault::TooManyFields);
         }
         let mut fields = Fields {
             headers: Headers::new(std::iter::empty::<Header<'_>>()),
@@ -174,26 +176,28 @@ impl<'r> Fields<'r> {
             let (text, value) = (name.as_str().as_bytes(), value.as_bytes());
             // RFC 9113 §8.2.1: "A field value MUST NOT start or end with an ASCII whitespace character".
             if let ([b' ' | b'\t', ..], _) | (_, [.., b' ' | b'\t']) = (value, value) {
-                return Err(Fault::BadFieldValue);
+                return Err(MessageFault::BadFieldValue);
             }
             // As HTTP/1 would write it.
             bytes += text.len() + value.len() + 4;
-            match Known::of(text) {
-                Known::Host if fields.host.is_some() => return Err(Fault::DuplicateHost),
-                Known::Host => fields.host = Some(value),
-                Known::ContentLength => fields.content_length(value)?,
-                Known::Te => fields.takes_trailers = true,
-                Known::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
-                    return Err(Fault::BadExpectation);
+            match KnownField::of(text) {
+                KnownField::Host if fields.host.is_some() => {
+                    return Err(MessageFault::DuplicateHost);
                 }
-                Known::Expect => fields.expects_continue = true,
+                KnownField::Host => fields.host = Some(value),
+                KnownField::ContentLength => fields.content_length(value)?,
+                KnownField::Te => fields.takes_trailers = true,
+                KnownField::Expect if !value.eq_ignore_ascii_case(b"100-continue") => {
+                    return Err(MessageFault::BadExpectation);
+                }
+                KnownField::Expect => fields.expects_continue = true,
                 known if known.is_hop_by_hop() => {}
                 _ if name == COOKIE => crumbs += 1,
                 _ => fields.headers.push(Header::known(name, value)),
             }
         }
         if bytes > limits.header_bytes {
-            return Err(Fault::HeadTooLarge);
+            return Err(MessageFault::HeadTooLarge);
         }
         match crumbs {
             0 => {}
@@ -218,10 +222,10 @@ impl<'r> Fields<'r> {
         Ok(fields)
     }
 
-    fn content_length(&mut self, value: &[u8]) -> Result<(), Fault> {
+    fn content_length(&mut self, value: &[u8]) -> Result<(), MessageFault> {
         match (self.length, content_length(value)) {
             (None, Some(length)) => self.length = Some(length),
-            _ => return Err(Fault::BadContentLength),
+            _ => return Err(MessageFault::BadContentLength),
         }
         Ok(())
     }

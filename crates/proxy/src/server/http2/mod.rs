@@ -251,7 +251,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
             }
         }
         for _ in 0..self.shared.account.take_oversized_heads() {
-            let fault = crate::http1::Error::Client(crate::http1::Fault::HeadTooLarge);
+            let fault = crate::http1::Error::Client(crate::http1::MessageFault::HeadTooLarge);
             let client = self.shared.passage.resolved.client;
             LocalReply::from_http1(fault).count(&self.shared.worker, client);
         }
