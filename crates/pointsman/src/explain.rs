@@ -11,7 +11,8 @@ use pointsman_control::explain::explain;
 use pointsman_resources::text::single_line;
 use pointsman_resources::{Kind, Name, ObjectKey};
 use pointsman_routing::explain::{
-    BackendShare, Explanation, MirrorShare, Outcome, Query, Received, Response, RuleRef, Status,
+    BackendShare, ExplainedResponse, Explanation, MirrorShare, Outcome, Query, ReceivedRequest,
+    RuleRef, Status,
 };
 
 use crate::cli::{Explain, Format};
@@ -208,14 +209,14 @@ fn selection(out: &mut String, explanation: &Explanation, paint: &Paint) {
     }
 }
 
-fn request_text(out: &mut String, heading: &str, request: &Received) {
+fn request_text(out: &mut String, heading: &str, request: &ReceivedRequest) {
     let _ = writeln!(out, "{heading}\n    {} {}", request.method, request.url);
     for (name, value) in &request.headers {
         let _ = writeln!(out, "    {name}: {value}");
     }
 }
 
-fn response_text(out: &mut String, heading: &str, response: &Response) {
+fn response_text(out: &mut String, heading: &str, response: &ExplainedResponse) {
     let _ = writeln!(out, "{heading}");
     for (name, value) in &response.headers {
         let _ = writeln!(out, "    {name}: {value}");

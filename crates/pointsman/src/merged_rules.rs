@@ -8,7 +8,7 @@ use pointsman_binding::bound::{RuleSource, policy_names};
 use pointsman_binding::{MergedRule, MergedRules};
 use pointsman_control::offline::Loaded;
 use pointsman_resources::Severity;
-use pointsman_routing::tried_order;
+use pointsman_routing::evaluation_order;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -70,7 +70,7 @@ pub fn run(loaded: &Loaded, name: &str, format: Format) -> Result<ExitCode> {
 
 /// Returns the rules of a destination, ordered by the rank of their first match.
 fn destination(loaded: &Loaded, merged: MergedRules) -> DestinationOutput {
-    let ranked = merged.route.as_deref().map(tried_order).unwrap_or_default();
+    let ranked = merged.route.as_deref().map(evaluation_order).unwrap_or_default();
     let ranks = |rule: &MergedRule| -> Vec<usize> {
         let own = ranked.iter().enumerate();
         let own = own.filter(|(_, (bound, _))| bound.from == rule.from);

@@ -1,40 +1,40 @@
-//! A map by name whose lookup takes the same steps at ten entries and at ten thousand.
+//! A hash map by name whose lookup cost is the same for ten entries and for ten thousand.
 //!
-//! Names are spread over a fixed number of buckets, each a short list that is searched by hash. Versions share buckets: a change
-//! copies the list of buckets and one of them.
+//! Names are distributed over a fixed number of buckets, each a short list searched by hash. Versions share buckets: a change copies the list of buckets and
+//! one bucket.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 
-/// With so many, a bucket holds twenty of ten thousand names: three cache lines of hashes.
+/// Number of buckets. With ten thousand names each bucket has twenty: three cache lines of hashes.
 const BUCKETS: usize = 512;
 
-/// Its keys come from configuration, so the hasher need not be secret.
+/// Keys come from configuration, so the hasher need not resist attacks.
 const HASHER: FixedState = FixedState::with_seed(0);
 
-/// Things by name.
+/// Values by name.
 #[derive(Clone, Debug)]
-pub(crate) struct Buckets<T> {
-    /// None while there is nothing.
-    buckets: Option<Arc<[Place<T>]>>,
+pub(crate) struct BucketMap<T> {
+    /// `None` if the map is empty.
+    buckets: Option<Arc<[BucketSlot<T>]>>,
     len: usize,
 }
 
-/// Where a bucket may be.
-type Place<T> = Option<Arc<Bucket<T>>>;
+/// A bucket, or `None` if it is empty.
+type BucketSlot<T> = Option<Arc<Bucket<T>>>;
 
 #[derive(Clone, Debug)]
 struct Bucket<T> {
-    /// Of the entries, in their order.
+    /// Hashes of the entries, in their order.
     hashes: Vec<u64>,
     entries: Vec<(Arc<str>, T)>,
 }
 
-impl<T> Default for Buckets<T> {
+impl<T> Default for BucketMap<T> {
     fn default() -> Self {
-        Buckets {
+        BucketMap {
             buckets: None,
             len: 0,
         }
@@ -50,21 +50,21 @@ impl<T> Bucket<T> {
     }
 }
 
-/// Where a hash belongs.
+/// Returns the index of the bucket for a hash.
 fn bucket_of(hash: u64) -> usize {
     hash as usize % BUCKETS
 }
 
-impl<T: Clone> Buckets<T> {
+impl<T: Clone> BucketMap<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Every thing, in no order that means anything.
+    /// Returns all values in unspecified order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         let buckets = self.buckets.iter().flat_map(|buckets| buckets.iter());
         let entries = buckets.flatten().flat_map(|bucket| &bucket.entries);
-        entries.map(|(_, thing)| thing)
+        entries.map(|(_, value)| value)
     }
 
     #[inline]
@@ -75,8 +75,8 @@ impl<T: Clone> Buckets<T> {
         bucket.position(hash, key).map(|at| &bucket.entries[at].1)
     }
 
-    /// The bucket of a hash, to be changed.
-    fn bucket_mut(&mut self, hash: u64) -> &mut Place<T> {
+    /// Returns the bucket of a hash for modification.
+    fn bucket_mut(&mut self, hash: u64) -> &mut BucketSlot<T> {
         let buckets = self
             .buckets
             .get_or_insert_with(|| (0..BUCKETS).map(|_| None).collect());
@@ -91,8 +91,8 @@ impl<T: Clone> Buckets<T> {
         Some(&mut bucket.entries[at].1)
     }
 
-    /// Puts a thing under a name that has none.
-    pub(crate) fn insert(&mut self, key: &str, thing: T) {
+    /// Inserts a value under a name that is not in the map.
+    pub(crate) fn insert(&mut self, key: &str, value: T) {
         let hash = HASHER.hash_one(key);
         let bucket = self.bucket_mut(hash).get_or_insert_with(|| {
             Arc::new(Bucket {
@@ -102,7 +102,7 @@ impl<T: Clone> Buckets<T> {
         });
         let bucket = Arc::make_mut(bucket);
         bucket.hashes.push(hash);
-        bucket.entries.push((key.into(), thing));
+        bucket.entries.push((key.into(), value));
         self.len += 1;
     }
 
@@ -116,10 +116,10 @@ impl<T: Clone> Buckets<T> {
             return;
         }
         let hash = HASHER.hash_one(key);
-        let place = self.bucket_mut(hash);
-        let Some(bucket) = place else { return };
+        let slot = self.bucket_mut(hash);
+        let Some(bucket) = slot else { return };
         if bucket.entries.len() == 1 {
-            *place = None;
+            *slot = None;
             return;
         }
         let bucket = Arc::make_mut(bucket);
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_put_in_is_found_until_it_is_taken_out_and_versions_stay_apart() {
-        let mut map = Buckets::default();
+    fn inserted_values_are_found_until_removed_and_versions_are_independent() {
+        let mut map = BucketMap::default();
         let names: Vec<String> = (0..2_000).map(|n| format!("host-{n}.example")).collect();
         for (n, name) in names.iter().enumerate() {
             map.insert(name, n);
@@ -144,8 +144,8 @@ mod tests {
         let before = map.clone();
         for (n, name) in names.iter().enumerate() {
             assert_eq!(map.get(name), Some(&n));
-            if let Some(thing) = map.get_mut(name) {
-                *thing += 1;
+            if let Some(value) = map.get_mut(name) {
+                *value += 1;
             }
             if n % 2 == 0 {
                 map.remove(name);

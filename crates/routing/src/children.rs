@@ -1,18 +1,18 @@
-//! The nodes below a node, by path segment: a short list as a rule, a shared map where there are many.
+//! The children of a node, by path segment: a short list, or a shared map if there are many.
 
 use std::sync::Arc;
 
 use crate::Map;
-use crate::host::Node;
+use crate::host::PathNode;
 
-/// Up to so many are kept in a list: looking through it is as fast as hashing, and a map takes ten times its memory.
-const FEW: usize = 4;
+/// Maximum length of the list. Searching it is as fast as hashing, and a map takes ten times the memory.
+const MAX_LIST: usize = 4;
 
-/// The nodes below a node.
+/// The children of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Children {
-    Few(Vec<(Arc<str>, Arc<Node>)>),
-    Many(Map<Arc<str>, Arc<Node>>),
+    Few(Vec<(Arc<str>, Arc<PathNode>)>),
+    Many(Map<Arc<str>, Arc<PathNode>>),
 }
 
 impl Default for Children {
@@ -29,7 +29,7 @@ impl Children {
         }
     }
 
-    pub(crate) fn get(&self, segment: &str) -> Option<&Arc<Node>> {
+    pub(crate) fn get(&self, segment: &str) -> Option<&Arc<PathNode>> {
         match self {
             Children::Few(list) => {
                 let found = list.iter().find(|(known, _)| **known == *segment);
@@ -39,7 +39,7 @@ impl Children {
         }
     }
 
-    pub(crate) fn get_mut(&mut self, segment: &str) -> Option<&mut Arc<Node>> {
+    pub(crate) fn get_mut(&mut self, segment: &str) -> Option<&mut Arc<PathNode>> {
         match self {
             Children::Few(list) => {
                 let found = list.iter_mut().find(|(known, _)| **known == *segment);
@@ -49,15 +49,16 @@ impl Children {
         }
     }
 
-    /// Puts a node under a segment that has none.
-    pub(crate) fn insert(&mut self, segment: &str, node: Arc<Node>) {
+    /// Inserts a node under a segment that has none.
+    pub(crate) fn insert(&mut self, segment: &str, node: Arc<PathNode>) {
         match self {
-            Children::Few(list) if list.len() < FEW => {
+            Children::Few(list) if list.len() < MAX_LIST => {
                 list.reserve_exact(1);
                 list.push((segment.into(), node));
             }
             Children::Few(list) => {
-                let mut map: Map<Arc<str>, Arc<Node>> = std::mem::take(list).into_iter().collect();
+                let mut map: Map<Arc<str>, Arc<PathNode>> =
+                    std::mem::take(list).into_iter().collect();
                 map.insert(segment.into(), node);
                 *self = Children::Many(map);
             }
@@ -76,7 +77,7 @@ impl Children {
         }
     }
 
-    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<Node>> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = &Arc<PathNode>> {
         let (list, map) = match self {
             Children::Few(list) => (Some(list), None),
             Children::Many(map) => (None, Some(map)),

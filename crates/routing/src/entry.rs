@@ -1,4 +1,4 @@
-//! One match of one rule, as the table holds it, and whether a request satisfies it.
+//! The entries of routing tables. An entry is one match of one rule.
 
 use std::sync::Arc;
 
@@ -9,36 +9,39 @@ use pointsman_binding::bound::{
 use crate::expression::{CompiledMatch, Expression, satisfies};
 use crate::filters::RuleFilters;
 use crate::precedence::Rank;
-use crate::request::{Context, Request};
+use crate::request::{MatchContext, Request};
 use crate::route::CompiledRoute;
-use crate::split::Split;
+use crate::weighted_selector::WeightedSelector;
 
 /// One match of one rule under one of its route's hostnames.
 #[derive(Debug)]
-pub struct Entry {
-    /// How strong it is.
+pub struct MatchEntry {
+    /// Precedence of the entry.
     pub rank: Rank,
     /// The route.
     pub route: Arc<BoundRoute>,
     /// The rule.
     pub rule: Arc<BoundRule>,
-    /// The route's hostname that it stands under.
+    /// The hostname of the route that the entry is for.
     pub hostname: Option<Hostname>,
-    /// The rule's filters, compiled; none if it has none.
+    /// The compiled filters of the rule, if any.
     pub filters: Option<Arc<RuleFilters>>,
-    /// Which of the rule's backends comes next.
-    pub split: Arc<Split>,
+    /// Selects one of the rule's backends.
+    pub selector: Arc<WeightedSelector>,
     /// The rule's matches, compiled.
     matches: Arc<[CompiledMatch]>,
     /// Index into `matches`.
     position: usize,
-    /// Whether it asks nothing beyond host and path, so that neither rule nor match need be looked at.
+    /// The match has no conditions besides host and path, so lookups need not read it.
     plain: bool,
 }
 
-impl Entry {
-    /// Every entry of a route: each hostname with each match of each rule. `splits` are its rules'.
-    pub(crate) fn all(compiled: &CompiledRoute, splits: &[Arc<Split>]) -> Vec<Arc<Entry>> {
+impl MatchEntry {
+    /// Creates the entries of a route: one for each hostname and each match of each rule. `selectors` are those of its rules.
+    pub(crate) fn all(
+        compiled: &CompiledRoute,
+        selectors: &[Arc<WeightedSelector>],
+    ) -> Vec<Arc<MatchEntry>> {
         let route = &compiled.bound;
         let mut hostnames: Vec<Option<&Hostname>> = route.hostnames.iter().map(Some).collect();
         hostnames.sort();
@@ -48,17 +51,19 @@ impl Entry {
         }
         let mut entries = Vec::new();
         for hostname in hostnames {
-            for ((rule, compiled), split) in route.rules.iter().zip(&compiled.rules).zip(splits) {
-                // A stream's rule has no match and takes everything.
+            for ((rule, compiled), selector) in
+                route.rules.iter().zip(&compiled.rules).zip(selectors)
+            {
+                // Rules for streams have no matches and match everything.
                 for position in 0..rule.matches.len().max(1) {
                     let matched = rule.matches.get(position);
-                    entries.push(Arc::new(Entry {
+                    entries.push(Arc::new(MatchEntry {
                         rank: Rank::of(route, hostname, rule, matched),
                         route: route.clone(),
                         rule: rule.clone(),
                         hostname: hostname.cloned(),
                         filters: compiled.filters.clone(),
-                        split: split.clone(),
+                        selector: selector.clone(),
                         matches: compiled.matches.clone(),
                         position,
                         plain: matched.is_none_or(asks_nothing_more),
@@ -69,15 +74,15 @@ impl Entry {
         entries
     }
 
-    /// The match; none for a stream.
+    /// Returns the match; `None` for a stream.
     pub fn matched(&self) -> Option<&CompiledMatch> {
         self.matches.get(self.position)
     }
 
-    /// Whether a request whose host and path fit satisfies the rest. The first thing that it does not is recorded.
-    pub(crate) fn admits<R: Request, T: Recorder>(
+    /// Reports whether a request with a matching host and path satisfies the other conditions. The first one that it does not satisfy is recorded.
+    pub(crate) fn admits<R: Request, T: MissRecorder>(
         &self,
-        context: &Context<'_, R>,
+        context: &MatchContext<'_, R>,
         recorder: &mut T,
     ) -> bool {
         if self.plain {
@@ -128,55 +133,55 @@ fn asks_nothing_more(matched: &BoundMatch) -> bool {
         && matched.query.is_empty()
 }
 
-/// What a request did not satisfy.
+/// A condition that a request does not satisfy.
 #[derive(Clone, Copy, Debug)]
 pub enum Miss<'a> {
     /// The path is not `/service/method`.
     GrpcPath,
     /// The gRPC service.
     GrpcService {
-        /// What the match asks for.
+        /// Value or pattern of the match.
         wanted: &'a StringPredicate<Expression>,
-        /// What the request has.
+        /// Value of the request.
         got: &'a str,
     },
     /// The gRPC method.
     GrpcMethod {
-        /// What the match asks for.
+        /// Value or pattern of the match.
         wanted: &'a StringPredicate<Expression>,
-        /// What the request has.
+        /// Value of the request.
         got: &'a str,
     },
     /// The HTTP method.
     Method {
-        /// What the match asks for.
+        /// Value or pattern of the match.
         wanted: &'a str,
-        /// What the request has.
+        /// Value of the request.
         got: &'a str,
     },
     /// A header.
     Header {
-        /// What the match asks for.
+        /// Value or pattern of the match.
         predicate: &'a ValuePredicate<Expression>,
     },
     /// A query parameter.
     Query {
-        /// What the match asks for.
+        /// Value or pattern of the match.
         predicate: &'a ValuePredicate<Expression>,
-        /// What the request has.
+        /// Value of the request.
         got: Option<&'a str>,
     },
 }
 
-/// Hears why entries don't take a request. `()` hears nothing and costs nothing.
-pub trait Recorder {
-    /// This entry's host and path fit, this does not.
-    fn miss(&mut self, entry: &Entry, miss: Miss<'_>);
+/// Records why entries do not match a request. `()` ignores it at no cost.
+pub trait MissRecorder {
+    /// Records a condition that is not satisfied, of an entry whose host and path match.
+    fn miss(&mut self, entry: &MatchEntry, miss: Miss<'_>);
 }
 
-impl Recorder for () {
+impl MissRecorder for () {
     #[inline(always)]
-    fn miss(&mut self, _: &Entry, _: Miss<'_>) {}
+    fn miss(&mut self, _: &MatchEntry, _: Miss<'_>) {}
 }
 
 fn grpc_admits(
@@ -210,8 +215,8 @@ fn grpc_admits(
     true
 }
 
-/// A header that is sent on several lines satisfies a predicate if one of its values does, or all of them joined by `,`, which RFC 9110
-/// (5.3) says is the same message. A value that is not UTF-8 satisfies no expression.
+/// Reports whether a header satisfies a predicate. If it is sent on several lines, one of them has to, or all values joined by `,`, which RFC 9110 §5.3
+/// defines as equivalent. A value that is not UTF-8 matches no regular expression.
 fn header_admits<R: Request>(predicate: &ValuePredicate<Expression>, request: &R) -> bool {
     let holds = |value: &[u8]| match &predicate.value {
         StringPredicate::Exact(wanted) => wanted.as_bytes() == value,
@@ -241,27 +246,27 @@ fn header_admits<R: Request>(predicate: &ValuePredicate<Expression>, request: &R
         )
 }
 
-/// The rule that takes a request.
+/// The result of a lookup: the rule that matches a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Hit<'t> {
     /// The route.
     pub route: &'t Arc<BoundRoute>,
     /// The rule.
     pub rule: &'t Arc<BoundRule>,
-    /// Which of the rule's matches, as its `index`; 0 for a stream.
+    /// `index` of the match in the rule; 0 for a stream.
     pub match_index: usize,
     /// The route's hostname that was matched.
     pub hostname: Option<&'t Hostname>,
-    /// How strong the match is.
+    /// Precedence of the match.
     pub rank: &'t Rank,
-    /// The rule's filters, compiled; none if it has none.
+    /// The compiled filters of the rule, if any.
     pub filters: Option<&'t Arc<RuleFilters>>,
-    /// Which of the rule's backends comes next, whoever asks.
-    pub split: &'t Arc<Split>,
+    /// Selects one of the rule's backends.
+    pub selector: &'t Arc<WeightedSelector>,
 }
 
 impl<'t> Hit<'t> {
-    /// The match itself; none for a stream.
+    /// Returns the match; `None` for a stream.
     pub fn matched(&self) -> Option<&'t BoundMatch> {
         self.rule
             .matches
@@ -270,8 +275,8 @@ impl<'t> Hit<'t> {
     }
 }
 
-impl<'t> From<&'t Entry> for Hit<'t> {
-    fn from(entry: &'t Entry) -> Self {
+impl<'t> From<&'t MatchEntry> for Hit<'t> {
+    fn from(entry: &'t MatchEntry) -> Self {
         Hit {
             route: &entry.route,
             rule: &entry.rule,
@@ -279,7 +284,7 @@ impl<'t> From<&'t Entry> for Hit<'t> {
             hostname: entry.hostname.as_ref(),
             rank: &entry.rank,
             filters: entry.filters.as_ref(),
-            split: &entry.split,
+            selector: &entry.selector,
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Regular expressions of the bound form, compiled.
+//! Compiled regular expressions.
 
 use std::sync::Arc;
 
 use pointsman_binding::bound::{BoundMatch, BoundRule, Pattern, StringPredicate};
 use regex::Regex;
 
-/// A compiled regular expression. Two are equal when they were written alike.
+/// A compiled regular expression. Equality compares the source text.
 #[derive(Clone, Debug)]
 pub struct Expression {
     pattern: Pattern,
-    /// None if it does not compile here, as one from a newer control plane may: it then matches nothing.
+    /// `None` if it does not compile, which is possible with a newer control plane; it matches nothing then.
     regex: Option<Regex>,
 }
 
@@ -25,19 +25,19 @@ impl Expression {
         }
     }
 
-    /// The expression as it was written.
+    /// Returns the source text.
     pub fn as_str(&self) -> &str {
         self.pattern.as_str()
     }
 
-    /// Reports whether the expression covers the whole of a value.
+    /// Reports whether the expression matches the whole value.
     pub fn is_match(&self, value: &str) -> bool {
         self.regex
             .as_ref()
             .is_some_and(|regex| regex.is_match(value))
     }
 
-    /// The text that was compiled; none if it does not compile.
+    /// Returns the anchored text that was compiled; `None` if it does not compile.
     pub(crate) fn anchored(&self) -> Option<&str> {
         self.regex.as_ref().map(Regex::as_str)
     }

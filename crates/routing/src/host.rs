@@ -1,6 +1,6 @@
-//! The rules of one hostname: a tree over path segments, exact paths beside prefixes, the regular expressions, and matches without a path.
+//! The rules of one hostname: a tree over path segments for exact paths and prefixes, the regular expressions, and matches without a path.
 //!
-//! Every node is shared between versions; a change copies the nodes from the root to the one that it touches.
+//! Nodes are shared between versions; a change copies the nodes from the root to the changed one.
 
 use std::sync::Arc;
 
@@ -8,100 +8,101 @@ use pointsman_binding::bound::PathPredicate;
 use regex::{RegexSet, RegexSetBuilder};
 
 use crate::children::Children;
-use crate::entry::{Entry, Recorder};
+use crate::entry::{MatchEntry, MissRecorder};
 use crate::expression::Expression;
 use crate::path;
 use crate::precedence::PathRank;
-use crate::ranked::{Compiled, Ranked};
-use crate::request::{Context, Request};
+use crate::ranked::{CompileChunk, Ranked};
+use crate::request::{MatchContext, Request};
 
 /// The rules of one hostname.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct HostTable {
-    pub(crate) root: Node,
-    /// All regular expressions, whatever their rank among the other matches.
+    pub(crate) root: PathNode,
+    /// All regular expressions, of any precedence.
     pub(crate) expressions: Ranked<Expressions>,
     /// Matches without a path.
     pub(crate) pathless: Ranked,
 }
 
-/// What stands at one path.
+/// The entries of one path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Node {
-    /// For this very path.
+pub(crate) struct PathNode {
+    /// Entries for exactly this path.
     pub(crate) exact: Ranked,
-    /// For this path and all below it.
+    /// Entries for this path and all below it.
     pub(crate) prefix: Ranked,
-    /// One segment further.
     pub(crate) children: Children,
 }
 
-impl Node {
+impl PathNode {
     fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.prefix.is_empty() && self.children.is_empty()
     }
 }
 
-/// The expressions of a chunk as one automaton, where there are enough of them to be worth it.
+/// The expressions of a chunk compiled into one automaton, if there are enough of them.
 #[derive(Debug)]
 pub(crate) struct Expressions(Option<RegexSet>);
 
-/// How large expressions may be together, in bytes; beyond that each is tried on its own.
-const SET_SIZE: usize = 4 * 1024 * 1024;
+/// Maximum size of the automaton, in bytes. If it is exceeded, expressions are tried one by one.
+const MAX_AUTOMATON_BYTES: usize = 4 * 1024 * 1024;
 
-/// Up to so many expressions, trying each on its own is as fast as trying all at once.
-const FEW: usize = 2;
+/// Number of expressions up to which trying each is as fast as an automaton.
+const AUTOMATON_THRESHOLD: usize = 2;
 
-impl Compiled for Expressions {
-    fn compile(entries: &[Arc<Entry>]) -> Self {
-        if entries.len() <= FEW {
+impl CompileChunk for Expressions {
+    fn compile(entries: &[Arc<MatchEntry>]) -> Self {
+        if entries.len() <= AUTOMATON_THRESHOLD {
             return Expressions(None);
         }
         let texts = entries
             .iter()
             .map(|entry| regex(entry)?.anchored())
             .collect::<Option<Vec<_>>>();
-        // Each compiles on its own; all together may be over the size limit. Then they are tried one by one.
-        let set = texts.map(|texts| RegexSetBuilder::new(texts).size_limit(SET_SIZE).build());
+        // Each expression compiles, but all together may exceed the size limit.
+        let set = texts.map(|texts| {
+            RegexSetBuilder::new(texts)
+                .size_limit(MAX_AUTOMATON_BYTES)
+                .build()
+        });
         Expressions(set.and_then(Result::ok))
     }
 }
 
-fn regex(entry: &Entry) -> Option<&Expression> {
+fn regex(entry: &MatchEntry) -> Option<&Expression> {
     match &entry.matched()?.path {
         PathPredicate::Regex(regex) => Some(regex),
         _ => None,
     }
 }
 
-/// Where in a host's table an entry stands.
-enum Place<'e> {
+/// Location of an entry in a host's table.
+enum Slot<'e> {
     Exact(&'e str),
     Prefix(&'e str),
     Regex,
     Pathless,
 }
 
-fn place(entry: &Entry) -> Place<'_> {
+fn slot(entry: &MatchEntry) -> Slot<'_> {
     match entry.matched().map(|matched| &matched.path) {
-        Some(PathPredicate::Exact(path)) => Place::Exact(path),
-        Some(PathPredicate::Prefix(prefix)) => Place::Prefix(prefix),
-        Some(PathPredicate::Regex(_)) => Place::Regex,
-        Some(PathPredicate::Any) => Place::Pathless,
-        None => Place::Prefix("/"),
+        Some(PathPredicate::Exact(path)) => Slot::Exact(path),
+        Some(PathPredicate::Prefix(prefix)) => Slot::Prefix(prefix),
+        Some(PathPredicate::Regex(_)) => Slot::Regex,
+        Some(PathPredicate::Any) => Slot::Pathless,
+        None => Slot::Prefix("/"),
     }
 }
 
-/// Whether two entries of one rank stand at the same place, so that one replaces the other.
-pub(crate) fn same_place(a: &Entry, b: &Entry) -> bool {
-    match (place(a), place(b)) {
-        (Place::Exact(a), Place::Exact(b)) => a == b,
-        (Place::Prefix(a), Place::Prefix(b)) => {
-            path::prefix_segments(a).eq(path::prefix_segments(b))
-        }
-        // All expressions of a host stand together.
-        (Place::Regex, Place::Regex) => true,
-        (Place::Pathless, Place::Pathless) => true,
+/// Reports whether two entries of the same rank share a slot, so that one replaces the other.
+pub(crate) fn same_slot(a: &MatchEntry, b: &MatchEntry) -> bool {
+    match (slot(a), slot(b)) {
+        (Slot::Exact(a), Slot::Exact(b)) => a == b,
+        (Slot::Prefix(a), Slot::Prefix(b)) => path::prefix_segments(a).eq(path::prefix_segments(b)),
+        // All expressions of a host share a slot.
+        (Slot::Regex, Slot::Regex) => true,
+        (Slot::Pathless, Slot::Pathless) => true,
         _ => false,
     }
 }
@@ -111,63 +112,63 @@ impl HostTable {
         self.root.is_empty() && self.expressions.is_empty() && self.pathless.is_empty()
     }
 
-    pub(crate) fn insert(&mut self, entry: &Arc<Entry>) {
-        match place(entry) {
-            Place::Exact(path) => {
+    pub(crate) fn insert(&mut self, entry: &Arc<MatchEntry>) {
+        match slot(entry) {
+            Slot::Exact(path) => {
                 if let Some(mut segments) = path::segments(path) {
                     edit(&mut self.root, &mut segments, &mut |node| {
                         node.exact.insert(entry.clone())
                     });
                 }
             }
-            Place::Prefix(prefix) => {
+            Slot::Prefix(prefix) => {
                 edit(
                     &mut self.root,
                     &mut path::prefix_segments(prefix),
                     &mut |node| node.prefix.insert(entry.clone()),
                 );
             }
-            Place::Regex => self.expressions.insert(entry.clone()),
-            Place::Pathless => self.pathless.insert(entry.clone()),
+            Slot::Regex => self.expressions.insert(entry.clone()),
+            Slot::Pathless => self.pathless.insert(entry.clone()),
         }
     }
 
-    pub(crate) fn remove(&mut self, entry: &Entry) {
-        match place(entry) {
-            Place::Exact(path) => {
+    pub(crate) fn remove(&mut self, entry: &MatchEntry) {
+        match slot(entry) {
+            Slot::Exact(path) => {
                 if let Some(mut segments) = path::segments(path) {
                     edit(&mut self.root, &mut segments, &mut |node| {
                         node.exact.remove(&entry.rank)
                     });
                 }
             }
-            Place::Prefix(prefix) => {
+            Slot::Prefix(prefix) => {
                 edit(
                     &mut self.root,
                     &mut path::prefix_segments(prefix),
                     &mut |node| node.prefix.remove(&entry.rank),
                 );
             }
-            Place::Regex => self.expressions.remove(&entry.rank),
-            Place::Pathless => self.pathless.remove(&entry.rank),
+            Slot::Regex => self.expressions.remove(&entry.rank),
+            Slot::Pathless => self.pathless.remove(&entry.rank),
         }
     }
 
-    /// The strongest entry that takes a request for this host.
-    pub(crate) fn lookup<'t, R: Request, T: Recorder>(
+    /// Returns the matching entry with the highest precedence.
+    pub(crate) fn lookup<'t, R: Request, T: MissRecorder>(
         &'t self,
-        context: &Context<'_, R>,
+        context: &MatchContext<'_, R>,
         recorder: &mut T,
-    ) -> Option<&'t Entry> {
+    ) -> Option<&'t MatchEntry> {
         let path = context.request.path();
-        let mut search = Search {
+        let mut search = LookupState {
             expressions: &self.expressions,
             strongest_expression: self.expressions.first().map(|entry| entry.rank.path),
             best: None,
             context,
             recorder,
         };
-        // `*` and the like have no segments: only an expression can be meant for them.
+        // Paths such as `*` have no segments; only expressions can match them.
         if path.starts_with('/') {
             search.descend(&self.root, path, 0);
         }
@@ -179,24 +180,24 @@ impl HostTable {
     }
 }
 
-/// A walk over all entries whose paths fit a request, in search of the strongest that admits it.
+/// A search for the entry with the highest precedence among those whose conditions the request satisfies.
 ///
-/// [`Rank`](crate::Rank) alone decides which is the strongest. The walk only tries those first that are likely to win (the longest path
-/// before the shorter ones, expressions as soon as they outrank what comes), so that most others are skipped by a look at their rank.
-struct Search<'t, 's, 'c, R, T> {
+/// Only [`Rank`](crate::Rank) defines precedence. The search tries likely winners first (longer paths before shorter ones, expressions as soon as they outrank
+/// the remaining paths), so that it can skip most entries by rank.
+struct LookupState<'t, 's, 'c, R, T> {
     expressions: &'t Ranked<Expressions>,
-    /// The rank of the strongest expression that has not been tried.
+    /// Path rank of the strongest expression, until the expressions have been tried.
     strongest_expression: Option<PathRank>,
-    /// The strongest entry so far, and its path's rank: beside it, so that a look at it touches no more memory.
-    best: Option<(&'t Entry, PathRank)>,
-    context: &'s Context<'c, R>,
+    /// The best entry so far, and a copy of its path rank, which saves a memory access in comparisons.
+    best: Option<(&'t MatchEntry, PathRank)>,
+    context: &'s MatchContext<'c, R>,
     recorder: &'s mut T,
 }
 
-impl<'t, R: Request, T: Recorder> Search<'t, '_, '_, R, T> {
-    /// Tries what stands at a node and below it. `end` is where its path ends in the request's. The recursion is no deeper than the
-    /// table, however long the path.
-    fn descend(&mut self, node: &'t Node, path: &str, end: usize) {
+impl<'t, R: Request, T: MissRecorder> LookupState<'t, '_, '_, R, T> {
+    /// Tries the entries of a node and below it. `end` is the end of the node's path in the request's path. The depth of the recursion is bounded by the depth
+    /// of the table, not by the path.
+    fn descend(&mut self, node: &'t PathNode, path: &str, end: usize) {
         match path.get(end + 1..) {
             None => self.try_entries(&node.exact, PathRank::Exact),
             Some(_) if node.children.is_empty() => {}
@@ -210,7 +211,7 @@ impl<'t, R: Request, T: Recorder> Search<'t, '_, '_, R, T> {
         self.try_entries(&node.prefix, PathRank::prefix_of_length(end));
     }
 
-    /// Tries entries that all have this rank.
+    /// Tries entries of the same path rank.
     #[inline]
     fn try_entries(&mut self, entries: &'t Ranked, rank: PathRank) {
         if entries.is_empty() {
@@ -240,30 +241,30 @@ impl<'t, R: Request, T: Recorder> Search<'t, '_, '_, R, T> {
         }
     }
 
-    /// Reports whether what was found is stronger than anything of this rank.
+    /// Reports whether the best entry so far outranks all entries of this path rank.
     fn is_beaten(&self, rank: PathRank) -> bool {
         self.best.is_some_and(|(_, best)| best < rank)
     }
 
     #[inline]
-    fn offer(&mut self, found: &'t Entry, path: PathRank) {
+    fn offer(&mut self, found: &'t MatchEntry, path: PathRank) {
         if self.best.is_none_or(|(best, _)| found.rank < best.rank) {
             self.best = Some((found, path));
         }
     }
 }
 
-/// The strongest entry whose expression matches the path.
-fn expression<'t, R: Request, T: Recorder>(
+/// Returns the matching entry with the highest precedence among the expressions.
+fn expression<'t, R: Request, T: MissRecorder>(
     regexes: &'t Ranked<Expressions>,
-    context: &Context<'_, R>,
+    context: &MatchContext<'_, R>,
     recorder: &mut T,
-) -> Option<&'t Entry> {
+) -> Option<&'t MatchEntry> {
     if regexes.is_empty() {
         return None;
     }
     let path = context.request.path();
-    let alone = |entry: &Entry| regex(entry).is_some_and(|regex| regex.is_match(path));
+    let alone = |entry: &MatchEntry| regex(entry).is_some_and(|regex| regex.is_match(path));
     let chunks = match regexes {
         Ranked::One(entry) => {
             return (alone(entry) && entry.admits(context, recorder)).then_some(entry);
@@ -284,12 +285,11 @@ fn expression<'t, R: Request, T: Recorder>(
     })
 }
 
-/// Changes the node at these segments, copying what is shared on the way. Nodes are made where they are missing and go when they
-/// are empty.
+/// Changes the node at these segments, copying shared nodes along the path. Missing nodes are created, empty ones are removed.
 fn edit<'s>(
-    node: &mut Node,
+    node: &mut PathNode,
     segments: &mut dyn Iterator<Item = &'s str>,
-    change: &mut dyn FnMut(&mut Node),
+    change: &mut dyn FnMut(&mut PathNode),
 ) {
     let Some(segment) = segments.next() else {
         return change(node);
@@ -301,7 +301,7 @@ fn edit<'s>(
         }
         return;
     }
-    let mut child = Node::default();
+    let mut child = PathNode::default();
     edit(&mut child, segments, change);
     if !child.is_empty() {
         node.children.insert(segment, Arc::new(child));

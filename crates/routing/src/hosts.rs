@@ -1,34 +1,34 @@
-//! Things by hostname: exact ones in a hash map, wildcards by their suffix, and one for every host.
+//! A map by hostname: exact names and wildcard suffixes in hash maps, and one value for all hosts.
 
 use pointsman_binding::bound::Hostname;
 
-use crate::buckets::Buckets;
+use crate::buckets::BucketMap;
 
-/// Things by hostname.
+/// Values by hostname.
 #[derive(Clone, Debug)]
-pub(crate) struct Hosts<T> {
-    exact: Buckets<T>,
+pub(crate) struct HostMap<T> {
+    exact: BucketMap<T>,
     /// `.example.com` for `*.example.com`.
-    wildcard: Buckets<T>,
+    wildcard: BucketMap<T>,
     any: Option<T>,
 }
 
-impl<T> Default for Hosts<T> {
+impl<T> Default for HostMap<T> {
     fn default() -> Self {
-        Hosts {
-            exact: Buckets::default(),
-            wildcard: Buckets::default(),
+        HostMap {
+            exact: BucketMap::default(),
+            wildcard: BucketMap::default(),
             any: None,
         }
     }
 }
 
-impl<T: Clone> Hosts<T> {
+impl<T: Clone> HostMap<T> {
     pub(crate) fn is_empty(&self) -> bool {
         self.exact.is_empty() && self.wildcard.is_empty() && self.any.is_none()
     }
 
-    /// Every thing, in no order.
+    /// Returns all values in unspecified order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
         self.exact
             .values()
@@ -36,7 +36,7 @@ impl<T: Clone> Hosts<T> {
             .chain(&self.any)
     }
 
-    /// Changes what stands at a hostname; `change` gets a default where there was nothing and says whether the result is to be kept.
+    /// Changes the value of a hostname. `change` gets a default value if there is none, and returns whether to keep the result.
     pub(crate) fn edit(&mut self, hostname: Option<&Hostname>, change: impl FnOnce(&mut T) -> bool)
     where
         T: Default,
@@ -52,19 +52,19 @@ impl<T: Clone> Hosts<T> {
             Some(suffix) => (&mut self.wildcard, suffix),
             None => (&mut self.exact, name.as_str()),
         };
-        if let Some(thing) = map.get_mut(key) {
-            if !change(thing) {
+        if let Some(value) = map.get_mut(key) {
+            if !change(value) {
                 map.remove(key);
             }
             return;
         }
-        let mut thing = T::default();
-        if change(&mut thing) {
-            map.insert(key, thing);
+        let mut value = T::default();
+        if change(&mut value) {
+            map.insert(key, value);
         }
     }
 
-    /// What the first of the things for a host gives, the most specific hostname first.
+    /// Returns the first result of `wanted` for the values that apply to a host, the most specific hostname first.
     #[inline]
     pub(crate) fn find<'t, X>(
         &'t self,
@@ -72,16 +72,16 @@ impl<T: Clone> Hosts<T> {
         mut wanted: impl FnMut(&'t T) -> Option<X>,
     ) -> Option<X> {
         if !self.exact.is_empty()
-            && let Some(thing) = self.exact.get(host)
-            && let Some(found) = wanted(thing)
+            && let Some(value) = self.exact.get(host)
+            && let Some(found) = wanted(value)
         {
             return Some(found);
         }
         if !self.wildcard.is_empty() {
-            // A wildcard stands for at least one character: a dot at the very start begins no suffix.
+            // A wildcard matches at least one character, so a leading dot does not start a suffix.
             for (at, _) in host.match_indices('.').filter(|(at, _)| *at > 0) {
-                if let Some(thing) = self.wildcard.get(&host[at..])
-                    && let Some(found) = wanted(thing)
+                if let Some(value) = self.wildcard.get(&host[at..])
+                    && let Some(found) = wanted(value)
                 {
                     return Some(found);
                 }

@@ -1,8 +1,8 @@
-//! Compiled tables: which rule takes a request, and why.
+//! Compiled routing tables: they match requests to rules, and explain the result.
 //!
-//! [`Tables`] are made of the bound form and changed by its [`Delta`](pointsman_binding::Delta)s. They share structure between versions: a
-//! change costs what it touches, and a clone is a snapshot. [`FrontendTable::lookup`] costs the length of the path, whatever the
-//! number of routes. Nothing here does I/O, reads a clock or knows an HTTP library.
+//! [`Tables`] are built from the bound form and updated by its [`Delta`](pointsman_binding::Delta)s. Versions share structure, so the cost of an update is
+//! proportional to what it changes, and a clone is a cheap snapshot. The cost of [`FrontendTable::lookup`] depends on the length of the path, not on the number
+//! of routes. This crate does no I/O, reads no clock and depends on no HTTP library.
 
 pub mod action;
 mod buckets;
@@ -19,26 +19,26 @@ mod ranked;
 mod request;
 mod route;
 mod shadow;
-mod split;
 mod table;
 mod tables;
+mod weighted_selector;
 
-pub use entry::{Entry, Hit, Miss, Recorder};
+pub use entry::{Hit, MatchEntry, Miss, MissRecorder};
 pub use expression::{CompiledMatch, Expression};
 pub use path::{PathError, PathPolicy, normalize_path};
-pub use precedence::{Criterion, Rank, tried_order};
+pub use precedence::{Criterion, Rank, evaluation_order};
 pub use request::{Parameters, Request, is_http, is_method_in_another_case};
 pub use route::CompiledRoute;
 pub use shadow::{Extent, Shadow, shadowed};
-pub use split::Split;
 pub use table::FrontendTable;
-pub use tables::{Client, EndpointMap, PortTable, Tables};
+pub use tables::{EndpointMap, MeshClient, PortTable, Tables};
+pub use weighted_selector::WeightedSelector;
 
-/// A map that shares structure between versions. Its keys come from configuration, so its hasher need not be secret; a fixed one keeps
-/// the same input giving the same table.
+/// A map that shares structure between versions. Its keys come from configuration, so the hasher need not resist attacks; a fixed one makes tables
+/// reproducible.
 pub type Map<K, V> =
     imbl::GenericHashMap<K, V, foldhash::fast::FixedState, imbl::shared_ptr::DefaultSharedPtr>;
 
-/// A set of the same making.
+/// A set that shares structure between versions.
 pub(crate) type Set<T> =
     imbl::GenericHashSet<T, foldhash::fast::FixedState, imbl::shared_ptr::DefaultSharedPtr>;

@@ -1,14 +1,14 @@
-//! Paths: how they are made equal before matching, and how they are cut into segments.
+//! Normalization of paths, and their segments.
 
 use std::borrow::Cow;
 
-/// Why a path can't be used; the answer is 400.
+/// An invalid path; the request gets 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// `%` without two hexadecimal digits.
-    #[error("the path has a `%` that no two hexadecimal digits follow")]
+    #[error("the path has a `%` that is not followed by two hexadecimal digits")]
     Escape,
-    /// A NUL, written plainly or as `%00`.
+    /// A NUL, literally or as `%00`.
     #[error("the path has a NUL")]
     Nul,
     /// `%2F`, with [`PathPolicy::Strict`].
@@ -25,18 +25,19 @@ pub enum PathError {
     Parameter,
 }
 
-/// Paths that are served.
+/// Policy for ambiguous paths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PathPolicy {
-    /// All that can be normalized.
+    /// Accepts all paths that can be normalized.
     #[default]
     Any,
-    /// None that some origins take for another path: many decode `%2F` and `%5C`, some merge slashes, and some drop what follows `;` in a segment.
+    /// Rejects paths that some origins interpret differently: many decode `%2F` and `%5C`, some merge slashes, and some ignore the part of a segment after
+    /// `;`.
     Strict,
 }
 
 impl PathPolicy {
-    /// Normalizes a path as [`normalize_path`] does, if the policy permits the path.
+    /// Normalizes a path with [`normalize_path`] if the policy accepts it.
     pub fn normalize(self, path: &str) -> Result<Cow<'_, str>, PathError> {
         match self {
             PathPolicy::Strict => ambiguity(path).map_or(Ok(()), Err)?,
@@ -46,7 +47,7 @@ impl PathPolicy {
     }
 }
 
-/// The first part of a path that origins read differently.
+/// Returns the first ambiguity of a path.
 fn ambiguity(path: &str) -> Option<PathError> {
     let bytes = path.as_bytes();
     bytes.iter().enumerate().find_map(|(at, byte)| match byte {
@@ -61,10 +62,9 @@ fn ambiguity(path: &str) -> Option<PathError> {
     })
 }
 
-/// The path as it is matched and forwarded (RFC 3986, 6.2.2): unreserved characters are decoded, then dot segments removed.
+/// Normalizes a path for matching and forwarding (RFC 3986 §6.2.2): decodes unreserved characters, then removes dot segments.
 ///
-/// Other escapes stay as they are written: `%2F` and `%5C` separate nothing. Slashes are not merged. A path that is already
-/// normal is not copied.
+/// Other escapes are unchanged; `%2F` and `%5C` do not separate segments. Slashes are not merged. A path that is already normalized is not copied.
 pub fn normalize_path(path: &str) -> Result<Cow<'_, str>, PathError> {
     let decoded = decode_unreserved(path)?;
     if !has_dot_segment(&decoded) {
@@ -73,7 +73,7 @@ pub fn normalize_path(path: &str) -> Result<Cow<'_, str>, PathError> {
     Ok(Cow::Owned(remove_dot_segments(&decoded)))
 }
 
-/// The byte that `%XX` at the start of these bytes stands for.
+/// Decodes `%XX` at the start of the bytes.
 pub(crate) fn escape(bytes: &[u8]) -> Option<u8> {
     let digit = |byte: u8| (byte as char).to_digit(16);
     match *bytes {
@@ -88,7 +88,7 @@ fn decode_unreserved(path: &str) -> Result<Cow<'_, str>, PathError> {
         return Err(PathError::Nul);
     }
     let mut decoded = String::new();
-    // What stands before `copied` is in `decoded` already.
+    // The path up to `copied` has been copied to `decoded`.
     let mut copied = 0;
     for (at, _) in path.match_indices('%') {
         let byte = escape(&bytes[at..]).ok_or(PathError::Escape)?;
@@ -141,12 +141,12 @@ fn remove_dot_segments(path: &str) -> String {
     normal
 }
 
-/// The segments of a path: `/a/b` is `a`, `b`; `/a/` is `a` and an empty one; `/` is an empty one. None if it does not start with `/`.
+/// Returns the segments of a path: `a` and `b` for `/a/b`, `a` and an empty one for `/a/`, an empty one for `/`. `None` if the path does not start with `/`.
 pub(crate) fn segments(path: &str) -> Option<std::str::Split<'_, char>> {
     path.strip_prefix('/').map(|rest| rest.split('/'))
 }
 
-/// The segments of a prefix: `/` is none, and a slash at the end counts for nothing.
+/// Returns the segments of a prefix: none for `/`. A trailing slash is ignored.
 pub(crate) fn prefix_segments(prefix: &str) -> impl Iterator<Item = &str> {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     prefix
@@ -155,7 +155,7 @@ pub(crate) fn prefix_segments(prefix: &str) -> impl Iterator<Item = &str> {
         .flat_map(|rest| rest.split('/'))
 }
 
-/// Whether a prefix takes a path: by whole segments.
+/// Reports whether a prefix matches a path, by whole segments.
 pub(crate) fn has_prefix(path: &str, prefix: &str) -> bool {
     let prefix = prefix.strip_suffix('/').unwrap_or(prefix);
     path.strip_prefix(prefix)

@@ -1,9 +1,8 @@
 //! Precedence between matches: the specification's order, as [`Ord`] on a small summary.
 //!
-//! A [`Rank`] says how specific one match of one rule is, and breaks ties. Less is stronger. It is only meaningful between
-//! matches that a request satisfies. This order is the only place where precedence is defined: a lookup returns the least of the
-//! entries that a request satisfies, explanations and shadowed rules compare ranks. To move regular expressions, move a variant of
-//! [`PathRank`]; nothing else has to follow.
+//! A [`Rank`] summarizes how specific a match is, and breaks ties. Lower ranks take precedence. Ranks are meaningful only between matches that a request
+//! satisfies. Precedence is defined nowhere else: a lookup returns the entry with the lowest rank, and explanations and shadowed rules compare ranks. To change
+//! the precedence of regular expressions, move a variant of [`PathRank`].
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -14,7 +13,7 @@ use pointsman_binding::bound::{
 use pointsman_resources::{Age, Kind, ObjectKey};
 use serde::Serialize;
 
-/// What decides between two candidates, or what keeps one from being considered.
+/// The criterion that decides between two candidates, or excludes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Criterion {
@@ -38,7 +37,7 @@ pub enum Criterion {
     Scope,
     /// The route's kind.
     Kind,
-    /// The route was not let in.
+    /// The route was not allowed to attach.
     Refused,
 }
 
@@ -60,19 +59,19 @@ impl fmt::Display for Criterion {
     }
 }
 
-/// How specific a hostname is.
+/// Specificity of a hostname.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum HostRank {
-    /// One host: so many characters.
+    /// An exact name with this number of characters.
     Exact(Reverse<usize>),
-    /// A wildcard: so many characters.
+    /// A wildcard with this number of characters.
     Wildcard(Reverse<usize>),
     /// The route has no hostname.
     Any,
 }
 
 impl HostRank {
-    /// How specific this hostname is.
+    /// Returns the rank of a hostname.
     pub fn of(hostname: Option<&Hostname>) -> Self {
         match hostname {
             None => HostRank::Any,
@@ -84,36 +83,36 @@ impl HostRank {
     }
 }
 
-/// How specific a path match is. The order of the variants is the order of precedence.
+/// Specificity of a path match. The order of the variants is the order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PathRank {
-    /// One path.
+    /// An exact path.
     Exact,
     /// A regular expression.
     Regex,
-    /// A prefix: so many characters.
+    /// A prefix with this number of characters.
     Prefix(Reverse<usize>),
-    /// A regular expression of Kuma's: so many characters.
+    /// A regular expression of Kuma, with this number of characters.
     LateRegex(Reverse<usize>),
-    /// A match of Kuma's without a path.
+    /// A match of Kuma without a path.
     Any,
 }
 
 impl PathRank {
-    /// The rank of a prefix, whose slash at the end counts for nothing.
+    /// Returns the rank of a prefix. A trailing slash is ignored.
     pub fn prefix(prefix: &str) -> Self {
         Self::prefix_of_length(prefix.strip_suffix('/').unwrap_or(prefix).len())
     }
 
-    /// The rank of a prefix of so many characters, without a slash at the end.
+    /// Returns the rank of a prefix with this length, without trailing slash.
     pub(crate) fn prefix_of_length(length: usize) -> Self {
         PathRank::Prefix(Reverse(length))
     }
 }
 
-/// How specific a predicate on a string is.
+/// Specificity of a string predicate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Precision {
+pub enum PredicateRank {
     /// One value.
     Exact,
     /// A regular expression.
@@ -122,51 +121,50 @@ pub enum Precision {
     Any,
 }
 
-impl Precision {
+impl PredicateRank {
     fn of(predicate: Option<&StringPredicate>) -> Self {
         match predicate {
-            Some(StringPredicate::Exact(_)) => Precision::Exact,
-            Some(StringPredicate::Regex(_) | StringPredicate::Prefix(_)) => Precision::Regex,
-            // Of gRPC's services and methods neither is asked.
-            Some(StringPredicate::Present | StringPredicate::Absent) | None => Precision::Any,
+            Some(StringPredicate::Exact(_)) => PredicateRank::Exact,
+            Some(StringPredicate::Regex(_) | StringPredicate::Prefix(_)) => PredicateRank::Regex,
+            // Not used for gRPC services and methods.
+            Some(StringPredicate::Present | StringPredicate::Absent) | None => PredicateRank::Any,
         }
     }
 }
 
-/// How strong a match is against others that hold too. Less is stronger.
+/// Precedence of a match among those that a request satisfies. Lower ranks take precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rank {
-    /// "the most characters in a matching non-wildcard hostname", then "the most characters in a matching hostname": the
-    /// route's own hostname, not what is left of it on the listener.
+    /// "the most characters in a matching non-wildcard hostname", then "the most characters in a matching hostname": of the route's own hostname, not of its
+    /// intersection with the listener's.
     pub host: HostRank,
-    /// "`Exact` path match", then regular expressions (the specification leaves their place open), then "`Prefix` path match with
-    /// largest number of characters". Kuma has its expressions after prefixes, the longest first, and a match without a path last: "path
-    /// present before absent".
+    /// "`Exact` path match", then regular expressions (whose precedence is implementation-specific), then "`Prefix` path match with largest number of
+    /// characters". In Kuma expressions come after prefixes, the longest first, and matches without a path are last: "path present before absent".
     pub path: PathRank,
     /// GRPCRoute: "characters in a matching service".
-    pub grpc_service: Precision,
+    pub grpc_service: PredicateRank,
     /// GRPCRoute: "characters in a matching method".
-    pub grpc_method: Precision,
+    pub grpc_method: PredicateRank,
     /// "method match".
     pub method: bool,
     /// "largest number of header matches".
     pub headers: usize,
     /// "largest number of query param matches".
     pub query: usize,
-    /// TCPRoute: beside a TLSRoute it takes what that one leaves, even if neither has a hostname.
+    /// The route is a TCPRoute, which comes after TLSRoutes even if neither has a hostname.
     pub is_tcp: bool,
     /// "the oldest Route based on creation timestamp".
     pub age: Age,
-    /// "the Route appearing first in alphabetical order by {namespace}/{name}". Routes of two kinds may share a name: then the kind.
+    /// "the Route appearing first in alphabetical order by {namespace}/{name}". For routes of different kinds with the same name, the kind decides.
     pub route: ObjectKey,
     /// "the first matching rule (in list order)".
     pub rule: usize,
-    /// Matches of one rule lead to the same place; the first is the one that is reported.
+    /// All matches of a rule have the same effect; the first one is reported.
     pub matched: usize,
 }
 
 impl Rank {
-    /// The rank of one match of a rule, under one of its route's hostnames. Streams have no match.
+    /// Returns the rank of a match of a rule under one of the route's hostnames. Streams have no match.
     pub fn of(
         route: &BoundRoute,
         hostname: Option<&Hostname>,
@@ -186,8 +184,8 @@ impl Rank {
                 Some(PathPredicate::Any) => PathRank::Any,
                 None => PathRank::prefix("/"),
             },
-            grpc_service: Precision::of(grpc.and_then(|grpc| grpc.service.as_ref())),
-            grpc_method: Precision::of(grpc.and_then(|grpc| grpc.method.as_ref())),
+            grpc_service: PredicateRank::of(grpc.and_then(|grpc| grpc.service.as_ref())),
+            grpc_method: PredicateRank::of(grpc.and_then(|grpc| grpc.method.as_ref())),
             method: matched.is_some_and(|matched| matched.method.is_some()),
             headers: matched.map_or(0, |matched| matched.headers.len()),
             query: matched.map_or(0, |matched| matched.query.len()),
@@ -199,14 +197,14 @@ impl Rank {
         }
     }
 
-    /// How this compares to another, and the criterion that decides.
+    /// Compares two ranks and returns the deciding criterion.
     pub fn compare(&self, other: &Rank) -> (Ordering, Criterion) {
         let criteria = [
             (self.host.cmp(&other.host), Criterion::Host),
             (self.path.cmp(&other.path), Criterion::Path),
             (self.grpc_service.cmp(&other.grpc_service), Criterion::Path),
             (self.grpc_method.cmp(&other.grpc_method), Criterion::Path),
-            // Present, and more, is stronger: hence the other's first.
+            // Operands are swapped: more conditions take precedence.
             (other.method.cmp(&self.method), Criterion::Method),
             (other.headers.cmp(&self.headers), Criterion::Header),
             (other.query.cmp(&self.query), Criterion::Query),
@@ -224,8 +222,8 @@ impl Rank {
     }
 }
 
-/// The matches of a route's rules under one of its hostnames, in the order in which they are tried: each as the rule and the match's `index`.
-pub fn tried_order(route: &BoundRoute) -> Vec<(&BoundRule, usize)> {
+/// Returns the matches of a route's rules in order of precedence, each as the rule and the match's `index`.
+pub fn evaluation_order(route: &BoundRoute) -> Vec<(&BoundRule, usize)> {
     let hostname = route.hostnames.first();
     let rules = route.rules.iter();
     let matches = rules.flat_map(|rule| rule.matches.iter().map(move |matched| (&**rule, matched)));

@@ -1,36 +1,36 @@
-//! Entries in precedence order, shared between versions.
+//! Entries in order of precedence, shared between versions.
 //!
-//! A node of the table holds one entry as a rule, sometimes thousands (one path, many headers). They are kept in sorted chunks, so that
-//! changing one copies a chunk and a list of pointers.
+//! Most nodes of a table have one entry, some have thousands (one path with many headers). Entries are stored in sorted chunks, so that a change copies one
+//! chunk and a list of pointers.
 
 use std::sync::Arc;
 
-use crate::entry::Entry;
+use crate::entry::MatchEntry;
 use crate::precedence::Rank;
 
-/// The most entries in one chunk.
+/// Maximum number of entries in a chunk.
 const CHUNK: usize = 32;
 
-/// What is compiled once for a chunk of entries.
-pub(crate) trait Compiled: Sized {
-    fn compile(entries: &[Arc<Entry>]) -> Self;
+/// Data compiled once for a chunk of entries.
+pub(crate) trait CompileChunk: Sized {
+    fn compile(entries: &[Arc<MatchEntry>]) -> Self;
 }
 
-impl Compiled for () {
-    fn compile(_: &[Arc<Entry>]) {}
+impl CompileChunk for () {
+    fn compile(_: &[Arc<MatchEntry>]) {}
 }
 
-/// Entries in precedence order.
+/// Entries in order of precedence.
 #[derive(Debug)]
 pub(crate) enum Ranked<C = ()> {
-    /// The common case, without a step to a chunk.
-    One(Arc<Entry>),
+    /// The common case, without the indirection of a chunk.
+    One(Arc<MatchEntry>),
     Chunks(Vec<Arc<Chunk<C>>>),
 }
 
 #[derive(Debug)]
 pub(crate) struct Chunk<C> {
-    pub(crate) entries: Vec<Arc<Entry>>,
+    pub(crate) entries: Vec<Arc<MatchEntry>>,
     pub(crate) compiled: C,
 }
 
@@ -49,13 +49,13 @@ impl<C> Default for Ranked<C> {
     }
 }
 
-impl<C: Compiled> Ranked<C> {
+impl<C: CompileChunk> Ranked<C> {
     pub(crate) fn is_empty(&self) -> bool {
         matches!(self, Ranked::Chunks(chunks) if chunks.is_empty())
     }
 
-    /// The entries, strongest first.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+    /// Returns the entries in order of precedence.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<MatchEntry>> {
         let (one, chunks) = match self {
             Ranked::One(entry) => (Some(entry), [].as_slice()),
             Ranked::Chunks(chunks) => (None, chunks.as_slice()),
@@ -64,21 +64,21 @@ impl<C: Compiled> Ranked<C> {
             .chain(chunks.iter().flat_map(|chunk| &chunk.entries))
     }
 
-    /// The strongest entry.
+    /// Returns the entry with the highest precedence.
     #[inline]
-    pub(crate) fn first(&self) -> Option<&Entry> {
+    pub(crate) fn first(&self) -> Option<&MatchEntry> {
         match self {
             Ranked::One(entry) => Some(entry),
             Ranked::Chunks(chunks) => Some(&**chunks.first()?.entries.first()?),
         }
     }
 
-    /// The first entry for which something is found.
+    /// Returns the first entry for which `wanted` returns true.
     #[inline]
     pub(crate) fn find<'t>(
         &'t self,
-        mut wanted: impl FnMut(&'t Entry) -> bool,
-    ) -> Option<&'t Entry> {
+        mut wanted: impl FnMut(&'t MatchEntry) -> bool,
+    ) -> Option<&'t MatchEntry> {
         match self {
             Ranked::One(entry) => wanted(entry).then_some(&**entry),
             Ranked::Chunks(chunks) => chunks
@@ -89,7 +89,7 @@ impl<C: Compiled> Ranked<C> {
         }
     }
 
-    pub(crate) fn insert(&mut self, entry: Arc<Entry>) {
+    pub(crate) fn insert(&mut self, entry: Arc<MatchEntry>) {
         let chunks = match self {
             Ranked::Chunks(chunks) if chunks.is_empty() => {
                 *self = Ranked::One(entry);
@@ -143,14 +143,14 @@ impl<C: Compiled> Ranked<C> {
     }
 }
 
-/// The chunk in which an entry of this rank is, or belongs.
+/// Returns the index of the chunk that an entry of this rank is in or belongs to.
 fn position<C>(chunks: &[Arc<Chunk<C>>], rank: &Rank) -> usize {
     chunks
         .partition_point(|chunk| chunk.entries[0].rank <= *rank)
         .saturating_sub(1)
 }
 
-fn chunk<C: Compiled>(entries: Vec<Arc<Entry>>) -> Arc<Chunk<C>> {
+fn chunk<C: CompileChunk>(entries: Vec<Arc<MatchEntry>>) -> Arc<Chunk<C>> {
     let compiled = C::compile(&entries);
     Arc::new(Chunk { entries, compiled })
 }

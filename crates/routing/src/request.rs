@@ -1,19 +1,19 @@
-//! A request as matching sees it, so that routing needs no HTTP library, and what is worked out of it once.
+//! The properties of requests that are matched. A trait keeps routing independent of an HTTP library.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
-/// A request's head.
+/// Head of a request.
 pub trait Request {
     /// The method, as sent.
     fn method(&self) -> &str;
-    /// The host that is asked for: lower case, without a port.
+    /// The requested host in lower case, without port.
     fn authority(&self) -> &str;
-    /// The path, normalised ([`crate::normalize_path`]), without the query.
+    /// The normalized path ([`crate::normalize_path`]), without the query.
     fn path(&self) -> &str;
-    /// What follows `?`, as sent.
+    /// The query without `?`, as sent.
     fn query(&self) -> Option<&str>;
-    /// The values of the header of this name, in order. The name given is in lower case; the request's may be in any.
+    /// The values of a header, in order. `name` is in lower case; names in the request may be in any case.
     fn header(&self, name: &str) -> impl Iterator<Item = &[u8]>;
 }
 
@@ -35,21 +35,21 @@ impl<R: Request> Request for &R {
     }
 }
 
-/// A request and its query, parsed when first asked for.
-pub(crate) struct Context<'r, R> {
+/// A request with its query, which is parsed on first use.
+pub(crate) struct MatchContext<'r, R> {
     pub(crate) request: &'r R,
     query: OnceCell<Parameters<'r>>,
 }
 
-impl<'r, R: Request> Context<'r, R> {
+impl<'r, R: Request> MatchContext<'r, R> {
     pub(crate) fn new(request: &'r R) -> Self {
-        Context {
+        MatchContext {
             request,
             query: OnceCell::new(),
         }
     }
 
-    /// The value of this query parameter.
+    /// Returns the value of a query parameter.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let query = self.request.query()?;
         self.query
@@ -58,14 +58,14 @@ impl<'r, R: Request> Context<'r, R> {
     }
 }
 
-/// The parameters of a query string. Names and values are percent-decoded, `+` is a space.
+/// The parameters of a query string. Names and values are percent-decoded, and `+` is a space.
 ///
-/// The specification leaves a repeated name to the implementation: its first value counts.
+/// The specification leaves repeated names to implementations: the first value is used.
 #[derive(Debug)]
 pub struct Parameters<'q>(Vec<(Cow<'q, str>, Cow<'q, str>)>);
 
 impl<'q> Parameters<'q> {
-    /// Reads a query string, without its `?`.
+    /// Parses a query string (without `?`).
     pub fn parse(query: &'q str) -> Self {
         let mut parameters: Vec<_> = query
             .split('&')
@@ -75,13 +75,13 @@ impl<'q> Parameters<'q> {
                 (form_decoded(name), form_decoded(value))
             })
             .collect();
-        // Sorted, so that a long hostile query costs each predicate a binary search. The sort is stable: the first stays first.
+        // Sorted for binary search, so that long malicious queries stay cheap. The sort is stable, which keeps the first of repeated names first.
         parameters.sort_by(|a, b| a.0.cmp(&b.0));
         parameters.dedup_by(|later, first| later.0 == first.0);
         Parameters(parameters)
     }
 
-    /// The value of the parameter of this name.
+    /// Returns the value of a parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         let at = self
             .0
@@ -91,7 +91,7 @@ impl<'q> Parameters<'q> {
     }
 }
 
-/// Decodes `%XX` and `+`. What is no escape stays as it is; what is no UTF-8 becomes U+FFFD.
+/// Decodes `%XX` and `+`. Invalid escapes are kept, and invalid UTF-8 becomes U+FFFD.
 fn form_decoded(text: &str) -> Cow<'_, str> {
     if !text.contains(['%', '+']) {
         return Cow::Borrowed(text);
@@ -159,7 +159,7 @@ const REGISTERED_METHODS: [&str; 40] = [
 ];
 
 /// Reports whether a method differs from a registered one only in case; such a request gets 400. RFC 9110 §9.1: "The method token is case-sensitive", but
-/// some origins take `delete` for DELETE, which rules for DELETE do not match, or answer `head` without a body.
+/// some origins treat `delete` as DELETE, which rules for DELETE do not match, or respond to `head` without a body.
 pub fn is_method_in_another_case(method: &str) -> bool {
     let mut registered = REGISTERED_METHODS.iter();
     method.bytes().any(|byte| byte.is_ascii_lowercase())

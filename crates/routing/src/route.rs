@@ -15,7 +15,7 @@ pub struct CompiledRoute {
     pub(crate) rules: Box<[CompiledRule]>,
 }
 
-/// What of a rule is compiled.
+/// The compiled parts of a rule.
 #[derive(Clone, Debug)]
 pub(crate) struct CompiledRule {
     pub(crate) filters: Option<Arc<RuleFilters>>,
@@ -23,7 +23,7 @@ pub(crate) struct CompiledRule {
 }
 
 impl CompiledRoute {
-    /// Compiles a route. Rules that an older version has too are taken from there.
+    /// Compiles a route. Reuses unchanged rules of the previous version.
     pub fn new(bound: Arc<BoundRoute>, old: Option<&CompiledRoute>) -> Self {
         let rules = bound.rules.iter();
         CompiledRoute {

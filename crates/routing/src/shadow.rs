@@ -1,8 +1,8 @@
-//! Rules that never get a request, or fewer than they ask for, because others are stronger.
+//! Detection of shadowed rules: rules that get none or only some of the requests that they match, because others take precedence.
 //!
-//! Only what is certain is told. Two entries are compared where one can take the other's requests: at the same path; with the regular
-//! expressions of the same host; at or above it under a hostname that is tried first for every request. Which of the two takes
-//! them is what their ranks say. So the cost follows the tree and not the square of the routes.
+//! Only certain cases are reported. Entries are compared if one can get the other's requests: at the same path; with the regular expressions of the same host;
+//! at or above it under a hostname that is tried first for every request. Their ranks decide which one wins. The cost is proportional to the tree and not
+//! quadratic in the number of routes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,63 +12,62 @@ use pointsman_binding::bound::{
 };
 use pointsman_resources::ObjectKey;
 
-use crate::entry::{Entry, Hit};
+use crate::entry::{Hit, MatchEntry};
 use crate::explain::advantage;
 use crate::expression::{CompiledMatch, Expression, satisfies};
-use crate::host::{HostTable, Node};
+use crate::host::{HostTable, PathNode};
 use crate::path;
 use crate::precedence::Criterion;
 use crate::ranked::Ranked;
 use crate::table::FrontendTable;
 
-/// A match of a rule that loses requests to another.
+/// A shadowed match: some or all of its requests go to another rule.
 #[derive(Clone, Debug)]
 pub struct Shadow {
-    /// The route that loses.
+    /// The route of the shadowed match.
     pub route: Arc<BoundRoute>,
-    /// The rule that loses.
+    /// The rule of the shadowed match.
     pub rule: Arc<BoundRule>,
-    /// Which of its matches, as its `index`.
+    /// `index` of the shadowed match in its rule.
     pub match_index: usize,
-    /// The route that wins.
+    /// The route that gets the requests.
     pub by_route: Arc<BoundRoute>,
-    /// The rule that wins.
+    /// The rule that gets the requests.
     pub by: Arc<BoundRule>,
-    /// Which of its matches, as its `index`.
+    /// `index` of the match in that rule.
     pub by_match: usize,
-    /// The hostname that it loses under.
+    /// The hostname under which the match is shadowed.
     pub hostname: Option<Hostname>,
-    /// How much is lost.
+    /// Extent of the overlap.
     pub extent: Extent,
     /// The criterion that decides.
     pub criterion: Criterion,
-    /// For people.
+    /// Human-readable explanation.
     pub detail: String,
 }
 
-/// How much of a match's requests another takes.
+/// Share of a match's requests that go to another rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Extent {
-    /// All: it never gets one.
+    /// All of them.
     Fully,
-    /// Some, and only age, name or order decides; or an expression before a prefix.
+    /// Some of them, where only age, name or order decides, or an expression takes precedence over a prefix.
     Partly,
 }
 
-/// How many of the strongest entries at one place each entry is held against. A path with thousands of header matches is legal, and
-/// comparing each with each is not worth its time.
-const NEIGHBOURS: usize = 64;
+/// Number of entries of highest precedence in a slot that each entry is compared with. It bounds the cost for paths with thousands of header matches.
+const MAX_COMPARED: usize = 64;
 
-/// The matches of a frontend's rules that lose requests, ordered by route, rule and match; for each the strongest that takes them.
+/// Returns the shadowed matches of a frontend's rules, ordered by route, rule and match; each with the winner of highest precedence.
 ///
-/// A match of a route with several hostnames is told if it loses under one of them; it loses fully if it does under each.
+/// A match of a route with several hostnames is reported if it is shadowed under one of them, and as fully shadowed only if it is under all of them.
 pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
     let mut found = Vec::new();
     for host in table.hosts.values() {
-        let expressions: Vec<&Entry> = host
+        let expressions: Vec<&MatchEntry> = host
             .expressions
             .iter()
-            .take(NEIGHBOURS)
+            .take(MAX_COMPARED)
             .map(|entry| &**entry)
             .collect();
         within(&host.expressions, &mut found);
@@ -96,7 +95,7 @@ pub fn shadowed(table: &FrontendTable) -> Vec<Shadow> {
     found
 }
 
-/// What is lost fully, but not under each hostname that this frontend has requests for, is lost partly.
+/// Downgrades matches to partly shadowed if they are not fully shadowed under each hostname that the frontend serves.
 fn not_under_all(table: &FrontendTable, found: &mut [Shadow]) {
     let served = &table.frontend().hostname;
     let mut fully: BTreeMap<(ObjectKey, usize, usize), BTreeSet<Option<Hostname>>> =
@@ -122,8 +121,8 @@ fn not_under_all(table: &FrontendTable, found: &mut [Shadow]) {
     }
 }
 
-/// All requests of a listener are for its hostname. So hostnames of routes that take in all of it are tried one after the other for
-/// each request, the most specific first, and what one takes the next never gets.
+/// Compares entries of different hostnames. All requests of a listener are for its hostname. Route hostnames that include all of it are tried in turn for
+/// each request, the most specific first, so a less specific one never gets the requests that an earlier one matches.
 fn across_hostnames(table: &FrontendTable, found: &mut Vec<Shadow>) {
     let Some(hostname) = &table.frontend().hostname else {
         return;
@@ -131,8 +130,10 @@ fn across_hostnames(table: &FrontendTable, found: &mut Vec<Shadow>) {
     let mut earlier: Vec<&HostTable> = Vec::new();
     table.hosts.find(hostname.as_str(), |host| {
         if !earlier.is_empty() {
-            let mut judge = |entry: &Entry| {
-                let winner = earlier.iter().find_map(|earlier| taker(earlier, entry));
+            let mut judge = |entry: &MatchEntry| {
+                let winner = earlier
+                    .iter()
+                    .find_map(|earlier| covering_entry(earlier, entry));
                 found.extend(winner.map(|winner| shadow(winner, entry, Extent::Fully)));
             };
             let others = host.expressions.iter().chain(host.pathless.iter());
@@ -144,7 +145,7 @@ fn across_hostnames(table: &FrontendTable, found: &mut Vec<Shadow>) {
     });
 }
 
-fn each_entry(node: &Node, visit: &mut impl FnMut(&Entry)) {
+fn each_entry(node: &PathNode, visit: &mut impl FnMut(&MatchEntry)) {
     let entries = node.exact.iter().chain(node.prefix.iter());
     entries.for_each(|entry| visit(entry));
     for child in node.children.values() {
@@ -152,8 +153,8 @@ fn each_entry(node: &Node, visit: &mut impl FnMut(&Entry)) {
     }
 }
 
-/// The strongest entry under another hostname that takes every request that an entry asks for, if they come there.
-fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
+/// Returns the entry of highest precedence under another hostname that matches every request that `entry` matches.
+fn covering_entry<'h>(host: &'h HostTable, entry: &MatchEntry) -> Option<&'h MatchEntry> {
     let path = entry.matched().map(|matched| &matched.path);
     let (segments, exact): (Vec<&str>, bool) = match path {
         Some(PathPredicate::Exact(path)) => (path::segments(path)?.collect(), true),
@@ -174,23 +175,22 @@ fn taker<'h>(host: &'h HostTable, entry: &Entry) -> Option<&'h Entry> {
     let expressions = host
         .expressions
         .iter()
-        .filter(|other| taken(other, entry) == Some(Extent::Fully));
+        .filter(|other| path_overlap(other, entry) == Some(Extent::Fully));
     let prefixes = nodes
         .iter()
-        .flat_map(|node| node.prefix.iter().take(NEIGHBOURS));
+        .flat_map(|node| node.prefix.iter().take(MAX_COMPARED));
     exacts
-        .take(NEIGHBOURS)
-        .chain(expressions.take(NEIGHBOURS))
+        .take(MAX_COMPARED)
+        .chain(expressions.take(MAX_COMPARED))
         .chain(prefixes)
-        .chain(host.pathless.iter().take(NEIGHBOURS))
+        .chain(host.pathless.iter().take(MAX_COMPARED))
         .map(|other| &**other)
         .filter(|other| covers(other, entry))
         .min_by(|a, b| a.rank.cmp(&b.rank))
 }
 
-/// How much of what one entry's path matches another's certainly matches too; none where nothing is certain. Neither has to be the
-/// stronger one.
-fn taken(by: &Entry, entry: &Entry) -> Option<Extent> {
+/// Returns the share of paths of `entry` that `by` certainly matches too; `None` if nothing is certain. Does not consider precedence.
+fn path_overlap(by: &MatchEntry, entry: &MatchEntry) -> Option<Extent> {
     let fully = |all: bool| all.then_some(Extent::Fully);
     match (&by.matched()?.path, &entry.matched()?.path) {
         (PathPredicate::Exact(by), PathPredicate::Exact(path)) => fully(by == path),
@@ -200,7 +200,7 @@ fn taken(by: &Entry, entry: &Entry) -> Option<Extent> {
         (PathPredicate::Regex(by), PathPredicate::Exact(path)) => fully(by.is_match(path)),
         (PathPredicate::Regex(by), PathPredicate::Prefix(prefix)) => by_expression(by, prefix),
         (PathPredicate::Regex(by), PathPredicate::Regex(own)) => fully(by == own),
-        // Written without anything special, an expression is one path.
+        // An expression without special characters matches a single path.
         (PathPredicate::Exact(by), PathPredicate::Regex(own)) => {
             fully(own.as_str() == &**by && is_plain(by))
         }
@@ -212,8 +212,8 @@ fn taken(by: &Entry, entry: &Entry) -> Option<Extent> {
     }
 }
 
-/// How much of a prefix an expression takes: all if it matches all below it, some if it matches what is at the prefix itself or right
-/// below it.
+/// Returns the share of a prefix that an expression matches: all if it matches everything below, some if it matches the prefix itself or a path directly
+/// below.
 fn by_expression(expression: &Expression, prefix: &str) -> Option<Extent> {
     if takes_all_below(expression, prefix) {
         return Some(Extent::Fully);
@@ -224,7 +224,7 @@ fn by_expression(expression: &Expression, prefix: &str) -> Option<Extent> {
         .then_some(Extent::Partly)
 }
 
-/// Whether an expression certainly matches a path and all below it: it is plain text that the path begins with, then `.*`.
+/// Reports whether an expression certainly matches a path and everything below: it is literal text that the path begins with, followed by `.*`.
 fn takes_all_below(regex: &Expression, prefix: &str) -> bool {
     let text = regex.as_str();
     let text = text.strip_prefix('^').unwrap_or(text);
@@ -233,30 +233,30 @@ fn takes_all_below(regex: &Expression, prefix: &str) -> bool {
         .is_some_and(|start| is_plain(start) && prefix.starts_with(start))
 }
 
-/// Whether an expression matches nothing but its own text.
+/// Reports whether an expression matches only its own text.
 fn is_plain(expression: &str) -> bool {
     expression
         .bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || b"/-_".contains(&byte))
 }
 
-fn at_node(node: &Node, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+fn at_node(node: &PathNode, expressions: &[&MatchEntry], found: &mut Vec<Shadow>) {
     within(&node.exact, found);
     within(&node.prefix, found);
     for entry in node.exact.iter().chain(node.prefix.iter()) {
         beside_expressions(entry, expressions, found);
     }
-    // Recursion is as deep as the longest path of a rule.
+    // The depth of the recursion is bounded by the longest path of a rule.
     for child in node.children.values() {
         at_node(child, expressions, found);
     }
 }
 
-/// Matches without a path: among each other, and after the prefix `/` and the expressions, which are all stronger.
-fn without_path(host: &HostTable, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+/// Compares matches without a path with each other, and with the prefix `/` and the expressions, which take precedence.
+fn without_path(host: &HostTable, expressions: &[&MatchEntry], found: &mut Vec<Shadow>) {
     within(&host.pathless, found);
     for entry in host.pathless.iter() {
-        let mut roots = host.root.prefix.iter().take(NEIGHBOURS);
+        let mut roots = host.root.prefix.iter().take(MAX_COMPARED);
         let winner =
             roots.find(|root| !Arc::ptr_eq(&root.rule, &entry.rule) && covers(root, entry));
         match winner {
@@ -266,17 +266,17 @@ fn without_path(host: &HostTable, expressions: &[&Entry], found: &mut Vec<Shadow
     }
 }
 
-/// Entries at one place: the stronger come first.
-fn within<C: crate::ranked::Compiled>(entries: &Ranked<C>, found: &mut Vec<Shadow>) {
-    let mut stronger: Vec<&Entry> = Vec::new();
+/// Compares the entries of a slot, which are in order of precedence.
+fn within<C: crate::ranked::CompileChunk>(entries: &Ranked<C>, found: &mut Vec<Shadow>) {
+    let mut stronger: Vec<&MatchEntry> = Vec::new();
     for entry in entries.iter() {
-        let partly = |other: &&&Entry| {
+        let partly = |other: &&&MatchEntry| {
             let (_, criterion) = other.rank.compare(&entry.rank);
             let tie = matches!(
                 criterion,
                 Criterion::Age | Criterion::Name | Criterion::Kind | Criterion::Order
             );
-            // Matches of one rule go to the same place: nobody loses.
+            // Matches of the same rule do not shadow each other.
             tie && !Arc::ptr_eq(&other.rule, &entry.rule) && overlaps(other, entry)
         };
         if let Some(winner) = stronger
@@ -289,14 +289,14 @@ fn within<C: crate::ranked::Compiled>(entries: &Ranked<C>, found: &mut Vec<Shado
         } else if let Some(winner) = stronger.iter().find(partly) {
             found.push(shadow(winner, entry, Extent::Partly));
         }
-        if stronger.len() < NEIGHBOURS {
+        if stronger.len() < MAX_COMPARED {
             stronger.push(entry);
         }
     }
 }
 
-/// An entry of the tree and the expressions of the same host: the stronger of two takes what both match.
-fn beside_expressions(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Shadow>) {
+/// Compares an entry of the tree with the expressions of the same host.
+fn beside_expressions(entry: &MatchEntry, expressions: &[&MatchEntry], found: &mut Vec<Shadow>) {
     let mut lost = false;
     for expression in expressions {
         let is_weaker = entry.rank > expression.rank;
@@ -304,18 +304,18 @@ fn beside_expressions(entry: &Entry, expressions: &[&Entry], found: &mut Vec<Sha
             true => (*expression, entry),
             false => (entry, *expression),
         };
-        // The strongest expression that takes something is told, and no other.
+        // Only the expression of highest precedence is reported.
         if is_weaker && lost || Arc::ptr_eq(&winner.rule, &loser.rule) || !covers(winner, loser) {
             continue;
         }
-        if let Some(extent) = taken(winner, loser) {
+        if let Some(extent) = path_overlap(winner, loser) {
             found.push(shadow(winner, loser, extent));
             lost |= is_weaker;
         }
     }
 }
 
-fn shadow(winner: &Entry, loser: &Entry, extent: Extent) -> Shadow {
+fn shadow(winner: &MatchEntry, loser: &MatchEntry, extent: Extent) -> Shadow {
     let (_, criterion) = winner.rank.compare(&loser.rank);
     Shadow {
         route: loser.route.clone(),
@@ -331,16 +331,16 @@ fn shadow(winner: &Entry, loser: &Entry, extent: Extent) -> Shadow {
     }
 }
 
-/// Whether two entries at one place have the same path; expressions stand together and differ.
-fn same_path(a: &Entry, b: &Entry) -> bool {
+/// Reports whether two entries of a slot have the same path. Different expressions share a slot.
+fn same_path(a: &MatchEntry, b: &MatchEntry) -> bool {
     match (a.matched().map(|a| &a.path), b.matched().map(|b| &b.path)) {
         (Some(PathPredicate::Regex(a)), Some(PathPredicate::Regex(b))) => a.as_str() == b.as_str(),
         _ => true,
     }
 }
 
-/// Whether every request that satisfies `narrow` beyond its path satisfies `wide` too.
-fn covers(wide: &Entry, narrow: &Entry) -> bool {
+/// Reports whether every request that satisfies the conditions of `narrow` besides the path also satisfies those of `wide`.
+fn covers(wide: &MatchEntry, narrow: &MatchEntry) -> bool {
     let (Some(wide), Some(narrow)) = (wide.matched(), narrow.matched()) else {
         return wide.matched().is_none();
     };
@@ -357,7 +357,7 @@ fn covers(wide: &Entry, narrow: &Entry) -> bool {
         && all_implied(&wide.query, &narrow.query)
 }
 
-/// Whether each predicate of `wide` holds where those of `narrow` hold.
+/// Reports whether the predicates of `narrow` imply those of `wide`.
 fn all_implied(wide: &[ValuePredicate<Expression>], narrow: &[ValuePredicate<Expression>]) -> bool {
     wide.iter().all(|wide| {
         narrow.iter().any(|narrow| {
@@ -385,9 +385,9 @@ fn implied(
     }
 }
 
-/// Whether some request certainly satisfies both. Two expressions might exclude each other, so they don't count, nor do two values of one
-/// query parameter; two values of one header might come on two lines, which nobody means.
-fn overlaps(a: &Entry, b: &Entry) -> bool {
+/// Reports whether some request certainly satisfies both. Different expressions may exclude each other and count as disjoint, as do different values of a query
+/// parameter or header. (A header could have both values on separate lines, but that is not the intent of either rule.)
+fn overlaps(a: &MatchEntry, b: &MatchEntry) -> bool {
     let (Some(a), Some(b)) = (a.matched(), b.matched()) else {
         return true;
     };

@@ -1,4 +1,4 @@
-//! The table of one frontend: hostname, then path, then the rest.
+//! The routing table of one frontend: by hostname, then by path, then by the other conditions.
 
 use std::borrow::Borrow;
 use std::hash::{Hash, Hasher};
@@ -7,61 +7,61 @@ use std::sync::Arc;
 use pointsman_binding::bound::{BoundRoute, Frontend, RouteId};
 
 use crate::Set;
-use crate::entry::{Entry, Hit, Recorder};
-use crate::host::{HostTable, same_place};
-use crate::hosts::Hosts;
-use crate::request::{Context, Request};
+use crate::entry::{Hit, MatchEntry, MissRecorder};
+use crate::host::{HostTable, same_slot};
+use crate::hosts::HostMap;
+use crate::request::{MatchContext, Request};
 use crate::route::CompiledRoute;
-use crate::split::Split;
+use crate::weighted_selector::WeightedSelector;
 
-/// What governs the traffic of one frontend.
+/// The routing table of one frontend.
 #[derive(Clone, Debug)]
 pub struct FrontendTable {
     frontend: Arc<Frontend>,
-    pub(crate) hosts: Hosts<Arc<HostTable>>,
-    routes: Set<ById>,
+    pub(crate) hosts: HostMap<Arc<HostTable>>,
+    routes: Set<AttachedRoute>,
 }
 
-/// A route of a table, found by its id.
+/// A route of a table, hashed by its id.
 #[derive(Clone, Debug)]
-struct ById {
+struct AttachedRoute {
     route: Arc<CompiledRoute>,
-    /// Weighted choice of each of its rules.
-    splits: Arc<[Arc<Split>]>,
+    /// Selectors of its rules.
+    selectors: Arc<[Arc<WeightedSelector>]>,
 }
 
-impl ById {
-    fn entries(&self) -> Vec<Arc<Entry>> {
-        Entry::all(&self.route, &self.splits)
+impl AttachedRoute {
+    fn entries(&self) -> Vec<Arc<MatchEntry>> {
+        MatchEntry::all(&self.route, &self.selectors)
     }
 }
 
-impl Borrow<RouteId> for ById {
+impl Borrow<RouteId> for AttachedRoute {
     fn borrow(&self) -> &RouteId {
         &self.route.bound.id
     }
 }
 
-impl Hash for ById {
+impl Hash for AttachedRoute {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.route.bound.id.hash(state);
     }
 }
 
-impl PartialEq for ById {
+impl PartialEq for AttachedRoute {
     fn eq(&self, other: &Self) -> bool {
         self.route.bound.id == other.route.bound.id
     }
 }
 
-impl Eq for ById {}
+impl Eq for AttachedRoute {}
 
 impl FrontendTable {
-    /// The table of a frontend without routes.
+    /// Creates the table of a frontend without routes.
     pub fn new(frontend: Arc<Frontend>) -> Self {
         FrontendTable {
             frontend,
-            hosts: Hosts::default(),
+            hosts: HostMap::default(),
             routes: Set::default(),
         }
     }
@@ -71,7 +71,7 @@ impl FrontendTable {
         &self.frontend
     }
 
-    /// Reason why the listener can't serve, if it can't. Its routes get no traffic then.
+    /// Returns the reason if the listener can't serve. Its routes get no traffic then.
     pub fn closed(&self) -> Option<&str> {
         self.frontend.closed.as_deref()
     }
@@ -80,14 +80,18 @@ impl FrontendTable {
         self.frontend = frontend;
     }
 
-    /// The routes that govern it, in no order.
+    /// Returns the routes in unspecified order.
     pub fn routes(&self) -> impl Iterator<Item = &Arc<BoundRoute>> {
         self.routes.iter().map(|route| &route.route.bound)
     }
 
-    /// Every match of every rule under each hostname, strongest first. Looks at everything: for people, not for proxies.
-    pub fn entries(&self) -> Vec<Arc<Entry>> {
-        let mut all: Vec<Arc<Entry>> = self.routes.iter().flat_map(ById::entries).collect();
+    /// Returns every match of every rule under each hostname, in order of precedence. Costs time proportional to the table: not for the request path.
+    pub fn entries(&self) -> Vec<Arc<MatchEntry>> {
+        let mut all: Vec<Arc<MatchEntry>> = self
+            .routes
+            .iter()
+            .flat_map(AttachedRoute::entries)
+            .collect();
         all.sort_by(|a, b| {
             a.rank
                 .cmp(&b.rank)
@@ -96,57 +100,60 @@ impl FrontendTable {
         all
     }
 
-    /// Whether no route governs it.
+    /// Reports whether there are no routes.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
 
-    /// Whether nothing stands under any hostname: so it is when no route governs it.
+    /// Reports whether there are no entries, which is the case if there are no routes.
     pub fn is_bare(&self) -> bool {
         self.hosts.is_empty()
     }
 
-    /// Replaces the route of the same id, or removes it. Nothing else is touched.
+    /// Replaces or removes the route with this id.
     pub fn set_route(&mut self, id: &RouteId, route: Option<Arc<CompiledRoute>>) {
         let old = self.routes.remove(id);
-        let known = old.as_ref().map(|old| (&*old.route.bound, &*old.splits));
-        let route = route.map(|route| ById {
-            splits: Split::of_rules(&route.bound, known),
+        let known = old.as_ref().map(|old| (&*old.route.bound, &*old.selectors));
+        let route = route.map(|route| AttachedRoute {
+            selectors: WeightedSelector::for_rules(&route.bound, known),
             route,
         });
-        let mut fresh = route.as_ref().map(ById::entries).unwrap_or_default();
+        let mut fresh = route
+            .as_ref()
+            .map(AttachedRoute::entries)
+            .unwrap_or_default();
         for entry in &fresh {
             self.edit(entry, |host| host.insert(entry));
         }
         self.routes.extend(route);
-        // What a fresh entry has replaced already is not there any more.
+        // Old entries that a new one has replaced are gone already.
         fresh.sort_by(|a, b| {
             a.rank
                 .cmp(&b.rank)
                 .then_with(|| a.hostname.cmp(&b.hostname))
         });
-        for entry in old.as_ref().map(ById::entries).unwrap_or_default() {
-            let order = |other: &Arc<Entry>| {
+        for entry in old.as_ref().map(AttachedRoute::entries).unwrap_or_default() {
+            let order = |other: &Arc<MatchEntry>| {
                 other
                     .rank
                     .cmp(&entry.rank)
                     .then_with(|| other.hostname.cmp(&entry.hostname))
             };
             let replaced = fresh.binary_search_by(order);
-            if !replaced.is_ok_and(|at| same_place(&fresh[at], &entry)) {
+            if !replaced.is_ok_and(|at| same_slot(&fresh[at], &entry)) {
                 self.edit(&entry, |host| host.remove(&entry));
             }
         }
     }
 
-    /// Takes over the routes of another frontend, weighted choice included.
+    /// Uses the routes of another frontend, including their selectors.
     pub(crate) fn share_routes(&mut self, other: &FrontendTable) {
         self.hosts = other.hosts.clone();
         self.routes = other.routes.clone();
     }
 
-    /// Changes the table of an entry's host; one that is empty goes.
-    fn edit(&mut self, entry: &Entry, change: impl FnOnce(&mut HostTable)) {
+    /// Changes the table of an entry's hostname. Removes the table if it becomes empty.
+    fn edit(&mut self, entry: &MatchEntry, change: impl FnOnce(&mut HostTable)) {
         self.hosts.edit(entry.hostname.as_ref(), |host| {
             let host = Arc::make_mut(host);
             change(host);
@@ -154,29 +161,29 @@ impl FrontendTable {
         });
     }
 
-    /// The rule that takes a request.
+    /// Returns the rule that matches a request.
     ///
-    /// It may be one that can't be served; it takes the request all the same, and no weaker one is tried.
+    /// A rule that can't be served also matches; no rule of lower precedence is used instead.
     pub fn lookup<R: Request>(&self, request: &R) -> Option<Hit<'_>> {
         self.lookup_recording(request, &mut ())
     }
 
-    /// As [`lookup`](Self::lookup), telling a recorder what was tried on the way.
-    pub fn lookup_recording<R: Request, T: Recorder>(
+    /// Like [`lookup`](Self::lookup), and records the conditions that were not satisfied.
+    pub fn lookup_recording<R: Request, T: MissRecorder>(
         &self,
         request: &R,
         recorder: &mut T,
     ) -> Option<Hit<'_>> {
-        let context = Context::new(request);
-        // A request that the most specific hostname has no rule for goes on to the next less specific one.
+        let context = MatchContext::new(request);
+        // If the most specific hostname has no matching rule, the next less specific one is tried.
         self.hosts
             .find(request.authority(), |host| host.lookup(&context, recorder))
             .map(Hit::from)
     }
 
-    /// The rule that takes a connection or a datagram, by its SNI where it has one: the most specific hostname, then the oldest.
+    /// Returns the rule that matches a connection or datagram, by its SNI if it has one: that of the most specific hostname, then of the oldest route.
     pub fn lookup_stream(&self, sni: Option<&str>) -> Option<Hit<'_>> {
-        // No hostname, exact or wildcard, is the empty string.
+        // The empty string matches no exact hostname and no wildcard.
         self.hosts
             .find(sni.unwrap_or(""), |host| host.root.prefix.iter().next())
             .map(|entry| Hit::from(&**entry))

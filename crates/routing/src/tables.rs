@@ -1,4 +1,4 @@
-//! All tables of one version, and which of them a connection or request belongs to.
+//! All tables of one version, and their selection for connections and requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use pointsman_binding::bound::{
 };
 use pointsman_resources::{Name, ObjectKey};
 
-use crate::hosts::Hosts;
+use crate::hosts::HostMap;
 use crate::route::CompiledRoute;
 use crate::table::FrontendTable;
 use crate::{Map, Set};
 
-/// One version of all tables. A clone is a snapshot: it costs a few pointers and never changes.
+/// One version of all tables. A clone is a cheap, immutable snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Tables {
     frontends: OrdMap<FrontendId, Arc<FrontendTable>>,
     ports: Map<PortKey, Arc<PortTable>>,
     mesh: Map<MeshKey, Arc<MeshPort>>,
     routes: Map<RouteId, Arc<RouteState>>,
-    /// Routes attached to frontends that do not serve: a frontend may come, or come back, without a change of its routes.
+    /// Routes attached to frontends that do not exist (yet). A frontend may be added without a change of its routes.
     waiting: Map<FrontendId, Set<RouteId>>,
     backends: Map<BackendId, Arc<Backend>>,
     endpoints: EndpointMap,
@@ -63,19 +63,19 @@ impl RouteState {
 struct RouteEdit {
     /// The route after the change.
     state: RouteState,
-    /// Whether the route or a rule changed, and not only its attachments.
+    /// The route or one of its rules has changed, not only its attachments.
     recompile: bool,
     attached: BTreeSet<FrontendId>,
     detached: Vec<FrontendId>,
 }
 
-/// Tables that a delta changes; `None` for those of frontends that do not serve.
+/// Tables that a delta changes; `None` for frontends that do not exist.
 type ChangedTables = BTreeMap<FrontendId, Option<FrontendTable>>;
 
 /// Endpoints by backend. A clone is a snapshot.
 pub type EndpointMap = Map<BackendId, Arc<Endpoints>>;
 
-/// A port of a Gateway. The same number may be used once for streams and once for datagrams.
+/// A port of a Gateway. The same number may be used for TCP and for UDP.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct PortKey {
     gateway: Name,
@@ -86,18 +86,19 @@ struct PortKey {
 /// The listeners of one port of a Gateway.
 #[derive(Clone, Debug, Default)]
 pub struct PortTable {
-    /// One for each hostname, as the binder sees to; were there two, the first by name.
-    listeners: Hosts<OrdMap<FrontendId, Arc<FrontendTable>>>,
+    /// By hostname. The binder accepts one listener for each; of several, the first by name is used.
+    listeners: HostMap<OrdMap<FrontendId, Arc<FrontendTable>>>,
 }
 
 impl PortTable {
-    /// One of its listeners. What it speaks all of them do: the binder lets only those share a port that can be told apart.
+    /// Returns one of the listeners. All of them have the same protocol: the binder accepts only distinguishable listeners on a port.
     pub fn any(&self) -> Option<&Arc<FrontendTable>> {
         let (_, table) = self.listeners.values().next()?.get_min()?;
         Some(table)
     }
 
-    /// The listener of the most specific hostname for a host or SNI (lower case, no port). Once chosen it is not left.
+    /// Returns the listener with the most specific hostname for a host or SNI (in lower case, without port). If it has no matching rule, no other listener is
+    /// tried.
     pub fn listener(&self, host: Option<&str>) -> Option<&Arc<FrontendTable>> {
         self.listeners.find(host.unwrap_or(""), |listeners| {
             listeners.get_min().map(|(_, table)| table)
@@ -105,30 +106,30 @@ impl PortTable {
     }
 }
 
-/// Which port of which mesh parent.
+/// A port of a mesh parent.
 type MeshKey = (ObjectKey, Transport, u16);
 
 /// A port of a mesh parent.
 #[derive(Clone, Debug, Default)]
 struct MeshPort {
     scopes: OrdMap<Scope, Arc<FrontendTable>>,
-    /// As Pods see it whose calls Kuma's policies govern.
+    /// Tables for single Pods, to whose calls Kuma policies apply.
     pods: Map<ObjectKey, Arc<FrontendTable>>,
 }
 
-/// Who calls in the mesh, as far as that is known.
+/// The client of a mesh connection, as far as it is known.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Client<'c> {
-    /// The namespace of its Pod.
+pub struct MeshClient<'c> {
+    /// Namespace of the Pod.
     pub namespace: Option<&'c Arc<str>>,
     /// The Pod.
     pub pod: Option<&'c ObjectKey>,
 }
 
-impl<'c> Client<'c> {
+impl<'c> MeshClient<'c> {
     /// A Pod.
     pub fn of_pod(pod: &'c ObjectKey) -> Self {
-        Client {
+        MeshClient {
             namespace: Some(pod.name.namespace.as_arc()),
             pod: Some(pod),
         }
@@ -136,10 +137,10 @@ impl<'c> Client<'c> {
 }
 
 impl Tables {
-    /// Makes the next version of a change in the bound form. The order of items in the delta does not matter.
+    /// Applies changes of the bound form. The order of items in the delta does not matter.
     pub fn apply(&mut self, delta: &Delta) {
         let edits = self.edit_routes(delta);
-        // Changed tables are worked on apart and shared again at the end, so that a node is copied once for a whole delta.
+        // Changed tables are modified separately and shared again at the end, so that each node is copied at most once per delta.
         let mut changed = self.edit_frontends(delta, &edits);
         for (id, edit) in &edits {
             for frontend in &edit.detached {
@@ -179,7 +180,7 @@ impl Tables {
         replace(&mut self.secrets, &delta.secrets);
     }
 
-    /// The routes that a delta changes, as they are afterwards.
+    /// Returns the routes that a delta changes, in their new state.
     fn edit_routes(&self, delta: &Delta) -> BTreeMap<RouteId, RouteEdit> {
         let mut edits: BTreeMap<RouteId, RouteEdit> = BTreeMap::new();
         fn edit<'e>(
@@ -234,7 +235,7 @@ impl Tables {
         edits
     }
 
-    /// The frontends that a delta changes, as they are before routes change.
+    /// Returns the tables of frontends that a delta changes, without its changes of routes.
     fn edit_frontends(
         &mut self,
         delta: &Delta,
@@ -276,7 +277,7 @@ impl Tables {
         changed
     }
 
-    /// The table of a frontend to be changed; `None` if the frontend does not serve.
+    /// Returns the table of a frontend for modification; `None` if the frontend does not exist.
     fn changed_table<'c>(
         &self,
         changed: &'c mut ChangedTables,
@@ -287,9 +288,9 @@ impl Tables {
         table.as_mut()
     }
 
-    /// Puts a changed route into the tables of the frontends that it is attached to.
+    /// Updates a changed route in the tables of the frontends that it is attached to.
     fn attach(&mut self, id: &RouteId, edit: &RouteEdit, changed: &mut ChangedTables) {
-        // The calls of a thousand proxies of Kuma's may be governed by one route, and by no other: they share one table.
+        // One route of Kuma may apply to the calls of a thousand proxies. Their frontends, which have no other routes, share one table.
         let shares = matches!(id.binding, RouteBinding::Outbound(..));
         let mut shared: Option<FrontendTable> = None;
         if shares && !edit.recompile {
@@ -317,7 +318,7 @@ impl Tables {
         }
     }
 
-    /// Forgets that a route is attached to a frontend that does not serve.
+    /// Removes the attachment of a route to a frontend that does not exist.
     fn forget_waiting(&mut self, frontend: &FrontendId, route: &RouteId) {
         if let Some(routes) = self.waiting.get_mut(frontend) {
             routes.remove(route);
@@ -327,7 +328,7 @@ impl Tables {
         }
     }
 
-    /// Makes a frontend's table findable by port.
+    /// Adds a frontend's table to the index by port.
     fn list(&mut self, table: &Arc<FrontendTable>) {
         let frontend = table.frontend();
         match &frontend.id {
@@ -350,7 +351,7 @@ impl Tables {
                 let port = Arc::make_mut(self.mesh.entry(key).or_default());
                 port.scopes.insert(scope.clone(), table.clone());
             }
-            // One with a socket of its own is found by its name.
+            // Outbounds with their own socket are looked up by id.
             FrontendId::Outbound(outbound) => {
                 if let Some(key) = shared_port(outbound) {
                     let port = Arc::make_mut(self.mesh.entry(key).or_default());
@@ -360,7 +361,7 @@ impl Tables {
         }
     }
 
-    /// The opposite of [`list`](Self::list).
+    /// Removes a frontend's table from the index by port.
     fn unlist(&mut self, table: &FrontendTable) {
         let frontend = table.frontend();
         match &frontend.id {
@@ -395,7 +396,7 @@ impl Tables {
         }
     }
 
-    /// Takes something from a port of a mesh parent, and the port away when nothing is left.
+    /// Changes a port of a mesh parent, and removes the port if it becomes empty.
     fn edit_mesh(&mut self, key: &MeshKey, edit: impl FnOnce(&mut MeshPort)) {
         let Some(port) = self.mesh.get_mut(key).map(Arc::make_mut) else {
             return;
@@ -416,7 +417,7 @@ impl Tables {
         self.frontends.values()
     }
 
-    /// The listeners of a Gateway's port, for what comes as a stream.
+    /// The TCP listeners of a Gateway's port.
     pub fn port(&self, gateway: &Name, port: u16) -> Option<&Arc<PortTable>> {
         self.ports.get(&PortKey {
             gateway: gateway.clone(),
@@ -435,7 +436,7 @@ impl Tables {
         self.port(gateway, port)?.listener(host)
     }
 
-    /// The listener of a Gateway's port for datagrams.
+    /// The UDP listener of a Gateway's port.
     pub fn datagrams(&self, gateway: &Name, port: u16) -> Option<&Arc<FrontendTable>> {
         let key = PortKey {
             gateway: gateway.clone(),
@@ -445,16 +446,16 @@ impl Tables {
         self.ports.get(&key)?.listener(None)
     }
 
-    /// The table that governs a client's calls to a mesh parent's port: that of Kuma's policies for its Pod, else its namespace's own, else
-    /// everyone's.
+    /// Returns the table for a client's calls to a port of a mesh parent: that of Kuma policies for its Pod, otherwise that of its namespace, otherwise that of all
+    /// clients.
     ///
-    /// None means that nothing does, and the call goes to the parent itself.
+    /// `None` if no routes apply; the call goes to the parent's own endpoints.
     pub fn mesh(
         &self,
         parent: &ObjectKey,
         transport: Transport,
         port: u16,
-        client: Client<'_>,
+        client: MeshClient<'_>,
     ) -> Option<&Arc<FrontendTable>> {
         let MeshPort { scopes, pods } = &**self.mesh.get(&(parent.clone(), transport, port))?;
         if let Some(table) = client.pod.and_then(|pod| pods.get(pod)) {
@@ -471,12 +472,12 @@ impl Tables {
         })
     }
 
-    /// The endpoints of all backends: a snapshot that later changes leave alone.
+    /// A snapshot of the endpoints of all backends.
     pub fn endpoint_map(&self) -> &EndpointMap {
         &self.endpoints
     }
 
-    /// The backends whose endpoints are those of a DNS name. Looks at all names.
+    /// The backends whose endpoints are resolved from a DNS name. Iterates over all names.
     pub fn backends_named(&self, name: &str) -> impl Iterator<Item = &BackendId> {
         let named = self.names.iter().filter(move |(_, own)| ***own == *name);
         named.map(|(id, _)| id)
@@ -497,12 +498,12 @@ impl Tables {
         self.backends.get(id)
     }
 
-    /// The DNS names that backends have for their endpoints, in no order, perhaps more than once.
+    /// The DNS names of backends, in unspecified order and possibly with duplicates.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.names.values()
     }
 
-    /// Every backend, in no order.
+    /// All backends, in unspecified order.
     pub fn backends(&self) -> impl Iterator<Item = &Arc<Backend>> {
         self.backends.values()
     }
@@ -521,7 +522,7 @@ fn replace<K: Clone + Eq + std::hash::Hash, V: Clone>(
     }
 }
 
-/// The port at which a Pod finds what it calls, where that has no socket for this Pod alone.
+/// The mesh port of an outbound that has no socket of its own.
 fn shared_port(outbound: &Outbound) -> Option<MeshKey> {
     let to = &outbound.destination;
     let key = || (to.object.clone(), to.transport, to.port);

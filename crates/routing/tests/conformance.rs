@@ -7,7 +7,7 @@ use std::sync::Arc;
 use common::*;
 use pointsman_binding::bound::*;
 use pointsman_resources::{Kind, ObjectKey};
-use pointsman_routing::{Client, FrontendTable, Tables};
+use pointsman_routing::{FrontendTable, MeshClient, Tables};
 
 fn all_go(table: &FrontendTable, wanted: &[(Req, &str)]) {
     for (request, service) in wanted {
@@ -511,7 +511,7 @@ fn a_namespaces_own_table_governs_its_calls_and_everyones_the_rest() {
     ]);
     let go = |tables: &Tables, port, from: Option<&str>| {
         let namespace = from.map(Arc::from);
-        let client = Client {
+        let client = MeshClient {
             namespace: namespace.as_ref(),
             pod: None,
         };
@@ -554,7 +554,7 @@ fn policies_for_a_pod_govern_its_calls_before_routes() {
     ]);
     let go = |tables: &Tables, port, name: &str| {
         let pod = pod(name);
-        let table = tables.mesh(&cart(), Transport::Tcp, port, Client::of_pod(&pod));
+        let table = tables.mesh(&cart(), Transport::Tcp, port, MeshClient::of_pod(&pod));
         table.map(|table| to(table, &get("cart", "/")))
     };
     assert_eq!(go(&tables, 80, "till").as_deref(), Some("policy"));

@@ -11,7 +11,7 @@ use pointsman_control::Snapshot;
 use pointsman_proxy::placement::{gateway_kind, protocol_name};
 use pointsman_proxy::{SocketKey, SocketOwner, Sockets};
 use pointsman_resources::ObjectKey;
-use pointsman_routing::{Entry, FrontendTable};
+use pointsman_routing::{FrontendTable, MatchEntry};
 use serde_json::{Map, Value, json};
 
 /// Renders the tables of a snapshot and the sockets of the data plane.
@@ -112,7 +112,7 @@ fn frontend(table: &FrontendTable, sockets: &Sockets) -> Value {
 }
 
 /// Renders the rules of each hostname, in order of precedence.
-fn hosts(entries: &[Arc<Entry>]) -> Value {
+fn hosts(entries: &[Arc<MatchEntry>]) -> Value {
     let mut hosts: Vec<(&str, Vec<Value>)> = Vec::new();
     for entry in entries {
         let name = entry.hostname.as_ref().map_or("*", |name| name.as_str());
@@ -126,7 +126,7 @@ fn hosts(entries: &[Arc<Entry>]) -> Value {
     hosts.into_iter().map(value).collect()
 }
 
-fn rule(entry: &Entry) -> Value {
+fn rule(entry: &MatchEntry) -> Value {
     let rule = &entry.rule;
     let (route, index) = entry.route.source(rule);
     let mut value = json!({ "route": object(route), "rule": index });

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use pointsman_binding::bound::{BackendId, Frontend, Protocol, Transport};
-use pointsman_routing::{Client, FrontendTable, PortTable};
+use pointsman_routing::{FrontendTable, MeshClient, PortTable};
 
 use super::ResolvedConnection;
 use crate::proxy::SocketOwner;
@@ -37,7 +37,7 @@ impl<'h> Frontends<'h> {
             (SocketOwner::Outbound(id), _) => tables.frontend(id).map(Frontends::Single),
             (SocketOwner::Mesh { parent, port }, _) => {
                 let source = connection.source(&held.config);
-                let client = source.map(Client::of_pod).unwrap_or_default();
+                let client = source.map(MeshClient::of_pod).unwrap_or_default();
                 let table = tables.mesh(parent, transport, *port, client);
                 let unrouted =
                     || Frontends::Unrouted(BackendId::new(parent.clone(), *port, transport));

@@ -47,7 +47,10 @@ impl MirrorCopies {
         grpc: bool,
     ) -> Self {
         let mut copies = MirrorCopies::default();
-        for mirror in mirrors.iter().filter(|mirror| mirror.split.hit()) {
+        for mirror in mirrors
+            .iter()
+            .filter(|mirror| mirror.selector.is_selected())
+        {
             let upstream = &mirror.upstream;
             if worker.mirrored_requests.get() >= MAX_CONCURRENT_COPIES {
                 worker.metrics.worker_series().dropped_mirrors.increment();

@@ -10,7 +10,7 @@ use pointsman_binding::bound::{
 use pointsman_resources::Kind;
 use pointsman_routing::action::{Action, Forward, MatchedRule, no_endpoints};
 use pointsman_routing::filters::RuleFilters;
-use pointsman_routing::{Hit, Request, Split};
+use pointsman_routing::{Hit, Request, WeightedSelector};
 
 use super::{ConfigSnapshot, Worker};
 use crate::metrics::{ListenerSeries, RouteSeries};
@@ -26,7 +26,7 @@ pub(crate) struct RulePlan {
     /// Filters of the rule and of each backend.
     pub(crate) filters: Option<Arc<RuleFilters>>,
     /// Selects a backend by weight.
-    split: Arc<Split>,
+    selector: Arc<WeightedSelector>,
     /// Backends, by the selector's index.
     backends: Vec<BackendTarget>,
     /// Timeout of a request, including retries.
@@ -65,7 +65,7 @@ pub(crate) struct BackendTarget {
 pub(crate) struct MirrorTarget {
     pub(crate) upstream: Rc<Upstream>,
     /// Selects the requests to mirror.
-    pub(crate) split: Arc<Split>,
+    pub(crate) selector: Arc<WeightedSelector>,
     /// Host of mirrored requests; that of the original request by default.
     pub(crate) hostname: Option<Arc<str>>,
 }
@@ -88,10 +88,10 @@ impl RulePlan {
             };
             Some(worker.upstream(backend, certificate))
         };
-        let copied = |(mirror, split): &(Mirror, Arc<Split>)| {
+        let copied = |(mirror, selector): &(Mirror, Arc<WeightedSelector>)| {
             Some(MirrorTarget {
                 upstream: upstream(mirror.target.as_ref().ok()?)?,
-                split: split.clone(),
+                selector: selector.clone(),
                 hostname: mirror.hostname.clone(),
             })
         };
@@ -113,7 +113,7 @@ impl RulePlan {
         RulePlan {
             fault: rule.fault.clone(),
             filters: hit.filters.cloned(),
-            split: hit.split.clone(),
+            selector: hit.selector.clone(),
             backends: rule.backends.iter().enumerate().map(target).collect(),
             request_timeout: rule.request_timeout.filter(|time| !time.is_zero()),
             backend_timeout: rule.backend_timeout.filter(|time| !time.is_zero()),
@@ -138,7 +138,7 @@ impl RulePlan {
             origin: None,
             fault: None,
             filters: None,
-            split: Arc::new(Split::new([1])),
+            selector: Arc::new(WeightedSelector::new([1])),
             backends: vec![BackendTarget {
                 upstream: Ok(worker.upstream(backend, None)),
                 mirrors: Vec::new(),
@@ -163,7 +163,7 @@ impl RulePlan {
     /// Returns the action for a request. `port_offset` is the difference between bound ports and the listeners' own.
     pub(crate) fn action<'p, R: Request>(&'p self, request: &'p R, port_offset: u16) -> Action<'p> {
         match self.rule() {
-            Some(rule) => rule.action(request, port_offset, || self.split.next()),
+            Some(rule) => rule.action(request, port_offset, || self.selector.next()),
             None => Action::Forward(Forward::unchanged()),
         }
     }
@@ -171,7 +171,9 @@ impl RulePlan {
     /// Selects a backend for a stream, and returns its index in the rule. Fails with the rule's fault.
     pub(crate) fn select_backend(&self) -> Result<(usize, &BackendTarget), Fault> {
         let index = match self.rule() {
-            Some(rule) => rule.backend(|| self.split.next()).map_err(Fault::clone)?,
+            Some(rule) => rule
+                .backend(|| self.selector.next())
+                .map_err(Fault::clone)?,
             None => 0,
         };
         Ok((index, self.target(index)))

@@ -1,4 +1,4 @@
-//! Why every other rule did not take a request.
+//! The candidates: all rules that were not selected, each with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,58 +9,58 @@ use pointsman_binding::bound::{
 use pointsman_resources::ObjectKey;
 
 use super::model::{Candidate, RefusedCandidate, RuleRef};
-use crate::entry::{Entry, Hit, Miss, Recorder};
+use crate::entry::{Hit, MatchEntry, Miss, MissRecorder};
 use crate::expression::{CompiledMatch, Expression};
 use crate::path::has_prefix;
 use crate::precedence::{Criterion, HostRank, Rank};
-use crate::request::{Context, Request};
+use crate::request::{MatchContext, Request};
 use crate::route::CompiledRoute;
-use crate::split::Split;
 use crate::table::FrontendTable;
 use crate::tables::Tables;
+use crate::weighted_selector::WeightedSelector;
 
-/// What arrives: a request, or a stream with or without an SNI.
-pub(crate) enum Arrival<'r, R> {
+/// The traffic to explain: a request, or a stream with or without SNI.
+pub(crate) enum Traffic<'r, R> {
     Request(&'r R),
     Stream(Option<&'r str>),
 }
 
-impl<R: Request> Arrival<'_, R> {
+impl<R: Request> Traffic<'_, R> {
     fn host(&self) -> &str {
         match self {
-            Arrival::Request(request) => request.authority(),
-            Arrival::Stream(sni) => sni.unwrap_or_default(),
+            Traffic::Request(request) => request.authority(),
+            Traffic::Stream(sni) => sni.unwrap_or_default(),
         }
     }
 }
 
-/// Every rule of routes that name the same parent, except the winner, strongest first.
+/// Returns every rule of the routes with the same parent, except the winner, in order of precedence.
 pub(crate) fn candidates<R: Request>(
     tables: &Tables,
     chosen: Option<&FrontendTable>,
     parent: &ObjectKey,
     port: u16,
-    arrival: &Arrival<'_, R>,
+    traffic: &Traffic<'_, R>,
     winner: Option<&Hit<'_>>,
     refused: Vec<RefusedCandidate>,
 ) -> Vec<Candidate> {
     let mut all: Vec<(Rank, Candidate)> = Vec::new();
     let mut seen = BTreeSet::new();
-    // A rule may be attached in several places, or be in force and lost elsewhere; it is told once.
-    let mut told: BTreeSet<Told> = winner
-        .map(|winner| told(&rule_ref(winner)))
+    // A rule may be attached to several frontends. Each is listed once.
+    let mut listed: BTreeSet<CandidateKey> = winner
+        .map(|winner| candidate_key(&rule_ref(winner)))
         .into_iter()
         .collect();
     if let Some(table) = chosen {
         for route in table.routes() {
             seen.insert(route.id.route.clone());
-            for entry in nearest(route, arrival.host()) {
+            for entry in nearest(route, traffic.host()) {
                 if winner.is_some_and(|winner| same(winner.rank, &entry.rank)) {
                     continue;
                 }
-                let (lost_on, detail) = judge(&entry, arrival, winner);
+                let (lost_on, detail) = reason_against(&entry, traffic, winner);
                 let rule = rule_of(&entry);
-                told.insert(self::told(&rule));
+                listed.insert(candidate_key(&rule));
                 all.push((
                     entry.rank.clone(),
                     Candidate {
@@ -72,7 +72,7 @@ pub(crate) fn candidates<R: Request>(
             }
         }
     }
-    // It is attached here, whatever other ports it governs: not its scope has decided.
+    // Routes that lost to another kind are attached here, so their scope has not decided, even if they are attached to other ports as well.
     let by_kind = refused
         .iter()
         .filter(|refused| refused.lost_on == Criterion::Kind);
@@ -84,14 +84,14 @@ pub(crate) fn candidates<R: Request>(
         if chosen.is_some_and(|chosen| chosen.frontend().id == table.frontend().id) {
             continue;
         }
-        let (lost_on, detail) = elsewhere(table, chosen, port, arrival.host());
+        let (lost_on, detail) = other_frontend(table, chosen, port, traffic.host());
         for route in table
             .routes()
             .filter(|route| !seen.contains(&route.id.route))
         {
-            for entry in nearest(route, arrival.host()) {
+            for entry in nearest(route, traffic.host()) {
                 let (detail, rule) = (detail.clone(), rule_of(&entry));
-                if !told.insert(self::told(&rule)) {
+                if !listed.insert(candidate_key(&rule)) {
                     continue;
                 }
                 all.push((
@@ -108,15 +108,15 @@ pub(crate) fn candidates<R: Request>(
     all.sort_by(|a, b| a.0.cmp(&b.0));
     let mut candidates: Vec<Candidate> = all.into_iter().map(|(_, candidate)| candidate).collect();
     for refused in refused.into_iter().flat_map(refusals) {
-        if told.insert(self::told(&refused.rule)) {
+        if listed.insert(candidate_key(&refused.rule)) {
             candidates.push(refused);
         }
     }
     candidates
 }
 
-/// What tells a match of a rule from all others.
-type Told = (
+/// Identifies a match of a rule.
+type CandidateKey = (
     &'static str,
     String,
     String,
@@ -125,12 +125,12 @@ type Told = (
     Option<usize>,
 );
 
-fn told(rule: &RuleRef) -> Told {
+fn candidate_key(rule: &RuleRef) -> CandidateKey {
     let (namespace, name) = (rule.namespace.clone(), rule.name.clone());
     (rule.kind, namespace, name, rule.to, rule.rule, rule.matched)
 }
 
-/// A candidate for each match of each rule of a route that is not attached.
+/// Creates a candidate for each match of each rule of a route that is not attached.
 fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
     let of = |rule: Option<(usize, &Option<String>)>, matched: Option<usize>| Candidate {
         rule: RuleRef {
@@ -158,18 +158,18 @@ fn refusals(refused: RefusedCandidate) -> Vec<Candidate> {
         .collect()
 }
 
-/// Whether two ranks are of the same match of the same rule.
+/// Reports whether two ranks are of the same match of the same rule.
 fn same(a: &Rank, b: &Rank) -> bool {
     (a.rule, a.matched) == (b.rule, b.matched) && a.route == b.route
 }
 
-/// Each match of each rule once: under the hostname that is most specific for the host, or any where none is for it.
-fn nearest(route: &Arc<BoundRoute>, host: &str) -> Vec<Arc<Entry>> {
-    let mut nearest: BTreeMap<(usize, usize), Arc<Entry>> = BTreeMap::new();
-    let strength = |entry: &Entry| (!serves(entry, host), entry.rank.host);
-    for entry in Entry::all(
+/// Returns one entry for each match of each rule: that of the most specific hostname for the host, or any if no hostname matches.
+fn nearest(route: &Arc<BoundRoute>, host: &str) -> Vec<Arc<MatchEntry>> {
+    let mut nearest: BTreeMap<(usize, usize), Arc<MatchEntry>> = BTreeMap::new();
+    let strength = |entry: &MatchEntry| (!serves(entry, host), entry.rank.host);
+    for entry in MatchEntry::all(
         &CompiledRoute::new(route.clone(), None),
-        &Split::of_rules(route, None),
+        &WeightedSelector::for_rules(route, None),
     ) {
         let key = (entry.rank.rule, entry.rank.matched);
         match nearest.get(&key) {
@@ -180,19 +180,19 @@ fn nearest(route: &Arc<BoundRoute>, host: &str) -> Vec<Arc<Entry>> {
     nearest.into_values().collect()
 }
 
-fn serves(entry: &Entry, host: &str) -> bool {
+fn serves(entry: &MatchEntry, host: &str) -> bool {
     entry
         .hostname
         .as_ref()
         .is_none_or(|hostname| hostname.matches(host))
 }
 
-pub(crate) fn rule_of(entry: &Entry) -> RuleRef {
+pub(crate) fn rule_of(entry: &MatchEntry) -> RuleRef {
     let hit = Hit::from(entry);
     rule_ref(&hit)
 }
 
-/// A rule as it is shown.
+/// Returns the reference to a rule for output.
 pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
     let (route, index) = hit.route.source(hit.rule);
     let from = &hit.rule.from;
@@ -208,8 +208,8 @@ pub(crate) fn rule_ref(hit: &Hit<'_>) -> RuleRef {
     }
 }
 
-/// Why routes of another frontend of the same parent have no say.
-fn elsewhere(
+/// Explains why routes of another frontend of the same parent do not apply.
+fn other_frontend(
     table: &FrontendTable,
     chosen: Option<&FrontendTable>,
     port: u16,
@@ -253,13 +253,13 @@ fn elsewhere(
     }
 }
 
-/// The first thing that keeps an entry from taking what arrives: what it asks for, else what the winner has over it.
-fn judge<R: Request>(
-    entry: &Entry,
-    arrival: &Arrival<'_, R>,
+/// Returns the first condition that the traffic does not satisfy, otherwise the criterion by which the winner takes precedence.
+fn reason_against<R: Request>(
+    entry: &MatchEntry,
+    traffic: &Traffic<'_, R>,
     winner: Option<&Hit<'_>>,
 ) -> (Criterion, String) {
-    if !serves(entry, arrival.host()) {
+    if !serves(entry, traffic.host()) {
         let names: Vec<String> = entry
             .route
             .hostnames
@@ -269,30 +269,30 @@ fn judge<R: Request>(
         let detail = format!(
             "host: wanted {}, got `{}`",
             names.join(" or "),
-            arrival.host()
+            traffic.host()
         );
         return (Criterion::Host, detail);
     }
-    if let Arrival::Request(request) = arrival {
+    if let Traffic::Request(request) = traffic {
         if let Some(detail) = entry
             .matched()
             .and_then(|matched| path_miss(matched, request.path()))
         {
             return (Criterion::Path, detail);
         }
-        let mut noted = Noted {
+        let mut first_miss = FirstMiss {
             request: *request,
             miss: None,
         };
-        if !entry.admits(&Context::new(*request), &mut noted)
-            && let Some(miss) = noted.miss
+        if !entry.admits(&MatchContext::new(*request), &mut first_miss)
+            && let Some(miss) = first_miss.miss
         {
             return miss;
         }
     }
     match winner {
-        Some(winner) => outranked(winner, entry),
-        // The connection is another listener's.
+        Some(winner) => precedence_of(winner, entry),
+        // The connection belongs to another listener.
         None => (
             Criterion::Host,
             "it would take the request, which does not reach it".to_owned(),
@@ -319,14 +319,14 @@ fn path_miss(matched: &CompiledMatch, path: &str) -> Option<String> {
     }
 }
 
-/// Hears the first miss and puts it in words.
-struct Noted<'r, R> {
+/// Describes the first condition that is not satisfied.
+struct FirstMiss<'r, R> {
     request: &'r R,
     miss: Option<(Criterion, String)>,
 }
 
-impl<R: Request> Recorder for Noted<'_, R> {
-    fn miss(&mut self, _: &Entry, miss: Miss<'_>) {
+impl<R: Request> MissRecorder for FirstMiss<'_, R> {
+    fn miss(&mut self, _: &MatchEntry, miss: Miss<'_>) {
         let wanted = |predicate: &StringPredicate<Expression>| match predicate {
             StringPredicate::Exact(text) => format!("wanted `{text}`"),
             StringPredicate::Regex(regex) => format!("wanted a match of `{}`", regex.as_str()),
@@ -390,14 +390,14 @@ impl<R: Request> Recorder for Noted<'_, R> {
     }
 }
 
-/// What the winner has over an entry that would take the request too.
-fn outranked(winner: &Hit<'_>, entry: &Entry) -> (Criterion, String) {
+/// Returns the criterion by which the winner takes precedence over an entry that also matches.
+fn precedence_of(winner: &Hit<'_>, entry: &MatchEntry) -> (Criterion, String) {
     let (_, criterion) = winner.rank.compare(&entry.rank);
     (criterion, advantage(winner, entry, criterion))
 }
 
-/// What a stronger match has over an entry, in words.
-pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> String {
+/// Describes why a match takes precedence over an entry.
+pub(crate) fn advantage(hit: &Hit<'_>, entry: &MatchEntry, criterion: Criterion) -> String {
     let (winner, matched, loser) = (hit.rank, hit.matched(), &entry.rank);
     let (route, place) = hit.route.source(hit.rule);
     let (own, _) = entry.route.source(&entry.rule);
@@ -426,7 +426,7 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> S
             count(winner.query, "query parameter"),
             loser.query
         ),
-        // A stream's rule has no match.
+        // Rules for streams have no matches.
         Criterion::Age if matched.is_none() => format!("route {route} is older"),
         Criterion::Name if matched.is_none() => {
             format!("route {route} of the same age comes first by name")
@@ -442,7 +442,7 @@ pub(crate) fn advantage(hit: &Hit<'_>, entry: &Entry, criterion: Criterion) -> S
         _ if (kind, route) != (own.kind, &own.name) => {
             format!("{kind} {route} is the stronger policy, and its match is as specific")
         }
-        // Kuma's are as specific as each other; the Gateway API's criteria leave nothing in which two could differ.
+        // In Kuma, rules of equal specificity are possible. The Gateway API's criteria leave no such case.
         _ if winner.rule != loser.rule && entry.route.dialect == Dialect::Kuma => {
             let to = hit.rule.from.first().and_then(|source| source.to);
             let to = to.map(|to| format!("to {to} ")).unwrap_or_default();
@@ -465,8 +465,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The path of a match as it was written.
-/// The path of a match in words: its kind, and as it is written.
+/// Returns the kind of a path match and its text.
 fn described<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> (&'static str, &str) {
     match matched.map(|matched| &matched.path) {
         Some(PathPredicate::Exact(path)) => ("exact path", path),
@@ -477,7 +476,7 @@ fn described<P: AsRef<str>>(matched: Option<&BoundMatch<P>>) -> (&'static str, &
     }
 }
 
-fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &Entry) -> String {
+fn path_advantage(winner: &Rank, matched: Option<&BoundMatch>, entry: &MatchEntry) -> String {
     if winner.path == entry.rank.path {
         return "path: the winner asks more of the gRPC service or method".to_owned();
     }

@@ -1,4 +1,4 @@
-//! What a rule does to a request: what backends receive, what clients are answered.
+//! The effect of a rule: the requests that backends receive, and the responses that clients get.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -10,25 +10,27 @@ use pointsman_binding::bound::{
 };
 use pointsman_resources::ObjectKey;
 
-use super::model::{BackendShare, MirrorShare, Received, Response, Status, Timeouts};
+use super::model::{
+    BackendShare, ExplainedResponse, MirrorShare, ReceivedRequest, Status, Timeouts,
+};
 use super::query::Query;
 use crate::action::{Forward, Reply, grpc_status, no_endpoints};
 use crate::filters::headers::{Field, TextField};
 use crate::tables::Tables;
 
-/// The form in which a client is told of errors.
+/// The format of errors sent to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ErrorFormat {
     /// As an HTTP status.
     Http,
     /// As a gRPC status.
     Grpc,
-    /// By cutting the stream.
+    /// By resetting the stream.
     Stream,
 }
 
 impl ErrorFormat {
-    /// The form for the sender of a query, at a frontend that sees requests or only streams.
+    /// Returns the format for a query, at a frontend for requests or for streams.
     pub(crate) fn of(query: &Query, stream: bool) -> Self {
         if stream || !query.target.scheme.is_http() {
             ErrorFormat::Stream
@@ -39,7 +41,7 @@ impl ErrorFormat {
         }
     }
 
-    /// An HTTP status in this form: HTTP's or a cut stream, and gRPC's.
+    /// Converts an HTTP status to this format: an HTTP status or reset, and a gRPC status.
     pub(crate) fn status(self, status: u16) -> (Option<Status>, Option<u16>) {
         match self {
             ErrorFormat::Http => (Some(Status::Http(status)), None),
@@ -49,8 +51,8 @@ impl ErrorFormat {
     }
 }
 
-/// The request as a backend receives it. Without a [`Forward`] its bytes are carried as they are.
-pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received {
+/// Returns the request that a backend receives. Without a [`Forward`] it is unchanged.
+pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> ReceivedRequest {
     let authority = query.authority();
     let mut fields: Vec<TextField<'_>> = query
         .headers
@@ -74,7 +76,7 @@ pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received
     if let Some(query) = &query.target.query {
         url.extend(["?", query]);
     }
-    Received {
+    ReceivedRequest {
         method: query.method.clone(),
         url,
         headers,
@@ -88,8 +90,8 @@ fn join(headers: &mut BTreeMap<String, String>, name: &str, value: &str) {
     }
 }
 
-/// The changes to a backend's response: the same edits, made to a response that has every header that they concern.
-pub(crate) fn changes(forward: &Forward<'_>) -> Response {
+/// Returns the changes to a backend's response, by applying the edits to a response that has every affected header.
+pub(crate) fn changes(forward: &Forward<'_>) -> ExplainedResponse {
     let mut names: Vec<&str> = Vec::new();
     for name in forward.edited() {
         if !names.contains(&name) {
@@ -101,7 +103,7 @@ pub(crate) fn changes(forward: &Forward<'_>) -> Response {
         .map(|name| Change { name, value: None })
         .collect();
     forward.edit_response(&mut fields);
-    let mut response = Response::default();
+    let mut response = ExplainedResponse::default();
     for field in &fields {
         if let Some(value) = field.value {
             join(&mut response.headers, field.name, value);
@@ -116,7 +118,7 @@ pub(crate) fn changes(forward: &Forward<'_>) -> Response {
     response
 }
 
-/// A header field of a response: the backend's own, or one with a value from here.
+/// A header field of a response: `value` is `None` if it is the backend's.
 struct Change<'e> {
     name: &'e str,
     value: Option<&'e str>,
@@ -139,11 +141,11 @@ impl Field for Change<'_> {
     }
 }
 
-/// A reply that is made here.
-pub(crate) fn reply(reply: &Reply<'_>) -> Response {
-    let mut response = Response {
+/// Describes a reply of a filter.
+pub(crate) fn reply(reply: &Reply<'_>) -> ExplainedResponse {
+    let mut response = ExplainedResponse {
         status: Some(reply.status),
-        ..Response::default()
+        ..ExplainedResponse::default()
     };
     for field in &reply.headers {
         join(&mut response.headers, &field.name, &field.value);
@@ -153,7 +155,7 @@ pub(crate) fn reply(reply: &Reply<'_>) -> Response {
     response
 }
 
-/// Each backend of a rule with its share and what becomes of it.
+/// Returns the backends of a rule with their shares, endpoints or errors.
 pub(crate) fn shares(tables: &Tables, rule: &BoundRule, format: ErrorFormat) -> Vec<BackendShare> {
     let weights = rule
         .backends
@@ -186,7 +188,7 @@ fn backend_share(
     shown(&backend.reference, share, usable, format)
 }
 
-/// The backend that calls to a mesh parent go to where no route says otherwise.
+/// Returns the backend of a mesh parent without routes.
 pub(crate) fn implicit(backend: &Backend, found: &Endpoints, format: ErrorFormat) -> BackendShare {
     let id = &backend.id;
     let reference = BackendName {
@@ -203,7 +205,7 @@ pub(crate) fn implicit(backend: &Backend, found: &Endpoints, format: ErrorFormat
     )
 }
 
-/// A workload that is called by its own address, as the only backend.
+/// Returns a workload that is called by its own address as the only backend.
 pub(crate) fn workload(owner: &ObjectKey, address: SocketAddr) -> BackendShare {
     let reference = BackendName {
         kind: owner.kind.name().into(),
@@ -251,7 +253,7 @@ fn shown(
     shown
 }
 
-/// The addresses that take a backend's traffic, or the status and reason why none does.
+/// Returns the addresses that get a backend's traffic, or status and reason if there are none.
 fn endpoints(
     backend: Option<&Backend>,
     found: Option<&Endpoints>,
@@ -266,7 +268,7 @@ fn endpoints(
         None => Vec::new(),
         Some(Endpoints::Dns(name, port)) => vec![format!("{name}:{port}")],
         Some(Endpoints::Addresses(all)) => {
-            // Those on their way out are used only when no other is left.
+            // Terminating endpoints are used only if there are no others.
             let leaving = all.iter().all(|endpoint| endpoint.terminating);
             let taken = all
                 .iter()
@@ -283,7 +285,7 @@ fn endpoints(
     }
 }
 
-/// The mirrors of a rule.
+/// Describes the mirrors of a rule.
 pub(crate) fn mirrors<'f>(mirrors: impl Iterator<Item = &'f Mirror>) -> Vec<MirrorShare> {
     let shown = |mirror: &Mirror| {
         let share =
@@ -309,7 +311,7 @@ pub(crate) fn mirrors<'f>(mirrors: impl Iterator<Item = &'f Mirror>) -> Vec<Mirr
     mirrors.map(shown).collect()
 }
 
-/// A rule's timeouts; none if it has none.
+/// Returns a rule's timeouts, if it has any.
 pub(crate) fn timeouts(rule: &BoundRule) -> Option<Timeouts> {
     let timeouts = Timeouts {
         request: rule.request_timeout.map(duration_text),
@@ -318,7 +320,7 @@ pub(crate) fn timeouts(rule: &BoundRule) -> Option<Timeouts> {
     (timeouts.request.is_some() || timeouts.backend_request.is_some()).then_some(timeouts)
 }
 
-/// A duration as the Gateway API writes it (GEP-2257).
+/// Formats a duration as in the Gateway API (GEP-2257).
 fn duration_text(duration: Duration) -> String {
     let mut rest = duration.as_millis();
     let mut text = String::new();

@@ -1,18 +1,17 @@
-//! `explain`: which rule takes a request and why, and why every other one does not.
+//! `explain`: the rule that matches a request, and the reasons why the others do not.
 //!
-//! The winner is found by the very lookup that the proxy runs; the others are held against the same predicates with a recorder that
-//! listens.
+//! The winner is determined by the same lookup as in the proxy. The others are evaluated with the same predicates and a recorder.
 
 mod candidates;
-mod choose;
 mod effect;
+mod frontend_selection;
 mod model;
 mod outbound;
 mod query;
 
 pub use model::{
-    BackendShare, Candidate, Explanation, FrontendRef, MirrorShare, Outcome, Received,
-    RefusedCandidate, Response, RuleRef, Status, Timeouts,
+    BackendShare, Candidate, ExplainedResponse, Explanation, FrontendRef, MirrorShare, Outcome,
+    ReceivedRequest, RefusedCandidate, RuleRef, Status, Timeouts,
 };
 pub use query::{Directory, MeshParent, Query, QueryError, Scheme, Target};
 
@@ -28,46 +27,46 @@ use crate::entry::Hit;
 use crate::request::is_http;
 use crate::table::FrontendTable;
 use crate::tables::Tables;
-use candidates::{Arrival, candidates, rule_ref};
-use choose::{Chosen, choose, reference};
+use candidates::{Traffic, candidates, rule_ref};
 use effect::ErrorFormat;
-use query::Seen;
+use frontend_selection::{SelectedFrontend, reference, select_frontend};
+use query::QueryRequest;
 
-/// Says what becomes of a request.
+/// Explains the routing of a request.
 ///
-/// `refused` gives the routes that name a parent, at a port, or are for what a proxy calls, and were not let in or lost as a whole to another kind.
+/// `refused` returns the routes with a given parent and port that were not allowed to attach, or that lost as a whole to another kind.
 pub fn explain(
     tables: &Tables,
     directory: &Directory,
     query: &Query,
     refused: impl FnOnce(&BackendId) -> Vec<RefusedCandidate>,
 ) -> Explanation {
-    match choose(tables, directory, query) {
-        Chosen::Nowhere { why, status } => {
+    match select_frontend(tables, directory, query) {
+        SelectedFrontend::NoFrontend { why, status } => {
             let mut explanation = Explanation::new(why, Outcome::NoFrontend);
             let format = ErrorFormat::of(query, false);
             match status {
                 Some(Status::Http(status)) => {
-                    if !explanation.answer_rejected(query, format) {
-                        explanation.answer(format, status);
+                    if !explanation.reject(query, format) {
+                        explanation.set_status(format, status);
                     }
                 }
                 status => explanation.status = status,
             }
             explanation
         }
-        Chosen::Misdirected { table, why } => {
+        SelectedFrontend::Misdirected { table, why } => {
             let mut explanation = Explanation::new(why, Outcome::Respond);
             explanation.frontend = Some(reference(table.frontend()));
             let format = ErrorFormat::of(query, false);
-            if !explanation.answer_rejected(query, format) {
+            if !explanation.reject(query, format) {
                 explanation.fail(format, misdirected(&table.frontend().id));
             }
-            let others = refused(&called(table));
-            explanation.candidates = others_of(tables, table, query, None, others);
+            let others = refused(&destination(table));
+            explanation.candidates = other_candidates(tables, table, query, None, others);
             explanation
         }
-        Chosen::Closed { table, why } => {
+        SelectedFrontend::Closed { table, why } => {
             let mut explanation = Explanation::new(why, Outcome::Respond);
             explanation.frontend = Some(reference(table.frontend()));
             match table.frontend().protocol {
@@ -76,11 +75,11 @@ pub fn explain(
             }
             let why = table.closed().unwrap_or_default();
             explanation.reason = Some(format!("the listener can't serve: {why}"));
-            let others = refused(&called(table));
-            explanation.candidates = others_of(tables, table, query, None, others);
+            let others = refused(&destination(table));
+            explanation.candidates = other_candidates(tables, table, query, None, others);
             explanation
         }
-        Chosen::Implicit {
+        SelectedFrontend::Implicit {
             parent,
             backend: (backend, endpoints),
             why,
@@ -101,13 +100,13 @@ pub fn explain(
             if format != ErrorFormat::Stream {
                 explanation.request = Some(effect::received(query, None));
             }
-            let arrival = Arrival::<Seen<'_>>::Stream(None);
+            let traffic = Traffic::<QueryRequest<'_>>::Stream(None);
             let others = refused(&backend.id);
             explanation.candidates =
-                candidates(tables, None, &parent.object, port, &arrival, None, others);
+                candidates(tables, None, &parent.object, port, &traffic, None, others);
             explanation
         }
-        Chosen::Workload {
+        SelectedFrontend::Workload {
             owner,
             address,
             why,
@@ -119,8 +118,8 @@ pub fn explain(
             }
             explanation
         }
-        Chosen::Frontend { table, why } => {
-            let others = refused(&called(table));
+        SelectedFrontend::Frontend { table, why } => {
+            let others = refused(&destination(table));
             at_frontend(tables, table, query, why, others)
         }
     }
@@ -145,7 +144,7 @@ impl Explanation {
         }
     }
 
-    /// Whether every share is answered with an error.
+    /// Reports whether every backend with a share of the traffic returns an error.
     pub fn fails(&self) -> bool {
         let mut used = self
             .backends
@@ -155,29 +154,29 @@ impl Explanation {
         used.peek().is_some() && used.all(|one| one.reason.is_some())
     }
 
-    fn answer(&mut self, format: ErrorFormat, status: u16) {
+    fn set_status(&mut self, format: ErrorFormat, status: u16) {
         (self.status, self.grpc_status) = format.status(status);
     }
 
-    /// Answers a request that is rejected wherever requests are seen. Returns whether it is.
-    fn answer_rejected(&mut self, query: &Query, format: ErrorFormat) -> bool {
+    /// Sets the response to a request that every HTTP frontend rejects. Returns whether it is rejected.
+    fn reject(&mut self, query: &Query, format: ErrorFormat) -> bool {
         let Some(reason) = query.rejected() else {
             return false;
         };
         self.outcome = Outcome::Respond;
-        self.answer(format, 400);
+        self.set_status(format, 400);
         self.reason = Some(reason);
         true
     }
 
     fn fail(&mut self, format: ErrorFormat, fault: &Fault) {
-        self.answer(format, fault.status);
+        self.set_status(format, fault.status);
         self.reason = Some(fault.message.clone());
     }
 }
 
-/// The parent and port that a frontend stands for, or what is called there: an outbound may be listened on at another port.
-fn called(table: &FrontendTable) -> BackendId {
+/// Returns the parent and port of a frontend. For an outbound this is the destination, whose port may differ from that of the socket.
+fn destination(table: &FrontendTable) -> BackendId {
     let frontend = table.frontend();
     match &frontend.id {
         FrontendId::Outbound(outbound) => outbound.destination.clone(),
@@ -185,7 +184,7 @@ fn called(table: &FrontendTable) -> BackendId {
     }
 }
 
-/// Whether a frontend sees requests, or only streams.
+/// Reports whether a frontend forwards streams rather than requests.
 fn carries_streams(table: &FrontendTable) -> bool {
     let frontend = table.frontend();
     match (&frontend.id, frontend.kind) {
@@ -194,18 +193,18 @@ fn carries_streams(table: &FrontendTable) -> bool {
     }
 }
 
-fn others_of(
+fn other_candidates(
     tables: &Tables,
     table: &Arc<FrontendTable>,
     query: &Query,
     winner: Option<&Hit<'_>>,
     refused: Vec<RefusedCandidate>,
 ) -> Vec<Candidate> {
-    let seen = Seen::new(query);
+    let seen = QueryRequest::new(query);
     let sni = query.sni();
-    let arrival = match carries_streams(table) {
-        true => Arrival::Stream(sni.as_deref()),
-        false => Arrival::Request(&seen),
+    let traffic = match carries_streams(table) {
+        true => Traffic::Stream(sni.as_deref()),
+        false => Traffic::Request(&seen),
     };
     let frontend = table.frontend();
     candidates(
@@ -213,7 +212,7 @@ fn others_of(
         Some(table),
         frontend.id.parent(),
         frontend.port,
-        &arrival,
+        &traffic,
         winner,
         refused,
     )
@@ -233,27 +232,27 @@ fn at_frontend(
         explanation.outcome = Outcome::Respond;
         explanation.status = Some(status);
         explanation.reason = Some(reason.into());
-        explanation.candidates = others_of(tables, table, query, None, refused);
+        explanation.candidates = other_candidates(tables, table, query, None, refused);
         return explanation;
     }
     let format = ErrorFormat::of(query, streams);
-    if !streams && explanation.answer_rejected(query, format) {
-        explanation.candidates = others_of(tables, table, query, None, refused);
+    if !streams && explanation.reject(query, format) {
+        explanation.candidates = other_candidates(tables, table, query, None, refused);
         return explanation;
     }
     let hit = match streams {
         true => table.lookup_stream(query.sni().as_deref()),
-        false => table.lookup(&Seen::new(query)),
+        false => table.lookup(&QueryRequest::new(query)),
     };
     match &hit {
         None => explanation.fail(format, no_route()),
-        Some(hit) => taken(&mut explanation, tables, table, query, hit, format),
+        Some(hit) => explain_action(&mut explanation, tables, table, query, hit, format),
     }
-    explanation.candidates = others_of(tables, table, query, hit.as_ref(), refused);
+    explanation.candidates = other_candidates(tables, table, query, hit.as_ref(), refused);
     explanation
 }
 
-/// The reply to a client whose protocol is not the frontend's, and the reason.
+/// Returns the response to a client whose protocol is not the frontend's, and the reason.
 fn mismatch(table: &FrontendTable, query: &Query) -> Option<(Status, &'static str)> {
     let scheme = query.target.scheme;
     let protocol = table.frontend().protocol;
@@ -269,7 +268,7 @@ fn mismatch(table: &FrontendTable, query: &Query) -> Option<(Status, &'static st
     }
     let expects_tls = matches!(protocol, Protocol::Tls(_));
     match scheme {
-        // A client that is told so understands it: HTTP is answered, anything else is cut.
+        // HTTP clients get an HTTP response, others a reset.
         Scheme::Http if expects_tls && is_http(format!("{} ", query.method).as_bytes()) => {
             Some((Status::Http(400), EXPECTS_TLS))
         }
@@ -280,8 +279,8 @@ fn mismatch(table: &FrontendTable, query: &Query) -> Option<(Status, &'static st
 
 const EXPECTS_TLS: &str = "this port accepts only TLS";
 
-/// Prints what the winning rule does with the request.
-fn taken(
+/// Explains the action of the winning rule.
+fn explain_action(
     explanation: &mut Explanation,
     tables: &Tables,
     table: &FrontendTable,
@@ -291,7 +290,7 @@ fn taken(
 ) {
     explanation.rule = (!hit.route.is_implicit(hit.rule)).then(|| rule_ref(hit));
     let rule = MatchedRule::new(table.frontend(), hit);
-    let seen = Seen::new(query);
+    let seen = QueryRequest::new(query);
     let backends = &rule.rule.backends;
     let first = backends.iter().position(|backend| backend.weight > 0);
     match rule.action(&seen, 0, || first) {
@@ -315,23 +314,23 @@ fn taken(
             explanation.backends = effect::shares(tables, rule.rule, format);
             explanation.timeouts = effect::timeouts(rule.rule);
             if format != ErrorFormat::Stream {
-                forwarded(explanation, query, rule, &seen, &forward);
+                explain_forward(explanation, query, rule, &seen, &forward);
             }
         }
     }
 }
 
-/// Prints what backends receive, how their responses are changed, and where copies go. What differs for one of them stands beside it.
-fn forwarded(
+/// Explains the request that backends receive, the changes to their responses, and the mirrors. Differences for single backends are listed with them.
+fn explain_forward(
     explanation: &mut Explanation,
     query: &Query,
     rule: MatchedRule<'_>,
-    seen: &Seen<'_>,
+    seen: &QueryRequest<'_>,
     forward: &Forward<'_>,
 ) {
     let shown = |forward: &Forward<'_>| {
         let changes = effect::changes(forward);
-        let changes = Some(changes).filter(|changes| *changes != Response::default());
+        let changes = Some(changes).filter(|changes| *changes != ExplainedResponse::default());
         (Some(effect::received(query, Some(forward))), changes)
     };
     let of_rule = rule.filters.map(|filters| forward.with(&filters.rule));

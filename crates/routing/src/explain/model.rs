@@ -1,4 +1,4 @@
-//! What `explain` answers, in the shape that tools read. Fields that don't apply are left out.
+//! The JSON output of `explain`. Fields that do not apply are omitted.
 
 use std::collections::BTreeMap;
 
@@ -6,59 +6,59 @@ use serde::Serialize;
 
 use crate::precedence::Criterion;
 
-/// What becomes of a request, and why.
+/// The explanation of a request.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Explanation {
-    /// What the client connects to.
+    /// The frontend that receives the request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frontend: Option<FrontendRef>,
-    /// Why that one, for people.
+    /// Human-readable reason for the selection of the frontend.
     pub why: String,
-    /// What happens.
+    /// The kind of result.
     pub outcome: Outcome,
-    /// What the client gets when Pointsman answers itself.
+    /// Status of a local reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// The same, for a gRPC call.
+    /// gRPC status of a local reply to a gRPC call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_status: Option<u16>,
-    /// Why Pointsman answers itself, for people.
+    /// Human-readable reason for a local reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// The rule that takes the request. None in the mesh where no route governs the port.
+    /// The matching rule. `None` for a mesh port without routes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<RuleRef>,
-    /// What the backend receives.
+    /// The request that the backend receives.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Received>,
-    /// The answer, or the changes to the backend's.
+    pub request: Option<ReceivedRequest>,
+    /// The local reply, or the changes to the backend's response.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub response: Option<Response>,
-    /// Where it goes.
+    pub response: Option<ExplainedResponse>,
+    /// The backends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub backends: Vec<BackendShare>,
-    /// Where copies go.
+    /// The mirrors.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mirrors: Vec<MirrorShare>,
-    /// How long it may take.
+    /// The timeouts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// Every other rule that might have been.
+    /// The other rules, in order of precedence.
     pub candidates: Vec<Candidate>,
 }
 
-/// A frontend, for people and tools.
+/// Reference to a frontend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FrontendRef {
     /// `Gateway`, `ListenerSet`, `Service` or `ServiceImport`.
     pub kind: &'static str,
-    /// Its namespace.
+    /// Namespace of the parent.
     pub namespace: String,
-    /// Its name.
+    /// Name of the parent.
     pub name: String,
-    /// The listener.
+    /// Name of the listener.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub section: Option<String>,
     /// The port.
@@ -66,33 +66,33 @@ pub struct FrontendRef {
     /// The Gateway of a ListenerSet, as `namespace/name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
-    /// The namespace of the clients that a mesh frontend is for; all if none.
+    /// Namespace of the clients that a mesh frontend is for; all clients if missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scope: Option<String>,
 }
 
-/// What happens to a request.
+/// The kind of result for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
-    /// It is forwarded.
+    /// The request is forwarded.
     Forward,
-    /// It is answered with a redirect.
+    /// The response is a redirect.
     Redirect,
-    /// Pointsman answers itself.
+    /// Pointsman sends a local reply.
     Respond,
-    /// Nobody listens.
+    /// No frontend receives the request.
     NoFrontend,
-    /// No rule takes it.
+    /// No rule matches.
     NoRoute,
 }
 
-/// What a client gets from Pointsman itself.
+/// Status of a local reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
     /// An HTTP status.
     Http(u16),
-    /// The stream is cut.
+    /// The stream is reset.
     Reset,
 }
 
@@ -105,7 +105,7 @@ impl Serialize for Status {
     }
 }
 
-/// A rule, and which of its matches.
+/// Reference to a rule and one of its matches.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleRef {
@@ -115,52 +115,52 @@ pub struct RuleRef {
     pub namespace: String,
     /// The route's name.
     pub name: String,
-    /// Of a policy of Kuma's, the place of the `to` that the rule is in.
+    /// Index of the `to` entry, for policies of Kuma.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<usize>,
-    /// The rule's place in the route, or in that `to`.
+    /// Index of the rule in the route or in the `to` entry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<usize>,
-    /// The rule's name.
+    /// Name of the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule_name: Option<String>,
-    /// The match's place in the rule.
+    /// Index of the match in the rule.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub matched: Option<usize>,
-    /// The policies of Kuma that it was merged from, strongest first: a name, on Kubernetes with its namespace.
+    /// Kuma policies that the rule was merged from, in order of precedence; on Kubernetes with their namespaces.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<String>,
 }
 
 /// A request as a backend receives it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Received {
+pub struct ReceivedRequest {
     /// The method.
     pub method: String,
     /// The URL.
     pub url: String,
-    /// Every header; values on several lines are joined by `,`.
+    /// All headers. Values on several lines are joined by `,`.
     pub headers: BTreeMap<String, String>,
 }
 
-/// An answer, or changes to one.
+/// A response, or changes to one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Response {
-    /// The status, where Pointsman answers.
+pub struct ExplainedResponse {
+    /// Status of a local reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Headers that are set or added.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub headers: BTreeMap<String, String>,
-    /// Headers that are taken away.
+    /// Headers that are removed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub removed: Vec<String>,
-    /// The body, where Pointsman answers.
+    /// Body of a local reply.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<String>,
 }
 
-/// A backend and its part of the traffic.
+/// A backend with its share of the traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BackendShare {
@@ -173,32 +173,32 @@ pub struct BackendShare {
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The tags that its endpoints have.
+    /// Tags of the selected endpoints.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Its part of the whole.
+    /// Share of the requests, from 0 to 1.
     pub share: f64,
-    /// Its addresses that take traffic.
+    /// Addresses that get traffic.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<String>,
-    /// What its share is answered with when it can't be used.
+    /// Status of the local reply if the backend can't be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Status>,
-    /// The same, for a gRPC call.
+    /// gRPC status of that reply for a gRPC call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grpc_status: Option<u16>,
-    /// Why it can't be used.
+    /// Reason why the backend can't be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it receives, where its own filters make that differ.
+    /// The request that it receives, if its own filters make it differ.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Received>,
-    /// The changes to its response, where its own filters make that differ.
+    pub request: Option<ReceivedRequest>,
+    /// The changes to its response, if its own filters make them differ.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub response: Option<Response>,
+    pub response: Option<ExplainedResponse>,
 }
 
-/// A mirror and its part of the traffic.
+/// A mirror with its share of the traffic.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MirrorShare {
@@ -211,55 +211,56 @@ pub struct MirrorShare {
     /// Its port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub port: Option<u16>,
-    /// The tags that its endpoints have.
+    /// Tags of the selected endpoints.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
-    /// Of how many requests it gets a copy.
+    /// Share of the requests that are mirrored, from 0 to 1.
     pub share: f64,
-    /// Host of the copies, where it is not that of the request.
+    /// Host of the mirrored requests, if it differs from the original.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// Why it gets none.
+    /// Reason why it gets no requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
 
-/// How long a request may take.
+/// Timeouts of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// All tries together.
+    /// For all attempts together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
-    /// One try.
+    /// For one attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backend_request: Option<String>,
 }
 
-/// A rule that did not take the request.
+/// A rule that was not selected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Candidate {
-    /// Which one.
+    /// The rule.
     #[serde(flatten)]
     pub rule: RuleRef,
-    /// The first criterion that it lost on.
+    /// The first criterion that decided against it.
     pub lost_on: Criterion,
-    /// For people.
+
+    /// Human-readable explanation.
     pub detail: String,
 }
 
-/// A route that was not let in, or lost as a whole; the binder knows these.
+/// A route that was not allowed to attach, or lost as a whole to another kind, as reported by the binder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedCandidate {
     /// The route.
     pub route: pointsman_resources::ObjectKey,
-    /// The place of the one of a policy's `to` that is meant.
+    /// Index of the policy's `to` entry.
     pub to: Option<usize>,
-    /// The rules that are meant: the place and name of each, and how many matches it has.
+    /// Index, name and number of matches of each rule.
     pub rules: Vec<(usize, Option<String>, usize)>,
     /// [`Criterion::Refused`], or [`Criterion::Kind`] for a route that lost to one of another kind.
     pub lost_on: Criterion,
-    /// For people.
+    /// Human-readable explanation.
     pub detail: String,
 }

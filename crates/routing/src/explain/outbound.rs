@@ -1,4 +1,4 @@
-//! What a Dataplane of Kuma's calls: by the address of an outbound, or by a name in `.mesh`.
+//! Calls of a Kuma Dataplane, by the address of an outbound or by a name in `.mesh`.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::query::{Directory, Query};
 use crate::table::FrontendTable;
 use crate::tables::Tables;
 
-/// The outbounds of a Dataplane.
+/// Returns the outbounds of a Dataplane.
 fn outbounds<'t>(
     tables: &'t Tables,
     dataplane: &ObjectKey,
@@ -26,17 +26,17 @@ fn outbounds<'t>(
         })
 }
 
-/// The outbound that a URL names, and why that one.
+/// Returns the outbound for a URL, with the reason.
 pub(crate) fn find<'t>(
     tables: &'t Tables,
     query: &Query,
     dataplane: &ObjectKey,
 ) -> Option<(&'t Arc<FrontendTable>, String)> {
-    let found = outbounds(tables, dataplane).find(|(_, outbound)| is_meant(query, outbound));
+    let found = outbounds(tables, dataplane).find(|(_, outbound)| matches(query, outbound));
     found.map(|(table, outbound)| (table, why(outbound)))
 }
 
-/// Why an outbound is meant.
+/// Returns the reason for the selection of an outbound.
 pub(crate) fn why(outbound: &Outbound) -> String {
     let place = match outbound.listen {
         Some(listen) => format!(" at {listen}"),
@@ -46,7 +46,7 @@ pub(crate) fn why(outbound: &Outbound) -> String {
     format!("{dataplane} calls {destination}{place}")
 }
 
-fn is_meant(query: &Query, outbound: &Outbound) -> bool {
+fn matches(query: &Query, outbound: &Outbound) -> bool {
     let target = &query.target;
     if let Ok(ip) = target.host.parse::<IpAddr>() {
         let port = target.port.or(target.scheme.default_port());
@@ -57,13 +57,13 @@ fn is_meant(query: &Query, outbound: &Outbound) -> bool {
     let destination = &outbound.destination;
     let has_port = target.port.is_none_or(|port| {
         let listens = outbound.listen.is_some_and(|listen| listen.port() == port);
-        // A service that goes by its tag has no port of its own: any does, as with Kuma's virtual addresses.
+        // A service identified by its tag has no port of its own: any port matches, as with Kuma's virtual addresses.
         listens || destination.port == port || destination.port == 0
     });
     has_port && names(outbound).contains(&target.host)
 }
 
-/// Returns whether a URL names an outbound that does not resolve, by address and port or by the destination's name.
+/// Reports whether a URL refers to an unresolved outbound, by address and port or by the destination's name.
 fn is_named(query: &Query, outbound: &UnresolvedOutbound) -> bool {
     let target = &query.target;
     match target.host.parse::<IpAddr>() {
@@ -78,7 +78,7 @@ fn is_named(query: &Query, outbound: &UnresolvedOutbound) -> bool {
     }
 }
 
-/// The names of a destination: `NAME.mesh`; on Kubernetes its Service's, and Kuma's for it.
+/// Returns the names of a destination: `NAME.mesh`, on Kubernetes also the names of its Service and Kuma's names for it.
 fn names(outbound: &Outbound) -> Vec<String> {
     let object = &outbound.destination.object;
     let (namespace, name, port) = (
@@ -86,7 +86,7 @@ fn names(outbound: &Outbound) -> Vec<String> {
         &object.name.name,
         outbound.destination.port,
     );
-    // Underscores may stand as dots.
+    // Underscores may be written as dots.
     let mut all = vec![
         format!("{name}.mesh"),
         format!("{}.mesh", name.replace('_', ".")),
@@ -98,14 +98,14 @@ fn names(outbound: &Outbound) -> Vec<String> {
     all.push(format!("{name}.{namespace}.svc.{port}.mesh"));
     let ends = ["", ".svc", ".svc.cluster.local", ".mesh", ".svc.mesh"];
     all.extend(ends.map(|end| format!("{name}.{namespace}{end}")));
-    // Within its namespace a Service goes by its name alone.
+    // A Service can be called by its bare name within its namespace.
     if outbound.dataplane.namespace() == namespace {
         all.push(name.to_string());
     }
     all
 }
 
-/// The name of a listener for all meshes that has none of its own: `internal.GATEWAY.MESH.mesh`.
+/// Returns the default hostname of a cross-mesh listener: `internal.GATEWAY.MESH.mesh`.
 fn internal_name(id: &FrontendId) -> String {
     let FrontendId::Listener { gateway, owner, .. } = id else {
         return String::new();
@@ -114,7 +114,7 @@ fn internal_name(id: &FrontendId) -> String {
     format!("internal.{}.{mesh}.mesh", owner.name.name)
 }
 
-/// The listener of a MeshGateway that is for the proxies of all meshes, at `hostname:port`.
+/// Returns the cross-mesh listener of a MeshGateway with the hostname and port of the URL.
 pub(crate) fn across_meshes<'t>(
     tables: &'t Tables,
     query: &Query,
@@ -142,7 +142,7 @@ pub(crate) fn across_meshes<'t>(
     })
 }
 
-/// Why a Dataplane finds nothing under a URL.
+/// Explains why a Dataplane has no outbound for a URL.
 pub(crate) fn nowhere(
     tables: &Tables,
     directory: &Directory,

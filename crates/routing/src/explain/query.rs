@@ -1,4 +1,4 @@
-//! What is asked of `explain`: a URL and what a client would send with it.
+//! The input of `explain`: a URL, with properties of the request and its client.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,37 +10,37 @@ use crate::filters::redirect::default_port;
 use crate::path::{PathError, PathPolicy};
 use crate::request::{Request, is_method_in_another_case};
 
-/// A request that may never be sent, and where it comes from.
+/// A hypothetical request and its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// Where it goes.
+    /// The parsed URL.
     pub target: Target,
     /// The HTTP method.
     pub method: String,
-    /// Header lines in order. `host` stands for the host of the URL.
+    /// Headers in order. `host` replaces the host of the URL.
     pub headers: Vec<(String, String)>,
-    /// The Gateway, and perhaps the listener, that it is sent to; chosen by the URL if none.
+    /// The Gateway and optionally the listener that receives the request; selected by the URL if `None`.
     pub gateway: Option<(Name, Option<String>)>,
-    /// The namespace, and perhaps the Pod, that it comes from.
+    /// The namespace and optionally the Pod of the client.
     pub from: Option<(String, Option<String>)>,
-    /// The Dataplane of Kuma's that it comes from.
+    /// The Kuma Dataplane of the client.
     pub dataplane: Option<ObjectKey>,
-    /// Whether that is of a mesh without mutual TLS, and so has nothing to show at `crossMesh` listeners.
+    /// The client is in a mesh without mutual TLS and therefore has no certificate for `crossMesh` listeners.
     pub without_identity: bool,
-    /// The SNI; the host of the URL if none.
+    /// The SNI; the host of the URL if `None`.
     pub sni: Option<String>,
-    /// Paths that the data plane serves.
+    /// The data plane's policy for paths.
     pub paths: PathPolicy,
 }
 
-/// What is spoken.
+/// Scheme of the URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
     /// `http://`
     Http,
     /// `https://`
     Https,
-    /// `grpc://`: gRPC without TLS where that is listened for, else with it.
+    /// `grpc://`: gRPC, without TLS if a listener accepts that, otherwise with TLS.
     Grpc,
     /// `tls://`
     Tls,
@@ -51,7 +51,7 @@ pub enum Scheme {
 }
 
 impl Scheme {
-    /// As it is written in a URL.
+    /// Returns the scheme as written in a URL.
     pub fn as_str(self) -> &'static str {
         match self {
             Scheme::Http => "http",
@@ -63,7 +63,7 @@ impl Scheme {
         }
     }
 
-    /// What it runs over.
+    /// Returns the transport protocol.
     pub fn transport(self) -> Transport {
         match self {
             Scheme::Udp => Transport::Udp,
@@ -71,12 +71,12 @@ impl Scheme {
         }
     }
 
-    /// Whether requests are seen, or only bytes.
+    /// Reports whether the traffic consists of HTTP requests.
     pub fn is_http(self) -> bool {
         matches!(self, Scheme::Http | Scheme::Https | Scheme::Grpc)
     }
 
-    /// The port where the URL has none.
+    /// Returns the default port.
     pub fn default_port(self) -> Option<u16> {
         match self {
             Scheme::Grpc => Some(80),
@@ -86,16 +86,16 @@ impl Scheme {
     }
 }
 
-/// A URL, read.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// What is spoken.
+    /// The scheme.
     pub scheme: Scheme,
     /// The host in lower case; an IPv6 address without brackets.
     pub host: String,
-    /// The port, if one is written.
+    /// The port, if specified.
     pub port: Option<u16>,
-    /// The path, normalised.
+    /// The normalized path.
     pub path: String,
     /// The reason for which [`PathPolicy::Strict`] rejects the path.
     pub ambiguity: Option<PathError>,
@@ -103,17 +103,17 @@ pub struct Target {
     pub query: Option<String>,
 }
 
-/// Why a URL can't be read.
+/// An invalid URL.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
     /// The scheme.
-    #[error("`{0}://` is none of http, https, grpc, tls, tcp, udp")]
+    #[error("`{0}://` is not one of http, https, grpc, tls, tcp, udp")]
     Scheme(String),
     /// The host.
     #[error("the URL has no host")]
     Host,
     /// The port.
-    #[error("`{0}` is no port")]
+    #[error("`{0}` is not a port")]
     Port(String),
     /// The path.
     #[error(transparent)]
@@ -121,7 +121,7 @@ pub enum QueryError {
 }
 
 impl Target {
-    /// Reads a URL; without a scheme it is an HTTP one.
+    /// Parses a URL. The default scheme is http.
     pub fn parse(url: &str) -> Result<Self, QueryError> {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
         let scheme = match scheme.to_ascii_lowercase().as_str() {
@@ -165,7 +165,7 @@ impl Target {
     }
 }
 
-/// Host and port of an authority; brackets around an IPv6 address go.
+/// Splits an authority into host and port. Brackets around an IPv6 address are removed.
 pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
     if let Some(rest) = authority.strip_prefix('[')
         && let Some((host, rest)) = rest.split_once(']')
@@ -173,14 +173,14 @@ pub(crate) fn split_port(authority: &str) -> (&str, Option<&str>) {
         return (host, rest.strip_prefix(':'));
     }
     match authority.rsplit_once(':') {
-        // Several colons without brackets are an address, not a port.
+        // Several colons without brackets are part of an IPv6 address.
         Some((host, port)) if !host.contains(':') => (host, Some(port)),
         _ => (authority, None),
     }
 }
 
 impl Query {
-    /// A GET of this URL; for gRPC a POST.
+    /// Creates a GET request for this URL; a POST request for gRPC.
     pub fn new(url: &str) -> Result<Self, QueryError> {
         let target = Target::parse(url)?;
         let method = if target.scheme == Scheme::Grpc {
@@ -201,7 +201,7 @@ impl Query {
         })
     }
 
-    /// The host that is asked for, in lower case and without a port: that of a `host` header, else the URL's.
+    /// Returns the requested host in lower case, without port: that of a `host` header, otherwise that of the URL.
     pub fn host(&self) -> String {
         match self
             .headers
@@ -213,16 +213,16 @@ impl Query {
         }
     }
 
-    /// Whether it has a header of this name.
+    /// Reports whether there is a header with this name.
     pub(crate) fn has_header(&self, name: &str) -> bool {
         let mut names = self.headers.iter().map(|(name, _)| name);
         names.any(|other| other.eq_ignore_ascii_case(name))
     }
 
-    /// What stands as Host: what is said, or the URL's host, with brackets, and with the port where it is not the scheme's.
+    /// Returns the value of Host: that of a `host` header, otherwise the host of the URL, with brackets if necessary and with the port if it is not the default.
     pub fn authority(&self) -> String {
-        let said = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("host");
-        if let Some((_, value)) = self.headers.iter().find(said) {
+        let is_host = |(name, _): &&(String, String)| name.eq_ignore_ascii_case("host");
+        if let Some((_, value)) = self.headers.iter().find(is_host) {
             return value.clone();
         }
         let target = &self.target;
@@ -236,7 +236,7 @@ impl Query {
         }
     }
 
-    /// The SNI that is sent; none for an address, and where it is empty.
+    /// Returns the SNI; `None` for an IP address or an empty SNI.
     pub fn sni(&self) -> Option<String> {
         match &self.sni {
             Some(sni) => Some(sni.to_ascii_lowercase()).filter(|sni| !sni.is_empty()),
@@ -244,7 +244,7 @@ impl Query {
         }
     }
 
-    /// The reason for which the request gets 400 wherever requests are seen, whatever the rules.
+    /// Returns the reason if every HTTP frontend rejects the request with 400, regardless of the rules.
     pub(crate) fn rejected(&self) -> Option<String> {
         if !self.target.scheme.is_http() {
             return None;
@@ -257,7 +257,7 @@ impl Query {
         (self.paths == PathPolicy::Strict).then(|| ambiguity.to_string())
     }
 
-    /// Whether it is a gRPC call.
+    /// Reports whether this is a gRPC call.
     pub fn is_grpc(&self) -> bool {
         self.target.scheme == Scheme::Grpc
             || self.target.scheme.is_http()
@@ -268,17 +268,17 @@ impl Query {
     }
 }
 
-/// A [`Query`] as the table sees it.
-pub(crate) struct Seen<'q> {
+/// A [`Query`] as a request for lookups.
+pub(crate) struct QueryRequest<'q> {
     query: &'q Query,
     host: String,
-    /// The host as it is written, perhaps with a port.
+    /// Value of Host, possibly with a port.
     written: String,
 }
 
-impl<'q> Seen<'q> {
+impl<'q> QueryRequest<'q> {
     pub(crate) fn new(query: &'q Query) -> Self {
-        Seen {
+        QueryRequest {
             query,
             host: query.host(),
             written: query.authority(),
@@ -286,7 +286,7 @@ impl<'q> Seen<'q> {
     }
 }
 
-impl Request for Seen<'_> {
+impl Request for QueryRequest<'_> {
     fn method(&self) -> &str {
         &self.query.method
     }
@@ -310,30 +310,30 @@ impl Request for Seen<'_> {
     }
 }
 
-/// The mesh parents that names and addresses in URLs stand for.
+/// Mesh parents and Pods, by the names and addresses that URLs refer to them with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     /// The parents.
     pub parents: Vec<MeshParent>,
     /// Pods with their addresses.
     pub pods: Vec<(ObjectKey, IpAddr)>,
-    /// Outbounds of Kuma's Dataplanes that are not listened on, as their `backendRef` does not resolve.
+    /// Outbounds of Kuma Dataplanes without a socket, because their `backendRef` does not resolve.
     pub unresolved_outbounds: Vec<UnresolvedOutbound>,
 }
 
-/// A Service or its kin, as clients find it.
+/// A mesh parent, such as a Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MeshParent {
-    /// Which one.
+    /// The object.
     pub object: ObjectKey,
-    /// Its virtual addresses.
+    /// Virtual addresses.
     pub addresses: Vec<IpAddr>,
-    /// Its ports: where calls go that no route governs.
+    /// The backend of each port, for calls to which no route applies.
     pub backends: Vec<(Backend, Endpoints)>,
 }
 
 impl MeshParent {
-    /// Its ports for streams, or for datagrams.
+    /// Returns the ports of a transport protocol.
     pub(crate) fn ports(&self, transport: Transport) -> impl Iterator<Item = u16> {
         let ids = self.backends.iter().map(|(backend, _)| &backend.id);
         ids.filter(move |id| id.transport == transport)
@@ -342,13 +342,13 @@ impl MeshParent {
 }
 
 impl Directory {
-    /// The Pod that has an address.
+    /// Returns the Pod with an address.
     pub(crate) fn pod_at(&self, address: IpAddr) -> Option<&ObjectKey> {
         let mut pods = self.pods.iter();
         pods.find(|(_, own)| *own == address).map(|(pod, _)| pod)
     }
 
-    /// The parent that has an address as an endpoint.
+    /// Returns the parent that has an address as an endpoint.
     pub(crate) fn owner_of(&self, address: SocketAddr, transport: Transport) -> Option<&ObjectKey> {
         let has = |(backend, endpoints): &(Backend, Endpoints)| match endpoints {
             Endpoints::Addresses(list) => {
@@ -362,8 +362,8 @@ impl Directory {
         found.map(|parent| &parent.object)
     }
 
-    /// The parent that a host stands for, seen from a namespace: `svc`, `svc.ns`, `svc.ns.svc` or `svc.ns.svc.cluster.local`; for a
-    /// ServiceImport `svc.ns.svc.clusterset.local`; or one of its addresses.
+    /// Resolves a host as seen from a namespace: `svc`, `svc.ns`, `svc.ns.svc` or `svc.ns.svc.cluster.local`; `svc.ns.svc.clusterset.local` for a
+    /// ServiceImport; or an address.
     pub fn find(&self, host: &str, from: Option<&str>) -> Option<&MeshParent> {
         let address = host.parse::<IpAddr>().ok();
         self.parents.iter().find(|parent| {

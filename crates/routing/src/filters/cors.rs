@@ -1,29 +1,29 @@
-//! CORS: which origins may use a route, and what browsers are told.
+//! The CORS filter.
 
 use pointsman_resources::route::Cors;
 
 use super::redirect::default_port;
 
-/// A CORS filter, compiled.
+/// A compiled CORS filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsPolicy {
     origins: Vec<OriginPattern>,
     credentials: bool,
     methods: Allowed,
     headers: Allowed,
-    /// The value of `access-control-expose-headers`.
+    /// Value of `access-control-expose-headers`.
     expose: Option<String>,
     max_age: String,
 }
 
-/// What the browser asks in a preflight and is answered.
+/// Methods or headers that a preflight allows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Allowed {
-    /// Nothing beyond what needs no permission.
+    /// Only those that need no permission.
     Nothing,
-    /// This list.
+    /// The listed ones.
     List(String),
-    /// Everything.
+    /// All.
     Everything,
 }
 
@@ -36,12 +36,12 @@ impl Allowed {
         }
     }
 
-    /// "must not return `*`" with credentials: what was asked for is given back, and nothing if nothing was.
-    fn answer<'a>(&'a self, asked: Option<&'a str>, credentials: bool) -> Option<&'a str> {
+    /// Returns the value to allow. "must not return `*`" with credentials: the requested value is returned instead.
+    fn allow_value<'a>(&'a self, request: Option<&'a str>, credentials: bool) -> Option<&'a str> {
         match self {
             Allowed::Nothing => None,
             Allowed::List(list) => Some(list),
-            Allowed::Everything if credentials => asked,
+            Allowed::Everything if credentials => request,
             Allowed::Everything => Some("*"),
         }
     }
@@ -61,25 +61,25 @@ enum OriginPattern {
 enum HostPattern {
     Any,
     Exact(String),
-    /// `.bar.com` of `*.bar.com`: any number of labels before it.
+    /// `.bar.com` for `*.bar.com`, which matches any number of labels.
     Below(String),
 }
 
-/// The header fields of a response to a browser, borrowed from the policy and the request.
-pub type Fields<'r> = Vec<(&'static str, &'r str)>;
+/// Response header fields of CORS, borrowed from the policy and the request.
+pub type CorsHeaders<'r> = Vec<(&'static str, &'r str)>;
 
 /// The result of a CORS policy for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict<'r> {
-    /// The browser asks before it sends: answered with 204 and these headers. None where the origin may not.
-    Preflight(Fields<'r>),
-    /// The request goes on, and its response has these headers.
-    Simple(Fields<'r>),
+pub enum CorsResult<'r> {
+    /// A preflight request, which gets a 204 with these headers; they are empty if the origin is not allowed.
+    Preflight(CorsHeaders<'r>),
+    /// Any other cross-origin request, whose response gets these headers.
+    Simple(CorsHeaders<'r>),
 }
 
-/// What of a request matters for CORS.
+/// The parts of a request that CORS evaluates.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'r> {
+pub struct CorsRequest<'r> {
     /// The method.
     pub method: &'r str,
     /// `origin`
@@ -113,50 +113,54 @@ impl CorsPolicy {
         }
     }
 
-    /// What is made of a request; none if it is not a cross-origin one.
-    pub fn judge<'r>(&'r self, asked: &Asked<'r>) -> Option<Verdict<'r>> {
-        let origin = asked.origin?;
+    /// Evaluates a request. Returns `None` if it is not a cross-origin request.
+    pub fn evaluate<'r>(&'r self, request: &CorsRequest<'r>) -> Option<CorsResult<'r>> {
+        let origin = request.origin?;
         // Fetch, "CORS-preflight request".
-        let preflight = asked.method == "OPTIONS" && asked.request_method.is_some();
+        let preflight = request.method == "OPTIONS" && request.request_method.is_some();
         let allowed = self.origins.iter().any(|pattern| pattern.matches(origin));
-        let mut lines = self.shared(origin, allowed);
+        let mut fields = self.shared(origin, allowed);
         if !preflight {
-            return Some(Verdict::Simple(lines));
+            return Some(CorsResult::Simple(fields));
         }
         if allowed {
-            let methods = self.methods.answer(asked.request_method, self.credentials);
-            let headers = self.headers.answer(asked.request_headers, self.credentials);
-            lines.extend(methods.map(|value| ("access-control-allow-methods", value)));
-            lines.extend(headers.map(|value| ("access-control-allow-headers", value)));
-            lines.push(("access-control-max-age", &self.max_age));
+            let methods = self
+                .methods
+                .allow_value(request.request_method, self.credentials);
+            let headers = self
+                .headers
+                .allow_value(request.request_headers, self.credentials);
+            fields.extend(methods.map(|value| ("access-control-allow-methods", value)));
+            fields.extend(headers.map(|value| ("access-control-allow-headers", value)));
+            fields.push(("access-control-max-age", &self.max_age));
         }
-        Some(Verdict::Preflight(lines))
+        Some(CorsResult::Preflight(fields))
     }
 
-    /// The lines that preflights and other requests share; none but `vary` where the origin may not.
-    fn shared<'r>(&'r self, origin: &'r str, allowed: bool) -> Fields<'r> {
-        let mut lines = Fields::new();
+    /// Returns the headers common to preflights and other requests; only `vary` if the origin is not allowed.
+    fn shared<'r>(&'r self, origin: &'r str, allowed: bool) -> CorsHeaders<'r> {
+        let mut fields = CorsHeaders::new();
         if self.origins.contains(&OriginPattern::Any) && !self.credentials {
-            lines.push(("access-control-allow-origin", "*"));
+            fields.push(("access-control-allow-origin", "*"));
         } else {
             if allowed {
-                lines.push(("access-control-allow-origin", origin));
+                fields.push(("access-control-allow-origin", origin));
             }
-            // The answer is not the same for everyone, and caches must know.
-            lines.push(("vary", "Origin"));
+            // The response depends on the origin, which caches need to know.
+            fields.push(("vary", "Origin"));
         }
         if !allowed {
-            return lines;
+            return fields;
         }
         if self.credentials {
-            lines.push(("access-control-allow-credentials", "true"));
+            fields.push(("access-control-allow-credentials", "true"));
         }
-        lines.extend(
+        fields.extend(
             self.expose
                 .as_deref()
                 .map(|value| ("access-control-expose-headers", value)),
         );
-        lines
+        fields
     }
 }
 
@@ -190,7 +194,7 @@ impl OriginPattern {
     }
 }
 
-/// Scheme, host and port of `scheme://host(:port)`, the port being the scheme's if none is written.
+/// Splits `scheme://host(:port)` into scheme, host and port, which defaults to the scheme's.
 fn origin_parts(text: &str) -> (String, String, Option<u16>) {
     let (scheme, authority) = text.split_once("://").unwrap_or(("", text));
     let scheme = scheme.to_ascii_lowercase();
@@ -209,8 +213,8 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
-    fn preflight<'r>(origin: &'r str, method: &'r str) -> Asked<'r> {
-        Asked {
+    fn preflight<'r>(origin: &'r str, method: &'r str) -> CorsRequest<'r> {
+        CorsRequest {
             method: "OPTIONS",
             origin: Some(origin),
             request_method: Some(method),
@@ -218,11 +222,11 @@ mod tests {
         }
     }
 
-    fn answered(cors: &Cors, asked: &Asked<'_>, name: &str) -> Option<String> {
+    fn answered(cors: &Cors, request: &CorsRequest<'_>, name: &str) -> Option<String> {
         let policy = CorsPolicy::compile(cors);
-        let verdict = policy.judge(asked).expect("cross-origin");
-        let (Verdict::Preflight(lines) | Verdict::Simple(lines)) = verdict;
-        lines
+        let result = policy.evaluate(request).expect("cross-origin");
+        let (CorsResult::Preflight(headers) | CorsResult::Simple(headers)) = result;
+        headers
             .into_iter()
             .find(|(other, _)| *other == name)
             .map(|(_, value)| value.to_owned())
@@ -257,7 +261,7 @@ mod tests {
             "https://www.bar.com",
             "https://xpto.www.bar.com",
         ] {
-            let asked = preflight(origin, "GET");
+            let request = preflight(origin, "GET");
             let wanted = [
                 ("access-control-allow-origin", Some(origin)),
                 ("access-control-allow-methods", Some("GET, OPTIONS")),
@@ -274,7 +278,7 @@ mod tests {
             ];
             for (name, value) in wanted {
                 assert_eq!(
-                    answered(&listed(), &asked, name).as_deref(),
+                    answered(&listed(), &request, name).as_deref(),
                     value,
                     "{origin} {name}"
                 );
@@ -294,20 +298,20 @@ mod tests {
         ];
         let varies = vec![("vary", "Origin")];
         for origin in others {
-            let asked = preflight(origin, "GET");
+            let request = preflight(origin, "GET");
             let policy = CorsPolicy::compile(&listed());
             assert_eq!(
-                policy.judge(&asked),
-                Some(Verdict::Preflight(varies.clone())),
+                policy.evaluate(&request),
+                Some(CorsResult::Preflight(varies.clone())),
                 "{origin}"
             );
-            let asked = Asked {
+            let request = CorsRequest {
                 method: "GET",
-                ..asked
+                ..request
             };
             assert_eq!(
-                policy.judge(&asked),
-                Some(Verdict::Simple(varies.clone())),
+                policy.evaluate(&request),
+                Some(CorsResult::Simple(varies.clone())),
                 "{origin}"
             );
         }
@@ -315,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_wildcard_answers_itself_without_credentials_and_what_was_asked_with_them() {
-        let asked = preflight("https://foobar.com:12345", "PUT");
+        let request = preflight("https://foobar.com:12345", "PUT");
         let table = [
             (false, "access-control-allow-origin", Some("*")),
             (false, "access-control-allow-methods", Some("*")),
@@ -336,7 +340,7 @@ mod tests {
         ];
         for (credentials, name, value) in table {
             assert_eq!(
-                answered(&open(credentials), &asked, name).as_deref(),
+                answered(&open(credentials), &request, name).as_deref(),
                 value,
                 "{name}"
             );
@@ -345,22 +349,25 @@ mod tests {
 
     #[test]
     fn a_port_that_the_scheme_has_by_default_may_be_written_or_not() {
-        let asked = preflight("https://www.foo.com:443", "GET");
-        assert!(answered(&listed(), &asked, "access-control-allow-origin").is_some());
+        let request = preflight("https://www.foo.com:443", "GET");
+        assert!(answered(&listed(), &request, "access-control-allow-origin").is_some());
     }
 
     #[test]
     fn a_request_of_the_same_origin_and_a_plain_options_are_left_alone() {
         let policy = CorsPolicy::compile(&listed());
-        let asked = Asked {
+        let request = CorsRequest {
             origin: None,
             ..preflight("", "GET")
         };
-        assert_eq!(policy.judge(&asked), None);
-        let asked = Asked {
+        assert_eq!(policy.evaluate(&request), None);
+        let request = CorsRequest {
             request_method: None,
             ..preflight("https://www.foo.com", "GET")
         };
-        assert!(matches!(policy.judge(&asked), Some(Verdict::Simple(_))));
+        assert!(matches!(
+            policy.evaluate(&request),
+            Some(CorsResult::Simple(_))
+        ));
     }
 }

@@ -1,18 +1,18 @@
-//! Header changes, as a list of single edits.
+//! Header filters, as a list of edits.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use pointsman_resources::route::HeaderModifier;
 
-/// One change. Names are in lower case.
+/// An edit of a header. Names are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// The header has this value and no other.
+    /// Replaces all values of the header by this one.
     Set(Arc<str>, Arc<str>),
-    /// The header has this value too, after what it has.
+    /// Appends a value.
     Add(Arc<str>, Arc<str>),
-    /// The header is not there.
+    /// Removes the header.
     Remove(Arc<str>),
 }
 
@@ -24,14 +24,14 @@ impl Edit {
     }
 }
 
-/// The edits of a filter: what is set, then added, then removed. Edits without an effect are left out.
+/// Returns the edits of a filter: set, then add, then remove. Edits without effect are omitted.
 pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
     let idle: Vec<&str> = modifier.without_effect().collect();
     let name = |name: &str| -> Arc<str> { name.to_ascii_lowercase().into() };
     let [set, add] = modifier.effective();
     let set = set.map(move |h| Edit::Set(name(&h.name), h.value.as_str().into()));
     let add = add.map(move |h| match name(&h.name) {
-        // RFC 9112 §3.2: a request has one.
+        // RFC 9112 §3.2: a request has exactly one Host.
         host if *host == *"host" => Edit::Set(host, h.value.as_str().into()),
         name => Edit::Add(name, h.value.as_str().into()),
     });
@@ -44,7 +44,7 @@ pub fn edits(modifier: &HeaderModifier) -> impl Iterator<Item = Edit> {
     })
 }
 
-/// Names of the request header fields that a rule's filters edit, as origins read them that take `_` for `-` (CGI and its kin).
+/// Names of the request header fields that a rule's filters edit, compared as by origins that treat `_` as `-` (CGI and its descendants).
 #[derive(Clone, Debug, Default)]
 pub struct EditedNames(Vec<(Box<str>, bool)>);
 
@@ -63,19 +63,19 @@ impl EditedNames {
         EditedNames(names)
     }
 
-    /// Reports whether a filter sets, adds or removes the field that an origin may take this one for.
+    /// Reports whether a filter sets, adds or removes a field that an origin may confuse with this one.
     pub fn contains(&self, name: &[u8]) -> bool {
         self.0.iter().any(|(known, _)| reads_as(name, known))
     }
 
-    /// Reports whether a filter sets or removes the field that an origin may take this one for.
+    /// Reports whether a filter sets or removes a field that an origin may confuse with this one.
     fn replaces(&self, name: &[u8]) -> bool {
         let mut names = self.0.iter();
         names.any(|(known, replaced)| *replaced && reads_as(name, known))
     }
 }
 
-/// Names with a `-` that Pointsman sets or removes in every request, or that frame it.
+/// Names with a `-` that Pointsman sets or removes in every request, or that define its framing.
 const OWN_NAMES: [&str; 11] = [
     "content-length",
     "transfer-encoding",
@@ -90,7 +90,7 @@ const OWN_NAMES: [&str; 11] = [
     "x-request-id",
 ];
 
-/// Reports whether an origin that takes `_` for `-` takes a field's name for this one, which is in lower case and has no `_`.
+/// Reports whether a name equals `known` for an origin that treats `_` as `-`. `known` is in lower case and has no `_`.
 pub fn reads_as(name: &[u8], known: &str) -> bool {
     let same = |(byte, known): (&u8, &u8)| match byte {
         b'_' => *known == b'-',
@@ -99,7 +99,7 @@ pub fn reads_as(name: &[u8], known: &str) -> bool {
     name.len() == known.len() && name.iter().zip(known.as_bytes()).all(same)
 }
 
-/// Removes fields with a `_` in their name that an origin may take for a field that Pointsman or a filter sets or removes, or for framing.
+/// Removes fields with a `_` in their name that an origin may confuse with framing or with a field that Pointsman or a filter sets or removes.
 pub fn remove_ambiguous<F: Field>(fields: &mut Vec<F>, edited: Option<&EditedNames>) {
     let is_ambiguous = |name: &[u8]| {
         OWN_NAMES.iter().any(|own| reads_as(name, own))
@@ -108,16 +108,16 @@ pub fn remove_ambiguous<F: Field>(fields: &mut Vec<F>, edited: Option<&EditedNam
     fields.retain(|field| !(field.name().contains(&b'_') && is_ambiguous(field.name())));
 }
 
-/// A header field in whatever form its owner keeps it.
+/// A header field in the caller's representation.
 pub trait Field {
     /// The name, in any case.
     fn name(&self) -> &[u8];
 
-    /// Takes over the value of another field. The name stays as it is written.
+    /// Takes the value of another field and keeps the name.
     fn replace_value(&mut self, other: Self);
 }
 
-/// Applies edits in order. None of them is to framing, which is made anew for each connection.
+/// Applies edits in order. They can't affect framing, which is generated for each connection.
 pub fn apply<'e, F>(edits: &'e [Edit], fields: &mut Vec<F>)
 where
     F: Field + From<(&'e str, &'e str)>,
@@ -131,7 +131,7 @@ where
     }
 }
 
-/// Makes this the only field of its name, in the place of the first one.
+/// Replaces all fields of a name by one, at the position of the first.
 pub fn set<F: Field>(fields: &mut Vec<F>, name: &[u8], field: F) {
     let mut new = Some(field);
     fields.retain_mut(|old| {
@@ -149,12 +149,12 @@ pub fn set<F: Field>(fields: &mut Vec<F>, name: &[u8], field: F) {
     fields.extend(new);
 }
 
-/// Removes every field of a name.
+/// Removes all fields of a name.
 pub fn remove<F: Field>(fields: &mut Vec<F>, name: &[u8]) {
     fields.retain(|field| !field.name().eq_ignore_ascii_case(name));
 }
 
-/// A header field as text, borrowed from a request or a rule where possible.
+/// A header field as text, borrowed from a request or a rule if possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextField<'a> {
     /// The name.

@@ -1,5 +1,4 @@
-//! What filters do to requests and responses, compiled once per rule: nothing of it is worked out per request that depends on
-//! configuration alone.
+//! Filters, compiled once per rule: everything that depends only on configuration is computed here and not per request.
 
 pub mod cors;
 pub mod headers;
@@ -15,20 +14,19 @@ use headers::{Edit, EditedNames, edits};
 use redirect::Redirect;
 use rewrite::PathRewrite;
 
-use crate::split::Split;
+use crate::weighted_selector::WeightedSelector;
 
 /// The filters of a rule and of its backends.
 #[derive(Debug, Default)]
 pub struct RuleFilters {
-    /// Which origins may use the route. A preflight is answered before anything else is done, a redirect included: browsers don't
-    /// follow one there.
+    /// The CORS policy. Preflights are handled before all other filters, even redirects, which browsers do not follow in a preflight.
     pub cors: Option<CorsPolicy>,
-    /// The reply that is made here, instead of a backend's.
+    /// A filter that replies instead of a backend.
     pub reply: Option<ReplyFilter>,
-    /// The rule's own filters for what is forwarded.
-    pub rule: Arc<Forwarding>,
-    /// The same for each backend, its own filters after the rule's. Empty if no backend has filters.
-    backends: Box<[Arc<Forwarding>]>,
+    /// The rule's filters for forwarded requests.
+    pub rule: Arc<ForwardFilters>,
+    /// For each backend, the rule's filters followed by its own. Empty if no backend has filters.
+    backends: Box<[Arc<ForwardFilters>]>,
 }
 
 /// A filter that replies without a backend.
@@ -36,27 +34,27 @@ pub struct RuleFilters {
 pub enum ReplyFilter {
     /// A redirect.
     Redirect(Redirect),
-    /// A whole response.
+    /// A direct response.
     Direct(Arc<DirectResponse>),
 }
 
-/// Filters for what is forwarded, sorted by what they act on. Within a kind their order is kept.
+/// Filters for forwarded requests, grouped by effect. Within a group their order is kept.
 #[derive(Clone, Debug, Default)]
-pub struct Forwarding {
-    /// Edits of the request's headers. A rewritten host is one: it sets `host`.
+pub struct ForwardFilters {
+    /// Edits of the request's headers. A rewritten host is an edit of `host`.
     pub request: Vec<Edit>,
-    /// Names of the headers that those edits concern.
+    /// Names of the headers that those edits affect.
     pub edited: EditedNames,
-    /// A new path for the request. A backend's replaces its rule's.
+    /// Rewrite of the request's path. A backend's replaces its rule's.
     pub path: Option<PathRewrite>,
     /// Edits of the response's headers.
     pub response: Vec<Edit>,
-    /// Where copies go, and of which requests.
-    pub mirrors: Vec<(Mirror, Arc<Split>)>,
+    /// Mirrors, with the selectors of their requests.
+    pub mirrors: Vec<(Mirror, Arc<WeightedSelector>)>,
 }
 
 impl RuleFilters {
-    /// Compiles the filters of a rule; none if it has none.
+    /// Compiles the filters of a rule, if any.
     pub fn compile(rule: &BoundRule, dialect: Dialect) -> Option<Arc<RuleFilters>> {
         let of_backends = rule
             .backends
@@ -65,7 +63,7 @@ impl RuleFilters {
         if rule.filters.is_empty() && !of_backends {
             return None;
         }
-        // A replaced prefix needs a rule with one match, a prefix: what others match is not replaced.
+        // ReplacePrefixMatch needs a rule with a single match, which is a prefix.
         let prefix = match rule.matches.as_slice() {
             [only] => match &only.path {
                 PathPredicate::Prefix(prefix) => Some(&**prefix),
@@ -73,11 +71,11 @@ impl RuleFilters {
             },
             _ => None,
         };
-        let mut own = Forwarding::default();
+        let mut own = ForwardFilters::default();
         own.extend(&rule.filters, prefix, dialect);
         let own = Arc::new(own);
         let with = |filters: &[Filter]| {
-            let mut all = Forwarding::clone(&own);
+            let mut all = ForwardFilters::clone(&own);
             all.extend(filters, prefix, dialect);
             Arc::new(all)
         };
@@ -98,14 +96,14 @@ impl RuleFilters {
         }))
     }
 
-    /// The filters for what goes to the backend at this place in the rule.
-    pub fn backend(&self, place: usize) -> &Arc<Forwarding> {
+    /// Returns the filters for the backend with this index in the rule.
+    pub fn backend(&self, place: usize) -> &Arc<ForwardFilters> {
         self.backends.get(place).unwrap_or(&self.rule)
     }
 }
 
 impl ReplyFilter {
-    /// The redirect of some filters, else their direct response.
+    /// Compiles the redirect of a list of filters, otherwise the direct response.
     fn compile(filters: &[Filter], prefix: Option<&str>, dialect: Dialect) -> Option<Self> {
         let redirect = filters.iter().rev().find_map(|filter| match filter {
             Filter::Redirect(redirect) => Some(Redirect::compile(redirect, prefix, dialect)),
@@ -124,8 +122,8 @@ impl ReplyFilter {
     }
 }
 
-impl Forwarding {
-    /// Adds the filters of a list after those that are there.
+impl ForwardFilters {
+    /// Appends the filters of a list.
     fn extend(&mut self, filters: &[Filter], prefix: Option<&str>, dialect: Dialect) {
         for filter in filters {
             match filter {
@@ -143,17 +141,18 @@ impl Forwarding {
                 }
                 Filter::Mirror(mirror) => {
                     let fraction = mirror.fraction;
-                    let split = Split::fraction(fraction.numerator, fraction.denominator);
-                    self.mirrors.push((mirror.clone(), Arc::new(split)));
+                    let selector =
+                        WeightedSelector::fraction(fraction.numerator, fraction.denominator);
+                    self.mirrors.push((mirror.clone(), Arc::new(selector)));
                 }
-                // They reply, and belong to the rule.
+                // Handled by `RuleFilters`.
                 Filter::Redirect(_) | Filter::DirectResponse(_) | Filter::Cors(_) => {}
             }
         }
         self.edited = EditedNames::of(&self.request);
     }
 
-    /// Whether nothing changes what a backend receives.
+    /// Reports whether requests are forwarded without changes.
     pub fn keeps_request(&self) -> bool {
         self.request.is_empty() && self.path.is_none()
     }

@@ -1,4 +1,4 @@
-//! Redirects: the `Location` that is answered.
+//! The redirect filter: status and `Location`.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use pointsman_resources::route::RequestRedirect;
 
 use super::rewrite::PathRewrite;
 
-/// A redirect, compiled.
+/// A compiled redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// The status of the answer.
+    /// Status of the response.
     pub status: u16,
     scheme: Option<Arc<str>>,
     hostname: Option<Arc<str>>,
@@ -19,45 +19,45 @@ pub struct Redirect {
     path: Option<PathRewrite>,
 }
 
-/// By whose rules a redirect fills in what it leaves out.
+/// The rules for parts that a redirect does not specify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Manner {
-    /// The Gateway API's: the port is that of the redirect's scheme, else the listener's.
+pub enum RedirectDefaults {
+    /// Those of the Gateway API: the port is that of the redirect's scheme, otherwise the listener's.
     GatewayApi,
-    /// A MeshGateway's of Kuma: "query stripped, unset port := listener port"; unless the redirect leads to the other scheme, which is not
-    /// spoken there.
+    /// Those of a MeshGateway of Kuma: "query stripped, unset port := listener port", except for a redirect to the other scheme, which that port does not
+    /// serve.
     MeshGateway,
-    /// A sidecar's of Kuma: "unset port/path/query kept", as the client wrote them.
+    /// Those of a sidecar of Kuma: "unset port/path/query kept", as the client sent them.
     Sidecar,
 }
 
-impl Manner {
-    /// That of a frontend.
+impl RedirectDefaults {
+    /// Returns the rules for a frontend.
     pub fn of(frontend: &FrontendId) -> Self {
         match frontend {
             FrontendId::Listener { owner, .. } if owner.kind == Kind::MeshGateway => {
-                Manner::MeshGateway
+                RedirectDefaults::MeshGateway
             }
-            FrontendId::Outbound(_) => Manner::Sidecar,
-            FrontendId::Listener { .. } | FrontendId::Mesh { .. } => Manner::GatewayApi,
+            FrontendId::Outbound(_) => RedirectDefaults::Sidecar,
+            FrontendId::Listener { .. } | FrontendId::Mesh { .. } => RedirectDefaults::GatewayApi,
         }
     }
 }
 
-/// What a redirect takes from the request and its listener where it does not say otherwise.
+/// Properties of the request and its listener, for parts that a redirect does not specify.
 #[derive(Clone, Copy, Debug)]
-pub struct Requested<'r> {
-    /// By whose rules.
-    pub manner: Manner,
+pub struct RedirectContext<'r> {
+    /// The rules for unspecified parts.
+    pub defaults: RedirectDefaults,
     /// `http` or `https`.
     pub scheme: &'r str,
-    /// The host, without a port. An IPv6 address with or without brackets.
+    /// Host without port. An IPv6 address may have brackets.
     pub host: &'r str,
-    /// The port that the client wrote behind the host.
+    /// Port in the client's Host header.
     pub written_port: Option<u16>,
-    /// The listener's port.
+    /// Port of the listener.
     pub port: u16,
-    /// What is added to the ports of this host: listeners are so much above what they say.
+    /// Difference between the port that the listener is bound to and its own port. It is added to ports of this host.
     pub offset: u16,
     /// The path.
     pub path: &'r str,
@@ -66,7 +66,7 @@ pub struct Requested<'r> {
 }
 
 impl Redirect {
-    /// Compiles the filter of a rule whose match is this prefix.
+    /// Compiles the filter. `prefix` is that of the rule's only match.
     pub fn compile(redirect: &RequestRedirect, prefix: Option<&str>, dialect: Dialect) -> Self {
         Redirect {
             status: redirect.status_code,
@@ -80,33 +80,35 @@ impl Redirect {
         }
     }
 
-    /// The value of `Location`.
-    pub fn location(&self, requested: &Requested<'_>) -> String {
-        let scheme = self.scheme.as_deref().unwrap_or(requested.scheme);
-        let host = self.hostname.as_deref().unwrap_or(requested.host);
+    /// Returns the value of `Location`.
+    pub fn location(&self, context: &RedirectContext<'_>) -> String {
+        let scheme = self.scheme.as_deref().unwrap_or(context.scheme);
+        let host = self.hostname.as_deref().unwrap_or(context.host);
         let moved = |port: u16| match self.hostname {
-            None => port.checked_add(requested.offset).unwrap_or(port),
+            None => port.checked_add(context.offset).unwrap_or(port),
             Some(_) => port,
         };
-        let port = match (requested.manner, self.port) {
-            (Manner::Sidecar, Some(port)) => Some(port),
-            (Manner::Sidecar, None) => {
-                let written = requested.written_port;
-                let telling = |port: &u16| default_port(requested.scheme) != Some(*port);
+        let port = match (context.defaults, self.port) {
+            (RedirectDefaults::Sidecar, Some(port)) => Some(port),
+            (RedirectDefaults::Sidecar, None) => {
+                let written = context.written_port;
+                let telling = |port: &u16| default_port(context.scheme) != Some(*port);
                 written.filter(|port| self.hostname.is_none() && telling(port))
             }
             (_, Some(port)) => Some(moved(port)),
             // "If no port is specified": the well-known port of the redirect's scheme if it has one, else the listener's.
-            (Manner::GatewayApi, None) if self.scheme.is_some() => default_port(scheme).map(moved),
-            (Manner::MeshGateway, None) if scheme != requested.scheme => {
+            (RedirectDefaults::GatewayApi, None) if self.scheme.is_some() => {
                 default_port(scheme).map(moved)
             }
-            (_, None) => Some(moved(requested.port)),
+            (RedirectDefaults::MeshGateway, None) if scheme != context.scheme => {
+                default_port(scheme).map(moved)
+            }
+            (_, None) => Some(moved(context.port)),
         };
         // "Implementations SHOULD NOT add the port" that the scheme has by default.
         let port = port.filter(|port| default_port(scheme) != Some(*port));
-        let path = self.path.as_ref().map(|path| path.apply(requested.path));
-        let path = path.as_deref().unwrap_or(requested.path);
+        let path = self.path.as_ref().map(|path| path.apply(context.path));
+        let path = path.as_deref().unwrap_or(context.path);
 
         let mut location = format!("{scheme}://");
         if host.contains(':') && !host.starts_with('[') {
@@ -118,15 +120,15 @@ impl Redirect {
             location.push_str(&format!(":{port}"));
         }
         location.push_str(path);
-        let kept = requested.manner != Manner::MeshGateway;
-        if let Some(query) = requested.query.filter(|_| kept) {
+        let kept = context.defaults != RedirectDefaults::MeshGateway;
+        if let Some(query) = context.query.filter(|_| kept) {
             location.extend(["?", query]);
         }
         location
     }
 }
 
-/// The port that a scheme has when none is written.
+/// Returns the default port of a scheme.
 pub fn default_port(scheme: &str) -> Option<u16> {
     match scheme {
         "http" => Some(80),
@@ -147,8 +149,8 @@ mod tests {
             port,
             status_code: 302,
         };
-        let requested = Requested {
-            manner: Manner::GatewayApi,
+        let context = RedirectContext {
+            defaults: RedirectDefaults::GatewayApi,
             scheme: listener.0,
             host: "h",
             written_port: None,
@@ -157,7 +159,7 @@ mod tests {
             path: "/x",
             query: None,
         };
-        Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&requested)
+        Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&context)
     }
 
     /// HTTPRouteRedirectPortAndScheme.
@@ -223,8 +225,8 @@ mod tests {
             port: None,
             status_code: 301,
         };
-        let requested = Requested {
-            manner: Manner::GatewayApi,
+        let context = RedirectContext {
+            defaults: RedirectDefaults::GatewayApi,
             scheme: "http",
             host: "2001:db8::1",
             written_port: None,
@@ -233,15 +235,15 @@ mod tests {
             path: "/a/b",
             query: Some("q=1"),
         };
-        let location = Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&requested);
+        let location = Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&context);
         assert_eq!(location, "http://[2001:db8::1]:8080/a/b?q=1");
     }
     /// "Sidecar: unset port/path/query kept. Gateway: query stripped, unset port := listener port."
     #[test]
     fn kumas_redirects_keep_what_they_leave_out_in_their_own_ways() {
-        use Manner::{MeshGateway, Sidecar};
+        use RedirectDefaults::{MeshGateway, Sidecar};
         let table = [
-            // The manner, the port that the client wrote, the redirect's scheme, hostname and port.
+            // The defaults, the port that the client wrote, the redirect's scheme, hostname and port.
             (Sidecar, None, (None, None, None), "http://h/x?q"),
             (Sidecar, Some(99), (None, None, None), "http://h:99/x?q"),
             (
@@ -289,7 +291,7 @@ mod tests {
                 "https://h:8443/x",
             ),
         ];
-        for (manner, written_port, (scheme, hostname, port), wanted) in table {
+        for (defaults, written_port, (scheme, hostname, port), wanted) in table {
             let redirect = RequestRedirect {
                 scheme: scheme.map(str::to_owned),
                 hostname: hostname.map(str::to_owned),
@@ -297,8 +299,8 @@ mod tests {
                 port,
                 status_code: 302,
             };
-            let requested = Requested {
-                manner,
+            let context = RedirectContext {
+                defaults,
                 scheme: "http",
                 host: "h",
                 written_port,
@@ -308,8 +310,8 @@ mod tests {
                 query: Some("q"),
             };
             let location =
-                Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&requested);
-            assert_eq!(location, wanted, "{manner:?} {redirect:?}");
+                Redirect::compile(&redirect, None, Dialect::GatewayApi).location(&context);
+            assert_eq!(location, wanted, "{defaults:?} {redirect:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! New paths: a whole one, or another prefix.
+//! Path rewrites: replacement of the full path or of the matched prefix.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,24 +6,24 @@ use std::sync::Arc;
 use pointsman_binding::bound::Dialect;
 use pointsman_resources::route::PathModifier;
 
-/// A new path for a request or a redirect.
+/// A compiled path rewrite, of a request or a redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathRewrite {
-    /// This path.
+    /// Replaces the whole path.
     Full(Arc<str>),
-    /// This in place of the prefix that matched; both without a slash at the end.
+    /// Replaces the matched prefix. Both are without a trailing slash.
     Prefix {
-        /// What matched.
+        /// The matched prefix.
         from: Arc<str>,
-        /// What stands in its place.
+        /// Its replacement.
         to: Arc<str>,
-        /// A request for `/` under the prefix `/` becomes `to` itself, without a slash at the end. Kuma's kinds only.
+        /// A request for `/` under the prefix `/` becomes `to` itself, without a trailing slash. Only for Kuma's kinds.
         bare_root: bool,
     },
 }
 
 impl PathRewrite {
-    /// Compiles what a filter says for a rule whose match is this prefix. None where nothing is to be replaced.
+    /// Compiles a filter. `prefix` is that of the rule's only match. Returns `None` if there is nothing to replace.
     pub fn compile(
         modifier: &PathModifier,
         prefix: Option<&str>,
@@ -41,7 +41,7 @@ impl PathRewrite {
         })
     }
 
-    /// The new path of a request for this one.
+    /// Returns the new path.
     pub fn apply<'p>(&'p self, path: &str) -> Cow<'p, str> {
         match self {
             PathRewrite::Full(full) => Cow::Borrowed(full),
@@ -51,7 +51,7 @@ impl PathRewrite {
                 ..
             } if path == "/" && !to.is_empty() => Cow::Borrowed(to),
             PathRewrite::Prefix { from, to, .. } => {
-                // What matched the prefix goes on with a slash or not at all.
+                // The rest after a matched prefix is empty or starts with a slash.
                 let rest = path.strip_prefix(&**from).unwrap_or(path);
                 match (&**to, rest) {
                     ("", "") => Cow::Borrowed("/"),
@@ -63,8 +63,8 @@ impl PathRewrite {
     }
 }
 
-/// A path as it may stand in a message: it begins with a slash, so that it never goes on where a host ends, and what no path may hold is
-/// percent-encoded. The API lets any text pass.
+/// Converts arbitrary text, which the API allows, to a valid path: prepends a missing slash, so that it can't extend a host, and percent-encodes invalid
+/// characters.
 fn absolute(text: &str) -> String {
     let mut path = String::from(if text.starts_with('/') { "" } else { "/" });
     for byte in text.bytes() {

@@ -1,4 +1,4 @@
-//! Which frontend a request arrives at, and why that one.
+//! Selection of the frontend that receives a request.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -9,65 +9,67 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 
 use super::model::{FrontendRef, Status};
 use super::outbound;
-use super::query::{Directory, MeshParent, Query, Scheme, Seen};
+use super::query::{Directory, MeshParent, Query, QueryRequest, Scheme};
 use crate::precedence::HostRank;
 use crate::table::FrontendTable;
-use crate::tables::{Client, Tables};
+use crate::tables::{MeshClient, Tables};
 
-/// Where a request arrives.
-pub(crate) enum Chosen<'t> {
-    /// At a frontend with routes, or a listener with or without.
+/// The frontend that receives a request, with the reason.
+pub(crate) enum SelectedFrontend<'t> {
+    /// A frontend with routes, or a listener with or without routes.
     Frontend {
         table: &'t Arc<FrontendTable>,
         why: String,
     },
-    /// At a mesh parent whose port no route governs.
+    /// A mesh parent without routes for the port.
     Implicit {
         parent: &'t MeshParent,
         backend: &'t (Backend, Endpoints),
         why: String,
     },
-    /// At a workload that is called by its own address, which no route governs.
+    /// A workload that is called by its own address, to which routes do not apply.
     Workload {
         /// The Pod, or the Service that has it as an endpoint.
         owner: &'t ObjectKey,
         address: SocketAddr,
         why: String,
     },
-    /// At a listener by its SNI, but the host it asks for belongs to another.
+    /// The SNI selects this listener, but the requested host belongs to another.
     Misdirected {
         table: &'t Arc<FrontendTable>,
         why: String,
     },
-    /// At a listener that can't serve and keeps its hostname from others.
+    /// A listener that can't serve. It still owns its hostname.
     Closed {
         table: &'t Arc<FrontendTable>,
         why: String,
     },
-    /// Nowhere. With a status where a connection is made at all.
-    Nowhere { why: String, status: Option<Status> },
+    /// None; with a status if a connection is possible.
+    NoFrontend { why: String, status: Option<Status> },
 }
 
-/// Chooses the frontend. From inside the mesh Services come first, otherwise Gateways do.
-pub(crate) fn choose<'t>(
+/// Selects the frontend: for clients in the mesh first among Services, otherwise first among Gateways.
+pub(crate) fn select_frontend<'t>(
     tables: &'t Tables,
     directory: &'t Directory,
     query: &Query,
-) -> Chosen<'t> {
+) -> SelectedFrontend<'t> {
     if query.gateway.is_some() {
         return at_gateway(tables, query);
     }
     if let Some(dataplane) = &query.dataplane {
-        // A listener of just this name and port goes before a service of the name, whose port is any.
+        // A listener with this name and port takes precedence over a service with the name, which matches any port.
         let found = outbound::across_meshes(tables, query);
         let found = found.or_else(|| outbound::find(tables, query, dataplane));
         return match (found, &query.from) {
-            (Some((table, why)), _) => Chosen::Frontend { table, why },
-            (None, Some(_)) => at_service(tables, directory, query).unwrap_or(Chosen::Nowhere {
-                why: outbound::nowhere(tables, directory, query, dataplane),
-                status: None,
-            }),
-            (None, None) => Chosen::Nowhere {
+            (Some((table, why)), _) => SelectedFrontend::Frontend { table, why },
+            (None, Some(_)) => {
+                at_service(tables, directory, query).unwrap_or(SelectedFrontend::NoFrontend {
+                    why: outbound::nowhere(tables, directory, query, dataplane),
+                    status: None,
+                })
+            }
+            (None, None) => SelectedFrontend::NoFrontend {
                 why: outbound::nowhere(tables, directory, query, dataplane),
                 status: None,
             },
@@ -82,7 +84,7 @@ pub(crate) fn choose<'t>(
         )
     };
     match (first, second) {
-        (Some(Chosen::Nowhere { .. }), Some(mesh)) => mesh,
+        (Some(SelectedFrontend::NoFrontend { .. }), Some(mesh)) => mesh,
         (Some(first), _) => first,
         (None, _) => at_gateway(tables, query),
     }
@@ -92,13 +94,13 @@ fn at_service<'t>(
     tables: &'t Tables,
     directory: &'t Directory,
     query: &Query,
-) -> Option<Chosen<'t>> {
+) -> Option<SelectedFrontend<'t>> {
     let from = query.from.as_ref().map(|(namespace, _)| namespace.as_str());
     let Some(parent) = directory.find(&query.target.host, from) else {
         return at_workload(directory, query);
     };
     let namespace = from.map(Arc::from);
-    let client = Client {
+    let client = MeshClient {
         namespace: namespace.as_ref(),
         pod: query.dataplane.as_ref(),
     };
@@ -115,11 +117,11 @@ fn at_service<'t>(
     };
     let Some(backend) = parent.backends.iter().find(wanted) else {
         let why = format!("{object} has no {transport} port {port}");
-        return Some(Chosen::Nowhere { why, status: None });
+        return Some(SelectedFrontend::NoFrontend { why, status: None });
     };
     let Some(table) = tables.mesh(object, transport, port, client) else {
         let why = format!("no route governs port {port} of {object}: calls go to its endpoints");
-        return Some(Chosen::Implicit {
+        return Some(SelectedFrontend::Implicit {
             parent,
             backend,
             why,
@@ -134,18 +136,18 @@ fn at_service<'t>(
         }
         FrontendId::Outbound(outbound) => outbound::why(outbound),
         _ => match from {
-            // Routes in the Service's own namespace are the producer's, and they are these.
+            // Routes in the Service's own namespace are producer routes.
             Some(from) if from != object.namespace() => format!(
                 "port {port} of {object}, for all clients: namespace {from} has no routes of its own for it"
             ),
             _ => format!("port {port} of {object}, for all clients"),
         },
     };
-    Some(Chosen::Frontend { table, why })
+    Some(SelectedFrontend::Frontend { table, why })
 }
 
-/// A workload that is called by its own address. Routes are bound to Services, so they don't govern such calls.
-fn at_workload<'t>(directory: &'t Directory, query: &Query) -> Option<Chosen<'t>> {
+/// Finds a workload by its own address. Routes are bound to Services and do not apply to such calls.
+fn at_workload<'t>(directory: &'t Directory, query: &Query) -> Option<SelectedFrontend<'t>> {
     let ip: IpAddr = query.target.host.parse().ok()?;
     let port = query.target.port.or(query.target.scheme.default_port())?;
     let address = SocketAddr::new(ip, port);
@@ -160,14 +162,14 @@ fn at_workload<'t>(directory: &'t Directory, query: &Query) -> Option<Chosen<'t>
             )
         }
     };
-    Some(Chosen::Workload {
+    Some(SelectedFrontend::Workload {
         owner,
         address,
         why: format!("{what}: routes are bound to Services, so this call bypasses them"),
     })
 }
 
-/// Whether what a URL speaks can be sent to a listener of this protocol. Bytes are bytes: a TCP listener takes all streams.
+/// Reports whether a listener of this protocol accepts the scheme. A TCP listener accepts all streams.
 fn fits(scheme: Scheme, protocol: Protocol) -> bool {
     match scheme {
         Scheme::Http => matches!(protocol, Protocol::Http | Protocol::Tcp),
@@ -179,23 +181,23 @@ fn fits(scheme: Scheme, protocol: Protocol) -> bool {
     }
 }
 
-fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
+fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> SelectedFrontend<'t> {
     let scheme = query.target.scheme;
-    let nowhere = |why: String, status| Chosen::Nowhere { why, status };
+    let nowhere = |why: String, status| SelectedFrontend::NoFrontend { why, status };
     let named = |table: &&Arc<FrontendTable>| match (&table.frontend().id, &query.gateway) {
         (FrontendId::Mesh { .. } | FrontendId::Outbound(_), _) => false,
-        // A MeshGateway may be asked for by its own name, which is not that of the proxies that serve it.
+        // A MeshGateway may be named by its own name, which differs from that of its proxies.
         (FrontendId::Listener { gateway, owner, .. }, Some((name, _))) => {
             gateway == name || owner.kind == Kind::MeshGateway && owner.name == *name
         }
         (FrontendId::Listener { .. }, None) => true,
     };
-    let (guarded, listeners): (Vec<_>, Vec<&Arc<FrontendTable>>) = tables
+    let (cross_mesh, listeners): (Vec<_>, Vec<&Arc<FrontendTable>>) = tables
         .frontends()
         .filter(named)
         .partition(|table| table.frontend().cross_mesh && query.dataplane.is_none());
     if let (Some((name, _)), true) = (&query.gateway, listeners.is_empty()) {
-        let why = match guarded.is_empty() {
+        let why = match cross_mesh.is_empty() {
             true => format!("Gateway {name} has no listener that works"),
             false => format!(
                 "{name} lets in proxies of meshes alone (crossMesh): ask as one of them, with --from dataplane/NAME"
@@ -247,8 +249,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         Some(query.host())
     };
     let host = host.as_deref();
-    // Each Gateway has an address of its own. The URL does not say which: the one that is most specific for the host is meant, then
-    // the one that has a rule for it.
+    // Each Gateway has its own address, which the URL does not specify. The Gateway with the most specific hostname is used, then one with a matching rule.
     let mut found: Vec<&Arc<FrontendTable>> = gateways
         .iter()
         .filter_map(|gateway| match scheme {
@@ -257,7 +258,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         })
         .filter(|table| fits(scheme, table.frontend().protocol))
         .collect();
-    let seen = Seen::new(query);
+    let seen = QueryRequest::new(query);
     found.sort_by_key(|table| {
         let frontend = table.frontend();
         let hit = match frontend.protocol {
@@ -288,7 +289,7 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
         why.push_str(&format!("; listener {asked} of that port does not get it"));
     }
     if table.closed().is_some() {
-        return Chosen::Closed { table, why };
+        return SelectedFrontend::Closed { table, why };
     }
     if table.frontend().protocol == Protocol::Https
         && let FrontendId::Listener { gateway, .. } = &table.frontend().id
@@ -299,14 +300,14 @@ fn at_gateway<'t>(tables: &'t Tables, query: &Query) -> Chosen<'t> {
                 "{why}; but the host `{}` belongs to another listener",
                 query.host()
             );
-            return Chosen::Misdirected { table, why };
+            return SelectedFrontend::Misdirected { table, why };
         }
     }
-    Chosen::Frontend { table, why }
+    SelectedFrontend::Frontend { table, why }
 }
 
-/// The port that is meant: of a listener that is named, else the URL's, else the scheme's. Where the Gateway is named, or the scheme
-/// has none, the lowest on which what is spoken fits.
+/// Returns the port: of the named listener, otherwise of the URL, otherwise of the scheme. If only a Gateway is named, or the scheme has no default port,
+/// the lowest port whose protocol fits.
 fn port(query: &Query, fitting: &[&Frontend]) -> Option<u16> {
     let listener = query
         .gateway
@@ -356,7 +357,7 @@ fn why(table: &FrontendTable, host: Option<&str>, others: usize) -> String {
         Name::new(reference.namespace, reference.name),
         frontend.port
     );
-    // Neither bytes nor datagrams name a host.
+    // TCP and UDP traffic names no host.
     let named = !matches!(frontend.protocol, Protocol::Tcp | Protocol::Udp);
     match (&frontend.hostname, host.filter(|_| named)) {
         (Some(hostname), Some(host)) => {
@@ -377,7 +378,7 @@ fn why(table: &FrontendTable, host: Option<&str>, others: usize) -> String {
     why
 }
 
-/// A frontend as it is shown.
+/// Returns the reference to a frontend for output.
 pub(crate) fn reference(frontend: &Frontend) -> FrontendRef {
     let parent = frontend.id.parent();
     let (section, gateway, scope) = match &frontend.id {

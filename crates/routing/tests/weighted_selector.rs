@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use common::*;
 use pointsman_binding::bound::Protocol;
-use pointsman_routing::{Split, Tables};
+use pointsman_routing::{Tables, WeightedSelector};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 fn choices(weights: &[u32], count: usize) -> Vec<usize> {
-    let split = Split::new(weights.iter().copied());
+    let split = WeightedSelector::new(weights.iter().copied());
     (0..count).map_while(|_| split.next()).collect()
 }
 
@@ -48,18 +48,18 @@ fn the_largest_weights_do_not_overflow() {
 #[test]
 fn a_fraction_is_hit_so_many_times_of_so_many() {
     for (numerator, denominator) in [(0, 100), (1, 3), (20, 100), (7, 1000), (100, 100), (1, 1)] {
-        let split = Split::fraction(numerator, denominator);
-        let hits = (0..5 * denominator).filter(|_| split.hit()).count();
+        let split = WeightedSelector::fraction(numerator, denominator);
+        let hits = (0..5 * denominator).filter(|_| split.is_selected()).count();
         assert_eq!(hits, 5 * numerator as usize, "{numerator}/{denominator}");
     }
-    assert!(Split::fraction(3, 2).hit());
-    assert!(!Split::fraction(0, 0).hit());
+    assert!(WeightedSelector::fraction(3, 2).is_selected());
+    assert!(!WeightedSelector::fraction(0, 0).is_selected());
 }
 
 #[test]
 fn threads_together_keep_the_weights_exactly() {
     for weights in [vec![5, 3, 2], vec![97, 3], vec![33_333, 33_333, 33_334]] {
-        let split = Split::new(weights.iter().copied());
+        let split = WeightedSelector::new(weights.iter().copied());
         let each = 25_000;
         let mut seen = vec![0; weights.len()];
         thread::scope(|scope| {
@@ -154,7 +154,7 @@ fn a_rule_whose_weights_stay_goes_on_where_it_was() {
         listener
             .lookup(&get("x", "/"))
             .unwrap()
-            .split
+            .selector
             .next()
             .unwrap()
     };
