@@ -1,4 +1,4 @@
-//! Everything between a reconciler and a cluster, started together.
+//! The connection between a reconciler and a cluster, which starts all its parts together.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct Cluster {
     metrics: Arc<Metrics>,
     is_leader: watch::Receiver<bool>,
     stop: watch::Sender<bool>,
-    /// The election, which outlives the rest: a Lease is released when nothing is written any more.
+    /// The election, which outlives the rest: the Lease is released after the last write.
     election: JoinSet<()>,
     writers: JoinSet<()>,
     authority: Option<Published>,
@@ -100,7 +100,7 @@ impl Cluster {
         self.authority.as_ref()
     }
 
-    /// Stops to write and releases the Lease.
+    /// Stops writing and releases the Lease.
     pub async fn stop(mut self) {
         self.writers.shutdown().await;
         self.stop.send_replace(true);
@@ -108,9 +108,9 @@ impl Cluster {
     }
 }
 
-/// Leads without an election, as a process does that has no replicas.
+/// Leads without an election, for a process without replicas.
 async fn lead_alone(leads: watch::Sender<bool>, mut stopped: watch::Receiver<bool>) {
     leads.send_replace(true);
-    // Either it is true, or nobody can say so any more.
+    // Ends when the value is true or the sender is dropped.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

@@ -1,4 +1,4 @@
-//! Joins what watches deliver. The reconciler gets nothing before every kind has been listed: until then a Secret that has not arrived yet would be
+//! Joins the changes that watches deliver. The reconciler gets nothing before every kind has been listed, because a Secret that has not arrived yet would be
 //! reported as missing.
 
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::decode::SOURCE;
 use crate::events::{Events, Origin, Problem, reference};
 use crate::known::{Batch, Rejection};
 
-/// What one watch is for.
+/// The objects of one watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Scope {
     /// The kind.
@@ -35,7 +35,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// The way to the reconciler.
+/// Passes changes to the reconciler.
 pub struct Collector {
     inbox: Arc<Inbox>,
     events: Arc<Events>,
@@ -45,7 +45,7 @@ pub struct Collector {
 struct State {
     /// Watches that have not been listed yet, each with its last error.
     unlisted: BTreeMap<Scope, String>,
-    /// What has arrived before all were listed.
+    /// Changes received before all kinds were listed.
     held: SourceUpdate,
     findings: BTreeMap<ObjectKey, Finding>,
 }
@@ -59,7 +59,7 @@ impl Collector {
     ) -> Self {
         let state = State {
             unlisted: scopes.map(|scope| (scope, String::new())).collect(),
-            // The first update says that there are no findings, if there are none.
+            // The first update always has findings, so that an empty list is published as well.
             held: SourceUpdate {
                 findings: Some(Findings::default()),
                 ..SourceUpdate::default()
@@ -73,14 +73,14 @@ impl Collector {
         }
     }
 
-    /// Takes changes of a watch.
+    /// Passes on changes of a watch.
     pub fn put(&self, batch: Batch) {
         let mut state = self.lock();
         state.merge(batch, &self.events);
         state.pass_on(&self.inbox);
     }
 
-    /// Takes a complete list of a watch, as changes.
+    /// Passes on the changes of a completed list, and marks the watch as listed.
     pub fn complete(&self, scope: &Scope, batch: Batch) {
         let mut state = self.lock();
         state.merge(batch, &self.events);
@@ -90,7 +90,7 @@ impl Collector {
         state.pass_on(&self.inbox);
     }
 
-    /// Takes the kinds that the cluster serves.
+    /// Passes on the kinds that the cluster serves.
     pub fn put_served_api(&self, api: ServedApi) {
         let mut state = self.lock();
         state.held.served_api = Some(Arc::new(api));
@@ -104,7 +104,7 @@ impl Collector {
         }
     }
 
-    /// What has not been listed yet, with the reason if one is known; empty once the reconciler has everything.
+    /// Returns the watches that have not been listed yet, with the reason if known; empty once the reconciler has everything.
     pub fn waits_for(&self) -> Vec<String> {
         let state = self.lock();
         let unlisted = state.unlisted.iter();

@@ -1,4 +1,4 @@
-//! JSON text to documents. Parts that nobody reads are skipped or dropped before anything is kept.
+//! Conversion of JSON text to documents. Unused parts are skipped while parsing.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use pointsman_resources::served::{self, InvalidObject};
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// Stands where findings in files name their file.
+/// Used as the file name in findings.
 pub const SOURCE: &str = "kubernetes";
 
-/// A copy of an object that kubectl leaves in it.
+/// Annotation in which `kubectl apply` stores a copy of the object.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The only key of a ConfigMap that is read: certificates of authorities.
+/// The only key of a ConfigMap that is used: certificates of authorities.
 const CA_KEY: &str = "ca.crt";
 
 /// Reads an object.
@@ -67,7 +67,7 @@ impl<'de> Visitor<'de> for Fields {
                 _ => map.next_value()?,
             };
             if fields.insert(key, value).is_some() {
-                return Err(A::Error::custom("a field stands twice"));
+                return Err(A::Error::custom("duplicate field"));
             }
         }
         Ok(Value::Object(fields))

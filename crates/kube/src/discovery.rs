@@ -1,4 +1,4 @@
-//! Kinds that the API server serves, and in which versions. CustomResourceDefinitions come, change and go while the controller runs.
+//! Discovery of the kinds and versions that the API server serves, which changes with CustomResourceDefinitions while the controller runs.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,10 +27,10 @@ const LONGEST_INTERVAL: Duration = Duration::from_secs(60);
 /// Time for which a kind must be missing before it counts as not served: an API server that starts serves some later than others.
 const REMOVAL_GRACE: Duration = Duration::from_secs(30);
 
-/// Kinds in use that an API server serves.
+/// The kinds used here that an API server serves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
-    /// Each kind with its resource, in the newest version that is served and read here.
+    /// Each kind with its resource, in the newest version that both sides support.
     pub resources: BTreeMap<Kind, Resource>,
     /// Release of the Gateway API that the CustomResourceDefinitions are from, such as `v1.7.0`.
     pub bundle_version: Option<String>,
@@ -41,7 +41,7 @@ pub struct Api {
 pub struct Resource {
     /// Group, version and plural.
     pub api: ApiResource,
-    /// Whether status is a subresource.
+    /// The status is a subresource.
     pub has_status: bool,
 }
 
@@ -52,7 +52,7 @@ impl Api {
         all.filter(|kind| !self.resources.contains_key(kind))
     }
 
-    /// What statuses say about it.
+    /// Returns the facts that statuses depend on.
     pub fn facts(&self) -> ServedApi {
         ServedApi {
             missing: self.missing().collect(),
@@ -75,7 +75,7 @@ pub async fn discover(client: &Client) -> kube::Result<BTreeMap<Kind, Resource>>
         .collect())
 }
 
-/// The newest version of a kind that is served and read here.
+/// Finds the newest version of a kind that both sides support.
 fn find(kind: Kind, groups: &[APIGroupDiscovery]) -> Option<Resource> {
     let name = |group: &APIGroupDiscovery| group.metadata.clone()?.name;
     let group = groups
@@ -105,7 +105,7 @@ fn resource(kind: Kind, version: &str, served: &APIVersionDiscovery) -> Option<R
     })
 }
 
-/// Discovers what is served until nobody is interested any more. The first discovery must have been made.
+/// Repeats discovery until all receivers are dropped. `api` has the result of the first discovery.
 pub async fn follow(client: Client, api: watch::Sender<Api>) {
     let mut definitions = Definitions::new(&client);
     let mut interval = SHORTEST_INTERVAL;

@@ -1,6 +1,6 @@
-//! Events on objects, for what a person should see: problems that their statuses report, and objects that are rejected. `kubectl describe` shows them.
+//! Kubernetes Events for problems that statuses report, and for rejected objects. `kubectl describe` shows them.
 //!
-//! An Event has a name that follows from what it says, so whichever replica sends it again after a restart, there is one, which counts.
+//! The name of an Event is derived from its content. If another replica sends it again, or the same one after a restart, the existing Event's count increases.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -22,18 +22,18 @@ use tokio::sync::{Notify, watch};
 use crate::limit::Limit;
 use crate::metrics::Metrics;
 
-/// Events that wait to be sent. More are dropped and counted: when thousands of routes break together, a thousand Events say enough.
+/// Maximum number of queued Events. Further ones are dropped and counted: if thousands of routes break together, a thousand Events suffice.
 const MOST: usize = 1000;
-/// Events per second over a longer time, and at once after a quiet time.
+/// Sustained rate of Events per second, and burst.
 const RATE: (u32, u32) = (10, 50);
 /// Longest note that the API server accepts, in bytes.
 const MOST_NOTE: usize = 1024;
 /// Longest part of an object's name in the name of its Event.
 const MOST_NAME: usize = 200;
-/// Delay before an Event that could not be sent is tried again.
+/// Delay before sending an Event is retried.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Something that a person should see.
+/// A problem to report to the user.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Problem {
     /// Reason, in CamelCase.
@@ -51,7 +51,7 @@ pub enum Origin {
     Validation,
 }
 
-/// The problems that are known, and those that are still to be sent.
+/// The known problems, and the queue of those to be sent.
 #[derive(Default)]
 pub struct Events {
     state: Mutex<State>,
@@ -102,7 +102,7 @@ impl Events {
         }
     }
 
-    /// Replaces the problems of an object. Those that are new are sent; those that are gone are not sent any more.
+    /// Replaces the problems of an object. New ones are queued, resolved ones are removed from the queue.
     pub fn replace(
         &self,
         origin: Origin,
@@ -138,7 +138,7 @@ impl Events {
         self.changed.notify_one();
     }
 
-    /// Sends Events while `is_leader` holds, until its sender is gone. `controller` and `instance` say who reports.
+    /// Sends Events while `is_leader` is true, until its sender is dropped. `controller` and `instance` identify the reporter.
     pub async fn run(
         self: Arc<Self>,
         client: Client,
@@ -178,7 +178,7 @@ impl Events {
     }
 }
 
-/// A reference to an object, as far as its JSON says.
+/// Creates a reference to an object from its JSON.
 pub fn reference(key: &ObjectKey, object: &Value) -> ObjectReference {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     ObjectReference {
@@ -199,7 +199,7 @@ fn event(pending: &Pending, controller: &str, instance: &str) -> Event {
     (&regarding.uid, problem, controller).hash(&mut hasher);
     let name = cut(regarding.name.as_deref().unwrap_or_default(), MOST_NAME);
     let name = format!("{name}.{:016x}", hasher.finish());
-    // Events on objects outside namespaces are in this one.
+    // Events on cluster-scoped objects are in this namespace.
     let namespace = regarding.namespace.clone();
     let time = Timestamp::from_microsecond(clock::unix_micros());
     Event {
@@ -220,12 +220,12 @@ fn event(pending: &Pending, controller: &str, instance: &str) -> Event {
     }
 }
 
-/// The beginning of a text, of at most so many bytes.
+/// Truncates a text to a number of bytes.
 fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 
-/// Creates an Event, or counts it once more if it is there already.
+/// Creates an Event, or increases the count of an existing one.
 async fn send(client: &Client, event: &Event) -> kube::Result<()> {
     let namespace = event.metadata.namespace.as_deref().unwrap_or_default();
     let name = event.metadata.name.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Objects that a watch has delivered. Comparing versions tells what a relist changes, so that a reconnect is not a change.
+//! The objects that a watch has delivered. Their versions show the changes in a relist, so that a reconnect causes no changes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Rejection {
 pub struct Batch {
     /// Changes for the reconciler, without findings.
     pub update: SourceUpdate,
-    /// Objects that are rejected. A value of `None` means that one is not any more.
+    /// Rejected objects. `None` for one that is no longer rejected.
     pub rejected: BTreeMap<ObjectKey, Option<Rejection>>,
 }
 
@@ -57,9 +57,9 @@ impl Known {
         }
     }
 
-    /// Begins to receive a list. One that was not completed is forgotten.
+    /// Starts a list. An incomplete previous one is discarded.
     pub fn begin_list(&mut self) {
-        // Its versions are forgotten too: what it changed was not delivered.
+        // Its versions are discarded as well, because its changes were not delivered.
         if let Some(listing) = self.listing.replace(Listing::default()) {
             for key in listing.batch.update.objects.keys() {
                 if let Some(object) = self.objects.get_mut(&key.name) {
@@ -69,7 +69,7 @@ impl Known {
         }
     }
 
-    /// Records an object of the list that is being received.
+    /// Records an object of the current list.
     pub fn list(&mut self, version: &str, object: &RawObject) {
         let mut listing = self.listing.take().unwrap_or_default();
         listing.names.insert(name(object));
@@ -77,7 +77,7 @@ impl Known {
         self.listing = Some(listing);
     }
 
-    /// Completes the list: objects that were not in it are gone. Until then nothing is deleted.
+    /// Completes the list: objects that are not in it were deleted.
     pub fn end_list(&mut self) -> Batch {
         let Listing { names, mut batch } = self.listing.take().unwrap_or_default();
         let known = self.objects.keys();
@@ -104,14 +104,14 @@ impl Known {
         batch
     }
 
-    /// Takes objects for given until a list says otherwise.
+    /// Assumes that these objects exist until the next list.
     pub fn assume(&mut self, version: &str, objects: &[RawObject]) -> Batch {
         self.begin_list();
         objects.iter().for_each(|object| self.list(version, object));
         self.end_list()
     }
 
-    /// Records that the kind is not served any more.
+    /// Records that the kind is no longer served.
     pub fn clear(&mut self) -> Batch {
         self.listing = None;
         self.end_list()
@@ -140,7 +140,7 @@ impl Known {
                 let document = Some(Arc::new(document));
                 batch.update.objects.insert(key, document);
             }
-            // Its last valid version does not stay in effect: after a restart, or at another replica, it would not be there either.
+            // The last valid version does not stay in effect: it would be missing after a restart and at other replicas.
             Err(invalid) => {
                 let why = invalid.to_string();
                 let place = Some(why.as_str().into());

@@ -1,6 +1,6 @@
-//! Leader election by a Lease: of several replicas, one writes statuses. The others serve proxies all the same, and one of them takes over within seconds.
+//! Leader election by a Lease: of several replicas, one writes statuses. The others also serve proxies, and one of them takes over within seconds.
 //!
-//! Nobody's clock is compared with anybody else's: a Lease has expired when it has not changed for its duration, as measured here.
+//! Clocks of different machines are never compared: a Lease has expired when it has not changed for its duration, as measured locally.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,11 +15,11 @@ use tokio::sync::watch;
 
 use crate::{LeaseName, Metrics};
 
-/// Time for which a Lease holds without being renewed.
+/// Duration of a Lease.
 const DURATION: Duration = Duration::from_secs(5);
-/// Time after which a holder that cannot renew its Lease stops to act as one, before others may take over.
+/// Time after which a holder that can't renew its Lease stops acting as leader, before others may take over.
 const RENEW_DEADLINE: Duration = Duration::from_secs(4);
-/// Interval between renewals, and between looks at the Lease of another.
+/// Interval between renewals, and between reads of a Lease held by another.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// A participant in an election.
@@ -34,7 +34,7 @@ pub struct Candidate {
 /// The Lease as last seen.
 struct Observed {
     lease: Lease,
-    /// Time since which it has been the same.
+    /// Time of its last change.
     since: Instant,
 }
 
@@ -50,11 +50,11 @@ impl Candidate {
         }
     }
 
-    /// Takes part until `stop` is closed or true; then a Lease that is held is released. `is_leader` says who leads at any time.
+    /// Takes part until `stop` is closed or true, and then releases a held Lease. `is_leader` has the current state.
     pub async fn run(mut self, is_leader: watch::Sender<bool>, mut stop: watch::Receiver<bool>) {
         let mut renewed: Option<Instant> = None;
         loop {
-            // Others count from the time at which the Lease was written, which is later.
+            // Others measure from the time at which the Lease was written, which is later.
             let started = clock::instant();
             let attempt = tokio::time::timeout(RENEW_DEADLINE - INTERVAL, self.acquire());
             match attempt.await {
@@ -140,7 +140,7 @@ impl Candidate {
         }
     }
 
-    /// Writes a Lease. Returns false if somebody else was faster.
+    /// Writes a Lease. Returns false after a conflict with another participant.
     async fn write(&mut self, lease: Lease, is_new: bool) -> kube::Result<bool> {
         let params = PostParams::default();
         let written = match is_new {
@@ -157,7 +157,7 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease up, so that nobody has to wait for its end.
+    /// Releases the Lease, so that others need not wait for its expiry.
     async fn release(&mut self) {
         let Some(Observed { lease, .. }) = &self.observed else {
             return;
@@ -173,13 +173,13 @@ impl Candidate {
     }
 }
 
-/// Waits until a process is to end.
+/// Waits for the request to stop.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
-    // Either it is true, or nobody can say so any more.
+    // Ends when the value is true or the sender is dropped.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Decides whether a Lease can be acquired or renewed. `held_for` is the time for which it has been the same.
+/// Decides whether a Lease can be acquired or renewed. `held_for` is the time since its last change.
 fn may_acquire(lease: &Lease, identity: &str, held_for: Duration) -> bool {
     let Some(spec) = &lease.spec else { return true };
     let holder = spec.holder_identity.as_deref().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The rate of requests: a token bucket.
+//! Rate limit of requests.
 
 use std::time::{Duration, Instant};
 
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 pub struct Limit {
     /// Tokens per second.
     rate: f64,
-    /// Most tokens at a time.
+    /// Maximum number of tokens.
     burst: f64,
     tokens: f64,
     at: Option<Instant>,
 }
 
 impl Limit {
-    /// Creates a full bucket, for so many requests per second over a longer time and so many at once after a quiet time.
+    /// Creates a full bucket with a sustained rate per second and a burst.
     pub fn new(rate: u32, burst: u32) -> Self {
         Limit {
             rate: rate.into(),

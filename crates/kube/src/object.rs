@@ -1,6 +1,6 @@
-//! Objects as a watch delivers them: JSON text, of which only the name and the version have been read.
+//! Objects as a watch delivers them: JSON text, of which only name and version are parsed.
 //!
-//! Deserializing one never fails, whatever its fields hold, so no object can stall the watch of its kind.
+//! Deserialization never fails, whatever the fields contain, so no object can stall the watch of its kind.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// An object of any kind, unread.
+/// An object of any kind, not yet parsed.
 #[derive(Clone, Debug)]
 pub struct RawObject {
-    /// What tells the object and its version, and nothing else.
+    /// Identity and version of the object; other metadata is not parsed.
     metadata: ObjectMeta,
     json: Box<RawValue>,
 }

@@ -9,9 +9,9 @@ use serde::Serialize;
 /// Objects that a permission covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Objects outside namespaces that every controller needs.
+    /// Cluster-scoped objects that every controller needs.
     Cluster,
-    /// Objects outside namespaces that a controller with watched namespaces does without.
+    /// Cluster-scoped objects that a controller restricted to namespaces does not need.
     Unrestricted,
     /// Objects in the watched namespaces, which are all namespaces by default.
     Watched,

@@ -1,4 +1,4 @@
-//! What an operator decides about a controller. Several installations share a cluster if their controller names differ.
+//! Settings of a controller. Several installations can share a cluster if their controller names differ.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ pub struct Settings {
     pub controller: Controller,
     /// Namespaces whose objects are watched; all if empty.
     ///
-    /// A Role in each of them is permission enough. Objects outside namespaces are watched as far as permissions allow; the GatewayClass that
-    /// [`controller`](Settings::controller) names is taken to exist where GatewayClasses may not be read.
+    /// A Role in each of them is sufficient. Cluster-scoped objects are watched as far as permissions allow. Without permission to read GatewayClasses, the one
+    /// named by [`controller`](Settings::controller) is assumed to exist.
     pub watch_namespaces: Vec<String>,
     /// Lease whose holder writes statuses; `None` if this process has no replicas.
     pub lease: Option<LeaseName>,

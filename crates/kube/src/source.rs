@@ -1,4 +1,4 @@
-//! The cluster as a source: starts a watch for every kind that is served, and for every other as soon as it is.
+//! The cluster as a source: starts a watch for every served kind, and for other kinds as soon as they are served.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::events::Events;
 use crate::watch::{Fallback, Watch};
 use crate::{Metrics, Settings};
 
-/// Interval between log lines that say what has not been listed yet.
+/// Interval between log lines about kinds that have not been listed yet.
 const WAITING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A running source. Dropping it ends all watches.
@@ -85,7 +85,7 @@ impl Source {
         self.api.clone()
     }
 
-    /// What has not been listed yet; empty once the reconciler has everything.
+    /// Returns the watches that have not been listed yet; empty once the reconciler has everything.
     pub fn waits_for(&self) -> Vec<String> {
         self.collector.waits_for()
     }
@@ -109,7 +109,7 @@ fn scopes(kind: Kind, settings: &Settings) -> Vec<Scope> {
     }
 }
 
-/// What is assumed of a kind that may not be listed. With permissions in some namespaces only, nothing outside namespaces may be.
+/// Returns the objects to assume for a kind without permission to list it. Permissions limited to namespaces exclude all cluster-scoped kinds.
 fn fallback(kind: Kind, settings: &Settings) -> Option<Fallback> {
     if settings.watch_namespaces.is_empty() || !kind.is_cluster_scoped() {
         return None;
@@ -129,7 +129,7 @@ fn served_as(api: &Api, kind: Kind) -> Option<ApiResource> {
         .map(|resource| resource.api.clone())
 }
 
-/// Passes on to watches, and to the reconciler, which kinds are served.
+/// Passes the served kinds to watches and to the reconciler.
 async fn pass_on(
     mut api: watch::Receiver<Api>,
     served: BTreeMap<Kind, watch::Sender<Option<ApiResource>>>,
@@ -149,7 +149,7 @@ async fn pass_on(
     }
 }
 
-/// Logs what has not been listed yet, for as long as there is anything.
+/// Logs the kinds that have not been listed yet, until all are.
 async fn report_waiting(collector: Arc<Collector>) {
     loop {
         tokio::time::sleep(WAITING_INTERVAL).await;

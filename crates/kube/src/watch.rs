@@ -1,4 +1,4 @@
-//! One watch: the objects of a kind, of all namespaces or of one. It lists, follows, reconnects and lists again on its own, for as long as the process runs.
+//! A watch of the objects of a kind, in one or all namespaces. It lists, follows, reconnects and lists again, as long as the process runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::collector::{Collector, Scope};
 use crate::known::Known;
 use crate::object::RawObject;
 
-/// Longest time for which the API server keeps a watch open, in seconds. A connection that is dead without a trace is noticed shortly after.
+/// Longest time for which the API server keeps a watch open, in seconds. It bounds the time to detect a dead connection.
 const WATCH_TIMEOUT: u32 = 120;
 
-/// Objects that are not asked for: large ones, and those that are over.
+/// Excludes large objects that are not used, and completed Pods.
 pub fn field_selector(kind: Kind) -> Option<&'static str> {
     match kind {
         Kind::Secret => Some("type!=helm.sh/release.v1,type!=kubernetes.io/service-account-token"),
@@ -31,7 +31,7 @@ pub fn field_selector(kind: Kind) -> Option<&'static str> {
 /// Objects to assume where the API server permits no list.
 pub type Fallback = Vec<RawObject>;
 
-/// A watch, with what it has delivered.
+/// A watch and the objects that it has delivered.
 pub struct Watch {
     scope: Scope,
     client: Client,
@@ -40,9 +40,9 @@ pub struct Watch {
     collector: Arc<Collector>,
     metrics: Arc<Metrics>,
     known: Known,
-    /// What is delivered in place of objects that may not be read.
+    /// Objects to deliver without permission to read the actual ones.
     fallback: Option<Fallback>,
-    /// Whether lists are streamed. Older API servers refuse that.
+    /// Lists are streamed, which older API servers reject.
     streams: bool,
     /// Error that was logged last.
     error: String,
@@ -71,7 +71,7 @@ impl Watch {
         }
     }
 
-    /// Delivers objects until nobody says any more whether the kind is served.
+    /// Delivers objects until the sender of served kinds is dropped.
     pub async fn run(mut self) {
         loop {
             let resource = self.resource.borrow_and_update().clone();
@@ -91,7 +91,7 @@ impl Watch {
         }
     }
 
-    /// Follows a resource until it has to be asked for in another way.
+    /// Follows a resource until it has to be requested differently.
     async fn follow(&mut self, resource: &ApiResource) {
         let client = self.client.clone();
         let api: Api<RawObject> = match &self.scope.namespace {
@@ -138,7 +138,7 @@ impl Watch {
         }
     }
 
-    /// Logs an error, once while it is the same. What was delivered stays in effect.
+    /// Logs an error once until it changes. Delivered objects stay in effect.
     fn handle_error(&mut self, version: &str, error: &watcher::Error) {
         self.metrics.record_watch_error(&self.scope);
         let text = match status(error) {
@@ -159,7 +159,7 @@ impl Watch {
     }
 }
 
-/// The API server's answer, if an error is one.
+/// Returns the API server's status response, if the error contains one.
 fn status(error: &watcher::Error) -> Option<&kube::core::Status> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -170,7 +170,7 @@ fn status(error: &watcher::Error) -> Option<&kube::core::Status> {
     }
 }
 
-/// Reports whether an error is the answer to `sendInitialEvents` of an API server that does not offer it.
+/// Reports whether the API server rejected `sendInitialEvents` because it does not support it.
 fn refuses_streaming(error: &watcher::Error) -> bool {
     match error {
         watcher::Error::WatchStartFailed(_) => {

@@ -1,4 +1,4 @@
-//! What binding costs, tables included: from scratch, for one changed route, and in memory, on one Gateway.
+//! Cost of binding one Gateway, including its tables: from scratch, for one changed route, and in memory.
 //!
 //! `cargo bench -p pointsman`
 

@@ -1,4 +1,4 @@
-//! What a lookup and a changed route cost, and that neither grows with the number of routes.
+//! Cost of a lookup and of a changed route, neither of which should grow with the number of routes.
 //!
 //! A round of lookups goes over 10 hosts or paths spread over the table, at every size: the same traffic, so that what differs is the
 //! size of the table and not how much of it is in use. `spread` goes over 1,000: then most of what a lookup needs is not in the nearest

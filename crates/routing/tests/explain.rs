@@ -1,4 +1,4 @@
-//! What `explain` says, in the JSON that tools read.
+//! The JSON output of `explain`.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What Kuma's matching adds: more tests for headers, and regular expressions after prefixes.
+//! Differences of Kuma's matching: more conditions on headers, and regular expressions after prefixes.
 
 mod common;
 

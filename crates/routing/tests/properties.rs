@@ -232,7 +232,7 @@ fn a_request() -> impl Strategy<Value = Req> {
         })
 }
 
-/// Which rule and match: the route, the rule's place, the match's.
+/// Identifies a match: the route, the index of the rule, the index of the match.
 type Answer = Option<(ObjectKey, usize, usize)>;
 
 fn fast(table: &FrontendTable, request: &Req) -> Answer {

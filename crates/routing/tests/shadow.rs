@@ -1,4 +1,4 @@
-//! Which rules are told to lose requests, and to whom.
+//! Detection of shadowed rules.
 
 mod common;
 

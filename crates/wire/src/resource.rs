@@ -1,4 +1,4 @@
-//! Resources of all types as one: their type URLs, their messages, and the resources that they name.
+//! Resources of any type: their type URLs, messages, and references.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::error::DecodeError;
 use crate::id::ResourceId;
 use crate::proto;
 
-/// Type of a resource. Ordered so that a resource comes after those that it names.
+/// Type of a resource. Ordered so that a resource comes after those that it references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "named after the resources")]
 pub enum ResourceType {
@@ -101,8 +101,8 @@ impl ResourceId {
         }
     }
 
-    /// The resource whose receivers get this one too, although it does not name it: a route of its rules, a frontend of its attachments, a Gateway of its
-    /// listeners.
+    /// The parent of the resource, whose receivers also receive this one without a reference: the route of a rule, the frontend of an attachment, the Gateway of
+    /// a listener.
     pub fn parent(&self) -> Option<ResourceId> {
         match self {
             ResourceId::Rule(id) => Some(ResourceId::Route(id.route.clone())),
@@ -114,7 +114,7 @@ impl ResourceId {
         }
     }
 
-    /// Resources that the id itself names.
+    /// Resources that the id itself refers to.
     fn named(&self) -> Vec<ResourceId> {
         match self {
             ResourceId::Attachment(id) => vec![ResourceId::Route(id.route.clone())],

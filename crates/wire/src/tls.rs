@@ -27,7 +27,7 @@ pub struct TlsFiles {
     pub authorities: PathBuf,
 }
 
-/// Files that TLS can't be configured with.
+/// Files that can't be used for TLS.
 #[derive(Debug, Error)]
 pub enum TlsError {
     /// A file can't be read.
@@ -154,7 +154,7 @@ fn stamp(paths: &[PathBuf]) -> Stamp {
 
 type Build<C> = Box<dyn Fn() -> Result<C, TlsError> + Send + Sync>;
 
-/// A configuration that follows its files.
+/// A configuration that is reloaded when its files change.
 struct Followed<C> {
     paths: Vec<PathBuf>,
     state: Mutex<(Stamp, Arc<C>)>,
@@ -178,7 +178,7 @@ impl<C> Followed<C> {
         })
     }
 
-    /// The configuration for a new connection. Files that have become unusable leave the last good one in effect.
+    /// Returns the configuration for a new connection. If the files have become invalid, the last valid one stays in effect.
     fn current(&self) -> Arc<C> {
         let mut state = lock(&self.state);
         let stamp = stamp(&self.paths);

@@ -13,7 +13,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tonic::body::Body;
 use tower_service::Service;
 
-/// Interval of pings, by which both sides notice that the other one is gone.
+/// Interval of pings, which detect a dead peer.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
 /// Time for the reply to a ping.

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::ca::{Authorities, CaError};
 pub use super::ca::{Rotation, Serving};
 
-/// Interval between looks at the Secret.
+/// Interval between reads of the Secret.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The same, while there is no certificate.
 const FIRST_INTERVAL: Duration = Duration::from_millis(500);
@@ -48,7 +48,7 @@ pub fn service_names(service: &str, namespace: &str) -> Vec<String> {
     ]
 }
 
-/// What an authority offers to other parts of the process.
+/// The published state of an authority, for other parts of the process.
 #[derive(Clone, Debug)]
 pub struct Published {
     /// Certificates that proxies trust, in PEM; empty until the Secret has been read.
@@ -96,7 +96,7 @@ impl Keeper {
         (keeper, published)
     }
 
-    /// Follows the Secret until nobody says any more who leads. Creates and rotates it while `is_leader` holds.
+    /// Follows the Secret until the sender of `is_leader` is dropped. Creates and rotates it while `is_leader` is true.
     pub async fn run(mut self, mut is_leader: watch::Receiver<bool>) {
         loop {
             let leads = *is_leader.borrow_and_update();
@@ -107,7 +107,7 @@ impl Keeper {
                 true => INTERVAL,
                 false => FIRST_INTERVAL,
             };
-            // A rotation whose steps take seconds is a test's.
+            // Tests use rotations whose steps take seconds.
             let rotation = self
                 .settings
                 .rotation
@@ -122,7 +122,7 @@ impl Keeper {
         }
     }
 
-    /// Logs an error once while it is the same. What was published stays in effect.
+    /// Logs an error once until it changes. The published state stays in effect.
     fn report(&mut self, error: Option<AuthorityError>) {
         let text = error.map(|error| error.to_string()).unwrap_or_default();
         if text != self.error && !text.is_empty() {

@@ -1,7 +1,7 @@
 //! ServiceAccount tokens of proxies, verified by TokenReview.
 //!
-//! A result counts for a minute at most, and never longer than the token: after that, a token of a deleted Pod is refused. A token that is obviously of no use is
-//! refused without a request.
+//! A result is cached for at most a minute and never beyond the expiry of the token, so the token of a deleted Pod is rejected after a minute. Obviously invalid
+//! tokens are rejected without a request.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,18 @@ use tokio::sync::Semaphore;
 /// Audience of the tokens that proxies present.
 pub const AUDIENCE: &str = "pointsman";
 
-/// Time for which a result counts.
+/// Time for which a result is cached.
 const ACCEPTED: Duration = Duration::from_secs(60);
 const REJECTED: Duration = Duration::from_secs(10);
-/// Results that are kept.
+/// Maximum number of cached results.
 const CACHED: usize = 4096;
-/// Reviews at a time.
+/// Maximum number of concurrent reviews.
 const CONCURRENCY: usize = 16;
-/// Time for a review.
+/// Timeout of a review.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest token. Those of Kubernetes have about a kilobyte.
 const MAX_LENGTH: usize = 16 * 1024;
-/// Lifetime of a token that does not say when it expires.
+/// Assumed lifetime of a token without expiry.
 const UNKNOWN_LIFETIME: Duration = Duration::from_secs(3600);
 
 /// Prefix of the user names of ServiceAccounts, followed by `NAMESPACE:NAME`.
@@ -38,12 +38,12 @@ const USER_PREFIX: &str = "system:serviceaccount:";
 /// Key of the name of the Pod that a token is bound to.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
-/// A ServiceAccount that a token proves.
+/// A ServiceAccount authenticated by a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Its namespace.
+    /// Namespace of the ServiceAccount.
     pub namespace: String,
-    /// Its name.
+    /// Name of the ServiceAccount.
     pub name: String,
     /// Name of the Pod that the token is bound to.
     pub pod: Option<String>,
@@ -51,13 +51,13 @@ pub struct Account {
     pub expires: Instant,
 }
 
-/// Reason why a token proves nothing.
+/// A rejected token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// The token is invalid.
     #[error("the token is invalid: {0}")]
     Invalid(String),
-    /// The API server could not be asked.
+    /// The API server is not available.
     #[error("the token could not be verified: {0}")]
     Unavailable(String),
 }
@@ -156,13 +156,13 @@ enum Audience {
     Many(Vec<String>),
 }
 
-/// Refuses tokens that can't be valid. Returns the rest of the token's lifetime, if it says so.
+/// Rejects tokens that can't be valid. Returns the remaining lifetime, if the token contains an expiry.
 fn precheck(token: &str, now: i64) -> Result<Option<Duration>, TokenError> {
     let invalid = |why: String| TokenError::Invalid(why);
     if token.len() > MAX_LENGTH {
         return Err(invalid(format!("it is longer than {MAX_LENGTH} bytes")));
     }
-    // Tokens need not be JSON Web Tokens: an API server may verify others.
+    // API servers may also accept tokens that are not JSON Web Tokens.
     let claims = token.split('.').nth(1);
     let claims = claims.and_then(|claims| URL_SAFE_NO_PAD.decode(claims).ok());
     let claims = claims.and_then(|claims| serde_json::from_slice::<Claims>(&claims).ok());
@@ -195,7 +195,7 @@ fn account(status: &TokenReviewStatus, expires: Instant) -> Result<Account, Toke
         let why = status.error.as_deref().filter(|error| !error.is_empty());
         return Err(invalid(why.unwrap_or("the API server does not accept it")));
     }
-    // An API server that does not know audiences returns none, and has not checked it.
+    // An API server without support for audiences returns none and has not checked it.
     let audiences = status.audiences.as_deref().unwrap_or_default();
     if !audiences.iter().any(|audience| audience == AUDIENCE) {
         return Err(invalid("the API server did not confirm its audience"));

@@ -1,4 +1,4 @@
-//! Statuses on their way to the API server: only own entries change, only the Lease holder writes, and a status that says the same is not written.
+//! Writing of statuses to the API server. Only own entries are changed, only the Lease holder writes, and a status without changes is not written.
 
 mod patch;
 mod queue;

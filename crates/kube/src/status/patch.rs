@@ -1,10 +1,10 @@
-//! The difference between the status that an object has and the one that it should have.
+//! The difference between the actual and the desired status of an object.
 
 use serde_json::{Map, Value};
 
-/// A merge patch of `status`; `None` if the two differ in nothing but times.
+/// Returns a merge patch of `status`; `None` if the two differ only in times.
 ///
-/// A merge patch replaces lists as a whole, so it is sent with the resource version that `existing` was read at.
+/// A merge patch replaces whole lists, so it is sent with the resource version of `existing`.
 pub fn patch(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
     let empty = Map::new();
     let existing = existing.and_then(Value::as_object).unwrap_or(&empty);
@@ -24,7 +24,7 @@ pub fn patch(existing: Option<&Value>, wanted: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Compares everything but times. A list without items is the same as none: writing it would only touch the objects of others.
+/// Compares everything except times. An empty list equals a missing one: writing it would only touch objects of others.
 fn is_same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {

@@ -1,6 +1,6 @@
-//! Objects whose status is to be written. Each is in the queue once, with the newest status; what changes while it is written is written next.
+//! A queue of objects whose status has to be written. Each object is in the queue once, with its latest status. A change during a write causes another write.
 //!
-//! Objects that a user has changed come first, but every fourth turn goes to the object that has waited longest of the others, so that none starves.
+//! Objects that a user has changed come first, but every fourth turn goes to the longest-waiting other object, so that none starves.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -24,12 +24,12 @@ pub enum Urgency {
     Background,
 }
 
-/// How an attempt to write ended.
+/// Outcome of an attempt to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The status is as it should be, or the object is gone.
+    /// The status is up to date, or the object was deleted.
     Done,
-    /// It failed and is tried again.
+    /// The attempt failed and will be retried.
     Failed,
 }
 
@@ -39,7 +39,7 @@ pub struct Queue<T> {
     entries: HashMap<ObjectKey, Entry<T>>,
     /// Objects that can be written, in the order of their arrival.
     ready: BTreeMap<Urgency, BTreeMap<u64, ObjectKey>>,
-    /// Objects that wait, for the interval or for a backoff.
+    /// Objects that wait for the interval or a backoff.
     delayed: BTreeSet<(Instant, u64)>,
     delayed_keys: HashMap<u64, ObjectKey>,
     last_ticket: u64,
@@ -49,7 +49,7 @@ pub struct Queue<T> {
 
 #[derive(Debug)]
 struct Entry<T> {
-    /// What is to be written; `None` if nothing has changed since it was last taken.
+    /// The status to write; `None` if it has not changed since it was last taken.
     value: Option<T>,
     urgency: Urgency,
     attempts: u32,
@@ -77,7 +77,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T: Clone> Queue<T> {
-    /// Adds an object, or replaces what is to be written of it.
+    /// Adds an object, or replaces its status.
     pub fn put(&mut self, key: &ObjectKey, value: T, urgency: Urgency) {
         let Some(entry) = self.entries.get_mut(key) else {
             let ticket = self.ticket();
@@ -138,11 +138,11 @@ impl<T: Clone> Queue<T> {
         let (_, key) = self.ready_at(urgency).pop_first()?;
         let entry = self.entries.get_mut(&key)?;
         entry.place = Place::InFlight;
-        // It stays until it is written: an attempt may fail.
+        // The entry stays until the status is written, because the attempt may fail.
         Some((key, entry.value.take()?))
     }
 
-    /// Records how an attempt to write `value` ended.
+    /// Records the outcome of an attempt to write `value`.
     pub fn finish(&mut self, key: &ObjectKey, value: T, outcome: Outcome, now: Instant) {
         let ticket = self.ticket();
         let Some(entry) = self.entries.get_mut(key) else {
@@ -166,12 +166,12 @@ impl<T: Clone> Queue<T> {
         self.delayed_keys.insert(ticket, key.clone());
     }
 
-    /// The time at which an object that waits can be written, if one waits.
+    /// The time at which the next waiting object becomes ready, if any.
     pub fn next_wake(&self) -> Option<Instant> {
         self.delayed.first().map(|(until, _)| *until)
     }
 
-    /// Number of objects whose status is to be written.
+    /// Number of objects in the queue.
     pub fn len(&self) -> usize {
         let entries = self.entries.values();
         entries
@@ -179,7 +179,7 @@ impl<T: Clone> Queue<T> {
             .count()
     }
 
-    /// Makes objects ready that have waited long enough, and forgets those of which nothing is to be written.
+    /// Makes objects ready whose delay has passed, and removes those without a status to write.
     fn wake(&mut self, now: Instant) {
         while let Some(&(until, ticket)) = self.delayed.first() {
             if until > now {

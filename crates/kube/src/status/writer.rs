@@ -1,5 +1,5 @@
-//! Writes statuses while this process holds the Lease. A follower keeps the queue, so that it knows what is left to do when it takes over; objects whose
-//! status is as it should be leave it without a request.
+//! Writes statuses while this process holds the Lease. Followers maintain the queue, too, so that they can take over; objects with an up-to-date status leave
+//! it without a request.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,7 +72,7 @@ impl StatusWriter {
         }
     }
 
-    /// Writes while `is_leader` holds, until its sender is gone.
+    /// Writes while `is_leader` is true, until its sender is dropped.
     pub async fn run(
         self,
         client: Client,
@@ -88,14 +88,14 @@ impl StatusWriter {
                     break;
                 };
                 let resource = api.borrow().resources.get(&key.kind).cloned();
-                // A Custom Resource without the subresource has a status that nobody but its own controller may write.
+                // Without the subresource, only the resource's own controller may write the status.
                 let resource = resource.filter(|resource| resource.has_status);
                 let write = resource.and_then(|resource| Write::new(&client, &resource.api, &job));
                 let Some(write) = write else {
                     self.finish(&key, job, Outcome::Done);
                     continue;
                 };
-                // Whatever was taken is written: the wait is a few milliseconds, and shorter than the write.
+                // Waits even if the status changes meanwhile: it takes a few milliseconds, less than the write.
                 while let Err(time) = limit.take(clock::instant()) {
                     tokio::time::sleep(time).await;
                 }
@@ -148,7 +148,7 @@ fn has_code<T>(result: &Result<T, Error>, code: u16) -> bool {
     matches!(result, Err(Error::Request(kube::Error::Api(status))) if status.code == code)
 }
 
-/// Reason why a request failed. All are worth another attempt.
+/// A failed request. All failures are retried.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -168,17 +168,17 @@ async fn timed<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, E
 struct Write {
     api: Api<RawObject>,
     name: String,
-    /// What the object is known to have, and the patch that leads from there.
+    /// Resource version that the patch is based on.
     resource_version: Value,
     patch: Value,
 }
 
 impl Write {
-    /// Compares the status of an object with the one that it should have; `None` if they are the same.
+    /// Compares the actual status of an object with the desired one; `None` if they are equal.
     fn new(client: &Client, resource: &ApiResource, job: &Job) -> Option<Write> {
         let wanted: Value = serde_json::from_str(job.rendered()).ok()?;
         let object = job.document.object();
-        // One without a version is assumed to exist, and not known.
+        // Objects without a version are assumed to exist and were not read.
         let resource_version = &object["metadata"]["resourceVersion"];
         let resource_version = resource_version
             .as_str()
@@ -197,7 +197,7 @@ impl Write {
         })
     }
 
-    /// Writes the status, after a conflict once more with what the object has now.
+    /// Writes the status. After a conflict, reads the object and tries once more.
     async fn run(mut self, job: &Job, metrics: &Metrics) -> Outcome {
         let mut result = self.send(metrics).await;
         if has_code(&result, CONFLICT) {
@@ -209,7 +209,7 @@ impl Write {
         }
         match &result {
             Ok(()) => Outcome::Done,
-            // The object is gone; the watch reports that soon.
+            // The object was deleted, which the watch will report.
             Err(_) if has_code(&result, NOT_FOUND) => Outcome::Done,
             Err(error) => {
                 let key = job.document.resource.key();
@@ -238,8 +238,8 @@ impl Write {
         result
     }
 
-    /// Reads the object and makes the patch again. Returns false if there is nothing to write: the status is as it should be, or the object has
-    /// changed, so that another status follows.
+    /// Reads the object and computes the patch again. Returns false if there is nothing to write: the status is up to date, or the object has changed, so that
+    /// another status will follow.
     async fn refresh(&mut self, job: &Job) -> Result<bool, Error> {
         let object = timed(self.api.get(&self.name)).await?;
         let object: Value = serde_json::from_str(object.json()).unwrap_or_default();

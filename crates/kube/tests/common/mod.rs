@@ -192,7 +192,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Whether an object is known that may have a status.
+    /// Reports whether an object that may have a status is known.
     pub fn knows(&self, key: &ObjectKey) -> bool {
         let snapshot = self.snapshots.latest();
         snapshot.entries.keys().any(|(_, known)| known == key)
@@ -202,7 +202,7 @@ impl Controller {
         self.cluster.as_ref().expect("it runs")
     }
 
-    /// Whether every status that is known is written.
+    /// Reports whether every known status is written.
     pub fn has_written_all(&self) -> bool {
         self.cluster()
             .metrics()

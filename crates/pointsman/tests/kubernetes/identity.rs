@@ -1,4 +1,4 @@
-//! Who may receive what.
+//! Authorization of proxies by their tokens.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

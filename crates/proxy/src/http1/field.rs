@@ -149,7 +149,7 @@ impl Field {
         self.known
     }
 
-    /// Whether it stays on this connection: a hop-by-hop field, framing, or one that `Connection` names.
+    /// Reports whether the field is not forwarded: a hop-by-hop field, framing, or one listed in `Connection`.
     pub fn is_hop_by_hop(&self) -> bool {
         self.connection_option || self.known.is_hop_by_hop()
     }

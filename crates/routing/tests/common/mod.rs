@@ -100,7 +100,7 @@ pub fn value(name: &str, value: &str) -> ValuePredicate {
     }
 }
 
-/// What a match asks beyond its path.
+/// Conditions of a match besides the path.
 pub trait Ask: Sized {
     fn with_method(self, method: &str) -> Self;
     fn with_header(self, name: &str, value: &str) -> Self;
@@ -322,7 +322,7 @@ pub fn http(routes: Vec<BoundRoute>) -> Arc<FrontendTable> {
         .clone()
 }
 
-/// Where a request goes: the Service of the rule that takes it, `-` if none does.
+/// Returns the Service of the matching rule, or `-` if no rule matches.
 pub fn to(table: &FrontendTable, request: &Req) -> String {
     match table.lookup(request) {
         Some(hit) => hit.rule.backends[0].reference.name.name.to_string(),

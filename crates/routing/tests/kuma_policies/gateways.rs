@@ -398,7 +398,7 @@ fn a_connection_limit_is_its_ports() {
     }
 }
 
-/// What the outside says of the proxies of a MeshGateway is said of its listeners: one that no proxy could put in place is not in effect.
+/// Reports of the proxies of a MeshGateway determine the status of its listeners: one that no proxy could serve is not in effect.
 #[test]
 fn what_became_of_a_listener_is_told() {
     let name = Name::new("mesh:default", "edge-1");

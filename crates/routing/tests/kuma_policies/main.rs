@@ -78,12 +78,12 @@ impl World {
         explain(&self.tables, &Directory::default(), query, |_| Vec::new())
     }
 
-    /// What becomes of a call of a Dataplane of the mesh `default`.
+    /// Explains a call of a Dataplane in the mesh `default`.
     fn from(&self, dataplane: &str, url: &str) -> Explanation {
         self.ask(&query(dataplane, url))
     }
 
-    /// What becomes of a request to the gateway.
+    /// Explains a request to the gateway.
     fn edge(&self, url: &str) -> Explanation {
         let mut query = Query::new(url).expect("a URL");
         query.gateway = Some((Name::new("mesh:default", "edge-gateway"), None));
@@ -116,7 +116,7 @@ fn query(dataplane: &str, url: &str) -> Query {
     query
 }
 
-/// Where a request goes, with its share in percent: `backend[version=v1] 100`; or what is answered.
+/// Formats the backends of a request with their shares in percent (`backend[version=v1] 100`), or the local reply.
 fn fate(explanation: &Explanation) -> String {
     let shares: Vec<String> = explanation
         .backends

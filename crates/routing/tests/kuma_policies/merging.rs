@@ -1,4 +1,4 @@
-//! Which policies govern whose calls, and how they merge.
+//! Selection of policies by `targetRef`, and their merging.
 
 use pointsman_resources::Kind;
 
@@ -226,7 +226,7 @@ fn without_a_policy_traffic_flows() {
     );
 }
 
-/// Who is meant by `spec.targetRef`.
+/// The Dataplanes that `spec.targetRef` selects.
 #[test]
 fn target_refs_select_proxies() {
     let header = "[{matches: [{path: {prefix: /}}], default: {backendRefs: [{kind: MeshServiceSubset, name: backend, tags: {version: v1}}]}}]";
@@ -475,7 +475,7 @@ fn a_delegated_gateway_is_a_gateway() {
     }
 }
 
-/// What can't have an effect is told of, each by its own words.
+/// Each setting without an effect gets its own warning.
 #[test]
 fn targets_that_are_not_there_are_warned_of() {
     let rules =

@@ -1,4 +1,4 @@
-//! Which policy and which match is stronger, and whose a policy is: zones, roles, and copies of other zones' policies.
+//! Precedence of policies and matches, by zone, role, and origin in other zones.
 
 use pointsman_routing::{Extent, FrontendTable, shadowed};
 
@@ -89,7 +89,7 @@ fn a_match_without_a_path_comes_last() {
     assert_eq!(fate(&World::with(&edge).ask(&asked)), "201");
 }
 
-/// What comes before it may take all of its requests: that is told.
+/// A rule whose requests all go to earlier rules is reported as shadowed.
 #[test]
 fn a_match_without_a_path_that_gets_nothing_is_told() {
     for (before, extent) in [

@@ -1,4 +1,4 @@
-//! What rules match, what their filters do, where they send requests.
+//! Matches, filters and backends of rules.
 
 use std::sync::Arc;
 

@@ -33,17 +33,17 @@ const KEY_LEN: usize = 32;
 #[derive(Clone, Debug)]
 pub struct Cache {
     directory: PathBuf,
-    /// Whether private keys are stored too.
+    /// Private keys are stored, too.
     with_secrets: bool,
 }
 
 /// A cached configuration that can't be used.
 #[derive(Debug, Error)]
 pub enum CacheError {
-    /// It can't be read or written.
+    /// A file can't be read or written.
     #[error("{0}: {1}")]
     Io(PathBuf, io::Error),
-    /// It was cut, changed, or written by another version.
+    /// The file is truncated, modified, or written by another version.
     #[error("{0}: {1}")]
     Malformed(PathBuf, &'static str),
 }

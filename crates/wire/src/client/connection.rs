@@ -27,7 +27,7 @@ pub struct ControlPlaneUrl {
 }
 
 impl ControlPlaneUrl {
-    /// Whether the connection is protected by TLS.
+    /// Reports whether the connection uses TLS.
     pub fn has_tls(&self) -> bool {
         self.has_tls
     }
@@ -85,7 +85,7 @@ impl fmt::Display for ControlPlaneUrl {
 /// A control plane that can't be reached.
 #[derive(Debug, Error)]
 pub enum ConnectError {
-    /// It does not answer in time.
+    /// The control plane does not respond in time.
     #[error("no connection within {CONNECT_TIMEOUT:?}")]
     Timeout,
     /// The connection can't be opened.

@@ -53,7 +53,7 @@ pub struct ClientOptions {
     pub token: Option<TokenFile>,
     /// Directory for the last configuration.
     pub cache: Option<Cache>,
-    /// What the proxy serves.
+    /// The configuration that the proxy subscribes to.
     pub subscription: Subscription,
     /// Servers of the proxy itself, which no route may lead to.
     pub own: OwnServers,
@@ -72,7 +72,7 @@ pub struct Commit {
     pub applied: oneshot::Sender<()>,
 }
 
-/// State of a client, for people and metrics.
+/// State of a client, for the admin server and metrics.
 #[derive(Clone, Debug, Default)]
 pub struct ClientState {
     /// Control plane that the client is connected to.
@@ -81,7 +81,7 @@ pub struct ClientState {
     pub disconnected: Option<Instant>,
     /// Version in effect; `None` before the first one.
     pub version: Option<u64>,
-    /// Whether the configuration in effect was read from disk.
+    /// The configuration in effect was read from disk.
     pub is_cached: bool,
     /// Number of resources.
     pub resources: usize,
@@ -117,7 +117,7 @@ pub struct Client {
     reports: Arc<ReportQueue>,
     state: StateReader,
     commits: mpsc::Sender<Commit>,
-    /// When the configuration is to be stored, if it has changed.
+    /// Time at which a changed configuration will be stored.
     store_at: Option<Instant>,
     storing: Option<JoinHandle<()>>,
 }
@@ -206,7 +206,7 @@ impl Client {
         });
     }
 
-    /// Puts what was received in effect. Fails if this process is shutting down.
+    /// Applies the received changes. Fails if this process is shutting down.
     async fn commit(&mut self, version: u64) -> Result<(), StreamError> {
         let (applied, is_applied) = oneshot::channel();
         let update = Commit {
@@ -219,7 +219,7 @@ impl Client {
         is_applied.await.map_err(|_| StreamError::Shutdown)
     }
 
-    /// Plans to store the configuration.
+    /// Schedules the configuration to be stored.
     fn store_soon(&mut self) {
         if self.options.cache.is_some() {
             let at = Instant::now() + STORE_DELAY;
@@ -227,7 +227,7 @@ impl Client {
         }
     }
 
-    /// Stores the configuration on another thread, unless a part of the next one was received already: then it is stored after the next commit.
+    /// Stores the configuration on another thread. If a part of the next version was received already, it is stored after the next commit.
     fn store(&mut self) {
         let is_storing = self
             .storing
@@ -265,7 +265,7 @@ impl Client {
     }
 }
 
-/// Half of a time and a random part of the other half: proxies that lost the same control plane do not return at once.
+/// Returns a random time between half of `time` and `time`, so that proxies that lost the same control plane do not reconnect at once.
 fn jittered(time: Duration) -> Duration {
     use std::hash::{BuildHasher, RandomState};
     let random = RandomState::new().hash_one(0u8) % 1024;

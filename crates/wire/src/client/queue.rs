@@ -1,4 +1,4 @@
-//! What a proxy reports, until it was sent: the whole on a new stream, then changes. Changes of one thing are merged, so the queue is bounded by what there is to report.
+//! The queue of a proxy's reports: the complete state for a new stream, then changes. Changes of the same subject are merged, which bounds the queue.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ enum Subject {
 }
 
 impl Subject {
-    /// Subject of a change, and whether there is something to report on it from now on; `None` for changes that are not reports.
+    /// Returns the subject of a change, and whether it still has something to report; `None` for changes that are not reports.
     fn of(change: &Change) -> Option<(Subject, bool)> {
         match change {
             Change::Observe(gateway, seen) => {
@@ -33,13 +33,13 @@ impl Subject {
 
 #[derive(Debug, Default)]
 struct Content {
-    /// Everything that there is to report.
+    /// The complete state.
     all: BTreeMap<Subject, Change>,
-    /// Changes that were not sent yet.
+    /// Changes not sent yet.
     changes: BTreeMap<Subject, Change>,
 }
 
-/// Reports on their way to the control plane.
+/// Reports to be sent to the control plane.
 #[derive(Debug, Default)]
 pub struct ReportQueue {
     content: Mutex<Content>,
@@ -67,7 +67,7 @@ impl ReportQueue {
         self.changed.notify_one();
     }
 
-    /// Everything that there is to report. What is put later is returned by [`changes`](Self::changes).
+    /// Returns the complete state. Later reports are returned by [`changes`](Self::changes).
     pub(super) fn all(&self) -> Vec<Change> {
         let mut content = self.lock();
         content.changes.clear();

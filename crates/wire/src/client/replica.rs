@@ -1,7 +1,7 @@
-//! The resources that a proxy has received. Pure: nothing here does I/O.
+//! The resources that a proxy has received. This module does no I/O.
 //!
-//! Responses are collected until a commit, which turns them into one change of the bound form. A resource that can't be decoded is left out alone: its last good
-//! version stays in effect, and so does everything that this version names, until a good version arrives.
+//! Responses are collected until a commit, which converts them into one change of the bound form. A resource that can't be decoded affects no other: its last
+//! valid version stays in effect, with everything that this version references, until a valid version arrives.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::proto;
 use crate::resource::{Resource, ResourceType};
 use crate::xds::discovery::{self, DeltaDiscoveryResponse};
 
-/// A resource as it was received last.
+/// The version of a resource received last.
 #[derive(Clone, Debug)]
 struct Held {
     version: Arc<str>,
@@ -24,23 +24,23 @@ struct Held {
     resource: Option<Resource>,
 }
 
-/// Everything that was received.
+/// The received resources.
 #[derive(Clone, Debug, Default)]
 pub struct Replica {
     held: HashMap<Arc<str>, Held>,
     digest: Digest,
     /// Names whose resource has changed since the last commit.
     staged: BTreeSet<Arc<str>>,
-    /// Removed resources that are still in effect, because they were removed since the last commit or a retained version names them.
+    /// Removed resources that are still in effect, because they were removed since the last commit or a retained version references them.
     removed: HashMap<Arc<str>, Resource>,
-    /// Whether something was removed since the last commit.
+    /// A resource was removed since the last commit.
     has_new_removals: bool,
     /// Resources whose newest version could not be decoded.
     rejected: BTreeMap<Arc<str>, proto::Rejection>,
 }
 
 impl Replica {
-    /// Takes over a response. It takes effect with the next commit.
+    /// Records a response, which takes effect with the next commit.
     pub fn receive(&mut self, response: DeltaDiscoveryResponse) {
         for resource in response.resources {
             self.receive_resource(resource);
@@ -112,7 +112,7 @@ impl Replica {
         delta
     }
 
-    /// Names of removed resources that versions in effect name, because their newer versions were rejected.
+    /// Names of removed resources that versions in effect reference, because newer versions of these were rejected.
     fn retained(&self) -> HashSet<String> {
         let rejected = self.rejected.keys();
         let old = rejected.filter_map(|name| self.held.get(name)?.resource.as_ref());
@@ -140,7 +140,7 @@ impl Replica {
         self.held.len()
     }
 
-    /// Whether nothing was received.
+    /// Reports whether nothing was received.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -160,7 +160,7 @@ impl Replica {
             .collect()
     }
 
-    /// Whether nothing was received since the last commit.
+    /// Reports whether nothing was received since the last commit.
     pub fn is_committed(&self) -> bool {
         self.staged.is_empty() && !self.has_new_removals
     }

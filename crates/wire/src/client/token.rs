@@ -1,4 +1,4 @@
-//! The token that a proxy presents. Something else, such as a kubelet, replaces its file before it expires.
+//! The token that a proxy presents. Another process, such as the kubelet, replaces its file before it expires.
 
 use std::fs;
 use std::io;

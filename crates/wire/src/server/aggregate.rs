@@ -1,7 +1,7 @@
-//! Joins the reports of several proxies into one observation for each Gateway.
+//! Aggregates the reports of several proxies into one observation for each Gateway.
 //!
 //! A Gateway may be served by several proxies on several machines. Its addresses are those of all of them. An address or a port is reported as unusable only if
-//! no proxy can use it; a failure on some of them is a problem of these proxies and is shown with them.
+//! no proxy can use it; a failure of only some proxies is listed as a problem of these proxies.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use pointsman_binding::{Change, Observation, OwnServers};
 use pointsman_resources::Name;
 use tokio::time::{Duration, Instant};
 
-/// Time for which the reports of a proxy that has disconnected count: most come back, and the statuses of Gateways should not change meanwhile.
+/// Time for which the reports of a disconnected proxy stay valid: most proxies reconnect, and the statuses of Gateways should not change meanwhile.
 const GRACE: Duration = Duration::from_secs(60);
 
 /// Reports of one proxy.
@@ -23,22 +23,22 @@ struct Reports {
     refused: BTreeMap<Arc<str>, Vec<IpAddr>>,
     /// Servers of the proxy itself.
     own: OwnServers,
-    /// Number of the stream that they came on.
+    /// Number of the stream that delivered them.
     stream: u64,
     /// When the stream ended.
     lost: Option<Instant>,
     stage: Stage,
 }
 
-/// How far reports have come.
+/// Progress of reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// They were received, or are expected.
+    /// Received or expected.
     #[default]
     Received,
-    /// They were taken.
+    /// Taken by the reconciler.
     Taken,
-    /// Statuses and configuration follow from them.
+    /// Reflected in statuses and configuration.
     Applied,
 }
 
@@ -70,7 +70,7 @@ impl Aggregate {
         stream
     }
 
-    /// Takes over reports.
+    /// Applies reports.
     pub fn apply(&mut self, proxy: &str, stream: u64, changes: Vec<Change>) {
         let reports = self.proxies.get_mut(proxy);
         let Some(reports) = reports.filter(|reports| reports.stream == stream) else {
@@ -122,7 +122,7 @@ impl Aggregate {
         own
     }
 
-    /// Whether reports of a proxy that has disconnected still count.
+    /// Reports whether there are reports of disconnected proxies that are still valid.
     pub fn has_lost(&self) -> bool {
         self.proxies.values().any(|reports| reports.lost.is_some())
     }
@@ -133,20 +133,20 @@ impl Aggregate {
         self.refused.extend(reports.refused.keys().cloned());
     }
 
-    /// Records that what was taken is in effect.
+    /// Records that the taken reports are in effect.
     pub fn record_applied(&mut self) {
         let taken = self.proxies.values_mut();
         let taken = taken.filter(|reports| reports.stage == Stage::Taken);
         taken.for_each(|reports| reports.stage = Stage::Applied);
     }
 
-    /// Whether everything that a proxy has reported is in effect.
+    /// Reports whether all reports of a proxy are in effect.
     pub fn is_applied(&self, proxy: &str) -> bool {
         let reports = self.proxies.get(proxy);
         reports.is_some_and(|reports| reports.stage == Stage::Applied)
     }
 
-    /// Failures that one proxy has reported, for people.
+    /// Returns human-readable failures that one proxy has reported.
     pub fn problems(&self, proxy: &str) -> Vec<String> {
         let Some(reports) = self.proxies.get(proxy) else {
             return Vec::new();
@@ -163,7 +163,7 @@ impl Aggregate {
         problems
     }
 
-    /// Takes what has changed since the last call.
+    /// Takes the changes since the last call.
     pub fn take(&mut self, now: Instant) -> Vec<Change> {
         let is_over = |reports: &Reports| reports.lost.is_some_and(|lost| now >= lost + GRACE);
         let proxies = std::mem::take(&mut self.proxies);
@@ -343,7 +343,7 @@ mod tests {
         aggregate.take(Instant::now());
         aggregate.end("a", stream, Instant::now());
         assert!(aggregate.take(Instant::now() + GRACE / 2).is_empty());
-        // It is back: the end of the old stream does not count any more.
+        // The proxy has reconnected: the end of the old stream has no effect.
         let new = report(&mut aggregate, "a", seen("192.0.2.1", None));
         aggregate.end("a", stream, Instant::now());
         assert!(!aggregate.has_lost());

@@ -1,6 +1,6 @@
-//! The authorization file: which identities may subscribe to what.
+//! The authorization file, which lists the permitted subscriptions of each identity.
 //!
-//! Each line names an identity, one of the subject alternative names of a proxy's certificate, and after it what this proxy may subscribe to:
+//! Each line starts with an identity, which is a subject alternative name of a proxy's certificate, followed by the resources that the proxy may subscribe to:
 //!
 //! ```text
 //! # the edge in the first zone
@@ -10,7 +10,8 @@
 //! debug.example.org             *
 //! ```
 //!
-//! A certificate with several names may do what any of them may. The file is read again when it has changed; a broken one leaves the last good one in effect.
+//! A certificate with several names has the permissions of all of them. The file is read again when it changes. If it is invalid, the last valid version stays
+//! in effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,13 +25,13 @@ use thiserror::Error;
 use super::peer::Peer;
 use super::selector::{Selector, Subscription};
 
-/// Subscriptions that are allowed, by identity.
+/// Permitted subscriptions by identity.
 type Rules = BTreeMap<String, Subscription>;
 
 /// An authorization file that can't be used.
 #[derive(Debug, Error)]
 pub enum AuthorizationError {
-    /// It can't be read.
+    /// The file can't be read.
     #[error("{0}: {1}")]
     Read(PathBuf, io::Error),
     /// A line is malformed.
@@ -58,7 +59,7 @@ impl Authorization {
         })
     }
 
-    /// What a peer may subscribe to.
+    /// Returns the permitted subscription of a peer.
     pub fn allowed(&self, peer: &Peer) -> Subscription {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stamp = stamp(&self.path);

@@ -30,7 +30,7 @@ pub fn bind(address: SocketAddr, has_tls: bool) -> io::Result<std::net::TcpListe
     Ok(listener)
 }
 
-/// Accepts connections for ever.
+/// Accepts connections until the task is cancelled.
 pub async fn accept(
     listener: std::net::TcpListener,
     server: Arc<Server>,
@@ -46,7 +46,7 @@ pub async fn accept(
                 continue;
             }
         };
-        // If this fails, messages are slower.
+        // A failure only makes small messages slower.
         let _ = stream.set_nodelay(true);
         let (server, tls) = (server.clone(), tls.clone());
         tokio::spawn(async move {

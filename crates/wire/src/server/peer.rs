@@ -1,7 +1,7 @@
-//! Identity of the other side of a connection, and what follows from it.
+//! Identity and permissions of proxies.
 //!
 //! A proxy proves its identity by a certificate (mutual TLS) or by a bearer token in the metadata of each stream. An [`Authorize`] function turns either into a
-//! [`Grant`], or refuses the stream. A refused proxy gets no configuration at all, not even an empty one, so what it has stays in effect.
+//! [`Grant`], or refuses the stream. A refused proxy gets no configuration at all, not even an empty one, so its last configuration stays in effect.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -54,9 +54,9 @@ impl fmt::Debug for Token {
 /// Permission of a proxy.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// What it may subscribe to.
+    /// Permitted subscription.
     pub subscription: Subscription,
-    /// Names that it has proven, for people.
+    /// Proven names, for display.
     pub identities: Vec<String>,
     /// Name under which its state and its reports are kept.
     pub name: ProxyName,
@@ -86,13 +86,13 @@ impl ProxyName {
     }
 }
 
-/// Reason why a proxy gets nothing.
+/// A refused stream.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// Its credential is missing or invalid. Another attempt needs another credential.
     #[error("{0}")]
     Unauthenticated(String),
-    /// Its identity is proven, and nothing is permitted to it.
+    /// Its identity is proven, but it has no permissions.
     #[error("{0}")]
     Forbidden(String),
     /// Its credential could not be verified.

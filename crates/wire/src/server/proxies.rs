@@ -1,4 +1,4 @@
-//! What is known of connected proxies beside their progress.
+//! Information about connected proxies, except for their progress.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::selector::Subscription;
 use super::store::ProxyId;
 
-/// Changes whose time is kept.
+/// Maximum number of recent changes with their times.
 const CHANGES: usize = 4096;
 
 /// A connected proxy.
@@ -17,7 +17,7 @@ pub struct Connected {
     pub name: String,
     pub software: String,
     pub address: SocketAddr,
-    /// Names that it has proven.
+    /// Proven names.
     pub identities: Vec<String>,
     pub subscription: Subscription,
     pub connected: Instant,
@@ -43,7 +43,7 @@ impl Proxies {
         self.changes.push_back((position, now));
     }
 
-    /// Time of the first change after a position, as far as it is known.
+    /// Time of the first change after a position, if it is known.
     pub fn change_after(&self, position: Option<u64>) -> Option<Instant> {
         let position = position.unwrap_or(0);
         let first = self.changes.partition_point(|(at, _)| *at <= position);

@@ -1,7 +1,7 @@
-//! Logs of changes, and the sets of resources that proxies with a restricted subscription get.
+//! Logs of changes, and the sets of resources that proxies with a restricted subscription receive.
 //!
-//! A scope is what can be reached from the resources that a subscription selects, along references and from parents to children. This graph has no cycles, so
-//! a scope counts for each member how often it is reached, and a change costs what it touches.
+//! The members of a set are the resources reachable from those that a subscription selects, along references and from parents to children. This graph is acyclic,
+//! so the set counts the paths to each member, and the cost of a change is proportional to the members that it affects.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -15,9 +15,9 @@ pub(super) struct Log {
     entries: BTreeMap<u64, SlotId>,
     /// Positions of removals.
     removals: BTreeSet<u64>,
-    /// Position up to which removals may have been forgotten.
+    /// Position up to which removals may have been dropped.
     pub horizon: u64,
-    /// Position at which the log was made. Removals before are not in it.
+    /// Position at which the log was created. It does not contain earlier removals.
     pub start: u64,
     /// Position of the last change.
     pub changed: u64,
@@ -54,7 +54,7 @@ impl Log {
         self.entries.len() - self.removals.len()
     }
 
-    /// Takes out removals that all proxies have passed. If there are too many, takes out all.
+    /// Drops removals that all proxies have received. If there are too many, drops all.
     pub fn expire(&mut self, passed: u64) -> Vec<SlotId> {
         let passed = match self.removals.len() > self.len().max(MIN_REMOVALS) {
             true => u64::MAX,
@@ -71,16 +71,16 @@ impl Log {
     }
 }
 
-/// Resource of a scope.
+/// A resource of the set.
 #[derive(Clone, Copy, Debug, Default)]
 struct Member {
-    /// Number of ways in which it is reached; 0 for one that has left and whose removal is still in the log.
+    /// Number of paths to the resource; 0 if it has left the set and its removal is still in the log.
     count: u32,
     /// Position in the log; 0 if it has none because the resource does not exist.
     position: u64,
 }
 
-/// The resources of a restricted subscription.
+/// The resources that followers of a restricted subscription receive.
 #[derive(Debug)]
 pub(super) struct Scope {
     pub subscription: Subscription,
@@ -90,7 +90,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    /// Creates an empty scope.
+    /// Creates an empty set.
     pub fn new(subscription: Subscription) -> Self {
         Scope {
             subscription,
@@ -100,12 +100,12 @@ impl Scope {
         }
     }
 
-    /// Whether a resource is in the scope.
+    /// Reports whether a resource is in the set.
     pub fn contains(&self, id: SlotId) -> bool {
         self.members.get(&id).is_some_and(|member| member.count > 0)
     }
 
-    /// Resources in the scope.
+    /// The resources in the set.
     pub fn members(&self) -> impl Iterator<Item = SlotId> {
         let members = self.members.iter();
         members
@@ -126,7 +126,7 @@ impl Scope {
         member.position = *position;
     }
 
-    /// Adds a way in which a resource is reached, and everything that is reached from it.
+    /// Adds a path to a resource, and everything reachable from it.
     pub fn enter(&mut self, me: u32, id: SlotId, slots: &mut Slots, position: &mut u64) {
         let member = self.members.entry(id).or_default();
         member.count += 1;
@@ -149,7 +149,7 @@ impl Scope {
         }
     }
 
-    /// Removes a way in which a resource was reached, and everything that is not reached any more.
+    /// Removes a path to a resource, and everything that is no longer reachable.
     pub fn leave(&mut self, me: u32, id: SlotId, slots: &mut Slots, position: &mut u64) {
         let Some(member) = self.members.get_mut(&id) else {
             return;
@@ -176,7 +176,7 @@ impl Scope {
         }
     }
 
-    /// Forgets removals that all proxies have passed.
+    /// Drops removals that all proxies have received.
     pub fn expire(&mut self, passed: u64, slots: &mut Slots) {
         for id in self.log.expire(passed) {
             let Some(member) = self.members.get_mut(&id) else {
@@ -190,7 +190,7 @@ impl Scope {
         }
     }
 
-    /// Gives up all members.
+    /// Removes all members.
     pub fn dissolve(self, me: u32, slots: &mut Slots) {
         for id in self.members.into_keys() {
             slots[id].scopes.retain(|scope| *scope != me);

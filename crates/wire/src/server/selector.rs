@@ -12,14 +12,14 @@ use crate::resource::Resource;
 /// The part of the configuration that a proxy subscribes to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Subscription {
-    /// Everything, the mesh included.
+    /// The whole configuration, including the mesh.
     Everything,
-    /// What these select, and whatever that names.
+    /// The resources that the selectors match, and everything that these reference.
     Selected(BTreeSet<Selector>),
 }
 
 impl Subscription {
-    /// Parses the names that a proxy subscribes to. None at all are everything, as in xDS.
+    /// Parses the names that a proxy subscribes to. An empty list subscribes to everything, as in xDS.
     pub fn parse(names: &[String]) -> Result<Self, String> {
         if names.is_empty() || names.iter().any(|name| name == "*") {
             return Ok(Subscription::Everything);
@@ -28,7 +28,7 @@ impl Subscription {
         Ok(Subscription::Selected(selectors.collect::<Result<_, _>>()?))
     }
 
-    /// Names as a proxy subscribes to them.
+    /// Returns the names for a subscription.
     pub fn names(&self) -> Vec<String> {
         match self {
             Subscription::Everything => vec!["*".to_owned()],
@@ -38,7 +38,7 @@ impl Subscription {
         }
     }
 
-    /// Restricts a subscription to what is allowed.
+    /// Restricts a subscription to the permitted part.
     pub fn restrict(&self, allowed: &Subscription) -> Subscription {
         match (self, allowed) {
             (_, Subscription::Everything) => self.clone(),
@@ -53,7 +53,7 @@ impl Subscription {
         }
     }
 
-    /// Selectors of which nothing is allowed.
+    /// Returns the selectors of which no part is permitted.
     pub fn refused<'s>(&'s self, allowed: &Subscription) -> Vec<&'s Selector> {
         match (self, allowed) {
             (Subscription::Everything, _) | (_, Subscription::Everything) => Vec::new(),
@@ -67,12 +67,12 @@ impl Subscription {
         }
     }
 
-    /// Whether it selects nothing, whatever there is.
+    /// Reports whether the subscription can't match any resource.
     pub fn is_empty(&self) -> bool {
         matches!(self, Subscription::Selected(selectors) if selectors.is_empty())
     }
 
-    /// Whether a resource is selected itself.
+    /// Reports whether a selector matches the resource itself.
     pub fn selects(&self, root: &Root) -> bool {
         match self {
             Subscription::Everything => true,
@@ -92,12 +92,12 @@ impl fmt::Display for Subscription {
 pub enum Root {
     /// A Gateway.
     Gateway(Name),
-    /// A Dataplane of Kuma's, or the Pod that is one.
+    /// A Kuma Dataplane, or its Pod.
     Dataplane(ObjectKey),
 }
 
 impl Root {
-    /// The Gateway or Dataplane that a resource stands for.
+    /// Returns the Gateway or Dataplane that a resource represents.
     pub fn of(resource: &Resource) -> Option<Root> {
         match resource {
             Resource::Gateway(request) => Some(match &request.proxy {
@@ -113,7 +113,7 @@ impl Root {
     }
 }
 
-/// Selects Gateways or Dataplanes: `gateway/NAMESPACE/NAME` or `dataplane/[MESH/]NAME`. A `*` stands for any namespace, mesh or name.
+/// Selects Gateways or Dataplanes: `gateway/NAMESPACE/NAME` or `dataplane/[MESH/]NAME`. `*` matches any namespace, mesh or name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Selector {
     kind: SelectorKind,
@@ -167,7 +167,7 @@ impl Selector {
         self.kind == kind && fits(&self.space, space) && fits(&self.name, &name.name)
     }
 
-    /// Selects what both select.
+    /// Returns the intersection of two selectors.
     fn intersect(&self, other: &Selector) -> Option<Selector> {
         let both = |a: &Pattern, b: &Pattern| match (a, b) {
             (Some(a), Some(b)) => (a == b).then(|| Some(a.clone())),

@@ -1,4 +1,4 @@
-//! The gRPC service: streams of proxies, and what is known of each proxy.
+//! The gRPC service: the streams of proxies, and their status.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -30,9 +30,9 @@ use crate::xds::discovery::DeltaDiscoveryRequest;
 
 /// A control plane for many proxies.
 ///
-/// Locks are held for memory operations only, never while anything is sent: a slow proxy delays nobody.
+/// Locks are held for memory operations only, never while sending, so a slow proxy does not delay others.
 pub struct Server {
-    /// Tells this process apart from others, and from itself before a restart.
+    /// Random name that distinguishes this process from others and from its previous runs.
     instance: String,
     state: Mutex<State>,
     reports: Mutex<Aggregate>,
@@ -45,7 +45,7 @@ pub struct Server {
     refusals: AtomicU64,
     rejected_credentials: AtomicU64,
     handshake_failures: AtomicU64,
-    /// Called when there is something new to report.
+    /// Called when there are new reports.
     notify: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -150,7 +150,7 @@ impl Server {
         (self.notify)();
     }
 
-    /// Takes what proxies have reported since the last call.
+    /// Takes the reports of proxies since the last call.
     pub fn take_reports(&self) -> Vec<Change> {
         self.reports().take(Instant::now())
     }
@@ -175,7 +175,7 @@ impl Server {
         self.reports().record_applied();
     }
 
-    /// Whether reports expire soon: those of proxies that have disconnected count for a while.
+    /// Reports whether there are reports of disconnected proxies, which expire after a while.
     pub fn has_expiring_reports(&self) -> bool {
         self.reports().has_lost()
     }
@@ -286,7 +286,7 @@ impl Server {
     }
 }
 
-/// Whether a proxy with this subscription may report something.
+/// Reports whether a proxy with this subscription may report a change.
 fn is_allowed(allowed: &Subscription, change: &Change) -> bool {
     match (allowed, change) {
         (Subscription::Everything, _) => true,
@@ -303,18 +303,18 @@ fn is_allowed(allowed: &Subscription, change: &Change) -> bool {
     }
 }
 
-/// What is known of a connected proxy.
+/// Status of a connected proxy.
 #[derive(Clone, Debug)]
 pub struct ProxyStatus {
     /// Name of the proxy.
     pub name: String,
-    /// Names that it has proven, by its certificate or its token; empty without either.
+    /// Names proven by its certificate or token; empty without either.
     pub identities: Vec<String>,
     /// Address that it connects from.
     pub address: SocketAddr,
     /// Version of its software.
     pub software: String,
-    /// What it subscribes to.
+    /// Subscription, as text.
     pub subscription: String,
     /// Time since it connected.
     pub connected: std::time::Duration,
@@ -332,7 +332,7 @@ pub struct ProxyStatus {
     pub rejected: BTreeMap<String, String>,
     /// Other problems that it has reported.
     pub problems: Vec<String>,
-    /// Whether statuses follow from everything that it has reported.
+    /// Everything that it has reported is reflected in statuses.
     pub reports_applied: bool,
 }
 
@@ -374,7 +374,7 @@ impl tonic::server::StreamingService<DeltaDiscoveryRequest> for DeltaService {
     type Future = BoxFuture<Response<Self::ResponseStream>>;
 
     fn call(&mut self, requests: tonic::Request<Streaming<DeltaDiscoveryRequest>>) -> Self::Future {
-        // Few: what is here was taken from the log and is not coalesced any more.
+        // A small buffer, because changes taken from the log are no longer coalesced.
         let (responses, stream) = mpsc::channel(2);
         let (server, peer) = (self.server.clone(), self.peer.clone());
         tokio::spawn(async move {

@@ -122,7 +122,7 @@ pub async fn run(
     }
 }
 
-/// Waits until a credential expires; for ever if it does not.
+/// Waits until a credential expires; forever if it does not.
 pub(super) async fn expiry(at: Option<Instant>) -> Status {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -211,7 +211,7 @@ impl<'s> Session<'s> {
         Ok(session)
     }
 
-    /// Asks the proxy for its resources in some buckets, and compares them.
+    /// Requests the proxy's resources in some buckets, and compares them.
     async fn compare(
         &mut self,
         buckets: Vec<u16>,
@@ -371,7 +371,7 @@ fn refuse(server: &Server, proxy: &str, address: SocketAddr, refusal: Refusal) -
     match &refusal {
         Refusal::Unauthenticated(_) => server.count_rejected_credential(),
         Refusal::Forbidden(_) => server.count_refusal(),
-        // Nothing is known about the proxy.
+        // The verification failed, so this says nothing about the proxy.
         Refusal::Unavailable(_) => {}
     }
     tracing::warn!("proxy {proxy} ({address}) is refused: {refusal}");

@@ -1,7 +1,7 @@
-//! The encoded resources of a control plane, and what each proxy has received of them.
+//! The encoded resources of a control plane, and the progress of each proxy.
 //!
-//! Everything is found by position in one sequence: each change of a resource gets the next position, and a proxy has received everything up to its own. Nothing here
-//! does I/O or waits.
+//! Each change of a resource gets the next position of one sequence. A proxy has received everything up to its own position. This module does no I/O and never
+//! waits.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -109,12 +109,12 @@ impl Slots {
         id
     }
 
-    /// Keeps a slot until it is released.
+    /// Increments the slot's reference count.
     pub fn hold(&mut self, id: SlotId) {
         self[id].holds += 1;
     }
 
-    /// Frees a slot that nothing holds any more.
+    /// Decrements the slot's reference count and frees an unused slot.
     pub fn release(&mut self, id: SlotId) {
         let slot = &mut self[id];
         slot.holds -= 1;
@@ -141,25 +141,25 @@ enum LogId {
     Scope(u32),
 }
 
-/// How far a connected proxy has come.
+/// Progress of a connected proxy.
 #[derive(Debug)]
 struct Progress {
     log: LogId,
     /// Everything up to here was sent.
     position: u64,
-    /// Names whose state was found to differ when the proxy connected, and is yet to be sent.
+    /// Names of resources that differed when the proxy connected and have not been sent yet.
     backlog: VecDeque<String>,
-    /// Whether something was sent since the last commit, or the first commit is due.
+    /// A commit is due: something was sent since the last one, or there was none yet.
     is_dirty: bool,
     /// Last commit that is in effect; `None` before the first one.
     acknowledged: Option<u64>,
-    /// The log's horizon when the proxy connected. What was forgotten before concerns nothing that the proxy has.
+    /// The log's horizon when the proxy connected. Removals dropped before then do not affect the proxy.
     horizon: u64,
     /// Removals up to here are not sent: the proxy had nothing when it connected.
     skip_removals: u64,
 }
 
-/// What to send next to a proxy.
+/// The next changes to send to a proxy.
 #[derive(Debug, Default)]
 pub struct Batch {
     /// Encoded resources.
@@ -170,21 +170,21 @@ pub struct Batch {
     pub commit: Option<u64>,
 }
 
-/// How a proxy that connects is brought up to date.
+/// The method to bring a newly connected proxy up to date.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resume {
-    /// It needs changes only, or everything because it has nothing.
+    /// Send changes only, or everything to a proxy without resources.
     Ready,
-    /// It has to list its resources in these buckets; see [`Store::compare`].
+    /// Request a list of its resources in these buckets; see [`Store::compare`].
     Compare(Vec<u16>),
 }
 
-/// How far a proxy has come.
+/// Progress of a proxy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgressReport {
     /// Last commit that is in effect; `None` before the first one.
     pub acknowledged: Option<u64>,
-    /// Position of the last change of what it subscribes to.
+    /// Position of the last change of its subscription.
     pub target: u64,
     /// Number of resources that it subscribes to.
     pub resources: usize,
@@ -286,7 +286,7 @@ impl Store {
         ids
     }
 
-    /// Extends the scopes of a resource to what it names now.
+    /// Extends the scopes of a resource to those that it references.
     fn enter_references(&mut self, id: SlotId, new: &[SlotId], old: &[SlotId]) {
         for me in self.slots[id].scopes.clone() {
             let Some(scope) = self.scopes.get_mut(&me) else {
@@ -298,7 +298,7 @@ impl Store {
         }
     }
 
-    /// Takes what a resource does not name any more out of its scopes.
+    /// Removes resources that a resource no longer references from its scopes.
     fn leave_references(&mut self, id: SlotId, new: &[SlotId], old: &[SlotId]) {
         for me in self.slots[id].scopes.clone() {
             let Some(scope) = self.scopes.get_mut(&me) else {
@@ -374,7 +374,7 @@ impl Store {
         self.record_route(change, id);
     }
 
-    /// Forgets removals that every proxy has passed.
+    /// Drops removals that every proxy has received.
     fn expire(&mut self) {
         let passed = |log: LogId| {
             let followers = self.proxies.values().filter(|proxy| proxy.log == log);
@@ -461,7 +461,7 @@ impl Store {
         (self.next_proxy, resume)
     }
 
-    /// Finds what differs from what a proxy has listed for some buckets. It is sent first.
+    /// Compares the resources that a proxy has listed for some buckets with the actual ones. Differences are sent first.
     pub fn compare(&mut self, proxy: ProxyId, buckets: &[u16], theirs: &HashMap<String, String>) {
         let Some(progress) = self.proxies.get(&proxy) else {
             return;
@@ -509,7 +509,7 @@ impl Store {
         }
     }
 
-    /// Whether followers of a log get a resource, which exists.
+    /// Reports whether followers of a log receive an existing resource.
     fn is_sent(&self, log: LogId, id: SlotId) -> bool {
         let in_scope = match log {
             LogId::Everything => true,
@@ -529,7 +529,7 @@ impl Store {
         }
     }
 
-    /// Finds or makes the log that a subscription follows.
+    /// Finds or creates the log of a subscription.
     fn find_log(&mut self, subscription: &Subscription) -> LogId {
         if *subscription == Subscription::Everything {
             return LogId::Everything;
@@ -555,7 +555,7 @@ impl Store {
         LogId::Scope(me)
     }
 
-    /// Disconnects a proxy. A scope that nobody follows any more is given up.
+    /// Disconnects a proxy. A scope without followers is removed.
     pub fn disconnect(&mut self, proxy: ProxyId) {
         let Some(progress) = self.proxies.remove(&proxy) else {
             return;
@@ -568,7 +568,7 @@ impl Store {
         }
     }
 
-    /// Takes the next batch for a proxy, of about as many bytes. Fails if changes that the proxy has not received were forgotten: it has to connect again.
+    /// Takes the next batch of about `bytes` for a proxy. Fails if changes that the proxy has not received were dropped, so that it has to connect again.
     pub fn next_batch(&mut self, proxy: ProxyId, bytes: usize) -> Option<Batch> {
         let mut progress = self.proxies.remove(&proxy)?;
         let batch = self.fill(&mut progress, bytes);
@@ -629,7 +629,7 @@ impl Store {
         }
     }
 
-    /// Whether there is something to send to a proxy.
+    /// Reports whether there is something to send to a proxy.
     pub fn has_news(&self, proxy: ProxyId) -> bool {
         self.proxies.get(&proxy).is_some_and(|progress| {
             let (log, _) = self.log(progress.log);
@@ -637,7 +637,7 @@ impl Store {
         })
     }
 
-    /// How far a proxy has come.
+    /// Returns the progress of a proxy.
     pub fn progress(&self, proxy: ProxyId) -> Option<ProgressReport> {
         let progress = self.proxies.get(&proxy)?;
         let (log, _) = self.log(progress.log);

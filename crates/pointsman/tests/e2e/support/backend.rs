@@ -1,4 +1,4 @@
-//! HTTP backends that remember what they saw and answer as a test says.
+//! HTTP backends that record requests and respond as a test specifies.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -26,7 +26,7 @@ use super::http1::Stream;
 use super::message::{Fields, field, fields, of_map, to_map};
 use super::within;
 
-/// A request as a backend saw it.
+/// A request received by a backend.
 #[derive(Debug, Clone, Default)]
 pub struct Saw {
     pub method: String,
@@ -37,11 +37,11 @@ pub struct Saw {
     pub headers: Fields,
     pub body: Vec<u8>,
     pub trailers: Fields,
-    /// Which of the backend's connections it came on, from 0.
+    /// Number of the backend's connection that carried it, from 0.
     pub connection: usize,
-    /// The name asked for in the TLS handshake.
+    /// SNI of the TLS handshake.
     pub sni: Option<String>,
-    /// Whether a client certificate was shown.
+    /// The client presented a certificate.
     pub certificate: bool,
 }
 
@@ -59,27 +59,27 @@ impl Saw {
     }
 }
 
-/// What a backend does with a request.
+/// A backend's response to a request.
 #[derive(Debug, Clone)]
 pub enum Answer {
-    /// A whole response.
+    /// A complete response.
     Whole {
         status: u16,
         headers: Fields,
         body: Bytes,
         trailers: Fields,
     },
-    /// A head at once, then the request's body as it comes, then its trailers (in gRPC: `grpc-status: 0`).
+    /// The head at once, then the request's body as it arrives, then its trailers (in gRPC: `grpc-status: 0`).
     Echo,
     /// A 200 once the gate is open.
     Later(Gate),
     /// None, ever.
     Never,
-    /// The connection (in HTTP/2 the stream) is cut.
+    /// Closes the connection (in HTTP/2: resets the stream).
     Cut,
 }
 
-/// What keeps answers back until a test opens it.
+/// Delays responses until a test opens it.
 #[derive(Debug, Clone)]
 pub struct Gate(watch::Sender<bool>);
 
@@ -127,7 +127,7 @@ impl Answer {
 
 type Handler = dyn Fn(&Saw) -> Answer + Send + Sync;
 
-/// What all connections of a backend share.
+/// State shared by the connections of a backend.
 pub struct Record {
     requests: Mutex<Vec<Saw>>,
     count: watch::Sender<usize>,
@@ -154,7 +154,7 @@ impl Record {
         self.count.send_modify(|count| *count += 1);
     }
 
-    /// A new connection's number; it is open until the guard is dropped.
+    /// Registers a connection, which counts as open until the guard is dropped. Returns its number.
     pub fn connected(self: &Arc<Self>) -> (usize, Open) {
         self.open.send_modify(|count| *count += 1);
         let number = self.connections.fetch_add(1, Ordering::Relaxed);
@@ -162,7 +162,7 @@ impl Record {
     }
 }
 
-/// A connection that is open.
+/// Guard of an open connection.
 pub struct Open(Arc<Record>);
 
 impl Drop for Open {
@@ -171,7 +171,7 @@ impl Drop for Open {
     }
 }
 
-/// A server in this process. It ends with the test.
+/// A server in this process, which is stopped on drop.
 pub struct Backend {
     pub name: String,
     pub address: SocketAddr,
@@ -190,12 +190,12 @@ async fn any_port() -> TcpListener {
 }
 
 impl Backend {
-    /// HTTP/1.1 that says what it saw.
+    /// HTTP/1.1 that responds with the received request.
     pub async fn http1(name: &str) -> Backend {
         Backend::http1_with(name, |_| status(200)).await
     }
 
-    /// HTTP/1.1 with answers of the test's.
+    /// HTTP/1.1 with responses of the test.
     pub async fn http1_with(
         name: &str,
         handler: impl Fn(&Saw) -> Answer + Send + Sync + 'static,
@@ -227,7 +227,7 @@ impl Backend {
         Backend::serve(name, true, None, handler).await
     }
 
-    /// gRPC that sends back each message as it comes.
+    /// gRPC that echoes each message as it arrives.
     pub async fn grpc(name: &str) -> Backend {
         Backend::http2_with(name, |_| Answer::Echo).await
     }
@@ -278,7 +278,7 @@ impl Backend {
         })
     }
 
-    /// A listener whose connections are each given to `connection`.
+    /// A listener that passes each connection to `connection`.
     pub async fn listening<F: Future<Output = ()> + Send + 'static>(
         name: &str,
         connection: impl Fn(TcpStream, Arc<Record>) -> F + Send + 'static,
@@ -310,7 +310,7 @@ impl Backend {
         }
     }
 
-    /// What is made of an own task.
+    /// A backend implemented by the test's own task.
     pub fn of(
         name: &str,
         address: SocketAddr,
@@ -325,7 +325,7 @@ impl Backend {
         }
     }
 
-    /// Waits until so many requests have come, and gives all that came.
+    /// Waits for a number of requests and returns all received ones.
     pub async fn saw(&self, count: usize) -> Vec<Saw> {
         let mut counter = self.record.count.subscribe();
         within(
@@ -337,29 +337,29 @@ impl Backend {
         self.record.requests.lock().expect("no panic").clone()
     }
 
-    /// The only request that has come.
+    /// Returns the only request received.
     pub async fn only(&self) -> Saw {
         let mut all = self.saw(1).await;
         assert_eq!(all.len(), 1, "{all:?}");
         all.remove(0)
     }
 
-    /// Counts from now on, and remembers nothing else: for long runs.
+    /// From now on only counts requests, for long runs.
     pub fn forget(&self) {
         self.record.forgets.store(true, Ordering::Relaxed);
     }
 
-    /// How many have come so far.
+    /// Number of requests received so far.
     pub fn count(&self) -> usize {
         *self.record.count.borrow()
     }
 
-    /// How many connections were ever made.
+    /// Number of connections accepted so far.
     pub fn connections(&self) -> usize {
         self.record.connections.load(Ordering::Relaxed)
     }
 
-    /// Waits until so many connections are open.
+    /// Waits until this number of connections is open.
     pub async fn open(&self, count: usize) {
         let mut counter = self.record.open.subscribe();
         within(
@@ -389,7 +389,7 @@ async fn drive(
         )
     });
     let stream = TokioIo::new(stream);
-    // How a connection ends is the test's business, not the backend's.
+    // Errors of connections are checked by tests, not by the backend.
     if http2 {
         let _ = hyper::server::conn::http2::Builder::new(TokioExecutor::new())
             .serve_connection(stream, service)
@@ -444,7 +444,7 @@ async fn answer(
         };
         return Ok(response.body(echo.boxed()).expect("a response"));
     }
-    // A body that never ends whole is not noted: the request was not a whole one.
+    // A request with an incomplete body is not recorded.
     let whole = body.collect().await.map_err(io::Error::other)?;
     saw.trailers = whole.trailers().map(of_map).unwrap_or_default();
     saw.body = whole.to_bytes().to_vec();
@@ -494,7 +494,7 @@ async fn answer(
     }
 }
 
-/// A request's body on its way back.
+/// A request's body, sent back.
 struct Echo {
     body: Incoming,
     grpc: bool,

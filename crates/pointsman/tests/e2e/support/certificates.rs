@@ -1,4 +1,4 @@
-//! Certificates made on the spot, and TLS clients that say what name they want.
+//! Generated certificates, and TLS clients with a given SNI.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use tokio_rustls::client::TlsStream;
 use super::http1::Stream;
 use super::within;
 
-/// Who signs.
+/// A certificate authority.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub pem: String,
@@ -42,7 +42,7 @@ impl Authority {
         }
     }
 
-    /// For servers of these names and for clients.
+    /// Issues a certificate for clients and for servers with these names.
     pub fn sign(&self, names: &[&str]) -> Identity {
         self.sign_with(names, &[])
     }
@@ -96,7 +96,7 @@ impl Identity {
         PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key")
     }
 
-    /// What a server that has it needs; `clients` must show a certificate of that authority.
+    /// Returns the configuration of a server with this identity. If `clients` is set, clients have to present a certificate of that authority.
     pub fn server(&self, alpn: &[&str], clients: Option<&Authority>) -> Arc<ServerConfig> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -131,7 +131,7 @@ fn roots(authority: &Authority) -> RootCertStore {
     roots
 }
 
-/// How a client shakes hands.
+/// Settings of a client's handshake.
 #[derive(Clone, Copy)]
 pub struct Handshake<'a> {
     pub trusts: &'a Authority,
@@ -167,12 +167,12 @@ impl<'a> Handshake<'a> {
         Handshake { versions, ..self }
     }
 
-    /// Shakes hands over a new connection.
+    /// Performs the handshake over a new connection.
     pub async fn try_connect(self, address: SocketAddr) -> std::io::Result<TlsStream<TcpStream>> {
         self.try_over(TcpStream::connect(address).await?).await
     }
 
-    /// Shakes hands over a connection.
+    /// Performs the handshake over a connection.
     pub async fn try_over<S: Stream>(self, stream: S) -> std::io::Result<TlsStream<S>> {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(self.versions)
@@ -200,13 +200,13 @@ impl<'a> Handshake<'a> {
 }
 
 impl Identity {
-    /// The certificate itself.
+    /// Returns the leaf certificate.
     pub fn leaf(&self) -> Vec<u8> {
         self.chain().first().expect("a certificate").to_vec()
     }
 }
 
-/// A handshake in which the server is believed, whoever it is.
+/// Performs a handshake without verifying the server.
 pub async fn gullible(
     address: SocketAddr,
     name: &str,
@@ -232,7 +232,7 @@ pub async fn gullible(
         .expect("a handshake")
 }
 
-/// The certificate that a server shows for a name, believed or not.
+/// Returns the certificate that a server presents for a name, without verifying it.
 pub async fn shown(address: SocketAddr, name: &str) -> Vec<u8> {
     let stream = gullible(address, name, None).await;
     let chain = stream
@@ -243,7 +243,7 @@ pub async fn shown(address: SocketAddr, name: &str) -> Vec<u8> {
     chain.first().expect("a certificate").to_vec()
 }
 
-/// Believes everyone.
+/// Accepts any certificate.
 #[derive(Debug)]
 struct Anyone;
 

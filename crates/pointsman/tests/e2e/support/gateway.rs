@@ -1,4 +1,4 @@
-//! The real binary, started on manifests, with loopback addresses that nobody else has.
+//! Runs the real binary on manifests, with unique loopback addresses.
 
 use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -16,7 +16,7 @@ use super::{eventually, within};
 pub const HTTP: u16 = 8080;
 pub const HTTPS: u16 = 8443;
 
-/// A loopback address of our own. Workers share ports (SO_REUSEPORT), so a taken one is not noticed when it is bound: each Gateway has an address instead, held by a
+/// A unique loopback address. Workers share ports (SO_REUSEPORT), so binding a port in use does not fail. Each Gateway has its own address instead, reserved by a
 /// socket that is not shared.
 #[derive(Debug)]
 pub struct Address {
@@ -29,7 +29,7 @@ impl Address {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         loop {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
-            // 127.128.0.0/9: a block of 2048 for each process, as far as that goes.
+            // 127.128.0.0/9: a block of 2048 addresses for each process.
             let host = (std::process::id() % 4096) * 2048 + number % 2048;
             let ip = Ipv4Addr::from_bits(0x7f80_0000 + host);
             if matches!(host & 0xff, 0 | 255) {
@@ -53,17 +53,17 @@ impl Address {
     }
 }
 
-/// A running `pointsman run`, or `pointsman controller` and `pointsman proxy`. It ends with the test; if the test failed, its log is shown.
+/// A running `pointsman run`, or `pointsman controller` and `pointsman proxy`. Stopped on drop, which prints the log if the test has failed.
 #[derive(Debug)]
 pub struct Gateway {
     pub address: Address,
     folder: tempfile::TempDir,
     process: Child,
-    /// The control plane, if it is a process of its own.
+    /// The control plane, if it is a separate process.
     controller: Option<Child>,
 }
 
-/// One that is about to be started.
+/// Settings of a Gateway to be started.
 #[derive(Debug, Default)]
 pub struct Setup {
     arguments: Vec<String>,
@@ -94,7 +94,7 @@ impl Setup {
         self
     }
 
-    /// Gives it a hosts file of its own, in a mount namespace. `ADDRESS` stands for the Gateway's own.
+    /// Uses a separate hosts file, in a mount namespace. `ADDRESS` is replaced by the Gateway's address.
     pub fn hosts(mut self, text: &str) -> Setup {
         self.hosts = Some(text.to_owned());
         self
@@ -157,7 +157,7 @@ impl Setup {
         }
     }
 
-    /// The binary, perhaps with a hosts file of its own.
+    /// Returns the command, possibly with a separate hosts file.
     fn data_plane_command(&self, folder: &tempfile::TempDir, address: &Address) -> Command {
         let Some(hosts) = &self.hosts else {
             return Command::new(BINARY);
@@ -174,7 +174,7 @@ impl Setup {
         command
     }
 
-    /// Arguments whose names are wanted, with their values.
+    /// Returns the arguments for whose names `wanted` returns true, with their values.
     fn arguments_of(&self, address: &Address, wanted: impl Fn(&str) -> bool) -> Vec<String> {
         let pairs = self.arguments.chunks(2);
         let pairs = pairs.filter(|pair| wanted(&pair[0]));
@@ -193,19 +193,19 @@ impl Setup {
     }
 }
 
-/// Whether control plane and data plane are two processes.
+/// True if control plane and data plane are separate processes.
 pub const SPLIT: bool = matches!(env!("CARGO_CRATE_NAME").as_bytes(), b"e2e_split");
 
 const BINARY: &str = env!("CARGO_BIN_EXE_pointsman");
 pub const XDS: u16 = 15010;
 pub const CONTROLLER_ADMIN: u16 = 15001;
 
-/// Whether a flag of `run` is one of `controller` and not of `proxy`.
+/// Reports whether a flag of `run` is one of `controller` and not of `proxy`.
 fn is_of_control_plane(name: &str) -> bool {
     ["--content-dir", "--content-env"].contains(&name)
 }
 
-/// Whether a flag of `run` is one of `proxy` and not of `controller`.
+/// Reports whether a flag of `run` is one of `proxy` and not of `controller`.
 fn is_of_data_plane(name: &str) -> bool {
     let both = ["--endpoint-addresses", "--allow-endpoint-range", "--admin-host"];
     !is_of_control_plane(name) && !both.contains(&name)
@@ -214,7 +214,7 @@ fn is_of_data_plane(name: &str) -> bool {
 const ADMIN: u16 = 15000;
 
 impl Gateway {
-    /// Started with these manifests.
+    /// Starts a Gateway with these manifests.
     pub async fn of(manifests: &str) -> Gateway {
         Gateway::setup(manifests).start().await
     }
@@ -234,7 +234,7 @@ impl Gateway {
                 }
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            // Statuses follow from what the proxy reports. Once they do, nothing more is on its way.
+            // Statuses depend on the reports of the proxy. Once they are up to date, nothing more changes.
             let mut settled = 0;
             while SPLIT && settled < 2 {
                 let page = ask_page(controller, "/proxies").await;
@@ -252,24 +252,24 @@ impl Gateway {
         SocketAddr::new(self.address.ip, ADMIN)
     }
 
-    /// Where a listener of that port is.
+    /// Returns the address of the listener with this port.
     pub fn at(&self, port: u16) -> SocketAddr {
         SocketAddr::new(self.address.ip, port)
     }
 
-    /// Asks the listener `http` over a new connection.
+    /// Sends a request to the listener `http` over a new connection.
     pub async fn ask(&self, ask: Ask) -> Response {
         Http1::connect(self.at(HTTP)).await.ask(&ask).await
     }
 
-    /// Asks it over HTTP/2 with prior knowledge.
+    /// Sends a request over HTTP/2 with prior knowledge.
     pub async fn ask_http2(&self, ask: Ask) -> Response {
         Http2::connect(self.at(HTTP)).await.ask(&ask).await
     }
 
-    /// Asks the admin port.
+    /// Sends a request to the admin port.
     pub async fn ask_admin(&self, target: &str) -> Response {
-        // Namespaces, Gateways and Dataplanes by name are known to the control plane; paths that are rejected, to the proxy.
+        // The control plane knows Namespaces, Gateways and Dataplanes by name; the proxy knows the policy for paths.
         let is_explain = target.starts_with("/explain?");
         let names_objects = ["from=", "gateway="].iter().any(|key| target.contains(key));
         let of_control_plane = ["/status", "/proxies"].iter().any(|page| target.starts_with(page))
@@ -285,7 +285,7 @@ impl Gateway {
         self.folder.path().join("manifests")
     }
 
-    /// Puts a file in the place of another in one step, as editors do.
+    /// Replaces a file atomically, as editors do.
     pub fn write(&self, name: &str, manifest: &str) {
         let beside = self.folder.path().join(format!("{name}.new"));
         std::fs::write(&beside, manifest).expect("written");
@@ -296,7 +296,7 @@ impl Gateway {
         std::fs::remove_file(self.manifests().join(name)).expect("removed");
     }
 
-    /// Waits until a question is answered as wished.
+    /// Repeats a request until `wish` accepts the response.
     pub async fn until(&self, what: &str, ask: Ask, wish: impl Fn(&Response) -> bool) {
         eventually(what, || async { wish(&self.ask(ask.clone()).await) }).await;
     }
@@ -305,7 +305,7 @@ impl Gateway {
         self.process.id()
     }
 
-    /// `TERM`, `HUP`.
+    /// Sends a signal, such as `TERM` or `HUP`.
     pub fn signal(&self, name: &str) {
         let mut line = format!("kill -{name} {}", self.process.id());
         if let Some(controller) = self.controller.as_ref().filter(|_| name == "HUP") {
@@ -318,7 +318,7 @@ impl Gateway {
         assert!(status.success(), "{line}");
     }
 
-    /// How it ended.
+    /// Waits for the process to exit.
     pub async fn ended(&mut self) -> ExitStatus {
         within("the Gateway ends", async {
             loop {
@@ -336,7 +336,7 @@ impl Gateway {
     }
 }
 
-/// Asks an admin server for a page; `None` if it does not answer.
+/// Requests a page of an admin server; `None` if it does not respond.
 async fn ask_page(address: SocketAddr, target: &str) -> Option<Response> {
     let ask = get(target).host("localhost").header("Connection", "close");
     let mut client = Http1::try_connect(address).await.ok()?;
@@ -344,7 +344,7 @@ async fn ask_page(address: SocketAddr, target: &str) -> Option<Response> {
     client.try_response().await.ok()
 }
 
-/// Whether the only proxy has everything, and its reports are in effect.
+/// Reports whether the only proxy has the whole configuration, and its reports are in effect.
 fn is_settled(page: &Response) -> bool {
     let page: serde_json::Value = serde_json::from_slice(&page.body).unwrap_or_default();
     let proxy = &page["proxies"][0];
@@ -353,13 +353,13 @@ fn is_settled(page: &Response) -> bool {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         for process in [Some(&mut self.process), self.controller.as_mut()].into_iter().flatten() {
             let _ = process.kill();
             let _ = process.wait();
         }
         if std::thread::panicking() {
-            // What a failed test prints is shown with it.
+            // The test harness shows the output of failed tests.
             let log = format!("--- log of pointsman\n{}---\n", self.log());
             let _ = std::io::stderr().write_all(log.as_bytes());
         }

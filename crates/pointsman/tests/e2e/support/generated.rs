@@ -1,8 +1,8 @@
-//! Routes and requests made up at random, always the same for the same seed.
+//! Pseudo-random routes and requests, reproducible by their seed.
 
 use super::message::{Ask, ask};
 
-/// A sequence of numbers (SplitMix64).
+/// A pseudo-random number generator (SplitMix64).
 pub struct Dice(u64);
 
 impl Dice {
@@ -134,7 +134,7 @@ pub fn request(dice: &mut Dice) -> Ask {
 }
 
 impl Route {
-    /// As an HTTPRoute to Service `web`. Every response says which rule made it.
+    /// Returns an HTTPRoute to Service `web`. Every response names its rule.
     pub fn manifest(&self) -> String {
         let rules: Vec<String> = self
             .rules

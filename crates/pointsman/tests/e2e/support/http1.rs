@@ -1,4 +1,4 @@
-//! An HTTP/1 client that sends the bytes it is given and reads responses without mercy.
+//! An HTTP/1 client that sends arbitrary bytes and parses responses strictly.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,11 +9,11 @@ use tokio::net::TcpStream;
 use super::message::{Ask, Fields, Response, field};
 use super::within;
 
-/// Anything that carries bytes both ways.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-/// A connection and what was read ahead of it.
+/// A connection and the bytes read ahead.
 pub struct Http1 {
     stream: Box<dyn Stream>,
     ahead: Vec<u8>,
@@ -38,7 +38,7 @@ impl Http1 {
         }
     }
 
-    /// Sends bytes. A peer that has closed already is no failure: what it said is still to be read.
+    /// Sends bytes. Ignores a closed connection, whose response may still be read.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) {
         let sent = within("bytes are sent", self.stream.write_all(bytes.as_ref())).await;
         if sent.is_ok() {
@@ -46,7 +46,7 @@ impl Http1 {
         }
     }
 
-    /// Sends a request and reads what comes back.
+    /// Sends a request and reads the response.
     pub async fn ask(&mut self, ask: &Ask) -> Response {
         let response = self.try_ask(ask).await;
         response.unwrap_or_else(|error| panic!("no response to {ask:?}: {error}"))
@@ -174,7 +174,7 @@ impl Http1 {
         }
     }
 
-    /// So many bytes of what comes.
+    /// Reads a number of bytes.
     pub async fn exactly(&mut self, length: usize) -> io::Result<Vec<u8>> {
         while self.ahead.len() < length {
             self.more().await?;
@@ -189,7 +189,7 @@ impl Http1 {
         Ok(())
     }
 
-    /// What is left until the peer closes. A reset is a way to close.
+    /// Reads until the peer closes or resets the connection.
     pub async fn rest(&mut self) -> Vec<u8> {
         let mut rest = std::mem::take(&mut self.ahead);
         let _ = within(
@@ -200,7 +200,7 @@ impl Http1 {
         rest
     }
 
-    /// Nothing comes any more and the connection ends.
+    /// Expects the end of the connection without further bytes.
     pub async fn ended(&mut self) {
         let rest = self.rest().await;
         assert_eq!(
@@ -210,12 +210,12 @@ impl Http1 {
         );
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the sending direction.
     pub async fn finish(&mut self) {
         let _ = self.stream.shutdown().await;
     }
 
-    /// The stream, for what comes after a 101.
+    /// Returns the stream, for use after a 101.
     pub fn into_stream(self) -> Box<dyn Stream> {
         assert!(
             self.ahead.is_empty(),
@@ -236,7 +236,7 @@ fn broken(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, what.to_owned())
 }
 
-/// Whether a response says that the connection closes.
+/// Reports whether a response announces that the connection closes.
 pub fn closes(response: &Response) -> bool {
     field(&response.headers, "connection").is_some_and(|value| value.eq_ignore_ascii_case("close"))
 }

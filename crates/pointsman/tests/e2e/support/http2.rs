@@ -1,4 +1,4 @@
-//! An HTTP/2 client: whole exchanges, or streams that a test drives frame by frame; and gRPC's framing on top.
+//! An HTTP/2 client for complete exchanges or for single frames, and gRPC framing.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub struct Http2 {
 }
 
 impl Http2 {
-    /// With prior knowledge, in the clear.
+    /// Connects with prior knowledge, without TLS.
     pub async fn connect(address: SocketAddr) -> Http2 {
         let stream = within("a connection", TcpStream::connect(address)).await;
         let stream = stream.unwrap_or_else(|error| panic!("{address}: {error}"));
@@ -56,7 +56,7 @@ impl Http2 {
         request
     }
 
-    /// A whole exchange.
+    /// Performs a complete exchange.
     pub async fn ask(&self, ask: &Ask) -> Response {
         self.try_ask(ask)
             .await
@@ -72,12 +72,12 @@ impl Http2 {
         within("a response", finish(response)).await
     }
 
-    /// A stream whose body the test sends itself.
+    /// Opens a stream whose body the test sends itself.
     pub async fn open(&self, ask: &Ask) -> (ResponseFuture, SendStream<Bytes>) {
         self.send(self.request(ask)).await
     }
 
-    /// The same, if the connection still lives.
+    /// Like `open`; fails if the connection has ended.
     pub async fn try_open(
         &self,
         ask: &Ask,
@@ -86,19 +86,19 @@ impl Http2 {
         requests.send_request(self.request(ask), false)
     }
 
-    /// The same for a request that the test made itself.
+    /// Like `open`, for a request created by the test.
     pub async fn send(&self, request: Request<()>) -> (ResponseFuture, SendStream<Bytes>) {
         let ready = within("room for a stream", self.requests.clone().ready()).await;
         let mut requests = ready.expect("a living connection");
         requests.send_request(request, false).expect("sent")
     }
 
-    /// Whether the peer has said that it takes extended CONNECT.
+    /// Reports whether the peer supports extended CONNECT.
     pub fn takes_extended_connect(&self) -> bool {
         self.requests.is_extended_connect_protocol_enabled()
     }
 
-    /// How many streams the peer allows at once.
+    /// Number of concurrent streams that the peer allows.
     pub fn streams(&self) -> usize {
         self.requests.current_max_send_streams()
     }
@@ -112,7 +112,7 @@ impl Http2 {
     }
 }
 
-/// Reads a response to its end.
+/// Reads a complete response.
 pub async fn finish(response: ResponseFuture) -> Result<Response, h2::Error> {
     let (head, mut body) = response.await?.into_parts();
     let mut whole = Response {
@@ -131,7 +131,7 @@ pub async fn finish(response: ResponseFuture) -> Result<Response, h2::Error> {
     Ok(whole)
 }
 
-/// A gRPC message in its frame.
+/// Encodes a gRPC message.
 pub fn message(text: &str) -> Bytes {
     let mut frame = BytesMut::new();
     frame.put_u8(0);
@@ -147,7 +147,7 @@ pub fn call(method: &str) -> Ask {
         .header("te", "trailers")
 }
 
-/// Messages as they come.
+/// Reads messages incrementally.
 pub struct Messages {
     body: RecvStream,
     ahead: BytesMut,
@@ -161,7 +161,7 @@ impl Messages {
         }
     }
 
-    /// The next one; none at the end.
+    /// Returns the next message, or `None` at the end.
     pub async fn next(&mut self) -> Option<String> {
         loop {
             if self.ahead.len() >= 5 {
@@ -185,7 +185,7 @@ impl Messages {
     }
 }
 
-/// All messages of a whole body.
+/// Decodes all messages of a body.
 pub fn messages(mut body: &[u8]) -> Vec<String> {
     let mut all = Vec::new();
     while body.len() >= 5 {

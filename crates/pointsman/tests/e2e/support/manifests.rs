@@ -1,4 +1,4 @@
-//! Manifests in few words. Everything lives in namespace `default` and hangs on Gateway `edge` unless a test says otherwise.
+//! Concise manifests. By default everything is in namespace `default` and attached to Gateway `edge`.
 
 use super::backend::Backend;
 

@@ -1,4 +1,4 @@
-//! Requests as a test writes them and responses as it reads them, whatever carries them.
+//! Requests and responses, independent of the protocol version.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -48,7 +48,7 @@ impl Ask {
         self
     }
 
-    /// The bytes of it in HTTP/1.1.
+    /// Encodes the request in HTTP/1.1.
     pub fn bytes(&self) -> Vec<u8> {
         let mut head = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\n",
@@ -67,7 +67,7 @@ impl Ask {
     }
 }
 
-/// A response that was read to its end.
+/// A completely received response.
 #[derive(Debug, Clone, Default)]
 pub struct Response {
     pub status: u16,
@@ -117,18 +117,18 @@ impl Response {
             .unwrap_or_else(|error| panic!("{error}: {}", self.text()))
     }
 
-    /// Which backend answered; none if Pointsman did.
+    /// Name of the backend that responded; `None` for a local reply.
     pub fn backend(&self) -> Option<&str> {
         self.header("x-backend")
     }
 
-    /// Why Pointsman answered itself.
+    /// Reason of a local reply.
     pub fn reason(&self) -> Option<&str> {
         self.header("x-pointsman-reason")
     }
 }
 
-/// Fields of the `http` crate as ours.
+/// Converts fields of the `http` crate.
 pub fn of_map(map: &http::HeaderMap) -> Fields {
     map.iter()
         .map(|(name, value)| {
@@ -140,7 +140,7 @@ pub fn of_map(map: &http::HeaderMap) -> Fields {
         .collect()
 }
 
-/// Our fields as those of the `http` crate.
+/// Converts fields to those of the `http` crate.
 pub fn to_map(fields: &Fields) -> http::HeaderMap {
     fields
         .iter()

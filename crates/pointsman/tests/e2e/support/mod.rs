@@ -1,4 +1,4 @@
-//! What the tests stand on: the real binary on sockets of its own, backends that remember what they saw, clients that say exactly what they are told to.
+//! Test support: the real binary on its own sockets, backends that record requests, clients that send arbitrary bytes.
 
 pub mod backend;
 pub mod certificates;
@@ -14,10 +14,10 @@ pub mod raw;
 use std::future::Future;
 use std::time::Duration;
 
-/// How long anything may take before a test gives up. Nothing waits so long unless it is broken.
+/// Timeout of all waits. It is reached only in failing tests.
 pub const LONG: Duration = Duration::from_secs(30);
 
-/// What a future gives, or a failed test that says what did not happen.
+/// Awaits a future with a timeout, and panics with `what` if it is exceeded.
 pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     match tokio::time::timeout(LONG, future).await {
         Ok(value) => value,
@@ -25,7 +25,7 @@ pub async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Asks again and again until the answer is yes.
+/// Repeats a check until it succeeds.
 pub async fn eventually<F: Future<Output = bool>>(what: &str, mut ask: impl FnMut() -> F) {
     within(what, async {
         while !ask().await {

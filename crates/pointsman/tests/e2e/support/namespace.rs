@@ -1,4 +1,4 @@
-//! A host that can vanish: a network namespace at the far end of a veth pair.
+//! A host that can become unreachable: a network namespace at the other end of a veth pair.
 
 use std::io::Write as _;
 use std::net::{Ipv4Addr, TcpListener};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A network namespace with one address. It is deleted with this value.
+/// A network namespace with one address, deleted on drop.
 #[derive(Debug)]
 pub struct Host {
     name: String,
@@ -14,7 +14,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Creates a host, or says why it can't: network namespaces need privileges.
+    /// Creates a host. Prints the reason if network namespaces are not permitted.
     pub fn new() -> Option<Host> {
         let name = format!("pm{}", std::process::id());
         if let Err(reason) = ip(&format!("netns add {name}")) {
@@ -70,7 +70,7 @@ impl Host {
         .sum()
     }
 
-    /// Takes the link down: from now on nothing is answered, and no connection is closed.
+    /// Takes the link down: the host no longer responds, and does not close connections.
     pub fn vanish(&self) {
         ip(&format!("-n {} link set eth0 down", self.name)).expect("down");
     }
@@ -78,7 +78,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Either may be gone already.
+        // Either may have been deleted already.
         let _ = ip(&format!("link del {}", self.name));
         let _ = ip(&format!("netns del {}", self.name));
     }

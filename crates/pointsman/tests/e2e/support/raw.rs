@@ -1,4 +1,4 @@
-//! Backends below HTTP: bytes as a script says, TCP, UDP, WebSocket.
+//! Backends below HTTP: scripted bytes, TCP, UDP, WebSocket.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use super::backend::{Backend, Record, Saw};
 use super::message::of_map;
 
-/// What a scripted backend does after its bytes.
+/// Behaviour of a scripted backend after its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Then {
     Close,
@@ -18,7 +18,7 @@ pub enum Then {
 }
 
 impl Backend {
-    /// Answers each request with these bytes, whatever was asked. Request bodies are read if they have a length.
+    /// Responds to each request with these bytes. Request bodies are read if they have a Content-Length.
     pub async fn bytes(name: &str, answer: impl Into<Vec<u8>>, then: Then) -> Backend {
         let answer: Arc<[u8]> = answer.into().into();
         Backend::listening(name, move |stream, record| {
@@ -27,7 +27,7 @@ impl Backend {
         .await
     }
 
-    /// TCP: says its name, then sends back what it gets, until the other side ends.
+    /// TCP: sends its name, then echoes until the peer closes.
     pub async fn tcp(name: &str) -> Backend {
         let greeting = format!("{name}\n");
         Backend::listening(name, move |mut stream, record| {
@@ -49,7 +49,7 @@ impl Backend {
         .await
     }
 
-    /// UDP: sends back each datagram behind its name. What it saw has the sender's port as connection.
+    /// UDP: echoes each datagram prefixed with its name. Records the sender's port as the connection.
     pub async fn udp(name: &str) -> Backend {
         let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port");
         let address = socket.local_addr().expect("an address");
@@ -72,7 +72,7 @@ impl Backend {
         Backend::of(name, address, record, server)
     }
 
-    /// WebSocket: sends back each message.
+    /// WebSocket: echoes each message.
     pub async fn websocket(name: &str) -> Backend {
         Backend::listening(name, |stream, record| async move {
             let (connection, _open) = record.connected();
@@ -140,7 +140,7 @@ async fn say(mut stream: TcpStream, record: Arc<Record>, answer: Arc<[u8]>, then
         }
         if then == Then::Close {
             let _ = stream.shutdown().await;
-            // Until the other side closes too: what it still sends must not turn our end into a reset.
+            // Reads until the peer closes: unread bytes would turn this close into a reset.
             let _ = tokio::io::copy(&mut stream, &mut tokio::io::sink()).await;
             return;
         }

@@ -1,4 +1,4 @@
-//! What a proxy makes of responses: good ones, broken ones, and those of other versions.
+//! Handling of responses: valid ones, malformed ones, and those of other versions.
 
 use pointsman_binding::bound::{
     Backend, BackendId, BackendName, BackendProtocol, BoundRule, Endpoints, RouteBinding, RouteId,
