@@ -18,14 +18,14 @@ use crate::known::{Batch, Rejection};
 
 /// The objects of one watch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Scope {
+pub struct WatchScope {
     /// The kind.
     pub kind: Kind,
     /// The namespace, if only one is watched.
     pub namespace: Option<String>,
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for WatchScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.kind)?;
         match &self.namespace {
@@ -39,12 +39,12 @@ impl fmt::Display for Scope {
 pub struct Collector {
     inbox: Arc<Inbox>,
     events: Arc<Events>,
-    state: Mutex<State>,
+    state: Mutex<CollectorState>,
 }
 
-struct State {
+struct CollectorState {
     /// Watches that have not been listed yet, each with its last error.
-    unlisted: BTreeMap<Scope, String>,
+    unlisted: BTreeMap<WatchScope, String>,
     /// Changes received before all kinds were listed.
     held: SourceUpdate,
     findings: BTreeMap<ObjectKey, Finding>,
@@ -55,9 +55,9 @@ impl Collector {
     pub fn new(
         inbox: Arc<Inbox>,
         events: Arc<Events>,
-        scopes: impl Iterator<Item = Scope>,
+        scopes: impl Iterator<Item = WatchScope>,
     ) -> Self {
-        let state = State {
+        let state = CollectorState {
             unlisted: scopes.map(|scope| (scope, String::new())).collect(),
             // The first update always has findings, so that an empty list is published as well.
             held: SourceUpdate {
@@ -81,7 +81,7 @@ impl Collector {
     }
 
     /// Passes on the changes of a completed list, and marks the watch as listed.
-    pub fn complete(&self, scope: &Scope, batch: Batch) {
+    pub fn complete(&self, scope: &WatchScope, batch: Batch) {
         let mut state = self.lock();
         state.merge(batch, &self.events);
         if state.unlisted.remove(scope).is_some() && state.unlisted.is_empty() {
@@ -98,7 +98,7 @@ impl Collector {
     }
 
     /// Records why a watch has not been listed yet.
-    pub fn record_error(&self, scope: &Scope, error: &str) {
+    pub fn record_error(&self, scope: &WatchScope, error: &str) {
         if let Some(last) = self.lock().unlisted.get_mut(scope) {
             error.clone_into(last);
         }
@@ -116,12 +116,12 @@ impl Collector {
             .collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, CollectorState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl CollectorState {
     fn merge(&mut self, batch: Batch, events: &Events) {
         let has_findings = !batch.rejected.is_empty();
         for (key, rejection) in batch.rejected {
@@ -174,9 +174,9 @@ fn finding(key: &ObjectKey, rejection: Rejection) -> Finding {
 mod tests {
     use super::*;
 
-    fn scope(kind: Kind) -> Scope {
+    fn scope(kind: Kind) -> WatchScope {
         let namespace = None;
-        Scope { kind, namespace }
+        WatchScope { kind, namespace }
     }
 
     fn batch(name: &str) -> Batch {

@@ -21,7 +21,7 @@ const CA_KEY: &str = "ca.crt";
 /// Reads an object.
 pub fn decode(kind: Kind, version: &str, json: &str) -> Result<Document, InvalidObject> {
     let mut json = serde_json::Deserializer::from_str(json);
-    let object = Fields::Object.deserialize(&mut json);
+    let object = ObjectField::Object.deserialize(&mut json);
     let mut object = object.map_err(|error| InvalidObject::Type(error.to_string()))?;
     if let Some(Value::Object(annotations)) = object.pointer_mut("/metadata/annotations") {
         annotations.remove(LAST_APPLIED);
@@ -35,12 +35,12 @@ pub fn decode(kind: Kind, version: &str, json: &str) -> Result<Document, Invalid
 
 /// Reads an object or its metadata without `managedFields`, which often are larger than all the rest.
 #[derive(Clone, Copy)]
-enum Fields {
+enum ObjectField {
     Object,
     Metadata,
 }
 
-impl<'de> DeserializeSeed<'de> for Fields {
+impl<'de> DeserializeSeed<'de> for ObjectField {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Value, D::Error> {
@@ -48,7 +48,7 @@ impl<'de> DeserializeSeed<'de> for Fields {
     }
 }
 
-impl<'de> Visitor<'de> for Fields {
+impl<'de> Visitor<'de> for ObjectField {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -59,8 +59,8 @@ impl<'de> Visitor<'de> for Fields {
         let mut fields = Map::new();
         while let Some(key) = map.next_key::<String>()? {
             let value = match (self, &*key) {
-                (Fields::Object, "metadata") => map.next_value_seed(Fields::Metadata)?,
-                (Fields::Metadata, "managedFields") => {
+                (ObjectField::Object, "metadata") => map.next_value_seed(ObjectField::Metadata)?,
+                (ObjectField::Metadata, "managedFields") => {
                     map.next_value::<IgnoredAny>()?;
                     continue;
                 }

@@ -54,13 +54,13 @@ pub enum Origin {
 /// The known problems, and the queue of those to be sent.
 #[derive(Default)]
 pub struct Events {
-    state: Mutex<State>,
+    state: Mutex<EventQueue>,
     changed: Notify,
     metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
-struct State {
+struct EventQueue {
     known: HashMap<(Origin, ObjectKey), BTreeSet<Problem>>,
     pending: VecDeque<Pending>,
 }
@@ -111,7 +111,7 @@ impl Events {
         regarding: impl Fn() -> ObjectReference,
     ) {
         let mut state = self.state();
-        let State { known, pending } = &mut *state;
+        let EventQueue { known, pending } = &mut *state;
         let id = (origin, key.clone());
         let before = known.remove(&id).unwrap_or_default();
         if before.is_empty() && problems.is_empty() {
@@ -173,7 +173,7 @@ impl Events {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EventQueue> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

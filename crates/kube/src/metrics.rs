@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use pointsman_control::clock;
 use pointsman_resources::Kind;
 
-use crate::collector::Scope;
+use crate::collector::WatchScope;
 
 /// Counters and gauges. Those of watches are per kind, so their number does not depend on what a cluster holds.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ struct WatchMetrics {
 }
 
 impl Metrics {
-    pub(crate) fn record_watch_event(&self, scope: &Scope) {
+    pub(crate) fn record_watch_event(&self, scope: &WatchScope) {
         let now = clock::unix_seconds();
         self.with_watch(scope, |watch| {
             watch.events += 1;
@@ -53,7 +53,7 @@ impl Metrics {
         });
     }
 
-    pub(crate) fn record_watch_error(&self, scope: &Scope) {
+    pub(crate) fn record_watch_error(&self, scope: &WatchScope) {
         self.with_watch(scope, |watch| watch.errors += 1);
     }
 
@@ -78,7 +78,7 @@ impl Metrics {
         self.status_writes[WriteResult::Written as usize].load(Ordering::Relaxed)
     }
 
-    fn with_watch(&self, scope: &Scope, record: impl FnOnce(&mut WatchMetrics)) {
+    fn with_watch(&self, scope: &WatchScope, record: impl FnOnce(&mut WatchMetrics)) {
         let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
         record(watches.entry(scope.kind).or_default());
     }

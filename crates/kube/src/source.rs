@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::collector::{Collector, Scope};
+use crate::collector::{Collector, WatchScope};
 use crate::discovery::{self, Api};
 use crate::events::Events;
 use crate::watch::{Fallback, Watch};
@@ -47,7 +47,7 @@ impl Source {
             let missing = missing.join(", ");
             tracing::warn!("the API server does not serve {missing}; watched as soon as it does");
         }
-        let scopes: Vec<Scope> = Kind::ALL
+        let scopes: Vec<WatchScope> = Kind::ALL
             .into_iter()
             .flat_map(|kind| scopes(kind, settings))
             .collect();
@@ -92,16 +92,16 @@ impl Source {
 }
 
 /// Watches for a kind: one for each namespace, or one for all.
-fn scopes(kind: Kind, settings: &Settings) -> Vec<Scope> {
+fn scopes(kind: Kind, settings: &Settings) -> Vec<WatchScope> {
     let namespaces = &settings.watch_namespaces;
     match kind.is_cluster_scoped() || namespaces.is_empty() {
-        true => vec![Scope {
+        true => vec![WatchScope {
             kind,
             namespace: None,
         }],
         false => namespaces
             .iter()
-            .map(|namespace| Scope {
+            .map(|namespace| WatchScope {
                 kind,
                 namespace: Some(namespace.clone()),
             })

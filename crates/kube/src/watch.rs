@@ -12,7 +12,7 @@ use pointsman_resources::Kind;
 use tokio::sync::watch::Receiver;
 
 use crate::Metrics;
-use crate::collector::{Collector, Scope};
+use crate::collector::{Collector, WatchScope};
 use crate::known::Known;
 use crate::object::RawObject;
 
@@ -33,7 +33,7 @@ pub type Fallback = Vec<RawObject>;
 
 /// A watch and the objects that it has delivered.
 pub struct Watch {
-    scope: Scope,
+    scope: WatchScope,
     client: Client,
     /// The resource in the version to watch; `None` while the kind is not served.
     resource: Receiver<Option<ApiResource>>,
@@ -51,7 +51,7 @@ pub struct Watch {
 impl Watch {
     /// Creates a watch that has delivered nothing.
     pub fn new(
-        scope: Scope,
+        scope: WatchScope,
         client: Client,
         resource: Receiver<Option<ApiResource>>,
         collector: Arc<Collector>,

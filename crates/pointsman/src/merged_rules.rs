@@ -70,7 +70,11 @@ pub fn run(loaded: &Loaded, name: &str, format: Format) -> Result<ExitCode> {
 
 /// Returns the rules of a destination, ordered by the rank of their first match.
 fn destination(loaded: &Loaded, merged: MergedRules) -> DestinationOutput {
-    let ranked = merged.route.as_deref().map(evaluation_order).unwrap_or_default();
+    let ranked = merged
+        .route
+        .as_deref()
+        .map(evaluation_order)
+        .unwrap_or_default();
     let ranks = |rule: &MergedRule| -> Vec<usize> {
         let own = ranked.iter().enumerate();
         let own = own.filter(|(_, (bound, _))| bound.from == rule.from);

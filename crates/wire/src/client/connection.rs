@@ -84,7 +84,7 @@ impl fmt::Display for ControlPlaneUrl {
 
 /// A control plane that can't be reached.
 #[derive(Debug, Error)]
-pub enum ConnectError {
+pub enum ControlPlaneConnectError {
     /// The control plane does not respond in time.
     #[error("no connection within {CONNECT_TIMEOUT:?}")]
     Timeout,
@@ -109,9 +109,9 @@ pub enum ConnectError {
 }
 
 /// Resolves the host of a URL.
-pub async fn resolve(url: &ControlPlaneUrl) -> Result<Vec<SocketAddr>, ConnectError> {
+pub async fn resolve(url: &ControlPlaneUrl) -> Result<Vec<SocketAddr>, ControlPlaneConnectError> {
     let addresses = timeout(CONNECT_TIMEOUT, lookup_host((&*url.host, url.port))).await;
-    let addresses = addresses.map_err(|_| ConnectError::Timeout)??;
+    let addresses = addresses.map_err(|_| ControlPlaneConnectError::Timeout)??;
     Ok(addresses.collect())
 }
 
@@ -120,26 +120,26 @@ pub async fn connect(
     url: &ControlPlaneUrl,
     addresses: &[SocketAddr],
     tls: Option<&ClientTls>,
-) -> Result<Connection, ConnectError> {
+) -> Result<Connection, ControlPlaneConnectError> {
     let connect = async {
         let stream = TcpStream::connect(addresses).await?;
         stream.set_nodelay(true)?;
         if !url.has_tls {
             let peer = stream.peer_addr()?.ip();
             if !peer.is_loopback() {
-                return Err(ConnectError::NotLoopback(peer));
+                return Err(ControlPlaneConnectError::NotLoopback(peer));
             }
             return Ok(transport::connect(stream).await?);
         }
-        let tls = tls.ok_or(ConnectError::NoCertificate)?;
+        let tls = tls.ok_or(ControlPlaneConnectError::NoCertificate)?;
         let name = ServerName::try_from(url.host.clone());
-        let name = name.map_err(|_| ConnectError::Host(url.host.clone()))?;
+        let name = name.map_err(|_| ControlPlaneConnectError::Host(url.host.clone()))?;
         let stream = tls.connector().connect(name, stream).await?;
         Ok(transport::connect(stream).await?)
     };
     timeout(CONNECT_TIMEOUT, connect)
         .await
-        .map_err(|_| ConnectError::Timeout)?
+        .map_err(|_| ControlPlaneConnectError::Timeout)?
 }
 
 #[cfg(test)]

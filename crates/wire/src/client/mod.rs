@@ -27,7 +27,7 @@ use crate::server::Subscription;
 use crate::tls::ClientTls;
 
 pub use cache::{Cache, CacheError};
-pub use connection::{ConnectError, ControlPlaneUrl};
+pub use connection::{ControlPlaneConnectError, ControlPlaneUrl};
 pub use queue::ReportQueue;
 pub use replica::Replica;
 pub use token::TokenFile;
@@ -183,7 +183,10 @@ impl Client {
     }
 
     /// Connects to a control plane and follows it until the connection ends.
-    async fn attempt(&mut self, url: &ControlPlaneUrl) -> Result<StreamError, ConnectError> {
+    async fn attempt(
+        &mut self,
+        url: &ControlPlaneUrl,
+    ) -> Result<StreamError, ControlPlaneConnectError> {
         let token = self.options.token.as_ref().filter(|_| url.has_tls());
         let token = token.map(TokenFile::read).transpose()?;
         let addresses = connection::resolve(url).await?;

@@ -32,7 +32,7 @@ impl Subject {
 }
 
 #[derive(Debug, Default)]
-struct Content {
+struct ReportState {
     /// The complete state.
     all: BTreeMap<Subject, Change>,
     /// Changes not sent yet.
@@ -42,7 +42,7 @@ struct Content {
 /// Reports to be sent to the control plane.
 #[derive(Debug, Default)]
 pub struct ReportQueue {
-    content: Mutex<Content>,
+    state: Mutex<ReportState>,
     changed: Notify,
 }
 
@@ -52,26 +52,26 @@ impl ReportQueue {
         if changes.is_empty() {
             return;
         }
-        let mut content = self.lock();
+        let mut state = self.lock();
         for change in changes {
             let Some((subject, is_there)) = Subject::of(&change) else {
                 continue;
             };
             match is_there {
-                true => drop(content.all.insert(subject.clone(), change.clone())),
-                false => drop(content.all.remove(&subject)),
+                true => drop(state.all.insert(subject.clone(), change.clone())),
+                false => drop(state.all.remove(&subject)),
             }
-            content.changes.insert(subject, change);
+            state.changes.insert(subject, change);
         }
-        drop(content);
+        drop(state);
         self.changed.notify_one();
     }
 
     /// Returns the complete state. Later reports are returned by [`changes`](Self::changes).
     pub(super) fn all(&self) -> Vec<Change> {
-        let mut content = self.lock();
-        content.changes.clear();
-        content.all.values().cloned().collect()
+        let mut state = self.lock();
+        state.changes.clear();
+        state.all.values().cloned().collect()
     }
 
     /// Waits for changes and takes them.
@@ -85,7 +85,7 @@ impl ReportQueue {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Content> {
-        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ReportState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tonic::Request;
 use tonic::metadata::{AsciiMetadataValue, errors::InvalidMetadataValue};
 
-use super::ConnectError;
+use super::ControlPlaneConnectError;
 
 /// Interval between looks at the file. A token is replaced long before it expires.
 const INTERVAL: Duration = Duration::from_secs(15);
@@ -28,8 +28,8 @@ impl TokenFile {
     }
 
     /// Reads the token.
-    pub(super) fn read(&self) -> Result<Credential, ConnectError> {
-        let failed = |error| ConnectError::Token(self.0.clone(), error);
+    pub(super) fn read(&self) -> Result<Credential, ControlPlaneConnectError> {
+        let failed = |error| ControlPlaneConnectError::Token(self.0.clone(), error);
         let invalid = |why: &str| failed(io::Error::new(io::ErrorKind::InvalidData, why));
         let text = fs::read_to_string(&self.0).map_err(failed)?;
         let token = text.trim();

@@ -82,17 +82,17 @@ struct Member {
 
 /// The resources that followers of a restricted subscription receive.
 #[derive(Debug)]
-pub(super) struct Scope {
+pub(super) struct ResourceScope {
     pub subscription: Subscription,
     members: HashMap<SlotId, Member>,
     pub log: Log,
     pub digest: Digest,
 }
 
-impl Scope {
+impl ResourceScope {
     /// Creates an empty set.
     pub fn new(subscription: Subscription) -> Self {
-        Scope {
+        ResourceScope {
             subscription,
             members: HashMap::new(),
             log: Log::default(),

@@ -118,8 +118,8 @@ impl Root {
 pub struct Selector {
     kind: SelectorKind,
     /// Namespace of a Gateway, mesh of a Dataplane.
-    space: Pattern,
-    name: Pattern,
+    space: NamePattern,
+    name: NamePattern,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -129,7 +129,7 @@ enum SelectorKind {
 }
 
 /// `None` matches any text.
-type Pattern = Option<String>;
+type NamePattern = Option<String>;
 
 impl Selector {
     /// Parses `NAMESPACE/NAME`.
@@ -148,7 +148,7 @@ impl Selector {
         }
     }
 
-    fn new(kind: SelectorKind, space: Pattern, name: &str) -> Result<Self, String> {
+    fn new(kind: SelectorKind, space: NamePattern, name: &str) -> Result<Self, String> {
         let is_empty = name.is_empty() || space.as_deref() == Some("");
         if is_empty || name.contains('/') {
             return Err(format!("`{name}`: a name is expected"));
@@ -163,13 +163,13 @@ impl Selector {
             Root::Dataplane(key) => (SelectorKind::Dataplane, &key.name),
         };
         let space = name.namespace.mesh().unwrap_or(&name.namespace);
-        let fits = |pattern: &Pattern, text: &str| pattern.as_deref().is_none_or(|p| p == text);
+        let fits = |pattern: &NamePattern, text: &str| pattern.as_deref().is_none_or(|p| p == text);
         self.kind == kind && fits(&self.space, space) && fits(&self.name, &name.name)
     }
 
     /// Returns the intersection of two selectors.
     fn intersect(&self, other: &Selector) -> Option<Selector> {
-        let both = |a: &Pattern, b: &Pattern| match (a, b) {
+        let both = |a: &NamePattern, b: &NamePattern| match (a, b) {
             (Some(a), Some(b)) => (a == b).then(|| Some(a.clone())),
             (one, None) | (None, one) => Some(one.clone()),
         };
@@ -182,7 +182,7 @@ impl Selector {
     }
 }
 
-fn pattern(text: &str) -> Pattern {
+fn pattern(text: &str) -> NamePattern {
     (text != "*").then(|| text.to_owned())
 }
 
@@ -202,7 +202,7 @@ impl FromStr for Selector {
 
 impl fmt::Display for Selector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = |pattern: &Pattern| pattern.clone().unwrap_or_else(|| "*".to_owned());
+        let text = |pattern: &NamePattern| pattern.clone().unwrap_or_else(|| "*".to_owned());
         let kind = match self.kind {
             SelectorKind::Gateway => "gateway",
             SelectorKind::Dataplane => "dataplane",

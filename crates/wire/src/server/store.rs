@@ -10,7 +10,7 @@ use bytes::Bytes;
 use pointsman_resources::ObjectKey;
 
 use super::encoded::{Encoded, Update};
-use super::scope::{Log, Scope};
+use super::scope::{Log, ResourceScope};
 use super::selector::{Root, Subscription};
 use crate::digest::{Digest, Fingerprint};
 use crate::resource::ResourceType;
@@ -207,7 +207,7 @@ pub struct Store {
     position: u64,
     log: Log,
     digest: Digest,
-    scopes: HashMap<u32, Scope>,
+    scopes: HashMap<u32, ResourceScope>,
     next_scope: u32,
     proxies: HashMap<ProxyId, Progress>,
     next_proxy: ProxyId,
@@ -502,7 +502,11 @@ impl Store {
         match log {
             LogId::Everything => contents.collect(),
             LogId::Scope(me) => {
-                let members = self.scopes.get(&me).into_iter().flat_map(Scope::members);
+                let members = self
+                    .scopes
+                    .get(&me)
+                    .into_iter()
+                    .flat_map(ResourceScope::members);
                 let exists = |id: &SlotId| self.slots[*id].content.is_some();
                 members.filter(exists).collect()
             }
@@ -540,7 +544,7 @@ impl Store {
         }
         self.next_scope += 1;
         let me = self.next_scope;
-        let mut scope = Scope::new(subscription.clone());
+        let mut scope = ResourceScope::new(subscription.clone());
         let selected = self.slots.contents().filter(|(_, content)| {
             let root = content.root.as_ref();
             root.is_some_and(|root| subscription.selects(root))
@@ -646,7 +650,7 @@ impl Store {
             target: log.changed,
             resources: match progress.log {
                 LogId::Everything => self.len(),
-                LogId::Scope(me) => self.scopes.get(&me).map_or(0, Scope::len),
+                LogId::Scope(me) => self.scopes.get(&me).map_or(0, ResourceScope::len),
             },
         })
     }
