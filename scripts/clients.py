@@ -1,8 +1,10 @@
 """Interoperability tests with third-party clients and servers. Run by `scripts/clients`."""
 
 import asyncio
+import contextlib
 import os
 import pathlib
+import shutil
 import socket
 import ssl
 import subprocess
@@ -29,6 +31,8 @@ ADDRESS = f"127.88.{os.getpid() % 250}.{os.getpid() // 250 % 250 + 1}"
 HTTP, HTTPS, ADMIN = f"{ADDRESS}:8080", f"{ADDRESS}:8443", f"{ADDRESS}:15000"
 # Source address of connections to any address in 127.0.0.0/8.
 CLIENT_ADDRESS = "127.0.0.1"
+# Source address of the load balancers, whose connections begin with a PROXY protocol header.
+BALANCER = "127.0.0.77"
 LARGE = 8 << 20
 MESSAGES = [("grpc.max_receive_message_length", 2 * LARGE), ("grpc.max_send_message_length", 2 * LARGE)]
 
@@ -264,7 +268,7 @@ endpoints: [{{addresses: [127.0.0.1]}}]
 
 def start(folder, text):
     (folder / "manifests.yaml").write_text(text)
-    command = [os.environ["POINTSMAN"], "run", "-f", str(folder / "manifests.yaml"), "--address", ADDRESS, "--admin", ADMIN]
+    command = [os.environ["POINTSMAN"], "run", "-f", str(folder / "manifests.yaml"), "--address", ADDRESS, "--admin", ADMIN, "--proxy-protocol", f"{BALANCER}/32"]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     for _ in range(500):
         try:
@@ -591,6 +595,90 @@ def curl_calls_a_grpc_method(fixtures):
     for option, url in [("--http2-prior-knowledge", "http://calls.test:8080"), ("--http2", "https://calls.test:8443")]:
         output = curl(fixtures, option, *call, url + "/demo.First/Say", input=b"\0\0\0\0\5hello")
         equal(output, b"\0\0\0\0\5hello")
+
+
+HAPROXY = f"""
+defaults
+  mode tcp
+  timeout connect 5s
+  timeout client 20s
+  timeout server 20s
+listen version-1
+  bind {ADDRESS}:9001
+  server edge {HTTP} source {BALANCER} send-proxy
+listen version-2
+  bind {ADDRESS}:9002
+  server edge {HTTP} source {BALANCER} send-proxy-v2 check check-send-proxy inter 100ms
+listen tls
+  bind {ADDRESS}:9003
+  server edge {HTTPS} source {BALANCER} send-proxy-v2 proxy-v2-options unique-id,crc32c
+"""
+
+NGINX = f"""
+daemon off;
+load_module /usr/lib/nginx/modules/ngx_stream_module.so;
+error_log stderr error;
+pid nginx.pid;
+events {{}}
+stream {{
+  proxy_bind {BALANCER};
+  proxy_protocol on;
+  server {{ listen {ADDRESS}:9001; proxy_pass {HTTP}; }}
+  server {{ listen {ADDRESS}:9003; proxy_pass {HTTPS}; }}
+}}
+"""
+
+
+@contextlib.contextmanager
+def load_balancer(name, configuration):
+    """Runs a load balancer and waits until it listens."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "configuration"
+        file.write_text(configuration)
+        arguments = {"haproxy": ["-db", "-f", str(file)], "nginx": ["-p", folder, "-c", str(file)]}[name]
+        process = subprocess.Popen([shutil.which(name), *arguments], stderr=subprocess.DEVNULL)
+        try:
+            for _ in range(500):
+                with contextlib.suppress(OSError):
+                    socket.create_connection((ADDRESS, 9001), timeout=1).close()
+                    break
+                time.sleep(0.02)
+            yield
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@test
+def load_balancers_state_their_clients_addresses(fixtures):
+    client, request = "127.0.0.55", b"GET /1 HTTP/1.1\r\nHost: aiohttp.test\r\nConnection: close\r\n\r\n"
+    ports = {"haproxy": [9001, 9002, 9003], "nginx": [9001, 9003]}
+    for name, configuration in [("haproxy", HAPROXY), ("nginx", NGINX)]:
+        if not shutil.which(name):
+            print(f"skipped: {name} is not installed")
+            continue
+        with load_balancer(name, configuration):
+            for port in ports[name]:
+                connection = socket.create_connection((ADDRESS, port), timeout=10, source_address=(client, 0))
+                if port == 9003:
+                    connection = fixtures.tls.wrap_socket(connection, server_hostname="web.test")
+                with connection:
+                    connection.sendall(request)
+                    response = b""
+                    while chunk := connection.recv(65536):
+                        response += chunk
+                assert response.startswith(b"HTTP/1.1 200"), f"{name} {port}: {response!r}"
+            # Health checks of HAProxy are LOCAL commands.
+            time.sleep(0.5)
+        addresses = [headers["X_FORWARDED_FOR"] for _, _, headers in fixtures.origins.drain("aiohttp")]
+        equal(addresses, [client] * len(ports[name]))
+    metrics = urllib.request.urlopen(f"http://{ADMIN}/metrics").read().decode()
+    assert 'reason="ProxyProtocol"' not in metrics, metrics
+    # Without a header, a load balancer is disconnected.
+    with socket.create_connection((ADDRESS, 8080), timeout=10, source_address=(BALANCER, 0)) as connection:
+        connection.sendall(request)
+        with contextlib.suppress(ConnectionResetError):
+            equal(connection.recv(65536), b"")
 
 
 # ------------------------------------------------------------------- main
