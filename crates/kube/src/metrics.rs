@@ -17,6 +17,7 @@ pub struct Metrics {
     status_queue: AtomicU64,
     status_writes: [AtomicU64; 3],
     dropped_events: AtomicU64,
+    endpoint_changes: Mutex<EndpointChanges>,
     is_leader: AtomicBool,
 }
 
@@ -34,6 +35,17 @@ impl WriteResult {
         (WriteResult::Conflict, "conflict"),
         (WriteResult::Failed, "failed"),
     ];
+}
+
+/// Upper bounds of the buckets of [`EndpointChanges`], in milliseconds.
+const BUCKETS: [i64; 10] = [50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000];
+
+/// A histogram of the times that changes of endpoints take to arrive.
+#[derive(Clone, Copy, Debug, Default)]
+struct EndpointChanges {
+    buckets: [u64; BUCKETS.len()],
+    count: u64,
+    micros: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -55,6 +67,18 @@ impl Metrics {
 
     pub(crate) fn record_watch_error(&self, scope: &WatchScope) {
         self.with_watch(scope, |watch| watch.errors += 1);
+    }
+
+    /// Records the time that a change of endpoints took to arrive, in microseconds.
+    pub(crate) fn record_endpoint_change(&self, micros: i64) {
+        let changes = self.endpoint_changes.lock();
+        let mut changes = changes.unwrap_or_else(PoisonError::into_inner);
+        let bucket = BUCKETS.iter().position(|bound| micros <= bound * 1000);
+        if let Some(bucket) = bucket {
+            changes.buckets[bucket] += 1;
+        }
+        changes.count += 1;
+        changes.micros += micros;
     }
 
     pub(crate) fn record_status_queue(&self, length: usize) {
@@ -146,6 +170,53 @@ impl fmt::Display for Metrics {
                 writeln!(f, "{name}{labels} {value}")?;
             }
         }
-        Ok(())
+        let changes = self.endpoint_changes.lock();
+        changes.unwrap_or_else(PoisonError::into_inner).fmt(f)
+    }
+}
+
+impl fmt::Display for EndpointChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = "pointsman_kubernetes_endpoint_change_seconds";
+        let help = "Time from the change of a Pod or Service to the arrival of its EndpointSlice.";
+        writeln!(f, "# HELP {name} {help}\n# TYPE {name} histogram")?;
+        let mut cumulative = 0;
+        for (bound, number) in BUCKETS.iter().zip(self.buckets) {
+            cumulative += number;
+            let bound = *bound as f64 / 1000.0;
+            writeln!(f, "{name}_bucket{{le=\"{bound}\"}} {cumulative}")?;
+        }
+        let (count, sum) = (self.count, self.micros as f64 / 1e6);
+        writeln!(f, "{name}_bucket{{le=\"+Inf\"}} {count}")?;
+        writeln!(f, "{name}_sum {sum}\n{name}_count {count}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_endpoint_changes_are_a_histogram() {
+        let metrics = Metrics::default();
+        for micros in [40_000, 50_000, 700_000, 90_000_000] {
+            metrics.record_endpoint_change(micros);
+        }
+        let text = metrics.to_string();
+        let name = "pointsman_kubernetes_endpoint_change_seconds";
+        for line in [
+            "_bucket{le=\"0.05\"} 2",
+            "_bucket{le=\"0.5\"} 2",
+            "_bucket{le=\"1\"} 3",
+            "_bucket{le=\"60\"} 3",
+            "_bucket{le=\"+Inf\"} 4",
+            "_sum 90.79",
+            "_count 4",
+        ] {
+            assert!(
+                text.contains(&format!("{name}{line}\n")),
+                "{line} in {text}"
+            );
+        }
     }
 }

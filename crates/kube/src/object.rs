@@ -3,11 +3,16 @@
 //! Deserialization never fails, whatever the fields contain, so no object can stall the watch of its kind.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::{ApiResource, DynamicResourceScope};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+/// Annotation of EndpointSlices with the time of the change that they follow.
+const LAST_CHANGE: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// An object of any kind, not yet parsed.
 #[derive(Clone, Debug)]
@@ -18,6 +23,22 @@ pub struct RawObject {
 }
 
 impl RawObject {
+    /// Time of the change of a Pod or Service that an EndpointSlice follows, which the EndpointSlice controller records.
+    pub fn endpoints_changed_at(&self) -> Option<Timestamp> {
+        #[derive(Deserialize)]
+        struct Head<'j> {
+            #[serde(borrow)]
+            metadata: Metadata<'j>,
+        }
+        #[derive(Deserialize)]
+        struct Metadata<'j> {
+            #[serde(borrow)]
+            annotations: HashMap<Cow<'j, str>, Cow<'j, str>>,
+        }
+        let head: Head<'_> = serde_json::from_str(self.json()).ok()?;
+        head.metadata.annotations.get(LAST_CHANGE)?.parse().ok()
+    }
+
     /// The whole object.
     pub fn json(&self) -> &str {
         self.json.get()
@@ -88,6 +109,26 @@ mod tests {
 
     const ODD: &str =
         r#"{"metadata": {"name": "r", "namespace": "shop", "resourceVersion": "7"}, "spec": 5}"#;
+
+    #[test]
+    fn the_time_of_the_last_change_of_endpoints_is_read() {
+        let slice = |annotations: &str| -> RawObject {
+            let json = format!(r#"{{"metadata": {{"name": "s", {annotations} "labels": {{}}}}}}"#);
+            serde_json::from_str(&json).expect("it is JSON")
+        };
+        let annotation = |time: &str| {
+            slice(&format!(
+                r#""annotations": {{"endpoints.kubernetes.io/last-change-trigger-time": "{time}"}},"#
+            ))
+        };
+        let found = annotation("2026-01-02T03:04:05.25Z").endpoints_changed_at();
+        assert_eq!(
+            found.map(|time| time.as_microsecond()),
+            Some(1_767_323_045_250_000)
+        );
+        assert_eq!(annotation("lately").endpoints_changed_at(), None);
+        assert_eq!(slice("").endpoints_changed_at(), None);
+    }
 
     #[test]
     fn an_object_is_taken_from_an_event_and_from_a_list_as_it_is() {

@@ -8,6 +8,7 @@ use kube::core::ApiResource;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, utils, watcher as watch_objects};
 use kube::{Api, Client};
+use pointsman_control::clock;
 use pointsman_resources::Kind;
 use tokio::sync::watch::Receiver;
 
@@ -133,7 +134,15 @@ impl Watch {
                 let batch = self.known.end_list();
                 self.collector.complete(&self.scope, batch);
             }
-            Event::Apply(object) => self.collector.put(self.known.apply(version, &object)),
+            Event::Apply(object) => {
+                if self.scope.kind == Kind::EndpointSlice
+                    && let Some(changed) = object.endpoints_changed_at()
+                {
+                    let took = clock::unix_micros() - changed.as_microsecond();
+                    self.metrics.record_endpoint_change(took.max(0));
+                }
+                self.collector.put(self.known.apply(version, &object));
+            }
             Event::Delete(object) => self.collector.put(self.known.delete(&object)),
         }
     }

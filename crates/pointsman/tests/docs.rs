@@ -84,16 +84,18 @@ fn sources(folder: &Path, all: &mut String) {
 }
 
 #[test]
-fn tests_named_by_the_security_page_exist() {
-    let page = std::fs::read_to_string(root().join("docs/security.md")).expect("a text");
-    let names = test_names(&page);
-    assert!(names.len() > 20, "{names:?}");
+fn tests_named_by_the_docs_exist() {
     let mut all = String::new();
     sources(&root().join("crates"), &mut all);
-    for name in names {
-        assert!(
-            all.contains(&format!("fn {name}(")),
-            "there is no test {name}"
-        );
+    for page in ["security.md", "known-problems.md"] {
+        let text = std::fs::read_to_string(root().join("docs").join(page)).expect("a text");
+        let names = test_names(&text);
+        assert!(names.len() > 20, "{page}: {names:?}");
+        for name in names {
+            assert!(
+                all.contains(&format!("fn {name}(")),
+                "{page}: there is no test {name}"
+            );
+        }
     }
 }

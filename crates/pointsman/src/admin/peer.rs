@@ -37,6 +37,12 @@ fn of_server(server: &Server) -> String {
         "Connected proxies on which the newest configuration is not in effect yet.",
         count(&|proxy| proxy.lag.is_some()),
     );
+    let lag = proxies.iter().filter_map(|proxy| proxy.lag).max();
+    gauge(
+        "pointsman_xds_max_lag_seconds",
+        "Longest time for which a connected proxy has lagged behind the newest configuration.",
+        lag.unwrap_or_default().as_secs_f64(),
+    );
     gauge(
         "pointsman_xds_rejected_resources",
         "Resources that connected proxies can't use, counted once per proxy.",
