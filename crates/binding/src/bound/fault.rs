@@ -24,6 +24,38 @@ impl Fault {
     }
 }
 
+impl Fault {
+    /// Returns the reason for clients. They are not told the names of objects, which are the operator's.
+    pub fn client_message(&self) -> &str {
+        match self.reason {
+            FaultReason::BackendNotFound
+            | FaultReason::InvalidKind
+            | FaultReason::RefNotPermitted
+            | FaultReason::UnsupportedProtocol
+            | FaultReason::UnsupportedValue => "the route for this request can't be served",
+            FaultReason::BackendTlsUnusable
+            | FaultReason::Invalid
+            | FaultReason::InvalidCertificateRef
+            | FaultReason::InvalidClientCertificateRef
+            | FaultReason::NoMutualTls
+            | FaultReason::NoValidCACertificate => "TLS towards the backend can't be used",
+            FaultReason::DirectResponse
+            | FaultReason::NoBackendRefs
+            | FaultReason::NoBackends
+            | FaultReason::NoWeight
+            | FaultReason::ConnectFailed
+            | FaultReason::ConnectTimeout
+            | FaultReason::Misdirected
+            | FaultReason::NoEndpoints
+            | FaultReason::NoListener
+            | FaultReason::NoRoute
+            | FaultReason::ProtocolMismatch
+            | FaultReason::TlsFailed => &self.message,
+            FaultReason::Unknown => "the request can't be served",
+        }
+    }
+}
+
 macro_rules! reasons {
     ($($name:ident),* $(,)?) => {
         /// Machine-readable reason of a [`Fault`], in logs, metrics and local replies. It is the condition's reason if the API defines one.

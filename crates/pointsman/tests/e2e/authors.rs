@@ -398,3 +398,35 @@ async fn a_direct_response_serves_only_what_the_operator_allows() {
         assert_eq!(ask(path).await.0, 500, "{path}");
     }
 }
+
+// A client learns that a route can't be served, and not which objects there are.
+#[tokio::test]
+async fn error_responses_do_not_name_objects() {
+    let dead = "backendRefs: [{name: dead, port: 80}]";
+    let rule = |path: &str, rest: &str| format!("{{matches: [{{path: {{value: {path}}}}}], {rest}}}");
+    let rules = [
+        rule("/missing", "backendRefs: [{name: internal-ledger, port: 80}]"),
+        rule("/foreign", "backendRefs: [{name: internal-ledger, namespace: bank, port: 80}]"),
+        rule("/filter", "filters: [{type: ExtensionRef, extensionRef: {group: x.example, kind: Plugin, name: internal-ledger}}]"),
+        rule("/dead", dead),
+    ];
+    let rules: Vec<&str> = rules.iter().map(String::as_str).collect();
+    let free = Address::new();
+    let closed = SocketAddr::new(free.ip, 9);
+    let manifests = plain()
+        + &route("web", &rules)
+        + &service_at("dead", "http", &[closed]);
+    let gateway = Gateway::of(&manifests).await;
+    for (path, status) in [("/missing", 500), ("/foreign", 500), ("/filter", 500), ("/dead", 503)] {
+        let response = gateway.ask(get(path)).await;
+        assert_eq!(response.status, status, "{path}");
+        let text = response.text();
+        for secret in ["ledger", "bank", "ReferenceGrant", "Plugin", &free.ip.to_string()] {
+            assert!(!text.contains(secret), "{path}: {text}");
+        }
+        let grpc = get(path).header("content-type", "application/grpc");
+        let grpc = gateway.ask_http2(grpc).await;
+        let message = grpc.header("grpc-message").unwrap_or_default().to_owned();
+        assert!(!message.contains("ledger"), "{path}: {message}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Failures of attempts, and the replies sent to the client if no attempt is left.
 
+use std::borrow::Cow;
 use std::io;
 
 use super::backend::{ReceiveError, SendError};
@@ -94,9 +95,15 @@ impl From<ConnectError> for Failure {
             ConnectError::Timeout => (503, "ConnectTimeout"),
             ConnectError::Tls(_) => (502, "TlsFailed"),
             ConnectError::Protocol => (502, "ProtocolMismatch"),
-            ConnectError::Fault(fault) => (fault.status, fault.reason.as_str()),
+            ConnectError::Fault(fault) => return Failure::Unsent(LocalReply::from_fault(fault)),
         };
-        Failure::Unsent(LocalReply::new(status, reason, error.to_string()))
+        // The error may name the endpoint, or what is wrong with its certificate.
+        let message = match &error {
+            ConnectError::Io(_) => "the backend can't be connected to".into(),
+            ConnectError::Tls(_) => "the TLS handshake with the backend failed".into(),
+            _ => Cow::Owned(error.to_string()),
+        };
+        Failure::Unsent(LocalReply::new(status, reason, message))
     }
 }
 

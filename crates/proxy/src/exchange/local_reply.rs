@@ -85,7 +85,9 @@ impl LocalReply {
 
     /// Creates the reply for a rule or backend that can't be served.
     pub(crate) fn from_fault(fault: &Fault) -> Self {
-        LocalReply::new(fault.status, fault.reason.as_str(), fault.message.clone())
+        tracing::debug!("{}: {}", fault.reason, fault.message);
+        let message = fault.client_message().to_owned();
+        LocalReply::new(fault.status, fault.reason.as_str(), message)
     }
 
     /// Returns the gRPC status code that corresponds to the HTTP status.
