@@ -79,10 +79,17 @@ async fn forwarding_headers_of_untrusted_clients_are_replaced() {
     let lies = get("/")
         .header("X-Forwarded-For", "1.2.3.4")
         .header("X-Forwarded-Proto", "https")
-        .header("X-Forwarded-Host", "bank.example");
+        .header("X-Forwarded-Host", "bank.example")
+        .header("X-Forwarded-Port", "443")
+        .header("X-Forwarded-Prefix", "/admin")
+        .header("X_Forwarded_Prefix", "/admin")
+        .header("Forwarded", "for=1.2.3.4;host=bank.example");
     gateway.ask(lies.clone()).await;
     gateway.ask_http2(lies).await;
     for saw in backend.saw(2).await {
+        for name in ["x-forwarded-port", "x-forwarded-prefix", "x_forwarded_prefix", "forwarded"] {
+            assert!(saw.all(name).is_empty(), "{name}");
+        }
         assert_eq!(saw.all("x-forwarded-for"), ["127.0.0.1"]);
         assert_eq!(saw.all("x-forwarded-proto"), ["http"]);
         assert_eq!(saw.all("x-forwarded-host"), ["example.com"]);
@@ -97,9 +104,13 @@ async fn forwarding_headers_of_trusted_proxies_are_kept_and_extended() {
     let ask = get("/")
         .header("X-Forwarded-For", "1.2.3.4")
         .header("X-Forwarded-Proto", "https")
-        .header("X-Forwarded-Host", "shop.example");
+        .header("X-Forwarded-Host", "shop.example")
+        .header("X-Forwarded-Port", "443")
+        .header("Forwarded", "for=1.2.3.4");
     gateway.ask(ask).await;
     let saw = backend.only().await;
+    assert_eq!(saw.all("x-forwarded-port"), ["443"]);
+    assert_eq!(saw.all("forwarded"), ["for=1.2.3.4"]);
     assert_eq!(saw.all("x-forwarded-for").join(", "), "1.2.3.4, 127.0.0.1");
     assert_eq!(saw.all("x-forwarded-proto"), ["https"]);
     assert_eq!(saw.all("x-forwarded-host"), ["shop.example"]);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use http::HeaderName;
+use pointsman_routing::filters::headers::remove_forwarded;
 
 use super::headers::{Header, Headers};
 use super::request::DownstreamRequest;
@@ -65,16 +66,17 @@ impl<'p> ForwardedHeaders<'p> {
         let set = |headers: &mut Headers<'l>, name: &'static HeaderName, value: &'l str| {
             headers.set(Header::known(name, value.as_bytes()));
         };
+        if !self.trusted {
+            remove_forwarded(headers.fields_mut());
+        }
         set(headers, &X_FORWARDED_FOR, &self.addresses);
         if !self.trusted || headers.get("x-forwarded-proto").is_none() {
             set(headers, &X_FORWARDED_PROTO, connection.scheme());
         }
-        match authority {
-            Some(authority) if !self.trusted || headers.get("x-forwarded-host").is_none() => {
-                set(headers, &X_FORWARDED_HOST, authority);
-            }
-            None if !self.trusted => headers.remove("x-forwarded-host"),
-            _ => {}
+        if let Some(authority) = authority
+            && (!self.trusted || headers.get("x-forwarded-host").is_none())
+        {
+            set(headers, &X_FORWARDED_HOST, authority);
         }
         if let Some(id) = &self.id {
             headers.push(Header::known(&X_REQUEST_ID, id));

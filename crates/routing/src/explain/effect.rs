@@ -15,7 +15,7 @@ use super::model::{
 };
 use super::query::Query;
 use crate::action::{Forward, Reply, grpc_status, no_endpoints};
-use crate::filters::headers::{Field, TextField};
+use crate::filters::headers::{self, Field, TextField};
 use crate::tables::Tables;
 
 /// The format of errors sent to a client.
@@ -63,6 +63,7 @@ pub(crate) fn received(query: &Query, forward: Option<&Forward<'_>>) -> Received
         fields.insert(0, TextField::from(("host", authority.as_str())));
     }
     if let Some(forward) = forward {
+        headers::remove_forwarded(&mut fields);
         forward.edit_request(&mut fields);
     }
     let mut headers: BTreeMap<String, String> = BTreeMap::new();

@@ -108,6 +108,21 @@ pub fn remove_ambiguous<F: Field>(fields: &mut Vec<F>, edited: Option<&EditedNam
     fields.retain(|field| !(field.name().contains(&b'_') && is_ambiguous(field.name())));
 }
 
+/// Removes fields that only a trusted proxy may send: `x-forwarded-*` and `forwarded` (RFC 7239), from which origins learn the client's address, and the
+/// scheme, host, port and path that it requested.
+pub fn remove_forwarded<F: Field>(fields: &mut Vec<F>) {
+    fields.retain(|field| !is_forwarded(field.name()));
+}
+
+fn is_forwarded(name: &[u8]) -> bool {
+    const PREFIX: &str = "x-forwarded-";
+    let begins = |name: &[u8]| {
+        name.get(..PREFIX.len())
+            .is_some_and(|begin| reads_as(begin, PREFIX))
+    };
+    begins(name) || reads_as(name, "forwarded")
+}
+
 /// A header field in the caller's representation.
 pub trait Field {
     /// The name, in any case.
