@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use pointsman_binding::Binder;
+use pointsman_binding::{Binder, without_manifests};
 use pointsman_control::explain::explain;
 use pointsman_resources::text::single_line;
 use pointsman_resources::{Kind, Name, ObjectKey};
@@ -239,7 +239,8 @@ fn backend_text(out: &mut String, backend: &BackendShare, paint: &Paint) {
     };
     let result = match status {
         Some(status) => {
-            let reason = single_line(backend.reason.as_deref().unwrap_or_default());
+            let reason = backend.reason.as_deref().unwrap_or_default();
+            let reason = single_line(without_manifests(reason));
             paint.paint(Style::Bad, &format!("{status}: {reason}"))
         }
         None => backend.endpoints.join(", "),
@@ -257,7 +258,7 @@ fn mirror_text(out: &mut String, mirror: &MirrorShare, paint: &Paint) {
     let port = port_text(mirror.port);
     let name = format!("{} {name}{port}{}", mirror.kind, tags_text(&mirror.tags));
     let result = match (&mirror.reason, &mirror.host) {
-        (Some(reason), _) => paint.paint(Style::Bad, reason),
+        (Some(reason), _) => paint.paint(Style::Bad, &single_line(without_manifests(reason))),
         (None, Some(host)) => format!("host: {host}"),
         (None, None) => String::new(),
     };
@@ -316,7 +317,7 @@ fn outcome(explanation: &Explanation, paint: &Paint) -> String {
     let reason = explanation
         .reason
         .as_ref()
-        .map(|reason| format!(": {}", single_line(reason)))
+        .map(|reason| format!(": {}", single_line(without_manifests(reason))))
         .unwrap_or_default();
     match explanation.outcome {
         Outcome::Forward if explanation.fails() => {

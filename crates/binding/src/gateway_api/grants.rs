@@ -10,7 +10,7 @@ const ONE: &str = ". This one would allow it:\n";
 const SEVERAL: &str = ". These would allow it:\n";
 
 /// Returns a message without its YAML documents.
-pub(crate) fn sentence(message: &str) -> &str {
+pub fn sentence(message: &str) -> &str {
     let end = [ONE, SEVERAL].iter().filter_map(|mark| message.find(mark));
     &message[..end.min().unwrap_or(message.len())]
 }
