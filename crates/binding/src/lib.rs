@@ -16,7 +16,8 @@ use std::sync::Arc;
 
 use bound::{
     AddressRequest, Attachment, Backend, BackendId, BoundRule, CertifiedKey, Endpoints, Frontend,
-    FrontendId, MeshIdentity, RouteId, RouteMeta, RuleId, SecretId, ServiceAddresses, Workload,
+    FrontendId, Infrastructure, MeshIdentity, RouteId, RouteMeta, RuleId, SecretId,
+    ServiceAddresses, Workload,
 };
 use pointsman_resources::kuma::DataSource;
 use pointsman_resources::{Name, ObjectKey, Resource};
@@ -29,6 +30,7 @@ pub use engine::Binder;
 pub use gateway_api::certificates::parse_certified_key;
 pub use gateway_api::controller::{CONTROLLER_NAME, Controller};
 pub use gateway_api::grants::sentence as without_manifests;
+pub use gateway_api::infrastructure::InfrastructureState;
 pub use gateway_api::observation::Observation;
 pub use gateway_api::served_api::ServedApi;
 pub use kuma::{MergedRule, MergedRules, UnresolvedOutbound};
@@ -45,6 +47,8 @@ pub enum Change {
     Delete(ObjectKey),
     /// Sets the state of a Gateway in the data plane. Without one, the Gateway is assumed to be programmed as written.
     Observe(Name, Option<Observation>),
+    /// Sets the state of the objects that are generated for a Gateway; `None` if there are none yet.
+    ObserveInfrastructure(Name, Option<InfrastructureState>),
     /// Sets the location (file and line) of an object that validation rejected, for the status of objects that reference it; `None` if it is valid or gone.
     Reject(ObjectKey, Option<Arc<str>>),
     /// Sets whether a backend is needed even without a route: that of a Service called by its own address.
@@ -90,6 +94,8 @@ pub struct Delta {
     pub secrets: Vec<(SecretId, Option<Arc<CertifiedKey>>)>,
     /// Addresses that Gateways request.
     pub gateways: Vec<(Name, Option<Arc<AddressRequest>>)>,
+    /// Objects to generate for Gateways, if this installation generates any.
+    pub infrastructures: Vec<(Name, Option<Arc<Infrastructure>>)>,
     /// Addresses of Services and ServiceImports.
     pub services: Vec<(ObjectKey, Option<Arc<ServiceAddresses>>)>,
     /// Pods and Dataplanes.
@@ -99,7 +105,7 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// Returns whether anything but statuses changed.
+    /// Returns whether anything but statuses and generated objects changed.
     pub fn affects_traffic(&self) -> bool {
         !self.endpoints.is_empty() || self.affects_more_than_endpoints()
     }
@@ -115,6 +121,7 @@ impl Delta {
             endpoints: _,
             secrets,
             gateways,
+            infrastructures: _,
             services,
             workloads,
             statuses: _,

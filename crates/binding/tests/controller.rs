@@ -57,6 +57,7 @@ fn controller(name: &str, class: Option<&str>) -> Change {
     Change::Controller(Arc::new(Controller {
         name: name.into(),
         class: class.map(Into::into),
+        generates_proxies: false,
     }))
 }
 

@@ -76,6 +76,7 @@ fn outside() -> Vec<(Vec<Change>, Change)> {
     let names = ["pointsman.io/controller", "example.com/other"].map(|name| Controller {
         name: name.into(),
         class: None,
+        generates_proxies: false,
     });
     all.push((
         names.map(|one| Change::Controller(Arc::new(one))).to_vec(),

@@ -36,6 +36,7 @@ impl<T> PartialEq for Input<T> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum FactKey {
     Observation(Name),
+    Infrastructure(Name),
     Rejection(ObjectKey),
     Need(BackendId),
     Content(DataSource),
@@ -52,6 +53,7 @@ impl FactKey {
     fn removal(&self) -> Change {
         match self.clone() {
             FactKey::Observation(gateway) => Change::Observe(gateway, None),
+            FactKey::Infrastructure(gateway) => Change::ObserveInfrastructure(gateway, None),
             FactKey::Rejection(key) => Change::Reject(key, None),
             FactKey::Need(id) => Change::Need(id, false),
             FactKey::Content(source) => Change::Content(source, None),
@@ -80,6 +82,9 @@ impl Inputs {
             Change::Delete(key) => return drop(self.objects.remove(key)),
             Change::Observe(gateway, observation) => {
                 (FactKey::Observation(gateway.clone()), observation.is_some())
+            }
+            Change::ObserveInfrastructure(gateway, state) => {
+                (FactKey::Infrastructure(gateway.clone()), state.is_some())
             }
             Change::Reject(key, position) => (FactKey::Rejection(key.clone()), position.is_some()),
             Change::Need(id, needed) => (FactKey::Need(id.clone()), *needed),

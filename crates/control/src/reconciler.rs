@@ -80,6 +80,12 @@ impl Reconciler {
         self
     }
 
+    /// Adds a receiver of the bound form.
+    pub fn with_sink(mut self, sink: Box<dyn Sink>) -> Self {
+        self.sinks.push(sink);
+        self
+    }
+
     /// Adds a receiver of statuses.
     pub fn with_status_sink(mut self, sink: Box<dyn StatusSink>) -> Self {
         self.status_sinks.push(sink);
@@ -125,6 +131,7 @@ impl Reconciler {
             rejected,
             findings,
             served_api,
+            infrastructures,
             reload,
             reports,
         } = update;
@@ -138,12 +145,19 @@ impl Reconciler {
             self.log.record_findings(&findings.findings);
             self.findings = findings;
         }
+        let infrastructures = infrastructures.into_iter();
+        let infrastructures: Vec<Change> = infrastructures
+            .map(|(gateway, state)| Change::ObserveInfrastructure(gateway, state))
+            .collect();
         if !objects.is_empty() || !rejected.is_empty() || has_facts {
             let mut changes = self.changes(&objects);
             let rejected = rejected.into_iter();
             changes.extend(rejected.map(|(key, position)| Change::Reject(key, position)));
             changes.extend(served_api.map(Change::ServedApi));
+            changes.extend(infrastructures);
             self.apply(changes, &objects, true);
+        } else if !infrastructures.is_empty() {
+            self.apply(infrastructures, &objects, false);
         }
         if reload {
             self.reread_data_sources();

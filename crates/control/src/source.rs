@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pointsman_binding::ServedApi;
+use pointsman_binding::{InfrastructureState, ServedApi};
 use pointsman_resources::read::Document;
-use pointsman_resources::{Finding, ObjectKey};
+use pointsman_resources::{Finding, Name, ObjectKey};
 
 use crate::mailbox::Mailbox;
 
@@ -24,6 +24,8 @@ pub struct SourceUpdate {
     pub findings: Option<Findings>,
     /// Kinds that the cluster serves, if that has changed.
     pub served_api: Option<Arc<ServedApi>>,
+    /// State of the objects that are generated for Gateways, where it has changed. A value of `None` means that there are none.
+    pub infrastructures: BTreeMap<Name, Option<InfrastructureState>>,
     /// True if an operator requested a reload: data that objects name is read again, and sockets that could not be bound are retried.
     pub reload: bool,
     /// True if a sink has something to report.
@@ -46,6 +48,7 @@ impl SourceUpdate {
         self.rejected.extend(later.rejected);
         self.findings = later.findings.or(self.findings.take());
         self.served_api = later.served_api.or(self.served_api.take());
+        self.infrastructures.extend(later.infrastructures);
         self.reload |= later.reload;
         self.reports |= later.reports;
     }
@@ -56,6 +59,7 @@ impl SourceUpdate {
             && self.rejected.is_empty()
             && self.findings.is_none()
             && self.served_api.is_none()
+            && self.infrastructures.is_empty()
             && !self.reload
             && !self.reports
     }

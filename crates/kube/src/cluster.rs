@@ -8,6 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::events::{EventSink, Events};
+use crate::gateways::{self, Applier, InfrastructureSink, Registry, Watches};
 use crate::identity::authority::{Keeper, Published};
 use crate::lease::Candidate;
 use crate::{Metrics, Settings, Source, StatusWriter};
@@ -22,6 +23,13 @@ pub struct Cluster {
     election: JoinSet<()>,
     writers: JoinSet<()>,
     authority: Option<Published>,
+    generated: Option<Generated>,
+}
+
+/// Objects that are generated for Gateways.
+struct Generated {
+    registry: Arc<Registry>,
+    _watches: Watches,
 }
 
 impl Cluster {
@@ -36,7 +44,7 @@ impl Cluster {
         let source = Source::start(
             client.clone(),
             settings,
-            inbox,
+            inbox.clone(),
             events.clone(),
             metrics.clone(),
         );
@@ -61,6 +69,27 @@ impl Cluster {
             writers.spawn(keeper.run(is_leader.clone()));
             published
         });
+        let generated = match (&settings.infrastructure, &authority) {
+            (Some(infrastructure), Some(authority)) => {
+                let scopes = gateways::watch_scopes(&settings.watch_namespaces);
+                let registry = Registry::new(inbox.clone(), scopes.iter().cloned());
+                let registry = Arc::new(registry);
+                let name = &settings.controller.name;
+                let watches = Watches::start(&client, &registry, name, scopes);
+                let applier = Applier::new(
+                    client.clone(),
+                    infrastructure.clone(),
+                    registry.clone(),
+                    authority.bundle.clone(),
+                );
+                writers.spawn(applier.run(is_leader.clone()));
+                Some(Generated {
+                    registry,
+                    _watches: watches,
+                })
+            }
+            _ => None,
+        };
         let (controller, instance) = (&settings.controller.name, &settings.instance);
         writers.spawn(events.clone().run(
             client,
@@ -76,6 +105,7 @@ impl Cluster {
             election,
             writers,
             authority,
+            generated,
         };
         Ok((cluster, vec![Box::new(writer), Box::new(EventSink(events))]))
     }
@@ -83,6 +113,20 @@ impl Cluster {
     /// The source.
     pub fn source(&self) -> &Source {
         &self.source
+    }
+
+    /// What has not been listed yet; empty once the reconciler has everything.
+    pub fn waits_for(&self) -> Vec<String> {
+        let mut waits_for = self.source.waits_for();
+        let generated = self.generated.iter();
+        waits_for.extend(generated.flat_map(|generated| generated.registry.waits_for()));
+        waits_for
+    }
+
+    /// Receiver of what is to be generated for Gateways, if anything is.
+    pub fn infrastructure_sink(&self) -> Option<InfrastructureSink> {
+        let generated = self.generated.as_ref()?;
+        Some(InfrastructureSink(generated.registry.clone()))
     }
 
     /// Metrics of all parts.

@@ -65,6 +65,11 @@ const WATCH_AND_GET: &[&str] = &["get", "list", "watch"];
 /// Writing a part of an object.
 const PATCH: &[&str] = &["patch"];
 
+/// Creating, repairing and removing generated objects. An apply request is a patch, and creates objects too.
+const GENERATE: &[&str] = &["get", "create", "patch", "delete"];
+/// The same, for kinds that are watched for nothing else.
+const GENERATE_AND_WATCH: &[&str] = &["get", "list", "watch", "create", "patch", "delete"];
+
 /// Permissions of a controller. Each has a row in docs/kubernetes.md.
 pub const PERMISSIONS: &[Permission] = &[
     Permission {
@@ -280,6 +285,62 @@ pub const PERMISSIONS: &[Permission] = &[
         purpose: "Events on objects with problems",
     },
     Permission {
+        scope: Scope::Watched,
+        api_groups: &[POINTSMAN_GROUP],
+        resources: &["gatewayparameters"],
+        verbs: WATCH,
+        purpose: "parameters of generated objects",
+    },
+    Permission {
+        scope: Scope::Watched,
+        api_groups: &["apps"],
+        resources: &["deployments", "daemonsets"],
+        verbs: GENERATE_AND_WATCH,
+        purpose: "proxies of Gateways",
+    },
+    Permission {
+        scope: Scope::Watched,
+        api_groups: &[CORE],
+        resources: &["serviceaccounts"],
+        verbs: GENERATE_AND_WATCH,
+        purpose: "identity of the proxies of a Gateway, without permissions",
+    },
+    Permission {
+        scope: Scope::Watched,
+        api_groups: &[CORE],
+        resources: &["services", "configmaps"],
+        verbs: GENERATE,
+        purpose: "Services of Gateways, and the control plane's certificate authority for their proxies",
+    },
+    Permission {
+        scope: Scope::Watched,
+        api_groups: &["policy"],
+        resources: &["poddisruptionbudgets"],
+        verbs: GENERATE_AND_WATCH,
+        purpose: "limits to the eviction of proxies",
+    },
+    Permission {
+        scope: Scope::Watched,
+        api_groups: &["autoscaling"],
+        resources: &["horizontalpodautoscalers"],
+        verbs: GENERATE_AND_WATCH,
+        purpose: "number of proxies, where GatewayParameters ask for autoscaling",
+    },
+    Permission {
+        scope: Scope::Cluster,
+        api_groups: &["authentication.k8s.io"],
+        resources: &["tokenreviews"],
+        verbs: &["create"],
+        purpose: "tokens by which proxies identify themselves",
+    },
+    Permission {
+        scope: Scope::Own,
+        api_groups: &[CORE],
+        resources: &["secrets"],
+        verbs: &["create", "get", "update"],
+        purpose: "certificate authority of the control plane",
+    },
+    Permission {
         scope: Scope::Own,
         api_groups: &["coordination.k8s.io"],
         resources: &["leases"],
@@ -304,7 +365,7 @@ mod tests {
     fn plural(kind: Kind) -> String {
         let name = kind.name().to_ascii_lowercase();
         match &name {
-            name if name.ends_with("settings") => name.clone(),
+            name if name.ends_with("settings") || name.ends_with("parameters") => name.clone(),
             name if name.ends_with(['s', 'h']) => format!("{name}es"),
             name => match name.strip_suffix("cy") {
                 Some(stem) => format!("{stem}cies"),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use pointsman_binding::Controller;
 
+use crate::gateways::InfrastructureSettings;
 use crate::identity::authority::AuthoritySettings;
 
 /// Settings of a controller.
@@ -22,6 +23,8 @@ pub struct Settings {
     pub instance: Arc<str>,
     /// Certificate authority of the control plane; `None` if proxies are not served with its certificates.
     pub authority: Option<AuthoritySettings>,
+    /// Proxies that are generated for Gateways; `None` if Gateways are served by others. Requires an authority.
+    pub infrastructure: Option<InfrastructureSettings>,
 }
 
 /// Name of a Lease.

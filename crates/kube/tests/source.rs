@@ -151,6 +151,7 @@ async fn a_role_in_a_namespace_is_permission_enough_to_serve_it() {
         controller: pointsman_binding::Controller {
             name: cluster.controller_name.as_str().into(),
             class: Some(cluster.namespace.as_str().into()),
+            generates_proxies: false,
         },
         watch_namespaces: vec![cluster.namespace.clone()],
         ..cluster.settings()

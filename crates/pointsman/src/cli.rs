@@ -24,7 +24,7 @@ pub struct Cli {
     pub verb: Verb,
 }
 
-pub use control_plane::{Controller, ProxyArgs};
+pub use control_plane::{Controller, ProxyArgs, XDS_PORT};
 pub use install::Install;
 
 #[derive(Subcommand)]
@@ -199,10 +199,17 @@ pub struct DataPlaneArgs {
 impl DataPlaneArgs {
     /// Returns the addresses and sockets of the data plane.
     pub fn placement(&self) -> Placement {
-        let policy = match self.address {
+        self.placement_with(self.address_policy())
+    }
+
+    fn address_policy(&self) -> AddressPolicy {
+        match self.address {
             Some(address) => AddressPolicy::Fixed(address),
             None => AddressPolicy::Pool(self.address_pool.clone()),
-        };
+        }
+    }
+
+    fn placement_with(&self, policy: AddressPolicy) -> Placement {
         let dataplanes = DataplaneFilter(self.dataplanes.iter().cloned().collect());
         Placement::new(policy, self.port_offset, dataplanes)
     }

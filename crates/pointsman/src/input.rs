@@ -46,7 +46,7 @@ pub fn load(sources: &Sources) -> Result<(Loaded, ReportScope)> {
 fn controller(sources: &Sources) -> Controller {
     Controller {
         name: sources.controller_name.as_str().into(),
-        class: None,
+        ..Controller::default()
     }
 }
 

@@ -24,6 +24,8 @@ pub struct Options {
     pub min_tls: TlsVersion,
     /// Node and zone of the proxy.
     pub location: Location,
+    /// Number that is added to low listener ports behind a load balancer, which clients don't see.
+    pub hidden_port_offset: u16,
     /// Paths that are served.
     pub paths: PathPolicy,
     /// Creates listening and upstream sockets.

@@ -11,6 +11,7 @@ mod finding;
 pub mod gateway;
 pub mod kuma;
 pub mod meta;
+pub mod parameters;
 pub mod policy;
 pub mod read;
 pub mod refs;
@@ -97,6 +98,7 @@ resources! {
     XTelemetryPolicy: policy,
     XMesh: policy,
     MeshSettings: policy,
+    GatewayParameters: parameters,
     Mesh: kuma,
     Dataplane: kuma,
     MeshService: kuma,

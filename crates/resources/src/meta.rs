@@ -40,6 +40,7 @@ pub enum Kind {
     XTelemetryPolicy,
     XMesh,
     MeshSettings,
+    GatewayParameters,
     Mesh,
     Dataplane,
     MeshService,
@@ -62,7 +63,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in display order.
-    pub const ALL: [Kind; 33] = [
+    pub const ALL: [Kind; 34] = [
         Kind::GatewayClass,
         Kind::Gateway,
         Kind::ListenerSet,
@@ -78,6 +79,7 @@ impl Kind {
         Kind::XTelemetryPolicy,
         Kind::XMesh,
         Kind::MeshSettings,
+        Kind::GatewayParameters,
         Kind::Mesh,
         Kind::Dataplane,
         Kind::MeshService,
@@ -118,6 +120,7 @@ impl Kind {
             Kind::XTelemetryPolicy => ("XTelemetryPolicy", GATEWAY_X_GROUP, &["v1alpha1"]),
             Kind::XMesh => ("XMesh", GATEWAY_X_GROUP, &["v1alpha1"]),
             Kind::MeshSettings => ("MeshSettings", POINTSMAN_GROUP, &["v1alpha1"]),
+            Kind::GatewayParameters => ("GatewayParameters", POINTSMAN_GROUP, &["v1alpha1"]),
             Kind::Mesh => ("Mesh", KUMA_GROUP, &["v1alpha1"]),
             Kind::Dataplane => ("Dataplane", KUMA_GROUP, &["v1alpha1"]),
             Kind::MeshService => ("MeshService", KUMA_GROUP, &["v1alpha1"]),
@@ -430,6 +433,8 @@ pub struct Meta {
     /// Annotations of Kuma (`*.kuma.io/*`). Others are dropped to save memory.
     #[serde(default, deserialize_with = "kuma_annotations")]
     pub annotations: Labels,
+    /// Identifier that the API server assigned; `None` for objects from files.
+    pub uid: Option<Arc<str>>,
     /// Creation time in seconds since the Unix epoch.
     #[serde(default, deserialize_with = "seconds")]
     pub creation_timestamp: Option<i64>,

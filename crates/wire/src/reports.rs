@@ -38,6 +38,7 @@ pub fn encode_report<'c>(changes: impl IntoIterator<Item = &'c Change>) -> proto
             | Change::RetainSecret(..)
             | Change::Controller(_)
             | Change::ServedApi(_)
+            | Change::ObserveInfrastructure(..)
             | Change::EndpointPolicy(_) => {}
         }
     }

@@ -325,6 +325,8 @@ pub fn changes(delta: &Delta) -> Vec<ResourceChange> {
         gateways,
         services,
         workloads,
+        // Control planes keep these to themselves.
+        infrastructures: _,
         statuses: _,
     } = delta;
     let mut all: Vec<ResourceChange> = Vec::new();

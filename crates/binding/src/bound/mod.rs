@@ -6,6 +6,7 @@
 mod backend;
 mod fault;
 mod frontend;
+mod infrastructure;
 mod placement;
 mod rule;
 mod secret;
@@ -13,6 +14,7 @@ mod secret;
 pub use backend::*;
 pub use fault::*;
 pub use frontend::*;
+pub use infrastructure::*;
 pub use placement::*;
 pub use rule::*;
 pub use secret::*;

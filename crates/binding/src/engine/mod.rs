@@ -4,6 +4,7 @@ pub(crate) mod attachments;
 pub(crate) mod collections;
 mod compute;
 pub(crate) mod difference;
+mod infrastructure;
 mod placement;
 mod query;
 mod reader;
@@ -87,6 +88,12 @@ impl Binder {
                     if self.store.set_observation(&gateway, seen) {
                         self.tracker
                             .invalidate_readers(&Input::Observation(gateway));
+                    }
+                }
+                Change::ObserveInfrastructure(gateway, state) => {
+                    if self.store.set_infrastructure(&gateway, state) {
+                        self.tracker
+                            .invalidate_readers(&Input::Infrastructure(gateway));
                     }
                 }
                 Change::Reject(key, location) => {

@@ -9,7 +9,7 @@ use pointsman_resources::gateway::{Gateway, GatewayAddress};
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 
 use super::difference::difference_arc;
-use crate::bound::{AddressRequest, ServiceAddresses, Transport, Workload};
+use crate::bound::{AddressRequest, Infrastructure, ServiceAddresses, Transport, Workload};
 use crate::gateway_api::gateway::IP_ADDRESS;
 use crate::{Binder, Delta};
 
@@ -21,6 +21,8 @@ pub(crate) struct PlacementChanges {
     gateways: bool,
     /// Requests as of the last delta.
     requests: BTreeMap<Name, Arc<AddressRequest>>,
+    /// Objects to generate as of the last delta.
+    infrastructures: BTreeMap<Name, Arc<Infrastructure>>,
 }
 
 impl PlacementChanges {
@@ -72,6 +74,9 @@ impl Binder {
             let requests: BTreeMap<Name, Arc<AddressRequest>> = requests.collect();
             difference_arc(&self.placement.requests, &requests, &mut delta.gateways);
             self.placement.requests = requests;
+            let mut infrastructures = std::mem::take(&mut self.placement.infrastructures);
+            self.update_infrastructures(&mut infrastructures, delta);
+            self.placement.infrastructures = infrastructures;
         }
     }
 

@@ -65,6 +65,8 @@ pub(crate) enum Input {
     Ancestors(ObjectKey),
     /// State of a Gateway in the data plane.
     Observation(Name),
+    /// State of the objects that are generated for a Gateway.
+    Infrastructure(Name),
     /// Content of a file or environment variable.
     Content(DataSource),
     /// Certificates that proxies of Kuma's meshes present to each other.

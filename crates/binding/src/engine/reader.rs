@@ -12,6 +12,7 @@ use pointsman_resources::kuma::{
     MeshService,
 };
 use pointsman_resources::meta::Labels;
+use pointsman_resources::parameters::GatewayParameters;
 use pointsman_resources::policy::{
     BackendTLSPolicy, MeshSettings, ReferenceGrant, XBackend, XBackendTrafficPolicy, XMesh,
     XTelemetryPolicy,
@@ -23,6 +24,7 @@ use super::collections::SmallSet;
 use super::query::{Index, Input};
 use super::store::{CertificateResult, Store};
 use crate::gateway_api::certificates;
+use crate::gateway_api::infrastructure::InfrastructureState;
 use crate::gateway_api::observation::Observation;
 use crate::{Content, Controller, EndpointPolicy, Identity, ServedApi};
 
@@ -85,6 +87,12 @@ impl<'a> Reader<'a> {
         self.store.observations.get(gateway)
     }
 
+    /// Returns the state of the objects that are generated for a Gateway.
+    pub fn infrastructure(&self, gateway: &Name) -> Option<&'a InfrastructureState> {
+        self.record_read(Input::Infrastructure(gateway.clone()));
+        self.store.infrastructures.get(gateway)
+    }
+
     /// Identity of this installation.
     pub fn controller(&self) -> &'a Controller {
         self.record_read(Input::Controller);
@@ -106,6 +114,7 @@ impl<'a> Reader<'a> {
         secret: Secret -> Secret;
         config_map: ConfigMap -> ConfigMap;
         mesh_settings: MeshSettings -> MeshSettings;
+        gateway_parameters: GatewayParameters -> GatewayParameters;
         mesh: XMesh -> XMesh;
         backend: XBackend -> XBackend;
         trust_bundle: ClusterTrustBundle -> pointsman_resources::core::ClusterTrustBundle;

@@ -11,7 +11,9 @@ use pointsman_resources::{Kind, Name, ObjectKey, Resource};
 use super::collections::{FastMap, SmallSet};
 use super::query::{Index, Input};
 use crate::bound::CertifiedKey;
-use crate::{Content, Controller, EndpointPolicy, Identity, Observation, ServedApi};
+use crate::{
+    Content, Controller, EndpointPolicy, Identity, InfrastructureState, Observation, ServedApi,
+};
 
 /// Label that names the Service of an EndpointSlice.
 const SERVICE_NAME_LABEL: &str = "kubernetes.io/service-name";
@@ -25,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) indexes: FastMap<Index, SmallSet<ObjectKey>>,
     /// State of Gateways in the data plane, including ones that don't exist.
     pub(crate) observations: FastMap<Name, Observation>,
+    /// State of the objects that are generated for Gateways.
+    pub(crate) infrastructures: FastMap<Name, InfrastructureState>,
     /// Locations (file and line) of objects that validation rejected.
     pub(crate) rejected: FastMap<ObjectKey, Arc<str>>,
     /// Contents of files and environment variables.
@@ -58,6 +62,19 @@ impl Store {
             None => self.observations.remove(gateway),
         };
         true
+    }
+
+    /// Sets the state of the objects that are generated for a Gateway. Returns whether it changed.
+    pub fn set_infrastructure(
+        &mut self,
+        gateway: &Name,
+        state: Option<InfrastructureState>,
+    ) -> bool {
+        let old = match state {
+            Some(state) => self.infrastructures.insert(gateway.clone(), state),
+            None => self.infrastructures.remove(gateway),
+        };
+        old.as_ref() != self.infrastructures.get(gateway)
     }
 
     /// Sets the location of an object that validation rejected. Returns whether it changed.

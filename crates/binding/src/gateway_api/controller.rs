@@ -18,6 +18,8 @@ pub struct Controller {
     pub name: Arc<str>,
     /// The only GatewayClass to serve among those with this `controllerName`; `None` for all of them.
     pub class: Option<Arc<str>>,
+    /// True if it generates proxies for Gateways, whose addresses are then those of generated Services.
+    pub generates_proxies: bool,
 }
 
 impl Default for Controller {
@@ -25,6 +27,7 @@ impl Default for Controller {
         Controller {
             name: CONTROLLER_NAME.into(),
             class: None,
+            generates_proxies: false,
         }
     }
 }
@@ -49,6 +52,7 @@ impl Binder {
         }
         self.store.controller = controller;
         self.tracker.invalidate_readers(&Input::Controller);
+        self.placement.record_gateway_change();
         // Every status contains the name.
         for key in self.statuses.keys() {
             self.tracker.invalidate(Query::Status(key.clone()));

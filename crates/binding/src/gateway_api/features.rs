@@ -1,6 +1,6 @@
 //! Supported features, by their names in the Gateway API, sorted.
 
-/// Features of Gateways.
+/// Features of Gateways. That of generated objects holds only where there are any.
 pub const GATEWAY: &[&str] = &[
     "BackendTLSPolicy",
     "BackendTLSPolicySANValidation",
@@ -15,6 +15,7 @@ pub const GATEWAY: &[&str] = &[
     "GatewayFrontendClientCertificateValidationInsecureFallback",
     "GatewayHTTPListenerIsolation",
     "GatewayHTTPSListenerDetectMisdirectedRequests",
+    INFRASTRUCTURE,
     "GatewayPort8080",
     "GatewayRouteHostnameIntersectionPrecedence",
     "GatewayStaticAddresses",
@@ -53,6 +54,16 @@ pub const GATEWAY: &[&str] = &[
     "TLSRouteModeTerminate",
     "UDPRoute",
 ];
+
+/// The feature of installations that generate proxies for Gateways.
+const INFRASTRUCTURE: &str = "GatewayInfrastructure";
+
+/// Returns the features of Gateways of an installation.
+pub(crate) fn of_gateways(generates_proxies: bool) -> Vec<&'static str> {
+    let all = GATEWAY.iter().copied();
+    all.filter(|feature| generates_proxies || *feature != INFRASTRUCTURE)
+        .collect()
+}
 
 /// Features of the mesh.
 pub const MESH: &[&str] = &[

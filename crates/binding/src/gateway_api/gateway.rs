@@ -1,11 +1,15 @@
 //! Evaluates a Gateway with its ListenerSets: acceptance, listeners and conditions.
 
+use std::sync::Arc;
+
 use pointsman_resources::gateway::{From, Gateway, GatewayAddress, ListenerSet};
+use pointsman_resources::parameters::GatewayParametersSpec;
 use pointsman_resources::{Kind, Name, ObjectKey};
 
 use crate::bound::{Frontend, SecretId};
 use crate::engine::Reader;
 use crate::gateway_api::certificates::{self, CertificateRefError};
+use crate::gateway_api::infrastructure;
 use crate::gateway_api::listener::{self, ListenerView};
 use crate::gateway_api::namespaces;
 use crate::status::Condition;
@@ -18,7 +22,7 @@ pub(crate) struct GatewayView {
     pub refused: Option<(&'static str, String)>,
     /// Reason and message if some of its addresses can't be used.
     pub unusable: Option<(&'static str, String)>,
-    /// True if none of its addresses can be used, so that it serves nothing.
+    /// True if it serves nothing: none of its addresses can be used, or no proxy is ready.
     pub is_without_address: bool,
     /// Its own listeners.
     pub listeners: Vec<ListenerView>,
@@ -30,6 +34,8 @@ pub(crate) struct GatewayView {
     pub client_certificate: Option<SecretId>,
     /// Type and value of each requested address.
     pub addresses: Vec<(String, String)>,
+    /// Parameters of its generated objects.
+    pub parameters: Arc<GatewayParametersSpec>,
     /// True if some port accepts clients without a valid certificate.
     pub insecure_fallback: bool,
     /// True if ListenerSets may attach.
@@ -91,9 +97,9 @@ impl GatewayView {
             return Some(("Invalid", message.clone()));
         }
         if let Some((reason, message)) = &self.unusable {
-            let message = match self.is_without_address {
-                true => message.clone(),
-                false => format!("{message}; the other addresses serve traffic"),
+            let message = match *reason == "AddressNotUsable" && !self.is_without_address {
+                true => format!("{message}; the other addresses serve traffic"),
+                false => message.clone(),
             };
             return Some((reason, message));
         }
@@ -250,26 +256,10 @@ pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> 
     owners.extend(sets.iter_mut().map(|set| &mut set.listeners));
     listener::resolve_conflicts(&mut owners);
 
-    let class_parameters = reader
-        .class(&Name::new("", class.as_str()))
-        .and_then(|class| class.spec.parameters_ref.as_ref());
-    let own_parameters = spec
-        .infrastructure
-        .as_ref()
-        .and_then(|i| i.parameters_ref.as_ref());
-    let mut refused = None;
-    if let Some(reference) = own_parameters {
-        let message = format!(
-            "infrastructure.parametersRef is not supported; remove the reference to {} {}",
-            reference.kind, reference.name
-        );
-        refused = Some(("InvalidParameters", message));
-    } else if class_parameters.is_some() {
-        refused = Some((
-            "InvalidParameters",
-            format!("GatewayClass {class} is not accepted"),
-        ));
-    }
+    let (parameters, mut refused) = match infrastructure::parameters(reader, class, gateway) {
+        Ok(parameters) => (parameters, None),
+        Err(message) => (Arc::default(), Some(("InvalidParameters", message))),
+    };
     let mut unusable = None;
     for address in &spec.addresses {
         check_address(address, &mut refused, &mut unusable);
@@ -296,6 +286,7 @@ pub(crate) fn evaluate(reader: &Reader<'_>, name: &Name) -> Option<GatewayView> 
         unresolved,
         client_certificate,
         addresses,
+        parameters,
         insecure_fallback: listener::has_insecure_fallback(tls),
         allows_sets: allowed
             .and_then(|a| a.from)

@@ -7,6 +7,7 @@ pub(crate) mod features;
 pub(crate) mod gateway;
 pub(crate) mod grants;
 mod inactive;
+pub(crate) mod infrastructure;
 pub(crate) mod listener;
 pub(crate) mod mesh;
 pub(crate) mod namespaces;

@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use crate::bound::FrontendId;
-use crate::gateway_api::gateway::{GatewayView, IP_ADDRESS};
+use crate::gateway_api::gateway::GatewayView;
+use crate::gateway_api::infrastructure::ip_address;
 
 /// State of a Gateway in the data plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,15 +48,17 @@ impl GatewayView {
             } else {
                 None
             };
-            let kind = || IP_ADDRESS.to_owned();
-            let addresses = observation
-                .addresses
-                .iter()
-                .map(|a| (kind(), a.to_string()));
-            view.addresses = addresses.collect();
+            let addresses = observation.addresses.iter();
+            view.addresses = addresses.map(|a| ip_address(a.to_string())).collect();
         }
-        let sets = view.sets.iter_mut().flat_map(|set| &mut set.listeners);
-        for listener in view.listeners.iter_mut().chain(sets) {
+        view.record_listener_failures(observation);
+        view
+    }
+
+    /// Adds listeners that can't be bound or whose certificate can't be used.
+    pub(crate) fn record_listener_failures(&mut self, observation: &Observation) {
+        let sets = self.sets.iter_mut().flat_map(|set| &mut set.listeners);
+        for listener in self.listeners.iter_mut().chain(sets) {
             if let Some(why) = observation.unbound.get(&listener.id) {
                 let why = ("PortUnavailable", why.clone());
                 listener.refused.get_or_insert(why);
@@ -69,6 +72,5 @@ impl GatewayView {
                 listener.reserves_hostname = listener.is_accepted();
             }
         }
-        view
     }
 }

@@ -7,6 +7,7 @@ use pointsman_resources::{Kind, Name, ObjectKey};
 use crate::bound::FrontendId;
 use crate::engine::{Input, Query, Reader};
 use crate::gateway_api::gateway::GatewayView;
+use crate::gateway_api::infrastructure::class_parameters;
 use crate::gateway_api::listener::ListenerView;
 use crate::gateway_api::{features, mesh, policy};
 use crate::status::{Condition, ListenerStatus, ParentStatus, Status, StatusBody};
@@ -28,7 +29,11 @@ impl Binder {
         let body = match key.kind {
             Kind::GatewayClass => StatusBody::Class {
                 conditions: class_conditions(reader, &key.name)?,
-                features: reader.served_api().features(features::GATEWAY),
+                features: {
+                    let controller = reader.controller();
+                    let features = features::of_gateways(controller.generates_proxies);
+                    reader.served_api().features(&features)
+                },
             },
             Kind::XMesh => StatusBody::Class {
                 conditions: mesh::mesh_conditions(reader, &key.name)?,
@@ -73,7 +78,12 @@ impl Binder {
     fn observed_gateway(&self, reader: &Reader<'_>, name: &Name) -> Option<Cow<'_, GatewayView>> {
         reader.record_read(Input::Result(Query::Gateway(name.clone())));
         let view = self.gateways.get(name)?;
-        Some(match reader.observation(name) {
+        let observation = reader.observation(name);
+        if reader.controller().generates_proxies {
+            let state = reader.infrastructure(name);
+            return Some(Cow::Owned(view.with_infrastructure(state, observation)));
+        }
+        Some(match observation {
             Some(observation) => Cow::Owned(view.with_observation(observation)),
             None => Cow::Borrowed(view),
         })
@@ -168,16 +178,9 @@ fn class_conditions(reader: &Reader<'_>, name: &Name) -> Option<Vec<Condition>> 
     if !reader.controller().serves_class(class) {
         return None;
     }
-    let accepted = match &class.spec.parameters_ref {
-        Some(reference) => Condition::no(
-            "Accepted",
-            "InvalidParameters",
-            format!(
-                "parametersRef is not supported; remove the reference to {} {}",
-                reference.kind, reference.name
-            ),
-        ),
-        None => Condition::yes("Accepted", "Accepted", ""),
+    let accepted = match class_parameters(reader, class) {
+        Ok(_) => Condition::yes("Accepted", "Accepted", ""),
+        Err(message) => Condition::no("Accepted", "InvalidParameters", message),
     };
     Some(vec![accepted, reader.served_api().condition()])
 }

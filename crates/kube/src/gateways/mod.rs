@@ -1,5 +1,45 @@
-//! The objects that are generated for each Gateway.
+//! The objects that are generated for each Gateway: a workload of proxies, a Service in front of them, and what belongs to both.
+//!
+//! ```text
+//!  Infrastructure (crates/binding) ──► objects ──► Applier ──► API server
+//!                                                     ▲            │
+//!                                                     └─ Observer ◄┘ ──► InfrastructureState ──► Inbox
+//! ```
+//!
+//! - [`objects`] is a pure function from a Gateway to its objects; `name` gives them names.
+//! - `observed` is what watches say about generated objects. `state` derives the state of a Gateway from it, for the status of the Gateway.
+//! - `applier` makes the API server agree, while this process is the leader.
+//! - `owner` decides which objects belong to a Gateway: others are never changed.
 
+mod applier;
+mod fingerprint;
 mod name;
+pub(crate) mod objects;
+mod observed;
+mod owner;
+mod registry;
+mod state;
+mod watch;
 
+use std::net::IpAddr;
+
+pub(crate) use applier::Applier;
 pub use name::{label_value, object_name};
+pub use registry::InfrastructureSink;
+pub(crate) use registry::Registry;
+pub(crate) use watch::{Watches, scopes as watch_scopes};
+
+/// What an operator decides about generated objects.
+#[derive(Clone, Debug)]
+pub struct InfrastructureSettings {
+    /// Image of the proxies.
+    pub image: String,
+    /// When nodes pull the image.
+    pub pull_policy: String,
+    /// URL at which proxies reach the control plane.
+    pub control_plane: String,
+    /// Address on which proxies listen for probes: 0.0.0.0, or :: on clusters with IPv6.
+    pub probes: IpAddr,
+    /// Identity of the installation, which is the field manager of the objects too.
+    pub controller_name: String,
+}

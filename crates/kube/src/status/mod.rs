@@ -4,4 +4,5 @@ mod patch;
 mod queue;
 mod writer;
 
+pub(crate) use queue::{Outcome, Queue, Urgency};
 pub use writer::StatusWriter;

@@ -26,10 +26,32 @@ pub struct Cluster {
 }
 
 /// Resources that tests create.
-const RESOURCES: [(&str, &str, &str, &str); 11] = [
+const RESOURCES: [(&str, &str, &str, &str); 18] = [
     ("", "v1", "Namespace", "namespaces"),
     ("", "v1", "Service", "services"),
     ("", "v1", "Secret", "secrets"),
+    ("", "v1", "ConfigMap", "configmaps"),
+    ("", "v1", "ServiceAccount", "serviceaccounts"),
+    ("apps", "v1", "Deployment", "deployments"),
+    ("apps", "v1", "DaemonSet", "daemonsets"),
+    (
+        "policy",
+        "v1",
+        "PodDisruptionBudget",
+        "poddisruptionbudgets",
+    ),
+    (
+        "autoscaling",
+        "v2",
+        "HorizontalPodAutoscaler",
+        "horizontalpodautoscalers",
+    ),
+    (
+        "pointsman.io",
+        "v1alpha1",
+        "GatewayParameters",
+        "gatewayparameters",
+    ),
     (
         "gateway.networking.k8s.io",
         "v1",
@@ -149,11 +171,13 @@ impl Cluster {
             controller: Identity {
                 name: self.controller_name.as_str().into(),
                 class: None,
+                generates_proxies: false,
             },
             watch_namespaces: Vec::new(),
             lease: None,
             instance: "test".into(),
             authority: None,
+            infrastructure: None,
         }
     }
 
@@ -169,6 +193,9 @@ impl Cluster {
         let (cluster, sinks) = started.expect("the API server answers");
         let mut reconciler = Reconciler::new(Vec::new(), snapshots.clone());
         reconciler = reconciler.with_controller(settings.controller);
+        if let Some(sink) = cluster.infrastructure_sink() {
+            reconciler = reconciler.with_sink(Box::new(sink));
+        }
         for sink in sinks {
             reconciler = reconciler.with_status_sink(sink);
         }

@@ -5,10 +5,12 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use pointsman_binding::CONTROLLER_NAME;
+use pointsman_proxy::placement::{AddressPolicy, Placement};
 use pointsman_wire::client::{Cache, ControlPlaneUrl};
 use pointsman_wire::server::{Selector, Subscription};
 use pointsman_wire::tls::TlsFiles;
 
+use super::install::PullPolicy;
 use super::{AdminArgs, DataPlaneArgs, EndpointArgs, PermissionArgs};
 
 /// Files for mutual TLS between control plane and proxies.
@@ -96,12 +98,13 @@ impl Controller {
         pointsman_binding::Controller {
             name: self.controller_name.as_str().into(),
             class: self.gateway_class.as_deref().map(Into::into),
+            generates_proxies: self.cluster.proxy_image.is_some(),
         }
     }
 }
 
 /// Port at which proxies are served.
-const XDS_PORT: u16 = 15010;
+pub const XDS_PORT: u16 = 15010;
 
 /// Options for a controller of a cluster. They have no effect with `-f`.
 #[derive(Args)]
@@ -131,6 +134,14 @@ pub struct ClusterArgs {
     /// Name of this replica [default: random]
     #[arg(long, value_name = "NAME", env = "POD_NAME", value_parser = name)]
     pub instance: Option<String>,
+
+    /// Image of the proxies that are started for Gateways [default: none are started]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["paths", "tls_cert"])]
+    pub proxy_image: Option<String>,
+
+    /// When nodes pull the image of the proxies
+    #[arg(long, value_enum, value_name = "POLICY", ignore_case = true, default_value_t = PullPolicy::IfNotPresent, requires = "proxy_image")]
+    pub proxy_image_pull_policy: PullPolicy,
 
     /// Name of the Service of the controller, which proxies connect to
     #[arg(long, value_name = "NAME", default_value = "pointsman-controller", value_parser = name)]
@@ -190,6 +201,14 @@ pub struct ProxyArgs {
     #[command(flatten)]
     pub endpoints: EndpointArgs,
 
+    /// Listen on all addresses of this machine for every Gateway, whatever addresses it requests, as behind a load balancer
+    #[arg(long, conflicts_with_all = ["address", "address_pool"])]
+    pub all_addresses: bool,
+
+    /// Number to add to listener ports below 1024 only, for users who can't bind them: with 64512, port 80 becomes 64592
+    #[arg(long, value_name = "NUMBER", default_value_t = 0, conflicts_with = "port_offset", value_parser = clap::value_parser!(u16).range(..=64512))]
+    pub low_port_offset: u16,
+
     #[command(flatten)]
     pub data_plane: DataPlaneArgs,
 
@@ -198,6 +217,17 @@ pub struct ProxyArgs {
 }
 
 impl ProxyArgs {
+    /// Returns the addresses and sockets of the proxy.
+    pub fn placement(&self) -> Placement {
+        let policy = match self.all_addresses {
+            true => AddressPolicy::All,
+            false => self.data_plane.address_policy(),
+        };
+        self.data_plane
+            .placement_with(policy)
+            .with_low_port_offset(self.low_port_offset)
+    }
+
     /// Returns the directory for the last configuration.
     pub fn cache(&self) -> Option<Cache> {
         let directory = self.cache.clone()?;

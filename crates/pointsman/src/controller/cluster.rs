@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use pointsman_control::mailbox::Wake;
 use pointsman_control::{Inbox, Reconciler, Snapshots, StatusSink};
 use pointsman_kube::connect::{Connection, connect};
+use pointsman_kube::gateways::InfrastructureSettings;
 use pointsman_kube::identity::authority::{
     AuthoritySettings, Published, Rotation, SECRET_NAME, Serving, service_names,
 };
@@ -21,7 +22,7 @@ use pointsman_wire::tls::{IssuedCertificate, ServerTls};
 use tokio::runtime::Runtime;
 
 use super::{Acceptor, ControlPlane, accounts, by_certificate, instance};
-use crate::cli::{Controller, EndpointAddresses};
+use crate::cli::{Controller, EndpointAddresses, XDS_PORT};
 use crate::serving;
 
 /// Threads that read objects and write statuses.
@@ -29,6 +30,9 @@ const THREADS: usize = 2;
 
 /// Interval between attempts to reach the API server at the start.
 const CONNECT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Interval between looks at what has been listed at the start.
+const LIST_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the controller until a signal stops it.
 pub fn run(arguments: &Controller) -> Result<ExitCode> {
@@ -70,6 +74,9 @@ pub fn run(arguments: &Controller) -> Result<ExitCode> {
         .cluster_metrics
         .get_or_init(|| cluster.metrics().clone());
     let mut reconciler = plane.reconciler(permissions, arguments);
+    if let Some(sink) = cluster.infrastructure_sink() {
+        reconciler = reconciler.with_sink(Box::new(sink));
+    }
     for sink in sinks {
         reconciler = reconciler.with_status_sink(sink);
     }
@@ -106,6 +113,16 @@ fn settings(arguments: &Controller, connection: &Connection, has_authority: bool
             names: service_names(&flags.service, namespace),
             rotation: Rotation::default(),
         }),
+        infrastructure: flags
+            .proxy_image
+            .clone()
+            .map(|image| InfrastructureSettings {
+                image,
+                pull_policy: flags.proxy_image_pull_policy.name().to_owned(),
+                control_plane: format!("https://{}.{namespace}.svc:{XDS_PORT}", flags.service),
+                probes: arguments.xds().ip(),
+                controller_name: arguments.controller_name.clone(),
+            }),
     }
 }
 
@@ -149,8 +166,15 @@ fn apply_first(reconciler: &mut Reconciler, inbox: &Inbox, cluster: &Cluster) ->
         if inbox.wait(None) == Wake::Closed {
             return false;
         }
+        // Without the state of generated objects, statuses would say for a moment that there are none.
+        while !cluster.waits_for().is_empty() {
+            std::thread::sleep(LIST_INTERVAL);
+            if inbox.is_closed() {
+                return false;
+            }
+        }
         // What has been listed is in the inbox before it is no longer waited for.
-        let is_complete = cluster.source().waits_for().is_empty();
+        let is_complete = cluster.waits_for().is_empty();
         if let Some(update) = inbox.take() {
             reconciler.apply_changes(update);
         }

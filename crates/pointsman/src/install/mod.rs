@@ -21,9 +21,10 @@ use crate::{output, yaml};
 const NAME: &str = "pointsman-controller";
 
 /// Pointsman's CustomResourceDefinitions.
-const CRDS: [&str; 1] = [include_str!(
-    "../../../../deploy/crds/pointsman.io_meshsettings.yaml"
-)];
+const CRDS: [&str; 2] = [
+    include_str!("../../../../deploy/crds/pointsman.io_gatewayparameters.yaml"),
+    include_str!("../../../../deploy/crds/pointsman.io_meshsettings.yaml"),
+];
 /// Minimal CustomResourceDefinitions of Kuma's kinds.
 const KUMA_CRDS: &str = include_str!("../../../../deploy/kuma-crds/kuma.io.yaml");
 

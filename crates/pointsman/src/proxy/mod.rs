@@ -42,7 +42,8 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
     logging::start(false);
     let subscription = arguments.subscription();
     let subscription = subscription.map_err(|why| anyhow!("--dataplane {why}"))?;
-    let options = arguments.data_plane.options()?;
+    let mut options = arguments.data_plane.options()?;
+    options.hidden_port_offset = arguments.low_port_offset;
     let tls = client_tls(arguments)?;
     let admin = serving::bind_admin(&arguments.admin)?;
     let admin_address = admin.admin_address();
@@ -54,7 +55,7 @@ pub fn run(arguments: &ProxyArgs) -> Result<ExitCode> {
         .without_own(own.clone())
         .without_control_plane(learned);
     let endpoints = Arc::new(endpoints);
-    let placement = arguments.data_plane.placement();
+    let placement = arguments.placement();
     let data_plane = serving::start_data_plane(options, placement, endpoints, sockets)?;
 
     let reports: Arc<ReportQueue> = Arc::default();

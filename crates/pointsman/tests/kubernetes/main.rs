@@ -2,6 +2,7 @@
 //! Gateway API's experimental CRDs.
 
 mod check;
+mod gateways;
 mod identity;
 mod replicas;
 mod support;

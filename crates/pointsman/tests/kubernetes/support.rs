@@ -77,6 +77,15 @@ impl Lab {
         ));
     }
 
+    /// Applies a Gateway with one HTTP listener, and nothing for its proxies.
+    pub fn gateway_alone(&self, name: &str, port: u16) {
+        self.apply(&format!(
+            "{{apiVersion: gateway.networking.k8s.io/v1, kind: Gateway, metadata: {{name: {name}}},
+              spec: {{gatewayClassName: {class}, listeners: [{{name: http, port: {port}, protocol: HTTP}}]}}}}",
+            class = self.namespace,
+        ));
+    }
+
     /// Applies an HTTPRoute for a host, to a Service of the same name as the route.
     pub fn route(&self, name: &str, gateway: &str, host: &str) {
         self.apply(&format!(
@@ -155,18 +164,36 @@ impl Lab {
 
     /// Starts a controller of the namespace's GatewayClass, and waits until it is ready.
     pub fn controller(&self, instance: &str) -> Process {
-        self.start_controller(instance, &["--gateway-class", &self.namespace])
+        self.start_controller(instance, "127.0.0.1", &["--gateway-class", &self.namespace])
     }
 
     /// Starts a controller of all GatewayClasses with the controller name, and waits until it is ready.
     pub fn controller_without_class(&self, instance: &str) -> Process {
-        self.start_controller(instance, &[])
+        self.start_controller(instance, "127.0.0.1", &[])
     }
 
-    fn start_controller(&self, instance: &str, more: &[&str]) -> Process {
+    /// Starts a controller that starts proxies in Pods, which reach it through a Service.
+    pub fn generating_controller(&self, instance: &str, image: &str) -> Process {
+        let controller = self.start_controller(
+            instance,
+            "0.0.0.0",
+            &["--proxy-image", image, "--proxy-image-pull-policy", "Never"],
+        );
+        let (port, ip) = (controller.port, own_address());
+        self.apply(&format!(
+            "{{apiVersion: v1, kind: Service, metadata: {{name: pointsman-controller}}, spec: {{ports: [{{port: 15010}}]}}}}
+---
+{{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {{name: pointsman-controller-1, labels: {{kubernetes.io/service-name: pointsman-controller}}}},
+  addressType: IPv4, ports: [{{port: {port}}}], endpoints: [{{addresses: [{ip}]}}]}}
+",
+        ));
+        controller
+    }
+
+    fn start_controller(&self, instance: &str, listen: &str, more: &[&str]) -> Process {
         let (xds, admin) = (free_port(), free_port());
         let (xds_address, admin_address) =
-            (format!("127.0.0.1:{xds}"), format!("127.0.0.1:{admin}"));
+            (format!("{listen}:{xds}"), format!("127.0.0.1:{admin}"));
         let arguments = [
             "controller",
             "--namespace",

@@ -142,7 +142,7 @@ async fn process(
     drop(snapshot);
     let plan = decision.plan;
     report.set_rule(&plan, decision.matched);
-    let forward = match plan.action(&seen, port_offset(connection, &plan)) {
+    let forward = match plan.action(&seen, port_offset(worker, connection, &plan)) {
         Action::Fail(fault) => return Err(LocalReply::from_fault(fault)),
         Action::Reply(reply) => {
             // The rest of the body is not read, so the start of the next request is unknown.
@@ -187,8 +187,29 @@ async fn finish(
 }
 
 /// Difference between the port that the listener is bound to and its own port. Redirects name the port that clients connect to.
-fn port_offset(connection: &ClientConnection, plan: &RulePlan) -> u16 {
+fn port_offset(worker: &Worker, connection: &ClientConnection, plan: &RulePlan) -> u16 {
     let bound = connection.resolved.destination.address.port();
     let own = plan.origin.as_ref().map(|origin| origin.frontend.port);
-    own.map_or(0, |own| bound.saturating_sub(own))
+    let hidden = worker.shared.options.hidden_port_offset;
+    own.map_or(0, |own| visible_offset(bound, own, hidden))
+}
+
+/// Returns the offset as clients see it: none if a load balancer translates ports.
+fn visible_offset(bound: u16, own: u16, hidden: u16) -> u16 {
+    match bound.saturating_sub(own) {
+        offset if offset == hidden => 0,
+        offset => offset,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::visible_offset;
+
+    #[test]
+    fn clients_see_an_offset_unless_a_load_balancer_translates_ports() {
+        assert_eq!(visible_offset(9080, 80, 0), 9000);
+        assert_eq!(visible_offset(64592, 80, 64512), 0);
+        assert_eq!(visible_offset(8080, 8080, 64512), 0);
+    }
 }

@@ -86,6 +86,8 @@ pub enum AddressPolicy {
     Pool(AddressPool),
     /// All Gateways share this address.
     Fixed(IpAddr),
+    /// All Gateways listen on all addresses of this machine, whatever addresses they request: those are a load balancer's in front of it.
+    All,
 }
 
 /// The addresses of a Gateway.
@@ -121,6 +123,14 @@ impl AddressAssigner {
         &mut self,
         requests: &[Arc<AddressRequest>],
     ) -> BTreeMap<Name, AssignedAddresses> {
+        if matches!(self.policy, AddressPolicy::All) {
+            let all = AssignedAddresses {
+                addresses: wildcards(),
+                ..AssignedAddresses::default()
+            };
+            let names = requests.iter().map(|request| request.gateway.clone());
+            return names.map(|name| (name, all.clone())).collect();
+        }
         let names: BTreeSet<&Name> = requests.iter().map(|request| &request.gateway).collect();
         self.allocated.retain(|name, _| names.contains(name));
         let mut in_use: BTreeSet<IpAddr> = requests
@@ -166,6 +176,7 @@ impl AddressAssigner {
                 };
             }
             AddressPolicy::Pool(pool) => pool,
+            AddressPolicy::All => return Err("it listens on all addresses".to_owned()),
         };
         if let Some(address) = self.allocated.get(name) {
             return Ok(*address);
@@ -182,6 +193,13 @@ impl AddressAssigner {
         self.allocated.insert(name.clone(), found);
         Ok(found)
     }
+}
+
+/// Addresses that stand for all addresses of this machine, of the families that it has.
+fn wildcards() -> Vec<IpAddr> {
+    let all: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+    let bindable = |address: &IpAddr| check_bindable(*address).is_ok();
+    all.into_iter().filter(bindable).collect()
 }
 
 /// Fails if no socket can be bound to an address on this machine.
@@ -273,6 +291,16 @@ mod tests {
             .iter()
             .filter(|(_, addresses)| addresses.is_empty());
         assert_eq!(empty.count(), 4, "a pool of two addresses");
+    }
+
+    #[test]
+    fn with_all_addresses_it_does_not_matter_which_ones_a_gateway_requests() {
+        let mut addresses = AddressAssigner::new(AddressPolicy::All);
+        let all = addresses.assign(&[request("a", &["192.0.2.1"]), request("b", &[])]);
+        for assigned in all.values() {
+            assert!(assigned.addresses.contains(&IpAddr::from([0, 0, 0, 0])));
+            assert!(assigned.unusable.is_empty() && !assigned.may_retry);
+        }
     }
 
     #[test]

@@ -18,6 +18,9 @@ use super::addresses::{AddressAssigner, AddressPolicy, AssignedAddresses};
 use super::gateway_kind;
 use super::services::LocalServices;
 
+/// Number of ports that require a privilege.
+const LOW_PORTS: u16 = 1024;
+
 /// Port and protocol of a Gateway's listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerPort {
@@ -56,6 +59,8 @@ impl DataplaneFilter {
 /// The sockets of this machine and their owners.
 pub struct Placement {
     offset: u16,
+    /// Number that is added to ports below [`LOW_PORTS`] only.
+    low_port_offset: u16,
     addresses: AddressAssigner,
     /// Addresses requested by Gateways.
     requests: BTreeMap<Name, Arc<AddressRequest>>,
@@ -85,6 +90,7 @@ impl Placement {
     pub fn new(policy: AddressPolicy, offset: u16, dataplanes: DataplaneFilter) -> Self {
         Placement {
             offset,
+            low_port_offset: 0,
             dataplanes,
             addresses: AddressAssigner::new(policy),
             requests: BTreeMap::new(),
@@ -98,6 +104,12 @@ impl Placement {
             conflicts: BTreeMap::new(),
             sockets: Arc::default(),
         }
+    }
+
+    /// Sets a number that is added to ports below 1024 only.
+    pub fn with_low_port_offset(mut self, offset: u16) -> Self {
+        self.low_port_offset = offset;
+        self
     }
 
     /// Applies changes of the bound form. Returns changes of the needed backends, and true if sockets or addresses may have changed.
@@ -323,10 +335,13 @@ impl Placement {
         port: u16,
         transport: Transport,
     ) -> Result<SocketKey, String> {
-        let number = port.checked_add(self.offset).ok_or_else(|| {
-            let offset = self.offset;
-            format!("port {port} with an offset of {offset} is above 65535")
-        })?;
+        let offset = match port < LOW_PORTS {
+            true => self.offset.saturating_add(self.low_port_offset),
+            false => self.offset,
+        };
+        let number = port
+            .checked_add(offset)
+            .ok_or_else(|| format!("port {port} with an offset of {offset} is above 65535"))?;
         let address = SocketAddr::new(address, number);
         Ok(SocketKey { address, transport })
     }

@@ -206,6 +206,7 @@ fn universal(value: &Json) -> Result<(Meta, Arc<str>), serde_json::Error> {
         generation: 1,
         labels: labels.map_or(Ok(Labels::default()), Labels::deserialize)?,
         annotations: Labels::default(),
+        uid: None,
         creation_timestamp: text("creationTime").and_then(rfc3339),
         input_order: 0,
     };

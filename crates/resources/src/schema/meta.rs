@@ -22,6 +22,7 @@ pub(super) fn metadata(kind: Kind) -> Schema {
             "annotations",
             map(string()).rule(annotation_keys).rule(annotations_size),
         )
+        .field("uid", string())
         .field("creationTimestamp", string().like(&TIME))
         // Any value is valid: the API server overwrites it.
         .field("generation", integer(i64::MIN..=i64::MAX))

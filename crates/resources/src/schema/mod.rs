@@ -9,6 +9,7 @@ mod findings;
 mod gateway;
 mod kuma;
 mod meta;
+mod parameters;
 mod patterns;
 mod policy;
 mod route;
@@ -363,6 +364,7 @@ fn build(kind: Kind, version: &str) -> Schema {
         Kind::XBackendTrafficPolicy => object.required("spec", policy::backend_traffic()),
         Kind::XTelemetryPolicy => object.required("spec", telemetry::telemetry()),
         Kind::MeshSettings => object.field("spec", policy::mesh_settings()),
+        Kind::GatewayParameters => object.field("spec", parameters::gateway_parameters()),
         _ if kind.group() == KUMA_GROUP => kuma::fields(kind, object),
         _ => core::fields(kind, object),
     }

@@ -149,6 +149,18 @@ pub(crate) static TIME: Pattern = Pattern::function(
 /// A value of a Secret's `data`.
 pub(crate) static BASE64: Pattern = Pattern::function(is_base64, "base64-encoded data");
 
+/// A range of IP addresses.
+pub(crate) static IP_RANGE: Pattern = Pattern::function(
+    is_ip_range,
+    "a range of addresses such as `10.0.0.0/8` or `fd00::/8`",
+);
+
+/// The reference of a container image.
+pub(crate) static IMAGE: Pattern = Pattern::function(
+    |text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()),
+    "the name of an image, without spaces",
+);
+
 /// The `appProtocol` of a port.
 pub(crate) static QUALIFIED_NAME: Pattern = Pattern::function(
     is_qualified_name,
@@ -188,6 +200,15 @@ fn is_base64(text: &str) -> bool {
 /// Returns whether a text is an IP address.
 pub(crate) fn is_ip(text: &str) -> bool {
     text.parse::<Ipv4Addr>().is_ok() || text.parse::<Ipv6Addr>().is_ok()
+}
+
+fn is_ip_range(text: &str) -> bool {
+    let Some((address, prefix)) = text.split_once('/') else {
+        return false;
+    };
+    let most = if address.contains(':') { 128 } else { 32 };
+    let is_number = prefix == "0" || !prefix.starts_with(['0', '+']);
+    is_ip(address) && is_number && prefix.parse::<u8>().is_ok_and(|bits| bits <= most)
 }
 
 fn is_port_name(text: &str) -> bool {

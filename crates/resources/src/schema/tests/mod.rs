@@ -72,6 +72,10 @@ const VALID: &[(Kind, &str)] = &[
         Kind::MeshSettings,
         include_str!("../../../tests/valid/MeshSettings.yaml"),
     ),
+    (
+        Kind::GatewayParameters,
+        include_str!("../../../tests/valid/GatewayParameters.yaml"),
+    ),
     (Kind::Mesh, include_str!("../../../tests/valid/Mesh.yaml")),
     (
         Kind::Dataplane,
@@ -262,6 +266,7 @@ fn maximal(schema: &Schema) -> Json {
         "YQ==",
         "System",
         "10.0.0.1",
+        "10.0.0.0/8",
         "MeshService",
         "HostnameGenerator",
         "tcp",

@@ -1,0 +1,128 @@
+//! Facts about generated objects that matter for the status of their Gateway, read from what watches deliver.
+
+use std::net::IpAddr;
+
+use serde_json::Value;
+
+/// Facts about an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Facts {
+    /// Nothing about it matters.
+    #[default]
+    None,
+    /// It is a Service.
+    Service(ServiceFacts),
+    /// It is a Deployment or DaemonSet.
+    Workload(WorkloadFacts),
+}
+
+/// Facts about a Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceFacts {
+    /// Type of the Service.
+    pub kind: String,
+    /// Types and values of addresses that the load balancer has assigned.
+    pub ingress: Vec<(String, String)>,
+    /// Addresses within the cluster.
+    pub cluster_ips: Vec<String>,
+    /// Further addresses that lead to the Service.
+    pub external_ips: Vec<String>,
+}
+
+/// Facts about a Deployment or DaemonSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkloadFacts {
+    /// Reason why Pods can't be created.
+    pub failure: Option<String>,
+}
+
+/// Facts about a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFacts {
+    /// True if it serves traffic.
+    pub is_ready: bool,
+    /// True if it is being deleted or has ended.
+    pub is_ending: bool,
+    /// Addresses of its node.
+    pub host_ips: Vec<String>,
+    /// Reason why it is not ready.
+    pub waits_for: Option<String>,
+}
+
+impl ServiceFacts {
+    /// Reads a Service.
+    pub fn read(object: &Value) -> Self {
+        let ingress = items(&object["status"]["loadBalancer"]["ingress"]);
+        let ingress = ingress.filter_map(|item| {
+            let ip = text(&item["ip"]).map(ip_address);
+            ip.or_else(|| Some(("Hostname".to_owned(), text(&item["hostname"])?)))
+        });
+        let spec = &object["spec"];
+        ServiceFacts {
+            kind: text(&spec["type"]).unwrap_or_default(),
+            ingress: ingress.collect(),
+            cluster_ips: items(&spec["clusterIPs"]).filter_map(text).collect(),
+            external_ips: items(&spec["externalIPs"]).filter_map(text).collect(),
+        }
+    }
+}
+
+impl WorkloadFacts {
+    /// Reads a Deployment or DaemonSet.
+    pub fn read(object: &Value) -> Self {
+        let mut conditions = items(&object["status"]["conditions"]);
+        let failure =
+            conditions.find(|one| one["type"] == "ReplicaFailure" && one["status"] == "True");
+        WorkloadFacts {
+            failure: failure.and_then(|condition| text(&condition["message"])),
+        }
+    }
+}
+
+impl PodFacts {
+    /// Reads a Pod.
+    pub fn read(object: &Value) -> Self {
+        let status = &object["status"];
+        let condition = |kind: &str| items(&status["conditions"]).find(|one| one["type"] == kind);
+        let is_ready = condition("Ready").is_some_and(|ready| ready["status"] == "True");
+        let phase = status["phase"].as_str().unwrap_or_default();
+        let unscheduled = condition("PodScheduled").filter(|one| one["status"] == "False");
+        let mut containers = items(&status["containerStatuses"]);
+        let waiting = containers.find_map(|container| {
+            let waiting = &container["state"]["waiting"];
+            // Every Pod starts with these.
+            let reason = text(&waiting["reason"])
+                .filter(|reason| !matches!(&**reason, "ContainerCreating" | "PodInitializing"))?;
+            Some(match text(&waiting["message"]) {
+                Some(message) => format!("{reason}: {message}"),
+                None => reason,
+            })
+        });
+        let host_ips = items(&status["hostIPs"]).filter_map(|one| text(&one["ip"]));
+        PodFacts {
+            is_ready,
+            is_ending: !object["metadata"]["deletionTimestamp"].is_null()
+                || matches!(phase, "Succeeded" | "Failed"),
+            host_ips: host_ips.collect(),
+            waits_for: unscheduled
+                .and_then(|one| text(&one["message"]))
+                .or(waiting)
+                .filter(|_| !is_ready),
+        }
+    }
+}
+
+/// Returns an IP address as a status lists it.
+pub fn ip_address(text: String) -> (String, String) {
+    let canonical = text.parse().map(|ip: IpAddr| ip.to_string());
+    ("IPAddress".to_owned(), canonical.unwrap_or(text))
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+fn text(value: &Value) -> Option<String> {
+    let text = value.as_str().filter(|text| !text.is_empty())?;
+    Some(text.to_owned())
+}

@@ -1,0 +1,96 @@
+//! Ownership of objects. An object that belongs to somebody else is never changed, even if it has the name of a generated one.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use pointsman_binding::bound::Infrastructure;
+
+use super::objects::GATEWAY;
+
+/// Relation of an object to a Gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// The Gateway owns it.
+    Own,
+    /// It was generated for an earlier Gateway of the same name, and is about to be removed.
+    Stale,
+    /// It belongs to somebody else, with a description.
+    Foreign(String),
+}
+
+/// Returns the relation of an object to a Gateway.
+pub fn ownership(metadata: &ObjectMeta, gateway: &Infrastructure) -> Ownership {
+    let owners = metadata.owner_references.as_deref().unwrap_or_default();
+    if owners
+        .iter()
+        .any(|owner| Some(&*owner.uid) == gateway.uid.as_deref())
+    {
+        return Ownership::Own;
+    }
+    let annotations = metadata.annotations.as_ref();
+    let generated_for = annotations.and_then(|annotations| annotations.get(GATEWAY));
+    let owner = owners.iter().find(|owner| owner.controller == Some(true));
+    match (generated_for, owner) {
+        (Some(name), Some(owner)) if **name == *gateway.gateway.name && owner.kind == "Gateway" => {
+            Ownership::Stale
+        }
+        (_, Some(owner)) => Ownership::Foreign(format!("belongs to {} {}", owner.kind, owner.name)),
+        (_, None) => Ownership::Foreign("exists and does not belong to this Gateway".to_owned()),
+    }
+}
+
+/// Returns the name of the Gateway that an object was generated for by the installation with this controller name.
+pub fn gateway_of<'m>(metadata: &'m ObjectMeta, controller_name: &str) -> Option<&'m str> {
+    let annotations = metadata.annotations.as_ref()?;
+    let by = annotations.get(super::objects::CONTROLLER_NAME)?;
+    (by == controller_name).then(|| annotations.get(GATEWAY).map(String::as_str))?
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pointsman_resources::Name;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn relation(metadata: Value) -> Ownership {
+        let gateway = Infrastructure {
+            gateway: Name::new("shop", "edge"),
+            uid: Some("2".into()),
+            class: "pointsman".into(),
+            ports: Default::default(),
+            labels: Default::default(),
+            annotations: Default::default(),
+            addresses: Vec::new(),
+            parameters: Arc::default(),
+        };
+        let metadata = serde_json::from_value(metadata).expect("it is metadata");
+        ownership(&metadata, &gateway)
+    }
+
+    fn owner(kind: &str, uid: &str) -> Value {
+        json!([{"apiVersion": "v1", "kind": kind, "name": "edge", "uid": uid, "controller": true}])
+    }
+
+    #[test]
+    fn an_object_belongs_to_the_gateway_that_its_owner_reference_identifies() {
+        assert_eq!(
+            relation(json!({"ownerReferences": owner("Gateway", "2")})),
+            Ownership::Own
+        );
+        let earlier =
+            json!({"ownerReferences": owner("Gateway", "1"), "annotations": {GATEWAY: "edge"}});
+        assert_eq!(relation(earlier), Ownership::Stale);
+        for foreign in [
+            json!({}),
+            json!({"annotations": {GATEWAY: "edge"}}),
+            json!({"ownerReferences": owner("Deployment", "1"), "annotations": {GATEWAY: "edge"}}),
+            json!({"ownerReferences": owner("Gateway", "1"), "annotations": {GATEWAY: "other"}}),
+        ] {
+            assert!(
+                matches!(relation(foreign.clone()), Ownership::Foreign(_)),
+                "{foreign}"
+            );
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! What is wanted and what is known of generated objects. Watches and the reconciler write here, and the applier takes from here what is to be done.
+//!
+//! Every replica keeps it, because statuses follow from it; only the leader's applier acts.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use pointsman_binding::bound::Infrastructure;
+use pointsman_binding::{Change, Delta, InfrastructureState};
+use pointsman_control::{Inbox, Sink, clock};
+use pointsman_resources::{Kind, Name, ObjectKey};
+use pointsman_routing::Tables;
+use tokio::sync::Notify;
+
+use super::name::object_name;
+use super::objects::ObjectKind;
+use super::observed::PodFacts;
+use super::state::{GatewayObjects, KnownObject, KnownObjects};
+use crate::status::{Outcome, Queue, Urgency};
+
+/// Kind that is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Watched {
+    /// Generated objects.
+    Object(ObjectKind),
+    /// Pods of generated workloads.
+    Pod,
+}
+
+/// What a watch says about an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// A generated object.
+    Object(KnownObject),
+    /// A Pod of a generated workload.
+    Pod(PodFacts),
+}
+
+/// What one watch is for.
+pub type Scope = (Watched, Option<String>);
+
+/// The registry.
+pub struct Registry {
+    state: Mutex<State>,
+    inbox: Arc<Inbox>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    wanted: HashMap<Name, Arc<Infrastructure>>,
+    known: HashMap<Name, GatewayObjects>,
+    /// Gateway of each object that a watch has delivered.
+    gateways: HashMap<(Watched, Name), Name>,
+    reported: HashMap<Name, InfrastructureState>,
+    /// Gateways to reconcile.
+    queue: Queue<()>,
+    /// Names in the list that a watch receives.
+    listings: HashMap<Scope, BTreeSet<Name>>,
+    unlisted: BTreeSet<Scope>,
+    /// True once the reconciler has applied everything that was listed.
+    is_complete: bool,
+}
+
+impl Registry {
+    /// Creates a registry that waits for these watches.
+    pub fn new(inbox: Arc<Inbox>, scopes: impl Iterator<Item = Scope>) -> Self {
+        let state = State {
+            unlisted: scopes.collect(),
+            ..State::default()
+        };
+        Registry {
+            state: Mutex::new(state),
+            inbox,
+            changed: Notify::new(),
+        }
+    }
+
+    /// Watches that have not delivered a list yet.
+    pub fn waits_for(&self) -> Vec<String> {
+        let state = self.state();
+        let unlisted = state.unlisted.iter();
+        unlisted
+            .map(|(watched, _)| match watched {
+                Watched::Object(kind) => format!("generated {}", kind.resource().plural),
+                Watched::Pod => "pods of proxies".to_owned(),
+            })
+            .collect()
+    }
+
+    /// Begins to receive a list.
+    pub fn begin_list(&self, scope: &Scope) {
+        self.state().listings.insert(scope.clone(), BTreeSet::new());
+    }
+
+    /// Records an object; `None` if it is gone or belongs to no Gateway of this installation. With `is_listed`, it is part of the list that is received.
+    pub fn record(
+        &self,
+        scope: &Scope,
+        name: Name,
+        observed: Option<(Name, Observed)>,
+        is_listed: bool,
+    ) {
+        let mut state = self.state();
+        if is_listed && let Some(listing) = state.listings.get_mut(scope) {
+            listing.insert(name.clone());
+        }
+        let touched = state.record(scope.0, name, observed);
+        self.publish(state, touched);
+    }
+
+    /// Completes a list: objects that were not in it are gone.
+    pub fn end_list(&self, scope: &Scope) {
+        let mut state = self.state();
+        let listed = state.listings.remove(scope).unwrap_or_default();
+        let is_gone = |(watched, name): &(Watched, Name)| {
+            *watched == scope.0
+                && scope
+                    .1
+                    .as_ref()
+                    .is_none_or(|namespace| **namespace == *name.namespace)
+                && !listed.contains(name)
+        };
+        let gone = state.gateways.keys().filter(|key| is_gone(key));
+        let gone: Vec<Name> = gone.map(|(_, name)| name.clone()).collect();
+        let mut touched = BTreeSet::new();
+        for name in gone {
+            touched.extend(state.record(scope.0, name, None));
+        }
+        state.unlisted.remove(scope);
+        self.publish(state, touched);
+    }
+
+    /// Reports changed states to the reconciler, and wakes the applier.
+    fn publish(&self, mut state: MutexGuard<'_, State>, touched: BTreeSet<Name>) {
+        let mut changes = BTreeMap::new();
+        for gateway in touched {
+            if let Some(change) = state.changed_state(&gateway) {
+                changes.insert(gateway, change);
+            }
+        }
+        drop(state);
+        if !changes.is_empty() {
+            // Reports are dropped once the inbox is closed.
+            let _ = self
+                .inbox
+                .put(|update| update.infrastructures.extend(changes));
+        }
+        self.changed.notify_one();
+    }
+
+    /// Waits for something to do.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Takes a Gateway to reconcile. [`Registry::finish`] must follow.
+    pub fn take(&self, now: Instant) -> Option<Name> {
+        let mut state = self.state();
+        let (key, ()) = state.queue.take(now)?;
+        Some(key.name)
+    }
+
+    /// Time at which a Gateway can be reconciled that waits.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.state().queue.next_wake()
+    }
+
+    /// Records how an attempt ended; `failure` is the reason if a person has to act.
+    pub fn finish(&self, gateway: &Name, outcome: Outcome, failure: Option<String>) {
+        let mut state = self.state();
+        state
+            .queue
+            .finish(&key(gateway), (), outcome, clock::instant());
+        let is_wanted = state.wanted.contains_key(gateway);
+        let known = state.known.get_mut(gateway);
+        match known {
+            Some(known) => known.failure = failure.filter(|_| is_wanted),
+            None if is_wanted && failure.is_some() => {
+                let known = state.known.entry(gateway.clone()).or_default();
+                known.failure = failure;
+            }
+            None => {}
+        }
+        state.forget_if_empty(gateway);
+        self.publish(state, [gateway.clone()].into());
+    }
+
+    /// Reconciles all Gateways again.
+    pub fn requeue_all(&self) {
+        let mut state = self.state();
+        let all: Vec<Name> = state.wanted.keys().cloned().collect();
+        all.iter().for_each(|gateway| state.enqueue(gateway));
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// What is wanted of a Gateway, and what is known of its objects.
+    pub fn get(&self, gateway: &Name) -> (Option<Arc<Infrastructure>>, KnownObjects) {
+        let state = self.state();
+        let known = state.known.get(gateway);
+        let objects = known.map(|known| known.objects.clone());
+        (
+            state.wanted.get(gateway).cloned(),
+            objects.unwrap_or_default(),
+        )
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Records an object, and returns the Gateways concerned.
+    fn record(
+        &mut self,
+        watched: Watched,
+        name: Name,
+        observed: Option<(Name, Observed)>,
+    ) -> BTreeSet<Name> {
+        let mut touched = BTreeSet::new();
+        let id = (watched, name.clone());
+        let gateway = observed.as_ref().map(|(gateway, _)| gateway.clone());
+        if let Some(before) = self.gateways.remove(&id)
+            && Some(&before) != gateway.as_ref()
+        {
+            if let Some(known) = self.known.get_mut(&before) {
+                match watched {
+                    Watched::Object(kind) => {
+                        known.objects.remove(&(kind, name.name.to_string()));
+                        self.enqueue(&before);
+                    }
+                    Watched::Pod => drop(known.pods.remove(&*name.name)),
+                }
+            }
+            self.forget_if_empty(&before);
+            touched.insert(before);
+        }
+        let Some((gateway, observed)) = observed else {
+            return touched;
+        };
+        self.gateways.insert(id, gateway.clone());
+        let known = self.known.entry(gateway.clone()).or_default();
+        match (watched, observed) {
+            (Watched::Object(kind), Observed::Object(object)) => {
+                let object_name = (kind, name.name.to_string());
+                let before = known.objects.insert(object_name, object.clone());
+                let is_same = |before: KnownObject| before.fingerprint == object.fingerprint;
+                if !before.is_some_and(is_same) {
+                    self.enqueue(&gateway);
+                }
+            }
+            (_, Observed::Pod(pod)) => drop(known.pods.insert(name.name.to_string(), pod)),
+            (Watched::Pod, Observed::Object(_)) => {}
+        }
+        touched.insert(gateway);
+        touched
+    }
+
+    /// Returns the state of a Gateway's objects if it has changed.
+    fn changed_state(&mut self, gateway: &Name) -> Option<Option<InfrastructureState>> {
+        let wanted = self.wanted.get(gateway);
+        let name = wanted.map(|wanted| object_name(gateway, &wanted.class));
+        let known = self.known.get(gateway);
+        let state = known.and_then(|known| known.state(name.as_deref()));
+        let before = match &state {
+            Some(state) => self.reported.insert(gateway.clone(), state.clone()),
+            None => self.reported.remove(gateway),
+        };
+        (before != state).then_some(state)
+    }
+
+    fn enqueue(&mut self, gateway: &Name) {
+        // What is wanted is not known before.
+        if self.is_complete {
+            self.queue.put(&key(gateway), (), Urgency::Urgent);
+        }
+    }
+
+    fn forget_if_empty(&mut self, gateway: &Name) {
+        let known = self.known.get(gateway);
+        if known.is_some_and(|known| {
+            known.objects.is_empty() && known.pods.is_empty() && known.failure.is_none()
+        }) {
+            self.known.remove(gateway);
+        }
+    }
+}
+
+fn key(gateway: &Name) -> ObjectKey {
+    ObjectKey {
+        kind: Kind::Gateway,
+        name: gateway.clone(),
+    }
+}
+
+/// Receives from the reconciler what is to be generated.
+pub struct InfrastructureSink(pub(crate) Arc<Registry>);
+
+impl Sink for InfrastructureSink {
+    fn stage(&mut self, delta: &Delta, _: &Tables) -> Vec<Change> {
+        let mut state = self.0.state();
+        let mut touched = BTreeSet::new();
+        for (gateway, wanted) in &delta.infrastructures {
+            match wanted {
+                Some(wanted) => drop(state.wanted.insert(gateway.clone(), wanted.clone())),
+                None => drop(state.wanted.remove(gateway)),
+            }
+            state.enqueue(gateway);
+            touched.insert(gateway.clone());
+        }
+        self.0.publish(state, touched);
+        Vec::new()
+    }
+
+    fn commit(&mut self, _: &Tables) -> Vec<Change> {
+        let mut state = self.0.state();
+        if !std::mem::replace(&mut state.is_complete, true) {
+            let wanted = state.wanted.keys().chain(state.known.keys());
+            let all: BTreeSet<Name> = wanted.cloned().collect();
+            all.iter().for_each(|gateway| state.enqueue(gateway));
+            self.0.publish(state, all);
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gateways::observed::{Facts, ServiceFacts};
+
+    const SERVICE: Watched = Watched::Object(ObjectKind::Service);
+
+    fn edge() -> Name {
+        Name::new("shop", "edge")
+    }
+
+    fn wanted() -> Delta {
+        let infrastructure = Infrastructure {
+            gateway: edge(),
+            uid: Some("1".into()),
+            class: "pointsman".into(),
+            ports: [(80, pointsman_binding::bound::Transport::Tcp)].into(),
+            labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
+            addresses: Vec::new(),
+            parameters: Arc::default(),
+        };
+        Delta {
+            infrastructures: vec![(edge(), Some(Arc::new(infrastructure)))],
+            ..Delta::default()
+        }
+    }
+
+    fn service(fingerprint: u64) -> Option<(Name, Observed)> {
+        let facts = ServiceFacts {
+            kind: "ClusterIP".to_owned(),
+            cluster_ips: vec!["10.96.0.1".to_owned()],
+            ..ServiceFacts::default()
+        };
+        let known = KnownObject {
+            uid: None,
+            owners: vec!["1".to_owned()],
+            fingerprint,
+            facts: Facts::Service(facts),
+        };
+        Some((edge(), Observed::Object(known)))
+    }
+
+    fn registry() -> (Arc<Registry>, Arc<Inbox>, InfrastructureSink) {
+        let inbox: Arc<Inbox> = Arc::default();
+        let registry = Arc::new(Registry::new(inbox.clone(), [(SERVICE, None)].into_iter()));
+        (registry.clone(), inbox, InfrastructureSink(registry))
+    }
+
+    fn object_key() -> Name {
+        Name::new("shop", "edge-pointsman")
+    }
+
+    #[test]
+    fn nothing_is_done_before_everything_is_known() {
+        let (registry, _, mut sink) = registry();
+        registry.record(&(SERVICE, None), object_key(), service(1), false);
+        sink.stage(&wanted(), &Tables::default());
+        assert_eq!(registry.take(clock::instant()), None);
+        sink.commit(&Tables::default());
+        assert_eq!(registry.take(clock::instant()), Some(edge()));
+    }
+
+    #[test]
+    fn a_gateway_is_reconciled_when_its_objects_change_and_not_when_their_status_does() {
+        let (registry, _, mut sink) = registry();
+        sink.stage(&wanted(), &Tables::default());
+        sink.commit(&Tables::default());
+        let reconciled = |change: &dyn Fn()| {
+            change();
+            let later = clock::instant() + std::time::Duration::from_secs(60);
+            let taken = registry.take(later);
+            if let Some(gateway) = &taken {
+                registry.finish(gateway, Outcome::Done, None);
+            }
+            taken.is_some()
+        };
+        let scope = (SERVICE, None);
+        let record = |observed| registry.record(&scope, object_key(), observed, false);
+        assert!(reconciled(&|| {}), "it is new");
+        assert!(reconciled(&|| record(service(1))));
+        assert!(!reconciled(&|| record(service(1))), "its status changed");
+        assert!(reconciled(&|| record(service(2))));
+        assert!(reconciled(&|| record(None)), "somebody deleted it");
+        record(service(3));
+        assert!(reconciled(&|| registry.begin_list(&scope)));
+        assert!(
+            reconciled(&|| registry.end_list(&scope)),
+            "it is not in the list"
+        );
+    }
+
+    #[test]
+    fn a_state_is_reported_when_it_changes() {
+        let (registry, inbox, mut sink) = registry();
+        sink.stage(&wanted(), &Tables::default());
+        assert!(inbox.take().is_none(), "there is nothing yet");
+        registry.record(&(SERVICE, None), object_key(), service(1), false);
+        let update = inbox.take().expect("there is a Service");
+        let state = update.infrastructures[&edge()].as_ref().expect("a state");
+        assert_eq!(state.addresses.len(), 1);
+        registry.record(&(SERVICE, None), object_key(), service(2), false);
+        assert!(inbox.take().is_none(), "nothing that matters has changed");
+        registry.finish(&edge(), Outcome::Failed, Some("quota".to_owned()));
+        let update = inbox.take().expect("it failed");
+        let state = update.infrastructures[&edge()].as_ref().expect("a state");
+        assert_eq!(state.failure.as_deref(), Some("quota"));
+        registry.record(&(SERVICE, None), object_key(), None, false);
+        registry.finish(&edge(), Outcome::Done, None);
+        let update = inbox.take().expect("it is gone");
+        assert_eq!(update.infrastructures[&edge()], None);
+    }
+}
