@@ -9,40 +9,27 @@ use pointsman_proxy::TlsVersion;
 use pointsman_proxy::tls::{BackendConfig, TlsError, backend_config, frontend_config};
 use pointsman_resources::Name;
 use pointsman_resources::gateway::FrontendValidationMode;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
+use pointsman_test_support::certificates;
 use rustls::{ClientConnection, RootCertStore, ServerConfig, ServerConnection};
 
 /// A certificate authority.
 struct Authority {
-    issuer: Issuer<'static, KeyPair>,
+    authority: certificates::Authority,
     der: Arc<[u8]>,
 }
 
 fn authority() -> Authority {
-    let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate().expect("a key");
-    let der = Arc::from(params.self_signed(&key).expect("signed").der().as_ref());
-    Authority {
-        issuer: Issuer::new(params, key),
-        der,
-    }
+    let authority = certificates::Authority::new();
+    let der = Arc::from(authority.der().as_ref());
+    Authority { authority, der }
 }
 
 impl Authority {
     fn sign(&self, dns: &[&str], uris: &[&str]) -> Arc<CertifiedKey> {
-        let names: Vec<String> = dns.iter().map(|name| (*name).to_owned()).collect();
-        let mut params = CertificateParams::new(names).expect("names");
-        for uri in uris {
-            params
-                .subject_alt_names
-                .push(SanType::URI((*uri).try_into().expect("ascii")));
-        }
-        let key = KeyPair::generate().expect("a key");
-        let signed = params.signed_by(&key, &self.issuer).expect("signed");
+        let issued = self.authority.issue(&[dns, uris].concat());
         Arc::new(CertifiedKey {
-            chain: vec![Arc::from(signed.der().as_ref())],
-            key: PrivateKey::Pkcs8(Arc::from(key.serialize_der())),
+            chain: vec![Arc::from(issued.der().as_ref())],
+            key: PrivateKey::Pkcs8(Arc::from(issued.key_der().secret_der())),
         })
     }
 

@@ -12,55 +12,24 @@ use pointsman_binding::bound::{
 };
 use pointsman_binding::{Delta, OwnServers};
 use pointsman_resources::{Age, Kind, Name, ObjectKey};
+use pointsman_test_support::certificates::Authority;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader};
 use pointsman_wire::server::{self, Authorization, Server, Subscription};
 use pointsman_wire::tls::{ClientTls, ServerTls, TlsFiles};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use tokio::sync::{mpsc, watch};
 
-/// An authority and a folder with certificates that it has issued.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate").pem();
-        let issuer = Issuer::new(params, key);
-        Authority {
-            issuer,
-            certificate,
-        }
-    }
-
-    /// Issues a certificate for names: IP addresses, URIs or DNS names.
-    fn issue(&self, folder: &Path, file: &str, names: &[&str]) -> TlsFiles {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        let text = |name: &str| name.to_owned().try_into().expect("a name");
-        params.subject_alt_names = names
-            .iter()
-            .map(|name| match name.parse() {
-                Ok(address) => SanType::IpAddress(address),
-                Err(_) if name.contains("://") => SanType::URI(text(name)),
-                Err(_) => SanType::DnsName(text(name)),
-            })
-            .collect();
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        let files = TlsFiles {
-            certificate: folder.join(format!("{file}.crt")),
-            key: folder.join(format!("{file}.key")),
-            authorities: folder.join(format!("{file}.ca")),
-        };
-        fs::write(&files.certificate, certificate.pem()).expect("written");
-        fs::write(&files.key, key.serialize_pem()).expect("written");
-        fs::write(&files.authorities, &self.certificate).expect("written");
-        files
-    }
+/// Issues a certificate for names and writes it to a folder.
+fn issue(authority: &Authority, folder: &Path, file: &str, names: &[&str]) -> TlsFiles {
+    let issued = authority.issue(names);
+    let files = TlsFiles {
+        certificate: folder.join(format!("{file}.crt")),
+        key: folder.join(format!("{file}.key")),
+        authorities: folder.join(format!("{file}.ca")),
+    };
+    fs::write(&files.certificate, issued.certificate).expect("written");
+    fs::write(&files.key, issued.key).expect("written");
+    fs::write(&files.authorities, &authority.pem).expect("written");
+    files
 }
 
 /// Gateways with a certificate each.
@@ -203,7 +172,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
         "edge-1.example gateway/infra/a\nspiffe://example/edge-2 gateway/infra/b gateway/infra/c\nall.example *\n",
     )
     .expect("written");
-    let server = authority.issue(path, "server", &["127.0.0.1"]);
+    let server = issue(&authority, path, "server", &["127.0.0.1"]);
     let control_plane = ControlPlane::start(server, &path.join("authorize"));
     let delta = gateways(&["a", "b", "c", "d"]);
     control_plane.server.apply(&server::encode_all(&delta));
@@ -223,7 +192,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     ];
     let mut refused = 0;
     for (identity, subscribe, wanted, refusals) in cases {
-        let files = authority.issue(path, "proxy", &[identity]);
+        let files = issue(&authority, path, "proxy", &[identity]);
         let mut proxy = Proxy::start(&control_plane, files, subscribe);
         proxy.receive().await;
         let keys: Vec<String> = wanted
@@ -250,7 +219,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
         until("it is gone", || server.proxies().is_empty()).await;
     }
     // One that is not listed is refused, so that it does not take nothing for its configuration.
-    let files = authority.issue(path, "proxy", &["unknown.example"]);
+    let files = issue(&authority, path, "proxy", &["unknown.example"]);
     let proxy = Proxy::start(&control_plane, files, &["gateway/infra/a"]);
     let state = proxy.state.clone();
     until("it is refused", || state.current().failures > 0).await;
@@ -258,7 +227,7 @@ async fn a_private_key_reaches_only_proxies_that_serve_a_listener_that_names_it(
     assert!(control_plane.server.refusals() > refused);
     drop(proxy);
     // A key that is renewed, or comes later, goes the same way.
-    let files = authority.issue(path, "proxy", &["edge-1.example"]);
+    let files = issue(&authority, path, "proxy", &["edge-1.example"]);
     let mut proxy = Proxy::start(&control_plane, files, &["*"]);
     proxy.receive().await;
     let mut renewed = gateways(&["a", "b", "e"]);
@@ -279,14 +248,14 @@ async fn certificates_of_other_authorities_are_refused_on_both_sides() {
     let path = folder.path();
     let (own, other) = (Authority::new(), Authority::new());
     fs::write(path.join("authorize"), "edge-1.example *\n").expect("written");
-    let server = own.issue(path, "server", &["127.0.0.1"]);
+    let server = issue(&own, path, "server", &["127.0.0.1"]);
     let control_plane = ControlPlane::start(server, &path.join("authorize"));
     // The control plane does not know the proxy's authority.
-    let mut files = other.issue(path, "stranger", &["edge-1.example"]);
+    let mut files = issue(&other, path, "stranger", &["edge-1.example"]);
     files.authorities = path.join("server.ca");
     let stranger = Proxy::start(&control_plane, files, &["*"]);
     // The proxy does not know the control plane's authority.
-    let mut files = own.issue(path, "wary", &["edge-1.example"]);
+    let mut files = issue(&own, path, "wary", &["edge-1.example"]);
     files.authorities = path.join("stranger.ca");
     let wary = Proxy::start(&control_plane, files, &["*"]);
     for proxy in [&stranger, &wary] {
@@ -304,9 +273,9 @@ async fn a_control_plane_must_carry_the_name_of_the_url() {
     let path = folder.path();
     let authority = Authority::new();
     fs::write(path.join("authorize"), "edge-1.example *\n").expect("written");
-    let server = authority.issue(path, "server", &["other.example"]);
+    let server = issue(&authority, path, "server", &["other.example"]);
     let control_plane = ControlPlane::start(server, &path.join("authorize"));
-    let files = authority.issue(path, "proxy", &["edge-1.example"]);
+    let files = issue(&authority, path, "proxy", &["edge-1.example"]);
     let proxy = Proxy::start(&control_plane, files, &["*"]);
     until("it fails", || proxy.state.current().failures > 1).await;
     let error = proxy.state.current().error.expect("an error");
@@ -319,16 +288,16 @@ async fn renewed_certificates_are_used_for_new_connections_and_open_ones_live_on
     let path = folder.path();
     let (old, new) = (Authority::new(), Authority::new());
     fs::write(path.join("authorize"), "edge-1.example *\n").expect("written");
-    let server = old.issue(path, "server", &["127.0.0.1"]);
+    let server = issue(&old, path, "server", &["127.0.0.1"]);
     let control_plane = ControlPlane::start(server, &path.join("authorize"));
     control_plane
         .server
         .apply(&server::encode_all(&gateways(&["a"])));
-    let files = old.issue(path, "first", &["edge-1.example"]);
+    let files = issue(&old, path, "first", &["edge-1.example"]);
     let mut first = Proxy::start(&control_plane, files, &["*"]);
     first.receive().await;
-    new.issue(path, "server", &["127.0.0.1"]);
-    let files = new.issue(path, "second", &["edge-1.example"]);
+    issue(&new, path, "server", &["127.0.0.1"]);
+    let files = issue(&new, path, "second", &["edge-1.example"]);
     let mut second = Proxy::start(&control_plane, files, &["*"]);
     second.receive().await;
     control_plane
@@ -339,7 +308,7 @@ async fn renewed_certificates_are_used_for_new_connections_and_open_ones_live_on
     assert_eq!(first.state.current().failures, 0, "its connection lived on");
     // A broken file leaves the last good certificate in effect.
     fs::write(path.join("server.crt"), "broken").expect("written");
-    let files = new.issue(path, "third", &["edge-1.example"]);
+    let files = issue(&new, path, "third", &["edge-1.example"]);
     let mut third = Proxy::start(&control_plane, files, &["*"]);
     third.receive().await;
     assert_eq!(third.gateways, set(&["infra/a", "infra/b"]));

@@ -9,42 +9,21 @@ use std::time::Duration;
 use pointsman_binding::bound::AddressRequest;
 use pointsman_binding::{Delta, OwnServers};
 use pointsman_resources::{Age, Name};
+use pointsman_test_support::certificates::Authority;
 use pointsman_wire::client::{Client, ClientOptions, Commit, Replica, StateReader, TokenFile};
 use pointsman_wire::server::{
     self, Authorize, Grant, Peer, ProxyName, Refusal, Server, Subscription,
 };
 use pointsman_wire::tls::{ClientTls, IssuedCertificate, ServerTls};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.self_signed(&key).expect("a certificate").pem();
-        let issuer = Issuer::new(params, key);
-        Authority {
-            issuer,
-            certificate,
-        }
-    }
-
-    fn issue(&self) -> IssuedCertificate {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
-        let key = KeyPair::generate().expect("a key");
-        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        IssuedCertificate {
-            chain: vec![certificate.der().to_vec()],
-            key: key.serialize_der(),
-        }
+/// Issues the control plane's certificate.
+fn issue(authority: &Authority) -> IssuedCertificate {
+    let issued = authority.issue(&["127.0.0.1"]);
+    IssuedCertificate {
+        chain: vec![issued.der().to_vec()],
+        key: issued.key_der().secret_der().to_vec(),
     }
 }
 
@@ -98,7 +77,7 @@ impl ControlPlane {
     fn start(authority: &Authority) -> ControlPlane {
         let server = Arc::new(Server::new("test".to_owned(), authorize(), || {}));
         server.apply(&server::encode_all(&gateways(&["a", "b"])));
-        let tls = Arc::new(ServerTls::issued(&authority.issue()).expect("a certificate"));
+        let tls = Arc::new(ServerTls::issued(&issue(authority)).expect("a certificate"));
         let any = "127.0.0.1:0".parse().expect("an address");
         let listener = server::bind(any, true).expect("a free port");
         let address = listener.local_addr().expect("an address");
@@ -182,7 +161,7 @@ async fn a_proxy_gets_what_its_token_permits_and_nothing_with_another_or_none() 
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let authority = Authority::new();
-    write(path, "ca.crt", &authority.certificate);
+    write(path, "ca.crt", &authority.pem);
     let control_plane = ControlPlane::start(&authority);
     let server = control_plane.server.clone();
     let (own, expired) = (write(path, "own", "a\n"), write(path, "expired", "expired"));
@@ -216,7 +195,7 @@ async fn a_stream_ends_with_its_token_and_continues_with_the_next_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let authority = Authority::new();
-    write(path, "ca.crt", &authority.certificate);
+    write(path, "ca.crt", &authority.pem);
     let control_plane = ControlPlane::start(&authority);
     let token = write(path, "token", "a:300");
     let mut proxy = Proxy::start(&control_plane, path, Some(&token), "*");
@@ -239,26 +218,22 @@ async fn a_rotation_of_the_authority_drops_no_proxy() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path();
     let (old, new) = (Authority::new(), Authority::new());
-    write(path, "ca.crt", &old.certificate);
+    write(path, "ca.crt", &old.pem);
     let token = write(path, "token", "a");
     let control_plane = ControlPlane::start(&old);
     let mut first = Proxy::start(&control_plane, path, Some(&token), "*");
     first.receive().await;
     // Proxies trust both, then the new one issues.
-    write(
-        path,
-        "ca.crt",
-        &format!("{}{}", old.certificate, new.certificate),
-    );
+    write(path, "ca.crt", &format!("{}{}", old.pem, new.pem));
     let mut second = Proxy::start(&control_plane, path, Some(&token), "*");
     second.receive().await;
-    let renewed = control_plane.tls.replace(&new.issue());
+    let renewed = control_plane.tls.replace(&issue(&new));
     renewed.expect("a certificate");
     let mut third = Proxy::start(&control_plane, path, Some(&token), "*");
     third.receive().await;
     assert_eq!(third.gateways, ["infra/a"]);
     // The old one is not trusted any more.
-    write(path, "ca.crt", &new.certificate);
+    write(path, "ca.crt", &new.pem);
     let mut fourth = Proxy::start(&control_plane, path, Some(&token), "*");
     fourth.receive().await;
     for proxy in [&first, &second, &third, &fourth] {

@@ -1,31 +1,17 @@
 //! Certificates for tests, and the objects that hold them.
 
+use pointsman_test_support::certificates::TestCertificate;
+pub use pointsman_test_support::manifests::{ca_config_map as authority, tls_secret as secret};
+
 /// Creates a self-signed certificate and its key, in PEM.
 pub fn pair(name: &str) -> (String, String) {
-    let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("a certificate");
-    (made.cert.pem(), made.signing_key.serialize_pem())
-}
-
-/// A Secret with a certificate and a key.
-pub fn secret(name: &str, certificate: &str, key: &str) -> String {
-    let (namespace, name) = name.split_once('/').expect("namespace and name");
-    format!(
-        "\n---\n{{apiVersion: v1, kind: Secret, metadata: {{namespace: {namespace}, name: {name}}}, type: kubernetes.io/tls, stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}}}"
-    )
+    let TestCertificate { certificate, key } = TestCertificate::new(name);
+    (certificate, key)
 }
 
 /// A Secret with a new certificate and key.
 pub fn fresh_secret(name: &str) -> String {
-    let (certificate, key) = pair("example.com");
-    secret(name, &certificate, &key)
-}
-
-/// A ConfigMap with a CA certificate.
-pub fn authority(name: &str, pem: &str) -> String {
-    let (namespace, name) = name.split_once('/').expect("namespace and name");
-    format!(
-        "\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{namespace: {namespace}, name: {name}}}, data: {{ca.crt: {pem:?}}}}}"
-    )
+    TestCertificate::new("example.com").secret(name)
 }
 
 /// A ConfigMap with a new CA certificate.

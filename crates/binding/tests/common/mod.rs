@@ -2,6 +2,7 @@
 #![allow(
     dead_code,
     missing_docs,
+    unused_imports,
     reason = "each test binary uses a part of this"
 )]
 
@@ -20,22 +21,12 @@ use pointsman_binding::status::{Status, StatusBody};
 use pointsman_binding::{Binder, Change, Delta};
 use pointsman_resources::read::ManifestReader;
 use pointsman_resources::{Kind, Name, ObjectKey, Resource};
+pub use pointsman_test_support::manifests::{doc, document, service};
 
 /// Base manifests: a managed GatewayClass, a Gateway `infra/edge` that allows routes of all namespaces, and Services.
-pub const BASE: &str = r#"
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: pointsman}
-spec: {controllerName: pointsman.io/controller}
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: edge, namespace: infra}
-spec:
-  gatewayClassName: pointsman
-  listeners:
-  - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
----
+pub const BASE: &str = concat!(
+    pointsman_test_support::edge_gateway!(),
+    r#"---
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
@@ -50,7 +41,8 @@ apiVersion: v1
 kind: Service
 metadata: {name: other, namespace: team}
 spec: {clusterIP: 10.0.0.3, ports: [{name: http, port: 80}]}
-"#;
+"#
+);
 
 /// Two Services in `shop` and one in `team`.
 pub const MESH_SERVICES: &str = r#"
@@ -88,27 +80,6 @@ pub fn bind(yaml: &str) -> Binder {
 /// Binds `yaml` on top of [`BASE`].
 pub fn bind_on_base(yaml: &str) -> Binder {
     bind(&format!("{BASE}\n---\n{yaml}"))
-}
-
-/// Creates a document of the Gateway API's group: `doc("HTTPRoute", "shop/cart", "{…}")`.
-pub fn doc(kind: &str, name: &str, spec: &str) -> String {
-    document("gateway.networking.k8s.io/v1", kind, name, spec)
-}
-
-/// Creates a document of any group.
-pub fn document(api_version: &str, kind: &str, name: &str, spec: &str) -> String {
-    let metadata = match name.split_once('/') {
-        Some((namespace, name)) => format!("{{namespace: {namespace}, name: {name}}}"),
-        None => format!("{{name: {name}}}"),
-    };
-    format!(
-        "\n---\n{{apiVersion: {api_version}, kind: {kind}, metadata: {metadata}, spec: {spec}}}"
-    )
-}
-
-/// Creates a Service: `service("shop/web", "{ports: [{port: 80}]}")`.
-pub fn service(name: &str, spec: &str) -> String {
-    document("v1", "Service", name, spec)
 }
 
 /// Creates an EndpointSlice for a Service's port.

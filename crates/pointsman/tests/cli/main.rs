@@ -12,20 +12,9 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-const WELL: &str = r#"
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: pointsman}
-spec: {controllerName: pointsman.io/controller}
----
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: edge, namespace: infra}
-spec:
-  gatewayClassName: pointsman
-  listeners:
-  - {name: http, port: 80, protocol: HTTP, allowedRoutes: {namespaces: {from: All}}}
----
+const WELL: &str = concat!(
+    pointsman_test_support::edge_gateway!(),
+    r#"---
 apiVersion: v1
 kind: Service
 metadata: {name: web, namespace: shop}
@@ -45,7 +34,8 @@ spec:
   parentRefs: [{name: edge, namespace: infra}]
   rules:
   - backendRefs: [{name: web, port: 80}]
-"#;
+"#
+);
 
 fn pointsman(arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_pointsman"))

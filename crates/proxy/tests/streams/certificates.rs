@@ -4,88 +4,17 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+pub use pointsman_test_support::certificates::{Authority, TestCertificate};
+pub use pointsman_test_support::manifests::ca_config_map as authority;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{
     ClientConfig, ClientConnection, DigitallySignedStruct, ServerConfig, ServerConnection,
     SignatureScheme, StreamOwned, SupportedProtocolVersion,
 };
 
 use crate::support::{TIMEOUT, backend, connect, with_timeouts};
-
-/// A certificate with its key, in PEM.
-#[derive(Clone)]
-pub struct TestCertificate {
-    pub certificate: String,
-    pub key: String,
-}
-
-/// A certificate authority.
-pub struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pub pem: String,
-}
-
-impl Authority {
-    pub fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().expect("a key");
-        let pem = params.self_signed(&key).expect("signed").pem();
-        Authority {
-            issuer: Issuer::new(params, key),
-            pem,
-        }
-    }
-
-    pub fn sign(&self, name: &str) -> TestCertificate {
-        let params = CertificateParams::new(vec![name.to_owned()]).expect("a name");
-        let key = KeyPair::generate().expect("a key");
-        let signed = params.signed_by(&key, &self.issuer).expect("signed");
-        TestCertificate {
-            certificate: signed.pem(),
-            key: key.serialize_pem(),
-        }
-    }
-}
-
-impl TestCertificate {
-    /// Creates a self-signed certificate.
-    pub fn new(name: &str) -> TestCertificate {
-        let made = rcgen::generate_simple_self_signed(vec![name.to_owned()]).expect("made");
-        TestCertificate {
-            certificate: made.cert.pem(),
-            key: made.signing_key.serialize_pem(),
-        }
-    }
-
-    /// Returns a Secret in namespace `infra` with the certificate.
-    pub fn secret(&self, name: &str) -> String {
-        let TestCertificate { certificate, key } = self;
-        format!(
-            "\n---\n{{apiVersion: v1, kind: Secret, metadata: {{namespace: infra, name: {name}}}, type: kubernetes.io/tls, stringData: {{tls.crt: {certificate:?}, tls.key: {key:?}}}}}"
-        )
-    }
-
-    /// The certificate in DER.
-    pub fn der(&self) -> CertificateDer<'static> {
-        CertificateDer::from_pem_slice(self.certificate.as_bytes()).expect("a certificate")
-    }
-
-    fn key_der(&self) -> PrivateKeyDer<'static> {
-        PrivateKeyDer::from_pem_slice(self.key.as_bytes()).expect("a key")
-    }
-}
-
-/// Returns a ConfigMap in namespace `infra` with a CA certificate.
-pub fn authority(name: &str, pem: &str) -> String {
-    format!(
-        "\n---\n{{apiVersion: v1, kind: ConfigMap, metadata: {{namespace: infra, name: {name}}}, data: {{ca.crt: {pem:?}}}}}"
-    )
-}
 
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())

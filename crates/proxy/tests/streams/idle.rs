@@ -124,7 +124,7 @@ fn a_silent_connection_makes_room_before_its_tls_handshake() {
     options.limits.connections = Some(2);
     let listener = "{name: tls, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: web}]}}";
     let manifests = gateway(listener)
-        + &pair.secret("web")
+        + &pair.secret("infra/web")
         + &route("HTTPRoute", "h", "tls", "{name: web, port: 1000}")
         + &service("web", &[http_backend()]);
     let proxy = TestProxy::with(options, &manifests);

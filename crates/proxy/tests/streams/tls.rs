@@ -36,7 +36,7 @@ fn the_sni_decides_between_passthrough_and_termination() {
         {name: end, port: 443, protocol: TLS, hostname: end.example, tls: {mode: Terminate, certificateRefs: [{name: own}]}}";
     let proxy = TestProxy::new(
         &(gateway(listeners)
-            + &own.secret("own")
+            + &own.secret("infra/own")
             + &tls_route("t", "through", "a.through.example", "secret")
             + &tls_route("e", "end", "end.example", "plain")
             + &service("secret", &[tls_backend("secret", &theirs)])
@@ -86,7 +86,7 @@ fn a_backend_tls_policy_enables_tls_to_the_backend() {
     let authority_ = Authority::new();
     let (own, theirs) = (
         TestCertificate::new("end.example"),
-        authority_.sign("in.example"),
+        authority_.issue(&["in.example"]),
     );
     let listeners = "{name: end, port: 443, protocol: TLS, tls: {mode: Terminate, certificateRefs: [{name: own}]}}, {name: tcp, port: 9000, protocol: TCP}";
     let policy = doc(
@@ -96,8 +96,8 @@ fn a_backend_tls_policy_enables_tls_to_the_backend() {
     );
     let proxy = TestProxy::new(
         &(gateway(listeners)
-            + &own.secret("own")
-            + &authority("ca", &authority_.pem)
+            + &own.secret("infra/own")
+            + &authority("infra/ca", &authority_.pem)
             + &policy
             + &tls_route("e", "end", "'*.example'", "secret")
             + &route("TCPRoute", "t", "tcp", "{name: secret, port: 1000}")
@@ -119,7 +119,7 @@ const HTTPS: &str =
 fn https(pair: &TestCertificate) -> TestProxy {
     TestProxy::new(
         &(gateway(HTTPS)
-            + &pair.secret("own")
+            + &pair.secret("infra/own")
             + &route("HTTPRoute", "r", "https", "{name: web, port: 1000}")
             + &service("web", &[http_backend()])),
     )
@@ -198,7 +198,7 @@ fn new_connections_get_a_new_certificate_and_old_connections_survive() {
     let mut old = connect_tls(&config, proxy.tcp_address(443), "x.example").expect("opened");
     assert_eq!(peer_certificate(&old), first.der());
     get(&mut old, "x.example");
-    proxy.apply(&second.secret("own"));
+    proxy.apply(&second.secret("infra/own"));
     // The client has a session ticket of the old configuration, which is rejected.
     let mut new = connect_tls(&config, proxy.tcp_address(443), "x.example").expect("opened");
     assert_eq!(peer_certificate(&new), second.der());
@@ -213,7 +213,7 @@ fn a_session_can_be_resumed_at_its_own_listener_only() {
         {name: b, port: 443, protocol: HTTPS, hostname: b.example, tls: {certificateRefs: [{name: own}]}}";
     let proxy = TestProxy::new(
         &(gateway(listeners)
-            + &TestCertificate::new("x.example").secret("own")
+            + &TestCertificate::new("x.example").secret("infra/own")
             + &route("HTTPRoute", "r", "a", "{name: web, port: 1000}")
             + &service("web", &[http_backend()])),
     );
@@ -243,8 +243,9 @@ fn a_session_can_be_resumed_at_its_own_listener_only() {
 #[test]
 fn an_https_port_rejects_unknown_names_and_plaintext() {
     let listener = "{name: a, port: 443, protocol: HTTPS, hostname: a.example, tls: {certificateRefs: [{name: own}]}}";
-    let proxy =
-        TestProxy::new(&(gateway(listener) + &TestCertificate::new("a.example").secret("own")));
+    let proxy = TestProxy::new(
+        &(gateway(listener) + &TestCertificate::new("a.example").secret("infra/own")),
+    );
     let error =
         connect_tls(&any_client(), proxy.tcp_address(443), "b.example").expect_err("refused");
     assert!(error.to_string().contains("UnrecognisedName"), "{error}");
@@ -269,7 +270,7 @@ fn an_https_port_rejects_unknown_names_and_plaintext() {
 #[test]
 fn client_certificates_are_verified_where_required() {
     let (ours, others) = (Authority::new(), Authority::new());
-    let (friend, stranger) = (ours.sign("friend"), others.sign("stranger"));
+    let (friend, stranger) = (ours.issue(&["friend"]), others.issue(&["stranger"]));
     for (mode, lets_in_strangers) in [("AllowValidOnly", false), ("AllowInsecureFallback", true)] {
         let gateway = doc(
             "Gateway",
@@ -280,8 +281,8 @@ fn client_certificates_are_verified_where_required() {
         );
         let proxy = TestProxy::new(
             &(gateway
-                + &authority("ca", &ours.pem)
-                + &TestCertificate::new("x.example").secret("own")
+                + &authority("infra/ca", &ours.pem)
+                + &TestCertificate::new("x.example").secret("infra/own")
                 + &route("HTTPRoute", "r", "https", "{name: web, port: 1000}")
                 + &service("web", &[http_backend()])),
         );
@@ -326,7 +327,7 @@ fn changed_client_validation_invalidates_sessions() {
             "{{gatewayClassName: ours, tls: {{frontend: {{default: {{validation: {{caCertificateRefs: [{{group: '', kind: ConfigMap, name: ca}}]}}}}}}}}, listeners: [{HTTPS}]}}"
         ),
     );
-    proxy.apply(&(authority("ca", &ours.pem) + &strict));
+    proxy.apply(&(authority("infra/ca", &ours.pem) + &strict));
     let served =
         connect_tls(&config, proxy.tcp_address(443), "x.example").and_then(|mut stream| {
             stream.write_all(b"GET / HTTP/1.1\r\nhost: x.example\r\n\r\n")?;
@@ -344,7 +345,7 @@ fn malformed_handshakes_end_in_time() {
     options.limits.head_time = Duration::from_millis(500);
     let proxy = TestProxy::with(
         options,
-        &(gateway(listeners) + &TestCertificate::new("x.example").secret("own")),
+        &(gateway(listeners) + &TestCertificate::new("x.example").secret("infra/own")),
     );
     let record = |length: u16, rest: &[u8]| {
         let mut bytes = vec![22, 3, 1];
