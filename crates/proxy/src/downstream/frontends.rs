@@ -1,4 +1,4 @@
-//! The frontends that a connection's owner has in one snapshot: the only place where the kinds of owners differ.
+//! The frontends of a connection's owner in a snapshot. Only this module distinguishes the kinds of owners.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::worker::WorkerSnapshot;
 /// Frontends that apply to a connection.
 #[derive(Debug)]
 pub(crate) enum Frontends<'h> {
-    /// The listeners of a Gateway's port, told apart by host name.
+    /// The listeners of a Gateway's port, distinguished by hostname.
     Listeners(&'h Arc<PortTable>),
     /// A single frontend: that of a mesh destination as its source sees it, or of a Gateway's UDP port.
     Single(&'h Arc<FrontendTable>),

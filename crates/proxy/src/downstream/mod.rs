@@ -1,7 +1,7 @@
-//! Client connections as the servers and the request pipeline share them: who is connected to whom, and which frontends apply.
+//! Client connections, shared by the servers and the request pipeline: source, destination and applicable frontends.
 //!
-//! `server` accepts connections and reads requests from them; `exchange` carries the requests out. Both depend on this module, and `server` on `exchange`,
-//! never the other way round.
+//! `server` accepts connections and reads requests from them; `exchange` processes the requests. Both depend on this module, and `server` depends on
+//! `exchange`, never the other way round.
 
 mod connection;
 mod frontends;

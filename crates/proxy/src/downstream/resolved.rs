@@ -1,5 +1,5 @@
-//! The parties of a connection. They are resolved once, when the connection is accepted, and name what does not change while it lives; the tables that apply are looked up
-//! for each request in the snapshot of that moment, so that long-lived connections see changed configuration.
+//! The endpoints of a connection. They are resolved once, when the connection is accepted, and identify what stays the same during its lifetime. The tables are
+//! looked up for each request in the current snapshot, so that long-lived connections see changed configuration.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ impl ResolvedConnection {
         resolved
     }
 
-    /// Returns the source workload. Once known it never changes, whoever gets the address later.
+    /// Returns the source workload. Once known it never changes, even if another workload gets the address.
     pub(crate) fn source(&self, version: &ConfigSnapshot) -> Option<&ObjectKey> {
         if self.source.get().is_none()
             && let Some(pod) = version.pods.get(&self.client.ip().to_canonical())

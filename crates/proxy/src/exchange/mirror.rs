@@ -7,16 +7,19 @@ use std::time::Instant;
 use bytes::Bytes;
 use http::HeaderMap;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::task::spawn_local;
 
 use super::backend::{UpstreamConnection, UpstreamRequest};
 use super::headers::Headers;
 use crate::http1::Framing;
+use crate::io::task::spawn_within;
 use crate::upstream::{Upstream, UpstreamProtocol};
 use crate::worker::{MirrorTarget, Worker};
 
 /// Maximum number of concurrent copies per worker. Further copies are dropped, so that a slow mirror does not exhaust memory.
 const MAX_CONCURRENT_COPIES: usize = 1024;
+
+/// Bound for the size of a copy's future.
+const COPY_BYTES: usize = 4096;
 
 /// The mirrored copies of one request.
 #[derive(Debug, Default)]
@@ -66,7 +69,7 @@ impl MirrorCopies {
                 parts: received,
                 queued_bytes: queued_bytes.clone(),
             };
-            spawn_local(sending.run(worker.clone()));
+            spawn_within::<COPY_BYTES, _>(sending.run(worker.clone()));
             copies.0.push(MirrorCopy {
                 parts,
                 queued_bytes,

@@ -1,4 +1,4 @@
-//! Accepting connections, and finding out what is spoken on each.
+//! Accepts connections and starts a task for the protocol of each.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,11 +17,18 @@ use super::{http1, overload, proxy_protocol, tls};
 use crate::downstream::{ClientConnection, Frontends, Open, ResolvedConnection, Secured};
 use crate::io::relay::RelayEnd;
 use crate::io::stream::split;
+use crate::io::task::spawn_within;
 use crate::worker::port_connections::ConnectionPermit;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
-/// How long no connection is accepted after there was no room for one.
+/// Pause after an error of `accept`, for example if file descriptors have run out.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// Bound for the size of the future of a connection with TLS; that of its handshake or stream is boxed.
+const TLS_BYTES: usize = 1024;
+
+/// Bound for the size of a TCP stream's future.
+const STREAM_BYTES: usize = 3072;
 
 /// Accepts connections until the socket is closed.
 pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: TcpListener) {
@@ -30,7 +37,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
         let mut place = socket.closed.waiter();
         let accepted = poll_fn(|cx| match listener.poll_accept(cx) {
             Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-            // Those who connected before it was closed are served.
+            // Connections made before the socket was closed are still served.
             Poll::Pending => place.poll(cx).map(|()| None),
         })
         .await;
@@ -55,7 +62,7 @@ pub(crate) async fn accept(worker: Rc<Worker>, socket: Rc<Socket>, listener: Tcp
     }
 }
 
-/// Whether an error is of one connection, and says nothing of the next.
+/// Reports whether an error concerns a single connection only.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -99,7 +106,7 @@ pub(super) fn begin(
         None => None,
         Some(limit) => match ConnectionPermit::try_acquire(&socket.connections, limit) {
             Some(place) => Some(place),
-            // A MeshGateway's own.
+            // The limit of a MeshGateway.
             None => {
                 let limit = "connectionLimit";
                 return overload::turn_away(worker, &frontends, stream, client, limit);
@@ -121,8 +128,8 @@ pub(super) fn begin(
     serve(worker, &held, &frontends, connection, stream);
 }
 
-/// Starts a task that serves a connection in the protocol of its frontend. Each protocol has a task of its own, so that none takes more memory than it needs. A task that panics
-/// ends its connection and nothing else.
+/// Starts a task that serves a connection in the protocol of its frontend. Each protocol has its own type of task, so that none takes more memory than it needs. A
+/// panic ends only the task's connection.
 fn serve(
     worker: &Rc<Worker>,
     held: &WorkerSnapshot,
@@ -133,7 +140,7 @@ fn serve(
     let worker = worker.clone();
     match frontends.protocol() {
         Some(Protocol::Http | Protocol::Tcp) if frontends.requires_mesh_mtls() => {
-            spawn_local(tls::serve(worker, connection, stream));
+            spawn_within::<TLS_BYTES, _>(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Http) => {
             let series = |frontend: &Arc<Frontend>| held.listener_series(&worker, frontend);
@@ -142,7 +149,7 @@ fn serve(
             http1::spawn(worker, connection, reader, writer);
         }
         Some(Protocol::Https | Protocol::Tls(_)) => {
-            spawn_local(tls::serve(worker, connection, stream));
+            spawn_within::<TLS_BYTES, _>(tls::serve(worker, connection, stream));
         }
         Some(Protocol::Tcp) => {
             let arrival = Arrival {
@@ -151,9 +158,9 @@ fn serve(
                 listener: None,
             };
             let near = RelayEnd::new(split(stream));
-            spawn_local(stream::serve(worker, connection, near, arrival));
+            spawn_within::<STREAM_BYTES, _>(stream::serve(worker, connection, near, arrival));
         }
-        // The listener is gone since.
+        // The listener has been removed.
         Some(Protocol::Udp) | None => {}
     }
 }

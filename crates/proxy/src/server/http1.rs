@@ -1,7 +1,7 @@
-//! A client's connection that speaks HTTP/1: requests one after the other.
+//! Serves HTTP/1 connections: consecutive requests.
 //!
-//! A connection is idle or busy. All that requests need, above all the future of an exchange, is in one box that lives as long as the connection is busy. An
-//! idle connection costs little; a box per request would cost more than a small request does.
+//! A connection is idle or busy. The state for requests, mainly the future of an exchange, is in a box that exists while the connection is busy. Idle
+//! connections therefore take little memory, and small requests do not pay for an allocation each.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -36,14 +36,14 @@ const IDLE_BYTES: usize = 640;
 /// Bound for the size of a busy connection's future.
 const BUSY_BYTES: usize = 5120;
 
-/// Serves a connection in a task of its own.
+/// Starts a task that serves a connection.
 pub(crate) fn spawn(
     worker: Rc<Worker>,
     client: ClientConnection,
     reader: ReadHalf,
     writer: WriteHalf,
 ) {
-    // Boxed: a future has room for its arguments twice.
+    // Boxed, because a future stores its arguments twice.
     let connection = Box::new(Connection {
         worker,
         client,
@@ -97,7 +97,7 @@ async fn serve(mut connection: Box<Connection>) {
     }
 }
 
-/// A busy period, in a box.
+/// Creates the boxed future of a busy period.
 fn boxed(
     link: &mut Link<'_>,
     buffer: Buffer,
@@ -108,7 +108,7 @@ fn boxed(
     Box::pin(busy)
 }
 
-/// A client's connection, with all that serves an idle one.
+/// A client's connection with the state of an idle one.
 struct Link<'l> {
     worker: &'l Rc<Worker>,
     client: &'l ClientConnection,
@@ -118,9 +118,9 @@ struct Link<'l> {
     alarm: DeadlineTimer,
 }
 
-/// What ended the wait for a request.
+/// Result of waiting for a request.
 enum Waited {
-    /// The first bytes of a request, or of something else.
+    /// The first bytes were received.
     Came(Buffer),
     /// The client closed the connection, or the listener was closed.
     Ended,
@@ -156,26 +156,26 @@ impl Link<'_> {
         }
     }
 
-    /// Waits for the first bytes of a request. No buffer is held meanwhile.
+    /// Waits for the first bytes of a request, without holding a buffer.
     async fn wait(&mut self, patience: Duration) -> Waited {
         let (reader, closed, admission) =
             (&mut *self.reader, &mut self.closed, &self.client.admission);
-        // Lent below: a future has room for its arguments twice.
+        // Pinned and borrowed below, because a future stores its arguments twice.
         let came = pin!(poll_fn(|cx| {
             let mut buffer = self.worker.buffers.acquire();
             match buffer.poll_fill(Pin::new(&mut *reader), 0, cx) {
                 Poll::Ready(Ok(1..)) => Poll::Ready(Waited::Came(buffer)),
                 Poll::Ready(_) => Poll::Ready(Waited::Ended),
-                // Others need the room, and no request is on its way.
+                // Another connection needs the slot, and no request has arrived.
                 Poll::Pending if admission.poll_idle(cx).is_ready() && reader.is_drained() => {
                     Poll::Ready(Waited::Ended)
                 }
-                // A socket that was closed waits for no more requests.
+                // After the listener was closed, no further requests are accepted.
                 Poll::Pending => closed.poll(cx).map(|()| Waited::Ended),
             }
         }));
         let came = self.alarm.timeout(patience, came).await;
-        // A connection that becomes idle after a pause has been so since the pause began.
+        // A connection that becomes idle after a pause counts as idle since the start of the pause.
         if came.is_ok() {
             admission.set_busy();
         }
@@ -183,10 +183,10 @@ impl Link<'_> {
     }
 }
 
-/// What becomes of a connection that serves no more requests here.
+/// Outcome of serving a connection.
 enum Ended {
     Closed,
-    /// It is one of HTTP/2, which begins with these bytes.
+    /// The connection uses HTTP/2 and starts with these bytes.
     Http2(Vec<u8>),
 }
 
@@ -199,7 +199,7 @@ enum Paused {
     Ended(Ended),
 }
 
-/// Serves requests until none has come for a while.
+/// Serves requests until there has been none for a while.
 async fn busy(link: &mut Link<'_>, mut buffer: Buffer, mut first: bool) -> Paused {
     let limits = link.worker.limits();
     let mut requests = Requests {
@@ -214,7 +214,7 @@ async fn busy(link: &mut Link<'_>, mut buffer: Buffer, mut first: bool) -> Pause
             Next::Http2 => return Paused::Ended(Ended::Http2(buffer.filled().to_vec())),
             Next::End => return Paused::Ended(Ended::Closed),
             Next::Refused(answer) => {
-                // Boxed: every exchange would pay for its room.
+                // Boxed: rejections are rare, and the future of every exchange would be larger.
                 Box::pin(requests.refuse(link, answer)).await;
                 return Paused::LastResponse;
             }
@@ -239,32 +239,32 @@ struct Requests {
     reader: RequestReader,
     /// The bytes of the current head.
     head: Vec<u8>,
-    /// Bytes that wait to be written.
+    /// Write buffer.
     out: Vec<u8>,
-    /// When the first bytes of the head came.
+    /// Time when the first bytes of the head arrived.
     begun: Instant,
 }
 
-/// What came.
+/// Result of reading a head.
 enum Next {
-    /// The head of a request.
+    /// A request.
     Request,
     /// The preface of HTTP/2.
     Http2,
-    /// The end.
+    /// The end of the connection.
     End,
-    /// Something that is no request.
+    /// An invalid request, with the reply.
     Refused(LocalReply),
 }
 
 impl Requests {
-    /// Waits for a request's head, of which some bytes are in the buffer.
+    /// Reads a request's head, whose first bytes are in the buffer.
     async fn next(&mut self, link: &mut Link<'_>, buffer: &mut Buffer, first: bool) -> Next {
         self.begun = Instant::now();
         let deadline = self.begun + link.worker.limits().head_time;
         let most = self.reader.max_head_bytes();
         loop {
-            // RFC 9113 §3.3: a client that knows begins with the preface of HTTP/2. A part of it is no request of HTTP/1 either.
+            // RFC 9113 §3.3: a client with prior knowledge starts with the preface of HTTP/2, no part of which is a valid HTTP/1 request.
             if first && buffer.filled().starts_with(PREFACE) {
                 return Next::Http2;
             }
@@ -278,7 +278,7 @@ impl Requests {
                         buffer.consume(length);
                         return Next::Request;
                     }
-                    // The end of the last request, which had no body.
+                    // The end of the previous request, which had no body.
                     Ok(Event::End { consumed }) => {
                         buffer.consume(consumed);
                         continue;
@@ -309,7 +309,7 @@ impl Requests {
         }
     }
 
-    /// Carries out the request whose head was read. Returns whether another one may follow.
+    /// Processes the request whose head was read. Returns whether the connection can be reused.
     async fn exchange(&mut self, link: &mut Link<'_>, buffer: &mut Buffer) -> bool {
         let (head, body) = self.reader.message();
         let view = head.view(&self.head);
@@ -353,7 +353,7 @@ impl Requests {
         .await
     }
 
-    /// Answers what is no request.
+    /// Replies to an invalid request.
     async fn refuse(&mut self, link: &mut Link<'_>, answer: LocalReply) {
         let (worker, connection) = (link.worker, link.client);
         answer.count(worker, connection.resolved.client);
@@ -376,7 +376,7 @@ impl Requests {
     }
 }
 
-/// Whether a first line may be meant as one of HTTP. Who sends another protocol's, such as a broken preface of HTTP/2, would not understand an answer.
+/// Reports whether a first line resembles HTTP/1. Clients of other protocols, such as HTTP/2 with a malformed preface, would not understand a response.
 fn is_http(bytes: &[u8]) -> bool {
     let line = bytes
         .split(|byte| *byte == b'\r')

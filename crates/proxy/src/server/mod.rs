@@ -1,13 +1,13 @@
-//! What arrives at sockets: connections are accepted, told apart, and served; so are datagrams.
+//! Accepts connections and datagrams, detects protocols, and serves them.
 
 mod accept;
-mod course;
 mod http1;
 mod http2;
 mod overload;
 mod proxy_protocol;
 mod report;
 mod stream;
+mod stream_route;
 mod tls;
 mod udp;
 

@@ -1,4 +1,4 @@
-//! Connections beyond the limit: they are told so where that can be said, and closed.
+//! Rejection of connections over a limit, with an HTTP response where possible.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -14,24 +14,24 @@ use crate::io::lingering_close::lingering_close;
 use crate::io::stream::split;
 use crate::worker::Worker;
 
-/// What is said where HTTP is spoken.
+/// Response on HTTP listeners.
 const ANSWER: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
     connection: close\r\nx-pointsman-reason: TooManyConnections\r\n\r\ntoo many connections\n";
 
-/// Connections that are closed with care at once; further ones are just closed. They count against the reserve of files.
+/// Maximum number of concurrent lingering closes; further connections are closed immediately. They count against the reserve of files.
 const LINGERING: usize = 32;
 
-/// How often a limit is named in the log: who sends rubbish without end does not fill it.
+/// Minimum interval between log messages about the same limit.
 const SAID: Duration = Duration::from_secs(1);
 
-/// Who went beyond a limit of late.
+/// Recently exceeded limits.
 #[derive(Debug, Default)]
 pub(crate) struct Overload {
     lingering: Cell<usize>,
     said: RefCell<Vec<Said>>,
 }
 
-/// A limit that was named, and how often someone went beyond it since.
+/// A limit that was logged, and the number of times it was exceeded since.
 #[derive(Debug)]
 struct Said {
     limit: &'static str,
@@ -40,7 +40,7 @@ struct Said {
 }
 
 impl Overload {
-    /// One more went beyond a limit. If it is time to say so, how many did since it was last said.
+    /// Counts an exceeded limit. If a log message is due, returns the count since the last one.
     pub(crate) fn due(&self, limit: &'static str) -> Option<u64> {
         let now = Instant::now();
         let mut all = self.said.borrow_mut();
@@ -60,7 +60,7 @@ impl Overload {
         Some(std::mem::take(&mut said.unsaid))
     }
 
-    /// One more was turned away because of a limit.
+    /// Counts and logs a connection rejected because of a limit.
     pub(crate) fn note(&self, limit: &'static str, client: SocketAddr) {
         if let Some(count) = self.due(limit) {
             tracing::warn!(limit, %client, count, "turned away: over the limit");
@@ -68,7 +68,7 @@ impl Overload {
     }
 }
 
-/// Counts those that linger.
+/// Counts a lingering close.
 struct Lingering(Rc<Worker>);
 
 impl Lingering {
@@ -89,7 +89,7 @@ impl Drop for Lingering {
     }
 }
 
-/// Closes a connection that is one too many by the limit of this name.
+/// Closes a connection that exceeds the limit of this name.
 pub(crate) fn turn_away(
     worker: &Rc<Worker>,
     frontends: &Frontends<'_>,
@@ -105,7 +105,7 @@ pub(crate) fn turn_away(
     let Some(lingering) = Lingering::new(worker).filter(|_| http) else {
         return;
     };
-    // A new socket has room for so little.
+    // The send buffer of a new socket always has room for this.
     if !matches!(stream.try_write(ANSWER), Ok(count) if count == ANSWER.len()) {
         return;
     }

@@ -1,4 +1,4 @@
-//! What is told of a stream or a UDP session when it is over: figures, and a line in the access log. One that is dropped before its end is told of too.
+//! Metrics and access log of streams and UDP sessions. They are recorded on drop, also for streams that are cancelled.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use crate::metrics::ListenerSeries;
 use crate::upstream::Upstream;
 use crate::worker::{RulePlan, Worker};
 
-/// What is known so far.
+/// Data for the metrics and the access log entry of a stream or UDP session, collected while it runs.
 #[derive(Debug)]
-pub(crate) struct Report {
+pub(crate) struct StreamReport {
     worker: Rc<Worker>,
     begun: Instant,
     client: SocketAddr,
@@ -34,15 +34,15 @@ pub(crate) struct Report {
     over: bool,
 }
 
-impl Report {
-    /// Something has come, which asked for this name.
+impl StreamReport {
+    /// Creates the report of a stream or session with this SNI.
     pub(crate) fn new(
         worker: &Rc<Worker>,
         client: SocketAddr,
         spoken: &'static str,
         name: Option<String>,
     ) -> Self {
-        Report {
+        StreamReport {
             worker: worker.clone(),
             begun: Instant::now(),
             client,
@@ -61,19 +61,19 @@ impl Report {
         }
     }
 
-    /// It arrived there.
+    /// Sets the listener.
     pub(crate) fn listener(&mut self, listener: Option<(FrontendId, Arc<ListenerSeries>)>) {
         let (listener, series) = listener.unzip();
         self.open = series.map(Open::new);
         self.listener = listener;
     }
 
-    /// This is done with it.
+    /// Sets the matched rule.
     pub(crate) fn decided(&mut self, plan: &Rc<RulePlan>) {
         self.plan = Some(plan.clone());
     }
 
-    /// It goes there; if it was to go elsewhere before, that was tried in vain.
+    /// Sets the selected endpoint. If there was another one before, counts a retry.
     pub(crate) fn endpoint(&mut self, upstream: &Rc<Upstream>, address: SocketAddr) {
         if self.endpoint.is_some() {
             self.retries += 1;
@@ -82,7 +82,7 @@ impl Report {
         self.endpoint = Some((upstream.clone(), address));
     }
 
-    /// It goes nowhere.
+    /// Sets the reason why it is not forwarded.
     pub(crate) fn refused(&mut self, fault: &Fault) {
         self.status = fault.status;
         self.reason = Some(fault.reason.as_str());
@@ -91,12 +91,12 @@ impl Report {
             .count_refused_connection(fault.reason.as_str());
     }
 
-    /// It ended before its time.
+    /// Sets the reason of a premature end.
     pub(crate) fn cut(&mut self, reason: &'static str) {
         self.reason = Some(reason);
     }
 
-    /// So many bytes went from the client and to it.
+    /// Adds transferred bytes, from the client and to the client.
     pub(crate) fn moved(&self, up: u64, down: u64) {
         self.up.set(self.up.get() + up);
         self.down.set(self.down.get() + down);
@@ -110,7 +110,7 @@ impl Report {
         }
     }
 
-    /// It is over.
+    /// Marks the end. Otherwise the report says that the worker has terminated it.
     pub(crate) fn end(mut self) {
         self.over = true;
     }
@@ -155,7 +155,7 @@ impl Report {
     }
 }
 
-impl Drop for Report {
+impl Drop for StreamReport {
     fn drop(&mut self) {
         if !self.over {
             self.reason = Some(self.worker.termination_reason());

@@ -1,4 +1,4 @@
-//! A client's stream of bytes: where it goes is decided once, by the name that was asked for, if any; then bytes go both ways.
+//! TCP and TLS passthrough: selects a route by SNI, if there is one, connects to a backend, and relays bytes in both directions.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use pointsman_binding::bound::{Fault, FaultReason, FrontendId};
 
-use super::course::{Course, fault};
-use super::report::Report;
+use super::report::StreamReport;
+use super::stream_route::{StreamRoute, fault};
 use crate::downstream::ClientConnection;
 use crate::io::relay::{RelayEnd, RelayError, RelayPools, RelayProgress, relay};
 use crate::upstream::SelectedEndpoint;
@@ -15,21 +15,21 @@ use crate::upstream::connect::{self, ConnectError};
 use crate::upstream::http1::ConnectionGuard;
 use crate::worker::{RulePlan, UpstreamFile, Worker};
 
-/// Endpoints that are tried before a stream is given up.
+/// Maximum number of endpoints that are tried.
 const TRIES: usize = 3;
 
-/// How a stream came.
+/// Properties of an accepted stream.
 #[derive(Debug)]
 pub(crate) struct Arrival {
-    /// What is spoken: `TCP` or `TLS`.
+    /// `TCP` or `TLS`.
     pub(crate) spoken: &'static str,
-    /// The name that was asked for.
+    /// The SNI.
     pub(crate) name: Option<String>,
-    /// The listener that the name has chosen; none where there is but one.
+    /// The listener selected by the SNI; `None` if the port has only one.
     pub(crate) listener: Option<FrontendId>,
 }
 
-/// Carries a stream until it ends. One that can't go anywhere is closed.
+/// Relays a stream until it ends. Closes it if there is no route or endpoint.
 pub(crate) async fn serve(
     worker: Rc<Worker>,
     passage: ClientConnection,
@@ -42,7 +42,7 @@ pub(crate) async fn serve(
         listener,
     } = arrival;
     let held = worker.pin_snapshot();
-    let course = Course::of_stream(
+    let route = StreamRoute::of_stream(
         &worker,
         &held,
         &passage.resolved,
@@ -50,10 +50,10 @@ pub(crate) async fn serve(
         name.as_deref(),
     );
     drop(held);
-    let mut report = Report::new(&worker, passage.resolved.client, spoken, name);
-    report.listener(course.listener);
+    let mut report = StreamReport::new(&worker, passage.resolved.client, spoken, name);
+    report.listener(route.listener);
     let moved = RelayProgress::new();
-    match begin(&worker, course.plan, &mut report).await {
+    match begin(&worker, route.plan, &mut report).await {
         Ok((pick, far)) => {
             let carried = carry(&worker, near, far, &pick, &moved, &report).await;
             if let Err(error) = carried {
@@ -75,7 +75,7 @@ pub(crate) async fn serve(
 async fn begin(
     worker: &Worker,
     plan: Result<Rc<RulePlan>, Fault>,
-    report: &mut Report,
+    report: &mut StreamReport,
 ) -> Result<Connected, Fault> {
     let plan = plan?;
     report.decided(&plan);
@@ -85,14 +85,14 @@ async fn begin(
     }
 }
 
-/// A chosen endpoint, the connection to it, and its file.
+/// A selected endpoint, the connection to it, and its file.
 type Connected = (SelectedEndpoint, (RelayEnd, UpstreamFile));
 
-/// A connection to an endpoint of the backend whose turn it is; another one is tried when that fails.
+/// Connects to an endpoint of the selected backend. Tries others on failure.
 async fn connect(
     worker: &Worker,
     plan: &RulePlan,
-    report: &mut Report,
+    report: &mut StreamReport,
 ) -> Result<Connected, Fault> {
     let (_, target) = plan.select_backend()?;
     let upstream = target.upstream.as_ref().map_err(Clone::clone)?;
@@ -108,7 +108,7 @@ async fn connect(
                 upstream.series.latency.observe(pick.record_connect());
                 return Ok((pick, (RelayEnd::new(halves), file)));
             }
-            // Settings that can't be used are no endpoint's fault.
+            // Invalid settings are not a failure of the endpoint.
             Err(ConnectError::Fault(fault)) => return Err(fault),
             Err(error) => error,
         };
@@ -127,7 +127,7 @@ async fn carry(
     (far, file): (RelayEnd, UpstreamFile),
     pick: &SelectedEndpoint,
     moved: &RelayProgress,
-    report: &Report,
+    report: &StreamReport,
 ) -> Result<(), RelayError> {
     let _counted = ConnectionGuard::new(pick.upstream(), file);
     let tools = RelayPools {

@@ -1,5 +1,5 @@
-//! A client's connection that begins with TLS. Its ClientHello is read first: the name in it chooses the listener, and the listener says whether TLS
-//! ends here or is passed through as it is. Where the TLS is a mesh's own, its name says nothing: what is inside chooses, as if it had come in the open.
+//! Connections that start with TLS. The SNI in the ClientHello selects the listener, which terminates TLS or passes it through. For the mutual TLS of a mesh the
+//! SNI is ignored: the traffic inside selects the listener, as on a plaintext connection.
 
 use std::future::poll_fn;
 use std::io;
@@ -30,72 +30,72 @@ use crate::metrics::ListenerSeries;
 use crate::tls::client_hello::{self, HelloError};
 use crate::worker::Worker;
 
-/// `unrecognized_name`, fatal (RFC 6066 §3), in a record of its own.
+/// TLS record with the fatal alert `unrecognized_name` (RFC 6066 §3).
 const UNRECOGNIZED_NAME: &[u8] = &[21, 3, 3, 0, 2, 2, 112];
 
-/// For who speaks plain HTTP where TLS is spoken.
+/// Response to plaintext HTTP on a TLS port.
 const NOT_TLS: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 21\r\n\
     connection: close\r\nx-pointsman-reason: NotTls\r\n\r\nthis port speaks TLS\n";
 
-/// What is to be done with a connection, by its listener.
-enum Way {
-    /// TLS ends here.
-    End {
+/// The listener's action for a connection.
+enum TlsAction {
+    /// Terminate TLS.
+    Terminate {
         listener: FrontendId,
         series: Arc<ListenerSeries>,
         config: Arc<ServerConfig>,
         http: bool,
-        /// It is a mesh's own.
+        /// This is the mutual TLS of a mesh.
         guard: bool,
     },
-    /// It goes on as it is.
-    Through { listener: Option<FrontendId> },
-    /// No listener has this name, or none that could be served.
-    Nowhere {
-        /// It is told so.
+    /// Pass TLS through.
+    Passthrough { listener: Option<FrontendId> },
+    /// No listener matches the name, or it can't serve.
+    Reject {
+        /// Send an alert.
         alert: bool,
         reason: &'static str,
     },
 }
 
-/// What a connection is once it is known what is spoken there.
-enum Begun {
-    /// HTTP/1 over TLS that ended here.
+/// A connection whose protocol is known.
+enum Negotiated {
+    /// HTTP/1 over terminated TLS.
     Http1(ClientConnection, ReadHalf, WriteHalf),
-    /// HTTP/2 over TLS that ended here.
+    /// HTTP/2 over terminated TLS.
     Http2(ClientConnection, Box<TlsStream<PrefixedStream>>),
-    /// Bytes, of which TLS was ended here or was not.
+    /// A stream, with TLS terminated or passed through.
     Stream(ClientConnection, RelayEnd, Arrival),
 }
 
-/// Serves a connection until it ends. What it takes to begin one is not kept for as long.
+/// Serves a connection until it ends. The state of the handshake is freed before.
 pub(crate) async fn serve(worker: Rc<Worker>, passage: ClientConnection, stream: TcpStream) {
     match Box::pin(begin(&worker, passage, stream)).await {
         None => {}
-        Some(Begun::Stream(passage, near, arrival)) => {
+        Some(Negotiated::Stream(passage, near, arrival)) => {
             Box::pin(stream::serve(worker, passage, near, arrival)).await;
         }
-        Some(Begun::Http1(passage, reader, writer)) => {
+        Some(Negotiated::Http1(passage, reader, writer)) => {
             http1::spawn(worker, passage, reader, writer);
         }
-        Some(Begun::Http2(passage, stream)) => {
+        Some(Negotiated::Http2(passage, stream)) => {
             http2::spawn(worker, passage, stream);
         }
     }
 }
 
-/// Finds out what is to be done with a connection, and agrees on TLS if it ends here; none if the connection is over.
+/// Reads the ClientHello and terminates TLS if required. Returns `None` if the connection has ended.
 async fn begin(
     worker: &Worker,
     mut passage: ClientConnection,
     mut stream: TcpStream,
-) -> Option<Begun> {
+) -> Option<Negotiated> {
     let deadline = Instant::now() + worker.limits().head_time;
-    let hello = greeting(worker, &passage, &mut stream);
+    let hello = read_client_hello(worker, &passage, &mut stream);
     let mut alarm = DeadlineTimer::new();
     let (name, bytes) = match passage.until(&mut alarm, deadline, hello).await {
         Ok(Ok(Some(hello))) => hello,
-        // It said nothing.
+        // The client sent nothing.
         Ok(Ok(None)) => return None,
         Ok(Err(bytes)) => {
             worker.metrics.count_refused_connection("NotTls");
@@ -117,36 +117,37 @@ async fn begin(
         name,
         listener,
     };
-    let (listener, series, config, http, guard) = match way(worker, &passage, name.as_deref()) {
-        Way::Through { listener } => {
-            let mut near = RelayEnd::new(split(stream));
-            near.prefix = bytes;
-            return Some(Begun::Stream(passage, near, arrival(name, listener)));
-        }
-        Way::Nowhere { alert, reason } => {
-            tracing::debug!(client = %passage.resolved.client, name, reason, "no TLS");
-            worker.metrics.count_refused_connection(reason);
-            if alert {
-                refuse(stream, UNRECOGNIZED_NAME).await;
+    let (listener, series, config, http, guard) =
+        match tls_action(worker, &passage, name.as_deref()) {
+            TlsAction::Passthrough { listener } => {
+                let mut near = RelayEnd::new(split(stream));
+                near.prefix = bytes;
+                return Some(Negotiated::Stream(passage, near, arrival(name, listener)));
             }
-            return None;
-        }
-        Way::End {
-            listener,
-            series,
-            config,
-            http,
-            guard,
-        } => (listener, series, config, http, guard),
-    };
+            TlsAction::Reject { alert, reason } => {
+                tracing::debug!(client = %passage.resolved.client, name, reason, "no TLS");
+                worker.metrics.count_refused_connection(reason);
+                if alert {
+                    refuse(stream, UNRECOGNIZED_NAME).await;
+                }
+                return None;
+            }
+            TlsAction::Terminate {
+                listener,
+                series,
+                config,
+                http,
+                guard,
+            } => (listener, series, config, http, guard),
+        };
     let stream = PrefixedStream::new(bytes, stream);
     let accepting = TlsAcceptor::from(config).accept(stream).into_fallible();
     let accepted = passage.until(&mut alarm, deadline, accepting).await;
-    let stream = agreed(worker, &passage, &series, accepted).await?;
+    let stream = finish_handshake(worker, &passage, &series, accepted).await?;
     if !http {
         let near = RelayEnd::new(split_tls(stream));
         let arrival = arrival(name.filter(|_| !guard), Some(listener));
-        return Some(Begun::Stream(passage, near, arrival));
+        return Some(Negotiated::Stream(passage, near, arrival));
     }
     passage.secured = match guard {
         true => Secured::Mesh,
@@ -154,15 +155,15 @@ async fn begin(
     };
     passage.open = Some(Open::new(series));
     if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        return Some(Begun::Http2(passage, Box::new(stream)));
+        return Some(Negotiated::Http2(passage, Box::new(stream)));
     }
     let (reader, writer) = split_tls(stream);
-    Some(Begun::Http1(passage, reader, writer))
+    Some(Negotiated::Http1(passage, reader, writer))
 }
 
-/// The name that a client asks for, and the bytes that it was in; none if it ends, and the bytes if it is no ClientHello. While nothing has come,
-/// no buffer is held, and a socket that is closed waits no longer.
-async fn greeting(
+/// Reads the ClientHello. Returns the SNI and the bytes read, or `None` if the connection ends; the error has the bytes if they are not a ClientHello. No buffer
+/// is held before the first byte, and the wait ends when the listener is closed.
+async fn read_client_hello(
     worker: &Worker,
     passage: &ClientConnection,
     stream: &mut TcpStream,
@@ -203,21 +204,23 @@ async fn greeting(
     }
 }
 
-/// What the listener that a name chooses does.
-fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
+/// Returns the action of the listener that the SNI selects.
+fn tls_action(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> TlsAction {
     let held = worker.pin_snapshot();
-    let nowhere = |alert, reason| Way::Nowhere { alert, reason };
+    let nowhere = |alert, reason| TlsAction::Reject { alert, reason };
     let frontends = Frontends::of(&held, &passage.resolved);
     let port = match frontends {
         Frontends::Listeners(port) => port,
         // TLS is terminated at Gateways only.
-        Frontends::Single(_) | Frontends::Unrouted(_) => return Way::Through { listener: None },
+        Frontends::Single(_) | Frontends::Unrouted(_) => {
+            return TlsAction::Passthrough { listener: None };
+        }
         Frontends::None => return nowhere(false, "NoListener"),
     };
     if let Some(frontend) = frontends.listener().filter(|frontend| frontend.cross_mesh) {
         let listener = frontend.id.clone();
         return match held.config.tls.get(&listener) {
-            Some(config) => Way::End {
+            Some(config) => TlsAction::Terminate {
                 listener,
                 series: held.listener_series(worker, frontend),
                 config: config.clone(),
@@ -228,7 +231,7 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
         };
     }
     let Some(table) = port.listener(name) else {
-        // A stream that would have been passed through is not answered: it ends.
+        // Without termination the proxy does not speak TLS, so it sends no alert.
         return nowhere(frontends.protocol() == Some(Protocol::Https), "UnknownName");
     };
     if table.closed().is_some() {
@@ -240,14 +243,14 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
         Protocol::Https => true,
         Protocol::Tls(TlsModeKey::Terminate) => false,
         Protocol::Tls(TlsModeKey::Passthrough) => {
-            return Way::Through {
+            return TlsAction::Passthrough {
                 listener: Some(listener),
             };
         }
         _ => return nowhere(false, "NoListener"),
     };
     match held.config.tls.get(&listener) {
-        Some(config) => Way::End {
+        Some(config) => TlsAction::Terminate {
             listener,
             series: held.listener_series(worker, frontend),
             config: config.clone(),
@@ -258,15 +261,16 @@ fn way(worker: &Worker, passage: &ClientConnection, name: Option<&str>) -> Way {
     }
 }
 
-/// What came of a handshake.
-type Accepted = Result<Result<ServerStream<PrefixedStream>, (io::Error, PrefixedStream)>, Elapsed>;
+/// Result of a handshake.
+type HandshakeResult =
+    Result<Result<ServerStream<PrefixedStream>, (io::Error, PrefixedStream)>, Elapsed>;
 
-/// The stream that a client and we have agreed on.
-async fn agreed(
+/// Records the result of a handshake and returns the stream.
+async fn finish_handshake(
     worker: &Worker,
     passage: &ClientConnection,
     series: &ListenerSeries,
-    accepted: Accepted,
+    accepted: HandshakeResult,
 ) -> Option<TlsStream<PrefixedStream>> {
     let reason = match accepted {
         Ok(Ok(stream)) => {
@@ -275,7 +279,7 @@ async fn agreed(
         }
         Ok(Err((error, stream))) => {
             tracing::debug!(client = %passage.resolved.client, %error, "no TLS");
-            // The alert that says why was written.
+            // rustls has written an alert.
             let (mut reader, mut writer) = split(stream.into_tcp());
             lingering_close(&mut reader, &mut writer).await;
             "HandshakeFailed"
@@ -292,7 +296,7 @@ async fn agreed(
     None
 }
 
-/// Says something short, and closes.
+/// Sends a short response and closes the connection.
 async fn refuse(stream: TcpStream, what: &[u8]) {
     let (mut reader, mut writer) = split(stream);
     if writer.write(what).await.is_ok() {

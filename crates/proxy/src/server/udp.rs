@@ -1,5 +1,5 @@
-//! Datagrams. Those of one client are a session: they go to one endpoint from a socket of their own, and what comes back there goes to the client, from
-//! the address that it asked. A session ends when nothing has come or gone for a while.
+//! UDP. The datagrams of a client form a session: they are forwarded to one endpoint over a socket of the session, and responses are sent to the client from
+//! the address that it used. A session ends after an idle timeout.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,32 +13,35 @@ use std::time::{Duration, Instant};
 use pointsman_binding::bound::{Fault, FaultReason};
 use socket2::SockRef;
 use tokio::net::UdpSocket;
-use tokio::task::spawn_local;
 
-use super::course::{Course, fault};
-use super::report::Report;
+use super::report::StreamReport;
+use super::stream_route::{StreamRoute, fault};
 use crate::downstream::ResolvedConnection;
 use crate::io::datagram_socket::DatagramSocket;
 use crate::io::deadline::DeadlineTimer;
 use crate::io::signal::Signal;
+use crate::io::task::spawn_within;
 use crate::upstream::SelectedEndpoint;
 use crate::worker::{Admission, Socket, Worker, WorkerSnapshot};
 
-/// The longest datagram.
+/// Bound for the size of a session's future.
+const SESSION_BYTES: usize = 2048;
+
+/// Maximum size of a datagram.
 const MOST: usize = 64 * 1024;
 
-/// Datagrams that are passed on before others have their turn.
+/// Number of datagrams forwarded before other tasks run.
 const BATCH: usize = 64;
 
-/// How long an answer is waited for when the worker drains.
+/// Time to wait for responses while the worker drains.
 const LAST: Duration = Duration::from_secs(5);
 
-/// Who sent a datagram and, where a socket has several addresses, to which: an answer comes from there.
-type Ends = (SocketAddr, Option<IpAddr>);
+/// Key of a session: the client's address and, if the socket has several addresses, the local one, from which responses are sent.
+type SessionKey = (SocketAddr, Option<IpAddr>);
 
-type Sessions = RefCell<HashMap<Ends, Rc<Session>, foldhash::fast::RandomState>>;
+type Sessions = RefCell<HashMap<SessionKey, Rc<Session>, foldhash::fast::RandomState>>;
 
-/// What the datagrams of a port have in common.
+/// A UDP socket with its sessions.
 struct Port {
     worker: Rc<Worker>,
     socket: Rc<Socket>,
@@ -46,20 +49,20 @@ struct Port {
     sessions: Sessions,
 }
 
-/// A client and its endpoint.
+/// A session of a client with an endpoint.
 struct Session {
-    ends: Ends,
+    ends: SessionKey,
     socket: UdpSocket,
     pick: RefCell<SelectedEndpoint>,
-    /// When something last came or went.
+    /// Time of the last datagram in either direction.
     last: Cell<Instant>,
-    /// The client's last datagram has had no answer yet.
+    /// The client's last datagram has got no response yet.
     awaiting: Cell<bool>,
     up: Cell<u64>,
     down: Cell<u64>,
-    /// The version that it was last seen to be right under.
+    /// Version of the configuration for which the endpoint was last checked.
     checked: Cell<u64>,
-    /// It has to end.
+    /// Signals that the session has to end.
     over: Signal,
     _admission: Admission,
 }
@@ -98,7 +101,7 @@ pub(crate) async fn datagrams(worker: Rc<Worker>, socket: Rc<Socket>, listener: 
     }
 }
 
-/// Passes on what clients have sent. Returns whether there may be more.
+/// Forwards datagrams of clients. Returns whether there may be more.
 fn receive(port: &Rc<Port>) -> bool {
     let mut room = port.worker.datagram_buffer.borrow_mut();
     room.resize(MOST, 0);
@@ -106,14 +109,14 @@ fn receive(port: &Rc<Port>) -> bool {
         match port.listener.try_receive(&mut room) {
             Ok((count, client, at)) => pass(port, (client, at), &room[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // Of something that was sent before: the session finds out on its own.
+            // An error of an earlier send, which its session detects itself.
             Err(_) => {}
         }
     }
     true
 }
 
-fn pass(port: &Rc<Port>, ends: Ends, datagram: &[u8]) {
+fn pass(port: &Rc<Port>, ends: SessionKey, datagram: &[u8]) {
     let known = port.sessions.borrow().get(&ends).cloned();
     let known = known.filter(|session| {
         let right = session.is_right(port);
@@ -129,22 +132,22 @@ fn pass(port: &Rc<Port>, ends: Ends, datagram: &[u8]) {
             None => return,
         },
     };
-    // Sending does not wait for the runtime to know that there is room: of a new socket it does not know yet.
+    // Bypasses tokio, which does not know yet that a new socket is writable.
     match SockRef::from(&session.socket).send(datagram) {
         Ok(_) => session.moved(&session.up, datagram.len(), true),
-        // A datagram may be lost.
+        // Datagrams may be lost.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
         Err(error) => session.broke(port, &error),
     }
 }
 
 impl Port {
-    /// Resolves a client. It is done anew after each change: another client may have got the address.
+    /// Resolves a client. Repeated after each change, because another client may have got the address.
     fn resolve(&self, held: &WorkerSnapshot, client: SocketAddr) -> ResolvedConnection {
         ResolvedConnection::accepted(&held.config, &self.socket, client)
     }
 
-    /// The client's next datagram begins a new session.
+    /// Ends a session, so that the client's next datagram starts a new one.
     fn forget(&self, session: &Rc<Session>) {
         session.over.notify();
         let mut sessions = self.sessions.borrow_mut();
@@ -157,8 +160,8 @@ impl Port {
 }
 
 impl Session {
-    /// Begins a session; none if there is nowhere to go, or there are too many.
-    fn begin(port: &Rc<Port>, ends: Ends) -> Option<Rc<Session>> {
+    /// Starts a session. Returns `None` if there is no endpoint or a limit is exceeded.
+    fn begin(port: &Rc<Port>, ends: SessionKey) -> Option<Rc<Session>> {
         let (worker, client) = (&port.worker, ends.0);
         if port.sessions.borrow().len() >= worker.limits().udp_sessions {
             worker.metrics.count_refused_connection("TooManySessions");
@@ -174,7 +177,7 @@ impl Session {
             worker.overload.note("connections", client);
             return None;
         };
-        let mut report = Report::new(worker, client, "UDP", None);
+        let mut report = StreamReport::new(worker, client, "UDP", None);
         let (pick, socket) = match choose(port, client, &mut report) {
             Ok(chosen) => chosen,
             Err(fault) => {
@@ -196,11 +199,11 @@ impl Session {
             _admission: admission,
         });
         port.sessions.borrow_mut().insert(ends, session.clone());
-        spawn_local(answers(port.clone(), session.clone(), report));
+        spawn_within::<SESSION_BYTES, _>(answers(port.clone(), session.clone(), report));
         Some(session)
     }
 
-    /// Whether its endpoint is still one that the client's datagrams may go to. Nothing is to be found out unless something has changed.
+    /// Reports whether the endpoint is still valid for the client. The check is repeated only after changes of the configuration.
     fn is_right(&self, port: &Port) -> bool {
         let worker = &port.worker;
         if self.over.is_notified() {
@@ -210,10 +213,10 @@ impl Session {
             return true;
         }
         let held = worker.pin_snapshot();
-        let course = Course::of_datagrams(worker, &held, &port.resolve(&held, self.ends.0));
+        let route = StreamRoute::of_datagrams(worker, &held, &port.resolve(&held, self.ends.0));
         let pick = self.pick.borrow();
         let upstream = pick.upstream();
-        let plan = course.plan.ok().filter(|plan| plan.fault.is_none());
+        let plan = route.plan.ok().filter(|plan| plan.fault.is_none());
         plan.is_some_and(|plan| plan.contains(upstream) && upstream.contains(pick.address))
     }
 
@@ -223,7 +226,7 @@ impl Session {
         self.awaiting.set(awaiting);
     }
 
-    /// Its endpoint is not there: the next datagram may go to another one.
+    /// Records a failure of the endpoint and ends the session. The next datagram may go to another endpoint.
     fn broke(self: &Rc<Self>, port: &Port, error: &io::Error) {
         let mut pick = self.pick.borrow_mut();
         tracing::debug!(endpoint = %pick.address, %error, "a datagram");
@@ -233,17 +236,17 @@ impl Session {
     }
 }
 
-/// An endpoint for a session, and a socket that reaches it.
+/// Selects an endpoint for a session, and opens a socket to it.
 fn choose(
     port: &Port,
     client: SocketAddr,
-    report: &mut Report,
+    report: &mut StreamReport,
 ) -> Result<(SelectedEndpoint, UdpSocket), Fault> {
     let worker = &port.worker;
     let held = worker.pin_snapshot();
-    let course = Course::of_datagrams(worker, &held, &port.resolve(&held, client));
-    report.listener(course.listener);
-    let plan = course.plan?;
+    let route = StreamRoute::of_datagrams(worker, &held, &port.resolve(&held, client));
+    report.listener(route.listener);
+    let plan = route.plan?;
     report.decided(&plan);
     if let Some(fault) = &plan.fault {
         return Err(fault.clone());
@@ -262,8 +265,8 @@ fn choose(
     }
 }
 
-/// Passes on what comes back, until the session is over.
-async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
+/// Forwards responses until the session ends.
+async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: StreamReport) {
     let worker = &port.worker;
     let idle = worker.limits().udp_idle_time;
     let deadline = || {
@@ -281,7 +284,7 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
                 if over.poll(cx).is_ready() {
                     return Poll::Ready(None);
                 }
-                // Where nobody listens any more nothing is said, but for the last answers when all ends.
+                // After the socket was closed, only outstanding responses are forwarded, and only while the worker drains.
                 let closed = closed.poll(cx).is_ready();
                 if closed && !(worker.draining.is_notified() && session.awaiting.get()) {
                     return Poll::Ready(None);
@@ -310,7 +313,7 @@ async fn answers(port: Rc<Port>, session: Rc<Session>, mut report: Report) {
     report.end();
 }
 
-/// Passes on what an endpoint has sent. Returns whether there may be more.
+/// Forwards datagrams of an endpoint. Returns whether there may be more.
 fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
     let mut room = port.worker.datagram_buffer.borrow_mut();
     room.resize(MOST, 0);
@@ -323,7 +326,7 @@ fn send_back(port: &Port, session: &Session) -> io::Result<bool> {
         if session.down.get() == 0 {
             session.pick.borrow_mut().record_connect();
         }
-        // A datagram may be lost.
+        // Datagrams may be lost.
         let (client, at) = session.ends;
         if port.listener.send(&room[..count], client, at).is_ok() {
             session.moved(&session.down, count, false);

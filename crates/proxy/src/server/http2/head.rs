@@ -1,5 +1,5 @@
-//! A request's head as it came over HTTP/2, read as strictly as one of HTTP/1. What the `h2` crate has refused already: names in upper case, control characters in
-//! values, fields of the connection (RFC 9113 §8.2.2), pseudo-header fields that are unknown, repeated, missing or in the wrong place.
+//! Validation of HTTP/2 request heads, as strict as for HTTP/1. The `h2` crate has already rejected names in upper case, control characters in values,
+//! connection-specific fields (RFC 9113 §8.2.2), and unknown, repeated, missing or misplaced pseudo-header fields.
 
 use std::cell::OnceCell;
 
@@ -17,15 +17,15 @@ use crate::http1::{
 };
 use crate::limits::Limits;
 
-/// As long as HTTP/1 takes them.
+/// As in HTTP/1.
 const MOST_METHOD_BYTES: usize = 64;
 
-/// What is wrong with a head.
+/// A rejected head.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// RFC 9113 §8.1.1: it is malformed, and its stream ends with an error.
+    /// Malformed (RFC 9113 §8.1.1): the stream is reset.
     Malformed,
-    /// It is answered.
+    /// Rejected with a reply.
     LocalReply(LocalReply),
 }
 
@@ -35,7 +35,7 @@ impl From<MessageFault> for Refusal {
     }
 }
 
-/// Reads a head. `ended` is whether its stream has no body.
+/// Validates a head. `ended` is true if the stream has no body.
 pub(super) fn read<'r>(
     parts: &'r Parts,
     ended: bool,
@@ -44,7 +44,7 @@ pub(super) fn read<'r>(
 ) -> Result<DownstreamRequest<'r>, Refusal> {
     let (method, websocket) = method(parts)?;
     let (path, query) = target(parts, limits)?;
-    let fields = Fields::read(&parts.headers, cookies, limits)?;
+    let fields = ParsedFields::read(&parts.headers, cookies, limits)?;
     let authority = authority(parts.uri.authority().map(|a| a.as_str()), fields.host)?;
     let framing = match fields.length {
         _ if websocket => Framing::None,
@@ -72,7 +72,7 @@ pub(super) fn read<'r>(
     })
 }
 
-/// The method, and whether a WebSocket is opened. RFC 8441 §4: CONNECT with `:protocol` opens a stream to the target; to routes it is what it is over HTTP/1, a GET.
+/// Returns the method, and whether the request opens a WebSocket. RFC 8441 §4: CONNECT with `:protocol` opens a WebSocket; routes match it as GET, as over HTTP/1.
 fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
     let method = parts.method.as_str();
     if parts.method == Method::CONNECT {
@@ -81,7 +81,7 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
                 Ok(("GET", true))
             }
             Some(_) => {
-                let message = "this protocol is not served";
+                let message = "this protocol is not supported";
                 Err(Refusal::LocalReply(LocalReply::new(
                     501,
                     "UnknownProtocol",
@@ -100,17 +100,17 @@ fn method(parts: &Parts) -> Result<(&str, bool), Refusal> {
     }
 }
 
-/// Path and query. RFC 9113 §8.3.1: `:path` begins with `/`, but for an OPTIONS that means the server as a whole.
+/// Returns path and query. RFC 9113 §8.3.1: `:path` begins with `/`, except for a server-wide OPTIONS.
 fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r str>), Refusal> {
     let target = parts.uri.path_and_query().ok_or(Refusal::Malformed)?;
-    // Of a request without `:path` and `:authority`, `h2` makes an empty URI.
+    // `h2` represents a request without `:path` and `:authority` as an empty URI.
     if parts.uri.path().is_empty() {
         return Err(Refusal::Malformed);
     }
     if target.as_str().len() > limits.uri_bytes {
         return Err(MessageFault::TargetTooLong.into());
     }
-    // It is dropped where there is no authority.
+    // `h2` drops the scheme if there is no authority.
     if !matches!(parts.uri.scheme_str(), None | Some("http" | "https")) {
         return Err(MessageFault::BadTarget.into());
     }
@@ -123,7 +123,7 @@ fn target<'r>(parts: &'r Parts, limits: &Limits) -> Result<(&'r str, Option<&'r 
     }
 }
 
-/// Host and port that are asked for. RFC 9113 §8.3.1: "A server SHOULD treat a request as malformed if it contains a Host header field that identifies an
+/// Returns the requested host and port. RFC 9113 §8.3.1: "A server SHOULD treat a request as malformed if it contains a Host header field that identifies an
 /// entity that differs from the entity in the ":authority" pseudo-header field", and "":authority" MUST NOT include the deprecated userinfo subcomponent".
 fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r str, Refusal> {
     let authority = match (pseudo, host) {
@@ -145,8 +145,8 @@ fn authority<'r>(pseudo: Option<&'r str>, host: Option<&'r [u8]>) -> Result<&'r 
     }
 }
 
-/// What the fields say.
-struct Fields<'r> {
+/// The parsed header fields.
+struct ParsedFields<'r> {
     headers: Headers<'r>,
     host: Option<&'r [u8]>,
     length: Option<u64>,
@@ -154,7 +154,7 @@ struct Fields<'r> {
     takes_trailers: bool,
 }
 
-impl<'r> Fields<'r> {
+impl<'r> ParsedFields<'r> {
     fn read(
         headers: &'r HeaderMap,
         cookies: &'r OnceCell<Vec<u8>>,
@@ -163,7 +163,7 @@ impl<'r> Fields<'r> {
         if headers.len() > limits.headers {
             return Err(MessageFault::TooManyFields);
         }
-        let mut fields = Fields {
+        let mut fields = ParsedFields {
             headers: Headers::new(std::iter::empty::<Header<'_>>()),
             host: None,
             length: None,
@@ -178,7 +178,7 @@ impl<'r> Fields<'r> {
             if let ([b' ' | b'\t', ..], _) | (_, [.., b' ' | b'\t']) = (value, value) {
                 return Err(MessageFault::BadFieldValue);
             }
-            // As HTTP/1 would write it.
+            // The size in HTTP/1, with separator and line end.
             bytes += text.len() + value.len() + 4;
             match KnownField::of(text) {
                 KnownField::Host if fields.host.is_some() => {
@@ -206,7 +206,7 @@ impl<'r> Fields<'r> {
                 let cookie = cookie.unwrap_or_default();
                 fields.headers.push(Header::known(&COOKIE, cookie));
             }
-            // RFC 9113 §8.2.3: cookies that came in several fields "MUST be concatenated into a single octet string using the two-octet delimiter".
+            // RFC 9113 §8.2.3: cookies in several fields "MUST be concatenated into a single octet string using the two-octet delimiter".
             _ => {
                 let all = cookies.get_or_init(|| {
                     let crumbs: Vec<&[u8]> = headers

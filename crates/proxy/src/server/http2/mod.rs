@@ -1,7 +1,7 @@
-//! A client's connection that speaks HTTP/2: each stream is an exchange in a task of its own.
+//! Serves HTTP/2 connections. Each stream is an exchange in its own task.
 
 mod head;
-mod seats;
+mod task_pool;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -34,21 +34,21 @@ use crate::io::task::{assert_size, spawn_within};
 use crate::limits::Limits;
 use crate::worker::Worker;
 use head::Refusal;
-use seats::{Seat, Seats};
+use task_pool::{PooledTask, TaskPool};
 
-/// How every connection begins (RFC 9113 §3.4).
+/// Connection preface (RFC 9113 §3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long a connection that is over may take to say so, and a client without requests to answer the PING that announces the end.
+/// Time to send GOAWAY on a connection that ends, and for an idle client to respond to the PING that precedes it.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// How long tasks wait for a stream on a connection that has none: one that is idle keeps nothing.
+/// Time after which the waiting tasks of an idle connection are freed.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Streams that may end with an error that is the client's own, over a connection's whole life.
+/// Maximum number of streams reset because of client errors, over the lifetime of a connection.
 const MOST_ERRORS: usize = 1024;
 
-/// A stream that has lived so long was worth opening, though its client resets it.
+/// Streams that have existed this long do not count as abusive when the client resets them.
 const LONG_LIFE: Duration = Duration::from_secs(1);
 
 /// RFC 9113 §6.9.1.
@@ -60,7 +60,7 @@ const CONNECTION_BYTES: usize = 3072;
 /// Bound for the size of a stream's future. Those of 256 streams fit into a level-2 cache of 1 MiB.
 const STREAM_BYTES: usize = 4096;
 
-/// Serves a connection in a task of its own.
+/// Starts a task that serves a connection.
 pub(crate) fn spawn<I>(worker: Rc<Worker>, passage: ClientConnection, io: I)
 where
     I: AsyncRead + AsyncWrite + Unpin + 'static,
@@ -82,7 +82,7 @@ where
     let handshake = builder(limits).handshake::<_, Bytes>(GuardedStream::new(io, account.clone()));
     let mut alarm = DeadlineTimer::new();
     let begun = Instant::now();
-    // Boxed, so that its room is given back: the connection lives longer.
+    // Boxed, so that its memory is freed before the connection ends.
     let handshake = Box::pin(handshake);
     let deadline = begun + limits.head_time;
     let connection = match passage.until(&mut alarm, deadline, handshake).await {
@@ -104,19 +104,19 @@ where
         account,
         live: Cell::new(0),
         quiet: Cell::new(begun),
-        seats: Seats::default(),
+        pool: TaskPool::default(),
     });
-    let _over = Over(&shared);
+    let _over = PoolGuard(&shared);
     let mut serving = Serving {
         connection,
         closed: shared.passage.socket.closed.waiter(),
         shared: &shared,
-        state: &State::default(),
+        state: &ConnectionState::default(),
     };
     serving.run(&mut alarm).await;
 }
 
-/// A stream may hold as much as a body's buffer; the connection as much as all of its streams, so that a slow one is in no other's way.
+/// A stream's window is as large as a body's buffer. The connection's window covers all streams, so that a slow one does not block others.
 fn builder(limits: &Limits) -> Builder {
     let window = u32::try_from(limits.buffer_bytes).unwrap_or(MOST_WINDOW);
     let window = window.clamp(16 * 1024, MOST_WINDOW);
@@ -137,55 +137,55 @@ fn builder(limits: &Limits) -> Builder {
     builder
 }
 
-/// How large a head may be that is read at all. What is a little too large is answered here, with a reason; what is larger, by the crate.
+/// Maximum size of a head that `h2` accepts. Heads slightly over the limit get a reply with a reason from this crate, larger ones a reply from `h2`.
 fn head_bytes(limits: &Limits) -> usize {
     limits.header_bytes + limits.uri_bytes + 32 * limits.headers + 16 * 1024
 }
 
-/// What the streams of a connection share.
+/// State shared by the streams of a connection.
 struct Shared {
     worker: Rc<Worker>,
     passage: ClientConnection,
     account: Rc<FloodGuard>,
-    /// Exchanges that run.
+    /// Number of exchanges in progress.
     live: Cell<usize>,
-    /// When the last one ended, or the connection began.
+    /// Time when the last one ended, or the connection started.
     quiet: Cell<Instant>,
-    /// Tasks that wait for a stream.
-    seats: Seats<Stream>,
+    /// Tasks waiting for a stream.
+    pool: TaskPool<Stream>,
 }
 
-/// A request, and where its response goes.
+/// A request, and the handle for its response.
 type Stream = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// When the connection is over, nobody waits for a stream of it.
-struct Over<'s>(&'s Shared);
+/// Ends the waiting tasks when the connection ends.
+struct PoolGuard<'s>(&'s Shared);
 
-impl Drop for Over<'_> {
+impl Drop for PoolGuard<'_> {
     fn drop(&mut self) {
-        self.0.seats.close();
+        self.0.pool.close();
     }
 }
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Default)]
-struct State {
-    /// A request has come.
+struct ConnectionState {
+    /// There has been a request.
     used: Cell<bool>,
-    /// A stream is open, though its exchange may be over: the client has not taken all of the response.
+    /// A stream is open. Its exchange may have ended, if the client has not received the whole response yet.
     open: Cell<bool>,
-    /// Since when the client is told to go elsewhere.
+    /// Time of the first GOAWAY of a graceful shutdown.
     draining: Cell<Option<Instant>>,
-    /// Since when it is told that this is the end.
+    /// Time of the final GOAWAY.
     closing: Cell<Option<Instant>>,
 }
 
-/// A connection that is served.
+/// A connection being served.
 struct Serving<'s, I> {
     connection: Connection<GuardedStream<I>, Bytes>,
     closed: Waiter<'s>,
     shared: &'s Rc<Shared>,
-    state: &'s State,
+    state: &'s ConnectionState,
 }
 
 impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
@@ -209,9 +209,9 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                     return;
                 }
                 Err(_) if state.closing.get().is_some() => return,
-                Err(_) if !shared.seats.is_empty() => shared.seats.clear(),
+                Err(_) if !shared.pool.is_empty() => shared.pool.clear(),
                 Err(_) => {
-                    // A browser may have opened it for nothing: that is no news.
+                    // Logged at debug level: browsers open connections speculatively.
                     tracing::debug!(%client, "no request came in time");
                     self.close(Reason::NO_ERROR);
                 }
@@ -219,11 +219,11 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         }
     }
 
-    /// Moves the connection on; ready when it is over.
+    /// Polls the connection. Ready when it has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         if self.state.draining.get().is_none() && self.closed.poll(cx).is_ready() {
             self.state.draining.set(Some(Instant::now()));
-            // RFC 9113 §6.8, in two steps: streams that are on their way are still served.
+            // RFC 9113 §6.8: shuts down in two steps, so that streams in flight are still served.
             self.connection.graceful_shutdown();
         }
         loop {
@@ -231,10 +231,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Poll::Ready(Some(Ok((request, respond)))) => {
                     self.state.used.set(true);
                     self.shared.live.set(self.shared.live.get() + 1);
-                    if let Some(stream) = self.shared.seats.give((request, respond)) {
-                        let streams = streams(self.shared.clone(), Seat::new(stream));
+                    if let Some(stream) = self.shared.pool.give((request, respond)) {
+                        let streams = streams(self.shared.clone(), PooledTask::new(stream));
                         assert_size::<STREAM_BYTES, _>(&streams);
-                        // A task that panics ends its stream, and nothing else. Boxed: tasks are moved as a whole when they begin and when they end.
+                        // A panic ends only the task's stream. Boxed, because tokio moves futures when tasks start and end.
                         spawn_local(Box::pin(streams));
                     }
                     continue;
@@ -244,8 +244,10 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
                 Poll::Pending => {}
             }
             match self.shared.account.violation() {
-                Some(verdict) if self.state.closing.get().is_none() => self.condemn(verdict),
-                // GOAWAY names the last stream that was served: a request on its way can be sent elsewhere.
+                Some(verdict) if self.state.closing.get().is_none() => {
+                    self.close_for_violation(verdict)
+                }
+                // GOAWAY contains the last processed stream, so the client can retry later requests elsewhere.
                 _ if self.must_make_room(cx) => self.close(Reason::NO_ERROR),
                 _ => break,
             }
@@ -259,7 +261,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         Poll::Pending
     }
 
-    /// Marks the connection as idle or busy. Returns whether it is idle and has to close so that others have room.
+    /// Marks the connection as idle or busy. Returns whether it is idle and has to close in favour of others.
     fn must_make_room(&mut self, cx: &mut Context<'_>) -> bool {
         let admission = &self.shared.passage.admission;
         if self.state.closing.get().is_some() {
@@ -272,8 +274,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         admission.poll_idle(cx).is_ready()
     }
 
-    /// Ends a connection that costs too much.
-    fn condemn(&mut self, verdict: Violation) {
+    /// Closes a connection that violates a flood limit.
+    fn close_for_violation(&mut self, verdict: Violation) {
         let (reason, limit) = match verdict {
             Violation::TooManyControlFrames => ("Http2ControlFrames", Some("http2-control-frames")),
             Violation::TooManyResets => ("Http2Resets", Some("http2-resets")),
@@ -295,7 +297,7 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
         }
     }
 
-    /// Ends the connection, whatever runs on it.
+    /// Closes the connection, including active streams.
     fn close(&mut self, reason: Reason) {
         self.state.closing.set(Some(Instant::now()));
         self.connection.abrupt_shutdown(reason);
@@ -303,8 +305,8 @@ impl<I: AsyncRead + AsyncWrite + Unpin> Serving<'_, I> {
 }
 
 impl Shared {
-    /// When the connection has to have moved.
-    fn deadline(&self, state: &State) -> Option<Instant> {
+    /// Returns the current deadline of the connection.
+    fn deadline(&self, state: &ConnectionState) -> Option<Instant> {
         let limits = self.worker.limits();
         if let Some(closing) = state.closing.get() {
             return Some(closing + LINGER);
@@ -312,7 +314,7 @@ impl Shared {
         if self.live.get() > 0 {
             return None;
         }
-        if !self.seats.is_empty() {
+        if !self.pool.is_empty() {
             return Some(self.quiet.get() + PAUSE);
         }
         if state.open.get() {
@@ -328,10 +330,10 @@ impl Shared {
     }
 }
 
-/// Counts an exchange that runs.
-struct Live<'s>(&'s Shared);
+/// Counts an exchange in progress.
+struct ActiveStream<'s>(&'s Shared);
 
-impl Drop for Live<'_> {
+impl Drop for ActiveStream<'_> {
     fn drop(&mut self) {
         let live = self.0.live.get() - 1;
         self.0.live.set(live);
@@ -341,23 +343,23 @@ impl Drop for Live<'_> {
     }
 }
 
-/// One stream after the other, while the connection is busy.
-async fn streams(shared: Rc<Shared>, seat: Rc<Seat<Stream>>) {
+/// Serves one stream after another while the connection is busy.
+async fn streams(shared: Rc<Shared>, task: Rc<PooledTask<Stream>>) {
     let mut alarm = DeadlineTimer::new();
-    while stream(&shared, &mut alarm, &seat).await {
-        if !shared.seats.wait(&seat).await {
+    while stream(&shared, &mut alarm, &task).await {
+        if !shared.pool.wait(&task).await {
             break;
         }
     }
 }
 
-/// One stream, taken from where it waits: a request and its response. Returns whether there was one.
-async fn stream(shared: &Shared, alarm: &mut DeadlineTimer, seat: &Seat<Stream>) -> bool {
-    let Some((request, respond)) = seat.take() else {
+/// Serves one stream. Returns false if there was none.
+async fn stream(shared: &Shared, alarm: &mut DeadlineTimer, task: &PooledTask<Stream>) -> bool {
+    let Some((request, respond)) = task.take() else {
         return false;
     };
     let (parts, body) = request.into_parts();
-    let _live = Live(shared);
+    let _live = ActiveStream(shared);
     let begun = Instant::now();
     let sending = RefCell::new(SendState::Response(respond));
     exchange_on(shared, alarm, &parts, body, &sending, begun).await;
@@ -365,7 +367,7 @@ async fn stream(shared: &Shared, alarm: &mut DeadlineTimer, seat: &Seat<Stream>)
     if matches!(sending, SendState::Over | SendState::Body(_)) || begun.elapsed() > LONG_LIFE {
         shared.account.record_end();
     }
-    // A response that was cut short; one that never began has been reset for a reason of its own.
+    // Resets a stream whose response is incomplete. One whose response never started was reset with its own reason.
     sending.reset(Reason::INTERNAL_ERROR);
     true
 }
@@ -392,7 +394,7 @@ async fn exchange_on(
     let mut client = ResponseWriter::Http2(client);
     let request = match head::read(parts, ended, &cookies, limits) {
         Ok(request) => request,
-        // Boxed: every exchange would pay for its room.
+        // Boxed: rejections are rare, and the future of every exchange would be larger.
         Err(refusal) => {
             let client = &mut client;
             let refused = Box::pin(refuse(shared, parts, client, sending, refusal, begun));
@@ -405,7 +407,7 @@ async fn exchange_on(
     exchange::run(worker, passage, alarm, &request, source, client, begun).await;
 }
 
-/// Answers a head that is no request's.
+/// Rejects a request with an invalid head.
 async fn refuse(
     shared: &Shared,
     parts: &Parts,

@@ -1,96 +1,95 @@
-//! Tasks of a busy connection that wait for their next stream. A new task's future is several kilobytes that are moved more than once; one that is there already has
-//! only to be woken.
+//! Reuse of tasks on a busy connection. The future of a new task has several kilobytes, which are moved more than once; a waiting task only has to be woken.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
-/// Tasks that may wait at once.
+/// Maximum number of waiting tasks.
 const MOST: usize = 64;
 
-/// Where tasks wait for work.
+/// Tasks waiting for work.
 #[derive(Debug)]
-pub(super) struct Seats<W> {
-    taken: RefCell<Vec<Rc<Seat<W>>>>,
+pub(super) struct TaskPool<W> {
+    taken: RefCell<Vec<Rc<PooledTask<W>>>>,
     closed: Cell<bool>,
 }
 
-/// Hands work to a task, one piece after the other. It is allocated once: work that were an argument would have its room in the task's future twice.
+/// Passes work to a task. It is allocated once per task, because work passed as an argument would be stored twice in the task's future.
 #[derive(Debug)]
-pub(super) struct Seat<W> {
+pub(super) struct PooledTask<W> {
     work: RefCell<Option<W>>,
-    /// There will be none.
+    /// There will be no more work.
     over: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl<W> Default for Seats<W> {
+impl<W> Default for TaskPool<W> {
     fn default() -> Self {
-        Seats {
+        TaskPool {
             taken: RefCell::default(),
             closed: Cell::new(false),
         }
     }
 }
 
-impl<W> Seats<W> {
-    /// Gives work to a task that waits. It comes back if none does.
+impl<W> TaskPool<W> {
+    /// Passes work to a waiting task. Returns it if there is none.
     pub(super) fn give(&self, work: W) -> Option<W> {
-        let Some(seat) = self.taken.borrow_mut().pop() else {
+        let Some(task) = self.taken.borrow_mut().pop() else {
             return Some(work);
         };
-        *seat.work.borrow_mut() = Some(work);
-        seat.wake();
+        *task.work.borrow_mut() = Some(work);
+        task.wake();
         None
     }
 
-    /// Waits until the seat has work; false if there will be none.
-    pub(super) async fn wait(&self, seat: &Rc<Seat<W>>) -> bool {
+    /// Waits for work. Returns false if there will be none.
+    pub(super) async fn wait(&self, task: &Rc<PooledTask<W>>) -> bool {
         {
             let mut taken = self.taken.borrow_mut();
             if self.closed.get() || taken.len() == MOST {
                 return false;
             }
-            taken.push(seat.clone());
+            taken.push(task.clone());
         }
         poll_fn(|cx| {
-            if seat.work.borrow().is_some() {
+            if task.work.borrow().is_some() {
                 return Poll::Ready(true);
             }
-            if seat.over.get() {
+            if task.over.get() {
                 return Poll::Ready(false);
             }
-            *seat.waker.borrow_mut() = Some(cx.waker().clone());
+            *task.waker.borrow_mut() = Some(cx.waker().clone());
             Poll::Pending
         })
         .await
     }
 
-    /// Whether nobody waits.
+    /// Reports whether no task is waiting.
     pub(super) fn is_empty(&self) -> bool {
         self.taken.borrow().is_empty()
     }
 
-    /// Sends home all who wait.
+    /// Ends all waiting tasks.
     pub(super) fn clear(&self) {
-        for seat in self.taken.borrow_mut().drain(..) {
-            seat.over.set(true);
-            seat.wake();
+        for task in self.taken.borrow_mut().drain(..) {
+            task.over.set(true);
+            task.wake();
         }
     }
 
-    /// Sends home all who wait, and who would.
+    /// Ends all waiting tasks and those that would wait later.
     pub(super) fn close(&self) {
         self.closed.set(true);
         self.clear();
     }
 }
 
-impl<W> Seat<W> {
-    /// Creates the seat of a new task, with its first work.
+impl<W> PooledTask<W> {
+    /// Creates the slot of a new task, with its first work.
     pub(super) fn new(work: W) -> Rc<Self> {
-        Rc::new(Seat {
+        Rc::new(PooledTask {
             work: RefCell::new(Some(work)),
             over: Cell::new(false),
             waker: RefCell::new(None),
@@ -114,33 +113,33 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "current_thread")]
-    async fn work_goes_to_who_waits_and_nobody_waits_for_ever() {
-        let seats = Rc::new(Seats::default());
-        assert_eq!(seats.give(1), Some(1), "nobody waits");
+    async fn work_goes_to_waiting_tasks_and_close_ends_all_waits() {
+        let pool = Rc::new(TaskPool::default());
+        assert_eq!(pool.give(1), Some(1), "nobody waits");
         let local = tokio::task::LocalSet::new();
         local
             .run_until(async {
                 let waiting: Vec<_> = (0..3)
                     .map(|_| {
-                        let seats = seats.clone();
-                        let seat = Seat::new(0);
+                        let pool = pool.clone();
+                        let task = PooledTask::new(0);
                         tokio::task::spawn_local(async move {
-                            assert_eq!(seat.take(), Some(0));
-                            seats.wait(&seat).await.then(|| seat.take()).flatten()
+                            assert_eq!(task.take(), Some(0));
+                            pool.wait(&task).await.then(|| task.take()).flatten()
                         })
                     })
                     .collect();
                 tokio::task::yield_now().await;
-                assert_eq!(seats.give(2), None);
-                assert_eq!(seats.give(3), None);
-                seats.close();
+                assert_eq!(pool.give(2), None);
+                assert_eq!(pool.give(3), None);
+                pool.close();
                 let mut got = Vec::new();
                 for task in waiting {
                     got.push(task.await.expect("it ends"));
                 }
                 got.sort();
                 assert_eq!(got, [None, Some(2), Some(3)]);
-                assert!(!seats.wait(&Seat::new(0)).await, "it is closed");
+                assert!(!pool.wait(&PooledTask::new(0)).await, "it is closed");
             })
             .await;
     }

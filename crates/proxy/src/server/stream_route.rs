@@ -1,4 +1,4 @@
-//! Where streams and datagrams go: the tables decide, by the listener and the name asked for.
+//! Route lookup for streams and datagrams, by listener and SNI.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use crate::downstream::{Frontends, ResolvedConnection};
 use crate::metrics::ListenerSeries;
 use crate::worker::{RulePlan, Worker, WorkerSnapshot};
 
-/// What is to be done with a stream or a session.
+/// Result of the lookup for a stream or UDP session.
 #[derive(Debug)]
-pub(crate) struct Course {
-    /// Where it arrived, if that is anywhere.
+pub(crate) struct StreamRoute {
+    /// The listener that received it, if any.
     pub(crate) listener: Option<(FrontendId, Arc<ListenerSeries>)>,
-    /// What is done, or why nothing is.
+    /// The matched rule, or the reason why there is none.
     pub(crate) plan: Result<Rc<RulePlan>, Fault>,
 }
 
-impl Course {
-    /// Finds the route of a stream, with the listener that its SNI has selected (else there is but one) and the name that it asked for.
+impl StreamRoute {
+    /// Looks up the route of a stream. `listener` is the one selected by the SNI, if the port has several; `name` is the SNI.
     pub(crate) fn of_stream(
         worker: &Worker,
         held: &WorkerSnapshot,
@@ -30,21 +30,21 @@ impl Course {
     ) -> Self {
         let table = match (Frontends::of(held, connection), listener) {
             (Frontends::Single(table), _) => Some(table),
-            (Frontends::Unrouted(id), _) => return Course::unrouted(worker, held, id),
+            (Frontends::Unrouted(id), _) => return StreamRoute::unrouted(worker, held, id),
             (_, Some(id)) => held.config.tables.frontend(id),
             (Frontends::Listeners(port), None) => port.listener(None),
             (Frontends::None, None) => None,
         };
-        Course::by(worker, held, table, name)
+        StreamRoute::by(worker, held, table, name)
     }
 
-    /// Finds the route of a client's datagrams.
+    /// Looks up the route of a client's datagrams.
     pub(crate) fn of_datagrams(
         worker: &Worker,
         held: &WorkerSnapshot,
         connection: &ResolvedConnection,
     ) -> Self {
-        Course::of_stream(worker, held, connection, None, None)
+        StreamRoute::of_stream(worker, held, connection, None, None)
     }
 
     fn by(
@@ -54,14 +54,14 @@ impl Course {
         name: Option<&str>,
     ) -> Self {
         let Some(table) = table.filter(|table| table.closed().is_none()) else {
-            return Course {
+            return StreamRoute {
                 listener: None,
-                plan: Err(fault(404, FaultReason::NoListener, "no listener takes it")),
+                plan: Err(fault(404, FaultReason::NoListener, "no listener matches")),
             };
         };
         let hit = table.lookup_stream(name);
-        let hit = hit.ok_or_else(|| fault(404, FaultReason::NoRoute, "no rule takes it"));
-        Course {
+        let hit = hit.ok_or_else(|| fault(404, FaultReason::NoRoute, "no rule matches"));
+        StreamRoute {
             listener: Some((
                 table.frontend().id.clone(),
                 held.listener_series(worker, table.frontend()),
@@ -80,14 +80,14 @@ impl Course {
             scope: Scope::Everyone,
         };
         let series = worker.metrics.listener(&listener);
-        Course {
+        StreamRoute {
             plan: plan.ok_or_else(|| fault(404, FaultReason::NoListener, "no such port")),
             listener: Some((listener, series)),
         }
     }
 }
 
-/// Why something is not carried.
+/// Creates the fault of a stream or session that can't be forwarded.
 pub(crate) fn fault(status: u16, reason: FaultReason, message: &str) -> Fault {
     Fault {
         status,
